@@ -203,8 +203,12 @@ class GuardedPlugin:
         failure: type[PluginFailure],
         passes: tuple[type[Exception], ...],
     ) -> None:
-        self._wrapped, self._where, self._results = wrapped, where, results
-        self._fallbacks, self._failure, self._passes = fallbacks, failure, passes
+        self._wrapped = wrapped
+        self._where = where
+        self._results = results
+        self._fallbacks = fallbacks
+        self._failure = failure
+        self._passes = passes
         self._printed: set[str] = set()
 
     def __getattr__(self, name: str) -> Any:
@@ -222,11 +226,14 @@ class GuardedPlugin:
                     result = value(*arguments, **keywords)
                 if self._results[name](result):
                     return result
-                what, got = f"{name}() returned something of another type", described(result)
+                what = f"{name}() returned something of another type"
+                got = described(result)
             except passes:
                 raise
             except BaseException as error:  # noqa: BLE001  (a plugin boundary: raised below, or printed)
-                what, got, cause = f"{name}() failed", headline(error), error
+                what = f"{name}() failed"
+                got = headline(error)
+                cause = error
             failure = self._failure(what, where=self._where, got=got)
             if name not in self._fallbacks:
                 raise failure from cause
@@ -472,7 +479,8 @@ def load_plugins() -> PluginManager:
         manager.register(importlib.import_module(name), name=name)
     for entry_point in sorted(installed_entry_points("lobench"), key=lambda point: point.name):
         distribution = entry_point.dist.name if entry_point.dist else "unknown"
-        reason, plugin = {"name": entry_point.name, "distribution": distribution}, None
+        reason = {"name": entry_point.name, "distribution": distribution}
+        plugin = None
         try:
             with plugins_contained():
                 plugin = entry_point.load()

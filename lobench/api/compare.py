@@ -164,7 +164,8 @@ def compare(
     settings = settings_from(CompareSettings, options)
     _rules_of(settings)  # raises if a value is wrong
     names = texts(subjects)
-    places, store = tuple(str(find_suite(suite)) for suite in texts(suites)), None if store is None else Path(store)
+    places = tuple(str(find_suite(suite)) for suite in texts(suites))
+    store = None if store is None else Path(store)
     if len(names) < 2:
         raise UsageError("nothing to compare with", got=", ".join(map(repr, names)), expected="A and B")
     WatchSettings(location="", suites=places, **options)  # raises if a value is wrong
@@ -284,7 +285,8 @@ def _on_cases(subjects: Sequence[StoredSubject], names_by_case: Mapping[str, Col
     }
     for name, names in names_by_case.items():
         if not any(case.is_called(one) for case in known.values() for one in names):
-            where, expected = "the results of A, B, ...", f"one of {', '.join(sorted(known))}"
+            where = "the results of A, B, ..."
+            expected = f"one of {', '.join(sorted(known))}"
             raise UsageError(f"no case {name!r}", where=where, expected=expected, next_step=suggestion(name, known))
 
     wanted = {name for names in names_by_case.values() for name in names}
@@ -397,7 +399,8 @@ def _evaluate(
     The store may also have results of other subjects, and of checkpoints that were at the same paths earlier. Only the
     checkpoints that are there now count, on the present cases.
     """
-    given, wanted = [one for one, _ in named.values()], [who for _, who in named.values()]
+    given = [one for one, _ in named.values()]
+    wanted = [who for _, who in named.values()]
     evaluate_into(store, given, suites, name="compare", progress=progress, **options)
     found: dict[str, Stored] = {}
     for name, one in zip(named, find_subjects(store, wanted), strict=True):
@@ -436,7 +439,8 @@ def named_subjects(
       LobenchError: A text names neither a checkpoint nor an optimizer, or a checkpoint cannot be read.
     """
     manager = plugins_of(suites, progress)
-    readers, is_whole = readers_for(suites, manager, allow_pickle=False), takes_any_checkpoint(*suites)
+    readers = readers_for(suites, manager, allow_pickle=False)
+    is_whole = takes_any_checkpoint(*suites)
     read = partial(read_given, manager=manager, is_whole=is_whole)
     return [_pinned(*_named(name, readers, suites, store, read, candidates, kept)) for name in names]
 
@@ -494,7 +498,8 @@ def _run_folder(text: str, readers: Mapping[str, CheckpointReader]) -> str | Non
 
 def _checkpoints(folder: str, readers: Mapping[str, CheckpointReader], suites: Sequence[str]) -> list[str]:
     """Returns the paths of a run's checkpoints, by the numbers in their names; files without a number come first."""
-    source, deadline = DirectorySource(SourceContext(location=folder, readers=readers)), time.monotonic() + 10.0
+    source = DirectorySource(SourceContext(location=folder, readers=readers))
+    deadline = time.monotonic() + 10.0
     found = [*source.poll()]
     while source.pending() and time.monotonic() < deadline:  # files that may still be being written
         time.sleep(0.2)

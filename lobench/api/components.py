@@ -54,7 +54,8 @@ __all__ = [
 ]
 
 
-_POLICIES, _SOURCES = "lobench_admission_policies", "lobench_checkpoint_sources"
+_POLICIES = "lobench_admission_policies"
+_SOURCES = "lobench_checkpoint_sources"
 _EXECUTORS = "lobench_executors"
 
 
@@ -221,9 +222,11 @@ def _sink(address: str, manager: PluginManager, context: SinkContext) -> ResultS
 
     def failure(error: BaseException) -> PluginError:
         kind = PluginError if isinstance(error, Exception) else PluginFailure  # it may refuse the user's argument
-        got, next_step = headline(error), ""
+        got = headline(error)
+        next_step = ""
         if isinstance(error, PermissionError) and (whose := refusal(error, context.store)):
-            got, next_step = f"{got}: {whose}", let_in(context.store)
+            got = f"{got}: {whose}"
+            next_step = let_in(context.store)
         return kind("cannot be set up", where=f"sink {address!r}", got=got, next_step=next_step)
 
     with plugin_errors(failure, LobenchError):
@@ -232,7 +235,8 @@ def _sink(address: str, manager: PluginManager, context: SinkContext) -> ResultS
         bool(getattr(sink, "keeps_first", False))
     lacking = [method for method in ("deliver", "close") if not callable(getattr(sink, method, None))]
     if lacking:
-        what, expected = "the factory returned something else", f"an object with {lacking[0]}()"
+        what = "the factory returned something else"
+        expected = f"an object with {lacking[0]}()"
         raise PluginFailure(what, where=f"sink {address!r}", got=described(sink), expected=expected)
     if not isinstance(destination, str):
         got = described(destination)

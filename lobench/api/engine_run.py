@@ -120,7 +120,8 @@ def run_rounds(
             options = _options(settings, core_seconds, num_rounds, has_source=has_source)
             ending = _run_round(options, store, named, source, given, progress, guest)
             outcomes.update(ending.outcomes)
-            core_seconds, num_rounds = core_seconds + ending.core_seconds, num_rounds + 1
+            core_seconds = core_seconds + ending.core_seconds
+            num_rounds = num_rounds + 1
             is_outdated = guest is not None and guest.is_outdated
             if not ending.suite_changed or ending.interrupted or ending.over_budget or is_outdated:
                 break

@@ -68,7 +68,8 @@ def race(
     >>> lobench.race(*methods, suites="quadratic.gin", seeds=4).leader
     0
     """
-    names, places = texts(methods), tuple(str(find_suite(suite)) for suite in texts(suites))
+    names = texts(methods)
+    places = tuple(str(find_suite(suite)) for suite in texts(suites))
     _check(names, places, seeds, block)
     folder = Path(store) if store else default_store_of(places)
     gin_params = tuple(options.pop("gin_params", ()))

@@ -283,7 +283,8 @@ def find_run(text: str, store: Path | None) -> RunFolder:
     """
     place, name = store_and_name(text)
     if place and name and is_store(place):
-        store, text = Path(place), name
+        store = Path(place)
+        text = name
     elif "://" in text or path_exists(text) or store is None or not is_store(store):
         return RunFolder(location=text, is_part=store is not None and is_store(store) and _is_one_of_runs(text, store))
     known = _sessions_of_commands(store)
@@ -320,7 +321,8 @@ def _is_one_of_runs(folder: str, store: Path) -> bool:
 def _is_below(uri: str, folder: str) -> bool:
     if "://" in uri or "://" in folder:
         return uri.startswith(f"{folder.rstrip('/')}/")
-    path, place = Path(uri), Path(folder)
+    path = Path(uri)
+    place = Path(folder)
     return path.is_relative_to(place.absolute()) or path.resolve().is_relative_to(place.resolve())
 
 

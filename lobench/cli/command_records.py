@@ -169,7 +169,8 @@ def verdict_record(summary: Summary, methods: list[MethodRecord]) -> ReportRecor
     from lobench.analysis.scores.score_scale import SCORE_VERSION
     from lobench.report.tables.verdict import verdict_lines, warnings
 
-    snapshot, comparison = summary.snapshot, summary.change()
+    snapshot = summary.snapshot
+    comparison = summary.change()
     cases = summary.shown_cases(comparison)
     return {
         "store": snapshot.store,

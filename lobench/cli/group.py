@@ -168,7 +168,8 @@ def _guarded(command: click.Command, name: str, plugin: str) -> click.Command:
 @contextlib.contextmanager
 def _ends_named(line: str) -> Iterator[None]:
     """Has `os._exit` write a line to standard error, and exit with 3: 0 and 1 would look like verdicts."""
-    leave, ours = os._exit, os.getpid()
+    leave = os._exit
+    ours = os.getpid()
 
     def leave_named(status: int) -> NoReturn:
         if os.getpid() == ours:  # otherwise a process that was forked meanwhile

@@ -188,7 +188,8 @@ def _list_suites(folder: Path | None, broken: list[LobenchError]) -> list[Item]:
     from lobench.engine.config.shipped import name_of, shipped_folder
     from lobench.engine.config.suite import specs_in
 
-    own, here = shipped_folder(), Path("suites")
+    own = shipped_folder()
+    here = Path("suites")
     if folder is not None and not folder.is_dir():
         raise UsageError("no such folder", where=str(folder), next_step="name one with --folder")
     folders = [folder] if folder else [each for each in (here if here.resolve() != own else None, own) if each]

@@ -55,7 +55,9 @@ def json_schema(name: str, printed: Any) -> Schema:
 
 def _record(kind: Any, defs: dict[str, Schema], document: str = "") -> Schema:
     fields = {"schema": {"const": f"lobench/{document}/1"}} if document else {}
-    hints, lines, optional = get_type_hints(kind, include_extras=True), _attributes(kind), set()
+    hints = get_type_hints(kind, include_extras=True)
+    lines = _attributes(kind)
+    optional = set()
     for name in [each.name for each in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else hints:
         hint = hints[name]
         if get_origin(hint) is NotRequired:
@@ -68,7 +70,8 @@ def _record(kind: Any, defs: dict[str, Schema], document: str = "") -> Schema:
 
 
 def _schema(kind: Any, defs: dict[str, Schema]) -> Schema:
-    origin, arguments = get_origin(kind), get_args(kind)
+    origin = get_origin(kind)
+    arguments = get_args(kind)
     if origin is Annotated:
         found = _schema(arguments[0], defs)
         for annotation in arguments[1:]:

@@ -162,7 +162,9 @@ def _join(command: click.Command, main: click.Parameter, other: click.Parameter)
         context.meta["lobench.other_form"] = value
 
     main.required, main.callback = False, joined
-    other.is_eager, other.expose_value, other.callback = True, False, keep
+    other.is_eager = True
+    other.expose_value = False
+    other.callback = keep
     command.params.append(other)
 
 

@@ -140,7 +140,8 @@ def ranked_text(store: Path, *, every: bool) -> str:
     with Ledger.open(store, read_only=True) as ledger:
         unread = list(_unread(ledger))
     summary = summary_of_methods(store)
-    rows, current = summary.snapshot.rows, summary.snapshot.current
+    rows = summary.snapshot.rows
+    current = summary.snapshot.current
     lines = [ranking_text(summary, every=every)] if rows or not unread else []
     lines += _more_metrics(_hidden(summary, ()))
     return "\n".join([*lines, *_notes(rows, current, summary.snapshot.edited_code_line(), unread)])
@@ -216,7 +217,8 @@ def history_text(store: Path, kind: str) -> str:
     from lobench.report.tables.history_tables import experiments_table, history_table
 
     stores = find_stores(store)
-    experiments, runs = experiment_history(stores), history(stores)
+    experiments = experiment_history(stores)
+    runs = history(stores)
     if kind == "table":
         lines = (read_store(one, summarized=True).edited_code_line() for one in stores)
         notes = [f"{one}: {line}" for one, line in zip(stores, lines, strict=True) if line]
@@ -289,7 +291,8 @@ def _matching(store: Path, pattern: str, rows: Iterable[EvaluationRow]) -> Itera
     if pattern == "*":
         yield from rows
         return
-    patterns, matches = {pattern, case_name(pattern), ordinary_test_name(pattern)}, dict[CaseInfo, bool]()
+    patterns = {pattern, case_name(pattern), ordinary_test_name(pattern)}
+    matches = dict[CaseInfo, bool]()
     for row in rows:
         if row.case not in matches:
             names = row.case.names

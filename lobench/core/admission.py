@@ -98,7 +98,8 @@ class PerRun:
         runs: dict[Hashable, list[int]] = {}
         for position in waiting:
             runs.setdefault(self.run_of(position), []).append(position)
-        admitted, skipped = list[int](), list[int]()
+        admitted = list[int]()
+        skipped = list[int]()
         for positions in runs.values():
             run, skip = self.policy.admit(tuple(positions), idle=idle, last=last)
             admitted += run

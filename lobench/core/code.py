@@ -117,7 +117,8 @@ def changed_code_line(
         for one, other in zip(parts_of_code(stored), parts_of_code(todays), strict=True):
             if not one or not other or one == other:
                 continue
-            before, after = parts_of(one), parts_of(other)
+            before = parts_of(one)
+            after = parts_of(other)
             if before is not None and after is not None:
                 names.update(dict.fromkeys(changed_parts(before, after)))
     named = f": {first_of(list(names), _MOST_NAMED)}" if names else ""

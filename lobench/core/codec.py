@@ -52,7 +52,8 @@ class Message:
 
     def to_bytes(self) -> bytes:
         kind: Any = type(self)
-        values, payload_name = {"kind": kind.kind_name(), **_values_of(self)}, _payload_name(kind)
+        values = {"kind": kind.kind_name(), **_values_of(self)}
+        payload_name = _payload_name(kind)
         payload: bytes = values.pop(payload_name) if payload_name else b""
         text = _encode(values).encode()
         return _LENGTH.pack(len(text)) + text + payload
@@ -162,7 +163,8 @@ def _payload_name(kind: Any) -> str:
 @functools.cache
 def _reader(hint: Any) -> _Reader:
     """Returns a function that checks and converts one value of a type."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    origin = typing.get_origin(hint)
+    arguments = typing.get_args(hint)
     if hint in _PLAIN:
         return functools.partial(_plain, _PLAIN[hint], getattr(hint, "__name__", str(hint)))
     if origin in (types.UnionType, typing.Union):

@@ -73,7 +73,9 @@ _replacements = _Replacements()
 
 @contextlib.contextmanager
 def _replaced() -> Iterator[None]:
-    ours, leave, change = os.getpid(), os._exit, os.chdir
+    ours = os.getpid()
+    leave = os._exit
+    change = os.chdir
     streams = sys.stdout, sys.stderr
 
     def stay(status: int) -> NoReturn:
@@ -124,7 +126,8 @@ def kept_folder() -> Iterator[None]:
 
     Outside of `plugins_contained` the thread is unknown, and the working directory is restored in any case.
     """
-    folder, had_moved = _working_directory(), getattr(_thread, "has_moved", False)
+    folder = _working_directory()
+    had_moved = getattr(_thread, "has_moved", False)
     _thread.has_moved = False
     try:
         yield

@@ -127,8 +127,11 @@ class _Head:
 def _read_head(text: str) -> _Head:
     read: Mapping[str, Any] = json.loads(text)
     shapes = {name: tuple(shape) for name, shape in read["metrics"]}
-    seeds, places, sparks_at = tuple(read["seeds"]), dict[str, int](), -1
-    steps, column = struct.Struct(f"<{len(seeds)}q"), struct.Struct(f"<{len(seeds)}f")
+    seeds = tuple(read["seeds"])
+    places = dict[str, int]()
+    sparks_at = -1
+    steps = struct.Struct(f"<{len(seeds)}q")
+    column = struct.Struct(f"<{len(seeds)}f")
     offset = _SECONDS.size + steps.size
     for name in _kept(shapes):
         places[name] = offset
@@ -186,7 +189,8 @@ def packed_ends(summaries: Sequence[CurveSummary], metric: str) -> tuple[bytes, 
     Returns:
       Two arrays of little-endian float32, float32[num_summaries, num_seeds] if all have equally many seeds.
     """
-    first, last = list[bytes](), list[bytes]()
+    first = list[bytes]()
+    last = list[bytes]()
     head, at, width = None, 0, 0
     for summary in summaries:
         if summary._head is not head:

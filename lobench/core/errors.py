@@ -40,7 +40,11 @@ class LobenchError(Exception):
     """
 
     def __init__(self, what: str, *, where: str = "", got: str = "", expected: str = "", next_step: str = "") -> None:
-        self.what, self.where, self.got, self.expected, self.next_step = what, where, got, expected, next_step
+        self.what = what
+        self.where = where
+        self.got = got
+        self.expected = expected
+        self.next_step = next_step
         message = f"{where}: {what}" if where else what
         if got:
             message += f"; got {got}"

@@ -27,7 +27,9 @@ _encode = json.JSONEncoder(
     sort_keys=True, separators=(",", ":")
 ).encode  # shared, since `json.dumps` creates one per call
 _decode = json.JSONDecoder().raw_decode  # `raw_decode`, because a payload has no white space around its header
-_STEPS, _ORIGIN, _BEHIND_ORIGIN = '"eval_steps":[', '"provenance":{', ('},"resumed_at":', '},"seeds":[')
+_STEPS = '"eval_steps":['
+_ORIGIN = '"provenance":{'
+_BEHIND_ORIGIN = ('},"resumed_at":', '},"seeds":[')
 _ALONE = "alone: "
 # Fields of a provenance that are omitted if empty.
 _SELDOM = ("together", "at_once", "optimizer", "imported", "evaluator", "identified_by")
@@ -457,11 +459,16 @@ def _without_shared(text: str) -> tuple[str, tuple[tuple[int, ...], Provenance] 
 
     They are found by the text that `to_payload` writes around them, which JSON strings cannot contain. None: not found.
     """
-    steps, origin = text.find(_STEPS), text.find(_ORIGIN)
-    stop, end = text.find("]", steps), max(text.find(follower, origin) for follower in _BEHIND_ORIGIN)
+    steps = text.find(_STEPS)
+    origin = text.find(_ORIGIN)
+    stop = text.find("]", steps)
+    end = max(text.find(follower, origin) for follower in _BEHIND_ORIGIN)
     if not 0 <= steps < stop < origin < end:
         return text, None
-    steps, stop, origin, end = steps + len(_STEPS) - 1, stop + 1, origin + len(_ORIGIN) - 1, end + 1
+    steps = steps + len(_STEPS) - 1
+    stop = stop + 1
+    origin = origin + len(_ORIGIN) - 1
+    end = end + 1
     shared = _steps_of(text[steps:stop]), _provenance_of(text[origin:end])
     return f"{text[:steps]}0{text[stop:origin]}0{text[end:]}", shared
 

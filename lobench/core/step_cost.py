@@ -58,7 +58,8 @@ class StepSeconds:
         samples = [seconds for cost in sampled for seconds in cost.samples]
         if not samples:
             return cls(median=math.nan, spread=math.nan, busy=math.nan, num_samples=0)
-        median, spread = statistics.median(samples), math.nan
+        median = statistics.median(samples)
+        spread = math.nan
         if len(samples) > 1:
             lower, _, upper = statistics.quantiles(samples, n=4, method="inclusive")
             spread = (upper - lower) / median if median > 0 else math.nan

@@ -57,7 +57,9 @@ class TrialHistory:
         recorded: Sequence[Trial] = (),
     ) -> None:
         self._strategy, self._space = strategy, space
-        self._seed, self._width, self._num_trials = seed, width, num_trials
+        self._seed = seed
+        self._width = width
+        self._num_trials = num_trials
         self.recorded = tuple(recorded)
         self._recorded = {trial.number: trial for trial in recorded}
         self._trials = [replace(trial, state="waiting", fitness=None, note="") for trial in recorded]
@@ -101,7 +103,8 @@ class TrialHistory:
         self._drop_outdated()
         if self._is_over or not all(is_over(trial.state) for trial in self._trials):
             return ()
-        history, number = tuple(self._trials), len(self._trials)
+        history = tuple(self._trials)
+        number = len(self._trials)
         left = math.inf if self._num_trials is None else self._num_trials - number
         proposed = [] if left <= 0 else list(self._proposed(history))
         if left < len(proposed):
@@ -163,7 +166,8 @@ def below_median(trials: Iterable[Trial], so_far: Mapping[int, float | None], *,
     known = [worth for number, worth in so_far.items() if number <= last and worth is not None]
     if not known:
         return {}
-    median, reasons = statistics.median(known), {}
+    median = statistics.median(known)
+    reasons = {}
     for trial in wave:
         worth = so_far[trial.number]
         if worth is not None and worth < median:

@@ -76,7 +76,8 @@ def draw_bundles(axes: Axes, bundles: Sequence[Bundle], *, title: str, x_label: 
         label = plain(bundle.label)
         (line,) = axes.plot(bundle.steps, mean, label=label if not label.startswith("_") else f" {label}")
         with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # all seeds diverged
-            low, high = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
+            low = np.nanmin(values, axis=0)
+            high = np.nanmax(values, axis=0)
         axes.fill_between(bundle.steps, low, high, color=line.get_color(), alpha=0.18, linewidth=0)
         known = np.flatnonzero(np.isfinite(mean))
         if len(known) and known[-1] + 1 < len(mean):

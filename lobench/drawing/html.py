@@ -57,7 +57,8 @@ def spark(values: ArrayLike) -> Markup:
     known = curve[np.isfinite(curve)]
     if not len(known):
         return Markup("")
-    low, span = float(known.min()), float(np.ptp(known)) or 1.0
+    low = float(known.min())
+    span = float(np.ptp(known)) or 1.0
     across = (_WIDTH - 4) / max(len(curve) - 1, 1)
     path, is_open = "", False
     for place, value in enumerate(curve.tolist()):

@@ -104,7 +104,8 @@ class _Unpacked(io.RawIOBase):
 
     def __init__(self, path: Path) -> None:
         self._path, self._most = path, max(_LEAST_UNPACKED, _MOST_TIMES * path.stat().st_size)
-        self._file, self._num_read = gzip.GzipFile(path), 0
+        self._file = gzip.GzipFile(path)
+        self._num_read = 0
 
     def readable(self) -> bool:
         return True
@@ -153,7 +154,9 @@ def _numbers(column: pd.Series, where: str, text: str) -> pd.Series:
 
 def _line(text: str, row: int) -> int:
     """Returns the line on which a row begins. Rows are numbered as in pandas, which skips blank lines."""
-    reader, start, place = csv.reader(io.StringIO(text, newline="")), 1, -2
+    reader = csv.reader(io.StringIO(text, newline=""))
+    start = 1
+    place = -2
     for record in reader:
         place += "".join(record).strip() != "" or len(record) > 1
         if place == row:

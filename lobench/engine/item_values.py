@@ -65,7 +65,8 @@ class ItemValues:
             named = seeds_of_items(every)
         except ValueError as error:
             raise LobenchError(str(error), where=where) from error
-        metrics, problems = dict[str, NDArray[np.float64]](), list[str]()
+        metrics = dict[str, NDArray[np.float64]]()
+        problems = list[str]()
         for metric, by_item in values.items():
             if len(by_item) == len(every):
                 metrics[primary if metric == name else metric] = np.asarray([by_item[item] for item in named.values()])
@@ -94,7 +95,8 @@ def read_items(path: Path, primary: str) -> ItemValues:
 
 def item_values(path: Path) -> dict[str, dict[str, float]]:
     """Returns the values in a file by metric and item, of all metrics; see `read_items`."""
-    text, where = text_of(path), str(path)
+    text = text_of(path)
+    where = str(path)
     rows = _json_rows(text, where) if text.lstrip()[:1] in ("{", "[") else _csv_rows(text, where)
     values: dict[str, dict[str, float]] = {}
     items = set[str]()

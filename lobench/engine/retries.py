@@ -49,7 +49,8 @@ def is_short_of_files(error: BaseException | None) -> bool:
 
 def _numbers(error: BaseException | None) -> set[int]:
     """Returns the system's error numbers of an exception and its causes."""
-    numbers, met = set[int](), set[int]()
+    numbers = set[int]()
+    met = set[int]()
     while error is not None and id(error) not in met:
         met.add(id(error))
         if isinstance(error, OSError) and error.errno is not None:

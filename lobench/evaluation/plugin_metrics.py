@@ -33,7 +33,9 @@ def with_metrics(curves: Curves, declared: Mapping[str, Registered]) -> Curves:
         return curves
     # A copy that cannot be written to: a metric looks at a result and does not change it.
     shown = Curves.from_payload(curves.to_payload())
-    metrics, problems, directions = dict(curves.metrics), list(curves.problems), dict(curves.directions)
+    metrics = dict(curves.metrics)
+    problems = list(curves.problems)
+    directions = dict(curves.directions)
     for name, registered in declared.items():
         try:
             computed = _computed(registered, shown)

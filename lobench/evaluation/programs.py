@@ -62,7 +62,8 @@ class StepperMaker:
         return "; ".join(sorted(set(filter(None, self._ran_as.values()))))
 
     def in_phase(self, index: int, theta: Any, *values: Any) -> Stepper:
-        settings, phase = self.bound.phases[index].settings, self.bound.case.phases[index]
+        settings = self.bound.phases[index].settings
+        phase = self.bound.case.phases[index]
         made = None if _is_as_bound(values, settings) else settings.make(values)
         if phase.optimizer is None:
             self._ran_as[index] = runs_as(phase.learned_optimizer if made is None else made)
@@ -178,7 +179,9 @@ def program_of(
     Raises:
       ValueError: A case with phases should be trained longer than its phases.
     """
-    case, task, maker = bound.case, as_task(bound.case.task), maker or StepperMaker(bound)
+    case = bound.case
+    task = as_task(bound.case.task)
+    maker = maker or StepperMaker(bound)
     if not bound.phases:
         if num_inner_steps is not None:
             case = dataclasses.replace(case, num_inner_steps=num_inner_steps)

@@ -291,10 +291,13 @@ class BlockRunner:
         bound = self.bind(spec, test, thetas[0].own_bindings)
         self.claim(bound)
         kind = PerturbedProgram if perturbation else TrainingProgram
-        warm, matched = self._program(bound, block.size, kind), [self.theta_of(bound, theta) for theta in thetas]
+        warm = self._program(bound, block.size, kind)
+        matched = [self.theta_of(bound, theta) for theta in thetas]
         program = warm.program
         made = provenance(bindings=bound.bindings, device=device_description(), folder=Path(spec.path).parent)
-        deadline, values, end = time.monotonic() + timeout_seconds, bound.settings.values, bound.case.end
+        deadline = time.monotonic() + timeout_seconds
+        values = bound.settings.values
+        end = bound.case.end
         is_past = lambda: time.monotonic() > deadline  # noqa: E731
         if isinstance(program, PerturbedProgram):
             moved = program.run_perturbed(
@@ -346,7 +349,8 @@ class BlockRunner:
         """Returns the storage of the block's states. Checkpoints with bindings of their own share that of the case."""
         if self._states is None:
             return None
-        sha256, known = theta.sha256, self.bind(bound.spec, test).info
+        sha256 = theta.sha256
+        known = self.bind(bound.spec, test).info
         return BlockStates(
             folder=self._states.folder,
             prefixes=[state_prefix(prefix, sha256, program.key) for prefix in bound.prefixes],

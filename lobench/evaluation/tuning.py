@@ -199,7 +199,8 @@ def _run(
     maker = _PointMaker(bound)
     program = program_of(bound, num_seeds, maker=maker, num_inner_steps=steps * (horizon_factor or 1))
     thetas = [{name: np.float32(value) for name, value in zip(names, point.values(), strict=True)} for point in points]
-    block, values = SeedBlock(start=0, size=num_seeds), bound.settings.values
+    block = SeedBlock(start=0, size=num_seeds)
+    values = bound.settings.values
     if thetas == [{}]:
         only = program.run({}, block, settings=values)
         curves_of_settings = [only] if only is not None else None
@@ -303,7 +304,8 @@ def _with_steady_dtypes(stepper: Stepper) -> Stepper:
 
 def _of_grid(bound: BoundCase, grid: BaselineGrid, curves: Sequence[Curves], *, knows_horizon: bool) -> BaselineCase:
     """Returns the baseline of a grid, without the evaluations of its best points."""
-    budget, steps = bound.case.num_inner_steps, curves[0].eval_steps
+    budget = bound.case.num_inner_steps
+    steps = curves[0].eval_steps
     at = steps.index(budget)
     losses = np.stack([np.asarray(found.metrics["train/loss"]) for found in curves])  # [points, seeds, evals]
     # A seed is NaN from its divergence on, so that a mean at the budget knows of what diverged before it.
@@ -315,7 +317,8 @@ def _of_grid(bound: BoundCase, grid: BaselineGrid, curves: Sequence[Curves], *, 
         for i, (values, study) in enumerate(zip(grid.points, grid.studies, strict=True))
     )
     best = tuple(_best(finals, grid.studies, study) for study in sorted(set(grid.studies)))
-    chosen, kept = curves[best[0]], _kept(len(steps), at)
+    chosen = curves[best[0]]
+    kept = _kept(len(steps), at)
     return BaselineCase(
         problem=bound.info.problem,
         code=bound.info.task_code,
@@ -340,7 +343,8 @@ def _of_grid(bound: BoundCase, grid: BaselineGrid, curves: Sequence[Curves], *, 
 def _with_evaluated(case: BaselineCase, evaluated: Sequence[Curves]) -> BaselineCase:
     """Returns the baseline with what evaluations of its best points say up to the case's own budget."""
     chosen = evaluated[0]
-    steps, beyond = np.asarray(chosen.eval_steps), case.curve_steps > case.num_inner_steps
+    steps = np.asarray(chosen.eval_steps)
+    beyond = case.curve_steps > case.num_inner_steps
     kept = _kept(len(steps), len(steps) - 1)
     metrics = {name: np.asarray(values) for name, values in chosen.metrics.items()}
     unknown = np.full(len(case.curve_steps), np.nan, np.float32)

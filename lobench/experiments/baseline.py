@@ -102,7 +102,8 @@ def _make(suite: Path, command: BaselineSettings, log: Callable[[str], None]) ->
     """Tunes each optimizer on each case whose baseline is stale or missing, and writes the file after each."""
     from lobench.evaluation.tuning import tune, tuned_again
 
-    grids, layers = {name: _tuned_over(command, name) for name in command.optimizers}, default_layers()
+    grids = {name: _tuned_over(command, name) for name in command.optimizers}
+    layers = default_layers()
     bound_cases = list(_bound_cases(suite, command, layers))
     for optimizer, grid in grids.items():
         path = baseline_path(suite, optimizer, grid.name)
@@ -138,7 +139,8 @@ def _make(suite: Path, command: BaselineSettings, log: Callable[[str], None]) ->
             baseline.save(path)
             values = case.grid[case.best[0]].values
             best = ", ".join(f"{key} {value:g}" for key, value in values.items()) or "as it is"
-            loss, points = case.tuned_mean("train/loss"), counted(len(case.grid), "point")
+            loss = case.tuned_mean("train/loss")
+            points = counted(len(case.grid), "point")
             seconds = time.perf_counter() - started
             log(f"{optimizer} {name}: {best}, train/loss {loss:.4g}, {points} in {seconds:.0f} s")
         # Cases that the suite no longer has go, once the whole suite was looked at.
@@ -166,14 +168,16 @@ def problems_in(suite: Path, command: BaselineSettings) -> list[str]:
     grids = {name: _tuned_over(command, name) for name in command.optimizers}
     bound_cases = list(_bound_cases(suite, command, default_layers()))
     for optimizer, grid in grids.items():
-        path, refresh = baseline_path(suite, optimizer, grid.name), _refreshing(command, suite, optimizer)
+        path = baseline_path(suite, optimizer, grid.name)
+        refresh = _refreshing(command, suite, optimizer)
         if not path.is_file():
             problems.append(f"{path}: no such baseline; run `{refresh}`")
             continue
         baseline = Baseline.load(path)
         is_other = isinstance(grid, BaselineSearch) and not _is_same_search(baseline.refresh, refresh)
         for spec, bound in bound_cases:
-            case, name = baseline.find(bound.info.problem, spec.name), case_key(spec, suite)
+            case = baseline.find(bound.info.problem, spec.name)
+            name = case_key(spec, suite)
             if case is None or not baseline.has(bound.info.problem) or not case.is_of_code(bound.info.task_code):
                 problems.append(f"{path}: {name} is stale or missing; run `{refresh}`")
             elif is_other or not _is_tuned_over(case, grid):
@@ -190,7 +194,8 @@ def problems_in(suite: Path, command: BaselineSettings) -> list[str]:
 
 def case_key(spec: CaseSpec, suite: Path) -> str:
     """Returns the name of a case in a baseline file: `digits.gin:relu32`, or `small/digits.gin:relu32`."""
-    file, folder = Path(spec.path).resolve(), suite.resolve()
+    file = Path(spec.path).resolve()
+    folder = suite.resolve()
     return f"{file.relative_to(folder).as_posix() if folder.is_dir() else file.name}:{spec.name}"
 
 

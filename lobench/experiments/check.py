@@ -172,7 +172,8 @@ def bind_waiting_commands(
       SuiteError: The cases cannot be bound.
     """
     with looked_at(settings.store_folder, is_written=True) as ledger:
-        trainings, has_optimizer = _Trainings(file, ledger, settings), _names_optimizer(file.shared)
+        trainings = _Trainings(file, ledger, settings)
+        has_optimizer = _names_optimizer(file.shared)
         labels = {
             _waiting_variant(one, has_optimizer=has_optimizer): method.title
             for method in methods
@@ -232,8 +233,10 @@ class _Wanted:
         manager: PluginManager,
         ledger: Ledger | None,
     ) -> None:
-        self._manager, self._allow_pickle = manager, settings.allow_pickle
-        self.trainings, self.searches = _Trainings(file, ledger, settings), searches
+        self._manager = manager
+        self._allow_pickle = settings.allow_pickle
+        self.trainings = _Trainings(file, ledger, settings)
+        self.searches = searches
         self.experiment = file.experiment
         self.held_blocks = member_blocks(ledger, file.experiment.name) if ledger is not None else set()
         self.num_sessions = len(file.experiment.sessions or (0,))
@@ -366,7 +369,8 @@ class _Planner:
 
     def plans(self, methods: Sequence[Method]) -> list[MethodPlan]:
         """Returns the plans in the order of the methods. `repeated` of each counts evaluations of earlier methods."""
-        method_plans, seen = list[MethodPlan](), set[SubjectKey]()
+        method_plans = list[MethodPlan]()
+        seen = set[SubjectKey]()
         for method in methods:
             if method.kind == "script":
                 method_plans.append(self._of_script(method))
@@ -383,10 +387,15 @@ class _Planner:
 
     def _of_script(self, method: Method) -> MethodPlan:
         """Returns the plan of a script, which has one curve per session."""
-        factor, search = self.wanted.num_sessions, self.wanted.searches.get(method.name)
-        num_trials, num_stopped, num_fresh, num_left = 1, 0, 0, self.wanted.trainings.num_not_done(method)
+        factor = self.wanted.num_sessions
+        search = self.wanted.searches.get(method.name)
+        num_trials = 1
+        num_stopped = 0
+        num_fresh = 0
+        num_left = self.wanted.trainings.num_not_done(method)
         if search is not None:
-            trials, num_trials = self.wanted.trials_of(method), search.num_trials
+            trials = self.wanted.trials_of(method)
+            num_trials = search.num_trials
             num_stopped = sum(trial.state == "stopped" for trial in trials)
             num_fresh = num_reported(method, factor)
             num_left = factor * (num_trials - sum(is_over(trial.state) for trial in trials))
@@ -420,7 +429,8 @@ class _Planner:
         """Returns the plan of a search. Trials that were not proposed yet lack all evaluations."""
         factor = self.wanted.num_sessions if method.kind == "command" else 1
         every = self._waiting(method)[0] * factor
-        trials, subjects = self.wanted.trials_of(method), iter(self.wanted.subjects[method.name])
+        trials = self.wanted.trials_of(method)
+        subjects = iter(self.wanted.subjects[method.name])
         missing = every * (search.num_trials - len(trials))
         for _ in (trial for trial in trials if not is_over(trial.state)):
             one = next(subjects, None)

@@ -128,7 +128,8 @@ def _code_of(method: Method, folder: Path, ledger: Ledger | None, keep_results: 
     todays = _fingerprint_of(method, folder)
     if ledger is None:
         return CommandCode(method=replace(method, code=todays.id), todays=todays, counted=todays.id)
-    recorded, folders = _recorded(ledger, method.name), _folders_done(ledger, method.name)
+    recorded = _recorded(ledger, method.name)
+    folders = _folders_done(ledger, method.name)
     if not recorded and any(_OLD_FOLDER.search(one) for one in folders):
         return CommandCode(method=replace(method, code=None), todays=todays, counted="")
     for detail in reversed(recorded):

@@ -96,7 +96,8 @@ def cases_of(
       SuiteError: The cases cannot be collected, bound or traced.
     """
     settings = settings.found()
-    config, cases_by_variant = worker_config(settings, manager, store), dict[str, Sequence[CaseInfo]]()
+    config = worker_config(settings, manager, store)
+    cases_by_variant = dict[str, Sequence[CaseInfo]]()
     if ledger is not None:
         known = KnownCases(ledger, lambda: config, SuiteFiles(settings.suites, settings.gin_files, settings.location))
         stamps: dict[str, tuple[str, int, int] | None] = {}

@@ -79,7 +79,8 @@ class ExperimentRecord:
         self._follows_edits = follows_edits
         self._file, self._method_index = file, method_index
         self._retry_errors, self._num_slots = retry_errors, num_slots
-        self._command_codes, self._keep_results = command_codes, keep_results
+        self._command_codes = command_codes
+        self._keep_results = keep_results
         self._expected = Expected(is_elsewhere=is_elsewhere).all()
         self._commands: Trials | None = None
         self._ledger: Ledger | None = None
@@ -129,8 +130,11 @@ class ExperimentRecord:
             record=lambda row: ledger.set_trial(self.form, row),
             log=log,
         )
-        commands.curves, commands.scripts, commands.grown = self.curves, scripts, progress.grown
-        commands.edited_file, commands.follows_edits = self._edited_file, self._follows_edits
+        commands.curves = self.curves
+        commands.scripts = scripts
+        commands.grown = progress.grown
+        commands.edited_file = self._edited_file
+        commands.follows_edits = self._follows_edits
         commands.num_methods = self._method_index.num_methods
         if experiment.race is None:  # a race is of all methods
             commands.methods_of = self._method_index.given_titles

@@ -58,8 +58,10 @@ class MethodIndex:
         planned: Mapping[str, PlannedSearch],
         store: Path,
     ) -> None:
-        self._methods, self._given = {method.name: method for method in methods}, given
-        self._experiment, self.planned_searches = file.experiment, planned
+        self._methods = {method.name: method for method in methods}
+        self._given = given
+        self._experiment = file.experiment
+        self.planned_searches = planned
         self._sessions = file.experiment.sessions
         self.held: Collection[SeedBlock] = ()
         self.searches: Sequence[SearchRun] = ()

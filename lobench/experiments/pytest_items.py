@@ -190,7 +190,8 @@ def member_of(item: pytest.Item) -> ItemMember | None:
 
 def rename(item: pytest.Item, spec: CaseSpec | None) -> None:
     """Gives an item of an experiment its id. Skips items of commands and searches, which `lobench run` runs."""
-    member, selected = member_of(item), item.config.stash.get(EXPERIMENT, None)
+    member = member_of(item)
+    selected = item.config.stash.get(EXPERIMENT, None)
     if member is None or selected is None or spec is None:
         return
     taken = item.config.stash.setdefault(_NAMES, set())

@@ -171,7 +171,8 @@ class ExperimentRun:
             raise joined_problems(self._unfit)
         self._store = store_of(settings, experiment)
         codes = self._codes = self._command_codes(chosen)
-        self._file, by_name = with_code(self._file, codes), {code.method.name: code.method for code in codes}
+        self._file = with_code(self._file, codes)
+        by_name = {code.method.name: code.method for code in codes}
         chosen = tuple(by_name.get(method.name, method) for method in chosen)
         self._given = given_methods(chosen)
         is_search = any(method.search is not None for method in chosen)
@@ -270,7 +271,8 @@ class ExperimentRun:
         for title, problem in self._unfit.items():
             progress.log(f"{title!r} cannot be trained, and the other methods go on: {problem}")
         record = self._record
-        given, settings = tuple(self._given.values()), self._watched()
+        given = tuple(self._given.values())
+        settings = self._watched()
         if any(one.kind == "command" for one in self._chosen):
             manager = components_of(settings.found(), progress).manager
             bind_waiting_commands(self._file, self._chosen, self._searches, settings, manager)
@@ -300,8 +302,11 @@ class ExperimentRun:
 
     def _raced(self, race: Race, progress: WatchProgress) -> Watched:
         """Runs the rounds of a race, as `lobench compare --race` does, and returns their common summary."""
-        record, given = self._record, list(self._given.values())
-        settings, rounds, wanted = self._watched(), list[Watched](), set[EvaluationId]()
+        record = self._record
+        given = list(self._given.values())
+        settings = self._watched()
+        rounds = list[Watched]()
+        wanted = set[EvaluationId]()
         num_done = 0
 
         def evaluate(who: Sequence[int], looks: int) -> bool:
@@ -377,7 +382,8 @@ def _check_devices(
         specs = called or specs_of(*file.experiment.suites)
     except LobenchError:
         return
-    num_devices, layers = len(devices_here(os.environ)), Layers(gin_params=file.shared)
+    num_devices = len(devices_here(os.environ))
+    layers = Layers(gin_params=file.shared)
     wanted = {spec.names[-1]: devices_of(spec, layers) for spec in specs}
     names = [name for name, number in wanted.items() if number > num_devices]
     if names:

@@ -125,7 +125,9 @@ class ScriptCurves:
         log: Callable[[str], None],
         on_recorded: Callable[[EvaluationFinished], None],
     ) -> None:
-        self._ledger, self._experiment, self._own_cases = ledger, experiment, own_cases
+        self._ledger = ledger
+        self._experiment = experiment
+        self._own_cases = own_cases
         self._log, self._record_event = log, on_recorded
         self._growth: dict[Path, Growth] = {}
         self._looked: dict[Path, tuple[object, float]] = {}  # by folder, at which state of the files, and when next
@@ -143,7 +145,8 @@ class ScriptCurves:
         """
         from lobench.tools.curve_import.imports import Session, import_into
 
-        name, subject = f"{script_name(run.method)}{part}", _script_subject(run.method, part)
+        name = f"{script_name(run.method)}{part}"
+        subject = _script_subject(run.method, part)
         cut = None if until is None else max(until.values())
         try:
             with self._read(run, name, until=cut) as session_curves:

@@ -66,7 +66,8 @@ def race_text(settings: TuneSettings, folder: Path, manager: PluginManager) -> s
     name, called = settings.method, settings.search_name
     bindings = only_bindings(parse_text(tune_text(settings, folder), "--vary"))
     own = [one for one in bindings if one.scope.split("/")[0] == name and one.name != "Method"]
-    strategy, space = strategy_of(Search(name=called), manager, where="--search"), Space(space_of(name, own, bindings))
+    strategy = strategy_of(Search(name=called), manager, where="--search")
+    space = Space(space_of(name, own, bindings))
     count = num_trials_of(strategy, space, settings.num_trials, where="--search")
     num_trials = settings.num_trials
     settings_of_wave = strategy.next_wave(space, (), seed=search_seed(0, name), width=1, num_trials=num_trials)
@@ -118,7 +119,8 @@ def searched(settings: TuneSettings, manager: PluginManager) -> BaselineSearch:
         raise UsageError("--vary", got=repr(settings.vary), expected=f"parameters of {name} alone, without conditions")
     parameters = [replace(one, path=one.path.rpartition(".")[2]) for one in paths]
     called = settings.search_name
-    strategy, space = strategy_of(Search(name=called), manager, where="--search"), Space(parameters)
+    strategy = strategy_of(Search(name=called), manager, where="--search")
+    space = Space(parameters)
     num_trials_of(strategy, space, settings.num_trials, where="--search")
     return BaselineSearch(name=called, space=space, strategy=strategy, num_trials=settings.num_trials)
 

@@ -193,7 +193,8 @@ def _fits(leaf: np.ndarray, expected_leaf: jax.ShapeDtypeStruct) -> bool:
 
 
 def _describe(leaf: object) -> str:
-    shape, dtype = getattr(leaf, "shape", ()), getattr(leaf, "dtype", "?")
+    shape = getattr(leaf, "shape", ())
+    dtype = getattr(leaf, "dtype", "?")
     return f"{np.dtype(dtype).name}[{','.join(map(str, shape))}]"
 
 

@@ -55,8 +55,11 @@ _PREFIX = "lobench-case-"  # of the folders of commands, below the folder for te
 
 def commanded(item: pytest.Item, case: CaseSpec) -> Result:
     """Evaluates a command's case for an item: once for each seed that the store lacks."""
-    bound, job = bound_command(item, case, variant_of(item)), item.config.stash.get(CURRENT_JOB, None)
-    info, done, own_blocks = with_item(bound, item), item.stash.setdefault(DONE, []), []
+    bound = bound_command(item, case, variant_of(item))
+    job = item.config.stash.get(CURRENT_JOB, None)
+    info = with_item(bound, item)
+    done = item.stash.setdefault(DONE, [])
+    own_blocks = []
     subject = None if job is not None else loaded_subject(item).subject
     for block in blocks_of(item, info):
         curves = None if subject is None else stored_curves(item.config, subject, info, block)
@@ -83,7 +86,9 @@ def _values(item: pytest.Item, block: SeedBlock) -> dict[str, str]:
     else:
         subject = loaded_subject(item).subject
         path = option(item.config, "checkpoint") if subject.has_theta else ""
-        path, step, run = str(Path(path).absolute()) if path else "", subject.outer_step, subject.run
+        path = str(Path(path).absolute()) if path else ""
+        step = subject.outer_step
+        run = subject.run
     devices = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     return {"checkpoint": path, "step": str(step), "run": run, "seed": str(block.start), "devices": devices}
 
@@ -95,14 +100,16 @@ def _run(bound: BoundCase, block: SeedBlock, given: Mapping[str, str]) -> Curves
       DeadlinePassed: It ran longer than `Case.timeout_seconds`.
       LobenchError: It failed, or wrote no curve of the primary metric.
     """
-    case, where = bound.case, _where(bound)
+    case = bound.case
+    where = _where(bound)
     if "{checkpoint}" in case.command and not given["checkpoint"]:
         raise LobenchError("the command evaluates checkpoints", where=where, got="an optimizer without a checkpoint")
     with _home() as home:
         out, log = home / "out", home / "log"
         out.mkdir()
         values = {**bound.values, **given, "out": str(out)}
-        words, folder = command_words(shlex.split(case.command), values), Path(bound.spec.path).parent
+        words = command_words(shlex.split(case.command), values)
+        folder = Path(bound.spec.path).parent
         began = time.monotonic()
         files = CheckpointFiles(given["checkpoint"]) if given["checkpoint"] else None
         asked = Command(lease=0, words=words, folder=str(folder), log=str(log))

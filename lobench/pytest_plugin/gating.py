@@ -119,7 +119,8 @@ class GateReporter:
 
     def _compare_stored(self, session: pytest.Session, cases: Sequence[CaseInfo]) -> None:
         """Compares what the store has of the session's commands and ordinary tests with the reference."""
-        suites, identities = {case.suite for case in cases}, {case.identity for case in cases}
+        suites = {case.suite for case in cases}
+        identities = {case.identity for case in cases}
         try:
             reference = stored_reference(self._config, suites)
             store = self._recorder.store
@@ -271,7 +272,9 @@ class GateReporter:
 
     def _answer(self, report: GateReport) -> list[str]:
         """Returns the verdict with the mean difference, the number of seeds that would decide, and the reference."""
-        against, named, overall = option(self._config, "against"), ", ".join(self._references()), report.overall
+        against = option(self._config, "against")
+        named = ", ".join(self._references())
+        overall = report.overall
         source = "" if named.startswith(against) else f" (from {against})"
         names = sorted(result.case for result in report.cases if result.verdict is report.verdict)
         is_of_mean = len(report.cases) > 1 and overall.verdict is report.verdict
@@ -405,7 +408,8 @@ def _info_of(item: pytest.Item) -> CaseInfo | None:
 
 def _problem_with_scale(config: pytest.Config, item: pytest.Item) -> LobenchError | None:
     """Returns why a case has no scale, which a gate's margin needs; None if it has one, or cannot be evaluated."""
-    spec, info = case_of(item), _info_of(item)
+    spec = case_of(item)
+    info = _info_of(item)
     if spec is None or info is None:
         return None
     try:

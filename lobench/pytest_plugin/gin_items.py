@@ -68,7 +68,8 @@ class GinItem(pytest.Item):
         self.case_spec, self.member = case_spec, member
 
     def runtest(self) -> None:
-        result, expectations = evaluator(self)(self.case_spec), expectations_of(self)
+        result = evaluator(self)(self.case_spec)
+        expectations = expectations_of(self)
         problems = failed_expectations(expectations, result)
         if self.member is not None:
             # The ledger's evaluation is of the whole block, for all sessions.

@@ -41,7 +41,8 @@ def plain_node_id(item: pytest.Item) -> str:
         node_id = node_id.removesuffix(f"@{group}")
     if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
         return node_id
-    own, whole = _own_id(item, _own_params(item)), f"[{item.callspec.id}]"
+    own = _own_id(item, _own_params(item))
+    whole = f"[{item.callspec.id}]"
     if own == item.callspec.id or not node_id.endswith(whole):
         return node_id
     return node_id.removesuffix(whole) + (f"[{own}]" if own else "")
@@ -54,7 +55,8 @@ def _own_params(item: pytest.Function) -> dict[str, object]:
     the test, so they do not affect the training, and all items that differ in them are the same case.
     """
     fixtures = item._fixtureinfo  # pytest has no public API for the fixtures of a test
-    reached, waiting = set[str](), [name for name in fixtures.initialnames if _is_users(item, name)]
+    reached = set[str]()
+    waiting = [name for name in fixtures.initialnames if _is_users(item, name)]
     while waiting:
         name = waiting.pop()
         if name not in reached:

@@ -103,7 +103,8 @@ def runners_of(config: pytest.Config, variant: Variant, *, has_own_optimizer: bo
     with _MAKING:
         if _RUNNERS not in config.stash:
             keeps = not option(config, "no_executables")
-            programs, apart = Programs(keeps_executables=keeps), IsolatedRunner(keeps_executables=keeps)
+            programs = Programs(keeps_executables=keeps)
+            apart = IsolatedRunner(keeps_executables=keeps)
             config.stash[_RUNNERS], config.stash[_SHARED] = OrderedDict(), (programs, apart)
             config.add_cleanup(config.stash[_SHARED][1].close)
         known, (programs, apart) = config.stash[_RUNNERS], config.stash[_SHARED]
@@ -208,7 +209,8 @@ def _metric_modules(config: pytest.Config) -> list[str]:
 
 def blocks_of(item: pytest.Item, info: CaseInfo) -> list[SeedBlock]:
     """Returns the seed blocks that an item evaluates: that of its job, that of its session, or all of the case."""
-    job, member = item.config.stash.get(CURRENT_JOB, None), member_of(item)
+    job = item.config.stash.get(CURRENT_JOB, None)
+    member = member_of(item)
     if job is not None:
         return [job.seed_block]
     return info.blocks() if member is None else [member.block(info)]

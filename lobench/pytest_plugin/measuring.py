@@ -158,7 +158,8 @@ class Gate:
           train: Trains the reference.
           more: Trains further seed blocks.
         """
-        baseline, blocks = self.scale(spec, info), list(own_blocks)
+        baseline = self.scale(spec, info)
+        blocks = list(own_blocks)
         direction = blocks[0][1].direction(info.primary_metric)
         if direction is None and info.primary_metric in blocks[0][1].metrics:
             raise UnknownDirection(info.primary_metric, where=f"{info.suite}/{info.name}")
@@ -284,7 +285,8 @@ def _paired(new: Finals, old: Finals, scale: ScoreScale | None, metric: str, *, 
       metric: Name of the metric.
       report: Whether signed losses are scored on the linear scale, instead of having no score.
     """
-    after, before = new.metrics.get(metric, {}), old.metrics.get(metric, {})
+    after = new.metrics.get(metric, {})
+    before = old.metrics.get(metric, {})
     seeds = sorted(after.keys() & before.keys())
     sides = [[values[seed] for seed in seeds] for values in (before, after)]
     starts = [new.starts.get(metric, {}).get(seed, math.nan) for seed in seeds]

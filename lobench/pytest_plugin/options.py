@@ -141,7 +141,8 @@ def refuse_no_subject(config: pytest.Config) -> None:
     Raises:
       UsageError: Both a checkpoint and an optimizer are given, or the checkpoint does not exist.
     """
-    path, optimizer = option(config, "checkpoint"), option(config, "optimizer")
+    path = option(config, "checkpoint")
+    optimizer = option(config, "optimizer")
     if path and optimizer:
         raise pytest.UsageError("--lobench-checkpoint and --lobench-optimizer exclude each other; give one")
     if path and "://" not in path and not Path(path).exists():
@@ -245,7 +246,9 @@ def loaded_subject(item: pytest.Item) -> LoadedSubject:
     Raises:
       UsageError: Neither a checkpoint nor an optimizer was given, and its case has no fixed optimizer.
     """
-    member, config, spec = member_of(item), item.config, case_of(item)
+    member = member_of(item)
+    config = item.config
+    spec = case_of(item)
     is_given = member is not None or option(config, "checkpoint") or option(config, "optimizer")
     if not is_given and spec is not None and not insists_on_optimizer(spec, layers_of(config)):
         raise UsageError("nothing to evaluate", next_step=_GIVE_ONE)
@@ -280,7 +283,8 @@ def evaluates_whole_files(config: pytest.Config) -> bool:
 
 
 def _given(config: pytest.Config) -> Given:
-    path, optimizer = option(config, "checkpoint"), option(config, "optimizer")
+    path = option(config, "checkpoint")
+    optimizer = option(config, "optimizer")
     if optimizer:
         return Subject.of_optimizer(optimizer)
     return GivenCheckpoint(uri=path) if path else Subject.of_own_optimizers()

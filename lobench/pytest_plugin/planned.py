@@ -38,7 +38,8 @@ def attach_plan(item: pytest.Item, report: pytest.TestReport) -> None:
     if config.stash.get(_IS_SENT, False) or CURRENT_JOB in config.stash or EXPERIMENT in config.stash:
         return
     config.stash[_IS_SENT] = True
-    cases, specs = list[CaseInfo](), dict[CaseSpec, None]()
+    cases = list[CaseInfo]()
+    specs = dict[CaseSpec, None]()
     for session_item in item.session.items:
         spec = case_of(session_item)
         if spec is not None:

@@ -131,7 +131,8 @@ class SessionRecorder:
             self._ledger.record_plan(subject, plan, _expected_programs())
         else:  # in an experiment, whose plan `lobench run` writes, these cases are current too
             make_plan = functools.partial(suite_plan, [finished.case], {})
-            forms, codes = forms_of([finished.case]), codes_of([finished.case])
+            forms = forms_of([finished.case])
+            codes = codes_of([finished.case])
             self._ledger.record_current(subject.variant.key, forms, make_plan, _expected_programs(), codes)
         self._ledger.record_code(self._codes)
         curves = Curves.from_payload(finished.payload) if finished.payload else None

@@ -42,7 +42,8 @@ class _Collected:
 
 def remembered_info(item: pytest.Item, store: Path, variant: Variant) -> CaseInfo | None:
     """Returns the stored case of an item; None if it is not stored, or something has changed since."""
-    spec, infos = case_of(item), item.config.stash.setdefault(_FOUND, {})
+    spec = case_of(item)
+    infos = item.config.stash.setdefault(_FOUND, {})
     assert spec is not None
     if (store, variant) not in infos:
         infos[store, variant] = _recall(item.config, store, variant)

@@ -47,7 +47,8 @@ KEPT: pytest.StashKey[dict[_Key, tuple[str, str]]] = pytest.StashKey()
 
 def store_path(config: pytest.Config, suite: str) -> Path:
     """Returns the folder of the session's store. Fixtures may have changed the working directory."""
-    given, selected = option(config, "store"), config.stash.get(EXPERIMENT, None)
+    given = option(config, "store")
+    selected = config.stash.get(EXPERIMENT, None)
     name = suite if selected is None else selected.file.experiment.name
     return config.invocation_params.dir / given if given else config.rootpath / ".lobench" / name
 
@@ -60,7 +61,8 @@ def suites_of_session(config: pytest.Config) -> list[Path]:
 
 def known_info(item: pytest.Item, variant: Variant) -> CaseInfo | None:
     """Returns an item's case as stored in the session's store; None if the case must be bound."""
-    config, spec = item.config, case_of(item)
+    config = item.config
+    spec = case_of(item)
     if spec is None or not config.getoption("lobench_reuse") or CURRENT_JOB in config.stash:
         return None
     from lobench.pytest_plugin.remembered import remembered_info

@@ -85,7 +85,8 @@ def stored_reference(config: pytest.Config, suites: Collection[str]) -> StoredRe
       UsageError: The reference is a baseline, or no store has results of it.
       CheckpointError: The checkpoint cannot be read.
     """
-    text, candidates = option(config, "against"), candidates_of(config)
+    text = option(config, "against")
+    candidates = candidates_of(config)
     if text.partition(":")[0] == BASELINE or text.endswith(".json"):
         raise UsageError(
             "for commands and ordinary tests nothing is tuned",

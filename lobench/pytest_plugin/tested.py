@@ -88,7 +88,9 @@ class MetricRecorder:
     """
 
     def __init__(self, nodeid: str, seeds: tuple[int, ...], *, has_items: bool = False) -> None:
-        self._nodeid, self.seeds, self._has_items = nodeid, seeds, has_items
+        self._nodeid = nodeid
+        self.seeds = seeds
+        self._has_items = has_items
         self.values: dict[str, dict[int, float]] = {}  # by metric, then by seed
         self.values_of_items: dict[str, dict[str, float]] = {}  # by metric, then by item
 
@@ -146,7 +148,8 @@ def checkpoint_of(item: pytest.Item) -> TestedCheckpoint:
       UsageError: The session has none.
       CheckpointError: It cannot be read.
     """
-    config, job = item.config, item.config.stash.get(CURRENT_JOB, None)
+    config = item.config
+    job = item.config.stash.get(CURRENT_JOB, None)
     if job is not None:
         is_whole = bool(identity_in(job.theta_path))
         leaves = ThetaLeaves.at("" if is_whole else job.theta_path, where=job.checkpoint_uri)
@@ -222,7 +225,9 @@ def evaluating(item: pytest.Item, spec: CaseSpec, blocks: list[SeedBlock]) -> Ge
       RewrittenCheckpoint: The files of the checkpoint have changed since `begin`.
       LobenchError: The test passed without its primary metric for each seed.
     """
-    bound, began, files = bound_test(item, spec), time.monotonic(), item.stash.get(_FILES, None)
+    bound = bound_test(item, spec)
+    began = time.monotonic()
+    files = item.stash.get(_FILES, None)
     recorder = recorder_of(item, spec)
     try:
         result = yield
@@ -247,7 +252,8 @@ def _keep(
     seconds: float,
     has_passed: bool,
 ) -> None:
-    case, values = bound.case, {name: dict(by_seed) for name, by_seed in recorder.values.items()}
+    case = bound.case
+    values = {name: dict(by_seed) for name, by_seed in recorder.values.items()}
     seeds = recorder.seeds
     if bound.info.has_items:
         with contextlib.suppress(LobenchError) if not has_passed else contextlib.nullcontext():
@@ -300,7 +306,8 @@ def _one_point(
     seconds: float,
 ) -> Curves:
     made = provenance(bindings=bound.bindings, device=f"cpu: {cpu_class()}", folder=Path(bound.spec.path).parent)
-    files, primary = item.stash.get(_FILES, None), metrics[bound.case.primary_metric]
+    files = item.stash.get(_FILES, None)
+    primary = metrics[bound.case.primary_metric]
     identified_by = files.identified_by if files is not None else ""
     directions = spread_directions(bound.case.metric_directions, metrics, where=item.nodeid)
     with np.errstate(over="ignore"):

@@ -35,7 +35,8 @@ _ONCE: pytest.StashKey[dict[object, Curves | Exception]] = pytest.StashKey()
 
 def trained(item: pytest.Item, case: CaseSpec) -> Result:
     """Evaluates a case for an item. It trains the seed blocks that the store lacks, or that may not be reused."""
-    config, test = item.config, test_name(item)
+    config = item.config
+    test = test_name(item)
     job = config.stash.get(CURRENT_JOB, None)
     runners = runners_of(config, variant_of(item))
     bound = runners.here.bind(case, test)  # first, because it makes jax's backend with the case's settings
@@ -72,7 +73,8 @@ def trained(item: pytest.Item, case: CaseSpec) -> Result:
 
     if gate is not None:
         gate.scale(case, info)
-    theta, blocks = _theta(item), blocks_of(item, info)
+    theta = _theta(item)
+    blocks = blocks_of(item, info)
     done = item.stash.setdefault(DONE, [])
     own_blocks = []
     for block in blocks:

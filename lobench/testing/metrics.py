@@ -148,7 +148,8 @@ class MetricContract:
         assert {frozenset(self.computed([row])) for row in _ROWS} == {frozenset(self.computed(_ROWS))}
 
     def test_the_same_curves_give_the_same_values(self) -> None:
-        first, second = self.computed(_ROWS), self.computed(_ROWS)
+        first = self.computed(_ROWS)
+        second = self.computed(_ROWS)
         for name, values in first.items():
             np.testing.assert_array_equal(values, second[name], err_msg=name)
 

@@ -52,7 +52,9 @@ class OptimizerContract:
         if not self.is_learned():
             pytest.skip("the optimizer has no theta")
         init = jax.jit(as_learned_optimizer(_made(self._kind)).init, compiler_options=COMPILED_FAST)
-        first, second, other = init(key_of(1)), init(key_of(1)), init(key_of(2))
+        first = init(key_of(1))
+        second = init(key_of(1))
+        other = init(key_of(2))
         assert_same_bits(first, second)
         assert types_of(first) == types_of(other), "shapes or dtypes change with the key"
         assert jax.tree.leaves(first), "theta is empty"
@@ -62,7 +64,8 @@ class OptimizerContract:
     def test_theta_comes_back_from_a_checkpoint_and_another_one_is_refused(self) -> None:
         if not self.is_learned():
             pytest.skip("the optimizer has no theta")
-        optimizer, theta = as_learned_optimizer(_made(self._kind)), self.theta()
+        optimizer = as_learned_optimizer(_made(self._kind))
+        theta = self.theta()
         leaves = {path: np.asarray(leaf) for path, leaf in leaf_paths(theta).items()}
         assert_same_bits(match_theta(leaves, optimizer, where="checkpoint"), theta)
         first = next(iter(leaves))
@@ -100,7 +103,8 @@ class OptimizerContract:
 
         The second seed trains with the gradients in the argument `beside`.
         """
-        params, both = _params(0), (grads, grads if beside is None else beside)
+        params = _params(0)
+        both = (grads, grads if beside is None else beside)
         found = _program(self._kind)(self.theta(), _stacked(params, params), _stacked(*both))
         return jax.tree.map(lambda leaf: leaf[0], found)
 
@@ -134,7 +138,8 @@ def _program(contract: Any) -> Callable[..., Any]:
 
     def one(theta: Any, params: Any, grads: Any) -> Any:
         stepper = _stepper(contract, theta)
-        facts, extra_values = facts_for(stepper, params), extra_values_for(stepper, params, grads)
+        facts = facts_for(stepper, params)
+        extra_values = extra_values_for(stepper, params, grads)
         begun = stepper.initial_params(params, facts)
         # A learned initialization has parameters of its own task, which these gradients do not fit.
         params = begun if types_of(begun) == types_of(params) else params

@@ -106,7 +106,9 @@ def write(
     stepper = as_stepper(optimizer, num_steps)
     key = jax.random.key(seed)
     now: Any = stepper.initial_params(start)
-    state, model_state, step = stepper.init(now, (), key), (), jax.jit(stepper.step)
+    state = stepper.init(now, (), key)
+    model_state = ()
+    step = jax.jit(stepper.step)
     made_of: dict[str, list[Any]] = {one: [] for one in start}
     for place in range(num_steps):
         own = {one: leaf[place] for one, leaf in gradients.items()}

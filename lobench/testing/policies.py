@@ -63,7 +63,8 @@ class PolicyContract:
         policy = self.make(self.argument)
         for _ in range(_ROUNDS):
             waiting = tuple(sorted(chance.sample(range(60), chance.randrange(12))))
-            idle, last = chance.random() < 0.5, chance.random() < 0.3
+            idle = chance.random() < 0.5
+            last = chance.random() < 0.3
             first = self.asked(waiting, idle=idle, last=last)
             run, skip = policy.admit(waiting, idle=idle, last=last)
             assert (tuple(run), tuple(skip)) == first

@@ -100,7 +100,8 @@ class ReaderContract:
         assert isinstance(self.open().in_place, bool)
 
     def test_what_was_written_is_recognised_complete_and_read(self, tmp_path: Path) -> None:
-        reader, path = self.open(), epath.Path(self.write(tmp_path, sample_theta()))
+        reader = self.open()
+        path = epath.Path(self.write(tmp_path, sample_theta()))
         assert reader.recognises(path)
         assert reader.is_complete(path)
         _assert_equal(reader.read(path).leaves, sample_theta())
@@ -166,7 +167,8 @@ class ReaderContract:
         _assert_equal(self.open().read(epath.Path(self.write(folder, sample_theta()))).leaves, sample_theta())
 
     def test_it_is_recognised_by_name_and_kind_whatever_it_holds(self, tmp_path: Path) -> None:
-        reader, path = self.open(), self.write(tmp_path, sample_theta())
+        reader = self.open()
+        path = self.write(tmp_path, sample_theta())
         for file in _files(path):
             file.write_bytes(b"")
         assert reader.recognises(epath.Path(path))

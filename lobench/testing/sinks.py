@@ -374,7 +374,8 @@ class SinkContract:
 
     def test_killed_inside_a_delivery_it_takes_it_again_and_has_nothing_twice(self, tmp_path: Path) -> None:
         """A watch that was killed delivers from the last acknowledged delivery, whatever the sink wrote of it."""
-        deliveries, store = sample_deliveries(), tmp_path / "killed"
+        deliveries = sample_deliveries()
+        store = tmp_path / "killed"
         for part in ("0.5", "0.9"):
             self._deliver_and_die(store, str(len(deliveries) // 2), part)
         assert self.expected(store, deliveries) == self.expected(tmp_path / "once", deliveries)

@@ -121,12 +121,11 @@ def watch_with(
         (suite / "test_contract.py").write_text(test)
     progress = _Lines()
     settings: dict[str, Any] = {"executor": "inline", "checkpoints": "all", "store": "store", **options}
-    learned, plain = (
-        ("Case.learned_optimizer = @LearnableSGD()",),
-        ("Case.optimizer = @sgd()", "sgd.learning_rate = 0.1"),
-    )
+    learned = ("Case.learned_optimizer = @LearnableSGD()",)
+    plain = ("Case.optimizer = @sgd()", "sgd.learning_rate = 0.1")
     settings["gin_params"] = learned if needs_theta else plain
-    search_path, conftest = list(sys.path), sys.modules.get("conftest")
+    search_path = list(sys.path)
+    conftest = sys.modules.get("conftest")
     try:
         with contextlib.chdir(folder):
             watch(location, suite.name, once=True, progress=progress, **settings)

@@ -69,7 +69,8 @@ def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alo
     if alone:
         return Bold(places=frozenset(index for index, mean in enumerate(means) if mean == means[best]))
     others = [index for index, mean in enumerate(means) if index != best and not math.isnan(mean)]
-    alpha, first = _ALPHA / max(1, len(others)), cells[best]
+    alpha = _ALPHA / max(1, len(others))
+    first = cells[best]
     theirs = {index: cell for index in others if (cell := cells[index]) is not None}
     if first is None:
         return Bold(places=frozenset({best}))
@@ -149,8 +150,10 @@ def _mean_verdicts(
       suite: Suite whose cases are compared. "": all suites.
       alpha: Level of each verdict.
     """
-    subjects, metric_name = summary.snapshot.subjects, None if metric == "primary" else metric
-    parts, tests = {index: MeanParts() for index in others}, {index: set[Method]() for index in others}
+    subjects = summary.snapshot.subjects
+    metric_name = None if metric == "primary" else metric
+    parts = {index: MeanParts() for index in others}
+    tests = {index: set[Method]() for index in others}
     cases = summary.cases_of(suite) if suite else subjects[best].cells.keys()
     compared = [case for case in subjects[best].cells if case in cases]
     groups = case_groups([subjects[at].cells for at in (best, *others.values())], compared)

@@ -137,7 +137,8 @@ def run_label(store: Path, delivery: Delivery) -> str:
     'results/today'
     """
     name = store.parent.parent.name if store.parent.name == "lobench_results" else store.name
-    label, generation = "/".join([name, *filter(None, [delivery.run])]), delivery.event.checkpoint.generation
+    label = "/".join([name, *filter(None, [delivery.run])])
+    generation = delivery.event.checkpoint.generation
     return f"{label} generation {generation}" if generation else label
 
 

@@ -219,9 +219,11 @@ def gate_cases(
         )
         for result, p_holm in zip(alone, adjusted, strict=True)
     )
-    overall, groups = cases[0], tuple[tuple[str, ...], ...]()
+    overall = cases[0]
+    groups = tuple[tuple[str, ...], ...]()
     if several:
-        measured_mean, earlier = _measure_mean(measured.values()), (previous or {}).get("")
+        measured_mean = _measure_mean(measured.values())
+        earlier = (previous or {}).get("")
         groups = measured_mean.groups
         mean = _settle(_remember(_decide(measured_mean, rules), earlier), rules, alpha=half, num_tests=1)
         overall = _bounded(mean, measured_mean, rules, alpha=half, num_tests=1, previous=earlier)
@@ -410,7 +412,9 @@ def _measure_mean(cases: Collection[_Measured]) -> _Measured:
 
 def _decide(measured: _Measured, rules: GateRules) -> GateResult:
     """Returns a result without its verdict and its number of seeds to decide."""
-    looks, alpha, difference = rules.looks, rules.alpha, measured.difference
+    looks = rules.looks
+    alpha = rules.alpha
+    difference = measured.difference
     num_a, num_b = (sum(getattr(one, name) for one in measured.counts) for name in ("num_a", "num_b"))
     lost_a, lost_b = (sum(getattr(one, name) for one in measured.counts) for name in ("a", "b"))
     result = GateResult(
@@ -442,7 +446,8 @@ def _decide(measured: _Measured, rules: GateRules) -> GateResult:
     # Smallest share of equal seeds if the harm is the case's margin.
     unseen = 1.0 - (rules.margin + measured.raised) / _UNSEEN_STEP
     if difference and measured.is_one_value and 0 < unseen < 1:
-        p_pass, needed = max(p_pass, unseen**measured.num_converged), math.ceil(math.log(alpha) / math.log(unseen))
+        p_pass = max(p_pass, unseen**measured.num_converged)
+        needed = math.ceil(math.log(alpha) / math.log(unseen))
         if p_pass > alpha:
             note = f"too few seeds: all {measured.num_converged} have one value; {needed} are needed"
             result = dataclasses.replace(
@@ -501,7 +506,8 @@ def _bounded(
         nominal = rules.looks.level(measured.num_seeds, level) if rules.looks is not None else level
         return 0.0 - difference.bounds(nominal / parts)[1] - measured.hidden
 
-    lower, upper = lower_bound(alpha / num_tests), result.upper
+    lower = lower_bound(alpha / num_tests)
+    upper = result.upper
     is_decided = result.verdict is Verdict.REGRESSED and result.p_holm > 0
     if is_decided and not lower > rules.margin:
         lower = max(lower, lower_bound(alpha * result.p_regressed / result.p_holm))

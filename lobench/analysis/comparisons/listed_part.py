@@ -43,7 +43,8 @@ class ListedPart:
 
 def listed_part(summary: Summary) -> ListedPart:
     """Returns the subjects of a store that a page lists."""
-    snapshot, notes = summary.snapshot, list[str]()
+    snapshot = summary.snapshot
+    notes = list[str]()
     checkpoints, methods = _kinds(snapshot)
     listed_checkpoints = checkpoints
     if len(checkpoints) > MOST_CHECKPOINTS:

@@ -133,7 +133,8 @@ class MethodComparison:
 
         A test without an outcome, which B might fail, leaves no PASS.
         """
-        has_cases, gate_verdict = bool(self.primary.comparison.cases), self.primary.gate.verdict
+        has_cases = bool(self.primary.comparison.cases)
+        gate_verdict = self.primary.gate.verdict
         if self.tests.broken:
             return Verdict.REGRESSED
         if self.tests.unknown and gate_verdict is not Verdict.REGRESSED:
@@ -201,7 +202,8 @@ def compare_subjects(
       UsageError: The subjects have no case in common, or none has the metric.
       UnknownDirection: The direction of a given metric is not declared.
     """
-    rules, scales = rules or GateRules(), scales or Scales.of(subjects)
+    rules = rules or GateRules()
+    scales = scales or Scales.of(subjects)
     for metric in (name for asked in metrics for name in scales.undeclared(asked)):
         raise UnknownDirection(metric)
     first, *others = subjects
@@ -496,7 +498,9 @@ def _note(
     replicate: str,
     has_lack: bool,
 ) -> str:
-    notes, seeds, scale = [SIGNED] if is_signed else [], len(ends.ours), values.scale
+    notes = [SIGNED] if is_signed else []
+    seeds = len(ends.ours)
+    scale = values.scale
     notes += [text for text in (words, values.note) if text]
     if not ends.samples.is_paired:
         notes.append(APART.get(paired.method, ""))

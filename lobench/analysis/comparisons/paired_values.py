@@ -152,9 +152,13 @@ def paired_block(
       scales: Scales of the cases.
     """
     name = metric or a.case.primary_metric
-    scale, finals, starts = scales.scale(a.case, name), a.final.get(name, {}), scales.starts_of(a, name)
-    unknown, kept = [seed for seed in finals if seed not in starts], dict[int, list[float]]()
-    may_be_fresh, is_fresh = min(finals, default=-1) >= FIRST_REPORT_SEED, _is_fresh(a)
+    scale = scales.scale(a.case, name)
+    finals = a.final.get(name, {})
+    starts = scales.starts_of(a, name)
+    unknown = [seed for seed in finals if seed not in starts]
+    kept = dict[int, list[float]]()
+    may_be_fresh = min(finals, default=-1) >= FIRST_REPORT_SEED
+    is_fresh = _is_fresh(a)
     ends = a.ends()  # empty without curves
     if finals and scale.is_usable and a.is_whole and not a.has_single_values:
         seeds = tuple(finals)
@@ -174,7 +178,8 @@ def paired_block(
     theirs = np.asarray(list(kept.values()), np.float64).reshape(len(kept), len(finals))
     ours = np.asarray(list(finals.values()), np.float64)
     is_finite = np.asarray(np.isfinite(theirs).all(axis=1) & np.isfinite(ours).all())
-    theirs, places = theirs[is_finite], [place for place, known in zip(kept, is_finite.tolist(), strict=True) if known]
+    theirs = theirs[is_finite]
+    places = [place for place, known in zip(kept, is_finite.tolist(), strict=True) if known]
     if not places:
         return (), None
     values_of_both = np.concatenate([np.broadcast_to(ours, theirs.shape), theirs], axis=1)
@@ -219,7 +224,8 @@ def samples_of(a: Finals, b: Finals, of_a: Cell, of_b: Cell) -> Samples:
 
 def _shared(a: Cell, b: Cell) -> frozenset[str]:
     """Returns the names of the trainings of two cells of a case."""
-    ours, theirs = shared_trainings(a), shared_trainings(b)
+    ours = shared_trainings(a)
+    theirs = shared_trainings(b)
     return ours if ours is theirs else ours | theirs
 
 
@@ -353,12 +359,14 @@ def _is_relative(a: Cell, b: Cell, metric: str) -> bool:
 
 def _scale_of_two(a: Cell, b: Cell, metric: str, scales: Scales) -> tuple[ScoreScale, str]:
     """Returns the scale of two sides, which does not depend on other subjects, and a note on its unit."""
-    scale, tuned = scales.scale(a.case, metric), scales.tuned.get(a.case.identity)
+    scale = scales.scale(a.case, metric)
+    tuned = scales.tuned.get(a.case.identity)
     if tuned is not None and metric in tuned.tuned and scale.is_usable:
         return scale, "final values, in units of the tuned baseline"
     is_primary = metric == a.case.primary_metric
     minimum = a.case.minimum if is_primary else None
-    low, direction = minimum or 0.0, scale.direction or Direction.MIN
+    low = minimum or 0.0
+    direction = scale.direction or Direction.MIN
     finals = [cell.converged_finals(metric) for cell in (a, b)]
     finite = [value - low for side in finals for value in side.values() if math.isfinite(value)]
     lowest = min(finite, default=math.nan)
@@ -381,9 +389,11 @@ def _scale_of_two(a: Cell, b: Cell, metric: str, scales: Scales) -> tuple[ScoreS
         return made, "final values, in units of the better one's gain from step 0"
     if math.isfinite(start) and any(2 * sum(map(math.isfinite, side.values())) < len(side) for side in finals):
         why = "no side that keeps half of its seeds ends better than step 0"
-    unit, how = (1.0 if direction is Direction.MIN else -1.0), ""
+    unit = 1.0 if direction is Direction.MIN else -1.0
+    how = ""
     if is_log:
-        unit, how = 1.0, ", relative to their mean" if _is_relative(a, b, metric) else ", as logarithms"
+        unit = 1.0
+        how = ", relative to their mean" if _is_relative(a, b, metric) else ", as logarithms"
     elif is_loss and (size := math.fsum(map(abs, finite)) / max(len(finite), 1)) > 0:
         unit, how = size, ", relative to their size"  # a margin would else depend on the unit of the loss
     floor = 1e-12 * (lowest if lowest > 0 else max(finite)) if is_log else -math.inf

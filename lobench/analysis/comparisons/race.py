@@ -100,8 +100,13 @@ def decided(
     """
     out_at: list[int | None] = [None] * len(entrants)
     standings: list[Standing | None] = [None] * len(entrants)
-    level, looks, leader, ending, missing = log_threshold(len(entrants), rules.alpha), 0, None, None, tuple[str, ...]()
-    racing, scales = list(range(len(entrants))), None
+    level = log_threshold(len(entrants), rules.alpha)
+    looks = 0
+    leader = None
+    ending = None
+    missing = tuple[str, ...]()
+    racing = list(range(len(entrants)))
+    scales = None
     while ending is None and looks != until:
         missing = _missing([entrants[place] for place in racing], rules, looks + 1)
         if missing:
@@ -112,13 +117,15 @@ def decided(
         subjects = [_subject(entrants[place], rules, looks) for place in racing]
         pairs = _pairs(subjects, rules.block * looks, scales)
         out, beats = losers(pairs, level)
-        width, first = pairs.half_width(level), _leader(subjects, scales, out)
+        width = pairs.half_width(level)
+        first = _leader(subjects, scales, out)
         for place, method in enumerate(racing):
             rivals = np.flatnonzero(beats[:, place]) if out[place] else np.array([first])
             rival = int(rivals[np.argmax((pairs.mean - width)[rivals, place])])
             standings[method] = None if place == first else _standing(pairs, width, place, rival, racing)
             out_at[method] = looks if out[place] else None
-        leader, racing = racing[first], [method for place, method in enumerate(racing) if not out[place]]
+        leader = racing[first]
+        racing = [method for place, method in enumerate(racing) if not out[place]]
         ending = _ending([standings[method] for method in racing if method != leader], looks, rules)
     sizes = [sum(case.num_inner_steps for case in one.cases) * rules.block for one in entrants]
     return RaceResult(
@@ -223,7 +230,8 @@ def _leader(subjects: Sequence[StoredSubject], scales: Scales, out: NDArray[np.b
 
 
 def _standing(pairs: PairSums, width: NDArray[np.float64], place: int, rival: int, racing: Sequence[int]) -> Standing:
-    gap, half = -float(pairs.mean[rival, place]), float(width[rival, place])
+    gap = -float(pairs.mean[rival, place])
+    half = float(width[rival, place])
     return Standing(
         against=racing[rival],
         gap=Interval(mean=gap, lower=gap - half, upper=gap + half),

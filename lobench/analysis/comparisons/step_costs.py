@@ -230,14 +230,16 @@ def _values_at(cell: Cell, metric: str, step: float) -> dict[int, float]:
     """
     values_by_seed = {}
     for seed, (curves, row) in sorted(cell.sources.items()):
-        at, values = curves.eval_steps, np.asarray(curves.metrics.get(metric, ()))
+        at = curves.eval_steps
+        values = np.asarray(curves.metrics.get(metric, ()))
         if values.ndim != 2 or values.shape[1] != len(at):
             continue  # one value a seed, taken at the end
         before = bisect.bisect_right(at, step + 1e-6) - 1
         if before < 0:
             continue  # imported curves that begin later
         after = min(before + 1, len(at) - 1)
-        one, other = float(values[row, before]), float(values[row, after])
+        one = float(values[row, before])
+        other = float(values[row, after])
         share = (step - at[before]) / (at[after] - at[before]) if after > before else 0.0
         values_by_seed[seed] = one + max(share, 0.0) * (other - one) if math.isfinite(other) else one
     return values_by_seed

@@ -157,7 +157,8 @@ def _median(values: Sequence[float], alpha: float) -> Interval:
 
     Source: Conover 1999, section 3.2.
     """
-    n, ordered = len(values), sorted(values)
+    n = len(values)
+    ordered = sorted(values)
     if not n:
         return Interval()
     middle = ordered[n // 2] if n % 2 else (ordered[n // 2 - 1] + ordered[n // 2]) / 2
@@ -192,7 +193,8 @@ def compare_steps(
             raise UnknownDirection(metric)
         steps_a, other = (steps_to_target(cell, metric, target.value, direction, alpha) for cell in cells)
         difference = _difference(steps_a, other, cells, alpha)
-        case_target, time = Target(metric=metric, value=target.value), None
+        case_target = Target(metric=metric, value=target.value)
+        time = None
         if (shared := shared_costs(cells, metric)) is not None:
             costs = [cost for cost in shared.sides if cost is not None]
             timed = [side.timed(cost) for side, cost in zip((steps_a, other), costs, strict=True)]

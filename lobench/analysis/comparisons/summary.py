@@ -62,7 +62,9 @@ def improvement(
       scales: Scales of the cases, which have the directions of the metrics.
       design: Rule by which cases are grouped.
     """
-    ours, theirs, cases = [], [], list[str]()
+    ours = []
+    theirs = []
+    cases = list[str]()
     common = (identity for identity, cell in a.cells.items() if identity in b.cells and not cell.case.has_outcome_alone)
     for identity in common:
         x, y = (scales.merits(side.cells[identity], metric) for side in (b, a))
@@ -335,16 +337,15 @@ class Summary:
     def over_which_cases(self, metric: str, *, names: bool = True) -> str:
         """Returns the cases in the compared means, with the subjects that lack the others; "" if none lacks any."""
         missing = self.left_out(metric)
-        common, who = (
-            len(self.common_cases(metric)),
-            "; ".join(f"{case}: not of {', '.join(labels)}" for case, labels in sorted(missing.items())),
-        )
+        common = len(self.common_cases(metric))
+        who = "; ".join(f"{case}: not of {', '.join(labels)}" for case, labels in sorted(missing.items()))
         text = f"the {common} of {counted(len(self.snapshot.cases), 'case')} that all methods have"
         return (f"{text} ({who})" if names else text) if missing else ""
 
     def scores_by_role(self, metric: str) -> dict[str, tuple[Interval, int]]:
         """Returns the shown subject's mean score and number of cases, for each role that its suites declare."""
-        cells, whole = self.snapshot.subjects[self.shown].cells, self.mean_score(self.shown, metric)
+        cells = self.snapshot.subjects[self.shown].cells
+        whole = self.mean_score(self.shown, metric)
         found: dict[str, list[str]] = {}
         for identity in whole.scores:
             found.setdefault(cells[identity].case.role, []).append(identity)
@@ -369,10 +370,13 @@ class Summary:
           that ended below the lowest value of the envelope, whose speed-up is a lower bound. A diverged seed has a
           speed-up of 0.
         """
-        speedups_by_case, cases = list[list[float]](), list[str]()
-        cells, num_censored = self.snapshot.subjects[self.shown].cells, 0
+        speedups_by_case = list[list[float]]()
+        cases = list[str]()
+        cells = self.snapshot.subjects[self.shown].cells
+        num_censored = 0
         for place in range(len(self.snapshot.cases)):
-            cell, baseline = self.snapshot.cell(self.shown, place), self.baseline(place)
+            cell = self.snapshot.cell(self.shown, place)
+            baseline = self.baseline(place)
             if cell is None or baseline is None or "train/loss" not in cell.final:
                 continue
             each = [_over_envelope(final, baseline) for final in cell.final["train/loss"].values()]
@@ -419,7 +423,8 @@ class Summary:
         """Returns the scores of the tuned baseline's own seeds, by identity of the case."""
         scores = {}
         for index, case in enumerate(self.snapshot.cases):
-            baseline, name = self.baseline(index), self.metric_of(index, metric)
+            baseline = self.baseline(index)
+            name = self.metric_of(index, metric)
             if baseline is not None and name in baseline.tuned:
                 tuned = dict(zip(baseline.seeds, baseline.tuned[name], strict=True))
                 scores[case.identity] = self.scales.seed_scores(case, name, tuned)

@@ -106,14 +106,16 @@ def curves_of(viewer_index: ViewerIndex, keys: Iterable[CurveKey], most_points: 
       most_points: Largest number of points of a curve. Of longer curves, evenly spaced points are kept, including the
         first and the last.
     """
-    snapshot, curves_by_key = viewer_index.snapshot, dict[CurveKey, Curve]()
+    snapshot = viewer_index.snapshot
+    curves_by_key = dict[CurveKey, Curve]()
     groups: dict[tuple[str, tuple[int, ...], int], list[tuple[CurveKey, NDArray[np.float64]]]] = {}
     for key in keys:
         subject, case, metric = key
         cell = snapshot.cell(subject, case)
         if cell is None or not any(metric in curves.shapes for curves, _ in cell.sources.values()):
             continue
-        steps, rows = cell.steps, cell.curves_of_seeds(metric)
+        steps = cell.steps
+        rows = cell.curves_of_seeds(metric)
         kept = evenly(len(steps), most_points)
         shape = (metric, tuple(steps[kept].tolist()), len(rows))
         groups.setdefault(shape, []).append((key, rows[:, kept]))

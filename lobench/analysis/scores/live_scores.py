@@ -107,7 +107,8 @@ class StoreScores:
         is_first = not self._subjects
         plans = self._ledger if isinstance(self._ledger, Plans) else None
         last_event = plans.last_plan_event() if plans is not None else 0
-        is_planned, self._last_event = last_event != self._last_event, last_event
+        is_planned = last_event != self._last_event
+        self._last_event = last_event
         rows = [row for sha256 in ([""] if is_first or is_planned else hashes) for row in self._rows(sha256)]
         if self._current is None or is_planned:
             self._current = plans.current_cases(rows) if plans is not None else CurrentCases.of_rows(rows)

@@ -104,7 +104,9 @@ class MeanScore:
         """
         if not self.scores:
             return Interval()
-        kept, places, have_all = dict[str, list[int]](), list[list[int]](), True
+        kept = dict[str, list[int]]()
+        places = list[list[int]]()
+        have_all = True
         for group, members in zip(self.groups, self._places, strict=True):
             seeds = complete_seeds([self.scores[one] for one in group])
             if self.cells[group[0]].case.has_items and any(len(self.scores[one]) > len(seeds) for one in group):

@@ -118,7 +118,9 @@ class Scales:
         Raises:
           BaselineError: A file cannot be read.
         """
-        subjects, cells, labels = tuple(subjects), dict[str, list[Cell]](), dict[int, str]()
+        subjects = tuple(subjects)
+        cells = dict[str, list[Cell]]()
+        labels = dict[int, str]()
         scored = subjects if among is None else tuple(among)
         for subject, label in zip(scored, distinct_labels(scored), strict=True):
             for identity, cell in subject.every_form().items():
@@ -165,7 +167,8 @@ class Scales:
           cell: Results of a subject on a case.
           metric: Name of the metric. None: the case's primary metric.
         """
-        name, identity = metric or cell.case.primary_metric, cell.case.identity
+        name = metric or cell.case.primary_metric
+        identity = cell.case.identity
         if (identity, name) not in self._scored:
             self._scored[identity, name] = self._scores_among(identity, name)
         places, found = self._scored[identity, name]
@@ -186,7 +189,8 @@ class Scales:
         finals = cell.final.get(name, {}).values()
         if len(finals) < 2 or len(set(finals)) > 1 or cell.unconverged:
             return 0.0
-        scale, value = self.scale(cell.case, name), next(iter(finals))
+        scale = self.scale(cell.case, name)
+        value = next(iter(finals))
         if not scale.is_usable:
             return 0.0
         error = math.sqrt(agreed_variance(name, list(finals)))
@@ -202,17 +206,23 @@ class Scales:
         column = self._column(identity, metric)
         if not column.cells:
             return _CaseScores({}, column.finals)
-        block, others, case = column.block, column.others, column.cells[0].case
-        common, scale, parts = self.starts(case, metric), self.scale(case, metric), list[NDArray[np.float64]]()
+        block = column.block
+        others = column.others
+        case = column.cells[0].case
+        common = self.starts(case, metric)
+        scale = self.scale(case, metric)
+        parts = list[NDArray[np.float64]]()
         if block is not None:
             starts = np.broadcast_to([common.get(seed, math.nan) for seed in block.seeds], block.finals.shape)
             parts.append(scores(block.finals, scale, starts=starts, diverged=block.lost).ravel())
         if others:
-            began, diverged = list[float](), list[bool]()
+            began = list[float]()
+            diverged = list[bool]()
             for cell in others:
                 # A lobench seed that is not in `common` has no finite start in any cell.
                 known = common if cell.draws == LOBENCH_SEEDS else {}
-                lost, seeds = cell.unconverged, cell.seeds_of(metric)
+                lost = cell.unconverged
+                seeds = cell.seeds_of(metric)
                 began += map(known.get, seeds, itertools.repeat(math.nan))
                 diverged += map(lost.__contains__, seeds)
             parts.append(scores(column.finals[-len(began) :], scale, starts=began, diverged=diverged))
@@ -224,7 +234,9 @@ class Scales:
         if key not in self._columns:
             every = self.among.get(identity, ())
             block = CellBlock.of(every, metric)
-            cells, seeds, values = list[Cell](), list[int](), list[float]()
+            cells = list[Cell]()
+            seeds = list[int]()
+            values = list[float]()
             if block is not None:
                 cells += block.cells
                 seeds += block.seeds * len(block.cells)
@@ -242,7 +254,8 @@ class Scales:
 
     def _cells_that_differ(self, identity: str, metric: str) -> Sequence[Cell]:
         """Returns the cells of a case, in order, but of those in a block with equal starts only the first."""
-        cells, block = self.among.get(identity, ()), self._column(identity, metric).block
+        cells = self.among.get(identity, ())
+        block = self._column(identity, metric).block
         if block is None or (block.untrained is not None and not np.isfinite(block.untrained[0]).all()):
             return cells
         left_out = {*map(id, block.cells[1:])}
@@ -294,7 +307,8 @@ class Scales:
         Lost seeds are those that diverged or exploded. The list is empty if the metric's direction is not known.
         """
         name = metric or cell.case.primary_metric
-        finals, scale = cell.final.get(name, {}), self.scale(cell.case, name)
+        finals = cell.final.get(name, {})
+        scale = self.scale(cell.case, name)
         if scale.direction is None:
             return []
         lost = cell.unconverged
@@ -356,18 +370,22 @@ class Scales:
         return self._made[key]
 
     def _make(self, identity: str, case: CaseInfo, metric: str) -> ScoreScale:
-        tuned, cells = self.tuned.get(identity), self.among.get(identity, ())
+        tuned = self.tuned.get(identity)
+        cells = self.among.get(identity, ())
         direction = self._direction(identity, metric)
         if tuned is not None and metric in tuned.tuned:
             return tuned.score_scale(metric, direction, is_primary=metric == case.primary_metric)
         is_primary = metric == case.primary_metric
-        common, column = self.starts(case, metric), self._column(identity, metric)
-        finals, starts = list[float](), dict[Any, float]()
+        common = self.starts(case, metric)
+        column = self._column(identity, metric)
+        finals = list[float]()
+        starts = dict[Any, float]()
         for cell in self._cells_that_differ(identity, metric):
             if cell.draws == LOBENCH_SEEDS and (not starts or cell.has_further_starts(metric, common)):
                 starts |= self.starts_of(cell, metric)  # other cells have no further starts
         # Seeds of other draws differ even if their numbers are equal, so their key includes the cell.
-        seeds, sizes = list[Any](), list[int]()
+        seeds = list[Any]()
+        sizes = list[int]()
         if (block := column.block) is not None:
             seeds += block.seeds * len(block.cells)
             sizes += [len(block.seeds)] * len(block.cells)
@@ -468,7 +486,8 @@ class Scales:
 
     def set_by(self) -> list[str]:
         """Returns a line naming the subjects whose means score 1, on the cases without a baseline."""
-        names, names_by_setter = case_names(list(self.cases.values())), dict[str, list[str]]()
+        names = case_names(list(self.cases.values()))
+        names_by_setter = dict[str, list[str]]()
         where = f"over {self._replicate}s that converge"
         for identity, case in self.cases.items():
             if identity not in self._best:
@@ -519,9 +538,11 @@ class Scales:
 
     def notes(self) -> list[str]:
         """Returns a line for each limit of the scales: thin scales, signed losses, baselines without starts."""
-        names, names_by_note = case_names(list(self.cases.values())), dict[str, list[str]]()
+        names = case_names(list(self.cases.values()))
+        names_by_note = dict[str, list[str]]()
         for identity, case in self.cases.items():
-            scale, name = self.scale(case, case.primary_metric), names[identity]
+            scale = self.scale(case, case.primary_metric)
+            name = names[identity]
             if scale.is_usable and scale.is_thin:
                 names_by_note.setdefault(
                     "thin scale, the tuned baseline's seeds differ as much as it gains", []

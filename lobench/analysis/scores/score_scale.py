@@ -125,7 +125,8 @@ class ScoreScale:
           minimum: `Case.minimum`. It applies to the case's primary metric.
         """
         low = minimum or 0.0
-        zero, ends = untrained - low, np.asarray(tuned, np.float64) - low
+        zero = untrained - low
+        ends = np.asarray(tuned, np.float64) - low
         begins = np.asarray(starts, np.float64) - low if len(starts) else np.full(len(ends), zero)
         floor = _floor(zero, minimum)
         lowest = np.concatenate([ends, np.asarray(curve, np.float64).ravel() - low])
@@ -210,7 +211,8 @@ class ScoreScale:
         begun = {seed: starts.get(seed, zero + low) - low for seed in {*seeds}}
         logs = {seed: _log(start if start > 0 else zero, floor) for seed, start in begun.items()}
         values = finals - low
-        is_finite, counts = np.isfinite(values), np.asarray(sizes, int)
+        is_finite = np.isfinite(values)
+        counts = np.asarray(sizes, int)
         gain = math.nan
         if floor > 0:
             begins_of_all = np.asarray(list(map(logs.__getitem__, seeds)), np.float64)

@@ -66,7 +66,8 @@ def fitness(
         wanted = set(cell.seeds) if case.has_items else wanted
         if not wanted or wanted - set(cell.seeds):
             return None
-        direction, tuned = _direction(scales, case, subject), scales.tuned.get(case.identity)
+        direction = _direction(scales, case, subject)
+        tuned = scales.tuned.get(case.identity)
         mean = _mean_value if cell.has_single_values and tuned is None else _mean_score
         found = mean(case, cell, wanted, tuned, direction)
         if found is None:
@@ -89,7 +90,8 @@ def fitness_of_sessions(
       LobenchError: As in `fitness`.
     """
     kept = [row for row in rows if row.key.seed_block.start in sessions]
-    first, count = min(sessions), len(sessions)
+    first = min(sessions)
+    count = len(sessions)
     cases = {row.case.identity: row.case for row in kept}
     every = [replace(case, first_seed=first, block_sizes=(1,) * count, num_seeds=count) for case in cases.values()]
     return fitness(kept, every, range(first, max(sessions) + 1), places)

@@ -137,7 +137,8 @@ def probability_of_improvement_interval(
 
     Source: Newcombe 2006, part 2, method 5.
     """
-    mean, both = probability_of_improvement(ours, theirs), [*ours, *theirs]
+    mean = probability_of_improvement(ours, theirs)
+    both = [*ours, *theirs]
     if any(len(cell) < 2 or not all(map(math.isfinite, cell)) for cell in both):
         return Interval(mean=mean, method="newcombe")
     sizes = [(len(x), len(y)) for x, y in zip(ours, theirs, strict=True)]
@@ -150,11 +151,13 @@ def probability_of_improvement_interval(
         variance = math.fsum(math.fsum(errors[place] for place in group) ** 2 for group in places) / len(sizes) ** 2
         return abs(mean - chance) <= z * math.sqrt(variance) + half_step
 
-    lower, upper = _edge(mean, 0.0, holds), _edge(mean, 1.0, holds)
+    lower = _edge(mean, 0.0, holds)
+    upper = _edge(mean, 1.0, holds)
     # The seeds of a group are those of its smallest case.
     arrangements = math.prod(min(math.comb(sum(sizes[place]), sizes[place][0]) for place in group) for group in places)
     if 2 / arrangements > 1 - confidence:
-        lower, upper = min(lower, 0.5), max(upper, 0.5)
+        lower = min(lower, 0.5)
+        upper = max(upper, 0.5)
     return Interval(mean=mean, lower=lower, upper=upper, method="newcombe")
 
 
@@ -180,7 +183,8 @@ def _wins(x: Sequence[float], y: Sequence[float]) -> FloatArray:
 
     All entries are NaN if any value is not finite.
     """
-    left, right = np.asarray(x, np.float64)[:, None], np.asarray(y, np.float64)
+    left = np.asarray(x, np.float64)[:, None]
+    right = np.asarray(y, np.float64)
     if not (np.isfinite(left).all() and np.isfinite(right).all()):
         return np.full((len(x), len(y)), np.nan)
     return np.asarray((left > right) + 0.5 * (left == right))

@@ -108,7 +108,8 @@ def nominal_levels(sizes: tuple[int, ...], alpha: float) -> tuple[float, ...]:
     grid = np.linspace(low, bound, _POINTS)
     density = norm_pdf(grid / math.sqrt(sizes[0])) / math.sqrt(sizes[0])
     for previous, size in itertools.pairwise(sizes):
-        share, step = alpha * (size - previous) / last, math.sqrt(size - previous)
+        share = alpha * (size - previous) / last
+        step = math.sqrt(size - previous)
         weights = density * np.gradient(grid)
         weights[[0, -1]] /= 2  # the trapezoid rule
         z = _bound(grid, weights, step, math.sqrt(size), share)

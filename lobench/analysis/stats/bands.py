@@ -42,7 +42,8 @@ def _quantiles(rows: NDArray[np.float64], direction: Direction | None) -> list[N
     quantiles = []
     for share in _QUANTILES:
         place = share * (ordered.shape[-2] - 1)
-        below, part = math.floor(place), place - math.floor(place)
+        below = math.floor(place)
+        part = place - math.floor(place)
         value = ordered[..., below, :]
         if part > 0:  # numpy's interpolation gives NaN between a finite and an infinite value
             value = value * (1 - part) + ordered[..., below + 1, :] * part

@@ -218,7 +218,8 @@ def believe(probes: Iterable[Probe], num_places: int) -> Belief:
     begin = _begin(ordered)
     kept = [probe for probe in ordered if probe.place >= begin]
     if len({probe.place for probe in kept}) < 2:
-        begin, kept = min(probe.place for probe in ordered), ordered
+        begin = min(probe.place for probe in ordered)
+        kept = ordered
     return _posterior(kept, num_places, begin)
 
 
@@ -328,27 +329,34 @@ def _posterior(probes: Sequence[Probe], num_places: int, begin: int) -> Belief:
     is_there = lengths > 0
     scores = _scores_part(_converged(probes), places)
     # Log evidence of each class over all wobbles and sizes, float64[num_classes], and that of no fall.
-    of_scores, no_fall_of_scores = _log_sum(scores.logs, axis=(0, 2)), float(_log_sum(scores.never, axis=0))
+    of_scores = _log_sum(scores.logs, axis=(0, 2))
+    no_fall_of_scores = float(_log_sum(scores.never, axis=0))
     in_scores = np.zeros(len(places))  # share of the evidence in which the scores fall
     evidence, none = of_scores, no_fall_of_scores
     if lost.any():
         is_turned = any(score > 0 for probe in probes for score in probe.scores if math.isinf(score))
         of_rates, same_rate = _rates_part(lost, size, is_turned=is_turned)
         ways = np.stack([of_scores + same_rate, of_scores + of_rates, no_fall_of_scores + of_rates]) - math.log(3)
-        evidence, none = _log_sum(ways, axis=0), no_fall_of_scores + same_rate
+        evidence = _log_sum(ways, axis=0)
+        none = no_fall_of_scores + same_rate
         in_scores = np.exp(_log_sum(ways[:2], axis=0) - evidence)
     else:
         in_scores[:] = 1.0
     evidence = evidence[is_there] + np.log((1 - _NEVER) * lengths[is_there] / lengths.sum())
     none += math.log(_NEVER)
     top = max(evidence.max(), none)
-    weights, no_fall = np.exp(evidence - top), math.exp(none - top)
+    weights = np.exp(evidence - top)
+    no_fall = math.exp(none - top)
     total = weights.sum()
     # Weights of wobbles and sizes within each class: float64[num_wobbles, num_classes, num_sizes].
     inner = np.exp(scores.logs - of_scores[None, :, None])[:, is_there] * (weights / total)[None, :, None]
     falls = inner * in_scores[is_there][None, :, None]
-    drops, errors, noises = scores.drops[:, is_there], scores.errors[:, is_there], scores.noises[:, is_there]
-    mean, square, variance = (falls * drops).sum(), (falls * (drops**2 + errors**2)).sum(), (inner * noises).sum()
+    drops = scores.drops[:, is_there]
+    errors = scores.errors[:, is_there]
+    noises = scores.noises[:, is_there]
+    mean = (falls * drops).sum()
+    square = (falls * (drops**2 + errors**2)).sum()
+    variance = (inner * noises).sum()
     by_place = np.repeat(weights / total / lengths[is_there], lengths[is_there])
     posterior = Belief(
         by_place=(*(0.0,) * (begin + 1), *by_place.tolist()),
@@ -457,7 +465,8 @@ def _of_wobble(seeds: Array, scores: Array, wobble: float, noise: _Noise) -> tup
       float64[4, num_classes, num_sizes]: log evidence, fall, standard deviation of the fall, and variance of a probe;
       and the log evidence that nothing fell.
     """
-    num_probes, width = np.count_nonzero(seeds), seeds[seeds > 0].mean()
+    num_probes = np.count_nonzero(seeds)
+    width = seeds[seeds > 0].mean()
     own_wobble = wobble / width  # in variances of one seed's noise, like all variances here
     weighed = (seeds * scores).sum(axis=1)
     kept = 1 / (1 + own_wobble * seeds.sum(axis=1))
@@ -466,9 +475,12 @@ def _of_wobble(seeds: Array, scores: Array, wobble: float, noise: _Noise) -> tup
     system = np.diag(seeds.max(axis=0) / noise.spread + seeds.sum(axis=0)) - own_wobble * (seeds.T * kept) @ seeds
     inverse = np.linalg.inv(system)
     # For the checkpoints from each place on: weight with each block, total weight, weighted scores.
-    with_block, there = _from_on(seeds * kept[:, None]), _from_on(weighed * kept)
-    weight, through = with_block.sum(axis=1), with_block @ inverse
-    level, level_side = weight[0] - through[0] @ with_block[0], there[0] - through[0] @ sides
+    with_block = _from_on(seeds * kept[:, None])
+    there = _from_on(weighed * kept)
+    weight = with_block.sum(axis=1)
+    through = with_block @ inverse
+    level = weight[0] - through[0] @ with_block[0]
+    level_side = there[0] - through[0] @ sides
     rest = square - sides @ inverse @ sides - level_side**2 / level
     half = (noise.degrees + num_probes - 1) / 2
     tiny = 1e-12 * (square + noise.squares) + 1e-300
@@ -484,7 +496,8 @@ def _of_wobble(seeds: Array, scores: Array, wobble: float, noise: _Noise) -> tup
     variance = _SIZES**2 * (1 / width + own_wobble)
     precise = alone + 1 / variance
     scale = (noise.squares + np.maximum(rest - side**2 / precise, 0.0)) / 2 + tiny
-    fall, error = -side / precise, np.sqrt(scale / half / precise)
+    fall = -side / precise
+    error = np.sqrt(scale / half / precise)
     log = common - 0.5 * np.log(precise * variance) - half * np.log(scale)
     log += np.log(2 * np.maximum(_below(fall / error, 2 * half), 1e-300)) - math.log(len(_SIZES))
     none = common - half * math.log((noise.squares + max(rest, 0.0)) / 2 + tiny)

@@ -195,14 +195,16 @@ def mean_difference(samples: Samples, confidence: float = 0.95) -> MeanDifferenc
 
     Source: Student 1908; Welch 1947; Janssen 1997; Boschloo 1970.
     """
-    n, counts = len(samples), counts_of(samples)
+    n = len(samples)
+    counts = counts_of(samples)
     known = dict(zip(_COUNTS, counts, strict=True))
     usual: Method = "paired" if samples.is_paired else "welch"
     if n == 0 or not samples.has_scale:
         none = f"no common {samples.replicate}" if samples.is_paired else f"no {samples.replicate}"
         note = none if n == 0 else "no score: no method improves on step 0"
         return MeanDifference(num_seeds=n, method=usual, note=note, **known)
-    location, kept = locate(samples), samples.converged()
+    location = locate(samples)
+    kept = samples.converged()
     p_diverged = _p_diverged([counts])
     level = 1 - confidence if math.isnan(p_diverged) else (1 - confidence) / 2
     note = _too_few(location, kept, n, level)
@@ -425,7 +427,8 @@ def _interval(mean: Location, level: float) -> Interval:
 
 
 def _case_verdict(paired: MeanDifference, p_holm: float, alpha: float) -> Effect:
-    share_a, share_b = paired.diverged_a * paired.num_b, paired.diverged_b * paired.num_a
+    share_a = paired.diverged_a * paired.num_b
+    share_b = paired.diverged_b * paired.num_a
     return _verdict(paired.mean, paired.p_converged, paired.p_diverged, share_b < share_a, p_holm, alpha)
 
 

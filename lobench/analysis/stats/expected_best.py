@@ -79,10 +79,12 @@ def are_ahead(
     )
     num_resamples = _num_resamples(max(len(a), len(b)))
     ours, theirs = (_resampled(side, num_resamples, seed) for seed, side in enumerate(sides) if side is not None)
-    largest, observed = np.full(num_resamples, -math.inf), list[float]()
+    largest = np.full(num_resamples, -math.inf)
+    observed = list[float]()
     for k in range(1, most + 1):
         (mean_a, error_a), (mean_b, error_b) = _mean_and_error(ours, k), _mean_and_error(theirs, k)
-        difference, error = mean_a - mean_b, np.hypot(error_a, error_b)
+        difference = mean_a - mean_b
+        error = np.hypot(error_a, error_b)
         has_spread = error > 1e-12 * max(1.0, abs(mean_a[0]), abs(mean_b[0]))
         ratios = np.full(len(error), -math.inf)
         ratios[has_spread] = (difference - difference[0])[has_spread] / error[has_spread]
@@ -120,7 +122,8 @@ def _resampled(ordered: NDArray[np.float64], num_resamples: int, seed: int) -> N
 
 def _interval(means: NDArray[np.float64], errors: NDArray[np.float64], alpha: float) -> Interval:
     """Returns the interval of the first sample, given the others as its resamples."""
-    mean, error = float(means[0]), float(errors[0])
+    mean = float(means[0])
+    error = float(errors[0])
     is_spread = errors[1:] > 1e-12 * max(1.0, abs(mean))
     if not error or not is_spread.any():
         return Interval(mean=mean, lower=mean, upper=mean, method="bootstrap")

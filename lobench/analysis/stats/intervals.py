@@ -204,12 +204,16 @@ def percentile_bounds(
     Returns:
       lower, upper: float64[...].
     """
-    last, tail = len(values) - 1, 50 * (1 - confidence)
+    last = len(values) - 1
+    tail = 50 * (1 - confidence)
     places = [last * (percent / 100) for percent in (tail, 100 - tail)]
     edges = [(int(place), min(int(place) + 1, last)) for place in places]
-    ordered, bounds = np.partition(values, [edge for both in edges for edge in both], axis=0), []
+    ordered = np.partition(values, [edge for both in edges for edge in both], axis=0)
+    bounds = []
     for place, (below, above) in zip(places, edges, strict=True):
-        low, high, share = ordered[below], ordered[above], place - below
+        low = ordered[below]
+        high = ordered[above]
+        share = place - below
         bounds.append(low + (high - low) * share if share < 0.5 else high - (high - low) * (1 - share))
     return bounds[0], bounds[1]
 
@@ -339,7 +343,8 @@ def agreed_variance(metric: str, values: Sequence[float]) -> float:
 def _agreed_bounds(share: float, num_seeds: int) -> tuple[float, float]:
     """Returns the bounds of a share that is equal on all seeds, as the share of the examples of all seeds together."""
     number = num_examples(share)
-    trials, right = number * num_seeds, round(share * number) * num_seeds
+    trials = number * num_seeds
+    right = round(share * number) * num_seeds
     return min(least_share(right, trials, _TAIL), share), max(most_share(right, trials, _TAIL), share)
 
 
@@ -348,7 +353,8 @@ def _lognormal_bounds(rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], N
 
     Source: Olsson 2005.
     """
-    count, logs = rows.shape[-2], np.log(rows)
+    count = rows.shape[-2]
+    logs = np.log(rows)
     variance = np.minimum(logs.var(axis=-2, ddof=1), _MOST_LOG_VARIANCE)
     half = t_isf(_TAIL, count - 1) * np.sqrt(variance / count + variance**2 / (2 * (count - 1)))
     centre = logs.mean(axis=-2) + variance / 2
@@ -399,13 +405,16 @@ def metric_bounds(
             low, high = mean / factor, mean * factor
             if count > 2:
                 lowest, highest = _lognormal_bounds(rows)
-                low, high = np.minimum(low, lowest), np.maximum(high, highest)
-            lower, upper = np.where(positive, low, lower), np.where(positive, high, upper)
+                low = np.minimum(low, lowest)
+                high = np.maximum(high, highest)
+            lower = np.where(positive, low, lower)
+            upper = np.where(positive, high, upper)
     if not share.any():
         return lower, upper, methods
     inside = share & (mean > 0) & (mean < 1) & (half > 0)
     safe = np.where(inside, mean, 0.5)
-    centre, reach = np.log(safe / (1 - safe)), half / (safe * (1 - safe))
+    centre = np.log(safe / (1 - safe))
+    reach = half / (safe * (1 - safe))
     lower, upper = (
         np.where(inside, 0.5 + np.tanh((centre + side) / 2) / 2, plain)
         for side, plain in ((-reach, lower), (reach, upper))

@@ -70,7 +70,8 @@ class McNemar:
         if shift <= -1:
             return 0.0
         n = self.num_items
-        a, b = 2 * n, -self.gains - self.losses + (2 * n - self.gains + self.losses) * shift
+        a = 2 * n
+        b = -self.gains - self.losses + (2 * n - self.gains + self.losses) * shift
         c = -self.losses * shift * (1 - shift)
         share = (math.sqrt(max(b * b - 4 * a * c, 0.0)) - b) / (2 * a)  # of losses, at this difference
         variance = n * (2 * share + shift * (1 - shift))
@@ -88,7 +89,8 @@ def _lower_bound(gains: int, losses: int, num_items: int, tail: float) -> float:
     from scipy.optimize import brentq  # slow to import, and seldom needed
     from scipy.stats import binomtest
 
-    test, discordant = McNemar(gains=gains, losses=losses, num_items=num_items), gains + losses
+    test = McNemar(gains=gains, losses=losses, num_items=num_items)
+    discordant = gains + losses
     conditional = 0.0
     if discordant:
         exact = binomtest(gains, discordant, alternative="greater").proportion_ci(1 - tail, method="exact")

@@ -46,7 +46,8 @@ class PairBlock:
           b: Values of B, float64[num_pairs, num_seeds]; finite, higher is better.
           step, precision: float64[num_pairs], as in `Samples`.
         """
-        num_seeds, differences = len(a), b - a
+        num_seeds = len(a)
+        differences = b - a
         size = np.maximum(np.abs(a).max(), np.abs(b).max(axis=1))
         floor = np.maximum(np.maximum(step, precision), FLOAT_STEP * size) ** 2 / 12
         mean = differences.sum(axis=1) / num_seeds
@@ -84,7 +85,8 @@ def rounding_steps(a: FloatArray, b: FloatArray) -> FloatArray:
     both = np.broadcast_to(a, b.shape)
     are_one = np.abs(b - both) <= EQUAL * np.maximum(np.abs(both), np.abs(b))
     values = np.sort(np.concatenate([both, np.where(are_one, np.nan, b)], axis=1), axis=1)  # NaN last
-    gaps, sizes = np.diff(values), np.maximum(np.abs(values[:, :-1]), np.abs(values[:, 1:]))
+    gaps = np.diff(values)
+    sizes = np.maximum(np.abs(values[:, :-1]), np.abs(values[:, 1:]))
     repeat = (gaps <= EQUAL * sizes).any(axis=1)
     differences = np.sort(np.where(are_one, np.nan, b - both), axis=1)
     size = np.fmax.reduce(np.abs(values), axis=1)[:, None]

@@ -102,7 +102,8 @@ class Samples:
         """Returns the pairs in which both sides converged, or the converged seeds of each side."""
         if not any(self.num_diverged):
             return self
-        a, b = self.by_seed("a"), self.by_seed("b")
+        a = self.by_seed("a")
+        b = self.by_seed("b")
         if self.is_paired:
             # Seeds of pairs are the same on both sides.
             kept = [seed for seed, one, other in zip(a, self.a, self.b, strict=True) if DIVERGED not in (one, other)]
@@ -159,7 +160,8 @@ class Samples:
 
     def _of_binary(self) -> Estimate:
         (gains, losses), n = self.discordant(), len(self)
-        discordant, mean = (gains + losses + 1) / (n + 2), (gains - losses) / (n + 2)
+        discordant = (gains + losses + 1) / (n + 2)
+        mean = (gains - losses) / (n + 2)
         variance = self.binary_unit**2 * (discordant - mean**2) / n
         return Estimate(
             mean=self.binary_unit * (gains - losses) / n + self.raised,
@@ -184,7 +186,8 @@ class Samples:
             return self._of_binary()
         if self.is_paired:
             return _of_sample(self._differences(), 2 * self.floor)
-        a, b = _of_sample(self.a, self.floor), _of_sample(self.b, self.floor)
+        a = _of_sample(self.a, self.floor)
+        b = _of_sample(self.b, self.floor)
         variance, degrees = pooled([a, b])
         return Estimate(mean=b.mean - a.mean, variance=variance, degrees=degrees)
 

@@ -27,7 +27,8 @@ class _Sides:
     """
 
     def __init__(self, a: Sequence[float], b: Sequence[float], floor: float, to_b: FloatArray) -> None:
-        self._sizes, self._floor = (len(a), len(b)), floor
+        self._sizes = (len(a), len(b))
+        self._floor = floor
         values = np.asarray([*a, *b], np.float64)
         values = values - values.mean()
         of_b = to_b[:, len(a) :]  # values of b that stay with b
@@ -39,7 +40,8 @@ class _Sides:
     def differences(self, shift: float) -> tuple[FloatArray, FloatArray]:
         """Returns mean difference and squared standard error of every permutation, after subtracting a shift from b."""
         size_a, size_b = self._sizes
-        total, square = self._total - shift * size_b, self._total_square - 2 * shift * self._own_total
+        total = self._total - shift * size_b
+        square = self._total_square - 2 * shift * self._own_total
         square += shift**2 * size_b
         sums = self._sums - shift * self._counts
         squares = self._squares - 2 * shift * self._own_sums + shift**2 * self._counts
@@ -58,7 +60,8 @@ class _Signs:
 
     def __init__(self, a: Sequence[float], b: Sequence[float], floor: float, signs: FloatArray) -> None:
         differences = np.subtract(b, a)
-        self._size, self._floor = len(a), 2 * floor
+        self._size = len(a)
+        self._floor = 2 * floor
         self._sums, self._counts = signs @ differences, signs.sum(axis=1)
         self._total, self._square = differences.sum(), (differences**2).sum()
 
@@ -140,10 +143,12 @@ class Permutation:
         return high
 
     def _statistics(self, shift: float) -> FloatArray:
-        difference, square = np.zeros(1), np.zeros(1)
+        difference = np.zeros(1)
+        square = np.zeros(1)
         for case, weight in zip(self._cases, self._weights, strict=True):
             own_difference, own_square = case.differences(shift)
-            difference, square = difference + weight * own_difference, square + weight**2 * own_square
+            difference = difference + weight * own_difference
+            square = square + weight**2 * own_square
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.asarray(np.nan_to_num(difference / np.sqrt(square)))
 

@@ -46,10 +46,12 @@ def p_more(strata: Sequence[Counts]) -> float:
     if len(strata) == 1:
         (stratum,) = strata
         return float(_boschloo(stratum.num_a, stratum.num_b)[stratum.a, stratum.b])
-    distribution, lowest = np.ones(1), 0
+    distribution = np.ones(1)
+    lowest = 0
     for stratum in strata:
         low, chances = _hypergeometric(stratum.a + stratum.b, stratum.num_a, stratum.num_b)
-        distribution, lowest = np.convolve(distribution, chances), lowest + low
+        distribution = np.convolve(distribution, chances)
+        lowest = lowest + low
     return min(1.0, float(distribution[sum(stratum.b for stratum in strata) - lowest :].sum()))
 
 
@@ -107,8 +109,10 @@ def _log_ways(size: int) -> FloatArray:
 
 def _hypergeometric(total: int, num_a: int, num_b: int) -> tuple[int, FloatArray]:
     """Returns the smallest count of B if `total` seeds diverged, and the probabilities of it and larger counts."""
-    low, high = max(0, total - num_a), min(num_b, total)
-    ways_a, ways_b = _log_ways(num_a), _log_ways(num_b)
+    low = max(0, total - num_a)
+    high = min(num_b, total)
+    ways_a = _log_ways(num_a)
+    ways_b = _log_ways(num_b)
     logs = np.array([ways_b[b] + ways_a[total - b] for b in range(low, high + 1)])
     chances = np.exp(logs - logs.max())
     return low, chances / chances.sum()
@@ -120,7 +124,9 @@ def least_share(count: int, trials: int, tail: float) -> float:
 
     Source: Clopper and Pearson 1934.
     """
-    low, high, ways = 0.0, 1.0, _log_ways(trials)
+    low = 0.0
+    high = 1.0
+    ways = _log_ways(trials)
     for _ in range(60 if count else 0):
         middle = (low + high) / 2
         successes = np.arange(count, trials + 1)

@@ -52,14 +52,16 @@ class PairSums:
           steps: Rounding step of the scores of each case: float64[..., num_cases]. A difference of two rounded values
             has a variance of a sixth of its square.
         """
-        ok_a, ok_b = np.isfinite(a), np.isfinite(b)
+        ok_a = np.isfinite(a)
+        ok_b = np.isfinite(b)
         both = ok_a & ok_b
         cases = both.sum(axis=-2)  # of a seed
         # Seeds without a case have the quotient 0, and add 0 to every sum.
         per_seed = np.where(both, np.where(ok_a, a, 0.0) - np.where(ok_b, b, 0.0), 0.0).sum(axis=-2)
         per_seed = per_seed / np.maximum(cases, 1)
         rounding = (both * (np.asarray(steps, np.float64)[..., None] ** 2 / 6)).sum(axis=-2) / np.maximum(cases, 1) ** 2
-        down_a, down_b = np.isneginf(a), np.isneginf(b)
+        down_a = np.isneginf(a)
+        down_b = np.isneginf(b)
         # A case on which one side has no value counts for neither.
         lost_a = (down_a & (ok_b | down_b)).any(axis=-2)
         lost_b = (down_b & (ok_a | down_a)).any(axis=-2)
@@ -161,7 +163,8 @@ def losers(sums: PairSums, log_level: float, racing: Bools | None = None) -> tup
 
 def least_seeds(num_methods: int, alpha: float) -> int:
     """Returns the smallest number of seeds with which a mean can exceed its bound at all."""
-    level, count = log_threshold(num_methods, alpha), LEAST_SEEDS
+    level = log_threshold(num_methods, alpha)
+    count = LEAST_SEEDS
     while np.isinf(PairSums.of(np.ones((1, count)), np.zeros((1, count))).half_width(level)):
         count += 1
     return count

@@ -181,8 +181,11 @@ def mean_over_cases(cases: Sequence[Samples], independent: Sequence[Location] = 
       cases: Cases that can be tested.
       independent: Means of further cases that are their own groups.
     """
-    parts, sizes, kept = list(independent), [1] * len(independent), list[tuple[int, ...]]()
-    num_converged, num_incomplete = list[int](), 0
+    parts = list(independent)
+    sizes = [1] * len(independent)
+    kept = list[tuple[int, ...]]()
+    num_converged = list[int]()
+    num_incomplete = 0
     for places in group_places([case.shared for case in cases]):
         members = [cases[place] for place in places]
         have_items = share_items(members)

@@ -47,11 +47,14 @@ def clustered_mean(
     rows = [np.fromiter(case, np.int64, len(case)) for case in cases]
     items = np.unique(np.concatenate(rows))
     places = [np.searchsorted(items, row) for row in rows]
-    terms, leverage = np.zeros(len(items)), np.zeros(len(items))
+    terms = np.zeros(len(items))
+    leverage = np.zeros(len(items))
     added = np.zeros(3)  # terms of the added items: a success of B alone, of A alone, and items without a difference
     belongs = np.zeros((len(items), len(cases)), bool)
     for case, (own, at) in enumerate(zip(cases, places, strict=True)):
-        unit, size, weight = units[case] if units else 0.0, len(own), weights[case]
+        unit = units[case] if units else 0.0
+        size = len(own)
+        weight = weights[case]
         centre = means[case] * size / (size + 2) if unit else means[case]
         spread = math.sqrt(size * (size + 2 if unit else size - 1)) / weight
         terms[at] += (np.fromiter(own.values(), np.float64, size) - centre) / spread
@@ -60,7 +63,8 @@ def clustered_mean(
         belongs[at, case] = True
     _, kind = np.unique(belongs, axis=0, return_inverse=True)
     kind = kind.reshape(-1)  # of one dimension in every version of numpy
-    parts, degrees = np.bincount(kind, terms**2), np.bincount(kind, 1 - leverage)
+    parts = np.bincount(kind, terms**2)
+    degrees = np.bincount(kind, 1 - leverage)
     total = float(parts.sum())
     variance = total + float(added**2 @ [0.5, 0.5, 1.0])
     share = parts / total if total > 0 else degrees / degrees.sum()

@@ -90,7 +90,8 @@ def envelope(curves: ArrayLike, steps: Sequence[float]) -> BaselineCurve:
     for column in range(1, means.shape[1]):
         smooth[:, column] = _SMOOTHING * smooth[:, column - 1] + (1 - _SMOOTHING) * means[:, column]
     lowest = np.where(np.isfinite(smooth), smooth, np.inf).min(axis=0)
-    places, known = np.asarray(steps, np.float64), np.isfinite(lowest)
+    places = np.asarray(steps, np.float64)
+    known = np.isfinite(lowest)
     grid = np.linspace(places[0], places[-1], _ENVELOPE_POINTS)
     losses = np.full(_ENVELOPE_POINTS, np.inf)
     if known.any():

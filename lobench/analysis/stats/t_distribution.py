@@ -71,7 +71,8 @@ def _upper_tail(value: float, degrees: float) -> float:
     if degrees > _NORMAL:
         return math.erfc(value / math.sqrt(2)) / 2
     a, b, square = degrees / 2, 0.5, value * value
-    x, y = degrees / (degrees + square), square / (degrees + square)
+    x = degrees / (degrees + square)
+    y = square / (degrees + square)
     # x^a y^b / B(a, b), the factor of the continued fractions from both ends.
     front = math.exp(-a * math.log1p(square / degrees)) * math.sqrt(y) * _gamma_ratio(a) / math.sqrt(math.pi)
     if x < (a + 1) / (a + b + 2):
@@ -81,7 +82,8 @@ def _upper_tail(value: float, degrees: float) -> float:
 
 def _fraction(a: float, b: float, x: float) -> float:
     """Returns the continued fraction of I_x(a, b) by Lentz's method."""
-    c, d = 1.0, 1.0 / _not_zero(1 - (a + b) * x / (a + 1))
+    c = 1.0
+    d = 1.0 / _not_zero(1 - (a + b) * x / (a + 1))
     fraction = d
     for m in range(1, 100_000):
         start = a + 2 * m

@@ -184,7 +184,8 @@ def of_members(
     counts = Counter(name for name, _ in groups)
     subjects, names, searched = [], [], []
     for method, trial in sorted(groups, key=lambda key: (order.index(key[0]) if key[0] in order else len(order), key)):
-        bindings, sessions = bindings_of.get(method, {}), groups[method, trial]
+        bindings = bindings_of.get(method, {})
+        sessions = groups[method, trial]
         name = f"{method} {trial}" if counts[method] > 1 else method
         label = bindings.get("label", method)
         make = functools.partial(_method, current=snapshot.current, is_command=_is_training(bindings))
@@ -428,7 +429,8 @@ def hyperparameters(snapshot: Snapshot, place: int) -> str:
     For a search over a checkpoint or a command these are the values of its best trial, because the subject's own
     bindings are set by lobench to choose seeds. A search without a feasible trial has no best values.
     """
-    subject, search = snapshot.subjects[place], snapshot.search(place)
+    subject = snapshot.subjects[place]
+    search = snapshot.search(place)
     if search is not None and search.num_infeasible:
         return f"none of {counted(search.num_infeasible, 'trial')} is feasible, and no values are the best"
     who = subject.who

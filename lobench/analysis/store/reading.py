@@ -41,7 +41,8 @@ class StoreReading:
         """
         with Ledger.open(self._store, read_only=True) as ledger:
             # Before the evaluations: a change in between shows in the next call.
-            part, sightings = ledger.unchanged_part(), ledger.sightings()
+            part = ledger.unchanged_part()
+            sightings = ledger.sightings()
             last_event, planned = ledger.planned_after(self._last_event)
             current = ledger.current_cases()
             is_kept = part is not None and part == self._part and self._are_further(sightings)
@@ -55,7 +56,9 @@ class StoreReading:
                 self._made = {}
             for who in [who for who in self._made if who.sha256 in planned]:
                 del self._made[who]
-            self._part, self._rows, self._sightings = part, (*kept, *new), sightings
+            self._part = part
+            self._rows = (*kept, *new)
+            self._sightings = sightings
             self._current, self._last_event, self.num_read = current, last_event, len(new)
             positions = {who: place for place, who in sightings.items()}
             events = tuple(ledger.events())

@@ -259,7 +259,8 @@ def _labels(subjects: Sequence[StoredSubject], without_step: Collection[Who]) ->
     has_runs = len({one.who.run for one in subjects if one.who.has_theta}) > 1
     labels = []
     for subject in subjects:
-        generation, outer_step = subject.checkpoint.generation, subject.checkpoint.outer_step
+        generation = subject.checkpoint.generation
+        outer_step = subject.checkpoint.outer_step
         by_name = subject.who not in by_step or len(steps) == 1 or steps[generation, outer_step] > 1
         lineage = f"generation {generation}, " if generation else ""
         lineage = f"{subject.who.run}, {lineage}" if has_runs and subject.who.run else lineage
@@ -324,5 +325,6 @@ def read_store(store: Path, *, all_codes: bool = False, summarized: bool = False
         sightings = ledger.sightings()
         positions = {who: place for place, who in sightings.items()}
         rows = tuple(ledger.evaluations(all_codes=all_codes, summarized=summarized, sightings=sightings))
-        events, current = tuple(ledger.events()), ledger.current_cases(rows)
+        events = tuple(ledger.events())
+        current = ledger.current_cases(rows)
         return Snapshot.of(store, rows, positions=positions, events=events, current=current)

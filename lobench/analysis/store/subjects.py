@@ -219,7 +219,8 @@ class Cell:
 
         A metric with one value a seed, as computed by plugins, has it at the last step, and NaN before.
         """
-        steps, having = self.steps, [one for one in self.sources.values() if metric in one[0].shapes]
+        steps = self.steps
+        having = [one for one in self.sources.values() if metric in one[0].shapes]
         blocks = {id(curves): curves for curves, _ in having}
         values = {key: np.asarray(curves.metrics[metric]) for key, curves in blocks.items()}  # each is read once
         rows = [_at(steps, values[id(curves)][row], curves.eval_steps) for curves, row in having]
@@ -240,7 +241,8 @@ class Cell:
 
         Comparisons use these values. Tables print those of `finals`.
         """
-        found, lost = self.finals(metric), self.exploded
+        found = self.finals(metric)
+        lost = self.exploded
         return found | dict.fromkeys(found.keys() & lost, math.nan) if lost else found
 
     def surviving(self, metric: str) -> frozenset[int]:
@@ -378,7 +380,8 @@ class CellBlock:
         candidates = [cell for cell in cells if isinstance(cell, _OneBlockCell)]
         if not candidates:
             return None
-        primary, distinct = cells[0].case.primary_metric, dict[int, bool]()
+        primary = cells[0].case.primary_metric
+        distinct = dict[int, bool]()
         first: CurveSummary | None = None
         heads = heads_of(candidate._curves for candidate in candidates)
         first_places = dict(zip(reversed(heads), reversed(range(len(heads))), strict=True))
@@ -554,7 +557,8 @@ def subjects_of(
       made: Subjects of an earlier call, each with its number of evaluations. They are used if they have as many
         evaluations now, and the others are added.
     """
-    rows, made = list(rows), {} if made is None else made
+    rows = list(rows)
+    made = {} if made is None else made
     current = CurrentCases.of_rows(rows) if current is None else current
     groups: dict[Who, list[EvaluationRow]] = {}
     for row in rows:
@@ -830,14 +834,17 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell:
         for seed in lost.keys() & curves.seeds if lost else ():
             del lost[seed]
     directions: dict[str, Direction] = {}
-    blocks, has_diverged, draws = {id(curves): curves for curves, _ in sources.values()}, False, set[str]()
+    blocks = {id(curves): curves for curves, _ in sources.values()}
+    has_diverged = False
+    draws = set[str]()
     for curves in blocks.values():
         draws.add(curves.origin.imported.get("draws", LOBENCH_SEEDS) if not rows[-1].case.has_items else ITEM_DRAWS)
         directions |= curves.directions
         has_diverged |= max(curves.diverged_at) >= 0
     if len(blocks) == 1:
         (block,) = blocks.values()
-        final, untrained = _finals_of_one(block), _starts_of_one(block)
+        final = _finals_of_one(block)
+        untrained = _starts_of_one(block)
     else:
         final, untrained = _ends(blocks.values(), sources)
     diverged = sorted((seed, c.diverged_at[place]) for seed, (c, place) in sources.items()) if has_diverged else ()

@@ -30,7 +30,8 @@ def _names(curves: Curves | CurveSummary) -> frozenset[str]:
     origin = curves.origin.imported
     if not origin:
         return _alone(curves.training)
-    names, draws = set[str](), origin.get("draws", "")
+    names = set[str]()
+    draws = origin.get("draws", "")
     if draws and draws != LOBENCH_SEEDS:
         names.add(f"seeds of {draws}")
     if training := origin.get("training", ""):

@@ -305,7 +305,8 @@ def _subject(case: CaseInfo, who: Subject, optimizer_hash: str) -> tuple[Any, ..
 
 
 def _values(row: EvaluationRow) -> Iterator[tuple[Any, ...]]:
-    curves, outcome = row.curves, str(row.outcome)
+    curves = row.curves
+    outcome = str(row.outcome)
     if curves is None:
         for seed in row.key.seed_block.seeds:
             yield seed, None, math.nan, math.nan, math.nan, -1, outcome

@@ -409,7 +409,8 @@ class _Maker:
             note = "; ".join((note, *self._summary.scales.set_by()))
         if not self._summary.scales.tuned and note not in self._notes:
             self._notes.append(note)
-        snapshot, cases = self._summary.snapshot, self._summary.snapshot.cases
+        snapshot = self._summary.snapshot
+        cases = self._summary.snapshot.cases
         is_primary = all(
             self._summary.metric_of(at, metric) == unit_interval.primary_metric
             for at, unit_interval in enumerate(cases)

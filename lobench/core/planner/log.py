@@ -101,7 +101,8 @@ class RecordedPlanner(Planner):
 
     def handle(self, event: Event) -> tuple[Action, ...]:
         self._policy.answer = _NOTHING
-        actions, answer = super().handle(event), self._policy.answer
+        actions = super().handle(event)
+        answer = self._policy.answer
         if isinstance(event, Tick) and not actions and answer == _NOTHING:
             self._quiet = event
             return actions

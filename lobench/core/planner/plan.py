@@ -24,7 +24,8 @@ class Plan:
         self._splits = set(history.splits)
         self._codes = dict(history.codes)
         self._retried_codes = dict(history.retried_codes)
-        self._same_codes, self._keeps_code = history.same_codes, history.keeps_code
+        self._same_codes = history.same_codes
+        self._keeps_code = history.keeps_code
 
     def missing(self, sha256: str, cases: Sequence[CaseInfo]) -> Iterator[tuple[EvaluationId, CaseInfo]]:
         """Yields the evaluations of a theta without an outcome that counts."""

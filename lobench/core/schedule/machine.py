@@ -364,7 +364,8 @@ class Machine:
         self._lease(number, entry, companions=tuple(other.work for other in worker.promised), why=why)
 
     def _lease(self, number: int, entry: QueueEntry, *, companions: tuple[Work, ...] = (), why: Why) -> None:
-        together, lease = 1 + len(companions), self._next_lease
+        together = 1 + len(companions)
+        lease = self._next_lease
         self._next_lease += 1
         deadline = self._now + entry.work.timeout_seconds * together
         is_kept = why is Why.KEPT

@@ -81,9 +81,11 @@ class Workers:
     def resize(self, capacity: Capacity) -> None:
         """Sets the machines. With a limit, more may be requested than they have, so that the cluster can add some."""
         self._room.clear()
-        self._machines, self.was_resized = Counter(capacity.machines), True
+        self._machines = Counter(capacity.machines)
+        self.was_resized = True
         if capacity.limit < math.inf:
-            self.max_cores, self.max_gpus = int(capacity.limit), math.inf
+            self.max_cores = int(capacity.limit)
+            self.max_gpus = math.inf
         else:
             self.max_cores = max(sum(machine.num_cpus for machine in capacity.machines), 1)
             self.max_gpus = math.fsum(machine.num_gpus for machine in capacity.machines)
@@ -116,7 +118,8 @@ class Workers:
         assert not any(worker.promised for worker in self._workers.values() if not worker.ready), "promised too early"
         if not self.was_resized:  # workers of removed machines stay until their deaths are reported
             real = [worker.size for worker in self._workers.values() if self._is_possible(worker.size)]
-            cores, devices = sum(size.num_cpus for size in real), math.fsum(size.num_gpus for size in real)
+            cores = sum(size.num_cpus for size in real)
+            devices = math.fsum(size.num_gpus for size in real)
             assert cores <= self.max_cores, f"{cores} cores of {self.max_cores}"
             assert devices <= self.max_gpus, f"{devices} devices of {self.max_gpus}"
 
@@ -212,7 +215,9 @@ class Workers:
 
     def surplus(self) -> list[int]:
         """Returns starting workers for which there may be no room any more, the latest first."""
-        staying, starting, chosen = self._sizes.copy(), self._starting.copy(), []
+        staying = self._sizes.copy()
+        starting = self._starting.copy()
+        chosen = []
         for number, worker in reversed(self._workers.items()):
             if self._fit(staying, starting):
                 break
@@ -266,7 +271,8 @@ class Workers:
         """
         if self.has_room(size) or not any(count for other, count in self._sizes.items() if other != size):
             return []
-        staying, starting = self._sizes.copy(), self._starting.copy()
+        staying = self._sizes.copy()
+        starting = self._starting.copy()
         chosen: list[int] = []
         for number, worker in self._workers.items():
             if worker.lease is None and worker.size != size:

@@ -155,7 +155,9 @@ def _interval(parameter: Parameter, centre: float, num_halvings: int, tried: Seq
     The interval ends at the nearest tried values, since values beyond them were worse. A parameter with 9 values from 0
     to 1 that is best at 0.5 has 0.375, 0.4375, ..., 0.625 next, and not 0.25 to 0.75.
     """
-    low, high, share = parameter.low, parameter.high, 0.5 ** (num_halvings + 1)
+    low = parameter.low
+    high = parameter.high
+    share = 0.5 ** (num_halvings + 1)
     if parameter.scale is Scale.LOG:
         factor, scale = (high / low) ** share, low
         ends = max(centre / factor, low), min(centre * factor, high)

@@ -37,7 +37,8 @@ class Draws:
     """
 
     def __init__(self, seed: int, *parts: int | str) -> None:
-        self._seed, self._count = fold(seed, *parts), 0
+        self._seed = fold(seed, *parts)
+        self._count = 0
 
     def _next(self) -> int:
         self._count += 1

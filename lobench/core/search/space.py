@@ -169,7 +169,8 @@ class Parameter:
             return self.values[min(max(place + (1 if up else -1), 0), len(self.values) - 1)]
         if self.rule is Rule.RESAMPLE or draws.chance(p_resample):
             return self.sample(draws)
-        number, sign = float(value), 1 if up else -1
+        number = float(value)
+        sign = 1 if up else -1
         if self.rule is Rule.MULTIPLY:
             moved = number * (1 + sign * _STEP)
         else:
@@ -274,7 +275,8 @@ def parameter_of(path: str, kind_name: str, keywords: Mapping[str, Any], where: 
       ConfigError: An unknown keyword, a reversed or empty range, the log of 0, ...; conditions are checked by
         `check_parameters`, which sees all parameters.
     """
-    kind, here = Kind(kind_name.lower()), f"{where}: {kind_name} of {path!r}"
+    kind = Kind(kind_name.lower())
+    here = f"{where}: {kind_name} of {path!r}"
     for name in keywords:
         if name not in _KEYWORDS[kind]:
             known = _KEYWORDS[kind]
@@ -427,7 +429,8 @@ class Space:
         for path in self._paths:
             if not self.is_active(path, params):
                 continue
-            parameter, draws = self._by_path[path], Draws(seed, "parameter", path)
+            parameter = self._by_path[path]
+            draws = Draws(seed, "parameter", path)
             if path not in known:
                 params[path] = parameter.sample(draws)
             else:

@@ -29,7 +29,9 @@ class FolderListing:
     def __init__(
         self, path: str, is_wanted: Callable[[str], bool], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._path, self._is_wanted, self._clock = path, is_wanted, clock
+        self._path = path
+        self._is_wanted = is_wanted
+        self._clock = clock
         self._names: list[str] = []
         self._foreign: set[str] = set()
         self._changed: tuple[int, int, int] | None = None
@@ -44,7 +46,8 @@ class FolderListing:
         # Opened first, which makes a network file system refresh the time.
         folder = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            status, now = os.fstat(folder), self._clock()
+            status = os.fstat(folder)
+            now = self._clock()
             changed = (status.st_dev, status.st_ino, status.st_mtime_ns)
             if changed != self._changed:
                 self._changed, self._noticed_at = changed, now

@@ -184,7 +184,8 @@ def run_variant(location: str, uri: str) -> Variant:
     """
     if not location or "://" in location:
         return Variant()
-    root, folder = Path(location).absolute(), Path(uri).absolute().parent
+    root = Path(location).absolute()
+    folder = Path(uri).absolute().parent
     if folder == root or not folder.is_relative_to(root):
         return Variant()
     folders = [*reversed([parent for parent in (folder, *folder.parents) if parent.is_relative_to(root)])][1:]

@@ -103,9 +103,14 @@ class Intake:
         run_variant: Callable[[str], Variant] = lambda uri: Variant(),
     ) -> None:
         self._clock = clock
-        self._ledger, self._spool, self._source, self._readers, self._log = ledger, spool, source, readers, log
+        self._ledger = ledger
+        self._spool = spool
+        self._source = source
+        self._readers = readers
+        self._log = log
         self._known_events = {(kind, detail.get("uri"), detail.get("message")) for kind, detail in ledger.events()}
-        self._only_newest, self._run_variant = only_newest, run_variant
+        self._only_newest = only_newest
+        self._run_variant = run_variant
         self._newest: set[tuple[str, str, bool]] = set()  # series whose newest found checkpoint is read
         self._logged: set[tuple[str, str]] = set()  # logged in this start
         self._found: deque[SeenCheckpoint] = deque()
@@ -287,7 +292,9 @@ class Intake:
                 found.sort(key=lambda seen: seen.index is not None)
             self._found.extend(found)
             self._newest.clear()
-        deadline, num_taken, taken = time.monotonic() + _POLL_SECONDS, 0, []
+        deadline = time.monotonic() + _POLL_SECONDS
+        num_taken = 0
+        taken = []
         with self._recording() if self._found else contextlib.nullcontext():
             while self._found and (not num_taken or time.monotonic() < deadline):
                 num_taken += 1
@@ -522,7 +529,8 @@ class Intake:
 
         Returns whether its error counts: it is not transient, or has lasted.
         """
-        now, may_pass = self._clock(), is_transient(error)
+        now = self._clock()
+        may_pass = is_transient(error)
         retry = self._retries.get(seen.uri)
         if retry is not None:
             retry.pauses.failed(now)

@@ -95,7 +95,8 @@ class PopulationSource:
         changed_at = self._changed_at(path) if parts else None
         if changed_at is None or changed_at != folder.looked_at:
             try:
-                seen, folder.problem = folder.source.poll(), ""
+                seen = folder.source.poll()
+                folder.problem = ""
             except OSError as error:
                 if not parts:
                     raise

@@ -196,7 +196,8 @@ _READER_RESULTS: Mapping[str, Callable[[Any], bool]] = {
 
 def load_readers(manager: PluginManager, *, allow_pickle: bool) -> dict[str, CheckpointReader]:
     """Returns all readers by name. A reader that cannot be created is recorded in the manager's `broken` plugins."""
-    hook, readers = "lobench_checkpoint_readers", dict[str, CheckpointReader]()
+    hook = "lobench_checkpoint_readers"
+    readers = dict[str, CheckpointReader]()
     for name, registered in manager.usable_declarations(hook).items():
         try:
             readers[name] = registered.make_guarded(

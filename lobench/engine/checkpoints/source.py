@@ -44,7 +44,9 @@ class DirectorySource:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._path = epath.Path(context.location)
-        self._readers, self._is_folder, self._clock = context.readers, is_folder, clock
+        self._readers = context.readers
+        self._is_folder = is_folder
+        self._clock = clock
         is_remote = "://" in context.location
         self.inside: list[epath.Path] = []
         self._listing = None if is_remote else FolderListing(context.location, self._is_wanted)
@@ -82,7 +84,8 @@ class DirectorySource:
         """Records that a path is inaccessible. A path that does not exist any more is ignored."""
         if isinstance(error, FileNotFoundError | NotADirectoryError):
             return
-        name, now = str(path), self._clock()
+        name = str(path)
+        now = self._clock()
         since = self._failing[name] = self._failed_before.get(name, now)
         is_awaited = is_transient(error, may_forbid=False) and now - since <= patience_seconds(error)
         self._pending[name] = Unfinished(reason=cause(error), is_awaited=is_awaited)
@@ -123,7 +126,8 @@ class DirectorySource:
         reader_name = self._reader_for(path)
         if reader_name is None:
             return None
-        reader, name = self._readers[reader_name], str(path)
+        reader = self._readers[reader_name]
+        name = str(path)
         try:
             mark = mark_of(path)
         except PermissionError:

@@ -301,7 +301,8 @@ def _is_whole(location: str | Path, sha256: str) -> bool:
 
 
 def _leaves_at(location: str | Path) -> Mapping[str, np.ndarray]:
-    path, readers = path_of(str(location)), _readers()
+    path = path_of(str(location))
+    readers = _readers()
     name = reader_for(path, readers)
     with one_line_of(OSError, CheckpointError, "the checkpoint cannot be looked at", where=location):
         if not retried(lambda: exists(path)):

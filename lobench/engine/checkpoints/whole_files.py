@@ -41,7 +41,8 @@ __all__ = [
     "whole_readers",
 ]
 
-BY_CONTENT, BY_NAMES = "content", "names, sizes and times of its files"
+BY_CONTENT = "content"
+BY_NAMES = "names, sizes and times of its files"
 _MOST_HASHED = 256 << 20  # bytes of a checkpoint that is identified by its content
 _CHUNK = 1 << 20
 _SUFFIXES = (".ckpt", ".pt", ".pth", ".safetensors", ".npz", ".msgpack")

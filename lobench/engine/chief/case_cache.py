@@ -68,7 +68,9 @@ class KnownCases:
     """
 
     def __init__(self, ledger: Ledger, config: Callable[[], Collecting], suite: SuiteFiles) -> None:
-        self._ledger, self._config, self._suite = ledger, config, suite
+        self._ledger = ledger
+        self._config = config
+        self._suite = suite
         self._at_start: tuple[str, list[_Mark]] | None = None  # fingerprint and files
         self._before: tuple[str, list[_Mark]] | None = None  # the same, recorded before a worker reads the files
 
@@ -132,7 +134,8 @@ class KnownCases:
         for suite in map(Path, config.arguments):
             found = files_above(suite if path_exists(suite, kind="folder") else suite.parent)
             files.update(file for file in found if file.suffix in _SUFFIXES or file.name in INI_FILES)
-        layers, seen = config.layers, set[Path]()
+        layers = config.layers
+        seen = set[Path]()
         configs = config_chain(Path(layers.trainer_config)) if layers.trainer_config else []
         for path in (*map(Path, layers.gin_files), *configs):
             files.update(included_files(path, seen))

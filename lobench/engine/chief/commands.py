@@ -280,7 +280,8 @@ class CommandRuns:
         """Returns checkpoints to evaluate: the last one of a finished command, or each new one, as the method asks."""
         sightings_of_runs: list[tuple[CommandRun, SeenCheckpoint]] = []
         for command, run in self._runs.items():
-            is_done, is_last_wanted = self.states[command] == "done", run.method.checkpoints == "last"
+            is_done = self.states[command] == "done"
+            is_last_wanted = run.method.checkpoints == "last"
             if (
                 run.is_script
                 or command in self._drained

@@ -48,8 +48,12 @@ class DecisionLog:
         max_bytes: int = _MAX_BYTES,
         max_start_bytes: int = _MAX_START_BYTES,
     ) -> None:
-        self._folder, self._start, self._take, self._log = store / "decisions", start, take, log
-        self._max_bytes, self._max_start_bytes = max_bytes, max_start_bytes
+        self._folder = store / "decisions"
+        self._start = start
+        self._take = take
+        self._log = log
+        self._max_bytes = max_bytes
+        self._max_start_bytes = max_start_bytes
         self._path: Path | None = None
         self._packer = zlib.compressobj(level=1, wbits=_GZIP)
         self._num_bytes = 0

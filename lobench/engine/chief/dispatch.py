@@ -22,7 +22,10 @@ class Dispatch:
     """Sends jobs to workers. The job of an optimizer without a theta names no file."""
 
     def __init__(self, subjects: Subjects, spool: Spool, workers: WatchWorkers, progress: WatchProgress) -> None:
-        self._subjects, self._spool, self._workers, self._progress = subjects, spool, workers, progress
+        self._subjects = subjects
+        self._spool = spool
+        self._workers = workers
+        self._progress = progress
         self._leases: dict[int, planner.Lease] = {}  # by worker
         self._given_back: set[EvaluationId] = set()  # evaluations given back once by a worker
         self._copies: dict[int, tuple[str, int]] = {}  # by worker: the spool's copy of the theta of its job

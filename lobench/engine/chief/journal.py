@@ -42,7 +42,10 @@ class Journal:
     """
 
     def __init__(self, ledger: Ledger, options: WatchOptions, subjects: Subjects, suite: SuiteFiles) -> None:
-        self._ledger, self._options, self._subjects, self._suite = ledger, options, subjects, suite
+        self._ledger = ledger
+        self._options = options
+        self._subjects = subjects
+        self._suite = suite
         self._plans: dict[str, tuple[Mapping[str, CaseInfo], Mapping[str, Any]]] = {}  # by variant
         self._planned: dict[int, Mapping[str, CaseInfo]] = {}  # by position
         self._expected = Expected(is_elsewhere=options.elsewhere, together=options.together)
@@ -75,7 +78,9 @@ class Journal:
 
     def commit(self) -> Sequence[Decision]:
         """Writes the collected decisions and returns them. The caller may now act on them."""
-        decisions, self._collected, self.commit_at = self._collected, [], math.inf
+        decisions = self._collected
+        self._collected = []
+        self.commit_at = math.inf
         if decisions:
             started = time.monotonic()
             self._registered.clear()
@@ -134,7 +139,8 @@ class Journal:
         """Records this start's plan as the last one of a variant, even if no evaluation is missing."""
         cases = self._subjects.known_cases(variant)
         make_plan = functools.partial(self._plan_of, variant)
-        forms, codes = forms_of(cases.values()), codes_of(cases.values())
+        forms = forms_of(cases.values())
+        codes = codes_of(cases.values())
         self._ledger.record_current(variant, forms, make_plan, self._expected_programs, codes)
 
     def _plan_of(self, variant: str) -> Mapping[str, Any]:
@@ -156,7 +162,8 @@ class Journal:
         else:
             program = Program.of(curves.provenance)
             expected = self._expected.of(case.num_gpus, program.together)
-        key, is_registered = program.key, (program, expected) in self._registered
+        key = program.key
+        is_registered = (program, expected) in self._registered
         self.programs.add(key)
         is_new = self._ledger.record_evaluation(
             EvaluationKey.of(evaluation.sha256, case, evaluation.block, key),

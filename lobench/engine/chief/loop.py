@@ -103,7 +103,9 @@ class Chief:
     ) -> None:
         self._ledger, self._source, self._has_source = ledger, source or NoSource(), source is not None
         self._deliverer, self._observers = deliverer, Observers(manager, ledger, progress)
-        self._progress, self._suite, self._options = progress, suite, options
+        self._progress = progress
+        self._suite = suite
+        self._options = options
         self._arrivals: Arrivals = arrivals or CommandRuns((), readers)
         self._intake = Intake(
             ledger=ledger,
@@ -179,7 +181,8 @@ class Chief:
         finally:
             self._workers.close()
             self._waking.close()
-        case_keys, sha256s = self._subjects.case_keys(), self._subjects.sha256s()
+        case_keys = self._subjects.case_keys()
+        sha256s = self._subjects.sha256s()
         if self._has_source:
             sha256s |= {one.sha256 for one in self._ledger.sightings().values() if one.has_theta}
         return Ending(
@@ -241,7 +244,10 @@ class Chief:
         self._handle_all([(planner.RunCommands(waiting), None) for waiting in self._arrivals.waiting()])
 
     def _loop(self) -> None:
-        next_poll, quiet_polls, drain_deadline, announced = 0.0, 0, 0.0, False
+        next_poll = 0.0
+        quiet_polls = 0
+        drain_deadline = 0.0
+        announced = False
         poll_seconds = min(self._source.poll_seconds, 0.3) if self._options.once else self._source.poll_seconds
         while not self._done:
             now = time.monotonic()
@@ -291,7 +297,8 @@ class Chief:
     def _maybe_end(self, quiet_polls: int) -> None:
         if self._intake.backlog or self._arrivals.is_open:
             return
-        idle_seconds, step = time.monotonic() - self._last_news, self._subjects.highest_step
+        idle_seconds = time.monotonic() - self._last_news
+        step = self._subjects.highest_step
         if self._options.is_enough(quiet_polls=quiet_polls, highest_step=step, idle_seconds=idle_seconds):
             self._end()
 
@@ -443,7 +450,8 @@ class Chief:
 
     def _accept_code(self, subjects: Sequence[Subject]) -> None:
         """Accepts results made by other code from now on (`--keep-results`), and logs the differences."""
-        plan, cases = Plan(self._history), self._subjects.cases_by_variant()
+        plan = Plan(self._history)
+        cases = self._subjects.cases_by_variant()
         outdated = {
             evaluation: codes
             for subject in subjects
@@ -517,7 +525,8 @@ class Chief:
             case planner.LeaseCommand() if edited := self._arrivals.postponed_for(action.command):
                 if not self._suite_changed:
                     self._begin_anew(f"{edited} has changed")
-                now, why = time.monotonic(), "its code was edited"
+                now = time.monotonic()
+                why = "its code was edited"
                 self._own_events.append(planner.Finished(action.worker, action.lease, Outcome.ERROR, now, why))
             case planner.LeaseCommand() | planner.CommandEnded():
                 name = f"the command of {action.command.method}"

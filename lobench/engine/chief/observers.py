@@ -21,7 +21,9 @@ class Observers:
     """Calls the observing hooks of plugins, and reports the progress of evaluations."""
 
     def __init__(self, manager: PluginManager, ledger: Ledger, progress: WatchProgress) -> None:
-        self._manager, self._ledger, self._progress = manager, ledger, progress
+        self._manager = manager
+        self._ledger = ledger
+        self._progress = progress
         self._slow: set[str] = set()  # cases whose slow compilation was logged
         self._problems: set[str] = set()  # problems of plugins' metrics that were logged
         self._alone: set[tuple[str, str]] = set()  # cases not computed together with others, with the reason

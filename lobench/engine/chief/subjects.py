@@ -27,7 +27,9 @@ class Arriving:
     """
 
     def __init__(self, intake: Intake, given: Sequence[Given], arrivals: Arrivals) -> None:
-        self._intake, self._given, self._arrivals = intake, given, arrivals
+        self._intake = intake
+        self._given = given
+        self._arrivals = arrivals
         self.given = frozenset(one.variant for one in given)
 
     def first(self, log: Callable[[str], None]) -> dict[int, Subject]:

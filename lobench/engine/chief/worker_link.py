@@ -45,7 +45,10 @@ class WatchWorkers:
         max_core_seconds: float,
         log: Callable[[str], None],
     ) -> None:
-        self._make_executor, self._wakeup, self._logs, self._log = make_executor, wakeup, logs, log
+        self._make_executor = make_executor
+        self._wakeup = wakeup
+        self._logs = logs
+        self._log = log
         self._executor: Executor | None = None
         self._starting: dict[int, float] = {}
         self._num_cpus: dict[int, int] = {}

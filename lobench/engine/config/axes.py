@@ -18,7 +18,8 @@ from lobench.engine.config.syntax import Binding, Macro, Statement, gin_text, on
 __all__ = ["cell_bindings", "cells_of"]
 
 _MOST_CELLS = 1000
-_NAME, _TEXT = re.compile(r"[A-Za-z_]\w*"), re.compile(r"[\w.+]+")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_TEXT = re.compile(r"[\w.+]+")
 _VALUES = "numbers, texts of letters, digits and `_.+`, True, False, None, or tuples of them"
 
 

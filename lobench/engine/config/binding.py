@@ -82,7 +82,8 @@ def import_named(statement: Import) -> None:
     Raises:
       ConfigError: The module cannot be imported.
     """
-    is_loaded, before = statement.module in sys.modules, {*dict(CONFIGURABLES.items())}
+    is_loaded = statement.module in sys.modules
+    before = {*dict(CONFIGURABLES.items())}
     try:
         module = retried_briefly(partial(importlib.import_module, statement.module))
     except LobenchError:
@@ -112,7 +113,8 @@ def _refuse_namesake(statement: Import) -> None:
     Raises:
       ConfigError: The imported module is a file with other content.
     """
-    gin_file, parts = Path(statement.where.rpartition(":")[0]), statement.module.split(".")
+    gin_file = Path(statement.where.rpartition(":")[0])
+    parts = statement.module.split(".")
     if parts[0] == "lobench" or not gin_file.is_file():
         return
     whole = gin_file.parent.joinpath(*parts)
@@ -291,7 +293,8 @@ def _configurable_in_python(selector: str) -> list[str]:
 def _unregistered(selector: str) -> str | None:
     """Returns the path of a class or function with a name, if it is not registered with gin but can be."""
     for path in [selector] if "." in selector else [f"{module}.{selector}" for module in _IMPORTED]:
-        found, top = _in_python(path), path.partition(".")[0]
+        found = _in_python(path)
+        top = path.partition(".")[0]
         is_its_own = (getattr(found, "__module__", None) or "").partition(".")[0] == top
         if (inspect.isclass(found) or inspect.isroutine(found)) and is_its_own and top not in _NOT_THEIRS:
             return path
@@ -328,7 +331,8 @@ def _to_gin(value: Any, where: str) -> Any:
         whole = "/".join((*scopes, complete_selector(value.selector, where)))
         reference = gin.config.ConfigurableReference(whole, value.evaluate)
         # Hashes and reports use the spelling of the file, which does not depend on other registered names.
-        reference._scoped_selector, reference._selector = value.scoped_selector, value.selector
+        reference._scoped_selector = value.scoped_selector
+        reference._selector = value.selector
         return reference
     if isinstance(value, Macro):
         return gin.config.ParserDelegate().macro(value.name)

@@ -191,10 +191,8 @@ def bind_case(
         where = f"{spec.path}: case {spec.name!r}"
         phases = bind_phases(spec.scope, where, paths, num_inner_steps=_num_inner_steps(spec.scope), build=build)
         reached_case, reached_optimizer = _reached(spec.scope, where, phases)
-        fixed, stop = (
-            (_home_of(spec, parsed.case), spec.name, test),
-            f"{spec.scope}/lobench.Case.stop_after = ",
-        )
+        fixed = (_home_of(spec, parsed.case), spec.name, test)
+        stop = f"{spec.scope}/lobench.Case.stop_after = "
         identity = _sha256(*fixed, *reached_case)
         case_code, subject_code = _codes(spec, parsed, phases, paths)
         whole = _sha256(*fixed, *(line for line in reached_case if not line.startswith(stop)))
@@ -204,7 +202,9 @@ def bind_case(
             case = _build(spec.scope, where) if build else _plain_case(spec.scope, where)
         case = in_phases(case, phases)
         with gin.config_scope(spec.scope):
-            expectations, part, suite = _EXPECT(), _CHECKPOINT().theta, _SUITE()
+            expectations = _EXPECT()
+            part = _CHECKPOINT().theta
+            suite = _SUITE()
         role = role_of(suite, bindings_in(spec.scope, "lobench.Case"), where)
     check_case(case, expectations, where)
     check_task(case, where)
@@ -288,7 +288,8 @@ def _bind_command(spec: CaseSpec, layers: Layers, test: str) -> BoundCase:
         check_command(_plain_case(spec.scope, where), own, where)
         case = _with_items(replace(_build(spec.scope, where), seed_block=1, num_inner_steps=1))
         with gin.config_scope(spec.scope):
-            expectations, suite = _EXPECT(), _SUITE()
+            expectations = _EXPECT()
+            suite = _SUITE()
         named = {*named_in(case.command), *named_in(case.curves)}
         macros = {name: plain(value) for name, value in macros_of(spec.scope).items() if name in named}
         lines, _ = reached_from(spec.scope, "lobench.Case", fields_bound.keys() - {*_NO_IDENTITY, *NOT_OF_COMMANDS})
@@ -301,7 +302,8 @@ def _bind_command(spec: CaseSpec, layers: Layers, test: str) -> BoundCase:
         role = role_of(suite, fields_bound, where)
     check_case(case, expectations, where)
     values = {name: value if isinstance(value, str) else repr(value) for name, value in macros.items()}
-    folder, called = Path(spec.path).parent, f"{where}: Case.files"
+    folder = Path(spec.path).parent
+    called = f"{where}: Case.files"
     files = CommandFiles(command=case.command, folder=folder, values=values, files=case.files, called=called)
     code = files.fingerprint()
     info = _info(

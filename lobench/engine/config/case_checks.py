@@ -18,7 +18,8 @@ __all__ = ["check_case", "role_of"]
 def check_case(case: Case, expectations: Expectations, where: str) -> None:
     """Raises ConfigError, with the name of the case, if its values are invalid."""
     if inspect.isclass(case.task) or inspect.isroutine(case.task):
-        kind, name = "class" if inspect.isclass(case.task) else "function", case.task.__name__
+        kind = "class" if inspect.isclass(case.task) else "function"
+        name = case.task.__name__
         raise ConfigError(f"Case.task is the {kind} {name}, not called", where=where, next_step=f"write @{name}()")
     _check_numbers(case, where)
     _check_expectations(expectations, where)
@@ -44,7 +45,8 @@ def role_of(suite: Suite, bindings: Mapping[str, Any], where: str) -> str:
         expected = 'roles by the names of learned optimizers: {"Celo": "meta_train"}'
         raise ConfigError("Suite.roles", where=where, got=repr(suite.roles), expected=expected)
     if wrong := [role for role in (suite.role or ROLES[0], *suite.roles.values()) if role not in ROLES]:
-        got, expected = repr(wrong[0]), ", ".join(map(repr, ROLES))
+        got = repr(wrong[0])
+        expected = ", ".join(map(repr, ROLES))
         raise ConfigError(
             "Suite.role", where=where, got=got, expected=expected, next_step=suggestion(str(wrong[0]), ROLES)
         )

@@ -94,7 +94,8 @@ class CodeWalk:
     """
 
     def __init__(self, folders: Sequence[str], added: Sequence[str] = (), *, as_imported: bool) -> None:
-        self._folders, self._as_imported = [os.path.abspath(folder) for folder in folders], as_imported
+        self._folders = [os.path.abspath(folder) for folder in folders]
+        self._as_imported = as_imported
         self._disk = _Disk()
         self._files: dict[str, str] = {}  # hashes by file
         self._sources: dict[str, SourceFile] = {}  # by file, and by link to it
@@ -130,7 +131,8 @@ class CodeWalk:
             self._search_added()
         parts = dict(self._packages)
         for found, sha256 in self._files.items():
-            name, above = self.name_of(found), Path(found).parent
+            name = self.name_of(found)
+            above = Path(found).parent
             while name in parts:  # for example, two files conftest.py
                 name, above = f"{above.name}/{name}", above.parent
                 if above == above.parent:
@@ -146,13 +148,15 @@ class CodeWalk:
 
     def add_file(self, path: str) -> None:
         """Adds a file of the user, the packages that contain it, and what it names."""
-        file, place = os.path.realpath(path), os.path.abspath(path)
+        file = os.path.realpath(path)
+        place = os.path.abspath(path)
         if origin_of_file(file) is not Origin.USER:
             return
         if file in self._files:
             self._follow_link(file, place)
             return
-        content, suffix = imported_content(file) if self._as_imported else None, os.path.splitext(file)[1]
+        content = imported_content(file) if self._as_imported else None
+        suffix = os.path.splitext(file)[1]
         try:
             read = functools.partial(source_at, file)
             source = retried_briefly(read) if content is None else source_file(content, suffix)
@@ -284,7 +288,9 @@ class CodeWalk:
 
     def _resolved(self, folder: str, parts: Sequence[str], names: Sequence[str], *, is_near: bool) -> bool:
         """Adds the files of "a.b.c" or "a.b.Class" below a folder. Returns whether they exist."""
-        path, files, num_found = folder, list[str](), 0
+        path = folder
+        files = list[str]()
+        num_found = 0
         for part in parts:
             path = f"{path}/{part}"
             module_files = self._module_files(path)
@@ -411,7 +417,8 @@ class CodeWalk:
         waiting, self._elsewhere = self._elsewhere, []
         self._searched_imports += waiting
         if self._num_added_folders != self._num_searched_folders:
-            self._num_searched_folders, waiting = self._num_added_folders, [*self._searched_imports]
+            self._num_searched_folders = self._num_added_folders
+            waiting = [*self._searched_imports]
         if not self._added and not self._guessed:
             return
         for file, imported, was_found in waiting:
@@ -488,7 +495,9 @@ class CodeWalk:
         """Yields the paths that match a pattern, sorted. Hidden folders, environments and stores are left out."""
         parts = pattern.split("/")
         place = next(index for index, part in enumerate(parts) if "*" in part)
-        folder, part, rest = "/".join(parts[:place]), parts[place], parts[place + 1 :]
+        folder = "/".join(parts[:place])
+        part = parts[place]
+        rest = parts[place + 1 :]
         names = sorted(self._disk.names(folder) or ())
         self._num_folders += 1
         if not names or self._num_folders > _MOST_FOLDERS or not _MARKS_OF_FOREIGN_FOLDERS.isdisjoint(names):

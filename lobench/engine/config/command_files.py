@@ -128,7 +128,8 @@ class CommandFiles:
         Raises:
           ConfigError: A pattern of `files` names no file.
         """
-        named, further = retried_briefly(self._named), retried_briefly(self._further_files)
+        named = retried_briefly(self._named)
+        further = retried_briefly(self._further_files)
         files = {**named.files, **dict.fromkeys(further)}
         modules = [*self._modules(), *named.modules]
         folders = [str(folder) for folder in named.folders]
@@ -136,7 +137,8 @@ class CommandFiles:
 
     def _named(self) -> _Named:
         """Returns what the words of the command name, without its program."""
-        named, words = _Named(self.folder), self._words()
+        named = _Named(self.folder)
+        words = self._words()
         program = next((place for place, word in enumerate(words) if not _BEFORE_PROGRAM.fullmatch(word)), -1)
         if program >= 0 and _is_installed(words[program]):
             named.add_entry_point(words[program])
@@ -226,7 +228,8 @@ class _Named:
         lines = _WRITTEN.sub(" ", lines)
         changes = [word for found in _CHANGES_FOLDER.findall(lines) for word in _words_in(found)]
         changes += [word for found in _ASSIGNMENT.findall(lines) for word in _words_in(found.replace(os.pathsep, " "))]
-        words, num_before = _words_in(lines), -1
+        words = _words_in(lines)
+        num_before = -1
         while len(self.folders) != num_before:  # again from the folders that were found
             num_before = len(self.folders)
             for word in changes:

@@ -78,7 +78,8 @@ def _run_of(folder: Path) -> Path | None:
 
 def _is_asked_for(place: Path, run: Path) -> bool:
     """Returns whether PYTHONPATH names the run's folder or one inside it. A folder around it does not count."""
-    place, run = place.resolve(), run.resolve()
+    place = place.resolve()
+    run = run.resolve()
     given = [Path(entry).resolve() for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     if any(folder.is_relative_to(run) and place.is_relative_to(folder) for folder in given):
         return True

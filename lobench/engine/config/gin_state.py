@@ -54,11 +54,13 @@ def isolated_gin(*paths: str) -> Iterator[None]:
     """Runs the body with an empty gin configuration and `paths` importable. Restores both afterwards."""
     with _LOCK:
         saved = {name: copy.copy(getattr(gin_config, name)) for name in _GLOBALS}
-        saved_path, saved_imports = list(sys.path), set(IMPORTS)
+        saved_path = list(sys.path)
+        saved_imports = set(IMPORTS)
         for name in _GLOBALS:
             getattr(gin_config, name).clear()
         IMPORTS.clear()
-        was_locked, gin_config._CONFIG_IS_LOCKED = gin_config._CONFIG_IS_LOCKED, False
+        was_locked = gin_config._CONFIG_IS_LOCKED
+        gin_config._CONFIG_IS_LOCKED = False
         # Also those that are on the path already: the working directory, which comes last, may be one of them.
         sys.path[:0] = paths
         try:

@@ -95,7 +95,9 @@ def revision_of(folder: Path) -> Revision:
 
 def _diff(top: str) -> tuple[bytes | None, str, str]:
     """Returns the patch or None, its hash, and the reason for a missing patch. The patch need not fit into memory."""
-    digest, kept, size = hashlib.sha256(), list[bytes](), 0
+    digest = hashlib.sha256()
+    kept = list[bytes]()
+    size = 0
     command = ["git", "-C", top, "diff", *_PLAIN, "HEAD", "--"]
     try:
         with subprocess.Popen(
@@ -135,7 +137,8 @@ def files_of_patch(patch: bytes) -> list[str]:
         if text.startswith("diff --git "):
             if not is_named:
                 names[_name_in_header(header)] = None
-            header, is_named = text.removeprefix("diff --git "), False
+            header = text.removeprefix("diff --git ")
+            is_named = False
         elif header and (found := _NAMING.match(text)):
             name = _unquoted(text[found.end() :])
             if name != "/dev/null":

@@ -37,7 +37,9 @@ __all__ = [
 
 _PHASE = gin.external_configurable(Phase, name="Phase", module="lobench")
 _SEQUENCE = gin.external_configurable(task_sequence, name="task_sequence", module="lobench")
-_CASE, _PHASE_NAME, _SEQUENCE_NAME = "lobench.Case", "lobench.Phase", "lobench.task_sequence"
+_CASE = "lobench.Case"
+_PHASE_NAME = "lobench.Phase"
+_SEQUENCE_NAME = "lobench.task_sequence"
 # Configurables that a phase's scope may bind, but that are not read by its optimizer.
 _NOT_ITS_OPTIMIZER = (_CASE, _PHASE_NAME, "gin.macro")
 _MANY = re.compile(r"Sequence|list|tuple|Iterable|Collection|Mapping|dict|PyTree", re.IGNORECASE)
@@ -120,7 +122,8 @@ def bind_phases(scope: str, where: str, paths: Sequence[str], *, num_inner_steps
             kind = ", ".join(f"{name} {_kind(value)}" for name, value in sorted(chosen.items()))
             phase = _checked(bindings, called, default="keep" if kind == chosen_before else "reset")
             chosen_before = kind
-            lines, modules = optimizer_lines(scope), modules_reached(scope, _CASE, OPTIMIZER_FIELDS)
+            lines = optimizer_lines(scope)
+            modules = modules_reached(scope, _CASE, OPTIMIZER_FIELDS)
             texts = texts_reached(scope, _CASE, OPTIMIZER_FIELDS)
             settings = settings_of(scope, lines, paths)
             if build:
@@ -309,7 +312,8 @@ def _sequence(reference: Any, scope: str, num_inner_steps: Any, where: str) -> l
             "task_sequence.num_tasks", where=where, got=got, expected="the stream's number of tasks, >= 1"
         )
     if steps is None:
-        what, got = f"Case.num_inner_steps are shared by {count} tasks", repr(num_inner_steps)
+        what = f"Case.num_inner_steps are shared by {count} tasks"
+        got = repr(num_inner_steps)
         advice = "or bind task_sequence.num_inner_steps, those of each task"
         steps = _share(num_inner_steps, count, what, where=where, got=got, next_step=advice)
     phases = task_sequence(num_tasks=count, num_inner_steps=steps)
@@ -319,7 +323,8 @@ def _sequence(reference: Any, scope: str, num_inner_steps: Any, where: str) -> l
 def _equal_steps(num_inner_steps: Any, lists: dict[tuple[str, str, str], Sequence[Any]], where: str) -> int:
     (_, selector, name), values = next(iter(lists.items()))
     what = f"{last_name(selector)}.{name} has {len(values)} values, each for a phase of equal length"
-    got, advice = f"Case.num_inner_steps = {num_inner_steps!r}", "or bind Case.phases, whose lengths may differ"
+    got = f"Case.num_inner_steps = {num_inner_steps!r}"
+    advice = "or bind Case.phases, whose lengths may differ"
     return _share(num_inner_steps, len(values), what, where=where, got=got, next_step=advice)
 
 
@@ -396,7 +401,8 @@ def _is_phase(value: Any) -> bool:
 
 def _bound_of(reference: Any, scope: str) -> dict[str, Any]:
     """Returns the values of a phase: its bindings, over the defaults of its class."""
-    kind, plain_phase = reference.configurable.wrapped(), Phase()
+    kind = reference.configurable.wrapped()
+    plain_phase = Phase()
     names = [field.name for field in dataclasses.fields(Phase)]
     of_kind = {name: getattr(kind, name) for name in names if getattr(kind, name) != getattr(plain_phase, name)}
     return of_kind | bindings_in(scope, reference.configurable.selector)

@@ -231,7 +231,9 @@ class _Written:
         self._axes = axes
         self.modules: dict[str, None] = {}
         self.lines: list[str] = []
-        self._scope, self._where, self._stand_in = scope, where, stand_in
+        self._scope = scope
+        self._where = where
+        self._stand_in = stand_in
         self._made: dict[tuple[str, str], object] = {}  # instance of a class in a scope
         self._num_scopes = 0
 

@@ -37,7 +37,8 @@ def reached_files(
       code_names: Names of files in the recorded fingerprints of the cases' code.
       texts: gin texts of the results' subjects, whose imports count too.
     """
-    root, known = folder.parent, list(cases)
+    root = folder.parent
+    known = list(cases)
     gin_files: set[Path] = set()
     for file in gin_files_of(folder):
         try:

@@ -30,7 +30,8 @@ def shipped_suites() -> list[str]:
 
 def shipped_suite(name: str) -> Path | None:
     """Returns the path of a shipped suite by name, such as `quick` or `digits/mlp.gin`, or None."""
-    folder, parts = shipped_folder(), PurePath(name).parts
+    folder = shipped_folder()
+    parts = PurePath(name).parts
     if folder is None or not parts or os.path.isabs(name) or parts[0] in ("..", ".") or ".." in parts:
         return None
     path = folder.joinpath(*parts)

@@ -330,7 +330,9 @@ class _NamesIn:
 
     def paths(self) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
         """Returns the paths that the file names, the folders that it adds to an import path, and whether it does so."""
-        paths, folders, used = dict[str, None](), dict[str, None](), set[int]()
+        paths = dict[str, None]()
+        folders = dict[str, None]()
+        used = set[int]()
         extends_path = False
         for node in self._nodes:
             for folder in self._folders_added(node):
@@ -456,7 +458,8 @@ class _NamesIn:
         return [_UNKNOWN]
 
     def _of_call(self, node: ast.Call, depth: int) -> Iterable[str]:
-        called, args = _name(node.func), node.args
+        called = _name(node.func)
+        args = node.args
         owner = node.func.value if isinstance(node.func, ast.Attribute) else None
         is_of_text = isinstance(owner, ast.Constant)
         if called in _PATHS or (called == "join" and not is_of_text):

@@ -226,7 +226,8 @@ def race_of(bindings: Sequence[Binding]) -> Race | None:
         expected, is_right = _OF_RACES[key]
         if not is_right(value):
             raise ConfigError(f"race.{key}", where=bound.where, got=repr(value), expected=expected)
-    first, sessions = of_experiment.get("first_session"), of_experiment.get("num_sessions")
+    first = of_experiment.get("first_session")
+    sessions = of_experiment.get("num_sessions")
     num_sessions = 0 if sessions is None else sessions.value
     race = Race(rounds=0, first_seed=0 if first is None else first.value, **keywords)
     if not num_sessions or num_sessions % race.block:

@@ -173,7 +173,9 @@ class SuiteFiles:
         run: str = "",
         run_config: Callable[[], Path | None] = lambda: None,
     ) -> None:
-        self._suites, self._gin_files, self._run_config = suites, gin_files, run_config
+        self._suites = suites
+        self._gin_files = gin_files
+        self._run_config = run_config
         self._run = Path(run).resolve() if run else None
         self._seen: dict[Path, tuple[FileStamp | None, str]] | None = None  # with the SHA-256
         self._code: dict[Path, tuple[FileStamp | None, str]] = {}  # the same, for code from elsewhere

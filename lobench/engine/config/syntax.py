@@ -267,7 +267,8 @@ def _corrected(message: str, content: str) -> tuple[str, str]:
             return expected, f"write {'; '.join([line, *(f'{name}.{part}' for part in bindings)])!r}"
         return expected, f"write {line!r} and '{name}.PARAMETER = {bindings[0]}'"
     if space := re.fullmatch(rf"(.*?)\s*=\s*({'|'.join(_SPACES)})\(.*\)", content):
-        parameter, kind = space[1].rpartition(".")[2], space[2]
+        parameter = space[1].rpartition(".")[2]
+        kind = space[2]
         field = "values" if kind in ("Discrete", "Categorical") else "low"
         return f"`{space[1]} = @{parameter}/{kind}()`, with lines such as `{parameter}/{kind}.{field} = ...`", ""
     if two := re.fullmatch(r"(.*=\s*@[\w./]+\(\))\s*,\s*(\w[\w./]*\s*=.*)", content):
@@ -310,7 +311,8 @@ def may_be_same(text: str, other: str) -> bool:
     """
     if text == other or last_name(text) != last_name(other):
         return text == other
-    ours, theirs = text.split("."), other.split(".")
+    ours = text.split(".")
+    theirs = other.split(".")
     length = min(len(ours), len(theirs))
     return ours[-length:] == theirs[-length:] or ours[0] == theirs[0]  # a package may export a class of its module
 

@@ -73,7 +73,8 @@ def bind_trainer_config(
         with checked:
             import_optimizer(statements, optimizer, comments)
     if is_theirs(bindings):
-        bindings, optimizer = [prefer_theirs(each) for each in bindings], optimizer and prefer_theirs(optimizer)
+        bindings = [prefer_theirs(each) for each in bindings]
+        optimizer = optimizer and prefer_theirs(optimizer)
     problems = bind_what_is_known(each for each in bindings if not (optimizer and each.where == optimizer.where))
     if optimizer is not None:
         with checked:

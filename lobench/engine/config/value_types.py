@@ -62,7 +62,8 @@ def _members(target: Any, parameter: str) -> tuple[Any, ...]:
     read = target.__init__ if inspect.isclass(target) else target
     try:
         declared = inspect.signature(target).parameters[parameter]
-        hint, default = typing.get_type_hints(read).get(parameter), declared.default
+        hint = typing.get_type_hints(read).get(parameter)
+        default = declared.default
     except (NameError, TypeError, KeyError, ValueError, AttributeError):  # no signature, or an unresolved annotation
         return ()
     if hint is None and not isinstance(declared.annotation, str) and declared.annotation is not declared.empty:

@@ -51,7 +51,9 @@ SIGNATURE = "signature"  # signs the root, so it is not part of it
 
 _NAMED = 3  # stores below a folder in an error
 _VERSION = 1
-_HEAD, _ROWS, _PAYLOADS = "bundle.json", "ledger/evaluations.jsonl", "ledger/payloads"
+_HEAD = "bundle.json"
+_ROWS = "ledger/evaluations.jsonl"
+_PAYLOADS = "ledger/payloads"
 # Tables with results. The other tables hold the progress of a chief and its sinks on one machine.
 _TABLES = (
     *("programs", "expectations", "subjects", "evaluations", "completions", "deliveries"),
@@ -271,7 +273,9 @@ def _evaluations(rows: bytes, payloads: bytes) -> Iterator[StoredEvaluation]:
       ValueError: There are fewer or more bytes of curves than the rows account for.
     """
     columns, *lines = rows.decode().splitlines()
-    place, offset, view = json.loads(columns).index("payload"), 0, memoryview(payloads)
+    place = json.loads(columns).index("payload")
+    offset = 0
+    view = memoryview(payloads)
     for line in lines:
         size = json.loads(line)[place]
         payload = None if size is None else bytes(view[offset : offset + size])

@@ -147,7 +147,8 @@ class Codes(LedgerPart):
             ).fetchall()
             if not groups:
                 return frozenset()
-            planned, outdated_ids = self.plan_history().last_codes, set[int]()
+            planned = self.plan_history().last_codes
+            outdated_ids = set[int]()
             for group in groups:
                 rows = self._db.execute(
                     "SELECT id, code FROM evaluations WHERE checkpoint_sha256 = ? AND optimizer_hash = ? "

@@ -146,7 +146,8 @@ class PlanHistory:
             }
             return
         self.last_codes.update(self._codes_by_key.get(detail["plan"], {}))
-        forms, variant = self._forms.get(detail["plan"], {}), detail["variant"]
+        forms = self._forms.get(detail["plan"], {})
+        variant = detail["variant"]
         if kind == PLANNED:
             self.subjects.add((detail["sha256"], variant, detail["label"], detail["plan"]))
             orders = self._planned.setdefault((detail["sha256"], variant), {})
@@ -267,7 +268,8 @@ class CurrentCases:
         history: PlanHistory | None = None,
         accepted: Mapping[tuple[str, ...], Collection[str]] | None = None,
     ) -> None:
-        self._history, self._accepted = history or PlanHistory(), accepted or {}
+        self._history = history or PlanHistory()
+        self._accepted = accepted or {}
         self._last: dict[CasePlace, tuple[int, int, str]] = {}  # id, arrival, identity
         self._is_part: dict[str, bool] = {}
         self._hashes: dict[tuple[str, str, str], set[str]] = {}
@@ -284,7 +286,8 @@ class CurrentCases:
     def seen(self, rows: Iterable[EvaluationRow]) -> CurrentCases:
         """Add evaluations of the store, and return this object."""
         for row in rows:
-            place, identity = place_of(row.case), row.case.identity
+            place = place_of(row.case)
+            identity = row.case.identity
             self._num_seen += 1
             here = (row.id, self._num_seen, identity)
             self._last[place] = max(self._last.get(place, here), here)
@@ -297,7 +300,9 @@ class CurrentCases:
 
     def seen_before(self, other: CurrentCases) -> CurrentCases:
         """Add all evaluations of another object, which must not be used any more, and return this object."""
-        self._last, self._is_part, self._hashes = other._last, other._is_part, other._hashes
+        self._last = other._last
+        self._is_part = other._is_part
+        self._hashes = other._hashes
         self._num_seen = other._num_seen
         return self
 
@@ -310,7 +315,8 @@ class CurrentCases:
     def identities(self) -> frozenset[str]:
         """Identities of the current cases, including cases without an evaluation."""
         if self._identities is None:
-            planned, identities = self._history.identities(), set[str]()
+            planned = self._history.identities()
+            identities = set[str]()
             for place in {*planned, *self._last}:
                 forms = {*planned[place].values()} if place in planned else {self._last[place][2]}
                 wholes = {one for one in forms if not self._is_part.get(one, False)}

@@ -152,7 +152,8 @@ def _written_by_readers(pipe: tuple[int, int]) -> set[tuple[int, int]]:
             if _inode(process / "0") == pipe:
                 for entry in process.iterdir():
                     # The mode of the link is that of the descriptor. Data that the process reads are no output.
-                    is_writable, status = os.lstat(entry).st_mode & stat.S_IWUSR, os.stat(entry)
+                    is_writable = os.lstat(entry).st_mode & stat.S_IWUSR
+                    status = os.stat(entry)
                     if is_writable and stat.S_ISREG(status.st_mode):
                         outputs.add((status.st_dev, status.st_ino))
     return outputs

@@ -97,11 +97,13 @@ def database_errors(where: Path | str, what: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        got, next_step = cause(error), _next_step(error)
+        got = cause(error)
+        next_step = _next_step(error)
         if next_step == _LOCKED and (why := _lock_problem(Path(where))):
             got, next_step = why, _NO_LOCKS  # SQLite cannot tell an impossible lock from a held one
         elif next_step == _ANOTHER_FOLDER and (whose := _unreadable(Path(where))):
-            got, next_step = f"Permission denied: {whose}", let_in(Path(where))
+            got = f"Permission denied: {whose}"
+            next_step = let_in(Path(where))
         raise StoreError(f"cannot use {what}", where=str(where), got=got, next_step=next_step) from error
 
 
@@ -522,7 +524,8 @@ def unusable_store(store: Path, what: str = "cannot use the result store") -> It
     try:
         yield
     except OSError as error:
-        got, next_step = cause(error), "choose another folder"
+        got = cause(error)
+        next_step = "choose another folder"
         if isinstance(error, FileExistsError | NotADirectoryError) and path_exists(store, kind="file"):
             raise StoreError(what, where=str(store), got="a file", expected="a folder", next_step=next_step) from error
         if error.errno == errno.ENOLCK:
@@ -530,7 +533,8 @@ def unusable_store(store: Path, what: str = "cannot use the result store") -> It
         elif error.errno in (errno.ENOSPC, errno.EDQUOT):
             next_step = _FREE_SPACE
         elif isinstance(error, PermissionError) and (whose := refusal(error, store)):
-            got, next_step = f"{got}: {whose}", let_in(store)
+            got = f"{got}: {whose}"
+            next_step = let_in(store)
         raise StoreError(what, where=str(store), got=got, next_step=next_step) from error
 
 

@@ -60,7 +60,9 @@ class Deliverer:
         on_unwritten: OnUnwritten = lambda address, what: None,
         wait: Wait = threading.Event.wait,
     ) -> None:
-        self._ledger, self._on_error, self._on_close_error = ledger, on_error, on_close_error or on_error
+        self._ledger = ledger
+        self._on_error = on_error
+        self._on_close_error = on_close_error or on_error
         self._on_unwritten, self._unwritten = on_unwritten, set[tuple[str, str, str]]()
         self._keeping = [address for address, sink in sinks.items() if getattr(sink, "keeps_first", False)]
         self._reports: queue.SimpleQueue[_Report] = queue.SimpleQueue()
@@ -127,7 +129,8 @@ class Deliverer:
         Returns:
           Number of outstanding deliveries by address, for sinks that have any.
         """
-        last, deadline = self._ledger.last_sequence(), time.monotonic() + timeout
+        last = self._ledger.last_sequence()
+        deadline = time.monotonic() + timeout
         for one in self._threads.values():
             one.begin_last_attempts()
         self.wake()
@@ -135,7 +138,8 @@ class Deliverer:
         while True:
             self.pump(now=True)
             if not hurried and is_hurried():
-                hurried, deadline = True, min(deadline, time.monotonic() + _HURRIED_SECONDS)
+                hurried = True
+                deadline = min(deadline, time.monotonic() + _HURRIED_SECONDS)
             behind = [address for address in self._threads if self._position(address) < last]
             is_hopeless = all(self._threads[address].num_failures >= _LAST_ATTEMPTS for address in behind)
             if not behind or is_hopeless or time.monotonic() > deadline:
@@ -238,7 +242,10 @@ class _SinkThread:
         reports: queue.SimpleQueue[_Report],
         wait: Wait,
     ) -> None:
-        self._address, self._sink, self._open_reader, self._sequence = address, sink, open_reader, sequence
+        self._address = address
+        self._sink = sink
+        self._open_reader = open_reader
+        self._sequence = sequence
         self._reports, self._wait = reports, wait
         self._ledger: Ledger | None = None
         self._written: _Written | None = None

@@ -163,7 +163,8 @@ class Experiments(Codes):
           programs: Keys of the programs whose results count. Of several results, the latest counts.
           codes: Current code by `CaseInfo.key`. Results of any code count for cases without an entry.
         """
-        counting, todays = json.dumps(sorted(programs)), codes or {}
+        counting = json.dumps(sorted(programs))
+        todays = codes or {}
         counting_codes = functools.cache(lambda code: json.dumps(self.counting_codes(code)))
         with self.transaction():
             before = self._db.total_changes

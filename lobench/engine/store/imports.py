@@ -219,7 +219,8 @@ def _are_equal(curves: Curves, other: Curves) -> bool:
 
 def _is_part(stored: Curves, curves: Curves) -> bool:
     """Returns whether curves of one seed have the values of stored ones, and further steps."""
-    num, steps = len(stored.eval_steps), list(curves.eval_steps)
+    num = len(stored.eval_steps)
+    steps = list(curves.eval_steps)
     return (
         len(steps) > num
         and steps[:num] == list(stored.eval_steps)
@@ -229,12 +230,14 @@ def _is_part(stored: Curves, curves: Curves) -> bool:
 
 
 def _other_values(subject: Subject, case: CaseInfo, stored: Curves, curves: Curves) -> UsageError:
-    before, now = stored.provenance.imported, curves.provenance.imported
+    before = stored.provenance.imported
+    now = curves.provenance.imported
     seed = f"seed {curves.seeds[0]}" + (f" ({now['run']})" if now.get("run") else "")
     if curves.items:
         seed = f"its {len(curves.items):,} items"
     is_same_file = before.get("file") == now.get("file")
-    of, is_part = f"of {subject.name!r}, case {case.suite}/{case.name!s}, {seed}", _is_part(stored, curves)
+    of = f"of {subject.name!r}, case {case.suite}/{case.name!s}, {seed}"
+    is_part = _is_part(stored, curves)
     return UsageError(
         f"the store has only a part {of}" if is_part else f"the store has other values {of}",
         where=now.get("file", ""),

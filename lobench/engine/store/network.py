@@ -67,7 +67,8 @@ def file_system(path: Path, mounts: str | None = None) -> str:
         point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), before.split(" ")[4])
         inside = real == point or real.startswith(point.rstrip("/") + "/")
         if inside and len(point) >= best:  # of two mounts at one point, the later one is visible
-            best, kind = len(point), after.split(" ")[0]
+            best = len(point)
+            kind = after.split(" ")[0]
     return kind
 
 
@@ -126,7 +127,9 @@ class LocalCopy:
     """
 
     def __init__(self, store: Path, on_problem: OnProblem) -> None:
-        self._store, self._published, self._on_problem = store, store / "ledger.sqlite", on_problem
+        self._store = store
+        self._published = store / "ledger.sqlite"
+        self._on_problem = on_problem
         self._folder = _local_folder(store)
         self.database = self._folder / "ledger.sqlite"
         self._confirmed: str | None = None  # last publication known to be in the store's file
@@ -158,7 +161,8 @@ class LocalCopy:
             changes = self.num_changes
             if changes == self.num_published:
                 return
-            name, snapshot = uuid.uuid4().hex, self._folder / "snapshot.sqlite"
+            name = uuid.uuid4().hex
+            snapshot = self._folder / "snapshot.sqlite"
             snapshot.unlink(missing_ok=True)
             with contextlib.closing(sqlite3.connect(self.database, isolation_level=None, timeout=30)) as database:
                 database.execute("BEGIN IMMEDIATE")
@@ -169,7 +173,9 @@ class LocalCopy:
                 retried(lambda: self._replace(snapshot), may_forbid=False, most_seconds=_PATIENCE_SECONDS)
             finally:
                 snapshot.unlink(missing_ok=True)
-            self._confirmed, self.num_published, self._problem = name, changes, ""
+            self._confirmed = name
+            self.num_published = changes
+            self._problem = ""
 
     def close(self) -> None:
         """Publishes the remaining changes and then removes the local database."""

@@ -60,7 +60,8 @@ class Places(LedgerPart):
         """
         digests_by_suite = self._data_in(folders)
         others = {name: digest for name, digest in digests.items() if name not in digests_by_suite}
-        changed, replaced = self.changed_data(digests, folders), _differing(digests_by_suite, digests)
+        changed = self.changed_data(digests, folders)
+        replaced = _differing(digests_by_suite, digests)
         if replaced or others:
             with self.transaction():
                 for name in replaced:

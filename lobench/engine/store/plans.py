@@ -139,7 +139,9 @@ class Plans(LedgerPart):
           plan: Plan as returned by `suite_plan`.
           programs: Keys of the programs that are expected to compute the results. Empty: unknown.
         """
-        known, variant, mark = self._chained, subject.variant.key, plan["plan"]
+        known = self._chained
+        variant = subject.variant.key
+        mark = plan["plan"]
         last = mark, tuple(sorted(programs))
         if self._last_marks.get(variant) != last:
             self.record_current(variant, forms_of_plan(plan), lambda: plan, programs, codes_of_plan(plan))

@@ -126,7 +126,8 @@ def accepted(db: sqlite3.Connection, expected: Iterable[Program]) -> set[str]:
 
 def accepted_keys(db: sqlite3.Connection, expected: Collection[str]) -> set[str]:
     """As `accepted`, for keys of expected programs. Results of commands and tests count on every machine."""
-    keys, known = set(expected), known_programs(db)
+    keys = set(expected)
+    known = known_programs(db)
     if not known:
         return keys
     keys |= {program.key for program in OF_EVALUATORS.values()} & known.keys()

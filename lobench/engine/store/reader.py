@@ -99,7 +99,9 @@ class LedgerReader(Places, Codes):
         codes: dict[EvaluationId, tuple[str, ...]] = {}
         retried_codes: dict[EvaluationId, tuple[str, ...]] = {}
         accepted_code = self.accepted_code
-        recorded, again, splits = set(), set(), set()
+        recorded = set()
+        again = set()
+        splits = set()
         for sha256, case_key, start, size, took, program, outcome, code in rows:
             if took > 0:  # outcomes without curves have no meaningful duration
                 seconds.setdefault(case_key, []).append(took)
@@ -176,7 +178,8 @@ class LedgerReader(Places, Codes):
                 "ORDER BY d.sequence LIMIT ?",
                 (sequence, limit),
             ).fetchall()
-            deliveries, names = [], self._names_of_runs() if rows else {}
+            deliveries = []
+            names = self._names_of_runs() if rows else {}
             for place, position, evaluation, *columns in rows:
                 subject = subject_of(tuple(columns))
                 event: EvaluationFinished | CheckpointFinished
@@ -227,14 +230,16 @@ class LedgerReader(Places, Codes):
         """Returns the run and subject of each position delivered up to a sequence number, by first delivery."""
         query = "SELECT position FROM deliveries WHERE sequence <= ? GROUP BY position ORDER BY MIN(sequence)"
         with store_errors(self.store), intact_rows(self.store):
-            found, names = self.sightings(), self._names_of_runs()
+            found = self.sightings()
+            names = self._names_of_runs()
             return [(names[one], found[one]) for (one,) in self._db.execute(query, (sequence,)).fetchall()]
 
     def standings(self) -> list[tuple[str, Subject, bool]]:
         """Returns (run, subject, is finished) for each position that was not skipped."""
         query = "SELECT position, finished FROM subjects WHERE admission <> 'skipped' ORDER BY position"
         with store_errors(self.store), intact_rows(self.store):
-            found, names = self.sightings(), self._names_of_runs()
+            found = self.sightings()
+            names = self._names_of_runs()
             return [(names[one], found[one], bool(done)) for one, done in self._db.execute(query).fetchall()]
 
     def reopened(self) -> dict[SubjectKey, set[int]]:
@@ -377,13 +382,16 @@ class LedgerReader(Places, Codes):
             if summarized:
                 summaries = StoredSummaries(self.store, self._db)
                 payload_column, added = summaries.columns
-                wanted, joined = f"{wanted.replace('payload', payload_column)}, {added}", summaries.join
+                wanted = f"{wanted.replace('payload', payload_column)}, {added}"
+                joined = summaries.join
             query = f"SELECT id, {wanted} FROM evaluations {joined} WHERE {where} ORDER BY id"
             outdated = frozenset[int]() if all_codes or codes is not None else self.outdated(sha256)
             for number, *row in self._db.execute(query, tuple(conditions.values())):
                 if number in outdated or (todays and not self.counts(row[12], todays.get(f"{row[2]}:{row[1]}", ""))):
                     continue
-                case, payload, at_hand = cases.get(row[6]), row[9], None
+                case = cases.get(row[6])
+                payload = row[9]
+                at_hand = None
                 if case is None:
                     case = cases[row[6]] = self.placed(case_of(row[6]))
                 if summaries is not None and row[14] is not None:

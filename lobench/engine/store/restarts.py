@@ -175,9 +175,11 @@ class Restarts:
           dead: Superseded checkpoints of its lineage.
           after: Last checkpoint of the lineage that was seen before.
         """
-        series, hashes = series_of(subject), {one.sha256 for one in dead}
+        series = series_of(subject)
+        hashes = {one.sha256 for one in dead}
         shared = [self._positions[_name_of(one)] for one in self.before(subject) if one not in (subject, *dead)]
-        end, last_shared = self._positions[_name_of(after)], max(shared, default=-1)
+        end = self._positions[_name_of(after)]
+        last_shared = max(shared, default=-1)
         without_number: list[Subject] = []
         for lineage, positions in self._lineages.items():
             if lineage == series or not lineage.is_beside(series) or "*" in lineage.names.rpartition("/")[2]:

@@ -47,9 +47,11 @@ class RunNames:
             name = " ".join(filter(None, (subject.run, file, again)))
             owner = "\0".join((f"run {subject.run}", again, *filter(None, (file,))))
         elif subject.has_theta and _SESSION.match(subject.uri):
-            name, owner = f"{subject.label or 'without a name'} {again}".rstrip(), f"{_owner(subject)}\0{again}"
+            name = f"{subject.label or 'without a name'} {again}".rstrip()
+            owner = f"{_owner(subject)}\0{again}"
         else:
-            name, owner = subject.label or "without a name", _owner(subject)
+            name = subject.label or "without a name"
+            owner = _owner(subject)
         if self._owners.setdefault(name.casefold(), owner) != owner:
             name = f"{name} {hashlib.sha256(owner.encode()).hexdigest()[:_HASHED]}"
         self.names[position] = name

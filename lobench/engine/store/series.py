@@ -66,7 +66,8 @@ class ArrivalNumbers:
         """Adds the next sighting, and returns whether its outer step is only the number of its arrival."""
         if not subject.has_theta:
             return False
-        folder, file = (subject.run, _folder_and_name(subject.uri)[0]), (subject.run, subject.uri)
+        folder = (subject.run, _folder_and_name(subject.uri)[0])
+        file = (subject.run, subject.uri)
         if has_number(subject.uri):
             self._folders.add(folder)
             return False

@@ -154,7 +154,8 @@ class BlockStates:
         """
         found = [file for file in _files(self.folder) if file.seeds == str(self.block)]
         for file in sorted(found, key=lambda file: -file.step):
-            path, is_mine = self.folder / file.name, file.owner == self.owner
+            path = self.folder / file.name
+            is_mine = file.owner == self.owner
             if file.prefix in self.prefixes:
                 try:
                     leaves, header = _read(path)
@@ -164,7 +165,8 @@ class BlockStates:
                     self._log_restart(f"the saved state of step {file.step} cannot be used ({headline(error)})")
                     _remove(path)
                     continue
-                self._loaded, self._mine = path, path if is_mine else None
+                self._loaded = path
+                self._mine = path if is_mine else None
                 if file.owner == _KEPT:
                     with contextlib.suppress(OSError):
                         os.utime(path)  # marks it as recently used

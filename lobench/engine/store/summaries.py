@@ -54,7 +54,8 @@ class Summaries(LedgerPart):
                         query = "SELECT case_json, payload FROM evaluations WHERE id = ?"
                         text, payload = self._db.execute(query, (evaluation,)).fetchone()
                         try:
-                            curves, case = curves_of(payload), CaseInfo(**json.loads(text))
+                            curves = curves_of(payload)
+                            case = CaseInfo(**json.loads(text))
                         except (ValueError, TypeError, KeyError, struct.error):
                             continue  # reported when the row is read
                         self.record_summary(evaluation, curves, case)
@@ -145,7 +146,10 @@ class _Curves:
     __slots__ = ("_case", "_evaluation", "_payloads", "_recorded_at")
 
     def __init__(self, payloads: _Payloads, evaluation: int, recorded_at: float, case: CaseInfo) -> None:
-        self._payloads, self._evaluation, self._recorded_at, self._case = payloads, evaluation, recorded_at, case
+        self._payloads = payloads
+        self._evaluation = evaluation
+        self._recorded_at = recorded_at
+        self._case = case
 
     def __call__(self) -> Curves:
         return self._payloads.curves(self._evaluation, self._recorded_at, self._case)

@@ -52,7 +52,9 @@ class Channel:
         self._end, self._clock = end, clock
         self._received, self._unsent = bytearray(), bytearray()
         self._sending = threading.Lock()
-        self._looked, self._stalled, self._grew = clock(), 0.0, False
+        self._looked = clock()
+        self._stalled = 0.0
+        self._grew = False
         self.is_closed, self.problem = False, ""
 
     def fileno(self) -> int:
@@ -167,7 +169,9 @@ class ChiefEnd(Generic[M]):
     """
 
     def __init__(self, connection: Connection, codec: Codec[M], *, owns_process: bool) -> None:
-        self._connection, self._codec, self._owns_process = connection, codec, owns_process
+        self._connection = connection
+        self._codec = codec
+        self._owns_process = owns_process
         self._take: Callable[[M | None], None] = lambda message: None
         self._sending = threading.Lock()
 

@@ -54,7 +54,8 @@ def _sweep(folder: Path) -> None:
     Raises:
       OSError: The folder cannot be written.
     """
-    swept, now = folder / ".swept", time.time()
+    swept = folder / ".swept"
+    now = time.time()
     with contextlib.suppress(FileNotFoundError):
         if now - swept.stat().st_mtime < _SWEPT_EVERY_SECONDS:
             return

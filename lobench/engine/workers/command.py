@@ -136,7 +136,8 @@ class CommandRunner:
                 with self._changing:
                     if command.lease in self._stopped:
                         return "stopped before it began"
-                    self._process, self._lease = _started(command, out.fileno(), err.fileno()), command.lease
+                    self._process = _started(command, out.fileno(), err.fileno())
+                    self._lease = command.lease
                 os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)  # keeps its id from being reused
                 with self._changing:
                     self._lease, code = -1, self._process.wait()
@@ -167,7 +168,8 @@ def kill_tree(pid: int) -> None:
 
     Without /proc, only the process itself is killed.
     """
-    processes, new = set[int](), {pid}
+    processes = set[int]()
+    new = {pid}
     while new:
         for process in new:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -197,7 +199,8 @@ def _environment() -> dict[str, str]:
 def serve(connection: Connection, configure: Configure, *, owns_process: bool) -> None:
     """Runs a worker that has no suite and only runs commands; see `Configure.serve`."""
     chief = ChiefEnd(connection, TO_WORKER, owns_process=owns_process)
-    runner, waiting = CommandRunner(), queue.Queue[Command | None]()
+    runner = CommandRunner()
+    waiting = queue.Queue[Command | None]()
 
     def take(message: ToWorker | None) -> None:
         if isinstance(message, StopCommand):

@@ -6,7 +6,8 @@ from pathlib import Path
 
 __all__ = ["OomKills"]
 
-_CGROUPS, _OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+_CGROUPS = Path("/sys/fs/cgroup")
+_OWN = Path("/proc/self/cgroup")
 
 
 class OomKills:

@@ -175,7 +175,8 @@ class LocalPool:
             timeout = 0.0
         elif self._doubtful:
             timeout = min(timeout, _LOOK_SECONDS)
-        doubtful, replying = set(self._doubtful), set(self._doubtful)
+        doubtful = set(self._doubtful)
+        replying = set(self._doubtful)
         for key, events in self._selector.select(timeout):
             if key.data is None:
                 os.read(key.fd, 4096)
@@ -193,7 +194,8 @@ class LocalPool:
 
     def _receive(self, worker: int, process: WorkerProcess, *, may_have_ended: bool) -> list[ExecutorEvent]:
         """Returns the events of a worker: its messages, and its exit if it ended."""
-        has_ended, channel = may_have_ended and process.has_ended(), process.channel
+        has_ended = may_have_ended and process.has_ended()
+        channel = process.channel
         if has_ended:
             process.kill()  # its child processes may hold the pipe open and write forever
         was_closed = channel.is_closed

@@ -47,7 +47,9 @@ class ProcessSearch(SearchRun):
         state_of: Callable[[CommandRun], TrialState],
     ) -> None:
         super().__init__(planned, place, known, width=width)
-        self._commands, self._runs_of, self._state_of = commands, runs_of, state_of
+        self._commands = commands
+        self._runs_of = runs_of
+        self._state_of = state_of
         self._runs: dict[int, Sequence[CommandRun]] = {}  # by trial; two that are the same share them
 
     @property
@@ -148,6 +150,7 @@ class CommandSearch(ProcessSearch):
     def _on_fresh_seeds(self, best: Trial, bindings: Sequence[str]) -> list[Given]:
         given_subjects: list[Given] = []
         for run in self._runs[best.number]:
-            subject, label = self._last[run.folder], f"{run.label} on fresh seeds"
+            subject = self._last[run.folder]
+            label = f"{run.label} on fresh seeds"
             given_subjects.append(given_checkpoint(subject.uri, (*run.method.bindings, *bindings), label=label))
         return given_subjects

@@ -108,7 +108,8 @@ class ScriptSearch(ProcessSearch):
                 self._end_trial(trial, runs)
 
     def _end_trial(self, trial: Trial, runs: Sequence[CommandRun]) -> None:
-        name, sessions = script_name(runs[0].method), [run.session for run in runs]
+        name = script_name(runs[0].method)
+        sessions = [run.session for run in runs]
         problems = [problem for run in runs if not self._scripts.holds(name, [run.session])
                     if (problem := self._scripts.record(run))]  # fmt: skip
         for problem in problems:
@@ -121,7 +122,8 @@ class ScriptSearch(ProcessSearch):
     def _look_at_part(self, trial: Trial, share: float) -> None:
         """Records a trial's curves up to the step where it is judged, once all of its sessions have reached it."""
         runs, part = self._runs[trial.number], f" to {share:.0%}"
-        name, sessions = f"{script_name(runs[0].method)}{part}", [run.session for run in runs]
+        name = f"{script_name(runs[0].method)}{part}"
+        sessions = [run.session for run in runs]
         if trial.number not in self._held:
             self._held[trial.number] = {row.key.seed_block.start for row in self._scripts.rows(name)}
         if runs := [run for run in runs if run.session not in self._held[trial.number]]:

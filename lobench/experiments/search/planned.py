@@ -70,7 +70,8 @@ def planned_searches(
                 got=f"{sessions.start} to {sessions.stop - 1}",
                 expected=f"below {FIRST_REPORT_SEED}",
             )
-        strategy, space = strategy_of(method.search, manager, where=where), Space(method.space)
+        strategy = strategy_of(method.search, manager, where=where)
+        space = Space(method.space)
         try:
             num_trials = num_trials_of(strategy, space, method.num_trials, where=where)
         except ConfigError as error:

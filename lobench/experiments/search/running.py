@@ -205,11 +205,13 @@ class SearchRun(ABC):
 
     def _rows(self, subject: Subject) -> list[EvaluationRow]:
         codes = {case.key: case.code for case in self._cases.get(subject.variant.key, ())}
-        programs, found = self._place.programs(), self._place.ledger.evaluations(subject.sha256, codes=codes)
+        programs = self._place.programs()
+        found = self._place.ledger.evaluations(subject.sha256, codes=codes)
         return [row for row in found if row.case.key in codes and row.key.program_version in programs]
 
     def _fitness(self, subject: Subject) -> float | None:
-        cases, experiment = self._cases.get(subject.variant.key, ()), self._place.experiment
+        cases = self._cases.get(subject.variant.key, ())
+        experiment = self._place.experiment
         return fitness(self._rows(subject), cases, experiment.sessions, experiment.suites)
 
     def _reported(self, key: Key) -> None:
@@ -252,7 +254,9 @@ class SearchRun(ABC):
         """Forgets the trials from number `first` on."""
 
     def _report(self) -> None:
-        best, title, self._unreported = self.history.best, self.method.title, set()
+        best = self.history.best
+        title = self.method.title
+        self._unreported = set()
         if best is None:
             self._place.log(f"{title}: none of {len(self.history.trials)} trials is feasible")
             return
@@ -288,7 +292,8 @@ class SubjectSearch(SearchRun):
         self._numbers: dict[Key, list[int]] = {}  # two trials may be one subject
 
     def roles_of(self, subject: Subject) -> Iterator[tuple[str, int, bool]]:
-        key, best = key_of(subject), self.history.best
+        key = key_of(subject)
+        best = self.history.best
         for number in self._numbers.get(key, ()):
             yield self.method.name, number, False
         if key in self._reports and best is not None:
@@ -318,7 +323,8 @@ class SubjectSearch(SearchRun):
             self._set(numbers, "infeasible" if worth is None else "done", worth)
 
     def _on_fresh_seeds(self, best: Trial, bindings: Sequence[str]) -> list[Given]:
-        method, label = self.method.with_values(best.parameters), f"{self.method.title} {best.number} on fresh seeds"
+        method = self.method.with_values(best.parameters)
+        label = f"{self.method.title} {best.number} on fresh seeds"
         # Its hash is of the text: how the seeds are cut into blocks must not be in it, or more seeds were another one.
         given = given_method(method, label=label, bindings=bindings[:1])
         variant = dataclasses.replace(given.variant, bindings=(*given.variant.bindings, *bindings[1:]))

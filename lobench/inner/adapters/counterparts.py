@@ -118,7 +118,8 @@ class Counterpart:
     def opt_fn(self, theta: Theta, num_steps: int | None) -> Any:
         """Returns lobench's optimizer for a theta in the foreign structure."""
         assert self.ours is not None
-        leaves, template = leaf_paths(theta), jax.eval_shape(self.ours.init, jax.random.key(0))
+        leaves = leaf_paths(theta)
+        template = jax.eval_shape(self.ours.init, jax.random.key(0))
         own = [leaves[path] for path in leaf_paths(template)]
         return self.ours.opt_fn(jax.tree.unflatten(jax.tree.structure(template), own), num_steps)
 
@@ -165,7 +166,8 @@ def _check_names(code: CodeType, names: Mapping[str, Any], where: str) -> None:
     for defined in code.co_consts:
         if not isinstance(defined, CodeType) or defined.co_name.startswith("<"):
             continue
-        value, place = names.get(defined.co_name), f"{where}.{defined.co_name}"
+        value = names.get(defined.co_name)
+        place = f"{where}.{defined.co_name}"
         if isinstance(value, type) and value.__module__ == where.partition(":")[0]:
             _check_names(defined, vars(value), f"{where}:{value.__qualname__}")
         elif _code(value) != defined:
@@ -182,7 +184,8 @@ def _made(candidate: Any, known: Counterparts) -> LearnedOptimizer:
     """Creates lobench's optimizer with the settings of the foreign one."""
     from lobench.inner import optimizers  # here, because the import is slow and seldom needed
 
-    kind, ours = type(candidate), getattr(optimizers, type(candidate).__name__)
+    kind = type(candidate)
+    ours = getattr(optimizers, type(candidate).__name__)
     taken = inspect.signature(ours).parameters
     template = leaf_paths(jax.eval_shape(candidate.init, jax.random.key(0, impl="threefry2x32")))
     arguments, settings = {}, {}

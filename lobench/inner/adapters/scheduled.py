@@ -54,7 +54,10 @@ class Watches:
         num_steps: int,
         first_step: int,
     ) -> None:
-        self._init, self._step, self._eval_params, self._extra_inputs = init, step, eval_params, extra_inputs
+        self._init = init
+        self._step = step
+        self._eval_params = eval_params
+        self._extra_inputs = extra_inputs
         self._num_steps, self._first_step = num_steps, first_step
 
     def init(self, params: PyTree, model_state: PyTree, key: jax.Array, facts: Facts = NOTHING) -> PyTree:

@@ -105,7 +105,8 @@ def _stepper(optimizer: Any, num_steps: int, result: _Result) -> Stepper:
 def _optax_stepper(optimizer: Any, result: _Result) -> Stepper:
     if is_lookahead(optimizer):
         optimizer = synced_lookahead(optimizer)
-    eval_params, metrics = getattr(optimizer, "eval_params", None), getattr(optimizer, "metrics", None)
+    eval_params = getattr(optimizer, "eval_params", None)
+    metrics = getattr(optimizer, "metrics", None)
     extra_inputs = functools.partial(extra_inputs_of, optimizer)
     declared = declared_extra_inputs(optimizer)
 

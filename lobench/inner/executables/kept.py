@@ -75,7 +75,10 @@ class Asked:
     """
 
     def __init__(self, path: Path, key: str, again: Callable[[], str]) -> None:
-        self._path, self._key, self._again, self._is_fresh = path, key, again, False
+        self._path = path
+        self._key = key
+        self._again = again
+        self._is_fresh = False
         self.trace = WatchedTrace()
 
     def find(self) -> KeptProgram | None:

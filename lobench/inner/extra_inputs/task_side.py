@@ -55,7 +55,8 @@ def facts_of(extra_inputs: ExtraInputs, task: Callable[[], Task], params: PyTree
     """
     if not extra_inputs:
         return NOTHING
-    given, facts = task(), {}
+    given = task()
+    facts = {}
     for requested, name in extra_inputs.items():
         if requested == "memory":
             has_it = callable(getattr(given, "memory_loss", None))
@@ -83,7 +84,8 @@ def _axes(task: Task, params: PyTree) -> tuple[PyTree, bool]:
     given_axes = task.scale_invariant(params)
     structure: Any = jax.tree.structure(params)
     paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(params)]
-    where, expected = f"{_task_name(task)}.scale_invariant", "a tree like params, of an axis or None for each leaf"
+    where = f"{_task_name(task)}.scale_invariant"
+    expected = "a tree like params, of an axis or None for each leaf"
     try:
         axes = structure.flatten_up_to(given_axes)
     except ValueError as error:
@@ -149,7 +151,8 @@ def blank(extra_inputs: ExtraInputs, facts: Facts, params: PyTree) -> ExtraValue
     """Returns zeros in the shapes of the extra inputs of a step, for tracing an update."""
     if not extra_inputs:
         return NOTHING
-    zeros, count = jax.tree.map(jnp.zeros_like, params), facts.get("num_losses")
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    count = facts.get("num_losses")
     rows = jax.tree.map(lambda leaf: jnp.zeros((count or 0, *leaf.shape), leaf.dtype), zeros)
     every = {
         "memory": zeros,

@@ -88,7 +88,8 @@ class AdafacFeatured(LearnedOptimizer):
         network = theta["nn"]["~"]
         # Sliced here, outside the loop over steps.
         wide = jnp.concatenate([network["w0"][: NARROW.start], network["w0"][NARROW.stop : -_NUM_EMBEDDED]])
-        narrow, of_step = network["w0"][NARROW], network["w0"][-_NUM_EMBEDDED:]
+        narrow = network["w0"][NARROW]
+        of_step = network["w0"][-_NUM_EMBEDDED:]
 
         def init(params: PyTree) -> dict[str, Any]:
             leaves = [laid_out(leaf) for leaf in jax.tree.leaves(params)]

@@ -51,7 +51,9 @@ class Celo2(LearnedOptimizer):
         max_norm: float | None = None,
         adamw_paths: str = "",
     ) -> None:
-        self._learning_rate, self._weight_decay, self._exp_mult = learning_rate, weight_decay, exp_mult
+        self._learning_rate = learning_rate
+        self._weight_decay = weight_decay
+        self._exp_mult = exp_mult
         self._orthogonalize, self._max_norm = orthogonalize, max_norm
         self._adamw_paths = re.compile(adamw_paths) if adamw_paths else None
 
@@ -86,9 +88,11 @@ class Celo2(LearnedOptimizer):
             grads = jax.tree.map(lambda grad: jnp.clip(grad, -1000.0, 1000.0), grads)
             matrices, vectors = self._parted(grads, params)
             steps, adam_state = adam.update(vectors, state["adam"])
-            momenta, squares = dict[str, Any](), dict[str, Any]()
+            momenta = dict[str, Any]()
+            squares = dict[str, Any]()
             factored: Any = ()
-            decays, of_squares = jnp.asarray(_DECAYS), jnp.asarray(_RMS)
+            decays = jnp.asarray(_DECAYS)
+            of_squares = jnp.asarray(_RMS)
             if matrices:
                 moments = FactoredMoments([leaf.shape for leaf in matrices.values()])
                 unused = jnp.zeros((4 * len(_DECAYS), 1))  # this network gets moments on another scale
@@ -169,7 +173,8 @@ def _features(
     factors: tuple[jax.Array, ...],
 ) -> jax.Array:
     """Returns the normalized features of a tensor, float32[30, ...]."""
-    g, r_scale = grad[None], jax.lax.rsqrt(r + 1e-8)
+    g = grad[None]
+    r_scale = jax.lax.rsqrt(r + 1e-8)
     both = scale[0] * scale[1]
     spread = [jnp.broadcast_to(factor, m.shape) for factor in (*factors, *(jax.lax.rsqrt(f + 1e-8) for f in factors))]
     plain = [g, jnp.clip(g, -0.1, 0.1), param[None], m, r, m * r_scale, r_scale, g * both, g * r_scale]

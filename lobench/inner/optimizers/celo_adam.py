@@ -29,7 +29,9 @@ class CeloAdam(LearnedOptimizer):
     """
 
     def __init__(self, learning_rate: float = 0.001, beta1: float = 0.9, beta2: float = 0.999) -> None:
-        self._learning_rate, self._beta1, self._beta2 = learning_rate, beta1, beta2
+        self._learning_rate = learning_rate
+        self._beta1 = beta1
+        self._beta2 = beta2
 
     def init(self, key: jax.Array) -> Theta:
         """Returns scaled normal weights and zero biases, in the structure of the published checkpoint."""
@@ -43,7 +45,8 @@ class CeloAdam(LearnedOptimizer):
 
     def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
         horizon = require_horizon(self, num_steps)
-        beta1, beta2 = jnp.float32(self._beta1), jnp.float32(self._beta2)
+        beta1 = jnp.float32(self._beta1)
+        beta2 = jnp.float32(self._beta2)
 
         def init(params: PyTree) -> dict[str, Any]:
             zeros = [jnp.zeros(jnp.shape(leaf)) for leaf in jax.tree.leaves(params)]

@@ -40,7 +40,8 @@ class ELO(AdafacFeatured):
         hidden_size: int = 32,
     ) -> None:
         super().__init__(hidden_size=hidden_size)
-        self._learning_rate, self._weight_decay = learning_rate, weight_decay
+        self._learning_rate = learning_rate
+        self._weight_decay = weight_decay
         self._exp_mult, self._max_norm = exp_mult, max_norm
 
     def init(self, key: jax.Array) -> Theta:

@@ -127,7 +127,8 @@ class FactoredMoments:
 
     def _scales(self, state: jax.Array) -> jax.Array:
         """Returns float32[num_decays, size]: rsqrt(row / mean row) and rsqrt(column); rsqrt of unfactored moments."""
-        divisors, offsets = [], np.zeros(self._size, np.float32)
+        divisors = []
+        offsets = np.zeros(self._size, np.float32)
         for segment in self._segments:
             shape = (state.shape[0], *segment.shape)
             divisor = jnp.ones(())

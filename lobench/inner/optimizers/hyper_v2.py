@@ -63,15 +63,20 @@ class HyperV2(LearnedOptimizer):
         use_bugged_next_lstm_state: bool = False,
         rnn_state_decay: float = 0.0,
     ) -> None:
-        self._hidden, self._param_inits = lstm_hidden_size, param_inits
+        self._hidden = lstm_hidden_size
+        self._param_inits = param_inits
         self._widths = [ff_hidden_size] * ff_hidden_layers + [3]
-        self._exp_mult, self._step_mult, self._rnn_state_decay = exp_mult, step_mult, rnn_state_decay
-        self._has_bugged_loss, self._has_bugged_state = use_bugged_loss_features, use_bugged_next_lstm_state
+        self._exp_mult = exp_mult
+        self._step_mult = step_mult
+        self._rnn_state_decay = rnn_state_decay
+        self._has_bugged_loss = use_bugged_loss_features
+        self._has_bugged_state = use_bugged_next_lstm_state
 
     def init(self, key: jax.Array) -> Theta:
         """Returns scaled normal weights and zero biases."""
         keys = iter(jax.random.split(key, len(BLOCKS) + len(self._widths) + 6))
-        widths, inputs = self._widths, sum(BLOCKS)
+        widths = self._widths
+        inputs = sum(BLOCKS)
         shapes = {f"w0__{index}": (channels, widths[0]) for index, channels in enumerate(BLOCKS)}
         shapes |= {f"w{layer}": (widths[layer - 1], widths[layer]) for layer in range(1, len(widths))}
         network = {
@@ -136,7 +141,8 @@ class HyperV2(LearnedOptimizer):
         tensors = zip(jax.tree.leaves(params), state["momentum"], state["rms"], strict=True)
         x = jnp.stack([jnp.concatenate([of_all, _tensor_inputs(*each)]) for each in tensors])
         h, c = mixed_lstm(theta, x, state["rows"])
-        controls, rates = linear(theta["rnn_to_controls"], h), linear(theta["step_size"], h)[:, 0]
+        controls = linear(theta["rnn_to_controls"], h)
+        rates = linear(theta["step_size"], h)[:, 0]
         rows = state["rows"] if self._has_bugged_state else (h, c)
         rows = jax.tree.map(lambda leaf: leaf * (1 - self._rnn_state_decay), rows)
         return {"step": step + 1, "losses": losses, "rows": rows}, controls, rates
@@ -189,12 +195,15 @@ class _Networks:
 
     def first_layers(self, rows: jax.Array) -> jax.Array:
         """Returns the first layers' weights, float32[num_tensors, 30, width]."""
-        inputs, width = sum(BLOCKS), self._widths[0]
+        inputs = sum(BLOCKS)
+        width = self._widths[0]
         return rows[:, : inputs * width].reshape(-1, inputs, width)
 
     def apply(self, row: jax.Array, features: list[jax.Array], sums: list[jax.Array]) -> Units:
         """Returns direction and magnitude of one tensor's step."""
-        inputs, start, layers = sum(BLOCKS), 0, []
+        inputs = sum(BLOCKS)
+        start = 0
+        layers = []
         for width in self._widths:
             weights = row[start : start + inputs * width].reshape(inputs, width)
             layers.append((weights, row[start + inputs * width : start + (inputs + 1) * width]))
@@ -210,7 +219,10 @@ def _tensor_inputs(p: jax.Array, m: jax.Array, r: jax.Array) -> jax.Array:
     scale = jax.lax.rsqrt(jnp.maximum(jnp.sum(param * param) / max(param.size, 1), 1e-9))
     means, variances = spread([m.reshape(m.shape[0], -1), r.reshape(r.shape[0], -1)])
     # A factor of the accumulators multiplies means, and its square variances.
-    mean_m, mean_r, var_m, var_r = means[:3] * scale, means[3:] * scale, variances[:3] * scale**2, variances[3:]
+    mean_m = means[:3] * scale
+    mean_r = means[3:] * scale
+    var_m = variances[:3] * scale**2
+    var_r = variances[3:]
     # The original computes r's variance around the mean of m, for three decays.
     var_r = var_r * scale**2 + jnp.square(mean_r - mean_m)
     rank = (np.arange(_NUM_RANKS) == sum(size > 1 for size in p.shape)).astype(np.float32)

@@ -39,7 +39,8 @@ class LearnableSGDM(LearnedOptimizer):
     """
 
     def __init__(self, initial_lr: float = 0.01, initial_momentum: float = 0.9) -> None:
-        self._initial_lr, self._initial_momentum = initial_lr, initial_momentum
+        self._initial_lr = initial_lr
+        self._initial_momentum = initial_momentum
 
     def init(self, key: jax.Array) -> Theta:
         return {

@@ -30,7 +30,9 @@ class MLPLOpt(LearnedOptimizer):
     """
 
     def __init__(self, step_mult: float = 0.001, exp_mult: float = 0.001, hidden_size: int = 32) -> None:
-        self._step_mult, self._exp_mult, self._hidden_size = step_mult, exp_mult, hidden_size
+        self._step_mult = step_mult
+        self._exp_mult = exp_mult
+        self._hidden_size = hidden_size
 
     def init(self, key: jax.Array) -> Theta:
         """Returns scaled normal weights and zero biases."""

@@ -60,12 +60,17 @@ class MLPNomLOpt(AdafacFeatured):
                 expected=", ".join(_ESTIMATORS),
             )
         super().__init__(hidden_size=hidden_size)
-        self._exp_mult, self._step_mult = tuple(exp_mult), step_mult
-        self._stepsize, self._weight_decay = nominal_stepsize, weight_decay
-        self._is_nominal_scaled, self._is_decay_scaled = nominal_controller, regularization_controller
+        self._exp_mult = tuple(exp_mult)
+        self._step_mult = step_mult
+        self._stepsize = nominal_stepsize
+        self._weight_decay = weight_decay
+        self._is_nominal_scaled = nominal_controller
+        self._is_decay_scaled = regularization_controller
         self._estimator = nominal_grad_estimator
-        self._shares_magnitude, self._shares_nominal = aggregate_magnitude, aggregate_nom_magnitude
-        self._is_normalized, self._is_self_normalized = normalize_blackbox, selfnormalize_blackbox
+        self._shares_magnitude = aggregate_magnitude
+        self._shares_nominal = aggregate_nom_magnitude
+        self._is_normalized = normalize_blackbox
+        self._is_self_normalized = selfnormalize_blackbox
 
     def laid_out(self, leaf: jax.Array) -> jax.Array:
         return laid_out(leaf).astype(jnp.float32)

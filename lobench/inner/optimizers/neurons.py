@@ -66,7 +66,9 @@ def on_neurons(
         extra |= {"scale_invariant": scale_invariant} | ({"grad": others[0]} if "grad" in extra else {})
         moves, rest_state = call_accepting(rest.update, others[0], state.rest, others[1], **extra)
         structure: Any = jax.tree.structure(params)
-        updates, states, before = [], [], iter(state.own)
+        updates = []
+        states = []
+        before = iter(state.own)
         for (leaf, axis), grad, other in zip(
             _leaves(params, scale_invariant), jax.tree.leaves(grads), structure.flatten_up_to(moves), strict=True
         ):

@@ -41,7 +41,9 @@ class NNAdam(LearnedOptimizer):
         decay_strength: float = 0.0,
         lstm_hidden_size: int = 32,
     ) -> None:
-        self._output_scale, self._decay_strength, self._hidden = output_scale, decay_strength, lstm_hidden_size
+        self._output_scale = output_scale
+        self._decay_strength = decay_strength
+        self._hidden = lstm_hidden_size
         self._initial = (initial_learning_rate, initial_beta1, initial_beta2, initial_epsilon)
 
     def init(self, key: jax.Array) -> Theta:

@@ -21,7 +21,8 @@ from lobench.inner.schedules.schedule import Schedule
 
 __all__ = ["opt_list"]
 
-_PACKAGE, _IN_PACKAGE = "learned_optimization", "optimizers/data/opt_list.json"
+_PACKAGE = "learned_optimization"
+_IN_PACKAGE = "optimizers/data/opt_list.json"
 _NAMES = (
     "learning_rate",
     "beta1",
@@ -87,7 +88,8 @@ def opt_list(index: int = 0, file: str = "") -> optax.GradientTransformationExtr
 
 def _rate(setting: dict[str, Any], num_steps: int, count: jax.Array) -> jax.Array:
     """Returns the rate: an optional warm-up, the peak up to `constant_fraction` of the training, then a cosine."""
-    peak, lowest = setting["learning_rate"], setting["min_learning_rate_mult"] * setting["learning_rate"]
+    peak = setting["learning_rate"]
+    lowest = setting["min_learning_rate_mult"] * setting["learning_rate"]
     begin = num_steps * setting["constant_fraction"]
     warm = num_steps * jnp.maximum(setting["warmup_fraction"], setting["constant_fraction"])
     step = jnp.minimum(count, num_steps).astype(jnp.float32)

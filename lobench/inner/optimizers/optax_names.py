@@ -87,7 +87,8 @@ def _function(home: ModuleType, name: str) -> Callable[..., Any] | None:
 
 
 def _is_optimizer(function: Callable[..., Any]) -> bool:
-    signature, doc = inspect.signature(function), function.__doc__ or ""
+    signature = inspect.signature(function)
+    doc = function.__doc__ or ""
     makes_one = signature.return_annotation in (*_TRANSFORMATIONS, signature.empty)
     is_part = getattr(function, "__name__", "").startswith("scale_by_")
     text = " ".join([*signature.parameters, doc.partition("\n")[0]])

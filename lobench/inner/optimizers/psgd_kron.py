@@ -72,7 +72,8 @@ def psgd_kron(
 def _init(params: PyTree, scale: float, max_dim: int) -> PsgdKronState:
     def factors(leaf: jax.Array) -> _OfAxes:
         dims = leaf.shape or (1,)
-        each, is_full = scale ** (1 / len(dims)), len(dims) > 1 and leaf.size > 0
+        each = scale ** (1 / len(dims))
+        is_full = len(dims) > 1 and leaf.size > 0
         return tuple(each * (jnp.eye(dim) if is_full and dim <= max_dim else jnp.ones(dim)) for dim in dims)
 
     return PsgdKronState(
@@ -115,12 +116,15 @@ def _update(
 
 def _fit(grad: jax.Array, factors: _OfAxes, key: jax.Array, rate: float) -> _OfAxes:
     """Returns the factors after a step that lowers E[g^T P g + v^T P^-1 v] over P = Q^T Q, with noise v."""
-    a, b = grad, jax.random.normal(key, grad.shape)
+    a = grad
+    b = jax.random.normal(key, grad.shape)
     for axis, factor in enumerate(factors):
         if factor.ndim == 2:
-            a, b = along(a, factor, axis), _solved(b, factor, axis)
+            a = along(a, factor, axis)
+            b = _solved(b, factor, axis)
         else:
-            a, b = a * diagonal(factor, a, axis), b / diagonal(factor, b, axis)
+            a = a * diagonal(factor, a, axis)
+            b = b / diagonal(factor, b, axis)
     return tuple(_stepped(factor, a, b, axis, rate) for axis, factor in enumerate(factors))
 
 
@@ -133,8 +137,10 @@ def _solved(tensor: jax.Array, factor: jax.Array, axis: int) -> jax.Array:
 
 def _stepped(factor: jax.Array, a: jax.Array, b: jax.Array, axis: int, rate: float) -> jax.Array:
     if factor.ndim == 1:
-        of_a, of_b = squares(a, axis), squares(b, axis)
+        of_a = squares(a, axis)
+        of_b = squares(b, axis)
         return factor - rate / ((of_a + of_b).max(initial=0) + _TINY) * (of_a - of_b) * factor
-    of_a, of_b = gram(a, axis), gram(b, axis)
+    of_a = gram(a, axis)
+    of_b = gram(b, axis)
     norm = jnp.abs(of_a + of_b).sum(axis=1).max() + _TINY
     return factor - rate / norm * jnp.triu(of_a - of_b) @ factor

@@ -49,15 +49,19 @@ class RNNMLPLOpt(LearnedOptimizer):
         lstm_hidden_size: int = 64,
         decays: Sequence[float] = (0.5, 0.9, 0.99, 0.999, 0.9999),
     ) -> None:
-        self._step_multiplier, self._magnitude_rate = step_multiplier, magnitude_rate
+        self._step_multiplier = step_multiplier
+        self._magnitude_rate = magnitude_rate
         self._widths = [hidden_size] * hidden_layer + [2 + from_mlp_size]
-        self._from_mlp, self._from_lstm, self._to_ff = from_mlp_size, from_lstm_size, lstm_to_ff
+        self._from_mlp = from_mlp_size
+        self._from_lstm = from_lstm_size
+        self._to_ff = lstm_to_ff
         self._hidden, self._decays = lstm_hidden_size, decays
 
     def init(self, key: jax.Array) -> Theta:
         """Returns scaled normal weights and zero biases."""
         keys = iter(jax.random.split(key, 5 + len(self._widths)))
-        inputs, layers = 3 + 4 * len(self._decays) + 14 + self._to_ff, {}
+        inputs = 3 + 4 * len(self._decays) + 14 + self._to_ff
+        layers = {}
         for layer, width in enumerate(self._widths):
             layers[f"linear_{layer}"] = new_linear(next(keys), inputs, width)
             inputs = width
@@ -132,7 +136,8 @@ class RNNMLPLOpt(LearnedOptimizer):
         """
         # All tensors in one product, with coordinates last: the cost of a small network is its number of products.
         sizes = [each.shape[1] for each in features]
-        first, last = layers["linear_0"], layers[f"linear_{len(self._widths) - 1}"]
+        first = layers["linear_0"]
+        last = layers[f"linear_{len(self._widths) - 1}"]
         num_features = features[0].shape[0]
         biases = of_tensors @ first["w"][num_features:] + first["b"]
         bias = jnp.concatenate(

@@ -84,7 +84,8 @@ def _update(
 ) -> tuple[PyTree, SoapState]:
     is_first = state.step == 0
     num_moves = jnp.maximum(state.step, 1)
-    first_correction, second_correction = 1 - b1**num_moves, 1 - b2**num_moves
+    first_correction = 1 - b1**num_moves
+    second_correction = 1 - b2**num_moves
 
     def one(grad: jax.Array, mu: jax.Array, nu: jax.Array, grams: _OfAxes, bases: _OfAxes) -> tuple[PyTree, ...]:
         grad = grad.astype(jnp.float32)

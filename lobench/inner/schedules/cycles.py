@@ -52,7 +52,8 @@ def one_cycle(
         def schedule(count: jax.Array) -> jax.Array:
             top = jnp.floor(pct_start * last + 1e-4)  # 0.29 * 100 is 28.999999999999996
             at = jnp.clip(count, 0, last)
-            up, down = (top - at) / jnp.maximum(top, 1), (last - at) / jnp.maximum(last - top, 1)
+            up = (top - at) / jnp.maximum(top, 1)
+            down = (last - at) / jnp.maximum(last - top, 1)
             initial = peak / div_factor
             rising = initial + (peak - initial) * jnp.cos(math.pi / 2 * up) ** 2
             final = initial / final_div_factor

@@ -27,14 +27,18 @@ class _Plateau(LossSchedule):
     def __init__(self, rate: Rate, factor: Rate, patience: int, cooldown: int, rtol: Rate, window: int) -> None:
         super().__init__("plateau")
         self._rate, self._factor, self._rtol = rate, factor, rtol
-        self._patience, self._cooldown, self._window = patience, cooldown, window
+        self._patience = patience
+        self._cooldown = cooldown
+        self._window = window
 
     def init(self) -> _Seen:
-        one, zero = jnp.float32(1), jnp.int32(0)
+        one = jnp.float32(1)
+        zero = jnp.int32(0)
         return _Seen(one, jnp.float32(jnp.inf), zero, zero, jnp.float32(0), zero)
 
     def observe(self, state: _Seen, loss: jax.Array) -> _Seen:
-        total, num_losses = state.total + jnp.asarray(loss, jnp.float32), state.num_losses + 1
+        total = state.total + jnp.asarray(loss, jnp.float32)
+        num_losses = state.num_losses + 1
         is_full = num_losses == self._window
         mean = total / num_losses
         is_better = mean < (1 - self._rtol) * state.best

@@ -214,7 +214,9 @@ class Watch:
     """
 
     def __init__(self, count: Count = 0, states: dict[tuple[LossSchedule, int], PyTree] | None = None) -> None:
-        self.count, self.states, self.counted = count, states or {}, False
+        self.count = count
+        self.states = states or {}
+        self.counted = False
         self.asked: dict[tuple[LossSchedule, int], None] = {}
 
     def state_of(self, schedule: LossSchedule, origin: int) -> PyTree:

@@ -28,7 +28,8 @@ _COLUMNS = {"train": (0, 224), "inner_valid": (224, 256), "outer_valid": (256, 2
 def patch_splits(side: int) -> Splits:
     """Returns `patch` float32[n, side * side] of each split, standardized by the train split's pixels."""
     patches = {split: _patches(side, *columns) for split, columns in _COLUMNS.items()}
-    mean, std = patches["train"].mean(dtype=np.float64), patches["train"].std(dtype=np.float64)
+    mean = patches["train"].mean(dtype=np.float64)
+    std = patches["train"].std(dtype=np.float64)
     return Splits(**{split: {"patch": ((each - mean) / std).astype(np.float32)} for split, each in patches.items()})
 
 

@@ -34,7 +34,8 @@ def _arithmetic(rng: np.random.Generator) -> bytes:
 
 def _brackets(rng: np.random.Generator) -> bytes:
     """One balanced string over three kinds of brackets, nested at most six deep, ended by a blank."""
-    text, open_brackets = bytearray(), bytearray()
+    text = bytearray()
+    open_brackets = bytearray()
     while True:
         if len(open_brackets) < 6 and rng.random() < 0.5:
             kind = int(rng.integers(3))

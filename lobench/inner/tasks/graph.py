@@ -87,7 +87,8 @@ class BlockModelGCN(MeasuredTask):
     def loss_with_state_and_aux(
         self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
     ) -> tuple[jax.Array, PyTree, Aux]:
-        logits, weight = self.logits(params), data[0] / jnp.sum(data[0])
+        logits = self.logits(params)
+        weight = data[0] / jnp.sum(data[0])
         loss = -jnp.sum(weight * jnp.sum(self.one_hot * jax.nn.log_softmax(logits), axis=-1))
         hits = jnp.argmax(logits, axis=-1) == jnp.argmax(self.one_hot, axis=-1)
         return loss, state, {"accuracy": jnp.sum(weight * hits)}
@@ -107,7 +108,8 @@ def _graph(
     same = one_hot @ one_hot.T
     # A node has about a quarter of all nodes in its community.
     between = degree / (num_nodes * (contrast + _NUM_COMMUNITIES - 1) / _NUM_COMMUNITIES)
-    within, between = min(contrast * between, 0.99), min(between, 0.99)
+    within = min(contrast * between, 0.99)
+    between = min(between, 0.99)
     upper = np.triu(rng.random((num_nodes, num_nodes)) < np.where(same, within, between), k=1)
     links = (upper | upper.T).astype(np.float64)
     centres = rng.standard_normal((_NUM_COMMUNITIES, _NUM_FEATURES))

@@ -187,7 +187,8 @@ class Distillation(MeasuredTask):
 def _with_teacher() -> dict[str, dict[str, np.ndarray]]:
     splits = digits_splits()
     rng = np.random.default_rng(0)
-    weights, biases = rng.standard_normal((NUM_PIXELS, 512)) / 8, rng.standard_normal(512) / 2
+    weights = rng.standard_normal((NUM_PIXELS, 512)) / 8
+    biases = rng.standard_normal(512) / 2
 
     def features(images: np.ndarray) -> np.ndarray:
         return np.maximum(images @ weights + biases, 0.0)
@@ -235,7 +236,8 @@ class DatasetDistillation(MeasuredTask):
     def loss_with_state_and_aux(
         self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
     ) -> tuple[jax.Array, PyTree, Aux]:
-        one_hot, rate = jax.nn.one_hot(self._labels, NUM_CLASSES), jnp.exp(params["log_rate"])
+        one_hot = jax.nn.one_hot(self._labels, NUM_CLASSES)
+        rate = jnp.exp(params["log_rate"])
 
         def step(_: int, weights: jax.Array) -> jax.Array:
             wrong = jax.nn.softmax(params["image"] @ weights) - one_hot

@@ -45,7 +45,8 @@ def mnist1d_splits() -> Splits:
     two seeds and scaled in the same way.
     """
     signals, labels = _examples(_SEED, _NUM_TRAIN + _NUM_TEST)
-    mean, std = signals.mean(), signals.std()
+    mean = signals.mean()
+    std = signals.std()
 
     def split(signals: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
         return {"signal": ((signals - mean) / std).astype(np.float32), "label": labels.astype(np.int32)}
@@ -64,7 +65,10 @@ def _examples(seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
 
     random = np.random.RandomState(seed)
     labels = np.repeat(np.arange(10), count // 10)
-    signals, smooth, noise, shear = np.empty((count, _WIDE)), np.empty((count, _WIDE)), np.empty((count, _WIDE)), []
+    signals = np.empty((count, _WIDE))
+    smooth = np.empty((count, _WIDE))
+    noise = np.empty((count, _WIDE))
+    shear = []
     for row, template in enumerate(_templates()[labels]):
         # The order of the draws is the generator's.
         padding = _LEAST_PADDING + int(random.rand() * (_MOST_PADDING - _LEAST_PADDING + 1))

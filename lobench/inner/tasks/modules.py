@@ -61,9 +61,12 @@ def module_task(
         arguments.choice("module_task", "data", data, LABELLED)
         known = LABELLED[data]
         made = datasets(known.splits, arguments.integer("module_task", "batch_size", batch_size))
-        inputs, reference = inputs or known.kind, math.log(known.num_classes)
+        inputs = inputs or known.kind
+        reference = math.log(known.num_classes)
     else:
-        made, inputs, reference = data(), inputs or "inputs", 0.0
+        made = data()
+        inputs = inputs or "inputs"
+        reference = 0.0
     arguments.choice("module_task", "framework", framework, ("", *_FRAMEWORKS))
     if not callable(loss):
         arguments.choice("module_task", "loss", loss, _LOSSES)
@@ -84,7 +87,10 @@ class _ModuleTask(MeasuredTask):
         reference: float,
     ) -> None:
         self.datasets: Datasets = made
-        self._network, self._loss, self._inputs, self._shape = network, loss, inputs, input_shape
+        self._network = network
+        self._loss = loss
+        self._inputs = inputs
+        self._shape = input_shape
         self._reference = reference
 
     def init_with_state(self, key: jax.Array) -> tuple[PyTree, PyTree]:
@@ -223,7 +229,8 @@ class _Linen(_Network):
     def apply(
         self, params: PyTree, state: PyTree, key: jax.Array, inputs: jax.Array, *, training: bool
     ) -> tuple[Any, PyTree]:
-        module, state = self.made(self.library.Module), state or {}
+        module = self.made(self.library.Module)
+        state = state or {}
         mode = _mode(type(module), training)
         outputs, after = module.apply(
             {"params": params, **state}, inputs, rngs={"dropout": key}, mutable=list(state), **mode

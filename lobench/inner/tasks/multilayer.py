@@ -58,7 +58,8 @@ class MLPClassifier(Classifier):
         super().__init__(data=data, activation=activation, batch_size=batch_size)
         name = type(self).__name__
         self._hidden_sizes = arguments.sizes(name, "hidden_sizes", hidden_sizes)
-        self.norm, self._hidden_biases = norm_of(name, norm, norm_epsilon), hidden_biases
+        self.norm = norm_of(name, norm, norm_epsilon)
+        self._hidden_biases = hidden_biases
 
     def init_with_state(self, key: jax.Array) -> tuple[Params, PyTree]:
         params = layers_init(key, (self.data.num_inputs, *self._hidden_sizes, self.data.num_classes), self._gain)

@@ -147,7 +147,8 @@ class MultiTaskRegression(MultiTask):
     def _checked_scales(self, scales: object) -> np.ndarray:
         if scales is None:
             return np.arange(1, self.num_losses + 1, dtype=np.float32)
-        name, got = type(self).__name__, repr(scales)
+        name = type(self).__name__
+        got = repr(scales)
         if not isinstance(scales, list | tuple) or len(scales) != self.num_losses:
             raise ConfigError(f"{name}.scales", got=got, expected=f"{self.num_losses} numbers, one for each loss")
         found = [arguments.number(name, "scales", scale) for scale in scales]
@@ -235,7 +236,8 @@ class MultiTaskDigits(MultiTask):
         predicted = through_layers(params["heads"], hidden, self._activation)
         digit, odd, high, pixels = jnp.split(predicted, list(itertools.accumulate(_HEADS[:-1])), axis=-1)
         odd, high = odd[:, 0], high[:, 0]
-        is_odd, is_high = (label % 2).astype(jnp.float32), (label >= 5).astype(jnp.float32)
+        is_odd = (label % 2).astype(jnp.float32)
+        is_high = (label >= 5).astype(jnp.float32)
         losses = [
             softmax_cross_entropy(digit, label),
             sigmoid_cross_entropy(odd, is_odd),

@@ -149,7 +149,8 @@ def norm_init(norm: Norm, layer: str, size: int) -> tuple[Params, Params]:
             f"a layer of {size} features does not make {norm.groups} groups",
             expected="groups that divide the widths of all normalized layers",
         )
-    zeros, ones = jnp.zeros(size, jnp.float32), jnp.ones(size, jnp.float32)
+    zeros = jnp.zeros(size, jnp.float32)
+    ones = jnp.ones(size, jnp.float32)
     state = {f"mean{layer}": zeros, f"variance{layer}": ones} if norm.kind == "batch" else {}
     return {f"scale{layer}": ones, f"shift{layer}": zeros}, state
 
@@ -163,12 +164,14 @@ def normalized(
     """
     if norm.kind is None:
         return x, state
-    scale, shift = params[f"scale{layer}"], params[f"shift{layer}"]
+    scale = params[f"scale{layer}"]
+    shift = params[f"shift{layer}"]
     if norm.kind == "layer":
         return layer_norm(x, scale, shift, epsilon=norm.epsilon), state
     if norm.groups:
         x = group_norm(x, norm.groups, epsilon=norm.epsilon)
-    mean, variance = state[f"mean{layer}"], state[f"variance{layer}"]
+    mean = state[f"mean{layer}"]
+    variance = state[f"variance{layer}"]
     if not training:
         return batch_norm_inference(x, scale, shift, mean, variance, epsilon=norm.epsilon), state
     rows = x.reshape(-1, x.shape[-1])

@@ -65,7 +65,8 @@ class HeatPINN(MeasuredTask):
     ) -> tuple[jax.Array, PyTree, Aux]:
         x, t = data["inside"].T
         u, _, u_xx, u_t = self.jet(params, data["inside"])
-        zeros, ones = jnp.zeros_like(data["start"]), jnp.ones_like(data["ends"])
+        zeros = jnp.zeros_like(data["start"])
+        ones = jnp.ones_like(data["ends"])
         edge = jnp.concatenate(
             [
                 jnp.stack([data["start"], zeros], axis=1),
@@ -76,7 +77,8 @@ class HeatPINN(MeasuredTask):
         wanted = jnp.concatenate([jnp.sin(math.pi * data["start"]), 0 * ones, 0 * ones])
         at_edge = jnp.square(self.values(params, edge) - wanted)
         residual = jnp.mean((u_t - self._diffusivity * u_xx) ** 2)
-        start, ends = at_edge[: len(zeros)], at_edge[len(zeros) :]
+        start = at_edge[: len(zeros)]
+        ends = at_edge[len(zeros) :]
         exact = jnp.sin(math.pi * x) * jnp.exp(-self._diffusivity * math.pi**2 * t)
         error = jnp.sqrt(jnp.sum((u - exact) ** 2) / jnp.sum(exact**2))
         return residual + 10 * (jnp.mean(start) + jnp.mean(ends)), state, {"error": error}
@@ -93,8 +95,10 @@ class HeatPINN(MeasuredTask):
         """Returns u, u_x, u_xx and u_t at points float32[num_points, 2], float32[4, num_points]."""
         # The four pass a layer as one product, and tanh by its derivatives, which is cheaper than forward
         # mode twice.
-        zeros, ones = jnp.zeros(len(points), jnp.float32), jnp.ones(len(points), jnp.float32)
-        along_x, along_t = jnp.stack([ones, zeros], axis=1), jnp.stack([zeros, ones], axis=1)
+        zeros = jnp.zeros(len(points), jnp.float32)
+        ones = jnp.ones(len(points), jnp.float32)
+        along_x = jnp.stack([ones, zeros], axis=1)
+        along_t = jnp.stack([zeros, ones], axis=1)
         streams = jnp.stack([points, along_x, jnp.zeros_like(points), along_t])
         last = len(self._widths) - 2
         for layer in range(last):

@@ -116,7 +116,8 @@ class _SampledQuadratic(_Bowl):
 @functools.cache
 def _cosine_transform(dim: int) -> np.ndarray:
     """Returns the orthonormal discrete cosine transform of type II, float32[dim, dim]."""
-    frequencies, positions = np.arange(dim)[:, None], np.arange(dim)[None, :]
+    frequencies = np.arange(dim)[:, None]
+    positions = np.arange(dim)[None, :]
     matrix = math.sqrt(2.0 / dim) * np.cos(np.pi * frequencies * (2 * positions + 1) / (2 * dim))
     matrix[0] /= math.sqrt(2.0)
     return matrix.astype(np.float32)

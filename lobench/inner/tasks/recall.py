@@ -56,7 +56,8 @@ class AssociativeRecall(SymbolTask):
 
 @functools.cache
 def _pairs(num_pairs: int, num_keys: int, num_values: int) -> dict[str, np.ndarray]:
-    rng, count = np.random.default_rng(0), sum(_SIZES.values())
+    rng = np.random.default_rng(0)
+    count = sum(_SIZES.values())
     keys = rng.integers(num_keys, size=(count, num_pairs))
     values = np.take_along_axis(rng.integers(num_values, size=(count, num_keys)), keys, axis=1)
     symbols = np.stack([keys, num_keys + values], axis=2).reshape(count, 2 * num_pairs).astype(np.uint8)

@@ -77,7 +77,8 @@ class SeriesClassifier(MeasuredTask):
     def loss_with_state_and_aux(
         self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
     ) -> tuple[jax.Array, PyTree, Aux]:
-        logits, labels = self.logits(params, data["series"].astype(jnp.float32)), data["label"].astype(jnp.int32)
+        logits = self.logits(params, data["series"].astype(jnp.float32))
+        labels = data["label"].astype(jnp.int32)
         return softmax_cross_entropy(logits, labels), state, {"accuracy": accuracy(logits, labels)}
 
     def normalizer(self, loss: jax.Array) -> jax.Array:

@@ -49,7 +49,8 @@ class SignalConv(Classifier):
             layer_key = jax.random.fold_in(key, layer)
             params[f"kernel{layer}"] = dense_init(layer_key, width * channels, self._channels, gain=self._gain)
             params[f"bias{layer}"] = jnp.zeros(self._channels, jnp.float32)
-            channels, length = self._channels, (length + 2 - width) // 2 + 1
+            channels = self._channels
+            length = (length + 2 - width) // 2 + 1
         params["w"] = dense_init(head_key, length * channels, self.data.num_classes)
         params["b"] = jnp.zeros(self.data.num_classes, jnp.float32)
         return params

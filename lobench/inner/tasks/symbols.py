@@ -42,7 +42,9 @@ class Recurrent(SymbolNetwork):
     """A GRU or an LSTM over one-hot symbols; parameters as of `recurrent_init`."""
 
     def __init__(self, cell: str, vocab_size: int, width: int) -> None:
-        self._cell, self._vocab_size, self._width = cell, vocab_size, width
+        self._cell = cell
+        self._vocab_size = vocab_size
+        self._width = width
 
     def init(self, key: jax.Array) -> Params:
         # One-hot inputs have a fan-in of 1; the gain is reduced to the scale of the recurrent weights.
@@ -59,7 +61,9 @@ class Transformer(SymbolNetwork):
     """A causal transformer: `embed` [vocab, width], `position` [length, width], the blocks, `w_out` [width, vocab]."""
 
     def __init__(self, vocab_size: int, length: int, width: int, num_layers: int, num_heads: int) -> None:
-        self._vocab_size, self._length, self._width = vocab_size, length, width
+        self._vocab_size = vocab_size
+        self._length = length
+        self._width = width
         self._num_layers, self._num_heads = num_layers, num_heads
 
     def init(self, key: jax.Array) -> Params:
@@ -140,7 +144,8 @@ class SymbolTask(MeasuredTask):
     ) -> tuple[jax.Array, PyTree, Aux]:
         symbols, weight = (data["symbols"], data.get("weight")) if isinstance(data, dict) else (data, None)
         symbols = symbols.astype(jnp.int32)
-        logits, targets = self.logits(params, symbols[:, :-1]), symbols[:, 1:]
+        logits = self.logits(params, symbols[:, :-1])
+        targets = symbols[:, 1:]
         if weight is None:
             return softmax_cross_entropy(logits, targets), state, {"accuracy": accuracy(logits, targets)}
         weight = weight.astype(jnp.float32) / jnp.maximum(jnp.sum(weight, dtype=jnp.float32), 1.0)

@@ -23,7 +23,8 @@ def transformer_init(key: jax.Array, width: int, num_layers: int) -> Params:
     the norm after the last block. Weights that write to the residual stream are divided by the root of their number.
     Source: Radford et al. 2019 (GPT-2), section 2.3, without biases of the attention.
     """
-    ones, zeros = jnp.ones(width, jnp.float32), jnp.zeros(width, jnp.float32)
+    ones = jnp.ones(width, jnp.float32)
+    zeros = jnp.zeros(width, jnp.float32)
     params: Params = {"scale": ones, "shift": zeros}
     for layer in range(num_layers):
         keys = jax.random.split(jax.random.fold_in(key, layer), 4)

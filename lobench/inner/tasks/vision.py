@@ -33,7 +33,8 @@ class _PatchClassifier(Classifier):
         batch_size: int = 32,
     ) -> None:
         super().__init__(data=data, activation=activation, batch_size=batch_size)
-        name, side = type(self).__name__, self.data.shape[0]
+        name = type(self).__name__
+        side = self.data.shape[0]
         self._patch = arguments.integer(name, "patch", patch)
         if side % patch:
             raise ConfigError(f"{name}.patch", got=repr(patch), expected=f"a divisor of the {side} pixels of a side")

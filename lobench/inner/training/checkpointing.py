@@ -102,7 +102,8 @@ def carry_of(state: SavedState, shape: Carry, *, eval_steps: Sequence[int], log_
     Raises:
       StateMismatch: The state has other leaves, or was evaluated at other steps.
     """
-    header, step = state.header, int(state.header["step"])
+    header = state.header
+    step = int(state.header["step"])
     parts = {path: _restored(state.leaves, path, leaf) for path, leaf in _by_path(shape).items()}
     structure = jax.tree.structure(_trained(shape))
     opt_state, params, model_state, diverged_at = jax.tree.unflatten(structure, parts.values())

@@ -76,7 +76,8 @@ class Compiled:
     """
 
     def __init__(self, usual: Sequence[float], kept: KeptExecutables | None = None) -> None:
-        self._usual, self._kept = tuple(usual), kept
+        self._usual = tuple(usual)
+        self._kept = kept
         self._arguments: dict[int, Arguments] = {}
         self._programs: dict[tuple[int, Constants], _Program] = {}
 
@@ -126,8 +127,10 @@ class Compiled:
         except Exception:
             if not settings.arguments:
                 raise
-            settings, is_refused = arguments.refuse(settings), True
-        lowered, layout = stage(settings).lower(), traced[settings.constants][1]
+            settings = arguments.refuse(settings)
+            is_refused = True
+        lowered = stage(settings).lower()
+        layout = traced[settings.constants][1]
         text = ProgramText(lowered)
         if kept_request is not None and executable is not None:
             if executable.text_sha256 == text.sha256 and executable.places == frozenset(settings.places):

@@ -45,7 +45,8 @@ class _Value:
     chained_with: frozenset[int] = frozenset()
 
 
-_CONSTANT, _RUN = _Value(), _Value(is_run=True)
+_CONSTANT = _Value()
+_RUN = _Value(is_run=True)
 
 
 @dataclass(slots=True)
@@ -72,8 +73,10 @@ class _Walk:
         return [read(atom) for atom in jaxpr.outvars]
 
     def _equation(self, equation: Any, inputs: list[_Value]) -> list[_Value]:
-        name, count = equation.primitive.name, len(equation.outvars)
-        settings, is_run = _settings_of(inputs), any(value.is_run for value in inputs)
+        name = equation.primitive.name
+        count = len(equation.outvars)
+        settings = _settings_of(inputs)
+        is_run = any(value.is_run for value in inputs)
         if any(True for _ in _programs(equation.params)):
             return self._called(equation, inputs)
         if not is_run and (name in _PASSING or (name == "mul" and _is_by_one(equation))):
@@ -97,7 +100,9 @@ class _Walk:
 
     def _called(self, equation: Any, inputs: list[_Value]) -> list[_Value]:
         """Follows settings into the programs of a call, a branch or a loop."""
-        name, params, count = equation.primitive.name, equation.params, len(equation.outvars)
+        name = equation.primitive.name
+        params = equation.params
+        count = len(equation.outvars)
         results = [_RUN] * count
         called: list[tuple[Jaxpr, list[_Value]]] = []
         if name == "while":

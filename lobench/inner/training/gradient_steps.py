@@ -52,7 +52,8 @@ class _TimedSteps(TrainingLoop):
             for steps in (count, 0):
                 carry = carry._replace(step=jnp.int32(1))
                 carry.step.block_until_ready()
-                wall, cpu = time.perf_counter(), time.process_time()
+                wall = time.perf_counter()
+                cpu = time.process_time()
                 carry = program.program(*fixed, carry, 1, 1 + steps)
                 carry.step.block_until_ready()
                 seconds.append((time.perf_counter() - wall, time.process_time() - cpu))

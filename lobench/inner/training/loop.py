@@ -62,8 +62,15 @@ class TrainingLoop:
         saves: Saves | None,
         end: int,
     ) -> None:
-        self._case, self._recorder, self._feed, self._spans, self._arguments = case, recorder, feed, spans, arguments
-        self._find, self._enter, self._shape, self._saves = find, enter, shape, saves
+        self._case = case
+        self._recorder = recorder
+        self._feed = feed
+        self._spans = spans
+        self._arguments = arguments
+        self._find = find
+        self._enter = enter
+        self._shape = shape
+        self._saves = saves
         self.carry: Carry | None = None
         self.end = end
         self._step = self._phase = self.resumed_at = 0
@@ -89,7 +96,8 @@ class TrainingLoop:
 
     def _take(self, state: SavedState) -> None:
         header = state.header
-        step, phase = int(header["step"]), int(header["phase"])
+        step = int(header["step"])
+        phase = int(header["phase"])
         if phase >= len(self._spans) or not self._spans[phase].start < step <= self._spans[phase].stop:
             raise StateMismatch(f"step {step} is not in its phase {phase + 1}")
         if step < self._spans[phase].stop:
@@ -147,15 +155,19 @@ class TrainingLoop:
         self.at_once = min(filter(None, (self.at_once, layout.at_once)), default=0)
         self.clock.calls = program.text.call_seconds
         fixed = place((program.given, *self._arguments), layout.parts, layout.axes)
-        carry, span, chunk = self.carry, self._spans[phase], FIRST_CHUNK
+        carry = self.carry
+        span = self._spans[phase]
+        chunk = FIRST_CHUNK
         if carry is None:
             carry = jax.tree.map(empty, layout.carry_shape)
         elif phase > self._phase:
             carry = self._enter(phase, program, carry)
         self._phase = phase
-        last, is_first = min(span.stop, self.end), True
+        last = min(span.stop, self.end)
+        is_first = True
         while self._step < last:
-            chunk_started, start = time.perf_counter(), self._step
+            chunk_started = time.perf_counter()
+            start = self._step
             wanted = stop = self._stop_after(start, chunk)
             if not is_first and not self._feed.feeds_training:
                 stop = self.clock.stop(start, stop)
@@ -182,10 +194,12 @@ class TrainingLoop:
         self, program: Found, fixed: tuple[Any, ...], batches: Any, carry: Carry, steps: range, *, is_first: bool
     ) -> Carry:
         """Runs a chunk, and measures its time except for the first chunk of a phase, which places its arguments."""
-        wall, cpu = time.perf_counter(), time.process_time()
+        wall = time.perf_counter()
+        cpu = time.process_time()
         carry = program.program(*fixed, batches, carry, steps.start, steps.stop)
         carry.step.block_until_ready()
-        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        wall = time.perf_counter() - wall
+        cpu = time.process_time() - cpu
         if not is_first:
             is_end = steps.stop == self._spans[self._phase].stop
             self.clock.took(steps.start, steps.stop, wall, cpu, evaluates_end=is_end)
@@ -221,6 +235,7 @@ class TrainingLoop:
         self._points.took(time.perf_counter() - started)
 
     def _count_seconds(self) -> None:
-        before, self._since = self._since, (time.perf_counter(), time.process_time())
+        before = self._since
+        self._since = (time.perf_counter(), time.process_time())
         self.wall_seconds += self._since[0] - before[0]
         self.cpu_seconds += self._since[1] - before[1]

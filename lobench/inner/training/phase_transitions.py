@@ -77,7 +77,8 @@ def stepper_in(case: Case, index: int, theta: Theta, made: Any = None) -> Steppe
       case: Case with its phases built and their defaults resolved.
       made: Optimizer or learned optimizer that replaces the phase's own.
     """
-    phase, per_step = case.phases[index], num_updates(case)
+    phase = case.phases[index]
+    per_step = num_updates(case)
     start = clocks(case.phases, updates_per_step=per_step)[index].schedule_start
     steps = (phase.num_inner_steps or 0) * per_step
     if phase.optimizer is not None:

@@ -175,7 +175,8 @@ class Feed:
             return None
 
     def _go_on_from(self, step: int, positions: Sequence[Any] | None) -> None:
-        self._iterators, self._first = self._open(), []
+        self._iterators = self._open()
+        self._first = []
         for index, iterator in enumerate(self._iterators):
             if positions is not None and hasattr(iterator, "set_state"):
                 iterator.set_state(positions[index])

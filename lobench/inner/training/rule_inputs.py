@@ -64,14 +64,16 @@ class _Reader:
             return False if isinstance(atom, Literal) else marked[atom]
 
         for equation in program.eqns:
-            given, of_given = [value(atom) for atom in equation.invars], [mark(atom) for atom in equation.invars]
+            given = [value(atom) for atom in equation.invars]
+            of_given = [mark(atom) for atom in equation.invars]
             results, of_results = self._equation(equation, given, of_given)
             known.update(zip(equation.outvars, results, strict=True))
             marked.update(zip(equation.outvars, of_results, strict=True))
         return [value(atom) for atom in program.outvars], [mark(atom) for atom in program.outvars]
 
     def _equation(self, equation: Any, given: list[Any], marks: list[Any]) -> tuple[list[Any], list[Any]]:
-        name, inner = equation.primitive.name, _inner(equation)
+        name = equation.primitive.name
+        inner = _inner(equation)
         if inner is not None and name not in _LOOPS and len(inner.jaxpr.invars) == len(given):
             return self.read(inner.jaxpr, inner.consts, given, [False] * len(inner.consts), marks)
         bound = equation.primitive.get_bind_params(equation.params)
@@ -97,9 +99,11 @@ class _Reader:
         rows = jnp.moveaxis(values, axes[0], 0) if len(axes) == 1 else values[None]
         rows = rows.reshape(rows.shape[0], -1).astype(jnp.float32)
         name = f"{leaf}[{rows.shape[0]}]"
-        low, high = rows.min(axis=1), rows.max(axis=1)
+        low = rows.min(axis=1)
+        high = rows.max(axis=1)
         if name in self.found:
-            low, high = jnp.minimum(low, self.found[name][0]), jnp.maximum(high, self.found[name][1])
+            low = jnp.minimum(low, self.found[name][0])
+            high = jnp.maximum(high, self.found[name][1])
         self.found[name] = low, high
 
 

@@ -119,7 +119,9 @@ def _cut(leaf: Any, axis: int, width: int) -> jax.Array:
     leaf = jnp.asarray(leaf)
     if width == 1:
         return jnp.moveaxis(leaf, axis, 0)
-    before, size, behind = leaf.shape[:axis], leaf.shape[axis], leaf.shape[axis + 1 :]
+    before = leaf.shape[:axis]
+    size = leaf.shape[axis]
+    behind = leaf.shape[axis + 1 :]
     return jnp.moveaxis(leaf.reshape(*before, size // width, width, *behind), axis, 0)
 
 

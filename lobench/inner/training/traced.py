@@ -69,7 +69,9 @@ class Traced:
     ) -> None:
         self._case, self._task, self._datasets, self._recorder = case, task, dict(datasets), recorder
         self._make_stepper = make_stepper
-        self._place, self._handover, self._is_any = place, handover, is_any
+        self._place = place
+        self._handover = handover
+        self._is_any = is_any
         # A jitted function, so that it is traced only once, for its shapes and for the program.
         self.initial = jax.jit(self._initial, inline=True)
 
@@ -117,7 +119,9 @@ class Traced:
 
     def enter(self, given: Given, replicas: Replica, before: Carry, place: PhasePlace | None = None) -> Carry:
         """Returns the initial carry of a later phase: that of the previous phase, with the new optimizer state."""
-        stepper, handover, at = self._stepper(given), self._handover, place or self._place
+        stepper = self._stepper(given)
+        handover = self._handover
+        at = place or self._place
         assert handover is not None
 
         def one(
@@ -188,7 +192,9 @@ class Traced:
         place: PhasePlace | None = None,
     ) -> Carry:
         """Runs inner steps `start` to `stop - 1` of the phase, and the evaluations in between and at its end."""
-        case, stepper, dataset = self._case, self._stepper(given), self._datasets["train"]
+        case = self._case
+        stepper = self._stepper(given)
+        dataset = self._datasets["train"]
         at = place or self._place
         arguments = (given, replicas, arrays, eval_batches, chunk)
         if self._is_any or at.start == 0:
@@ -236,7 +242,8 @@ class Traced:
         def stretch(begin: Carry) -> Carry:
             drawn, drawn_at = chunk, start
             if isinstance(dataset, ArrayDataset):
-                drawn, drawn_at = draw_ahead(dataset, readers, begin.step, ahead), begin.step
+                drawn = draw_ahead(dataset, readers, begin.step, ahead)
+                drawn_at = begin.step
             until = jnp.minimum(stop, begin.step + ahead)
             end = jax.lax.while_loop(
                 lambda carry: more(carry, until),
@@ -273,7 +280,9 @@ class Traced:
             return {}
         from lobench.inner.training.rule_inputs import rule_inputs  # only needed by replays
 
-        stepper, dataset, seen = self._stepper(given), self._datasets["train"], dict[str, Any]()
+        stepper = self._stepper(given)
+        dataset = self._datasets["train"]
+        seen = dict[str, Any]()
         drawn = draw_ahead(dataset, replica, index, 1)[0] if isinstance(dataset, ArrayDataset) else chunk
         seen["batch"] = train_batch(dataset, arrays.get("train"), replica, index, drawn)
 

@@ -209,7 +209,9 @@ class TrainingProgram:
                 return None
         assert loop.carry is not None
         share = max(num_thetas, 1)
-        compiled, wall, used = loop.compile_seconds, loop.wall_seconds, loop.cpu_seconds
+        compiled = loop.compile_seconds
+        wall = loop.wall_seconds
+        used = loop.cpu_seconds
         cost = self._cost(loop, share * self._num_seeds)
         return Trained(
             loop.carry, compiled / share, wall / share, used / share, loop.resumed_at, loop.end, cost, loop.at_once
@@ -287,7 +289,8 @@ class TrainingProgram:
     def _curves(
         self, carry: Carry, trained: Trained, block: SeedBlock, theta: Theta, settings: Sequence[float]
     ) -> Curves:
-        evals, logs = self._recorder.eval_steps, self._recorder.log_steps
+        evals = self._recorder.eval_steps
+        logs = self._recorder.log_steps
         is_part = trained.end < self._case.num_inner_steps
         if is_part:
             evals, logs = ([step for step in steps if step < trained.end] for steps in (evals, logs))
@@ -348,7 +351,8 @@ class TrainingProgram:
           parts: Number of devices.
           most: Largest number of trainings that a device computes at the same time.
         """
-        advance, of_place = self._phases[phase].advance, [None] * len(self._place(phase))
+        advance = self._phases[phase].advance
+        of_place = [None] * len(self._place(phase))
         axes = (*_axes(0), *of_place)
         num_seeds = num_seeds if num_thetas else num_seeds // parts
         at_once = widest(num_seeds, most)

@@ -45,7 +45,8 @@ def sections(summary: Summary, figure: str | None = None) -> list[Section]:
     """
     chosen = [one for one in _all(summary) if figure in (None, one.id.partition("-")[0])]
     if figure and not chosen:
-        where, known = str(summary.snapshot.store), dict.fromkeys(one.id.partition("-")[0] for one in _all(summary))
+        where = str(summary.snapshot.store)
+        known = dict.fromkeys(one.id.partition("-")[0] for one in _all(summary))
         next_step = "a search is a method with `Method.search`" if figure == "search" else ""
         raise StoreError(f"nothing to draw of {figure!r}", where=where, expected=", ".join(known), next_step=next_step)
     return chosen
@@ -157,7 +158,8 @@ def _profiles(summary: Summary) -> Section:
 
 def _drawn(summary: Summary) -> list[tuple[int, str, str]]:
     """Returns index, label and style of the subjects in charts: the shown one, the first of its run, other methods."""
-    labels, styles = summary.snapshot.labels, method_styles(summary)
+    labels = summary.snapshot.labels
+    styles = method_styles(summary)
     places = summary.snapshot.groups.beside(summary.shown)[:_MOST_DRAWN]
     return [(place, labels[place], styles[place]) for place in places]
 
@@ -197,7 +199,8 @@ def _ratio_profile(summary: Summary, drawn: Sequence[tuple[int, str, str]]) -> F
 
 
 def _cases(summary: Summary) -> Section:
-    snapshot, drawn = summary.snapshot, _drawn(summary)[:_MOST_CURVES]
+    snapshot = summary.snapshot
+    drawn = _drawn(summary)[:_MOST_CURVES]
     figures = tuple(
         figure for case in range(len(snapshot.cases)) if (figure := _case(summary, case, drawn)) is not None
     )
@@ -244,7 +247,8 @@ def _case(summary: Summary, case: int, drawn: Sequence[tuple[int, str, str]]) ->
         for name, kind in ((metric, "s3"), (test, "s3 dashed")):
             if name in baseline.curves:
                 label = f"{summary.baseline_label}, {name.partition('/')[0]}"
-                x, y = baseline.curve_steps[is_within].tolist(), baseline.curves[name][is_within].tolist()
+                x = baseline.curve_steps[is_within].tolist()
+                y = baseline.curves[name][is_within].tolist()
                 series.append(Series(label=label, x=x, y=y, style=kind))
     log = is_wide(series)
     return Figure(

@@ -63,12 +63,15 @@ def moving(film: Film, description: str) -> Markup:
     key_times = ";".join(f"{time:.4g}" for time in times)
     parts = []
     for index, shape in enumerate(film.scene.shapes):
-        x, y = _SIDE * moved[:, index, ::2], _SIDE * (1 - moved[:, index, 1::2])
+        x = _SIDE * moved[:, index, ::2]
+        y = _SIDE * (1 - moved[:, index, 1::2])
         if shape.kind == "dot":
-            name, style = "circle", f'class="dot {escape(shape.style)}" r="{_SIDE * moved[0, index, 2]:.1f}"'
+            name = "circle"
+            style = f'class="dot {escape(shape.style)}" r="{_SIDE * moved[0, index, 2]:.1f}"'
             values = {"cx": x[:, 0], "cy": y[:, 0]}
         else:
-            name, style = "line", f'class="{escape(shape.style)}" stroke-width="{shape.width:g}"'
+            name = "line"
+            style = f'class="{escape(shape.style)}" stroke-width="{shape.width:g}"'
             values = {"x1": x[:, 0], "y1": y[:, 0], "x2": x[:, 1], "y2": y[:, 1]}
         first = " ".join(f'{attribute}="{row[0]:.1f}"' for attribute, row in values.items())
         moves = "".join(

@@ -79,7 +79,8 @@ class HeatMap:
 
     def _names(self) -> list[Markup]:
         across, down = self._square()
-        below, middle = self.height - _BOTTOM + 14, _TOP + (self.height - _TOP - _BOTTOM) / 2
+        below = self.height - _BOTTOM + 14
+        middle = _TOP + (self.height - _TOP - _BOTTOM) / 2
         columns = (
             Markup(f'<text class="mid" x="{_LEFT + (column + 0.5) * across:.1f}" y="{below}">{column}</text>')
             for column in self.named(len(self.values[0]))

@@ -41,7 +41,8 @@ def along_runs(summary: Summary) -> Section | None:
 
 
 def _along(summary: Summary, metric: str, runs: Sequence[Sequence[int]]) -> Figure:
-    subjects, label = summary.snapshot.subjects, summary.metric_label(metric)
+    subjects = summary.snapshot.subjects
+    label = summary.metric_label(metric)
     by_step = are_by_step(subjects, runs)
     series = [
         _curve(summary, metric, run, by_step, name, style, has_band=len(runs) <= len(STYLES))
@@ -65,7 +66,8 @@ def _along(summary: Summary, metric: str, runs: Sequence[Sequence[int]]) -> Figu
 
 def _names_and_styles(summary: Summary, metric: str, runs: Sequence[Sequence[int]]) -> list[tuple[str, str]]:
     """Returns label and style of each run's line. All lines are alike if there are very many runs."""
-    styles, shown = method_styles(summary), summary.shown
+    styles = method_styles(summary)
+    shown = summary.shown
     own_styles = [styles[shown if shown in run else run[-1]] for run in runs]
     if len(runs) == 1:
         return [(f"score on {summary.metric_label(metric)}", own_styles[0])]
@@ -91,7 +93,8 @@ def _curve(
 
 def _levels(summary: Summary, metric: str, ends: Sequence[float]) -> list[Series]:
     """Returns level lines for methods without outer steps, as many as there are styles."""
-    snapshot, styles = summary.snapshot, method_styles(summary)
+    snapshot = summary.snapshot
+    styles = method_styles(summary)
     places = [place for place in snapshot.groups.alone if _is_scored(summary, place, metric)]
     return [
         Series(label=snapshot.labels[place], x=ends, y=[mean, mean], style=f"{styles[place].split()[0]} dashed")
@@ -194,7 +197,8 @@ def _best(summary: Summary, metric: str, suite: str, scored: Sequence[int]) -> s
 
 
 def _lacking_methods(summary: Summary, metric: str, places: Sequence[int]) -> str:
-    labels, means = summary.snapshot.labels, {place: summary.mean_score(place, metric) for place in places}
+    labels = summary.snapshot.labels
+    means = {place: summary.mean_score(place, metric) for place in places}
     none = [labels[place] for place in places if math.isnan(means[place].mean)]
     partial = [
         f"{labels[place]} ({one.num_cases} of {one.num_cases + one.num_missing})"

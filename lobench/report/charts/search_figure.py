@@ -12,7 +12,9 @@ from lobench.report.charts.svg import Chart, Note, Series, number
 
 __all__ = ["search_section"]
 
-_TRIED, _BEST_SO_FAR, _BEST = "a trial", "the best up to then", "the best trial"
+_TRIED = "a trial"
+_BEST_SO_FAR = "the best up to then"
+_BEST = "the best trial"
 _GOOD, _OTHER = "the best quarter", "another trial"
 
 
@@ -111,7 +113,8 @@ def _side_by_side(history: StoppedTrials, best: int) -> Figure:
         key=lambda place: (history.fitness.values[place], -place),
     )
     good = feasible[-max(len(feasible) // 4, 1) :]
-    series, labelled = list[Series](), set[str]()
+    series = list[Series]()
+    labelled = set[str]()
     for place in feasible:
         label, style = (_GOOD, "s3") if place in good else (_OTHER, "s1 faint")
         if place == best:

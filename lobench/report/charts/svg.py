@@ -158,7 +158,8 @@ class Chart:
         found = [float(v) for row in rows if row is not None for v in row if math.isfinite(v) and (v > 0 or not log)]
         if not found:
             return (0.1, 1.0) if log else (0.0, 1.0)
-        low, high = min(found), max(found)
+        low = min(found)
+        high = max(found)
         if low == high:
             return (low / 2, high * 2) if log else (low - (abs(low) or 1) / 2, high + (abs(high) or 1) / 2)
         if axis == "x" and not self.y_names:  # keep points away from the names
@@ -250,7 +251,11 @@ class _Axis:
     """Maps values to pixels, linearly or by their logarithms."""
 
     def __init__(self, span: tuple[float, float], log: bool, start: float, end: float, num_ticks: int) -> None:
-        self._span, self._log, self._start, self._end, self._num_ticks = span, log, start, end, num_ticks
+        self._span = span
+        self._log = log
+        self._start = start
+        self._end = end
+        self._num_ticks = num_ticks
 
     def shows(self, value: float) -> bool:
         return math.isfinite(value) and (value > 0 or not self._log)

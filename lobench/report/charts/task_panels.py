@@ -24,8 +24,11 @@ def task_panels(summary: Summary, places: Sequence[int]) -> Section | None:
       summary: Summary of the store.
       places: Indices of the subjects to draw, as far as there is room.
     """
-    snapshot, styles = summary.snapshot, method_styles(summary)
-    figures, num_asked, places = [], len(places), places[:_MOST]
+    snapshot = summary.snapshot
+    styles = method_styles(summary)
+    figures = []
+    num_asked = len(places)
+    places = places[:_MOST]
     for case, info in enumerate(snapshot.cases):
         split = info.primary_metric.partition("/")[0]
         names = {name for place in places if (cell := snapshot.cell(place, case)) for name in cell.final}
@@ -61,7 +64,8 @@ def _panel(snapshot: Snapshot, styles: Mapping[int, str], case: int, metric: str
         cell = snapshot.cell(place, case)
         if cell is None or metric not in cell.final:
             continue
-        x, y = cell.steps.tolist(), cell.curve(metric).tolist()
+        x = cell.steps.tolist()
+        y = cell.curve(metric).tolist()
         series.append(Series(label=snapshot.labels[place], x=x, y=y, style=style))
     is_log = is_wide(series) and "/loss_" in metric  # weights share one linear scale
     name = snapshot.name(case)

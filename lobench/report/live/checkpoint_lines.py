@@ -103,7 +103,8 @@ class CheckpointLines:
             with contextlib.suppress(queue.Empty):
                 while True:
                     batch.append(self._waiting.get_nowait())
-            goes_on, began = None not in batch, time.monotonic()
+            goes_on = None not in batch
+            began = time.monotonic()
             self._log_scores([one for one in batch if one is not None])
             self._ended.wait(min((time.monotonic() - began) * (1 / _SHARE - 1), _LONGEST_REST))
         if self._ledger is not None:
@@ -198,7 +199,8 @@ class _Lines:
         num_done = sum(bool(cell.sources) for cell in subject.cells.values())
         of_all = "" if num_done == len(subject.cells) else f"{num_done} of "
         replicate = replicate_of(cell.case for cell in subject.cells.values() if cell.sources)
-        num_diverged, seeds = subject.num_diverged, counted(subject.num_seeds, replicate)
+        num_diverged = subject.num_diverged
+        seeds = counted(subject.num_seeds, replicate)
         num_exploded = sum(len(cell.exploded) for cell in subject.cells.values())
         lost = [f"{num_diverged} of {seeds} diverged"] * bool(num_diverged)
         lost += [f"{num_exploded} of {seeds} exploded"] * bool(num_exploded)

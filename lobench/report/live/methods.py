@@ -93,8 +93,12 @@ class Methods:
         growths_of: Callable[[], Mapping[str, Sequence[str]]] = dict,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._methods_of, self._snapshot_of, self._clock = methods_of, snapshot_of, clock
-        self._plan_of, self._trials_of, self._growths_of = plan_of, trials_of, growths_of
+        self._methods_of = methods_of
+        self._snapshot_of = snapshot_of
+        self._clock = clock
+        self._plan_of = plan_of
+        self._trials_of = trials_of
+        self._growths_of = growths_of
         self._planned: dict[str, int] = {}
         self._rows: dict[tuple[str, str, Any], EvaluationRow] = {}  # by theta, case and block, so that each counts once
         self._done = Counter[str]()  # number of rows by method
@@ -109,7 +113,10 @@ class Methods:
     def forget(self) -> None:
         """Forgets all evaluations and plans, for a run that begins again."""
         self._planned, self._rows, self._done, self._running = {}, {}, Counter[str](), {}
-        self._scores, self._through, self._scored_until, self._scored_rows = {}, [], -math.inf, 0
+        self._scores = {}
+        self._through = []
+        self._scored_until = -math.inf
+        self._scored_rows = 0
 
     def plan(self, planned: Mapping[str, int], rows: Iterable[EvaluationRow] = ()) -> None:
         """Sets the number of evaluations of each method, in display order, and adds evaluations that exist already."""
@@ -155,7 +162,8 @@ class Methods:
           anew: Whether scores must include all evaluations. If False, they may lag a little.
         """
         self._score(anew)
-        trials, growths = self._trials_of(), self._growths_of()
+        trials = self._trials_of()
+        growths = self._growths_of()
         running = Counter({name: len(texts) for name, texts in growths.items()})
         for names in self._running.values():
             running.update(names)

@@ -79,7 +79,10 @@ class PlainProgress(SilentProgress):
         colour: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._file, self._verbose, self._quiet, self._colour = file, verbose, quiet, colour
+        self._file = file
+        self._verbose = verbose
+        self._quiet = quiet
+        self._colour = colour
         self.clock, self._lock = clock, threading.Lock()
         self._running = Running(clock)
         self._lines: CheckpointLines | None = None
@@ -123,7 +126,8 @@ class PlainProgress(SilentProgress):
 
     def closed(self) -> None:
         self._ended.set()
-        errors, self._errors = self._errors, Counter()
+        errors = self._errors
+        self._errors = Counter()
         for message, count in errors.items() if not self._verbose else ():
             if count > 1:
                 self.log(f"{count} evaluations ended with one error, shown once: {message[:_ERROR_WIDTH]}", _RED)

@@ -68,7 +68,8 @@ class Running:
         self._planned.update(programs)
 
     def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
-        program, is_command = case.program_key, bool(case.evaluator)
+        program = case.program_key
+        is_command = bool(case.evaluator)
         if is_command:
             self._of_commands.add(program)
         else:
@@ -105,10 +106,13 @@ class Running:
 
     def compiled(self) -> str:
         """Returns a line on compilation times since the last call, the longest first; "" if they are too short."""
-        total, found = sum(self._compiled.values()), sorted(self._compiled.items(), key=lambda item: -item[1])
+        total = sum(self._compiled.values())
+        found = sorted(self._compiled.items(), key=lambda item: -item[1])
         if total < _WORTH_SECONDS:
             return ""
-        self._compiled, num_programs, self._num_programs = {}, self._num_programs, 0
+        self._compiled = {}
+        num_programs = self._num_programs
+        self._num_programs = 0
         if len(found) == 1:
             return f"compiled {found[0][0]} in {duration(total)}"
         names = [f"{name} {duration(seconds)}" for name, seconds in found[:_MOST_NAMES]]

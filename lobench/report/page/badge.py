@@ -39,7 +39,8 @@ def badge_svg(summary: Summary) -> str:
     bounds = re.search(r"\[[^\]]*\]", shown[0].note)
     value = f"score {shown[0].value} {bounds[0] if bounds else ''}".strip()
     kind = next((card.kind for card in shown if card.kind), "")
-    label_width, value_width = _LETTER * len("lobench"), _LETTER * len(value)
+    label_width = _LETTER * len("lobench")
+    value_width = _LETTER * len(value)
     left = label_width + 12
     return _SVG.format(
         message=escape(one_line(f"lobench: {shown[0].label}: {value}")),

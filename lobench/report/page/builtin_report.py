@@ -89,7 +89,8 @@ class ReportSink:
             raise LobenchError("the report could not be made", got=problem[-300:])
         text = self._page.read_text(encoding="utf-8")
         write_whole(self._page, text.replace("<title>", f"{_REFRESH}\n<title>", 1))
-        self._made_at, self._is_stale = time.monotonic(), False
+        self._made_at = time.monotonic()
+        self._is_stale = False
 
     def _ask_maker(self) -> str:
         """Writes the page in a process of its own. Returns the reason if that failed, else "".
@@ -137,7 +138,8 @@ def _write_on_request(store: str, page: str, *suites: str) -> None:
     from lobench.analysis.store.reading import StoreReading
     from lobench.report.page.page import write_page
 
-    reading, baselines = StoreReading(Path(store)), tuple(map(Path, suites)) or None
+    reading = StoreReading(Path(store))
+    baselines = tuple(map(Path, suites)) or None
     for _ in sys.stdin:
         try:
             write_page(summary_of(Path(store), baselines, snapshot=reading.read()), Path(page))

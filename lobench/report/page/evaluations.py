@@ -56,7 +56,9 @@ def evaluation_list(snapshot: Snapshot) -> dict[str, Any]:
     )
     lines = []
     for summary, (*finals_of_row, best, wall_seconds) in zip(summaries, numbers, strict=True):
-        row, subject, has_curves = summary.row, summary.subject, summary.diverged >= 0
+        row = summary.row
+        subject = summary.subject
+        has_curves = summary.diverged >= 0
         counts = [summary.diverged, summary.exploded] if has_curves else [None, None]
         name = (
             (subject.uri or row.key.checkpoint_sha256).rsplit("/", 1)[-1]
@@ -115,7 +117,8 @@ def evaluation_record(viewer_index: ViewerIndex, subject: int, case: int, most_p
     }
     if not cell.sources:
         return record
-    steps, seeds = cell.steps, cell.seed_names()
+    steps = cell.steps
+    seeds = cell.seed_names()
     kept = evenly(len(steps), most_points)
     # Metrics that some seeds lack are not drawn, because each curve needs a row per seed.
     measured = [

@@ -48,7 +48,8 @@ class CellTexts:
 
         Only the texts of this snapshot are kept.
         """
-        made, seeds = dict[int, tuple[Cell, tuple[str, str, str]]](), _SeedTexts()
+        made = dict[int, tuple[Cell, tuple[str, str, str]]]()
+        seeds = _SeedTexts()
         headings = list[tuple[str, str, str] | None]()
         for subject in snapshot.subjects:
             for case in snapshot.cases:
@@ -71,14 +72,16 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool, cell_texts: CellTe
       served: Whether a server delivers the curves on request.
       cell_texts: Texts of an earlier page, to be reused. None: all are made here.
     """
-    snapshot, texts = viewer_index.snapshot, _Texts()
+    snapshot = viewer_index.snapshot
+    texts = _Texts()
     keys = [] if served else _embedded(viewer_index)
     curves = curves_of(viewer_index, keys, _num_points(viewer_index, keys)) if keys else {}
     held = {subject for subject, *_ in curves}
     styles = method_styles(viewer_index.summary, [place for place in viewer_index.best if place is not None])
     pair = viewer_index.summary.shown, viewer_index.summary.first
     names = subject_keys(snapshot)
-    marks, metrics = _marks(viewer_index), {name: place for place, name in enumerate(viewer_index.metrics)}
+    marks = _marks(viewer_index)
+    metrics = {name: place for place, name in enumerate(viewer_index.metrics)}
     return {
         "store": shlex.quote(str(snapshot.store)),
         "styles": every_style(),
@@ -141,7 +144,9 @@ def _paces(snapshot: Snapshot) -> NDArray[np.float64]:
 
 def _held(viewer_index: ViewerIndex) -> dict[str, Any]:
     """Returns evaluations with the curves of their seeds, diverged and failed ones first, up to a size limit."""
-    snapshot, records, numbers = viewer_index.snapshot, dict[str, Any](), 0
+    snapshot = viewer_index.snapshot
+    records = dict[str, Any]()
+    numbers = 0
     order = [(place, case) for place in viewer_index.by_interest() for case in range(len(snapshot.cases))]
     cells = [(places, cell) for places in order if (cell := snapshot.cell(*places)) is not None]
     for (place, case), cell in sorted(cells, key=lambda one: not (one[1].diverged_at or one[1].failures)):
@@ -237,7 +242,8 @@ def subject_keys(snapshot: Snapshot) -> list[str]:
     """Returns the key of each subject in links, which does not depend on other content of the store."""
     if snapshot.methods:
         return list(snapshot.methods)
-    keys, seen = [], dict[str, int]()
+    keys = []
+    seen = dict[str, int]()
     for subject in snapshot.subjects:
         who = subject.who
         place = f"@{who.outer_step}" if who.has_theta else ""

@@ -189,7 +189,8 @@ def _heat(summary: Summary, keys: Mapping[int, str]) -> dict[str, Any]:
     places = sorted((place for place, mean in means.items() if not math.isnan(mean)), key=lambda place: -means[place])
     lines = []
     for place in places[:_MOST_ROWS]:
-        scores, cells = summary.own_scores(place, "primary"), []
+        scores = summary.own_scores(place, "primary")
+        cells = []
         for case, info in enumerate(snapshot.cases):
             mean = mean_of(list(scores[info.identity].values())) if scores.get(info.identity) else math.nan
             shade = round(_SHADES * min(max(mean, 0.0), 1.0)) if math.isfinite(mean) else 0
@@ -296,7 +297,8 @@ def _case_row(summary: Summary, case: CaseFinding, *, has_baseline: bool, has_ef
 def _effect_cells(found: CaseFinding) -> list[_Cell]:
     if found.effect is None:
         return [_Cell(text="-"), _Cell(text="-")]
-    paired, verdict = found.effect.paired, str(found.effect.verdict)
+    paired = found.effect.paired
+    verdict = str(found.effect.verdict)
     kind = {"better": "good", "worse": "bad"}.get(verdict, "")
     return [
         _Cell(text=interval_text(paired), value=_value(paired.mean)),
@@ -388,8 +390,10 @@ def _provenance(summary: Summary) -> dict[str, Any]:
     if optimizers := sorted({one.optimizer for one in curve_origins if one.optimizer}):
         pairs.append(("learned optimizers", "; ".join(optimizers)))
     if baseline is not None:
-        made, cases = baseline.provenance, summary.scales.tuned.values()
-        settings, seeds = _range(len(one.grid) for one in cases), _range(len(one.seeds) for one in cases)
+        made = baseline.provenance
+        cases = summary.scales.tuned.values()
+        settings = _range(len(one.grid) for one in cases)
+        seeds = _range(len(one.seeds) for one in cases)
         pairs.append(
             (
                 "baseline",

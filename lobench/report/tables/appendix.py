@@ -119,7 +119,8 @@ def _spaces(summary: Summary) -> _Part:
     lines = []
     snapshot = summary.snapshot
     trials = [trial for trial in snapshot.trials if trial.parameters]
-    labels, edges = dict(zip(snapshot.methods, snapshot.labels, strict=False)), edges_in(snapshot)
+    labels = dict(zip(snapshot.methods, snapshot.labels, strict=False))
+    edges = edges_in(snapshot)
     for method in dict.fromkeys(trial.method for trial in trials):
         trials_of_method = [trial for trial in trials if trial.method == method]
         tried = []

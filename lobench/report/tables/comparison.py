@@ -220,7 +220,8 @@ def comparison_head(comparison: MethodComparison) -> tuple[str, str]:
 
 def headline_rows(comparison: MethodComparison) -> list[list[str]]:
     """Returns the table of the metrics, its header first."""
-    level, margins = 100 * (1 - comparison.primary.comparison.alpha), margins_text(comparison.primary)
+    level = 100 * (1 - comparison.primary.comparison.alpha)
+    margins = margins_text(comparison.primary)
     header = ["", f"difference [{level:g}%]", "p", "effect", "P(better) [95%]", f"gate, {margins}"]
     return [
         header,
@@ -386,7 +387,8 @@ def case_means(comparison: MethodComparison, effect: MetricEffect, name: str, *,
     cells = [subject.cells.get(case.identity) for subject in (comparison.a, comparison.b)]
     if math.isnan(known[0]):
         is_paired = name in effect.values and effect.values[name].is_paired
-        means, digits = _arithmetic_means(cells, metric, is_paired=is_paired), 6 if has_values else 4
+        means = _arithmetic_means(cells, metric, is_paired=is_paired)
+        digits = 6 if has_values else 4
     else:
         means, digits = known, 4
     return [_mean_of_cell(cell, metric, mean, digits) for cell, mean in zip(cells, means, strict=True)]
@@ -518,7 +520,9 @@ def tests_line(comparison: MethodComparison) -> str:
 
     Example: "tests: 1 passed under a.pt (A) and failed under b.pt (B): s/test_small; 3 passed on both sides".
     """
-    tests, a, b = comparison.tests, f"{comparison.a.label} (A)", f"{comparison.b.label} (B)"
+    tests = comparison.tests
+    a = f"{comparison.a.label} (A)"
+    b = f"{comparison.b.label} (B)"
     parts = [
         (tests.broken, f"passed under {a} and failed under {b}: {{names}}"),
         (tests.fixed, f"failed under {a} and passed under {b}: {{names}}"),
@@ -603,7 +607,8 @@ def _metric(compared: MethodComparison, effect: MetricEffect) -> ComparedMetric:
 
 
 def _subject(subject: StoredSubject, num_exploded: int) -> ComparedSubject:
-    checkpoint, has_theta = subject.checkpoint, subject.who.has_theta
+    checkpoint = subject.checkpoint
+    has_theta = subject.who.has_theta
     return record_from(
         ComparedSubject,
         checkpoint,
@@ -628,7 +633,8 @@ def steps_text(pair: MethodComparison, case_steps: Sequence[CaseSteps], labels: 
       labels: Headers of A's and of B's columns. None: their labels.
     """
     header = ["steps to the target", *(labels or (pair.a.label, pair.b.label)), "B - A", "p"]
-    steps, seconds = [[*header, "note"]], [["seconds to the target", *header[1:]]]
+    steps = [[*header, "note"]]
+    seconds = [["seconds to the target", *header[1:]]]
     for one in case_steps:
         name = f"{one.case}, {one.target.metric} {one.target.value:g}"
         note = one.difference.note or APART.get(one.difference.method, "")

@@ -103,7 +103,9 @@ def _where(found: MethodComparison) -> str:
 
 def _sentence(compared: MethodComparison) -> str:
     effect = compared.primary
-    comparison, a, b = effect.comparison, f"{compared.a.label} (A)", f"{compared.b.label} (B)"
+    comparison = effect.comparison
+    a = f"{compared.a.label} (A)"
+    b = f"{compared.b.label} (B)"
     if math.isnan(comparison.overall.mean) and not comparison.diverged.a + comparison.diverged.b:
         return f"nothing shows how {b} compares with {a} on {effect.metric}: {_why_nothing(compared)}"
     on = f" on {effect.metric}"
@@ -182,7 +184,8 @@ def answer_rows(comparison: MethodComparison) -> list[list[str]]:
 
     The interval is for B's geometric mean loss over A's, or for the difference of scores if a case has no ratio.
     """
-    effect, several = comparison.primary, len(comparison.primary.comparison.cases) > 1
+    effect = comparison.primary
+    several = len(comparison.primary.comparison.cases) > 1
     holm = "Holm, " if several else ""
     alpha = effect.comparison.alpha
     has_values = comparison.a.who.is_imported or comparison.b.who.is_imported
@@ -229,7 +232,8 @@ def _table_notes(rows: Sequence[Sequence[str]], replicate: str) -> list[str]:
 
 def _short_labels(found: MethodComparison) -> tuple[str, str]:
     """Returns both labels if they are short, else A and B, as in the verdict."""
-    a, b = one_line(found.a.label), one_line(found.b.label)
+    a = one_line(found.a.label)
+    b = one_line(found.b.label)
     return (a, b) if max(len(a), len(b)) <= _SHORT else ("A", "B")
 
 

@@ -54,7 +54,8 @@ def cost_tables(case_costs: Sequence[CaseCosts], labels: tuple[str, str]) -> lis
     a, b = labels
     shared = [(costs, costs.shared.budget, _sides(costs)) for costs in case_costs if costs.shared is not None]
     has_gradient = any(not math.isnan(side.overhead.ratio) for *_, both in shared for side in both)
-    steps, times = list[list[str]](), list[list[str]]()
+    steps = list[list[str]]()
+    times = list[list[str]]()
     for costs, budget, both in shared:
         ratio = times_mark(both[1].seconds.median / both[0].seconds.median)
         overheads = [overhead_cell(side.overhead) for side in both] if has_gradient else []

@@ -82,7 +82,8 @@ def race_text(result: RaceResult, alpha: float, margin: float) -> str:
     """Returns the answer in a line, a row for each method, those that stayed longest first, and notes."""
     rows = [["method", "out at", "against", "score against it", "diverged", "inner steps"]]
     for place in _order(result):
-        standing, out_at = result.standings[place], result.out_at[place]
+        standing = result.standings[place]
+        out_at = result.out_at[place]
         rows.append(
             [
                 result.labels[place],
@@ -99,7 +100,8 @@ def race_text(result: RaceResult, alpha: float, margin: float) -> str:
 
 def _order(result: RaceResult) -> list[int]:
     def key(place: int) -> tuple[float, float]:
-        out_at, standing = result.out_at[place], result.standings[place]
+        out_at = result.out_at[place]
+        standing = result.standings[place]
         return -(out_at or result.looks + 1), -(standing.gap.mean if standing is not None else float("inf"))
 
     return sorted(range(len(result.labels)), key=key)
@@ -111,8 +113,10 @@ def _bounds(gap: Interval) -> Interval:
 
 def _lines(result: RaceResult, alpha: float, margin: float) -> list[str]:
     assert result.leader is not None
-    left, leader = len(result.racing), result.labels[result.leader]
-    done, whole = sum(result.steps), result.all_steps * len(result.labels)
+    left = len(result.racing)
+    leader = result.labels[result.leader]
+    done = sum(result.steps)
+    whole = result.all_steps * len(result.labels)
     after = f"after {counted(result.looks, 'look')}"
     if result.ending == "one left":
         line = f"{leader} is best, {after}"

@@ -74,7 +74,8 @@ def best_lines(summary: Summary) -> list[str]:
 
 def _rows(summary: Summary) -> list[_Row]:
     """Returns the rows, best first. Rows that cannot be ranked are last."""
-    snapshot, by_content = summary.snapshot, dict[object, list[int]]()
+    snapshot = summary.snapshot
+    by_content = dict[object, list[int]]()
     left_race = _left_race(summary)
     for place, subject in enumerate(snapshot.subjects):
         # A watch and a comparison may give one theta different variants with the same bindings of its optimizer.
@@ -83,7 +84,8 @@ def _rows(summary: Summary) -> list[_Row]:
         by_content.setdefault(content, []).append(place)
     scores = {places[0]: summary.mean_score(places[0], "primary") for places in by_content.values()}
     most = max(score.num_cases for score in scores.values())
-    rows, rivals = [], [snapshot.subjects[places[0]] for places in by_content.values()]
+    rows = []
+    rivals = [snapshot.subjects[places[0]] for places in by_content.values()]
     for places in by_content.values():
         score = scores[places[0]]
         is_whole = score.num_cases == most and not snapshot.subjects[places[0]].lacks_seeds(rivals)
@@ -177,7 +179,8 @@ def _cells(summary: Summary, rows: Sequence[_Row]) -> list[list[str]]:
     snapshot = summary.snapshot
     cells_of = {row.place: snapshot.subjects[row.place].cells.values() for row in rows}
     exploded = {place: summary.scales.num_exploded(*cells) for place, cells in cells_of.items()}
-    has_lost, has_exploded = any(snapshot.subjects[row.place].num_missing for row in rows), any(exploded.values())
+    has_lost = any(snapshot.subjects[row.place].num_missing for row in rows)
+    has_exploded = any(exploded.values())
     what = "checkpoint" if all(one.who.has_theta for one in snapshot.subjects) else "method"
     shown = _without_scores(summary) if all(math.isnan(row.score.mean) for row in rows) else []
     is_several = len(snapshot.cases) > 1

@@ -213,7 +213,8 @@ def _record(row: EvaluationRow, subject: Subject, with_curves: bool) -> ResultRe
 def _cost(cost: StepCost | None) -> dict[str, Any]:
     if cost is None:
         return dict.fromkeys(_COST)
-    seconds, overhead = StepSeconds.of([cost]), Overhead.of([cost])
+    seconds = StepSeconds.of([cost])
+    overhead = Overhead.of([cost])
     return {
         "step_seconds": finite_or_none(seconds.median),
         "step_unsteady": seconds.is_unsteady if seconds.num_samples else None,
@@ -228,7 +229,9 @@ def _cost(cost: StepCost | None) -> dict[str, Any]:
 
 
 def _metric(curves: Curves, name: str) -> MetricRecord:
-    final, mean, direction = curves.final(name), curves.mean(name), curves.direction(name)
+    final = curves.final(name)
+    mean = curves.mean(name)
+    direction = curves.direction(name)
     return {
         # With a diverged seed there is no final value, as in every table.
         "final": finite_or_none(math.nan if curves.num_diverged else mean_of(final)),

@@ -162,10 +162,12 @@ def sparkline(values: Sequence[float] | np.ndarray) -> str:
     known = [value for value in curve if math.isfinite(value)]
     if not known:
         return _DIVERGED * len(curve)
-    low, high = min(known), max(known)
+    low = min(known)
+    high = max(known)
     if low > 0 and high > 100 * low:
         curve = [math.log(value) if value > 0 else math.nan for value in curve]
-        low, high = math.log(low), math.log(high)
+        low = math.log(low)
+        high = math.log(high)
     span = high - low or math.inf
     return "".join(_BARS[min(int((v - low) / span * 8), 7)] if math.isfinite(v) else _DIVERGED for v in curve)
 

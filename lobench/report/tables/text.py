@@ -183,7 +183,8 @@ def text_table(
     if most and _sum(widths) > most:
         rows_below = cells[1:] or cells
         kept = [column for column in range(len(widths)) if column < keys or any(row[column] for row in rows_below)]
-        cells, widths = [[row[column] for column in kept] for row in cells], [widths[column] for column in kept]
+        cells = [[row[column] for column in kept] for row in cells]
+        widths = [widths[column] for column in kept]
         left = None if left is None else [place for place, column in enumerate(kept) if column in left]
         shorter = _shortened(cells, widths, most)
         if _sum(shorter[1]) > most:  # with panels, keys get a part of the line, and each other column the rest
@@ -301,7 +302,8 @@ def _in_the_middle(cell: str, width: int, begin: float) -> str:
     if _columns(cell) <= width:
         return cell
     count = int((width - 1) * begin)
-    before, after = cell[:count], cell[len(cell) - (width - 1 - count) :]
+    before = cell[:count]
+    after = cell[len(cell) - (width - 1 - count) :]
     while _columns(before) + _columns(after) >= width:  # wide characters
         before, after = (before[:-1], after) if len(before) >= len(after) else (before, after[1:])
     return f"{before}{_ELLIPSIS}{after}"
@@ -341,12 +343,15 @@ def wrapped(text: str, width: int | None = None) -> str:
 
 def _folded(words: Sequence[str], most: int, indent: str) -> list[str]:
     """Joins words to lines of at most `most` columns, unlike `textwrap`, which counts characters."""
-    lines, current, used = list[str](), indent + words[0], _columns(indent + words[0])
+    lines = list[str]()
+    current = indent + words[0]
+    used = _columns(indent + words[0])
     for word in words[1:]:
         width = _columns(word)
         if used + 1 + width > most:
             lines.append(current)
-            current, used = f"{indent}  {word}", len(indent) + 2 + width
+            current = f"{indent}  {word}"
+            used = len(indent) + 2 + width
         else:
             current, used = f"{current} {word}", used + 1 + width
     return [*lines, current]

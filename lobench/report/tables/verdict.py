@@ -151,7 +151,8 @@ def score_card(label: str, score: MeanScore, over: str) -> Card:
 
 
 def _score_card(summary: Summary, metric: str) -> Card:
-    score, name = summary.mean_score(summary.shown, metric), summary.metric_label(metric)
+    score = summary.mean_score(summary.shown, metric)
+    name = summary.metric_label(metric)
     over = counted(score.num_cases, "case")
     if summary.shown in summary.compared and (which := summary.over_which_cases(metric, names=False)):
         over = which
@@ -258,7 +259,8 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
     lines += [f"{line[:1].upper()}{line[1:]}." for line in summary.scales.set_by()]
     is_ranked = summary.mean_score(summary.shown, "primary").has_surviving_seed
     if snapshot.groups.shows_methods and not summary.has_checkpoints and is_ranked:
-        num_missing, every = snapshot.subjects[summary.shown].num_missing, snapshot.subjects
+        num_missing = snapshot.subjects[summary.shown].num_missing
+        every = snapshot.subjects
         num_lacking = sum(one.lacks_seeds(every) for one in every)
         lacks = f", without {counted(num_missing, 'planned seed')} that gave no result" if num_missing else ""
         among = f"{len(every)} methods{lacks}"
@@ -266,11 +268,9 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
             among = f"the {counted(len(every) - num_lacking, 'method')} with all planned seeds ({num_lacking} without)"
         lines.insert(0, f"{shown} has the highest mean score of {among}.")
     for metric in summary.metrics:
-        tuned_comparison, name, label = (
-            summary.against_tuned(metric),
-            summary.metric_label(metric),
-            summary.baseline_label,
-        )
+        tuned_comparison = summary.against_tuned(metric)
+        name = summary.metric_label(metric)
+        label = summary.baseline_label
         if not label or not (tuned_comparison.num_cases or tuned_comparison.num_undecided):
             continue
         gap = tuned_comparison.difference

@@ -248,7 +248,8 @@ class _Lab:
             entrants = entrants_of(ledger, wanted)
         first = list[StoredSubject]()
         for subset, entrant in zip(self._given, entrants, strict=True):
-            rows, today = entrant.rows, {case.identity for case in entrant.cases}
+            rows = entrant.rows
+            today = {case.identity for case in entrant.cases}
             if not rows:
                 continue
             self._stored[subset] = subject_of(entrant.who, rows, today)
@@ -302,7 +303,8 @@ class _Lab:
 
         This is the median over seeds and cases, and infinite if more than half of them do not reach the value.
         """
-        base, shares = self._stored[Subset()].cells, list[float]()
+        base = self._stored[Subset()].cells
+        shares = list[float]()
         for identity, cell in self._stored[subset].cells.items():
             metric = cell.case.primary_metric
             direction = self.scales.direction(cell.case, metric)

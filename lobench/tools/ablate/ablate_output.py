@@ -168,7 +168,8 @@ def _record(one: Worth) -> WorthRecord:
 
 def ablate_record(made: Ablated) -> AblateRecord:
     """Returns the record for `--format json`."""
-    search_result, paths = made.found, [one.path for one in made.knobs.knobs]
+    search_result = made.found
+    paths = [one.path for one in made.knobs.knobs]
     record: AblateRecord = {
         "a": made.a,
         "b": made.b,

@@ -131,7 +131,8 @@ def ablated(num_knobs: int, lab: Lab, rules: AblateRules) -> KnobSearch:
       LobenchError: No seed converges with both A and B.
     """
     search = _Search(lab=lab, rules=rules, every=frozenset(range(num_knobs)))
-    nothing, shown = Subset(), rules.shown
+    nothing = Subset()
+    shown = rules.shown
     singles = [Subset({knob}) for knob in sorted(search.every)]
     search.need([nothing, search.every], shown)
     if math.isnan(search.worth(nothing, search.every, shown).mean):
@@ -241,7 +242,8 @@ class _Search:
 
     def harmful(self, seeds: int) -> Subset:
         """Returns the knobs that make B worse."""
-        nothing, p_values = Subset(), dict[int, float]()
+        nothing = Subset()
+        p_values = dict[int, float]()
         for knob in sorted(self.every):
             alone = _difference(self.lab.samples(nothing, Subset({knob}), seeds).values())
             without = _difference(self.lab.samples(self.every, self.every - {knob}, seeds).values())
@@ -257,7 +259,8 @@ class _Search:
         """
         if self.is_equivalent(Subset()):
             return Subset()
-        kept, parts = list(order), 2
+        kept = list(order)
+        parts = 2
         while len(kept) > 1:
             chunks = _chunks(kept, parts)
             smaller = next((chunk for chunk in chunks if self.is_equivalent(Subset(chunk))), None)
@@ -267,7 +270,8 @@ class _Search:
             rests = ([knob for knob in kept if knob not in chunk] for chunk in reversed(chunks))
             rest = next((one for one in rests if self.is_equivalent(Subset(one))), None)
             if rest is not None:
-                kept, parts = rest, max(parts - 1, 2)
+                kept = rest
+                parts = max(parts - 1, 2)
             elif parts < len(kept):
                 parts = min(2 * parts, len(kept))
             else:
@@ -276,7 +280,9 @@ class _Search:
 
     def forward(self) -> tuple[Subset, bool]:
         """Returns the set reached by adding one knob after another, and whether it is equivalent to B."""
-        chosen, few, shown = Subset(), self.rules.looks[0], self.rules.shown
+        chosen = Subset()
+        few = self.rules.looks[0]
+        shown = self.rules.shown
         while not self.is_equivalent(chosen):
             more = [chosen | {knob} for knob in sorted(self.every - chosen)]
             for seeds, most in ((few, _TOP), (shown, 1)):
@@ -291,7 +297,8 @@ class _Search:
     def interactions(self, knobs: Sequence[int]) -> tuple[Interaction, ...]:
         """Returns the interaction of each pair of settings: the gain of both together less the gains of each alone."""
         pairs = list(itertools.combinations(knobs, 2))
-        seeds, nothing = self.rules.looks[min(2, len(self.rules.looks) - 1)], Subset()
+        seeds = self.rules.looks[min(2, len(self.rules.looks) - 1)]
+        nothing = Subset()
         self.need([nothing, *(Subset({knob}) for knob in knobs), *map(Subset, pairs)] if pairs else [], seeds)
         interactions = [self._together(Subset({i}), Subset({j}), Subset({i, j}), seeds) for i, j in pairs]
         p_values = holm([one.p_value() if one is not None else math.nan for one in interactions])
@@ -301,7 +308,8 @@ class _Search:
         )
 
     def _together(self, one: Subset, other: Subset, both: Subset, seeds: int) -> Location | None:
-        nothing, parts = Subset(), []
+        nothing = Subset()
+        parts = []
         sides = [self.lab.samples(nothing, subset, seeds) for subset in (both, one, other)]
         for case in sides[0]:
             gains = [[b - a for a, b in zip(side[case].a, side[case].b, strict=True)] for side in sides if case in side]

@@ -165,7 +165,8 @@ def _statements(given: Given) -> dict[str, _Stated]:
             line = f"import {statement.module}"
             statements[line] = _Stated(line=line, text=line)
             continue
-        line, is_call = binding_text(statement), any(True for _ in references_in(statement.value))
+        line = binding_text(statement)
+        is_call = any(True for _ in references_in(statement.value))
         statements[line.partition(" = ")[0]] = _Stated(
             line=line, text=gin_text(statement.value), is_call=is_call, binding=statement
         )

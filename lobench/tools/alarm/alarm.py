@@ -132,7 +132,9 @@ def alarm(
     check_options("alarm", options, AlarmRules, WatchSettings)
     rules = settings_from(AlarmRules, options)
     watched = WatchedRun.find(location, suites, store=store, name=name)
-    run, places, folder = watched.run, watched.suites, watched.store
+    run = watched.run
+    places = watched.suites
+    folder = watched.store
     progress = progress or default_progress()
     if is_over is None and not is_store(folder):
         raise StoreError("no store of a watch found", where=str(folder), next_step="`lobench watch` makes one")
@@ -197,9 +199,13 @@ class _Follower:
         evaluator: StoreEvaluator,
         notifier: _Notifier,
     ) -> None:
-        self._run, self._store, self._suites = watched.run, watched.store, watched.suites
+        self._run = watched.run
+        self._store = watched.store
+        self._suites = watched.suites
         self._kinds, self._rules = kinds, rules
-        self._progress, self._evaluator, self.notifier = progress, evaluator, notifier
+        self._progress = progress
+        self._evaluator = evaluator
+        self.notifier = notifier
         self._tried: set[tuple[int, str, str]] = set()
         self._places: dict[str, str | None] = {}  # paths of readable thetas by hash, in this look
         self._seen: tuple[Subject, ...] = ()
@@ -303,10 +309,8 @@ class _Follower:
     def _confirm(self, confirmation: Confirmation, stored_run: StoredRun) -> None:
         """Evaluates both sides on fresh seeds. The suspicion is dropped if that gives no results."""
         sides = [stored_run.subjects[place] for place in (confirmation.reference, confirmation.place)]
-        block, steps = (
-            block_of(confirmation.kind, confirmation.number, self._rules.seeds),
-            [one.outer_step for one in sides],
-        )
+        block = block_of(confirmation.kind, confirmation.number, self._rules.seeds)
+        steps = [one.outer_step for one in sides]
         usual = f"{replicate_of(stored_run.cases.values())}s"
         size = (
             f"since more {usual} diverge"
@@ -355,7 +359,8 @@ class _Follower:
             if old.name not in wanted:
                 shutil.rmtree(old, ignore_errors=True)
         for name, subject in wanted.items():
-            source, folder = Path(self._run.path_of(subject.uri)), self._kept / name
+            source = Path(self._run.path_of(subject.uri))
+            folder = self._kept / name
             if folder.exists() or "://" in subject.uri or holds_theta(source, subject.sha256) is False:
                 continue
             part = self._kept / f"{name}.part"
@@ -408,7 +413,10 @@ class _Notifier:
         command: str,
         progress: WatchProgress,
     ) -> None:
-        self._file, self._manager, self._sinks, self._command = file, manager, sinks, command
+        self._file = file
+        self._manager = manager
+        self._sinks = sinks
+        self._command = command
         self._progress = progress
         self._raised, self._reached, self._lines = read_raised(file)
         self._deliveries: list[Delivery] = []
@@ -492,7 +500,8 @@ def _name(event: object) -> list[Any]:
 
 def _message(event: AlarmRaised, alarm: Alarm, rules: AlarmRules, location: str, suites: Sequence[str]) -> str:
     """Returns the message of an alarm."""
-    step, before = event.subject.outer_step, event.reference.outer_step
+    step = event.subject.outer_step
+    before = event.reference.outer_step
     if event.kind == "stall":
         line = f"from outer step {before} to {step} the score gains {event.value:.3g} per 1,000 steps"
         return one_line(f"ALARM stall: {line}, at most {event.bound:.3g}; {rules.least_gain:g} was asked for")

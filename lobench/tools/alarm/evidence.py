@@ -28,7 +28,9 @@ __all__ = ["StoredRun", "block_of", "read_run"]
 
 # Fresh seeds are larger than all seeds that a watch, a search or another tool of the run evaluates.
 # Each confirmation has a range of 1,000 seeds and uses the first ones, so that ranges never overlap.
-_FIRST_SEED, _SEEDS_OF_A_KIND, _STRIDE = 2 * FIRST_REPORT_SEED, 10_000_000, 1000
+_FIRST_SEED = 2 * FIRST_REPORT_SEED
+_SEEDS_OF_A_KIND = 10_000_000
+_STRIDE = 1000
 
 
 def block_of(kind: Kind, number: int, seeds: int) -> SeedBlock:
@@ -214,7 +216,8 @@ def read_run(
         )
     known.sort(key=lambda one: (one[1].generation, one[1].outer_step))
     ready = [one for one in known if one[2]] if is_over else itertools.takewhile(lambda one: one[2], known)
-    subjects, runs = list[Subject](), list[str]()
+    subjects = list[Subject]()
+    runs = list[str]()
     for name, subject, _ in ready:
         if not subjects or _place(subject) > _place(subjects[-1]):  # the first of two thetas at one step
             subjects.append(subject)

@@ -150,7 +150,8 @@ def regressed(samples: Mapping[str, Samples], margin: float, level: float) -> Fi
     """Tests, for the mean and each case, that the harm is at most the margin and that no more seeds diverge."""
     # No output of an alarm has the number of seeds that would decide, which takes longer than the test.
     gate = gate_cases(samples, GateRules(margin=margin, alpha=level, resolution=_ANY_RESOLUTION))
-    overall, several = gate.overall, len(gate.cases) > 1
+    overall = gate.overall
+    several = len(gate.cases) > 1
     smallest = min((one.p_holm for one in gate.cases if not math.isnan(one.p_holm)), default=math.nan)
     p_value = overall.p_regressed if not several else two_sided(_known(overall.p_regressed), _known(smallest))
     failing = [one for one in gate.cases if one.verdict is Verdict.REGRESSED]
@@ -198,7 +199,8 @@ class Overfitted:
         location = contrast_location([*known[0], *known[1]], weights) if all(known) else None
         if location is not None:
             # B - A out of distribution less that in distribution: the harm is its negative.
-            harm, bound = 0.0 - location.estimate.mean, 0.0 - location.bounds(tail)[1]
+            harm = 0.0 - location.estimate.mean
+            bound = 0.0 - location.bounds(tail)[1]
             p_mean = location.below(-margin)
         p_value = p_mean if math.isnan(p_diverged) else two_sided(_known(p_mean), p_diverged)
         harms = {case: -locate(one).estimate.mean for case, one in parts[0].items()}
@@ -341,7 +343,8 @@ class Stall:
         steps = np.asarray([evidence.step(place) for place in window], np.float64) / 1000
         level = level_of(self.number, self.rules.rate)
         slope, upper = _trend(steps, worths[window.start :], level)
-        before, best = worths[: window.start], worths[window.start :].max()
+        before = worths[: window.start]
+        best = worths[window.start :].max()
         is_no_better = not np.isnan(before).all() and best < np.nanmax(before) + self.rules.margin
         is_stalled = is_no_better and upper < self.rules.least_gain
         if is_stalled and not self.is_raised:

@@ -153,8 +153,10 @@ def audit(
       StoreError: The file is not a bundle.
       UsageError: There is a sample without a beacon, or the signature does not match.
     """
-    bundle, shown = ResultBundle(path), progress or WatchProgress()
-    signed_by, log = signer(bundle, allowed_signers), shown.log
+    bundle = ResultBundle(path)
+    shown = progress or WatchProgress()
+    signed_by = signer(bundle, allowed_signers)
+    log = shown.log
     with tempfile.TemporaryDirectory(prefix="lobench-audit-") as name:
         folder = Path(name)
         _extract(bundle, folder)
@@ -362,7 +364,8 @@ def _own(curves: Curves, names: Sequence[str]) -> dict[str, np.ndarray]:
 def _first_difference(claim: Curves, ours: Curves) -> str | None:
     """Describes the first difference of the bits; None if they are equal."""
     for name in common_metrics(claim, ours):
-        a, b = np.asarray(claim.metrics[name]), np.asarray(ours.metrics[name])
+        a = np.asarray(claim.metrics[name])
+        b = np.asarray(ours.metrics[name])
         apart = np.argwhere(~((a == b) | (np.isnan(a) & np.isnan(b))))
         if a.tobytes() != b.tobytes() and len(apart):
             seed, column = apart[np.argmin(apart[:, 1])]

@@ -58,7 +58,8 @@ def audit_record(audited: Audit) -> AuditRecord:
     """Returns the record for `--format json`."""
     checked = []
     for audited_case in audited.checked:
-        block, case = audited_case.row.key.seed_block, audited_case.row.case
+        block = audited_case.row.key.seed_block
+        case = audited_case.row.case
         checked.append(
             record_from(
                 CheckedRecord,
@@ -85,7 +86,8 @@ def audit_record(audited: Audit) -> AuditRecord:
 
 def audit_text(audited: Audit) -> str:
     """Returns the lines of the text output, the verdict first."""
-    counts, total = audited.counts, len(audited.checked)
+    counts = audited.counts
+    total = len(audited.checked)
     by = f" by {one_line(audited.signed_by)}" if audited.signed_by else ""
     named = ", ".join(f"{counts[name]} {name}" for name in ("identical", "consistent", "differs", "not auditable"))
     unaudited = f"; cannot be audited: {'; '.join(map(one_line, audited.unaudited))}" if audited.unaudited else ""

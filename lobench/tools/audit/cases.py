@@ -50,7 +50,9 @@ def case_findings(
     """
     told, ours = row.case, bound.info
     for field in dataclasses.fields(CaseInfo):
-        name, claim, here = field.name, getattr(told, field.name), getattr(ours, field.name)
+        name = field.name
+        claim = getattr(told, field.name)
+        here = getattr(ours, field.name)
         if name in (*_OF_SESSIONS, *_OF_TESTS) or claim == here:
             continue
         if name in _LATER and claim == "":
@@ -89,7 +91,8 @@ def _of_names(row: EvaluationRow, ours: CaseInfo, members: Sequence[str]) -> Ite
         yield Contradiction("case", f"{row.where}: it is called {told.name!r}, and its files call it {ours.name!r}")
     if is_item_of_experiment(told):
         # `pytest experiment.gin` calls it mini/bowl[adam-3], and mini/bowl.test_bowl[adam-3] if it has several tests.
-        called, own_names = item.rpartition("[")[0], (told.name, ours.name)
+        called = item.rpartition("[")[0]
+        own_names = (told.name, ours.name)
         if not any(
             called == name or called.startswith(f"{name}.") for name in (f"{told.suite}/{n}" for n in own_names)
         ):

@@ -67,7 +67,8 @@ def _findings(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow
             "root", f"it states {bundle.root[:16]}, and its content has {found[:16]}: it was changed later"
         )
     tables = Tables(bundle)
-    planned, sightings = ledger.planned(), list(ledger.sightings().values())
+    planned = ledger.planned()
+    sightings = list(ledger.sightings().values())
     members = {name: bundle.read(name) for name in bundle.below("suites")}
     folders = suite_folders(bundle, folder)
     if not planned:
@@ -282,7 +283,8 @@ def _of_about(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow
             yield Contradiction("case", f"results are of suite {suite!r}, which the bundle neither has nor leaves out")
     for name in dict(told["files_not_included"]):
         yield Unaudited(f"{name}, which is too large")
-    gaps, lines = ledger_gaps(ledger, rows), list(told["left_out"])
+    gaps = ledger_gaps(ledger, rows)
+    lines = list(told["left_out"])
     if lines[: len(gaps)] != gaps:
         yield Contradiction("record", "about.json leaves out other results than the ledger lacks")
     for line in lines[len(gaps) :]:

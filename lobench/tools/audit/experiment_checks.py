@@ -45,7 +45,8 @@ def experiment_findings(ledger: Ledger, rows: Sequence[EvaluationRow], folders: 
         except LobenchError as error:
             yield Unaudited(f"the configuration of experiment {form.name!r} ({headline(error)})")
             continue
-        members, trials = ledger.memberships(form.id), ledger.trials(form.id)
+        members = ledger.memberships(form.id)
+        trials = ledger.trials(form.id)
         yield Unaudited(f"parts of the configuration of {form.name!r} that change no method and no seed", is_usual=True)
         if experiment.name != form.name:
             yield Contradiction("plan", f"experiment {form.name!r} is called {experiment.name!r} by its configuration")
@@ -124,7 +125,8 @@ def _left_out(form: ExperimentRow, members: Sequence[Membership], rows: Sequence
     numbered = [one for one in members if isinstance(one.session, int) and isinstance(one.trial, int)]
     known = {(one.evaluation.sha256, one.evaluation.case_key.partition(":")[0], one.session) for one in numbered}
     of_subjects = {(sha256, one.program, one.code) for one in numbered for sha256 in [one.evaluation.sha256]}
-    cases, sessions = {identity for _, identity, _ in known}, {one.session for one in numbered}
+    cases = {identity for _, identity, _ in known}
+    sessions = {one.session for one in numbered}
     left_out = [
         f"{row.case.name} (seed {seed})"
         for row in rows

@@ -112,7 +112,8 @@ def _of_subjects(tables: Tables) -> Iterator[Finding]:
 def _of_deliveries(tables: Tables) -> Iterator[Finding]:
     subjects = {row["position"]: row for row in tables["subjects"]}
     hashes = {row["id"]: row["checkpoint_sha256"] for row in tables["evaluations"]}
-    delivered, ends = set(), list[int]()
+    delivered = set()
+    ends = list[int]()
     for table in ("deliveries", "completions"):
         for row in tables[table]:
             position, evaluation = row["position"], row["evaluation"]
@@ -179,7 +180,8 @@ def _of_events(tables: Tables) -> Iterator[Finding]:
 
 def _of_starts(tables: Tables) -> Iterator[Finding]:
     """Yields events of plans that do not follow one another, and runs whose name does not match their first event."""
-    known, started = {""}, set[str]()
+    known = {""}
+    started = set[str]()
     for row, detail in tables.events(*_PLANS):
         if detail["previous"] not in known:
             yield Contradiction("plan", f"event {row['id']}: the record before it comes later, or is missing")

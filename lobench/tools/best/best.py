@@ -83,7 +83,9 @@ def best(
     'theta_1.npz'
     """
     watched = WatchedRun.find(location, suites, store=store, name=name)
-    run, places, store = watched.run, watched.suites, watched.store
+    run = watched.run
+    places = watched.suites
+    store = watched.store
     shown = progress or default_progress()
     cases: tuple[str, ...] = ()  # all
     evaluator = watched.evaluator("best", RoundProgress(shown), **options)

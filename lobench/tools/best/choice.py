@@ -161,14 +161,16 @@ def best_text(best: Best) -> str:
 def _rows(best: Best) -> list[list[str]]:
     """Returns the table of the candidates, with columns for exploded and lost seeds only if there are any."""
     results = [candidate.fresh for candidate in best.candidates]
-    has_exploded, has_lost = any(one.num_exploded for one in results), any(one.num_lost for one in results)
+    has_exploded = any(one.num_exploded for one in results)
+    has_lost = any(one.num_lost for one in results)
     header = ["checkpoint", "outer step", "score on fresh seeds", "score that chose it", "diverged"]
     rows = [header + ["exploded"] * has_exploded + ["no result"] * has_lost]
     uris = [candidate.chosen.subject.checkpoint.uri for candidate in best.candidates]
     folders = zip(*(uri.split("/")[:-1] for uri in uris), strict=False)
     num_common = sum(1 for _ in itertools.takewhile(lambda names: len(set(names)) == 1, folders))
     for candidate in best.candidates:
-        checkpoint, fresh = candidate.chosen.subject.checkpoint, candidate.fresh
+        checkpoint = candidate.chosen.subject.checkpoint
+        fresh = candidate.fresh
         row = ["/".join(checkpoint.uri.split("/")[num_common:]), str(checkpoint.outer_step)]
         row += [interval_cell(fresh.score), interval_cell(candidate.chosen.score), str(fresh.num_diverged)]
         row += [str(fresh.num_exploded)] * has_exploded + [str(fresh.num_lost)] * has_lost

@@ -97,10 +97,14 @@ def bisect(
     'undecided'
     """
     settings = settings_from(BisectSettings, options, case=case)
-    metric, from_step, to_step = settings.metric, settings.from_step, settings.to_step
+    metric = settings.metric
+    from_step = settings.from_step
+    to_step = settings.to_step
     watched = WatchedRun.find(location, suites, store=store, name=name)
     run, places = watched.run, watched.suites
-    asked_for, location, own_params = location, run.location, (*run.bindings, *gin_params)
+    asked_for = location
+    location = run.location
+    own_params = (*run.bindings, *gin_params)
     given_store, store = store, watched.store
     progress = progress or default_progress()
     names = names_of_one(case, places)
@@ -137,7 +141,8 @@ def bisect(
         for one in checkpoints
         if (from_step is None or one.outer_step >= from_step) and (to_step is None or one.outer_step <= to_step)
     ]
-    num_all, checkpoints = len(checkpoints), _distinct(checkpoints)
+    num_all = len(checkpoints)
+    checkpoints = _distinct(checkpoints)
     if num_all > len(checkpoints):
         progress.log(f"{num_all - len(checkpoints)} of {num_all} checkpoints equal the one before, and count with it")
     if len(checkpoints) < 2:
@@ -336,7 +341,8 @@ def _free_block(seen: Probed, place: int, first: SeedBlock | None) -> SeedBlock 
     """
     if seen.case is None:
         return first
-    used, own = seen.looked_at.get(place, frozenset()), seen.case.blocks()
+    used = seen.looked_at.get(place, frozenset())
+    own = seen.case.blocks()
     own = [block for block in {*own, *seen.blocks} if block not in used]
     if own:
         return min(own)
@@ -434,7 +440,8 @@ def _checkpoints(
     apart: Collection[Subject],
 ) -> list[Checkpoint]:
     """Returns the run's checkpoints in order, including evaluated ones that have been deleted, without those apart."""
-    readers, is_whole = readers_for(suites, manager, allow_pickle=False), takes_any_checkpoint(*suites)
+    readers = readers_for(suites, manager, allow_pickle=False)
+    is_whole = takes_any_checkpoint(*suites)
     make = manager.find("lobench_checkpoint_sources", "directory", kind="source").load()
     source = make(SourceContext(location=absolute_location(run.location), readers=readers))
     seen = [*source.poll(), *source.poll()]  # files without a completion marker count if unchanged
@@ -448,7 +455,8 @@ def _checkpoints(
     stored = {(_resolved(checkpoint.uri), checkpoint.sha256) for checkpoint in checkpoints.values()}
     stored |= {(_resolved(run.path_of(checkpoint.uri)), checkpoint.sha256) for checkpoint in apart}
     has_steps = any(each.index is not None for each in seen)
-    watched, new = {_resolved(checkpoint.uri) for checkpoint in checkpoints.values()}, list[Checkpoint]()
+    watched = {_resolved(checkpoint.uri) for checkpoint in checkpoints.values()}
+    new = list[Checkpoint]()
     names = {os.path.dirname(_resolved(checkpoint.uri)): checkpoint.run for checkpoint in checkpoints.values()}
     for each in seen:
         try:

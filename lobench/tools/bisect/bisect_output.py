@@ -11,7 +11,8 @@ __all__ = ["bisection_text"]
 def bisection_text(bisection: Bisection) -> str:
     """Returns the step, its probability, the interval, the cost, and the command that repeats the call."""
     belief, noun, (first, last) = bisection.belief, bisection.replicate, bisection.interval
-    number, spare = len(bisection.checkpoints), bisection.num_evaluations - bisection.num_new
+    number = len(bisection.checkpoints)
+    spare = bisection.num_evaluations - bisection.num_new
     place = f"{bisection.name} ({bisection.metric})"
     if bisection.status == "no_fall":
         never = _share(1 - belief.fall)
@@ -19,7 +20,8 @@ def bisection_text(bisection: Bisection) -> str:
     else:
         good, broken = bisection.named
         if bisection.status == "found":
-            this, near = _share(belief.by_place[belief.place]), _share(belief.within(1))
+            this = _share(belief.by_place[belief.place])
+            near = _share(belief.within(1))
             step = bisection.broken.outer_step
             lines = [f"{place} broke at outer step {step}: {this} sure, {near} within one checkpoint of it"]
         else:

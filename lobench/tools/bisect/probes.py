@@ -218,7 +218,8 @@ def _split_scores(cell: Cell, scores: Mapping[int, float]) -> dict[int, float]:
 
     Scores of items are not clipped, so that a low one is no loss.
     """
-    lost, least = cell.unconverged, -math.inf if cell.case.has_items else DIVERGED_SCORE
+    lost = cell.unconverged
+    least = -math.inf if cell.case.has_items else DIVERGED_SCORE
     return {seed: -math.inf if seed in lost or score <= least else score for seed, score in scores.items()}
 
 
@@ -277,7 +278,8 @@ def probed(
     if scales.direction(case, measured) is None and any(cell.final for cell in cells.values()):
         raise UnknownDirection(measured, where=str(store))
     looked_at: dict[int, set[SeedBlock]] = {}
-    probes, blocks = {}, sorted({row.key.seed_block for row in rows_of_case})
+    probes = {}
+    blocks = sorted({row.key.seed_block for row in rows_of_case})
     scores = {sha256: _split_scores(cell, scales.scores(cell, measured)) for sha256, cell in cells.items()}
     # Items that some checkpoint lacks are left out of the comparison.
     of_items = [set(one) for one in scores.values() if one] if case.has_items else []

@@ -122,7 +122,9 @@ def budgets_of(store: Path, experiment: str | None = None) -> Budgets:
     snapshot = read_methods(store, experiment)
     summary = summary_of(store, snapshot=snapshot)
     labels = dict(zip(snapshot.methods, snapshot.labels, strict=False))
-    budgets, trials, left_out = list[SearchBudget](), list[_Trials](), []
+    budgets = list[SearchBudget]()
+    trials = list[_Trials]()
+    left_out = []
     for history in histories_of(snapshot.trials, labels):
         if not history.numbers or history.best[-1] is None:
             left_out.append((history.label, len(history.numbers)))
@@ -173,7 +175,8 @@ def _is_ahead_of_all(trials: Sequence[_Trials], leader: int) -> list[bool]:
 
     Its own stopped trials count with their lower bounds, those of the others with their upper bounds.
     """
-    ours, others = trials[leader], [one for place, one in enumerate(trials) if place != leader]
+    ours = trials[leader]
+    others = [one for place, one in enumerate(trials) if place != leader]
     if not others:
         return [False] * len(ours.low)
     level = _ALPHA / (len(trials) * len(others))  # of each pair in each direction

@@ -80,7 +80,8 @@ def _row(search: SearchBudget, columns: list[int]) -> list[str]:
 
 def _mean(search: SearchBudget, k: int) -> str:
     """Returns the expected best of k trials, or its two bounds if stopped trials make them differ."""
-    low, high = f"{search.expected_best[k - 1].mean:.3f}", f"{search.at_most[k - 1]:.3f}"
+    low = f"{search.expected_best[k - 1].mean:.3f}"
+    high = f"{search.at_most[k - 1]:.3f}"
     return low if low == high else f"{low} to {high}"
 
 

@@ -113,7 +113,8 @@ def _export(
     if target == "algoperf":
         _, leaves = load_checkpoint(exported.location, load_plugins(), allow_pickle=False)
         names = write_submission(output, exported, leaves)
-        leaves_to_write, text = unchanged_leaves(leaves, name), f"{output}: {', '.join(names)}"
+        leaves_to_write = unchanged_leaves(leaves, name)
+        text = f"{output}: {', '.join(names)}"
     else:
         leaves_to_write = export_leaves(
             {path: np.asarray(leaf) for path, leaf in leaf_paths(theta).items()}, name, weights[0]

@@ -70,14 +70,16 @@ def write_export(path: Path, converted: Converted, exported: ExportedCheckpoint)
 
     if path.suffix != ".safetensors":
         raise UsageError("--output", got=str(path), expected="a file that ends in .safetensors")
-    config, text = path.parent / "config.json", json.dumps(converted.config) + "\n"
+    config = path.parent / "config.json"
+    text = json.dumps(converted.config) + "\n"
     if config.exists() and config.read_text(encoding="utf-8", errors="replace") != text:
         raise UsageError(
             "--output: the folder has another config.json, and PyLO reads this name",
             got=str(config),
             next_step="choose a new folder",
         )
-    card, card_text = path.parent / CARD, model_card(exported, _usage(converted))
+    card = path.parent / CARD
+    card_text = model_card(exported, _usage(converted))
     if card.exists() and "exported by lobench" not in card.read_text(encoding="utf-8", errors="replace"):
         raise UsageError("--output: the folder has another model card", got=str(card), next_step="choose a new folder")
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -115,8 +115,11 @@ def _section(summary: Summary, subject: int) -> str:
     for case, info in enumerate(summary.snapshot.cases):
         if (found := summary.case(subject, case, None)) is not None:
             metric = summary.metric_of(case, "primary")
-            steps, seeds, diverged = str(info.num_inner_steps), str(found.num_seeds), str(found.num_diverged)
-            final, score = f"{found.final.get(metric, float('nan')):.4g}", interval_cell(found.score.get("primary"))
+            steps = str(info.num_inner_steps)
+            seeds = str(found.num_seeds)
+            diverged = str(found.num_diverged)
+            final = f"{found.final.get(metric, float('nan')):.4g}"
+            score = interval_cell(found.score.get("primary"))
             place = f"{info.suite}/{info.name}"
             rows.append((place, steps, seeds, diverged, metric, final, score, info.identity[:12]))
     headline = summary.mean_score(subject, "primary")

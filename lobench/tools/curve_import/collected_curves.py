@@ -172,7 +172,8 @@ def _with_kinds(source: _Found, kind: str, notes: list[str]) -> list[_Found]:
             shown = first_of([str(path) for path in others], _MOST_SHOWN)
             notes.append(f"{source.path} is read as {name}; {counted(len(others), 'table')} there not read: {shown}")
         return [dataclasses.replace(source, kind=name)]
-    sources, odd = list[_Found](), list[UsageError]()
+    sources = list[_Found]()
+    odd = list[UsageError]()
     for path in tables:
         try:
             sources.append(_Found(path=path, root=source.root or source.path, kind=kind_of(path, kind)))
@@ -402,7 +403,9 @@ class CollectedCurves:
 
     def _read_all(self) -> None:
         """Reads all sources. Errors are collected and raised at the end."""
-        problems, foreign, empty = list[UsageError](), list[UsageError](), list[str]()
+        problems = list[UsageError]()
+        foreign = list[UsageError]()
+        empty = list[str]()
         for number, source in enumerate(self.sources):
             before = self.spill.num_points
             try:
@@ -459,7 +462,8 @@ class CollectedCurves:
 
         Reads only the start of long files.
         """
-        source, asked = self.sources[0], dataclasses.replace(self.asked, metrics=RequestedMetrics({}))
+        source = self.sources[0]
+        asked = dataclasses.replace(self.asked, metrics=RequestedMetrics({}))
         parts = itertools.islice(kinds()[source.kind].read(source.place, asked, []), _LOOKED_AT)
         return {name for points in parts for name in points.metrics}
 

@@ -58,7 +58,8 @@ class Copies:
             return None
         if first.key.seed_block.start == curves.seeds[0]:
             return None  # the same run, which the store already has under another name
-        files, hashes = {str(source.path) for source in sources}, {source.sha256 for source in sources}
+        files = {str(source.path) for source in sources}
+        hashes = {source.sha256 for source in sources}
         if files & first.files and not all(kinds()[source.kind].may_repeat_runs for source in sources):
             return None
         if _num_values(case, curves) < _LEAST_POINTS and not hashes & first.hashes:

@@ -211,7 +211,8 @@ class ItemTable:
           UsageError: An item has no value of the primary metric.
         """
         for (method, name), values in self._values.items():
-            case, provenance = cases[name], provenance_of(method, name)
+            case = cases[name]
+            provenance = provenance_of(method, name)
             try:
                 items = ItemValues.of(values, case.primary_metric, where=provenance.imported["file"])
             except UsageError:

@@ -132,10 +132,12 @@ def _source_of(path: Path, copy: Path, notes: list[str]) -> CurveFile | None:
 
 def _copy_lines(path: Path, copy: Path, notes: list[str]) -> None:
     """Copies the readable lines. Other lines become empty lines, so that line numbers stay the same."""
-    header, odd = b"", list[tuple[int, bytes]]()
+    header = b""
+    odd = list[tuple[int, bytes]]()
     with path.open("rb") as file, copy.open("wb") as taken:
         for number, line in enumerate(file, 1):
-            is_whole, text = line.endswith(b"\n"), line.strip()
+            is_whole = line.endswith(b"\n")
+            text = line.strip()
             header = header or text
             is_json = path.suffix in _JSON_LINES or header.startswith(b"{")
             if is_json and text and not _is_object(text):

@@ -124,7 +124,9 @@ def import_curves(
     >>> lobench.open_results("imported")
     StoredResults('imported': 1 evaluation, 1 imported method, 1 case)
     """
-    settings, folder, notes = ImportSettings(**options), Path(store), list[str]()
+    settings = ImportSettings(**options)
+    folder = Path(store)
+    notes = list[str]()
     with removed_if_refused(folder, (BaseException,)), contextlib.ExitStack() as stack:
         if not folder.exists():
             sources = sources_of(files, settings.kind, notes)
@@ -178,7 +180,8 @@ def import_into(
     Raises:
       UsageError: As for `import_curves`.
     """
-    spill, notes = collected.spill, list(collected.notes)
+    spill = collected.spill
+    notes = list(collected.notes)
     files = [_file(source, settings) for source in collected.sources]
     before = imported_files(ledger)
     cases = _cases(ledger, collected, own_cases, notes)
@@ -308,7 +311,8 @@ def refuse_unfit(
     Raises:
       UsageError: As for `import_into`.
     """
-    until, own = _until(settings.until_step, collected.spill.runs), OwnCases(cases=own_cases)
+    until = _until(settings.until_step, collected.spill.runs)
+    own = OwnCases(cases=own_cases)
     for run, metrics in collected.spill.curves():
         case = _trained(run.case, collected, own, own_cases)
         if run.method == method and case is not None:
@@ -326,7 +330,8 @@ def refuse_unfit(
 
 def _replaced(spill: Spill) -> list[str]:
     """Returns a line for each source with points that a later value of the same step replaced."""
-    counts, runs = Counter[str](), Counter[str]()
+    counts = Counter[str]()
+    runs = Counter[str]()
     for (source, _), count in spill.replaced.items():
         counts[source] += count
         runs[source] += 1

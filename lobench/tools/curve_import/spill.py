@@ -60,7 +60,8 @@ class Spill:
         always_last: bool = False,
     ) -> None:
         self._where_of, self._sources = where_of, sources
-        self._last_counts, self._always_last = np.asarray(last_counts, bool), always_last
+        self._last_counts = np.asarray(last_counts, bool)
+        self._always_last = always_last
         self.replaced = Counter[tuple[str, CurveRun]]()
         self._folder = tempfile.TemporaryDirectory(prefix="lobench-import-")
         self._files: dict[int, IO[bytes]] = {}
@@ -150,7 +151,8 @@ class Spill:
                 self._check_twice(rows, is_last, in_order)
                 kept = is_last[:-1]
                 rows, edge = rows[is_last], edge[kept]
-            steps, values = rows["step"].copy(), rows["value"].copy()
+            steps = rows["step"].copy()
+            values = rows["value"].copy()
             ends = [*(np.flatnonzero(edge) + 1).tolist(), len(rows)]
             starts = [0, *ends[:-1]]
             of_curves = zip(rows["run"][starts].tolist(), rows["metric"][starts].tolist(), starts, ends, strict=True)
@@ -166,7 +168,8 @@ class Spill:
         Raises:
           UsageError: A run has a step twice, and the last value does not count.
         """
-        firsts, seconds = rows[:-1][~is_last[:-1]], rows[1:][~is_last[:-1]]
+        firsts = rows[:-1][~is_last[:-1]]
+        seconds = rows[1:][~is_last[:-1]]
         is_within = firsts["source"] == seconds["source"]
         is_equal = (firsts["value"] == seconds["value"]) | (np.isnan(firsts["value"]) & np.isnan(seconds["value"]))
         is_fine = self._always_last | np.where(is_within, self._last_counts[seconds["source"]], is_equal)
@@ -177,7 +180,8 @@ class Spill:
             self.replaced[self._sources[source], self.runs[run]] += 1
 
     def _twice(self, first: np.void, second: np.void, in_order: NDArray[np.void]) -> UsageError:
-        run, metric = self.runs[first["run"]], self.metrics[first["metric"]]
+        run = self.runs[first["run"]]
+        metric = self.metrics[first["metric"]]
         own = in_order[(in_order["run"] == first["run"]) & (in_order["metric"] == first["metric"])]
         steps = own["step"]
         begins = np.flatnonzero(steps[1:] <= steps[:-1]) + 1  # rows whose step is not larger than the one before

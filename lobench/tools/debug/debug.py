@@ -76,15 +76,19 @@ def debug(
       LobenchError: As for `lobench.evaluate`.
     """
     settings = DebugSettings(**options)
-    checkpoint, optimizer = str(settings.checkpoint), settings.optimizer
+    checkpoint = str(settings.checkpoint)
+    optimizer = settings.optimizer
     seed, home = settings.seed, settings.home
     if checkpoint and optimizer:
         raise UsageError("debugging takes a checkpoint or an optimizer, one of them")
-    own_params, variant = gin_params, Variant()
+    own_params = gin_params
+    variant = Variant()
     if checkpoint or optimizer:
         kind: Literal["checkpoint", "optimizer"] = "checkpoint" if checkpoint else "optimizer"
         found = find_trained(checkpoint or optimizer, kind, None if store is None else Path(store))
-        checkpoint, optimizer, own_params = found.checkpoint, found.optimizer, (*found.gin_params, *gin_params)
+        checkpoint = found.checkpoint
+        optimizer = found.optimizer
+        own_params = (*found.gin_params, *gin_params)
         variant = found.variant
     if seed < 0:
         raise UsageError("--seed", got=str(seed), expected="0 or more")

@@ -139,7 +139,8 @@ def _layers(training: Training, verdict: Diagnosis) -> list[LayerRecord]:
 
 def debugged_text(debugged: Debugged) -> str:
     """Returns the verdict, the facts, and the layers at the step before the trouble."""
-    verdict, rows = debugged.verdict, _table(debugged)
+    verdict = debugged.verdict
+    rows = _table(debugged)
     lines = [f"{debugged.name}, seed {debugged.seed}: {verdict.line}", *verdict.facts]
     before = ", before the trouble" if verdict.step is not None else ""
     lines.append(f"layers at step {_shown(debugged.training, verdict).step}{before}")

@@ -212,7 +212,8 @@ def _burst(training: Training) -> int | None:
 
     Single batches vary, so medians of a few are compared.
     """
-    losses, best = _losses(training), math.inf
+    losses = _losses(training)
+    best = math.inf
     width = max(1, min(21, len(losses) // 6))
     for place in range(len(losses)):
         middle = float(np.median(losses[max(place + 1 - width, 0) : place + 1]))
@@ -277,7 +278,8 @@ def _non_finite(training: Training, bad: DiagnosedStep) -> Diagnosis:
 def _explosion(training: Training, place: int, bad: DiagnosedStep | None) -> Diagnosis:
     """Returns the diagnosis of an explosion: the layers with too large updates when the loss was still good."""
     steps = training.steps
-    onset, here = steps[max(place - 1, 0)], steps[place]
+    onset = steps[max(place - 1, 0)]
+    here = steps[place]
     # Only the updates just before it: once the loss explodes, the updates of all layers are large.
     ratios: dict[str, float] = {}
     for step in steps[max(place - 3, 0) : max(place, 1)]:
@@ -357,7 +359,8 @@ def _stalled(training: Training) -> Diagnosis:
         return Diagnosis(
             kind="none", line="no value that is not finite was found, and the batches' losses are not known"
         )
-    first, best = float(losses[0]), float(losses.min())
+    first = float(losses[0])
+    best = float(losses.min())
     done = losses <= best + 0.02 * abs(first - best)
     since = training.steps[int(done.argmax())].step
     is_early = since <= training.steps[-1].step // 2 and len(training.steps) > 4

@@ -55,7 +55,8 @@ def replay_case(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int, *
     bound = runner.bind(spec, "", theta.own_bindings)
     block = block_of(bound.info.blocks(), seed)
     runner.claim(bound)
-    program, matched = program_of(bound, block.size, kind=ReplayedProgram), runner.theta_of(bound, theta)
+    program = program_of(bound, block.size, kind=ReplayedProgram)
+    matched = runner.theta_of(bound, theta)
     steps: list[DiagnosedStep] = []
     dtypes: dict[str, str] = {}
     num_after = 0
@@ -117,11 +118,14 @@ def block_of(blocks: list[SeedBlock], seed: int) -> SeedBlock:
 
 def step_of(look: Look) -> DiagnosedStep:
     """Summarizes the values of one step."""
-    before, after, seen = leaf_paths(look.before.params), leaf_paths(look.after.params), look.observed
+    before = leaf_paths(look.before.params)
+    after = leaf_paths(look.after.params)
+    seen = look.observed
     gradients = leaf_paths(seen.get("gradient", {}))
     updates, unmoved, zeros = {}, {}, {}
     for path, leaf in before.items():
-        old, new = _wide(leaf), _wide(after[path])
+        old = _wide(leaf)
+        new = _wide(after[path])
         with np.errstate(invalid="ignore", over="ignore"):
             updates[path] = _rms(new - old)
         if path in gradients:
@@ -158,7 +162,8 @@ def _bad(before: ReplayState, after: ReplayState, seen: Mapping[str, Any]) -> It
             if not _is_float(leaf):
                 continue
             values = _wide(leaf)
-            num_nan, num_inf = int(np.isnan(values).sum()), int(np.isinf(values).sum())
+            num_nan = int(np.isnan(values).sum())
+            num_inf = int(np.isinf(values).sum())
             if num_nan + num_inf and not (place == "optimizer_state" and _was_so(before, path, num_nan, num_inf)):
                 yield Bad(place=place, leaf=path, num_nan=num_nan, num_inf=num_inf, size=values.size)
 
@@ -192,7 +197,8 @@ def _largest(leaf: Any) -> float:
 def _difference(a: Curves, b: Curves) -> float:
     most = 0.0 if a.diverged_at == b.diverged_at else math.inf
     for name, values in b.metrics.items():
-        ours, theirs = np.asarray(a.metrics[name], np.float64), np.asarray(values, np.float64)
+        ours = np.asarray(a.metrics[name], np.float64)
+        theirs = np.asarray(values, np.float64)
         if not np.array_equal(np.isnan(ours), np.isnan(theirs)):
             return math.inf
         with np.errstate(invalid="ignore"):

@@ -76,7 +76,8 @@ def doctor(store: Path | None, config: Path | None, replay: Path | None, start: 
         record_of: tuple[str, ReplayRecord | DoctorRecord] = "doctor.replay", record
     else:
         checks = [_checked(name, check) for name, check in _checks(store, config)]
-        record_of, is_well = ("doctor", DoctorRecord(checks=checks)), all(one["is_ok"] for one in checks)
+        record_of = ("doctor", DoctorRecord(checks=checks))
+        is_well = all(one["is_ok"] for one in checks)
     if kind == "json":
         emit(*record_of)
     sys.exit(ExitCode.OK if is_well else ExitCode.ERROR)
@@ -85,9 +86,11 @@ def doctor(store: Path | None, config: Path | None, replay: Path | None, start: 
 def _checked(name: str, check: Callable[[], str]) -> CheckRecord:
     """Runs a check, prints its result and returns it."""
     try:
-        is_ok, text = True, check()
+        is_ok = True
+        text = check()
     except LobenchError as error:
-        is_ok, text = False, str(error)
+        is_ok = False
+        text = str(error)
     show(f"{'ok   ' if is_ok else 'wrong'}  {name}: {text}")
     return {"name": name, "is_ok": is_ok, "found": text}
 
@@ -118,10 +121,12 @@ def _replay(store: Path, number: int | None) -> tuple[ReplayRecord, bool]:
         kept = ", ".join(map(str, sorted(starts)))
         raise UsageError(f"no log of start {number}", where=str(store), expected=f"one of {kept}")
     begun, steps = read_decisions(starts[number])
-    at, num_known = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(begun.at)), len(begun.history.recorded)
+    at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(begun.at))
+    num_known = len(begun.history.recorded)
     known = f"{counted(begun.max_cores, 'core')}, {counted(num_known, 'outcome')} known before"
     click.echo(f"start {number} of {max(starts)}, {at}: {known}")
-    replay, lines = Replay(begun), list[str]()
+    replay = Replay(begun)
+    lines = list[str]()
     for line in replay.lines(steps):
         lines.append(line)
         click.echo(line)

@@ -219,7 +219,8 @@ class _Search:
     def _waves(self) -> Iterator[list[Cell]]:
         """Yields waves of cells to screen: the case, ends of axes, corners, neighbours of the worst, random cells."""
         home = tuple(axis.home for axis in self.axes)
-        size, rng = self.rules.wave, np.random.default_rng(0)
+        size = self.rules.wave
+        rng = np.random.default_rng(0)
         searched = [(place, axis) for place, axis in enumerate(self.axes) if axis.is_searched]
         yield [home]
         ends = [_moved(home, place, end) for place, axis in searched for end in (0, axis.size - 1) if end != axis.home]

@@ -77,7 +77,8 @@ class CellAxis:
     def ratio(self, place: int) -> float | None:
         """Returns a number relative to the case's own, or the geometric mean for a tuple; None for other values."""
         ours, theirs = (self.values[one] for one in (place, self.home))
-        a, b = _size(ours), _size(theirs)
+        a = _size(ours)
+        b = _size(theirs)
         if a is None or b is None or not (a > 0 < b) or _length(ours) != _length(theirs):
             return None
         return float((a / b) ** (1 / _length(ours)))
@@ -117,7 +118,8 @@ class Cells:
         """Returns a cell as a gin file. Equal cells have equal texts."""
         bindings = list(self.bindings)
         task = next(one for one in bindings if self._is(one, "Case", "task"))
-        inner, wrappers = task.value, dict[str, None]()
+        inner = task.value
+        wrappers = dict[str, None]()
         for axis, place in zip(self.axes, cell, strict=True):
             value = axis.values[place]
             if axis.unwraps is not None and value is _ABSENT:
@@ -214,7 +216,9 @@ def _given(text: str, own_bindings: Sequence[Binding]) -> CellAxis:
         raise UsageError(
             "--axes", got=repr(text), expected="a binding of a list, such as DigitsMLP.hidden_sizes = [(8,), (32,)]"
         )
-    selector, parameter, values = bindings[0].selector, bindings[0].parameter, bindings[0].value
+    selector = bindings[0].selector
+    parameter = bindings[0].parameter
+    values = bindings[0].value
     name = complete_selector(selector, where)
     wrapper = CONFIGURABLES[name].wrapper
     if not might_have_parameter(wrapper, parameter):

@@ -140,11 +140,9 @@ def falsify(
         raise UsageError("--seeds", got=str(seeds), expected=f"4 to {MOST_SEEDS}")
     path = find_suite(str(suite))
     folder = Path(store) if store else Path(".lobench") / "falsify" / path.resolve().stem
-    progress, spec, layers = (
-        progress or default_progress(),
-        spec_called(rules.case, path),
-        layers_at("", load_plugins()),
-    )
+    progress = progress or default_progress()
+    spec = spec_called(rules.case, path)
+    layers = layers_at("", load_plugins())
     given, who = named_subjects([str(checkpoint)], folder, (str(path),), progress)[0]
     bindings = tuple(part.strip() for part in str(checkpoint).split(";")[1:])
     layers = replace(layers, import_folders=(spec.root,))
@@ -240,7 +238,8 @@ class _Oracle:
             self.progress.log(f"{title}: no scores: {self._failure(cell)}")
             return math.nan, 1.0
         location = locate(Samples.of_differences([sides[1][seed] - sides[0][seed] for seed in block.seeds]))
-        gap, p_value = location.estimate.mean, location.above(self.rules.margin)
+        gap = location.estimate.mean
+        p_value = location.above(self.rules.margin)
         verdict = "loses" if p_value <= self.rules.level else "not shown to lose"
         evidence = f"p = {p_value:.2g}, threshold {self.rules.level:.2g}"
         self.progress.log(f"{title}: {verdict}, its score is lower by {gap:.3f} ({evidence})")
@@ -378,7 +377,9 @@ class _Oracle:
             for row in mine:
                 if row.curves is not None:
                     self._sizes[cell] = (row.curves.num_params, row.case.num_inner_steps)
-        scales, scaled, subjects = Scales.of([one for one in own_subjects if one is not None], [place]), None, []
+        scales = Scales.of([one for one in own_subjects if one is not None], [place])
+        scaled = None
+        subjects = []
         for subject in own_subjects:
             cells = list(subject.cells.values()) if subject is not None else []
             subjects.append(scales.scores(cells[0], None) if cells else {})

@@ -260,7 +260,8 @@ def _refuse_several(snapshots: Sequence[Snapshot], case: str) -> None:
 
     Checkpoints of one meta-training count as one subject: the last one.
     """
-    optimizers, known = set[object](), dict[str, None]()
+    optimizers = set[object]()
+    known = dict[str, None]()
     is_ambiguous = False
     for snapshot in snapshots:
         last: dict[object, StoredSubject] = {}

@@ -106,7 +106,8 @@ def _chart(case_history: CaseHistory) -> Chart:
         ends = [float(start), float(stop - 1)]
         label = "" if start else "level"
         series.append(Series(label=label, x=ends, y=[level, level], style="s2 dashed"))
-    low, high = min(lower), max(upper)
+    low = min(lower)
+    high = max(upper)
     for number, place in enumerate(case_history.new_programs):
         at = place - 0.5
         label = "" if number else "new program"

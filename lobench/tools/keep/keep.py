@@ -126,7 +126,9 @@ def keep(
     settings = settings_from(KeepSettings, options, command=command, metric=metric)
     terms = _terms(settings)
     _check(settings)
-    against, candidate, links = str(settings.against), str(settings.candidate), tuple(settings.links)
+    against = str(settings.against)
+    candidate = str(settings.candidate)
+    links = tuple(settings.links)
     folder = Path(store).absolute()
     home = folder / "keep"
     here = Path.cwd() if candidate.startswith("git:") else Path(candidate)
@@ -207,7 +209,8 @@ def measure_total(
         sequence = decisions.read()
         if not sequence.chain:
             raise UsageError("no change was kept, so there is no total to measure", where=str(store))
-        first, last = sequence.chain[0].incumbent, sequence.chain[-1].candidate
+        first = sequence.chain[0].incumbent
+        last = sequence.chain[-1].candidate
         new, old = (
             KeptRevision(name=one.name, label=one.label, path=home / "revisions" / one.name) for one in (last, first)
         )
@@ -295,7 +298,8 @@ class _Session:
             if screen and (alone := values.missing_incumbent(screen)):
                 seeds, sides = _consecutive(alone), (self.old,)  # first, so that a candidate can be held to its pace
             else:
-                seeds, sides = _consecutive(missing[: self.batch]), (self.old, self.new)
+                seeds = _consecutive(missing[: self.batch])
+                sides = (self.old, self.new)
             values = self._run(seeds, sides, pace=values.pace() if screen and self.new in sides else None)
             if reason := values.stopped(seeds):
                 decision = dataclasses.replace(decision, answer=KeepAnswer.DISCARD, reason=reason)
@@ -376,7 +380,8 @@ class _Session:
 
     def _run(self, seeds: Sequence[int], sides: Sequence[KeptRevision], pace: Pace | None = None) -> _Values:
         """Runs revisions on consecutive seeds, in the other order if the first seed is odd, and returns all values."""
-        start, count = seeds[0], len(seeds)
+        start = seeds[0]
+        count = len(seeds)
         home = self.folder / "keep"
         _write_once(home / "suite" / HOME, f"{home.resolve()}\n")
         path = home / PACE
@@ -592,7 +597,10 @@ def _reason(answer: KeepAnswer, known: PairSums, test: PairSums, rules: Decision
 
 
 def _terms(settings: KeepSettings) -> Terms:
-    fdr, metric, maximize, screen = settings.fdr, settings.metric, settings.maximize, settings.screen
+    fdr = settings.fdr
+    metric = settings.metric
+    maximize = settings.maximize
+    screen = settings.screen
     if not 0 < fdr < 1:
         raise UsageError("--fdr", got=repr(fdr), expected="a number between 0 and 1")
     if screen < LEAST_SCREEN:
@@ -608,7 +616,9 @@ def _terms(settings: KeepSettings) -> Terms:
 
 
 def _check(settings: KeepSettings) -> None:
-    command, curves, margin = settings.command, settings.curves, settings.margin
+    command = settings.command
+    curves = settings.curves
+    margin = settings.margin
     for name, text in (("--command", command), ("--against-command", settings.against_command or command)):
         try:
             words = shlex.split(text)

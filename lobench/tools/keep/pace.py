@@ -84,6 +84,7 @@ class Pace:
 
 def _best(sign: float, run: Run, until: int) -> float:
     """Returns the best finite value up to a step."""
-    steps, values = np.asarray(run[0]), np.asarray(run[1], float)
+    steps = np.asarray(run[0])
+    values = np.asarray(run[1], float)
     taken = values[(steps <= until) & np.isfinite(values)]
     return float(sign * (sign * taken).max()) if len(taken) else -sign * math.inf

@@ -107,7 +107,8 @@ class RevisionFiles:
         trees.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=".tmp-", dir=trees))
         try:
-            label, ignored = place, tuple[str, ...]()
+            label = place
+            ignored = tuple[str, ...]()
             if is_of_git and root is not None:
                 commit = _commit_of(root, place.removeprefix(GIT_PREFIX))
                 label = f"{place} ({commit[:7]})"
@@ -232,7 +233,8 @@ def _check_out(root: Path, commit: str, target: Path) -> None:
         head, _, name = entry.partition(b"\t")
         if not head.startswith(_SUBMODULE):
             continue
-        path, wanted = os.fsdecode(name), head.split()[2].decode()
+        path = os.fsdecode(name)
+        wanted = head.split()[2].decode()
         if not (root / path / ".git").exists() or _git(root / path, "cat-file", "-e", wanted).returncode:
             raise UsageError(
                 "a submodule's commit is not here",
@@ -272,7 +274,8 @@ def _hash_of(tree: Path) -> str:
     for name in sorted(_all_below(tree)):
         path = tree / name
         if path.is_symlink():
-            kind, content = "link", os.fsencode(os.readlink(path))
+            kind = "link"
+            content = os.fsencode(os.readlink(path))
         else:
             kind = "program" if path.stat().st_mode & 0o100 else "file"
             with path.open("rb") as file:

@@ -210,7 +210,8 @@ class DecisionStore:
                 "the decisions cannot be read", where=str(self.path), got=cause(error), next_step="move the store away"
             ) from error
         for name in Terms.__slots__ if terms is not None else ():
-            wanted_value, own_value = getattr(terms, name), getattr(sequence.terms, name)
+            wanted_value = getattr(terms, name)
+            own_value = getattr(sequence.terms, name)
             if wanted_value != own_value:
                 raise UsageError(
                     "all decisions of a store have the same terms",

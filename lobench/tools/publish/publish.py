@@ -88,7 +88,8 @@ def publish(
     elif settings.license:
         raise UsageError("--license is of the data set that --croissant writes", got=settings.license)
     with Ledger.open(store, read_only=True) as ledger:
-        rows, subjects = list(ledger.evaluations()), list(ledger.sightings().values())
+        rows = list(ledger.evaluations())
+        subjects = list(ledger.sightings().values())
         about = ledger_about(ledger, rows)
         gaps = ledger_gaps(ledger, rows)
         patch_files = patch_files_of(ledger)
@@ -103,7 +104,8 @@ def publish(
         whole = {row.key.checkpoint_sha256 for row in rows if row.case.evaluator}
         thetas, without = _thetas(store, subjects, whole)
     else:
-        thetas, without = {Path(name).stem: bundle.read(name) for name in bundle.below("theta")}, []
+        thetas = {Path(name).stem: bundle.read(name) for name in bundle.below("theta")}
+        without = []
     without_patch = [] if has_patches else _patches_left_out(patch_files)
     before = [] if bundle is None else json.loads(bundle.read("about.json"))["left_out"]
     left_out = list(dict.fromkeys([*gaps, *before, *without, *found.left_out, *without_patch]))

@@ -62,7 +62,8 @@ def suites_of(store: Path, rows: Sequence[EvaluationRow], given: Sequence[Path])
             else:
                 folders.setdefault(folder, []).append(row)
     members: dict[str, bytes] = {}
-    places, not_included = dict[str, str](), dict[str, str]()
+    places = dict[str, str]()
+    not_included = dict[str, str]()
     for number, folder in enumerate(sorted(folders, key=lambda folder: (folder.name, str(folder)))):
         root, base = folder.parent, f"suites/{number}"
         name = folder.name if folder.name not in places else f"{folder.name} ({number})"

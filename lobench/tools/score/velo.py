@@ -82,7 +82,8 @@ def velo_score(steps: ArrayLike, losses: ArrayLike, normaliser: Normaliser) -> V
       losses: float[num_seeds, num_points], training losses, not normalised; NaN for diverged seeds.
       normaliser: Envelope of the task.
     """
-    curves, places = np.asarray(losses, np.float64), np.asarray(steps, np.float64)
+    curves = np.asarray(losses, np.float64)
+    places = np.asarray(steps, np.float64)
     means = curves.mean(axis=0)
     ratios = equivalent_steps(means, normaliser) / places[-1]
     return VeloScore(
@@ -101,7 +102,8 @@ def read_normaliser(path: Path) -> dict[str, Normaliser]:
     Raises:
       UsageError: The file does not exist or has another format, steps do not increase, or losses increase.
     """
-    where, expected = str(path), "JSON of {task: [steps, losses]}, gzipped or not"
+    where = str(path)
+    expected = "JSON of {task: [steps, losses]}, gzipped or not"
     text = text_of(path)
     try:
         document = json.loads(text)
@@ -133,7 +135,8 @@ def read_curves(path: Path, normalisers: Mapping[str, Normaliser]) -> dict[str, 
     Raises:
       UsageError: As for `read_csv`; or a task has no normaliser, or a seed lacks a step or has it twice.
     """
-    log, where = read_csv(path, names=("task", "seed"), numbers=("step", "loss"), what="loss"), str(path)
+    log = read_csv(path, names=("task", "seed"), numbers=("step", "loss"), what="loss")
+    where = str(path)
     unknown = sorted({*log["task"]} - normalisers.keys())
     if unknown:
         raise UsageError(

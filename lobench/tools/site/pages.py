@@ -141,7 +141,8 @@ def write_bundle_pages(bundle: PublishedBundle, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     write_page(summary_of(bundle.path, snapshot=snapshot), folder / "report.html")
     if not bundle.is_whole:
-        report, note = folder / "report.html", f"These are numbers of the bundle's author; {bundle.audit_text}"
+        report = folder / "report.html"
+        note = f"These are numbers of the bundle's author; {bundle.audit_text}"
         text = report.read_text(encoding="utf-8")
         write_whole(report, text.replace("<body>", f'<body>\n<p class="warning">{escape(note)}</p>', 1))
     text = rendered(

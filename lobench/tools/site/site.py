@@ -111,7 +111,8 @@ def site_markdown(record: SiteRecord) -> str:
 def _read(path: Path) -> PublishedBundle:
     if not path.is_file() or not has_ledger(path):
         raise UsageError("not a bundle", where=str(path), next_step="`lobench publish` makes one of a store")
-    bundle, snapshot = ResultBundle(path), read_methods(path)
+    bundle = ResultBundle(path)
+    snapshot = read_methods(path)
     if not snapshot.rows:
         raise StoreError("the bundle holds no evaluation", where=str(path))
     groups = snapshot.groups
@@ -145,7 +146,8 @@ def _audit_of(path: Path, root: str) -> Mapping[str, Any] | None:
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
         document: Mapping[str, Any] = record if "root" in record else record["audit"]
-        is_passed, of_root = bool(document["passed"]), str(document["root"])
+        is_passed = bool(document["passed"])
+        of_root = str(document["root"])
         if not isinstance(document["checked"], list):
             raise TypeError("its checked evaluations are not a list")
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -204,7 +206,8 @@ def _groups(summary: Summary, places: Sequence[int]) -> list[list[int]]:
 
     Methods without a score are in the last group.
     """
-    left, groups = list(places), list[list[int]]()
+    left = list(places)
+    groups = list[list[int]]()
     while left:
         best = sorted(bold_means(summary, left, "primary").places)
         members = [left[index] for index in best] or list(left)

@@ -120,7 +120,8 @@ def _title(found: SuiteWorth) -> str:
 
 
 def _case_row(case: CaseWorth) -> list[str]:
-    ratio, rest = f"{case.signal_to_noise:.3g}", "-" if math.isnan(case.correlation) else f"{case.correlation:.2f}"
+    ratio = f"{case.signal_to_noise:.3g}"
+    rest = "-" if math.isnan(case.correlation) else f"{case.correlation:.2f}"
     seconds = "-" if math.isnan(case.seconds) else f"{case.seconds:.3g}"
     seeds = "-" if case.num_seeds is None else str(case.num_seeds)
     remark = "" if is_informative(case) else f"tells nothing (p = {case.p_value:.2g})"

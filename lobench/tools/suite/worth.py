@@ -271,14 +271,16 @@ def _case_worth(judged: SuiteScores, case: int, means: _Floats, difference: floa
 
 
 def _correlation(a: _Floats, b: _Floats) -> float:
-    a, b = a - a.mean(), b - b.mean()
+    a = a - a.mean()
+    b = b - b.mean()
     size = math.sqrt(float(a @ a) * float(b @ b))
     return float(a @ b) / size if size > 0 else math.nan
 
 
 def _correlations(each: _Floats, whole: _Floats) -> _Floats:
     """Returns the correlation of each column with a vector, float64[n]; 0 if either is constant."""
-    each, whole = each - each.mean(axis=0), whole - whole.mean()
+    each = each - each.mean(axis=0)
+    whole = whole - whole.mean()
     sizes = np.sqrt((each**2).sum(axis=0) * (whole @ whole))
     return np.where(sizes > 0, (each.T @ whole) / np.where(sizes > 0, sizes, 1.0), 0.0)
 
@@ -297,13 +299,16 @@ def subsets_of(means: _Floats, seconds: _Floats | None = None, *, num_splits: in
       num_splits: Number of splits.
     """
     seconds = np.ones(means.shape[1]) if seconds is None else seconds
-    rng, half = np.random.default_rng(0), len(means) // 2
+    rng = np.random.default_rng(0)
+    half = len(means) // 2
     kept = []
     for _ in range(num_splits):
         order = rng.permutation(len(means))
-        path, others = _path(means[order[:half]]), means[order[half:]]
+        path = _path(means[order[:half]])
+        others = means[order[half:]]
         kept.append(_rank_correlations(_running_means(others[:, path]), others.mean(axis=1)))
-    judged, path = np.array(kept), _path(means)
+    judged = np.array(kept)
+    path = _path(means)
     intervals = [_interval(judged[:, size], len(means)) for size in range(len(path) - 1)]
     intervals.append((1.0, 1.0))  # all cases, by definition
     return tuple(
@@ -331,10 +336,13 @@ def _path(means: _Floats) -> list[int]:
 
     If several cases keep it equally well, the one wins whose means correlate best with those over all cases.
     """
-    whole, left, path = means.mean(axis=1), list(range(means.shape[1])), list[int]()
+    whole = means.mean(axis=1)
+    left = list(range(means.shape[1]))
+    path = list[int]()
     while left:
         each = (means[:, path].sum(axis=1, keepdims=True) + means[:, left]) / (len(path) + 1)
-        orders, close = _rank_correlations(each, whole).round(9), _correlations(each, whole)
+        orders = _rank_correlations(each, whole).round(9)
+        close = _correlations(each, whole)
         path.append(left.pop(int(np.lexsort((close, orders))[-1])))
     return path
 

@@ -164,7 +164,10 @@ class _Guard:
     """
 
     def __init__(self, app: ASGIApp, *, hosts: frozenset[str], token: str, cookie: str) -> None:
-        self._app, self._hosts, self._token, self._cookie = app, hosts, token, cookie
+        self._app = app
+        self._hosts = hosts
+        self._token = token
+        self._cookie = cookie
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -47,7 +47,8 @@ class ThetaPath:
         """
         state, first = None, known
         if first is None or first < self.step:
-            state, first = base64.b64encode(self.state).decode(), self.step
+            state = base64.b64encode(self.state).decode()
+            first = self.step
         return Moved(theta=self.theta, state=state, updates=self.updates[first - self.step :])
 
 
@@ -98,7 +99,10 @@ class Crew:
         log: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._executor, self._timeout_seconds, self._log, self._clock = executor, timeout_seconds, log, clock
+        self._executor = executor
+        self._timeout_seconds = timeout_seconds
+        self._log = log
+        self._clock = clock
         self._size = schedule.Size(num_cpus, num_gpus)
         self._machine = schedule.Machine(num_workers * num_cpus, max_gpus=num_workers * num_gpus, rules=_RULES)
         self._sent: dict[int, _Sent] = {}  # by worker
@@ -121,8 +125,10 @@ class Crew:
         Raises:
           LobenchError: A job failed or lost its worker too often, or workers do not start.
         """
-        first, self._next_job = self._next_job, self._next_job + len(jobs)
-        self._jobs, self._genomes = dict(enumerate(jobs, first)), genomes
+        first = self._next_job
+        self._next_job = self._next_job + len(jobs)
+        self._jobs = dict(enumerate(jobs, first))
+        self._genomes = genomes
         try:
             self._handle(schedule.Tick(self._clock()))
             self._handle(schedule.Add(tuple(map(self._work, self._jobs))))
@@ -216,13 +222,16 @@ class Crew:
                     raise LobenchError("workers do not start", got=message, next_step="see the store's folder logs/")
 
     def _send(self, number: int, job_number: int) -> None:
-        job, sent, genomes = self._jobs[job_number], self._sent[number], self._genomes
+        job = self._jobs[job_number]
+        sent = self._sent[number]
+        genomes = self._genomes
         gone = sorted(sent.genomes - genomes.keys())
         sent.genomes.difference_update(gone)
         theta_path, given = job.theta_path, []
         moved = None
         if theta_path is not None:
-            given, moved = [theta_path.theta], theta_path.after(sent.step)
+            given = [theta_path.theta]
+            moved = theta_path.after(sent.step)
             sent.step = theta_path.step + len(theta_path.updates)
         new = lineage(genomes, job.wanted, [*sent.genomes, *given])
         sent.genomes.update(genome.id for genome in new)

@@ -71,7 +71,8 @@ def refusal(where: str, all_differences: Sequence[Difference], *, values: Mappin
 
 def _in_settings(then: str, now: str) -> Iterator[Difference]:
     try:
-        before, after = _fields(then), _fields(now)
+        before = _fields(then)
+        after = _fields(now)
     except (ValueError, TypeError, AttributeError):  # written by another version of the plugin
         yield Difference("settings", *_from_difference(now, then))
         return

@@ -94,7 +94,8 @@ def run_command(command: EvolveCommand) -> Evolved:
         _log("interrupted; the same command goes on from here")
         return Evolved(exit_code=130)
     last = generations[-1].ended
-    reached, folder = generations[-1].generation + 1, experiment.folder / "checkpoints"
+    reached = generations[-1].generation + 1
+    folder = experiment.folder / "checkpoints"
     _log(f"{reached} generations; last fitness {last.elite_fitness:.6g}; {folder}")
     run = Run(folder=experiment.folder, exit_code=0, num_generations=reached, fitness=last.elite_fitness)
     return Evolved(exit_code=0, runs=(run,))
@@ -126,7 +127,9 @@ def _run_many(command: EvolveCommand) -> Evolved:
         plan(command.config, folder=command.store, scopes=[case] if case else [], seed=0, gin_params=command.gin_params)
     mine = [experiments[index] for index in share(command.shard, len(experiments))]
     workers = command.workers or max((os.cpu_count() or 1) // command.parallel, 1)
-    waiting, running, ended = list(mine), dict[str, subprocess.Popen[bytes]](), list[Run]()
+    waiting = list(mine)
+    running = dict[str, subprocess.Popen[bytes]]()
+    ended = list[Run]()
     try:
         while waiting or running:
             while waiting and len(running) < command.parallel:

@@ -45,7 +45,9 @@ def lineage(genomes: Mapping[int, Genome], wanted: Iterable[int], known: Iterabl
       wanted: Ids of the wanted genomes.
       known: Ids of the genomes to leave out, with their ancestors.
     """
-    done, ancestors, waiting = set(known), [], list(wanted)
+    done = set(known)
+    ancestors = []
+    waiting = list(wanted)
     while waiting:
         at = waiting.pop()
         if at not in done:

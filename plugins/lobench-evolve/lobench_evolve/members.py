@@ -35,7 +35,9 @@ class MemberProgram:
     """
 
     def __init__(self, case: Case, where: str, settings: Evolve, weights: Weights) -> None:
-        self._case, self._settings, self._weights = case, settings, weights
+        self._case = case
+        self._settings = settings
+        self._weights = weights
         self._task = as_task(case.task)
         self._optimizer = as_learned_optimizer(case.learned_optimizer)
         self._train = _dataset(self._task, "train", where)
@@ -122,7 +124,8 @@ class MemberProgram:
 
     def _curve_loss(self, losses: jax.Array) -> jax.Array:
         """Returns the mean loss, with an additional weight on the end of the training."""
-        losses, settings = self._clipped(losses), self._settings
+        losses = self._clipped(losses)
+        settings = self._settings
         num_last = max(round(settings.last_fraction * self._case.num_inner_steps), 1)
         return (1 - settings.last_weight) * losses.mean() + settings.last_weight * losses[-num_last:].mean()
 

@@ -35,7 +35,8 @@ class LearnedInit(LearnedOptimizer):
     """
 
     def __init__(self, task: Any = None, optimizer: Any = None) -> None:
-        self._task, self._optimizer = as_task(task), optimizer
+        self._task = as_task(task)
+        self._optimizer = optimizer
         as_stepper(optimizer, 1)  # raises early if it is not an optimizer
 
     def init(self, key: jax.Array) -> Any:

@@ -180,7 +180,10 @@ class _Runner:
     """Base of the two strategies' runners."""
 
     def __init__(self, experiment: Evolution, journal: RunJournal, crew: Crew, log: Callable[[str], None]) -> None:
-        self._experiment, self._journal, self._crew, self._log = experiment, journal, crew, log
+        self._experiment = experiment
+        self._journal = journal
+        self._crew = crew
+        self._log = log
         self._run = experiment.run
 
     def run(self) -> None:
@@ -228,7 +231,8 @@ class _Runner:
         theta_path: ThetaPath | None = None,
     ) -> list[float | None]:
         """Returns the fitness of each trial, stored or new; None for trials that were not waited for."""
-        width, wanted = self._run.members_per_program, first_n or len(trials)
+        width = self._run.members_per_program
+        wanted = first_n or len(trials)
         blocks = [trials[start : start + width] for start in range(0, len(trials), width)]
         fitness_values: list[float | None] = [None] * len(trials)
         num_found = 0
@@ -301,7 +305,8 @@ class _EsRunner(_Runner):
         self._search = EvolutionStrategies(self._experiment.es, self._experiment.seed)
         kept = self._journal.state()
         if kept is None:
-            first, parent = self._run.first_generation, self._experiment.parent_state
+            first = self._run.first_generation
+            parent = self._experiment.parent_state
             begin = Rewind(state=base64.b64encode(parent).decode()) if parent else Begin(seed=self._search.init_seed)
             kept = (first, self._one(WorkerJob(task=begin), {}))
             self._journal.begin_state(*kept)
@@ -320,7 +325,8 @@ class _EsRunner(_Runner):
 
     def _generation(self, generation: int) -> Generation:
         search = self._search
-        trials, first_n = search.trials(), self._run.first_n
+        trials = search.trials()
+        first_n = self._run.first_n
         fitness = self._evaluate(
             generation, "population", trials, search.genomes, first_n=first_n, theta_path=self._theta_path
         )
@@ -330,7 +336,9 @@ class _EsRunner(_Runner):
     def _write_checkpoints(self, generation: int, ended: Generation) -> bytes:
         self._write_theta(generation + 1)
         state = self._one(WorkerJob(task=StateRequest(), theta_path=self._theta_path), {})
-        self._step, self._state, self._updates = generation + 1, state, []
+        self._step = generation + 1
+        self._state = state
+        self._updates = []
         return state
 
     def _write_theta(self, outer_step: int) -> None:

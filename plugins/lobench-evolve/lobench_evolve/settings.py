@@ -156,7 +156,9 @@ def read_config(config: Path, gin_params: Sequence[str]) -> Configuration:
     imports = tuple(statement.module for statement in statements if hasattr(statement, "module"))
     for text in gin_params:
         statements += parse_text(text, f"--gin-param {text!r}")
-    run, ga, es = _read(Evolve, statements), _read(TruncationGA, statements), _read(AntitheticES, statements)
+    run = _read(Evolve, statements)
+    ga = _read(TruncationGA, statements)
+    es = _read(AntitheticES, statements)
     is_ga = run.strategy == "ga"
     size = ga.population_size if is_ga else 2 * es.num_pairs
     _at_most("TruncationGA.num_parents", ga.num_parents, "population_size", ga.population_size)

@@ -107,7 +107,9 @@ class Population:
     """
 
     def __init__(self, settings: TruncationGA, seed: int, strategy: SelectionStrategy) -> None:
-        self._settings, self._seed, self._strategy = settings, seed, strategy
+        self._settings = settings
+        self._seed = seed
+        self._strategy = strategy
         self.generation = 0
         self._members = [Genome(index, (), fold(seed, "init", index), 0.0) for index in range(settings.population_size)]
         self.genomes = {genome.id: genome for genome in self._members}
@@ -137,14 +139,16 @@ class Population:
           fitness: Fitness of `trials()`, higher is better; None if the generation ended without it.
           fresh: Fitness of `fresh_trials(fitness)`, complete.
         """
-        best, candidates = ranked(fitness)[0], self._candidates(fitness)
+        best = ranked(fitness)[0]
+        candidates = self._candidates(fitness)
         each = self._settings.elite_evals
         if each:
             means = [_mean([_of(fresh, i * each + j) for j in range(each)]) for i in range(len(candidates))]
             place = ranked(means)[0]
             elite, elite_fitness = candidates[place], means[place]
         else:
-            elite, elite_fitness = best, _of(fitness, best)
+            elite = best
+            elite_fitness = _of(fitness, best)
         mean, num_results, num_not_finite = summary(fitness)
         ended = Generation(
             elite=self._members[elite].id,
@@ -172,7 +176,8 @@ class Population:
 
     def _child(self, parents: Sequence[Member], index: int) -> Genome:
         """Returns a mutation of one of the parents, or of the mean of several."""
-        generation, several = self.generation, self._settings.parents_per_child
+        generation = self.generation
+        several = self._settings.parents_per_child
         number = generation * self._settings.population_size + index
         noise = fold(self._seed, "mutation", generation, index)
         if several >= len(parents) > 1:
@@ -187,7 +192,8 @@ class Population:
                 purpose = ("parent", generation, index, place) if place else ("parent", generation, index)
                 selection = self._strategy.select(remaining, initiator, fold(self._seed, *purpose))
                 if selection.parent not in [parent.id for parent in remaining]:
-                    what, got = "select() returned no member of the population", f"parent {selection.parent!r}"
+                    what = "select() returned no member of the population"
+                    got = f"parent {selection.parent!r}"
                     raise PluginError(what, where="TruncationGA.selection", got=got)
                 if several == 1 and not selection.explore:
                     return self._members[selection.parent]

@@ -156,7 +156,8 @@ class Decoder:
         return lineage(self._genomes, [genome_id], self._cache)
 
     def _make(self, genome: Genome, made: Mapping[int, jax.Array]) -> jax.Array:
-        key, thetas = key_of(genome.seed), [made[parent] for parent in genome.parents]
+        key = key_of(genome.seed)
+        thetas = [made[parent] for parent in genome.parents]
         if not thetas:
             initial: jax.Array = self._weights.init(key)
             return initial

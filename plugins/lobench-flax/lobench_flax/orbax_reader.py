@@ -164,7 +164,9 @@ def _json(file: epath.Path) -> Any:
     except FileNotFoundError:
         if not file.parent.exists():
             raise  # the whole checkpoint is gone
-        what, got = str(file.parent), f"no {file.name}"
+        what = str(file.parent)
+        got = f"no {file.name}"
     except ValueError as error:
-        what, got = str(file), f"no whole JSON: {error}"
+        what = str(file)
+        got = f"no whole JSON: {error}"
     raise CheckpointError("cannot read it as an orbax checkpoint", where=what, got=got)

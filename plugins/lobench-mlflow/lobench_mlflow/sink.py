@@ -79,7 +79,8 @@ class MlflowSink(RunSink["_Run"]):
             except PluginError:
                 raise
             except Exception as error:
-                got, advice = f"{argument}: {headline(error)}", "mlflow:DIR names another folder"
+                got = f"{argument}: {headline(error)}"
+                advice = "mlflow:DIR names another folder"
                 what = f"run {self._given!r} cannot be read" if self._given else "cannot be written"
                 raise PluginError(what, where=_WHERE, got=got, next_step=advice) from error
             self._environment = environment.pop_all()
@@ -109,9 +110,12 @@ class MlflowSink(RunSink["_Run"]):
         return hashlib.sha256(f"{self._store_id}\0{delivery.run}\0{generation}".encode()).hexdigest()
 
     def open_run(self, delivery: Delivery, key: Hashable) -> _Run:
-        store, experiment, client = self.context.store, self._experiment, self._client
+        store = self.context.store
+        experiment = self._experiment
+        client = self._client
         folder = None if self._folder is None else self._folder / experiment
-        name, tag = run_label(store, delivery), str(key)
+        name = run_label(store, delivery)
+        tag = str(key)
         if self._given:
             self._take_given(tag, name)
             return _Run(client, folder, self._given)

@@ -122,7 +122,8 @@ class _Domain:
 
 def _asked(study: optuna.Study, space: Space, domains: Mapping[str, _Domain]) -> dict[str, Value]:
     """Asks for one more trial. Only values of active parameters are requested."""
-    trial, values = study.ask(), dict[str, Value]()
+    trial = study.ask()
+    values = dict[str, Value]()
     for parameter in space.parents_first:
         if space.is_active(parameter.path, values):
             domain = domains[parameter.path]

@@ -70,7 +70,8 @@ class Sampler:
         """Creates the sampler, seeded for one wave."""
         from optuna import samplers
 
-        ours, sampler_options = fold(seed, wave) % (1 << 32), dict(self.options)
+        ours = fold(seed, wave) % (1 << 32)
+        sampler_options = dict(self.options)
         if self.name == "qmc":  # one sequence for all waves; parameters outside of it are drawn by wave
             sampler_options = {
                 "scramble": True,

@@ -112,7 +112,9 @@ class Connection:
           Refused: The controller refused the request.
           LobenchError: The controller did not answer in time, or denied access.
         """
-        begun, wait, is_logged = time.monotonic(), 0.05, False
+        begun = time.monotonic()
+        wait = 0.05
+        is_logged = False
         while True:
             try:
                 return self.once(method, request)
@@ -137,7 +139,8 @@ class Connection:
         try:
             return method(request, timeout=_CALL_SECONDS, metadata=self.metadata)
         except grpc.RpcError as error:
-            code, details = error.code(), error.details() or ""
+            code = error.code()
+            details = error.details() or ""
             if code in _REFUSALS:
                 raise Refused(_REFUSALS[code], details) from error
             kind = ControllerAway if code in _GONE else LobenchError

@@ -163,7 +163,8 @@ def reproduce(study: Study, strategy: SelectionStrategy, table: Table, initiator
         raise PluginError("select() returned no member of the population", where=where, got=got)
     seed = fold(study.seed, "child", generation, initiator.slot)
     if chosen.parent is not None:
-        parent, other = by_place[chosen.parent], by_place[chosen.other] if chosen.other is not None else None
+        parent = by_place[chosen.parent]
+        other = by_place[chosen.other] if chosen.other is not None else None
         return _child(study, table, initiator, parent, other, seed=seed, explore=chosen.explore)
     return _fresh(
         study, table.next_id(), generation=generation + 1, slot=initiator.slot, seed=seed, initiator=initiator.id
@@ -201,7 +202,8 @@ def _newest(trials: Iterable[Peer]) -> list[Peer]:
 def _child(
     study: Study, table: Table, initiator: Peer, winner: Peer, loser: Peer | None, *, seed: int, explore: bool
 ) -> StudyTrial:
-    parent, other = table.trial(winner.id), table.trial(loser.id) if loser is not None else None
+    parent = table.trial(winner.id)
+    other = table.trial(loser.id) if loser is not None else None
     assert parent is not None
     params: dict[str, Value] = dict(parent.params)
     parent_ids: tuple[int, ...] = (parent.id,)

@@ -93,7 +93,8 @@ class _Open:
         owned = self.table.owned(worker) if process else None
         if owned is None or owned.lease_deadline is None:
             return None
-        holder, silent_for = self.table.holder(owned.id), self.now + self.study.lease_seconds - owned.lease_deadline
+        holder = self.table.holder(owned.id)
+        silent_for = self.now + self.study.lease_seconds - owned.lease_deadline
         if holder in ("", process, gone) or silent_for > self.study.lease_seconds / 2:
             return None
         return Suggestion(answer=TrialDecision.HELD, trial=owned, lease_seconds=self.study.lease_seconds, holder=holder)
@@ -144,7 +145,8 @@ class Service:
         """
         with self._lock, self._transaction():
             for row in studies(self._db):  # need not be on disk, because it is repeated at the next start
-                study, now = study_from_json(row.config), self._clock()
+                study = study_from_json(row.config)
+                now = self._clock()
                 fitness = now + min(study.fitness_seconds, _WATCH_SECONDS)
                 latest = now + study.fitness_seconds
                 TrialTable(self._db, row.name).restart(
@@ -288,7 +290,8 @@ class Service:
             with self._open(study) as opened:
                 before = opened.trial(id)
                 if transitions.is_repeat(opened.study, before, completion):
-                    trial, dropped = before, [kept] if kept is not None else []
+                    trial = before
+                    dropped = [kept] if kept is not None else []
                 else:
                     trial = self._completed(opened, before, completion)
                     dropped = self._unneeded(opened)
@@ -326,7 +329,8 @@ class Service:
                 verdict = FitnessVerdict.ACCEPTED if trial.state is State.SUCCEEDED else FitnessVerdict.IGNORED
             else:
                 opened.table.write(transitions.scored(opened.study, trial, score, next_seq=opened.table.next_seq()))
-                dropped, verdict = self._unneeded(opened), FitnessVerdict.ACCEPTED
+                dropped = self._unneeded(opened)
+                verdict = FitnessVerdict.ACCEPTED
         self._settle(dropped)
         return verdict
 
@@ -384,7 +388,8 @@ class Service:
 
     def _expire(self, name: str) -> _Open:
         """Handles expired deadlines in a transaction of its own, so that lost leases persist if the request fails."""
-        row, now = self._row(name), self._clock()
+        row = self._row(name)
+        now = self._clock()
         study, strategy = self._study(row.config)
         table = TrialTable(self._db, row.name)
         late = table.overdue(now)

@@ -110,7 +110,8 @@ def _opened(store: Path, name: str) -> Iterator[tuple[StudyRow, TrialTable]]:
 def show_status(store: Path, name: str, *, tree: bool, kind: str = "text") -> None:
     """Prints the trials, the front for several objectives, and the lineage tree: as text, JSON or a page."""
     with _opened(store, name) as (row, table):
-        study, trials = study_from_json(row.config), table.page(0, _EVERYTHING)
+        study = study_from_json(row.config)
+        trials = table.page(0, _EVERYTHING)
     states = collections.Counter(str(trial.state) for trial in trials)
     front = front_of(study, trials)
     counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "no trials yet"
@@ -228,7 +229,8 @@ def _lineage(study: Study, trials: list[StudyTrial], front: Front) -> list[str]:
     for trial in trials:
         parent = trial.parent_ids[0] if trial.parent_ids and trial.parent_ids[0] in known else None
         begun_from.setdefault(parent, []).append(trial)
-    lines, waiting = ["from scratch"], [(1, trial) for trial in reversed(begun_from.get(None, []))]
+    lines = ["from scratch"]
+    waiting = [(1, trial) for trial in reversed(begun_from.get(None, []))]
     while waiting:
         depth, trial = waiting.pop()
         mark = ("  *front*" if front.is_several else "  *best*") if trial.id in front.ids else ""

@@ -55,7 +55,8 @@ class StudyClient:
     """Connection of a worker to one study."""
 
     def __init__(self, connection: Connection) -> None:
-        self._connection, self._study = connection, connection.address.study
+        self._connection = connection
+        self._study = connection.address.study
         self._process = begin()
         self._sessions: set[TrialSession] = set()  # trials with heartbeats
 
@@ -130,7 +131,8 @@ class _Waits:
         Raises:
           LobenchError: The other process is alive.
         """
-        known, now = fate(reply.holder), time.monotonic()
+        known = fate(reply.holder)
+        now = time.monotonic()
         if known is Fate.OVER and self.gone != reply.holder:
             self.gone = reply.holder
             return
@@ -160,11 +162,15 @@ class TrialSession:
 
     def __init__(self, connection: Connection, message: pbt_pb2.Trial, process: str = "") -> None:
         self._process = process
-        self._connection, self._study = connection, message.study or connection.address.study
+        self._connection = connection
+        self._study = message.study or connection.address.study
         trial = trial_from(message)
-        self.id, self.generation, self.seed = trial.id, trial.generation, trial.seed
+        self.id = trial.id
+        self.generation = trial.generation
+        self.seed = trial.seed
         self.params: Mapping[str, Value] = dict(trial.params)
-        self.start_step, self.n_steps = trial.start_step, trial.n_steps
+        self.start_step = trial.start_step
+        self.n_steps = trial.n_steps
         self.warm_checkpoint = Path(trial.warm_checkpoint.uri) if trial.warm_checkpoint else None
         self.warm_state = Path(trial.warm_state.uri) if trial.warm_state else None
         self.should_stop = self.is_lost = False

@@ -206,7 +206,8 @@ class Bridge:
         if started.problem:
             self._leave_out(worker, node, f"{self._names[node]} {started.problem}")
             return
-        self._slots[worker].last_message, self._slots[worker].node = self._clock.now(), node
+        self._slots[worker].last_message = self._clock.now()
+        self._slots[worker].node = node
         self._mentioned.discard(node)
         self._receive(worker)
 

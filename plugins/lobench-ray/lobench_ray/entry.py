@@ -52,7 +52,8 @@ class SlotEntry:
             raise
         except Exception as error:  # noqa: BLE001  (whatever it is: no worker can be started here)
             problem = f"cannot run workers: {type(error).__name__}: {error}"
-        node, address = ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address()
+        node = ray.get_runtime_context().get_node_id()
+        address = ray.util.get_node_ip_address()
         return Started(node=node, host=socket.gethostname(), address=address, problem=problem)
 
     def send(self, message: bytes, names: Sequence[str], files: Sequence[Any]) -> None:

@@ -57,7 +57,9 @@ class RayExecutor:
         self._bridge: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
         self._clock = AwakeClock()
-        self._last_message, self._gone_since, self._next_try = 0.0, 0.0, 0.0
+        self._last_message = 0.0
+        self._gone_since = 0.0
+        self._next_try = 0.0
         self._address, self._is_used = "", False
         config.log_folder.mkdir(parents=True, exist_ok=True)
         self._open()
@@ -117,7 +119,8 @@ class RayExecutor:
                 env=_environment(self._config.address),
             )
         self._channel = Channel(ours)
-        self._last_message, self._address = self._clock.now(), ""
+        self._last_message = self._clock.now()
+        self._address = ""
         plan = WorkerPlan(
             sha256=self._parcel.sha256,
             suites=tuple(self._parcel.inside(suite) for suite in self._config.arguments),
@@ -155,7 +158,8 @@ class RayExecutor:
     def _take(self, message: FromBridge) -> list[ExecutorEvent]:
         match message:
             case Joined(address=address):
-                again, self._address = self._gone_since > 0 and self._is_used, address
+                again = self._gone_since > 0 and self._is_used
+                self._address = address
                 self._gone_since = 0.0
                 return [Notice(message=f"connected to Ray at {address} again")] if again else []
             case ClusterRefused(message=why):

@@ -109,7 +109,8 @@ class Slot:
             with_tests=planned.with_tests,
         )
         self._worker = worker
-        self._log, self._used = log_folder / f"worker-{worker}.log", (suites, log_folder)
+        self._log = log_folder / f"worker-{worker}.log"
+        self._used = (suites, log_folder)
         # Ray kills the children of an actor with it: the keeper that ends the worker's processes is no child.
         self._pool = LocalPool(config, has_detached_keeper=True)
         started = threading.Event()

@@ -156,7 +156,8 @@ class SlurmExecutor:
             failure = LobenchError("a job cannot be submitted", where=self._jobs.name, got=headline(error))
             self._report(lambda: self._failed(failure))
             return
-        slot.submitted_at, self._is_accepted = time.monotonic(), True
+        slot.submitted_at = time.monotonic()
+        self._is_accepted = True
         if self._slots.get(worker) is not slot:
             self._jobs.cancel([slot.number])
 
@@ -240,7 +241,8 @@ class SlurmExecutor:
 
     def _release_idle(self) -> list[ExecutorEvent]:
         """Ends jobs that have had no work for a while, except for the last `min_cores` cores."""
-        now, events = time.monotonic(), list[ExecutorEvent]()
+        now = time.monotonic()
+        events = list[ExecutorEvent]()
         kept = sum(slot.size[0] for slot in self._slots.values())
         for worker, slot in list(self._slots.items()):
             is_idle = slot.channel is not None and not slot.num_jobs

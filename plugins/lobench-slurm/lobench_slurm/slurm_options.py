@@ -51,7 +51,8 @@ class SlurmOptions:
             if name in ("idle", "host") and not value.strip():
                 raise UsageError("--executor slurm: this option needs a value", got=part, expected=f"{name}=VALUE")
             sbatch[name] = value.strip().replace("+", ",") if is_assigned else True
-        idle, host = str(sbatch.pop("idle", "120")), str(sbatch.pop("host", socket.gethostname()))
+        idle = str(sbatch.pop("idle", "120"))
+        host = str(sbatch.pop("host", socket.gethostname()))
         try:
             idle_seconds = float(idle)
         except ValueError:

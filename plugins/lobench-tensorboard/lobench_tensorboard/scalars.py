@@ -27,7 +27,9 @@ from lobench.extend import Group, Number
 
 __all__ = ["Chart", "charts_in", "charts_of", "layout_of", "scalars_of"]
 
-_HEADLINE, _DIAGNOSTICS, _INTERVALS = "0_headline", "zz_diagnostics", "zz_intervals"
+_HEADLINE = "0_headline"
+_DIAGNOSTICS = "zz_diagnostics"
+_INTERVALS = "zz_intervals"
 _SCORES = "Scores"
 
 Chart = tuple[str, str]  # title of its category, and the tag that it shows with bounds

@@ -215,7 +215,8 @@ class _Run:
         """Writes the added values, and waits until they are on the disk."""
         if not self._new:
             return
-        new, self._new = sorted(self._new, key=lambda one: one[0]), []
+        new = sorted(self._new, key=lambda one: one[0])
+        self._new = []
         late = [step for step, values in new for value in values if step < self._last.get(value.tag, -1)]
         late += [self._late_from] if self._late_from is not None else []
         if late:

@@ -131,7 +131,8 @@ class ClassReference:
 
     def resolve(self) -> Any:
         """Return the class; with settings, a function that makes an instance."""
-        cls, settings = class_of(self.name), dict(self.settings)
+        cls = class_of(self.name)
+        settings = dict(self.settings)
         return (lambda params, **more: cls(params, **{**settings, **more})) if settings else cls
 
 
@@ -168,7 +169,8 @@ class OptimizerSpec:
         groups = self._parameter_groups(parameters)
         cls = class_of(self.name)
         first = groups if len(groups) > 1 or groups[0].keys() != {"params"} else groups[0]["params"]
-        arguments, wrapped = dict(settings), next(iter(_signature(cls)), "")
+        arguments = dict(settings)
+        wrapped = next(iter(_signature(cls)), "")
         try:
             if wrapped in WRAPPED and isinstance(arguments.get(wrapped), ClassReference):
                 first = arguments.pop(wrapped).resolve()(first)
@@ -362,9 +364,11 @@ class Host:
         if not self._spec.takes_closure:
             self._run(instance, _RandomNumbers(seed), loss)
             return self._finished(instance)
-        token, paused = next(self._tokens), _Paused()
+        token = next(self._tokens)
+        paused = _Paused()
         self._paused[token] = paused
-        start, numbers = self._params(instance), _RandomNumbers(seed)
+        start = self._params(instance)
+        numbers = _RandomNumbers(seed)
 
         def closure() -> torch.Tensor:
             answer = loss, grads

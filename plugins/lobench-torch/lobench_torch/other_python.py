@@ -202,7 +202,8 @@ class _Server:
         state: bytes,
         seed: int,
     ) -> tuple[bool, bytes, bytes, int]:
-        flat, slope = np.frombuffer(params, np.float32), np.frombuffer(grads, np.float32)
+        flat = np.frombuffer(params, np.float32)
+        slope = np.frombuffer(grads, np.float32)
         return _sent(
             self._host(host).step(settings, scheduled, flat, slope, loss, np.frombuffer(state, np.uint8), seed)
         )
@@ -211,7 +212,8 @@ class _Server:
         return _sent(self._host(host).go_on(token, loss, np.frombuffer(grads, np.float32)))
 
     def eval_params(self, host: int, settings: Any, params: bytes, state: bytes) -> bytes:
-        flat, seen = np.frombuffer(params, np.float32), np.frombuffer(state, np.uint8)
+        flat = np.frombuffer(params, np.float32)
+        seen = np.frombuffer(state, np.uint8)
         return self._host(host).eval_params(settings, flat, seen).tobytes()
 
     def _host(self, number: int) -> Host:
@@ -231,7 +233,8 @@ def serve(fd: int) -> None:
     """
     from lobench_torch.state import RefusedOptimizer
 
-    pipe, server = Connection(fd), _Server()
+    pipe = Connection(fd)
+    server = _Server()
     while True:
         try:
             function, *args = pipe.recv()

@@ -108,7 +108,9 @@ class _Transformation:
     def __init__(
         self, library: Library | OtherPython, made: OptimizerSpec, settings: Mapping[str, Any], transposed: bool
     ) -> None:
-        self._library, self._made, self._transposed = library, made, transposed
+        self._library = library
+        self._made = made
+        self._transposed = transposed
         self._numbers = {name: value for name, value in settings.items() if _is_number(value)}
         self._constants = {name: value for name, value in settings.items() if name not in self._numbers}
         self._scheduled = [name for name, value in self._numbers.items() if isinstance(value, lobench.Schedule)]
@@ -129,7 +131,8 @@ class _Transformation:
         key: Any = None,
         obj_fn: Callable[[Any], Any] | None = None,
     ) -> tuple[Any, Any]:
-        host, flat = self._host(params), self._flat(params)
+        host = self._host(params)
+        flat = self._flat(params)
         bits = jnp.zeros(2, jnp.uint32) if key is None else jax.random.key_data(key).reshape(-1)[:2].astype(jnp.uint32)
         numbers = jnp.stack([jnp.asarray(number, jnp.float32) for number in (value, *self._numbers.values())])
         kinds = [_kind(np.zeros(2, np.int32)), _kind(flat), _kind(state)]
@@ -163,7 +166,8 @@ class _Transformation:
         return jax.tree.map(_difference, self._tree(stepped[1], params), params), stepped[2]
 
     def _eval_params(self, state: Any, params: Any) -> Any:
-        host, flat = self._host(params), self._flat(params)
+        host = self._host(params)
+        flat = self._flat(params)
 
         def at(numbers: Any, params: Any, state: Any) -> Any:
             fixed, _ = self._split(list(np.asarray(numbers)))

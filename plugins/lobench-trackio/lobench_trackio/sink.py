@@ -83,7 +83,8 @@ class TrackioSink(RunSink["_Run"]):
         return hashlib.sha256(f"{self._store_id}\0{delivery.run}\0{generation}".encode()).hexdigest()[:32]
 
     def open_run(self, delivery: Delivery, key: Hashable) -> _Run:
-        training, label = str(key), run_label(self.context.store, delivery)
+        training = str(key)
+        label = run_label(self.context.store, delivery)
         if self._given:
             self._take_given(training, label)
             return _Run(self._storage, self._project, *self._given, config=None)
@@ -109,7 +110,11 @@ class _Run:
     """One trackio run: the numbers that it has, and those to log."""
 
     def __init__(self, storage: Any, project: str, id: str, name: str, *, config: dict[str, Any] | None) -> None:
-        self.id, self._storage, self._project, self._name, self._config = id, storage, project, name, config
+        self.id = id
+        self._storage = storage
+        self._project = project
+        self._name = name
+        self._config = config
         self._new: list[tuple[int, dict[str, float]]] = []
         rows = storage.get_logs(project, run_id=id)
         self._written = {(key, int(row["step"])) for row in rows for key in row if key not in ("step", "timestamp")}
@@ -123,7 +128,8 @@ class _Run:
 
     def flush(self) -> None:
         new, self._new = self._new, []
-        steps, rows = [step for step, _ in new], [row for _, row in new]
+        steps = [step for step, _ in new]
+        rows = [row for _, row in new]
         log: dict[str, Any] = {"steps": steps, "run_id": self.id, "config": self._config}
         self._storage.bulk_log(self._project, self._name, rows, **log)
         self._config = None

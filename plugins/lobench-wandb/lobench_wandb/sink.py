@@ -89,7 +89,8 @@ class WandbSink(RunSink["_Run"]):
         return hashlib.sha256("\0".join(who).encode()).hexdigest()[:16]
 
     def open_run(self, delivery: Delivery, key: Hashable) -> _Run:
-        training, label = str(key), run_label(self.context.store, delivery)
+        training = str(key)
+        label = run_label(self.context.store, delivery)
         init: dict[str, Any] = {"entity": self._entity or None, "project": self._project or None}
         if self._given:
             self._take_given(training, label)
@@ -124,7 +125,10 @@ class _Run:
     """
 
     def __init__(self, folder: Path, id: str, init: dict[str, Any], *, owned: bool) -> None:
-        self.id, self._folder, self._init, self._owned = id, folder, init, owned
+        self.id = id
+        self._folder = folder
+        self._init = init
+        self._owned = owned
         self._axis = _AXIS if owned else _AXIS_OF_GIVEN
         self._defined: set[str] = set()
         self._written: set[tuple[str, int]] = set()

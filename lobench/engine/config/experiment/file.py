@@ -348,7 +348,8 @@ def _knobs(method: Method, keys: Sequence[Binding], *, is_searched: bool) -> lis
             got="Method.search" if is_searched else f"Method.{method.kind}",
             expected="an optimizer or a checkpoint with all its settings",
         )
-    knobs, names = list[list[Binding]](), dict[str, str]()
+    knobs = list[list[Binding]]()
+    names = dict[str, str]()
     for text in method.knobs:
         place = f"{where}: knob {text!r}"
         knob = parse_text(text.replace(";", "\n"), place)

@@ -97,7 +97,8 @@ def pcgrad(inner: Any = None) -> optax.GradientTransformationExtraArgs:
 
     def weigh(memory: PyTree, weights: jax.Array, seen: Seen) -> tuple[PyTree, jax.Array]:
         assert seen.gram is not None
-        gram, count = seen.gram, len(weights)
+        gram = seen.gram
+        count = len(weights)
 
         def parts(index: jax.Array, key: jax.Array) -> jax.Array:
             """Returns the projected gradient of one loss, as weights of all gradients."""
@@ -105,7 +106,8 @@ def pcgrad(inner: Any = None) -> optax.GradientTransformationExtraArgs:
 
             def project(place: jax.Array, parts: jax.Array) -> jax.Array:
                 other = order[place]
-                product, square = jnp.dot(parts, gram[other], precision="highest"), gram[other, other]
+                product = jnp.dot(parts, gram[other], precision="highest")
+                square = gram[other, other]
                 against = (product < 0) & (square > 0) & (other != index)
                 taken = jnp.where(against, product / jnp.where(square > 0, square, 1.0), 0.0)
                 return parts - taken * jax.nn.one_hot(other, count, dtype=gram.dtype)

@@ -56,7 +56,8 @@ def dwa(inner: Any = None, temperature: Rate = 2.0, window: int = 25) -> optax.G
         return _Windows(jnp.int32(0), zeros, zeros, zeros), jnp.ones(count, jnp.float32)
 
     def weigh(memory: _Windows, weights: jax.Array, seen: Seen) -> tuple[_Windows, jax.Array]:
-        num_steps, total = memory.num_steps + 1, memory.total + seen.losses
+        num_steps = memory.num_steps + 1
+        total = memory.total + seen.losses
         is_end = num_steps % window == 0
         last = jnp.where(is_end, total / window, memory.last)
         before = jnp.where(is_end, memory.last, memory.before)

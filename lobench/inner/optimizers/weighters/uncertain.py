@@ -48,7 +48,8 @@ def uncertainty(inner: Any = None) -> optax.GradientTransformationExtraArgs:
         weighted_gradient: Callable[[jax.Array], PyTree],
         key: jax.Array,
     ) -> tuple[PyTree, Weighted]:
-        variances, share = state.memory, state.weights / len(task_losses)
+        variances = state.memory
+        share = state.weights / len(task_losses)
         joint = weighted_gradient(share), (1 - jnp.exp(-variances) * task_losses) / 2
         value = jnp.sum(share * task_losses)
         (updates, moved), stepped = call_accepting(

@@ -36,7 +36,8 @@ class RotatedStream(Stream):
     angles: Sequence[float] = (0.0, 36.0, 72.0, 108.0, 144.0)
 
     def __post_init__(self) -> None:
-        name, angles = type(self).__name__, self.angles
+        name = type(self).__name__
+        angles = self.angles
         if not isinstance(angles, list | tuple) or not angles or not all(isinstance(one, Real) for one in angles):
             raise ConfigError(f"{name}.angles", got=repr(angles), expected="degrees, one a task: (0.0, 36.0)")
         self.num_tasks = len(angles)
@@ -63,7 +64,8 @@ class RotatedDigits(RotatedStream):
 
 def _turned(side: int, angle: float) -> np.ndarray:
     """Returns the linear map that rotates images, float64[side * side, side * side], from source to target pixels."""
-    middle, turn = (side - 1) / 2, np.deg2rad(angle)
+    middle = (side - 1) / 2
+    turn = np.deg2rad(angle)
     rows, columns = np.mgrid[:side, :side] - middle
     # Source position of each pixel; rows count downwards.
     from_row = np.cos(turn) * rows + np.sin(turn) * columns + middle

@@ -78,7 +78,8 @@ def _by_task(data: Labelled, classes_per_task: int, batch_size: int) -> Datasets
 
     There are as many rows as the largest task has examples. The examples of smaller tasks are repeated from the first.
     """
-    splits, datasets = data.splits(), {}
+    splits = data.splits()
+    datasets = {}
     for split in SPLITS:
         arrays = getattr(splits, split)
         tasks = arrays["label"] // classes_per_task

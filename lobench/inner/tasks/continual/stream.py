@@ -61,7 +61,8 @@ def over_tasks(metrics: Mapping[str, np.ndarray], steps: Sequence[int], ends: Se
             [metrics[f"{split}/{_accuracy_of_task(task)}"] for task in range(len(ends))]
         )  # [task, seed, evaluation]
         after = now[:, :, columns]  # R[i, j] is after[j, :, i]
-        forgetting, transfer = np.zeros_like(now[0]), np.zeros_like(now[0])
+        forgetting = np.zeros_like(now[0])
+        transfer = np.zeros_like(now[0])
         for place, task in enumerate(tasks):
             if task:
                 best = np.stack([after[j, :, j:task].max(axis=1) for j in range(task)])
@@ -77,7 +78,8 @@ def over_tasks(metrics: Mapping[str, np.ndarray], steps: Sequence[int], ends: Se
 _PROTOCOLS = ("none", "global", "separate", "new", "frozen", "continual")
 _OWN_NORM = ("separate", "new", "frozen")  # protocols that evaluate each task with its own batch norm
 
-_OF_PARAMS, _OF_STATE = ("scale", "shift"), ("mean", "variance")
+_OF_PARAMS = ("scale", "shift")
+_OF_STATE = ("mean", "variance")
 
 
 def _norm_leaves(params: Params, network: Params) -> Params:
@@ -140,8 +142,11 @@ class Stream(Wrapping):
         classifier = MLPClassifier(data="digits", hidden_sizes=(32, 32)) if self.task is None else self.task
         if not isinstance(classifier, Classifier):
             raise ConfigError(f"{name}.task", got=repr(classifier), expected="a classifier, such as @MLPClassifier()")
-        num_tasks, protocol, interleaved = self.num_tasks, self.protocol, self.interleaved
-        self.classifier, self.labelled = _for_protocol(name, classifier, protocol, self.groups), classifier.data
+        num_tasks = self.num_tasks
+        protocol = self.protocol
+        interleaved = self.interleaved
+        self.classifier = _for_protocol(name, classifier, protocol, self.groups)
+        self.labelled = classifier.data
         super().__init__(self.classifier)
         arguments.integer(name, "num_tasks", num_tasks)
         memory_size = arguments.integer(name, "memory_size", self.memory_size, at_least=0)
@@ -225,7 +230,8 @@ class Stream(Wrapping):
             drawn = jax.tree.map(lambda memory, own: jnp.where(is_there, memory, own), drawn, batch)
             trained = jax.tree.map(lambda own, more: jnp.concatenate([own, more]), batch, drawn)
         logits, network = self._logits(params, state, trained)
-        loss, size = softmax_cross_entropy(logits, trained.labels), len(batch.labels)
+        loss = softmax_cross_entropy(logits, trained.labels)
+        size = len(batch.labels)
         after = {**state, "network": network}
         if self._remembers:
             after["memory"] = state["memory"].after(batch, state["task"], state["step"], self._steps_of_a_pass)
@@ -265,7 +271,8 @@ class Stream(Wrapping):
         return over_tasks(metrics, steps, ends) if len(ends) == self.num_tasks > 1 else {}
 
     def check_case(self, case: Case) -> None:
-        count, metric = max(len(case.phases), 1), case.primary_metric.rpartition("/")[2]
+        count = max(len(case.phases), 1)
+        metric = case.primary_metric.rpartition("/")[2]
         if count != self.num_phases:
             sequence = f"bind Case.phases = @task_sequence() and task_sequence.num_tasks = {self.num_tasks}"
             expected = "one: all tasks at once" if self.interleaved else f"{self.num_tasks}, one a task"

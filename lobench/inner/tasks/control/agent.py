@@ -76,7 +76,8 @@ class ControlTask(MeasuredTask):
     film_steps: int = 0
 
     def __post_init__(self) -> None:
-        name, set_field = type(self).__name__, functools.partial(object.__setattr__, self)
+        name = type(self).__name__
+        set_field = functools.partial(object.__setattr__, self)
         set_field("env", as_environment(CartPole() if self.env is None else self.env, f"{name}.env"))
         set_field("hidden_sizes", arguments.sizes(name, "hidden_sizes", self.hidden_sizes))
         if self.num_steps is None:
@@ -140,7 +141,9 @@ class ControlTask(MeasuredTask):
             return self.stage.renew(after, transition.done, keys), (transition, before.observation)
 
         processes, (steps, seen) = jax.lax.scan(step, experience.processes, keys)
-        raw, observations, rewards = steps.reward, experience.observations, experience.rewards
+        raw = steps.reward
+        observations = experience.observations
+        rewards = experience.rewards
         if observations is not None:
             observations = observations.with_rows(seen.reshape(-1, seen.shape[-1]))
         if rewards is not None:
@@ -197,7 +200,8 @@ class ControlTask(MeasuredTask):
         If the best return is unknown, the loss is minus the mean return. Tasks are played in turn, for any
         `collection`.
         """
-        experience, env = self.experience_of(state), self._env
+        experience = self.experience_of(state)
+        env = self._env
         stage = Stage(env, self.stage.policy, "uniform", self.discount)
         first_keys, keys = first_of(keys_of(key, env.time_limit + 1, self.eval_episodes))
 
@@ -213,7 +217,8 @@ class ControlTask(MeasuredTask):
 
         first = stage.start(first_keys)
         _, _, processes = jax.lax.while_loop(goes_on, play, (jnp.int32(0), jnp.zeros_like(first.starts), first))
-        returned, success = jnp.mean(processes.so_far), jnp.mean(processes.success)
+        returned = jnp.mean(processes.so_far)
+        success = jnp.mean(processes.success)
         best = env.best_return or 0.0
         return best - returned, self._aux(returned, success, experience)
 
@@ -226,7 +231,8 @@ class ControlTask(MeasuredTask):
 
     def film(self, params: PyTree, state: PyTree, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Returns the frames of an episode, float32[film_steps + 1, num_shapes, 4], and the number of valid frames."""
-        experience, env = self.experience_of(state), self._env
+        experience = self.experience_of(state)
+        env = self._env
         first_keys, keys = first_of(keys_of(key, self.film_steps + 1, 1))
         first = self.stage.start(first_keys)
 

@@ -15,7 +15,12 @@ from lobench.inner.tasks.control.spaces import Discrete
 
 __all__ = ["CartPole"]
 
-_GRAVITY, _POLE_MASS, _TOTAL_MASS, _HALF_LENGTH, _FORCE, _SECONDS = 9.8, 0.1, 1.1, 0.5, 10.0, 0.02
+_GRAVITY = 9.8
+_POLE_MASS = 0.1
+_TOTAL_MASS = 1.1
+_HALF_LENGTH = 0.5
+_FORCE = 10.0
+_SECONDS = 0.02
 _FARTHEST, _STEEPEST = 2.4, 12 * 2 * math.pi / 360
 
 
@@ -55,7 +60,8 @@ class CartPole(Environment):
 
     def step(self, key: jax.Array, state: _State, action: jax.Array) -> Step:
         _, speed, angle, turning = state.values
-        sine, cosine = jnp.sin(angle), jnp.cos(angle)
+        sine = jnp.sin(angle)
+        cosine = jnp.cos(angle)
         force = jnp.where(action == 1, _FORCE, -_FORCE)
         push = (force + _POLE_MASS * _HALF_LENGTH * turning**2 * sine) / _TOTAL_MASS
         inertia = _HALF_LENGTH * (4.0 / 3.0 - _POLE_MASS * cosine**2 / _TOTAL_MASS)

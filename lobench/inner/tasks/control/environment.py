@@ -127,7 +127,8 @@ def layout_of(env: Environment) -> Layout:
 
 
 def _require_same(what: str, old: PyTree, new: PyTree) -> None:
-    expected, types = _types(old), _types(new)
+    expected = _types(old)
+    types = _types(new)
     for path in [*expected, *types]:
         if expected.get(path) != types.get(path):
             raise ConfigError(

@@ -128,7 +128,8 @@ def _made(name: str) -> tuple[Any, Any]:
 def _actions(space: Any) -> Actions:
     if hasattr(space, "n"):
         return Discrete(int(space.n))
-    low, high = np.min(space.low), np.max(space.high)
+    low = np.min(space.low)
+    high = np.max(space.high)
     if np.any(np.asarray(space.low) != low) or np.any(np.asarray(space.high) != high):
         raise ConfigError(
             "an action space has bounds of its own for each component", got=repr(space), expected="the same for all"

@@ -14,7 +14,10 @@ from lobench.inner.tasks.control.spaces import Box
 
 __all__ = ["Pendulum"]
 
-_GRAVITY, _FASTEST, _STRONGEST, _SECONDS = 10.0, 8.0, 2.0, 0.05
+_GRAVITY = 10.0
+_FASTEST = 8.0
+_STRONGEST = 2.0
+_SECONDS = 0.05
 
 
 class _State(NamedTuple):

@@ -40,7 +40,9 @@ class Policy:
         shared: bool,
         cell: str | None,
     ) -> None:
-        self._actions, self._size, self._hidden_sizes = actions, observation_size, hidden_sizes
+        self._actions = actions
+        self._size = observation_size
+        self._hidden_sizes = hidden_sizes
         self._activation, self._gain, self._cell = ACTIVATIONS[activation], init_gain(activation), cell
         self._bodies = ("trunk",) if shared else ("actor", "critic")
         self._width = hidden_sizes[-1] if hidden_sizes else observation_size

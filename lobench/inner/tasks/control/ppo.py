@@ -118,7 +118,8 @@ class PPO(ControlTask):
 
     def init_with_state(self, key: jax.Array) -> tuple[PyTree, _State]:
         params_key, start_key = jax.random.split(key)
-        params, experience = self.init(params_key), self.start(start_key)
+        params = self.init(params_key)
+        experience = self.start(start_key)
         shapes = jax.eval_shape(self._collected, params, experience, key)
         _, lesson, order = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         return params, _State(experience, lesson, order, jnp.int32(0))

@@ -62,7 +62,8 @@ class ReachGoals(Environment):
         self._shape = (num_points, arguments.integer("ReachGoals", "dim", dim, at_least=2))
         self.actions = Box(self._shape, -_STRIDE, _STRIDE)
         self.random_return = -0.8 * self.time_limit
-        self._stream, self._show_goals = _STREAMS.index(goals), show_goals
+        self._stream = _STREAMS.index(goals)
+        self._show_goals = show_goals
         dots = [Shape(kind="dot", style=style) for style in ("s3", "s1")]
         self.shapes = tuple(dot for dot in dots for _ in range(num_points))
 

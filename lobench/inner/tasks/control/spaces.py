@@ -107,7 +107,8 @@ class Box:
         action = action.reshape(self.shape)
         if math.isinf(self.low) or math.isinf(self.high):
             return jnp.clip(action, self.low, self.high)
-        middle, half = (self.high + self.low) / 2, (self.high - self.low) / 2
+        middle = (self.high + self.low) / 2
+        half = (self.high - self.low) / 2
         return middle + half * jnp.clip(action, -1.0, 1.0)
 
 

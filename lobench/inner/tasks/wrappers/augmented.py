@@ -40,7 +40,8 @@ def Augmented(
       flip: Whether half of the images are mirrored, left to right.
     """
     name = "Augmented"
-    std, most = arguments.number(name, "noise_std", noise_std), arguments.integer(name, "shift", shift, at_least=0)
+    std = arguments.number(name, "noise_std", noise_std)
+    most = arguments.integer(name, "shift", shift, at_least=0)
     side = arguments.integer(name, "erase", erase, at_least=0)
     if not isinstance(flip, bool):
         raise ConfigError(f"{name}.flip", got=repr(flip), expected="True or False")
@@ -59,7 +60,9 @@ class _Changed(Wrapping):
         self, task: Task, field: str, steps: list[Callable[[jax.Array, jax.Array], jax.Array]], noise_std: float
     ) -> None:
         super().__init__(task)
-        self._field, self._steps, self._noise_std = field, steps, noise_std
+        self._field = field
+        self._steps = steps
+        self._noise_std = noise_std
 
     def loss_with_state_and_aux(
         self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
@@ -104,6 +107,7 @@ def _shift(key: jax.Array, image: jax.Array, most: int) -> jax.Array:
 def _erase(key: jax.Array, image: jax.Array, side: int) -> jax.Array:
     height, width = image.shape[:2]
     row, column = jax.random.randint(key, (2,), 0, jnp.asarray([max(height - side, 0) + 1, max(width - side, 0) + 1]))
-    rows, columns = jnp.arange(height) - row, jnp.arange(width) - column
+    rows = jnp.arange(height) - row
+    columns = jnp.arange(width) - column
     inside = ((rows >= 0) & (rows < side))[:, None] & ((columns >= 0) & (columns < side))[None, :]
     return jnp.where(inside.reshape(height, width, *(1 for _ in image.shape[2:])), 0, image)

@@ -59,7 +59,8 @@ class _Mup(Wrapping):
 
     def _factors(self, params: PyTree) -> tuple[PyTree, PyTree]:
         """Returns for each leaf the factor of its initial value, and the factor of its effect in the loss."""
-        leaves, structure = jax.tree_util.tree_leaves_with_path(params), jax.tree.structure(params)
+        leaves = jax.tree_util.tree_leaves_with_path(params)
+        structure = jax.tree.structure(params)
         narrow = jax.tree.leaves(jax.eval_shape(self._start_of_base, jax.random.key(0)))
         if len(narrow) != len(leaves):
             raise ConfigError(f"{_NAME}.base has other parameters than the task", expected="the same, of another width")

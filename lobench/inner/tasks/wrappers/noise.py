@@ -53,7 +53,10 @@ def LabelNoise(
 class _WrongLabels(Wrapping):
     def __init__(self, task: Task, rate: float, field: str, num_classes: int | None, problem_seed: int) -> None:
         super().__init__(task)
-        self._rate, self._field, self._num_classes, self._problem_seed = rate, field, num_classes, problem_seed
+        self._rate = rate
+        self._field = field
+        self._num_classes = num_classes
+        self._problem_seed = problem_seed
         self.datasets = each_split("LabelNoise", task.datasets, self._changed)
 
     def _changed(self, split: str, dataset: Dataset) -> Dataset:

@@ -36,8 +36,11 @@ class Wrapping(MeasuredTask):
     """
 
     def __init__(self, task: Task) -> None:
-        self.task, self.datasets, self.metric_directions = task, task.datasets, task.metric_directions
-        self.num_phases, self.gives_if = task.num_phases, task.gives_if
+        self.task = task
+        self.datasets = task.datasets
+        self.metric_directions = task.metric_directions
+        self.num_phases = task.num_phases
+        self.gives_if = task.gives_if
 
     def __getattr__(self, name: str) -> Any:
         if name == "task":  # not set yet, for example during a copy
@@ -92,7 +95,9 @@ class _Family(TaskFamily):
     """Family whose tasks are wrapped tasks of another family."""
 
     def __init__(self, family: TaskFamily, wrap: Callable[[Task], Task]) -> None:
-        self._family, self._wrap, self.metric_directions = family, wrap, family.metric_directions
+        self._family = family
+        self._wrap = wrap
+        self.metric_directions = family.metric_directions
         self.datasets = wrap(_OnlyData(family.datasets)).datasets
 
     def __getattr__(self, name: str) -> Any:
@@ -128,7 +133,8 @@ def wrapped(name: str, task: Any, wrap: Callable[[Task], Task]) -> Task | TaskFa
     try:
         inner = as_task(task)
     except ConfigError as error:
-        expected, advice = "a task or a family", f"bind `{name}.task = @DigitsMLP()`, say"
+        expected = "a task or a family"
+        advice = f"bind `{name}.task = @DigitsMLP()`, say"
         raise ConfigError(
             f"{name}.task is not a task", got=type(task).__name__, expected=expected, next_step=advice
         ) from error

@@ -15,7 +15,8 @@ def files_below(folder: Path) -> list[Path]:
     without a link. So cycles of links end, and `latest-run` is not a second run.
     """
     paths: list[Path] = []
-    starts, seen = [folder], set[Path]()
+    starts = [folder]
+    seen = set[Path]()
     has_links = False
     while starts:
         for place, folders, names in os.walk(starts.pop(0)):

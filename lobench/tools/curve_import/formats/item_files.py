@@ -128,7 +128,8 @@ def read_samples(path: Path, request: CurveRequest, notes: list[str]) -> Iterato
     rows = list(_json_lines(path))
     filters.update(str(row.get("filter", "none")) for _, row in rows)
     for where, row in rows:
-        item, name = row.get("doc_id"), str(row.get("filter", "none"))
+        item = row.get("doc_id")
+        name = str(row.get("filter", "none"))
         if item is None:
             raise UsageError("no doc_id", where=where, expected="a line of lm-evaluation-harness's samples")
         for metric in row.get("metrics", ()):
@@ -142,7 +143,8 @@ def read_samples(path: Path, request: CurveRequest, notes: list[str]) -> Iterato
             column[document] = value
     if not values:
         raise NotCurves("no document has a number", where=str(path), expected='"metrics": ["acc"] and "acc": 1.0')
-    method, case = path.parent.name, _task_of(path)
+    method = path.parent.name
+    case = _task_of(path)
     if request.pattern:
         run = named_run(request.name or bare_name(path), request, is_file=True)
         method, case = run.method, run.case or case
@@ -188,7 +190,8 @@ def read_inspect(path: Path, request: CurveRequest, notes: list[str]) -> Iterato
     about = header.get("eval", {})
     data = (about.get("dataset") or {}).get("name") or about.get("task") or ""
     by_epoch: dict[str, dict[str, list[float]]] = {}
-    num_samples, scored = 0, set[str]()
+    num_samples = 0
+    scored = set[str]()
     for sample in samples:
         num_samples += 1
         for metric, value in _scores_of(sample):
@@ -201,7 +204,8 @@ def read_inspect(path: Path, request: CurveRequest, notes: list[str]) -> Iterato
     values = {
         metric: {item: float(np.mean(row)) for item, row in by_item.items()} for metric, by_item in by_epoch.items()
     }
-    method, case = str(about.get("model") or bare_name(path)), str(about.get("task") or UNNAMED_CASE)
+    method = str(about.get("model") or bare_name(path))
+    case = str(about.get("task") or UNNAMED_CASE)
     if request.pattern:
         run = named_run(method, request)
         method, case = run.method, run.case or case

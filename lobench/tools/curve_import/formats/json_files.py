@@ -89,7 +89,8 @@ def _document(path: Path) -> Any:
 def _read_document(path: Path, mtime_ns: int, size: int) -> Any:
     with one_line_of(UNREADABLE, UsageError, "cannot read this file", where=path), opened(path) as file:
         lines = (line for line in file if line.strip())
-        first, has_more = next(lines, ""), next(lines, None) is not None
+        first = next(lines, "")
+        has_more = next(lines, None) is not None
     is_object = _is_object(first)
     if has_more and (is_object or path.suffix.lower() in _LINES):
         return None

@@ -265,7 +265,8 @@ def _contained(read: Callable[..., Iterator[Points]], *arguments: Any) -> Iterat
         except GeneratorExit as error:
             raise RuntimeError("it raised GeneratorExit") from error
 
-    points, end = contained(lambda: iter(read(*arguments))), object()
+    points = contained(lambda: iter(read(*arguments)))
+    end = object()
     while (found := contained(lambda: next(points, end))) is not end:
         yield found
 

@@ -95,7 +95,8 @@ def _lines(file: Path) -> Iterator[tuple[int, float, int]]:
             try:
                 yield int(words[0]), float(words[1]), int(words[2]) if len(words) > 2 else 0
             except (ValueError, IndexError) as error:
-                place, got = f"{file}, line {number}", repr(line.strip()[:60])
+                place = f"{file}, line {number}"
+                got = repr(line.strip()[:60])
                 raise UsageError("not a metric of MLflow", where=place, got=got, expected="TIME VALUE STEP") from error
 
 

@@ -146,7 +146,8 @@ def _runs(path: Path) -> Iterator[list[_Row]]:
             own = {name for name, _ in _PAIR.findall(row[1])}
             if rows and (row[0] < rows[-1][0] or (row[0] == rows[-1][0] and own & names)):
                 yield rows
-                rows, names = [], set()
+                rows = []
+                names = set()
             names = own | (names if rows and row[0] == rows[-1][0] else set())
             rows.append(row)
     if rows:

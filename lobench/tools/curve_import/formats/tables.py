@@ -177,7 +177,8 @@ def read_monitor(path: Path, request: CurveRequest, notes: list[str]) -> Iterato
     if not wanted:
         expected = f"one of {', '.join(request.metrics)}"
         raise NotCurves("the monitor has no such column", where=str(path), got=", ".join(names), expected=expected)
-    run, before = named_run(request.name or bare_name(path), request, is_file=True), 0
+    run = named_run(request.name or bare_name(path), request, is_file=True)
+    before = 0
     for part in parts_of(path, list(dict.fromkeys(["l", *wanted]))):
         steps = before + np.cumsum(part.steps("l"))
         before = int(steps[-1]) if len(steps) else before
@@ -263,7 +264,8 @@ class Part:
     def names(self, column: str) -> tuple[list[str], NDArray[np.integer]]:
         """Returns the distinct names in a column of texts, and the index of each row's name."""
         column_of = self.frame[column].cat
-        names, codes = [str(name).strip() for name in column_of.categories], column_of.codes.to_numpy()
+        names = [str(name).strip() for name in column_of.categories]
+        codes = column_of.codes.to_numpy()
         empty = [place for place, name in enumerate(names) if not name]
         odd = (codes < 0) | np.isin(codes, empty)
         if odd.any():
@@ -489,7 +491,8 @@ def read_table(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[
             yield Points(runs=runs, metrics=metrics, run=run, metric=metric, step=steps, value=values, line=part.lines)
             continue
         for name in wide:
-            values, there = part.values(name), part.is_given(name)
+            values = part.values(name)
+            there = part.is_given(name)
             none = np.zeros(int(there.sum()), np.int64)
             at = (run[there], none, steps[there], values[there], part.lines[there])
             yield Points(runs=runs, metrics=(name,), run=at[0], metric=at[1], step=at[2], value=at[3], line=at[4])

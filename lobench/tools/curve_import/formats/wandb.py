@@ -90,7 +90,8 @@ def read_chart(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[
         for name in sorted(wanted, key=columns.index):
             title, metric = split[name]
             run = named_run(f"{request.prefix}{title.removeprefix('Group: ')}", request)
-            values, there = part.values(name), part.is_given(name)
+            values = part.values(name)
+            there = part.is_given(name)
             low, high = (part.frame.get(name + bound) for bound in _BOUNDS)
             is_bucketed |= low is not None and high is not None and bool((low < high).any())
             yield Points.of_curve(run, metric, steps[there], values[there], part.lines[there])
@@ -122,7 +123,8 @@ def read_api(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[Po
         steps = part.steps(axis)
         groups = part.frame[run_column].astype(str) if run_column else None
         for name in columns:
-            values, there = part.values(name), part.is_given(name)
+            values = part.values(name)
+            there = part.is_given(name)
             for title in [""] if groups is None else groups.unique():
                 own = there if groups is None else there & (groups == title).to_numpy(bool)
                 run = named_run(f"{request.prefix}{title}" if title else home, request, is_file=not title)
@@ -159,7 +161,8 @@ def read_runs(place: Path, request: CurveRequest, notes: list[str]) -> Iterator[
         shown = first_of(list(map(str, odd)), _MOST_SHOWN)
         notes.append(f"{counted(len(odd), 'file')} of {len(odd) + len(files):,} left out: {shown}")
     runs = dict(named_runs(list({one.id: one for one in files.values()}.values()), request, notes))
-    without, cut = list[str](), list[str]()
+    without = list[str]()
+    cut = list[str]()
     for file, logged in files.items():
         if logged.id not in runs:
             continue

@@ -7,5 +7,6 @@ from lobench.hookspecs import Declaration
 
 
 def lobench_metrics():
-    factory, directions = "lobench_skeleton.metrics:skeleton", {"skeleton/ratio": "min"}
+    factory = "lobench_skeleton.metrics:skeleton"
+    directions = {"skeleton/ratio": "min"}
     return [Declaration(name="skeleton", factory=factory, summary="how far losses fell", metric_directions=directions)]
