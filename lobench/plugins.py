@@ -116,10 +116,11 @@ class Registered:
         is_open = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
         for name in keywords:
             if name not in known and not is_open:
+                expected = "one of " + ", ".join(known) if known else "nothing"
                 raise ConfigError(
                     f"{self.declaration.name!r} takes no {name!r}",
                     where=where,
-                    expected="one of " + ", ".join(known) if known else "nothing",
+                    expected=expected,
                     next_step=suggestion(name, known),
                 )
         try:
@@ -413,10 +414,11 @@ class PluginManager(pluggy.PluginManager):
         for problem in problems.values():
             raise problem
         broken = "".join(f"; plugin {plugin.name!r} failed to import: {plugin.cause}" for plugin in self.broken)
+        expected = "one of " + ", ".join(known) if known else ""
         raise UsageError(
             f"unknown {kind} {name!r}",
             where=where,
-            expected="one of " + ", ".join(known) if known else "",
+            expected=expected,
             next_step=(suggestion(name, known) or "is its plugin installed? see `lobench plugins`") + broken,
         )
 

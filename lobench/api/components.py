@@ -162,10 +162,11 @@ def worker_config(
     Called at the first checkpoint, when the trainer has written its `config.gin`.
     """
     layers = layers_at(settings.location, manager, gin_files=settings.gin_files, gin_params=settings.gin_params)
+    serve = CASE_WORKER if settings.suites else COMMAND_WORKER
     return WorkerConfig(
         arguments=tuple(str(Path(suite).resolve()) for suite in settings.suites),
         layers=replace(layers, import_folders=settings.import_folders).relocated(Path.cwd()),
-        serve=CASE_WORKER if settings.suites else COMMAND_WORKER,
+        serve=serve,
         log_folder=store / "logs",
         compilation_cache=cache_folder(store).absolute(),
         state_folder=state_folder(store).absolute(),

@@ -157,12 +157,13 @@ def _options(settings: WatchSettings, core_seconds: float, num_rounds: int, *, h
     source that an earlier round finished get the edited cases at the next start.
     """
     hours = settings.max_core_hours
+    max_core_hours = None if hours is None else hours - core_seconds / 3600
     return replace(
         settings,
         elsewhere=settings.executor not in HERE,
         replan=not num_rounds or not has_source,
         retry_errors=settings.retry_errors and not num_rounds,
-        max_core_hours=None if hours is None else hours - core_seconds / 3600,
+        max_core_hours=max_core_hours,
     )
 
 

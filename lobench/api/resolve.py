@@ -293,9 +293,8 @@ def find_run(text: str, store: Path | None) -> RunFolder:
         folder = exact[0]
         with Ledger.open(store, read_only=True) as ledger:
             sightings = [who for who in ledger.sightings().values() if Path(who.uri).is_relative_to(folder)]
-        return RunFolder(
-            location=str(folder), bindings=sightings[-1].variant.bindings if sightings else (), is_part=True
-        )
+        bindings = sightings[-1].variant.bindings if sightings else ()
+        return RunFolder(location=str(folder), bindings=bindings, is_part=True)
     single = [label for label, folders in known.items() if len(folders) == 1]
     if exact:
         candidates = [label for label in single if known[label][0] in exact and label.startswith(text)]

@@ -260,7 +260,8 @@ class SessionBlocks:
             if found is not None:
                 first, widths = found.groups()
                 sizes = tuple(map(int, re.findall(r"\d+", widths)))
-                return cls(first_seed=None if first is None else int(first), widths=sizes), tuple(lines[:-count])
+                first_seed = None if first is None else int(first)
+                return cls(first_seed=first_seed, widths=sizes), tuple(lines[:-count])
         return None, tuple(lines)
 
     def cut(self, case: CaseInfo, own_bindings: Sequence[str]) -> CaseInfo:

@@ -44,10 +44,11 @@ _MOST_OWN = 8  # different bindings that checkpoints carry, of which compiled pr
 def wrong_threads(num_cpus: int, where: str) -> WrongThreads:
     """Returns the error for a jax backend with another number of threads. It names the creator of the backend."""
     maker = foreign_maker()
+    got = f"one that {maker} created" if maker else ""
     return WrongThreads(
         f"this process's jax backend was not created for {num_cpus} thread(s)",
         where=where,
-        got=f"one that {maker} created" if maker else "",
+        got=got,
     )
 
 

@@ -260,7 +260,8 @@ def _start(
         return empty
     is_current = before.program_version == PROGRAM_VERSION
     is_current &= not isinstance(grid, BaselineSearch) or _is_same_search(before.refresh, refresh)
-    return dataclasses.replace(empty, provenance=before.provenance, cases=before.cases if is_current else {})
+    cases = before.cases if is_current else {}
+    return dataclasses.replace(empty, provenance=before.provenance, cases=cases)
 
 
 def default_layers() -> Layers:

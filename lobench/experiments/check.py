@@ -400,12 +400,13 @@ class _Planner:
             num_fresh = num_reported(method, factor)
             num_left = factor * (num_trials - sum(is_over(trial.state) for trial in trials))
             num_left += 0 if self.wanted.known[method.name].is_reported else num_fresh
+        unknown = frozenset([method.title]) if num_left else frozenset()
         return MethodPlan(
             method=method,
             num_planned=factor * (num_trials - num_stopped) + num_fresh,
             num_missing=num_left,
             seconds=0.0,
-            unknown=frozenset([method.title]) if num_left else frozenset(),
+            unknown=unknown,
             num_trainings=factor * num_trials,
             num_trials=num_trials if search is not None else 0,
             num_reported=num_fresh,
@@ -442,11 +443,12 @@ class _Planner:
         if not cases and method.report_sessions != 0:
             reported = every  # nothing is bound, and no case is known
         missing = missing + (reported if not self.wanted.known[method.name].is_reported else [])
+        num_trainings = factor * search.num_trials if method.kind == "command" else 0
         plan = self._priced(
             method,
             every * (search.num_trials - num_stopped),
             missing,
-            num_trainings=factor * search.num_trials if method.kind == "command" else 0,
+            num_trainings=num_trainings,
         )
         return replace(
             plan,

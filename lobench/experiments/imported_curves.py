@@ -38,6 +38,7 @@ def read_curves(methods: Iterable[Method]) -> Iterator[ExperimentCurves]:
     with contextlib.ExitStack() as stack:
         for method in methods:
             pattern, _, name = method.curves.partition("#")
+            until_step = (str(method.until_step),) if method.until_step is not None else ()
             settings = ImportSettings(
                 method="" if method.method_from or method.pattern else method.name,
                 metrics=tuple(method.metrics),
@@ -47,7 +48,7 @@ def read_curves(methods: Iterable[Method]) -> Iterator[ExperimentCurves]:
                 seed_from=tuple([method.seed_from] if isinstance(method.seed_from, str) else method.seed_from),
                 paired_seeds=method.paired_seeds,
                 last_counts=method.last_counts,
-                until_step=(str(method.until_step),) if method.until_step is not None else (),
+                until_step=until_step,
             )
             try:
                 from lobench.tools.curve_import.collected_curves import CollectedCurves, sources_of

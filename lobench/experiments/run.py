@@ -177,10 +177,11 @@ class ExperimentRun:
         self._given = given_methods(chosen)
         is_search = any(method.search is not None for method in chosen)
         if experiment.race is not None and (settings.methods or settings.cases):
+            got = "--method" if settings.methods else "--case"
             raise UsageError(
                 "a race is of all methods on all cases",
                 where=str(self._file.path),
-                got="--method" if settings.methods else "--case",
+                got=got,
                 next_step="leave it out, or leave out Experiment.race",
             )
         self._chosen = chosen
@@ -314,10 +315,11 @@ class ExperimentRun:
             blocks = SessionBlocks(first_seed=race.first_seed, widths=(race.block,) * looks)
             used = sum(one.ending.core_seconds for one in rounds) / 3600
             hours = settings.max_core_hours
+            max_core_hours = None if hours is None else hours - used
             of_round = replace(
                 settings,
                 gin_params=(*self._file.shared, *blocks.bindings),
-                max_core_hours=None if hours is None else hours - used,
+                max_core_hours=max_core_hours,
             )
             subjects = [given[place] for place in who]
             rounds.append(run_rounds(of_round, progress, given=subjects, has_source=False, guest=record))

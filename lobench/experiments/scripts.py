@@ -151,7 +151,8 @@ class ScriptCurves:
         try:
             with self._read(run, name, until=cut) as session_curves:
                 ends = self._ends(run, session_curves) if until is None else until
-                session = Session(seed=run.session, num_steps=run.method.until_step if cut is None else cut, ends=ends)
+                num_steps = run.method.until_step if cut is None else cut
+                session = Session(seed=run.session, num_steps=num_steps, ends=ends)
                 with self._ledger.transaction():
                     done = import_into(
                         self._ledger,

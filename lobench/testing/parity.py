@@ -195,12 +195,13 @@ def check(
         wrong = [line for name in params if (line := _difference(name, params[name], parity, step, rtol, atol))]
         if wrong:
             _, place, got, expected = max(wrong)
+            next_step = "parameters before it agree" if step else "the first step is off already"
             raise ParityError(
                 f"step {step} of {parity.num_steps}: {place}",
                 where=str(path),
                 got=got,
                 expected=expected,
-                next_step="parameters before it agree" if step else "the first step is off already",
+                next_step=next_step,
             )
     return parity.num_steps
 

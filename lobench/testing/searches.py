@@ -156,9 +156,8 @@ class SearchContract:
         for wave in range(trials[-1].wave + 1):
             before = [trial for trial in trials if trial.wave < wave]
             cut_off = [dict(trial.parameters) for trial in trials if trial.wave == wave]
-            again = self.make().next_wave(
-                space, before, seed=1, width=3, num_trials=self.num_trials if size is None else None
-            )
+            num_trials = self.num_trials if size is None else None
+            again = self.make().next_wave(space, before, seed=1, width=3, num_trials=num_trials)
             assert [dict(params) for params in again] == cut_off
 
     def test_the_order_in_which_trials_are_shown_does_not_matter(self, space: Space) -> None:

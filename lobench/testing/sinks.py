@@ -167,8 +167,9 @@ def _evaluation(
     num_seeds: int,
     suite: str = "suite",
 ) -> EvaluationFinished:
+    identity = name if suite == "suite" else f"{suite} {name}"
     case = CaseInfo(
-        identity=name if suite == "suite" else f"{suite} {name}",
+        identity=identity,
         optimizer_hash="optimizer",
         suite=suite,
         name=name,

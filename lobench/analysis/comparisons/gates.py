@@ -345,6 +345,7 @@ def _hidden_of_group(cases: Sequence[Samples]) -> float:
 
 def _measure(samples: Samples, case: str) -> _Measured:
     difference = mean_difference(samples)
+    missing_a = (samples.missing[0],) if samples.has_scale and len(samples) > 1 else ()
     return _Measured(
         case=case,
         num_seeds=difference.num_seeds,
@@ -352,7 +353,7 @@ def _measure(samples: Samples, case: str) -> _Measured:
         difference=None if math.isnan(difference.sd) else locate(samples),
         harm=0.0 - difference.mean,
         counts=(counts_of(samples),) if samples.has_scale and len(samples) > 1 else (),
-        missing_a=(samples.missing[0],) if samples.has_scale and len(samples) > 1 else (),
+        missing_a=missing_a,
         hidden=_hidden(samples, samples.missing[0]) if samples.has_scale else 0.0,
         is_one_value=samples.has_scale and samples.is_one_value,
         raised=samples.raised,
@@ -393,6 +394,7 @@ def _measure_mean(cases: Collection[_Measured]) -> _Measured:
     groups = tuple(tuple(usable[place].case for place in places) for places in mean.groups)
     usable = [usable[place] for places in mean.groups for place in places]
     missing = len(cases) - len(usable)
+    note = f"without {counted(missing, 'case')} that cannot be measured" if missing else ""
     return _Measured(
         case="",
         num_seeds=min(case.num_seeds for case in usable),
@@ -402,7 +404,7 @@ def _measure_mean(cases: Collection[_Measured]) -> _Measured:
         counts=counts,
         is_one_value=all(case.is_one_value for case in usable),
         raised=math.fsum(case.raised for case in usable) / len(usable),
-        note=f"without {counted(missing, 'case')} that cannot be measured" if missing else "",
+        note=note,
         groups=groups,
         missing=lacking,
         missing_a=missing_a,
@@ -461,6 +463,7 @@ def _decide(measured: _Measured, rules: GateRules) -> GateResult:
     low, high = difference.bounds(alpha) if difference else (math.nan, math.nan)
     if difference and measured.is_one_value:
         low = min(low, measured.raised - _UNSEEN_STEP * (1.0 - alpha ** (1.0 / measured.num_converged)))
+    degrees = difference.estimate.degrees if difference else math.nan
     return dataclasses.replace(
         result,
         lower=0.0 - high - measured.hidden,
@@ -470,7 +473,7 @@ def _decide(measured: _Measured, rules: GateRules) -> GateResult:
         p_holm=p_regressed,
         p_diverged=p_diverged,
         sd=difference.error * math.sqrt(measured.num_converged) if difference else math.nan,
-        degrees=difference.estimate.degrees if difference else math.nan,
+        degrees=degrees,
     )
 
 

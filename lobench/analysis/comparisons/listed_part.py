@@ -149,6 +149,7 @@ def _part_of(snapshot: Snapshot, places: Sequence[int]) -> Snapshot:
     """Returns a snapshot with some of its subjects, and with their evaluations."""
     subjects = tuple(snapshot.subjects[place] for place in places)
     hashes = {subject.who.sha256 for subject in subjects}
+    methods = tuple(snapshot.methods[place] for place in places) if snapshot.methods else ()
     return dataclasses.replace(
         snapshot,
         subjects=subjects,
@@ -156,6 +157,6 @@ def _part_of(snapshot: Snapshot, places: Sequence[int]) -> Snapshot:
         rows=tuple(row for row in snapshot.rows if row.key.checkpoint_sha256 in hashes),
         labels=tuple(snapshot.labels[place] for place in places),
         openings=tuple(snapshot.openings[place] for place in places),
-        methods=tuple(snapshot.methods[place] for place in places) if snapshot.methods else (),
+        methods=methods,
         searched=tuple(snapshot.searched[place] for place in places) if snapshot.searched else (),
     )

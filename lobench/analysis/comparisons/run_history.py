@@ -231,6 +231,7 @@ def _experiment_summary(experiment: ExperimentRow, snapshot: Snapshot, scales: S
     ]
     best = max(known, key=lambda place: means[place].mean, default=None)
     revision = experiment.revision
+    score = means[best] if best is not None else None
     return ExperimentSummary(
         store=snapshot.store,
         id=experiment.id,
@@ -243,7 +244,7 @@ def _experiment_summary(experiment: ExperimentRow, snapshot: Snapshot, scales: S
         methods=snapshot.labels,
         num_evaluations=len(snapshot.rows),
         best=snapshot.labels[best] if best is not None else "",
-        score=means[best] if best is not None else None,
+        score=score,
         over=summary.over_which_cases(metric or "primary") if best is not None else "",
         metric=label,
         scale=scales.describe(_ADVICE),

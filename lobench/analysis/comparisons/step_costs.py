@@ -184,6 +184,7 @@ def timed_difference(
     differences = [mean_difference(dataclasses.replace(one, step=max(one.step, step)), 1 - alpha) for one in pairs]
     first = differences[0]
     if any(side.is_unsteady for side in sides):
+        note = f"{first.mean:+.4g}, no verdict: unsteady times" if math.isfinite(first.mean) else "unsteady times"
         return dataclasses.replace(
             first,
             lower=math.nan,
@@ -191,7 +192,7 @@ def timed_difference(
             p_value=math.nan,
             p_converged=math.nan,
             p_diverged=math.nan,
-            note=f"{first.mean:+.4g}, no verdict: unsteady times" if math.isfinite(first.mean) else "unsteady times",
+            note=note,
         )
     return dataclasses.replace(
         first,

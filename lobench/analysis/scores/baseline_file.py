@@ -135,6 +135,7 @@ class BaselineCase:
 
     def score_scale(self, metric: str, direction: Direction | None, *, is_primary: bool) -> ScoreScale:
         """Returns the score scale of a metric. `scale` and `minimum` apply to the case's primary metric only."""
+        declared = (self.scale or "") if is_primary else ""
         return ScoreScale.of_baseline(
             metric,
             direction,
@@ -142,7 +143,7 @@ class BaselineCase:
             tuned=self.tuned[metric],
             starts=self.starts.get(metric, ()),
             curve=self.curves.get(metric, ()),
-            declared=(self.scale or "") if is_primary else "",
+            declared=declared,
             minimum=self.minimum if is_primary else None,
         )
 

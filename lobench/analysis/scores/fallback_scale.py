@@ -34,9 +34,10 @@ def own_scale(
     way = 1 - zero if metric.rsplit("/", 1)[-1] == "accuracy" else abs(zero)
     size = way if way > 0 else 1.0
     is_log = scale.kind is ScaleKind.LOG
+    linear_unit = math.nan if math.isnan(zero) else size if direction is Direction.MIN else -size
     return dataclasses.replace(
         scale,
         log_unit=math.log(10) if is_log and zero > 0 else math.nan,
-        linear_unit=math.nan if math.isnan(zero) else size if direction is Direction.MIN else -size,
+        linear_unit=linear_unit,
         best=math.inf,
     )

@@ -141,11 +141,12 @@ class Scales:
                 problems.append(baseline_case)
             elif baseline_case is not None:
                 tuned[identity] = baseline_case
+        baseline = loaded[0] if loaded else None
         return cls(
             among=cells,
             labels=labels,
             tuned=tuned,
-            baseline=loaded[0] if loaded else None,
+            baseline=baseline,
             problems=tuple(problems),
             cases=current,
             moved=moved,
@@ -404,6 +405,7 @@ class Scales:
         if block is not None:
             of_block = block.finals if block.lost is None else np.where(block.lost, np.nan, block.finals)
             flat = np.concatenate([of_block.ravel(), flat])
+        declared = (case.scale or "") if is_primary else ""
         made = ScoreScale.among_values(
             metric,
             direction,
@@ -411,7 +413,7 @@ class Scales:
             seeds=seeds,
             sizes=sizes,
             starts=starts,
-            declared=(case.scale or "") if is_primary else "",
+            declared=declared,
             minimum=case.minimum if is_primary else None,
             is_either_way=self._has_single_values(identity, case),
         )

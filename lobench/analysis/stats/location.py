@@ -111,7 +111,8 @@ def locate(samples: Samples) -> Location:
     kept = samples.converged()
     few, many = sorted((len(kept.a), len(kept.b)))
     if not few:
-        return Location(method="paired" if kept.is_paired else "welch", estimate=_NOTHING)
+        method: Method = "paired" if kept.is_paired else "welch"
+        return Location(method=method, estimate=_NOTHING)
     estimate = kept.estimate()
     if kept.binary_unit:
         gains, losses = kept.discordant()
@@ -144,8 +145,9 @@ def mean_location(parts: Sequence[Location], sizes: Sequence[int] | None = None)
     if weights is None:
         mean = math.fsum(one.mean for one in known) / len(known)
     is_permuted = any(part.permutation for part in parts)
+    method = "permutation" if is_permuted else "paired" if parts[0].mcnemar else parts[0].method
     return Location(
-        method="permutation" if is_permuted else "paired" if parts[0].mcnemar else parts[0].method,
+        method=method,
         estimate=Estimate(mean=mean, variance=variance, degrees=degrees),
         permutation=Permutation([part.samples for part in parts], weights) if is_permuted else None,
     )

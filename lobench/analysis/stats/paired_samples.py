@@ -163,10 +163,11 @@ class Samples:
         discordant = (gains + losses + 1) / (n + 2)
         mean = (gains - losses) / (n + 2)
         variance = self.binary_unit**2 * (discordant - mean**2) / n
+        degrees = n - 1 if n > 1 else math.nan
         return Estimate(
             mean=self.binary_unit * (gains - losses) / n + self.raised,
             variance=variance if n > 1 else math.nan,
-            degrees=n - 1 if n > 1 else math.nan,
+            degrees=degrees,
         )
 
     def estimate(self) -> Estimate:

@@ -92,11 +92,12 @@ def item_mean(cases: Sequence[Samples]) -> Location:
     )
     kept = [case.converged() for case in cases if not case.binary_unit]
     least = math.fsum(2 * case.floor / max(len(case), 1) for case in kept) / len(cases) ** 2
+    variance = max(difference.variance, least) if not math.isnan(difference.variance) else math.nan
     return Location(
         method="paired",
         estimate=Estimate(
             mean=difference.mean + math.fsum(case.raised for case in cases) / len(cases),
-            variance=max(difference.variance, least) if not math.isnan(difference.variance) else math.nan,
+            variance=variance,
             degrees=difference.degrees,
         ),
     )

@@ -105,4 +105,5 @@ def redesigned(samples: Samples, design: CaseDesign) -> Samples:
     """Returns samples with their groups replaced according to the design."""
     if design == "by design":
         return samples
-    return replace(samples, shared=EVERY_CASE if design == "seed means" else frozenset())
+    shared = EVERY_CASE if design == "seed means" else frozenset()
+    return replace(samples, shared=shared)

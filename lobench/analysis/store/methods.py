@@ -456,11 +456,12 @@ def pick_methods(snapshot: Snapshot, methods: Sequence[str], names: Mapping[str,
     places = [place_of_method(snapshot, "methods", name) for name in methods] or range(len(snapshot.subjects))
     titles = {_renamed(snapshot, name): title for name, title in (names or {}).items()}
     labels = tuple(titles.get(place, snapshot.labels[place]) for place in places)
+    openings = labels if titles else tuple(snapshot.openings[place] for place in places)
     return dataclasses.replace(
         snapshot,
         subjects=tuple(snapshot.subjects[place] for place in places),
         labels=labels,
-        openings=labels if titles else tuple(snapshot.openings[place] for place in places),
+        openings=openings,
         methods=tuple(names_of(snapshot, place)[0] for place in places) if methods or snapshot.methods else (),
         searched=tuple(snapshot.search(place) for place in places),
         names={identity: titles.get(identity, name) for identity, name in snapshot.names.items()},

@@ -81,10 +81,11 @@ def choose_reference(
     """
     others = other_subjects(snapshot.subjects, candidates)
     if not others:
+        got = "the candidate alone" if snapshot.subjects else ""
         raise UsageError(
             "the store holds no evaluation to compare with" if not snapshot.subjects else "the store has no reference",
             where=str(snapshot.store),
-            got="the candidate alone" if snapshot.subjects else "",
+            got=got,
             next_step="evaluate the reference into this store, or name another store or checkpoint",
         )
     place = str(snapshot.store.resolve())

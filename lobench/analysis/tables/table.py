@@ -251,11 +251,12 @@ def read_table(path: Path) -> TableSpec:
             raise ConfigError("a table's file imports nothing", where=statement.where)
         name, key = statement.selector, statement.parameter
         if name != "Table" or statement.scope or key not in known:
+            next_step = suggestion(key, known) if name == "Table" else ""
             raise ConfigError(
                 f"nothing reads {name}.{key}" if key else f"nothing reads {name}",
                 where=statement.where,
                 expected=", ".join(f"Table.{key}" for key in known),
-                next_step=suggestion(key, known) if name == "Table" else "",
+                next_step=next_step,
             )
         expected, is_right = _EXPECTED[key]
         if not is_right(statement.value):

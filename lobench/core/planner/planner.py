@@ -343,7 +343,8 @@ class Planner:
         is_first = not self._cases and (self._open or self._backlog.has_fresh)
         if is_first or not self._machine.num_workers or not self._cases or self._commands:
             one_free = 1 + len(self._commands)  # a worker that runs a command cannot list cases
-            self._follow(self._machine.warm_up(schedule.Size(1), at_most=None if is_first else one_free))
+            at_most = None if is_first else one_free
+            self._follow(self._machine.warm_up(schedule.Size(1), at_most=at_most))
 
     def _check_done(self) -> None:
         if self._done:

@@ -138,8 +138,9 @@ def layers_at(
       variant: Bindings of the checkpoint.
     """
     config = trainer_config_at(str(location))
+    trainer_config = None if config is None else str(config)
     return Layers(
-        trainer_config=None if config is None else str(config),
+        trainer_config=trainer_config,
         optimizer=optimizer,
         gin_files=tuple(str(Path(path).absolute()) for path in gin_files),
         gin_params=tuple(gin_params),

@@ -120,9 +120,10 @@ class Chief:
         self._is_one_run = self._has_source and not has_run_configs
         self._subjects, self._arriving = Subjects(self._intake), Arriving(self._intake, given, self._arrivals)
         self._journal = Journal(ledger, options, self._subjects, suite)
+        retried = ERRORS if options.retry_errors else ()
         self._history = ledger.history(
             self._journal.programs,
-            retried=ERRORS if options.retry_errors else (),
+            retried=retried,
             keeps_code=options.keep_results,
         )
         start = planner.Start(
@@ -137,11 +138,12 @@ class Chief:
         for end in (ours, self._waking):
             end.setblocking(False)
         hours = options.max_core_hours
+        max_core_seconds = math.inf if hours is None else hours * 3600
         self._workers = WatchWorkers(
             make_executor=make_executor,
             wakeup=Connection(ours.detach()),
             logs=ledger.store / "logs",
-            max_core_seconds=math.inf if hours is None else hours * 3600,
+            max_core_seconds=max_core_seconds,
             log=progress.log,
         )
         self._dispatch = Dispatch(self._subjects, spool, self._workers, progress)

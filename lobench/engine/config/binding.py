@@ -358,10 +358,11 @@ def bind(binding: Binding) -> None:
         names = list(_parameters(selector))
         advice = suggestion(binding.parameter, names)
         is_enough = advice and len(names) > _MOST_PARAMETERS
+        expected = "" if is_enough else ", ".join(names)
         raise ConfigError(
             f"{binding.selector!r} has no parameter {binding.parameter!r}",
             where=binding.where,
-            expected="" if is_enough else ", ".join(names),
+            expected=expected,
             next_step=advice,
         )
     gin.bind_parameter((binding.scope, selector, binding.parameter), _to_gin(binding.value, binding.where))

@@ -120,7 +120,8 @@ def bind_phases(scope: str, where: str, paths: Sequence[str], *, num_inner_steps
         with _as_in_phase(scope, phase_scope, bindings, index, len(scopes), called):
             chosen = {name: value for name, value in bindings_in(scope, _CASE).items() if name in OPTIMIZER_FIELDS}
             kind = ", ".join(f"{name} {_kind(value)}" for name, value in sorted(chosen.items()))
-            phase = _checked(bindings, called, default="keep" if kind == chosen_before else "reset")
+            default = "keep" if kind == chosen_before else "reset"
+            phase = _checked(bindings, called, default=default)
             chosen_before = kind
             lines = optimizer_lines(scope)
             modules = modules_reached(scope, _CASE, OPTIMIZER_FIELDS)
@@ -165,12 +166,13 @@ def in_phases(case: Case, phases: Sequence[BoundPhase]) -> Case:
         return case
     bound = tuple(each.phase for each in phases)
     learned = next((phase.learned_optimizer for phase in bound if phase.learned_optimizer is not None), None)
+    optimizer = None if learned is not None else bound[0].optimizer
     return dataclasses.replace(
         case,
         phases=bound,
         num_inner_steps=sum(phase.num_inner_steps or 0 for phase in bound),
         learned_optimizer=learned,
-        optimizer=None if learned is not None else bound[0].optimizer,
+        optimizer=optimizer,
     )
 
 
@@ -355,10 +357,11 @@ def _checked(bindings: dict[str, Any], where: str, *, default: str) -> Phase:
     phase = Phase(**values)
     steps = phase.num_inner_steps
     if not is_integer(steps):
+        got = "" if steps is None else repr(steps)
         raise ConfigError(
             "Phase.num_inner_steps" + (" is not bound" if steps is None else ""),
             where=where,
-            got="" if steps is None else repr(steps),
+            got=got,
             expected=f"{integer_text()}: each phase has its own length",
         )
     if phase.opt_state not in (None, "keep", "reset"):

@@ -305,7 +305,8 @@ class _Written:
     def _named(self, value: Callable[..., Any], path: str, *, scope: str, evaluate: bool) -> Reference:
         """Returns a reference to a registered class or function, whose module is imported."""
         if value is Phase:  # registered with the first case that is bound
-            return Reference(scoped_selector=f"{scope}/Phase" if scope else "Phase", evaluate=evaluate)
+            scoped_selector = f"{scope}/Phase" if scope else "Phase"
+            return Reference(scoped_selector=scoped_selector, evaluate=evaluate)
         selector = next((name for name, one in CONFIGURABLES.items() if one.wrapped is value), None)
         name = getattr(value, "__qualname__", repr(value))
         if selector is None:
@@ -320,7 +321,8 @@ class _Written:
         short = last_name(selector)
         is_own = selector == f"lobench.{short}" or f"lobench.{short}" not in CONFIGURABLES
         spelled = short if is_own else selector
-        return Reference(scoped_selector=f"{scope}/{spelled}" if scope else spelled, evaluate=evaluate)
+        scoped_selector = f"{scope}/{spelled}" if scope else spelled
+        return Reference(scoped_selector=scoped_selector, evaluate=evaluate)
 
     def _refusal(self, path: str, got: str, expected: str, next_step: str = _ADVICE) -> _Unnamed:
         what = f"{path} has no name by which a worker could make it"

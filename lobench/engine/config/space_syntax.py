@@ -171,12 +171,15 @@ def search_of(
     """
     if method.median_stopping is not None and (method.kind == "command" or (method.curves and not method.until_step)):
         is_script = method.kind == "script"
+        next_step = (
+            f"bind {method.name}/Method.until_step to its last step: trials are compared at a share of it"
+            if is_script
+            else "a meta-training goes on to its end: it counts for optimizers, checkpoints, and scripts with curves"
+        )
         raise ConfigError(
             f"nothing {'defines how long it trains' if is_script else f'reads {method.name}/Method.median_stopping'}",
             where=next(binding.where for binding in keys if binding.parameter == "median_stopping"),
-            next_step=f"bind {method.name}/Method.until_step to its last step: trials are compared at a share of it"
-            if is_script
-            else "a meta-training goes on to its end: it counts for optimizers, checkpoints, and scripts with curves",
+            next_step=next_step,
         )
     if reference is not None and method.space:
         keywords = _keywords(reference, method.name, all_)
@@ -229,12 +232,14 @@ def race_of(bindings: Sequence[Binding]) -> Race | None:
     first = of_experiment.get("first_session")
     sessions = of_experiment.get("num_sessions")
     num_sessions = 0 if sessions is None else sessions.value
-    race = Race(rounds=0, first_seed=0 if first is None else first.value, **keywords)
+    first_seed = 0 if first is None else first.value
+    race = Race(rounds=0, first_seed=first_seed, **keywords)
     if not num_sessions or num_sessions % race.block:
+        got = f"{num_sessions} sessions in blocks of {race.block}" if num_sessions else "no Experiment.num_sessions"
         raise ConfigError(
             "a race is over whole blocks of seeds",
             where=bound.where,
-            got=f"{num_sessions} sessions in blocks of {race.block}" if num_sessions else "no Experiment.num_sessions",
+            got=got,
             expected=f"a multiple of {race.block}",
         )
     return replace(race, rounds=num_sessions // race.block)

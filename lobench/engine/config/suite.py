@@ -224,10 +224,11 @@ def specs_called(names: Sequence[str], *suites: str | Path, with_tests: bool = F
     known_specs = [*specs, *tests]
     for name in [name for name in names if not specs_by_name[name]] or ([] if known_specs else [""]):
         known = ", ".join(dict.fromkeys(spec.name for spec in known_specs))
+        expected = f"one of {known}" if known_specs else "a scope that binds Case.task or Case.command"
         raise SuiteError(
             f"no case {name!r}" if name else "the suite holds no case",
             where=", ".join(map(str, suites)),
-            expected=f"one of {known}" if known_specs else "a scope that binds Case.task or Case.command",
+            expected=expected,
             next_step=suggestion(name, [each for spec in known_specs for each in spec.names]),
         )
     if not names:

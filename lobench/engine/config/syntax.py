@@ -226,10 +226,11 @@ def _statements(
             (error.text or "").strip(),
         )  # earlier lines are Python's own message
         expected, next_step = _corrected(message, content)
+        got = repr(content) if content else ""
         raise ConfigError(
             "gin syntax error" if expected else f"gin syntax error: {message}",
             where=f"{where}:{line_number}" if path and line_number else where,
-            got=repr(content) if content else "",
+            got=got,
             expected=expected,
             next_step=next_step,
         ) from error

@@ -78,10 +78,11 @@ def no_store(folder: str | Path) -> StoreError:
         below = sorted(str(place.parent) for found in places for place in found)
     except OSError:  # a part of the folder cannot be read
         below = []
+    expected = f"a store, such as {first_of(below, _NAMED)}" if below else ""
     return StoreError(
         "no result store found",
         where=str(folder),
-        expected=f"a store, such as {first_of(below, _NAMED)}" if below else "",
+        expected=expected,
         next_step="" if below else _advice_without_store(Path(folder)),
     )
 

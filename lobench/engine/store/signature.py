@@ -31,7 +31,8 @@ def sign(root: str, key: Path) -> bytes:
         raise UsageError("cannot sign", where=str(key), got=headline(error), next_step="is OpenSSH there?") from error
     if done.returncode:
         message = done.stderr.decode(errors="replace").strip().splitlines()
-        raise UsageError("cannot sign", where=str(key), got=message[-1] if message else f"status {done.returncode}")
+        got = message[-1] if message else f"status {done.returncode}"
+        raise UsageError("cannot sign", where=str(key), got=got)
     return done.stdout
 
 

@@ -58,11 +58,12 @@ class WorkerProcess:
             output = self._open_log()
             if output is not None:
                 given.callback(output.close)
+            stdout = subprocess.DEVNULL if output is None else output
             self._child = subprocess.Popen(
                 [*PYTHON, "-m", "lobench.engine.workers.entry", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL if output is None else output,
+                stdout=stdout,
                 stderr=subprocess.STDOUT,
                 env=environment,
                 process_group=0,

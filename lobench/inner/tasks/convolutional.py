@@ -75,7 +75,8 @@ class ConvClassifier(Classifier):
     def logits(self, params: Params, state: PyTree, inputs: jax.Array, *, training: bool) -> tuple[jax.Array, PyTree]:
         x = inputs.reshape(-1, *self.data.shape, 1)
         for layer in range(len(self._channels)):
-            x = convolution3x3(x, params[f"kernel{layer}"], stride=1 if layer == 0 else 2)
+            stride = 1 if layer == 0 else 2
+            x = convolution3x3(x, params[f"kernel{layer}"], stride=stride)
             if self.norm.kind is None:
                 x = x + params[f"bias{layer}"]
             x, state = normalized(self.norm, x, str(layer), params, state, training=training)

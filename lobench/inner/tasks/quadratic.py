@@ -104,7 +104,8 @@ class QuadraticFamily(TaskFamily):
 
 class _SampledQuadratic(_Bowl):
     def __init__(self, cfg: PyTree, cosines: np.ndarray, *, noisy: bool) -> None:
-        super().__init__(dim=cosines.shape[0], noise_std=cfg["noise_std"] if noisy else None)
+        noise_std = cfg["noise_std"] if noisy else None
+        super().__init__(dim=cosines.shape[0], noise_std=noise_std)
         self._cfg, self._cosines = cfg, cosines
 
     def value(self, x: jax.Array) -> jax.Array:

@@ -223,11 +223,12 @@ class TrainingProgram:
             return None
         state = jax.tree.leaves(loop.layout.carry_shape.opt_state)
         is_of_cpu = jax.default_backend() == "cpu"
+        busy = loop.clock.busy if is_of_cpu else math.nan
         return StepCost(
             machine=machine_class(loop.layout.parts),
             num_together=num_together,
             samples=loop.clock.samples,
-            busy=loop.clock.busy if is_of_cpu else math.nan,
+            busy=busy,
             state_bytes=sum(leaf.size * leaf.dtype.itemsize for leaf in state) // num_together,
             peak_bytes=loop.peak_bytes,
         )

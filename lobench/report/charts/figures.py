@@ -164,7 +164,8 @@ def _draw(axes: Axes, chart: Chart | HeatMap) -> None:
         if series.steps:
             axes.step(series.x, series.y, where="post", **style)
         else:
-            axes.plot(series.x, series.y, marker="o" if series.dots else None, markersize=3, **style)
+            marker = "o" if series.dots else None
+            axes.plot(series.x, series.y, marker=marker, markersize=3, **style)
         if series.lower is not None and series.upper is not None:
             axes.fill_between(series.x, series.lower, series.upper, color=_COLOURS[name], alpha=0.18, linewidth=0)
         finite = np.isfinite(np.asarray(series.y, np.float64))

@@ -54,10 +54,11 @@ def _along(summary: Summary, metric: str, runs: Sequence[Sequence[int]]) -> Figu
     means = [value for one in series for value in one.y if math.isfinite(value)]
     change = f"From {number(means[0])} to {number(means[-1])} over" if means else "No score of"
     levels = _levels(summary, metric, ends)
+    x_label = "outer step" if by_step else "checkpoint, in order"
     chart = Chart(
         title=f"Score on {label} by outer step",
         description=f"{change} {counted(sum(map(len, runs)), 'checkpoint')}.",
-        x_label="outer step" if by_step else "checkpoint, in order",
+        x_label=x_label,
         y_label="score",
         series=(*series, *levels, Series(label="1 on the scale", x=ends, y=[1.0, 1.0], style="s3 dashed")),
     )
@@ -80,11 +81,12 @@ def _curve(
     summary: Summary, metric: str, run: Sequence[int], by_step: bool, name: str, style: str, *, has_band: bool
 ) -> Series:
     intervals = [summary.mean_score(place, metric).interval for place in run]
+    lower = [one.lower for one in intervals] if has_band else None
     return Series(
         label=name,
         x=[float(summary.snapshot.subjects[place].who.outer_step if by_step else at) for at, place in enumerate(run)],
         y=[one.mean for one in intervals],
-        lower=[one.lower for one in intervals] if has_band else None,
+        lower=lower,
         upper=[one.upper for one in intervals] if has_band else None,
         style=style,
         dots=True,

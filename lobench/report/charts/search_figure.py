@@ -60,6 +60,7 @@ def _over_trials(history: StoppedTrials, axis: Axis) -> Figure:
     """Draws the value in each trial, and in the best trial so far."""
     x = [float(one) for one in history.numbers]
     so_far = [axis.values[place] if place is not None else math.nan for place in history.best]
+    note = "log scale" if axis.is_log else ""
     return Figure(
         title=axis.path,
         chart=Chart(
@@ -76,13 +77,14 @@ def _over_trials(history: StoppedTrials, axis: Axis) -> Figure:
             width=360,
             height=230,
         ),
-        note="log scale" if axis.is_log else "",
+        note=note,
     )
 
 
 def _slice(history: StoppedTrials, axis: Axis, best: int) -> Figure:
     """Draws the fitness against a parameter."""
     y = history.fitness.values
+    note = "log scale" if axis.is_log else ""
     return Figure(
         title=f"fitness by {axis.path}",
         chart=Chart(
@@ -99,7 +101,7 @@ def _slice(history: StoppedTrials, axis: Axis, best: int) -> Figure:
             width=360,
             height=230,
         ),
-        note="log scale" if axis.is_log else "",
+        note=note,
     )
 
 

@@ -69,8 +69,9 @@ def _panel(snapshot: Snapshot, styles: Mapping[int, str], case: int, metric: str
         series.append(Series(label=snapshot.labels[place], x=x, y=y, style=style))
     is_log = is_wide(series) and "/loss_" in metric  # weights share one linear scale
     name = snapshot.name(case)
+    note = "Log scale." if is_log else ""
     return Figure(
         title=f"{name}: {metric}",
         chart=inner_chart(name, metric, series, log_y=is_log),
-        note="Log scale." if is_log else "",
+        note=note,
     )

@@ -197,7 +197,8 @@ def _heat(summary: Summary, keys: Mapping[int, str]) -> dict[str, Any]:
             text = number(round(mean, 2)) if math.isfinite(mean) else "-" if snapshot.cell(place, case) else ""
             key = keys.get(id(snapshot.subjects[place]), "")
             link = _link("evaluation", key, snapshot.name(case)) if key else ""
-            cells.append(_Cell(text=text, kind=f"h{shade}" if shade else "", link=link))
+            kind = f"h{shade}" if shade else ""
+            cells.append(_Cell(text=text, kind=kind, link=link))
         lines.append({"label": snapshot.labels[place], "cells": cells})
     note = f"Mean scores over seeds: {summary.scale_label}. A cell leads to its evaluation."
     if len(places) > _MOST_ROWS:
@@ -289,7 +290,8 @@ def _case_row(summary: Summary, case: CaseFinding, *, has_baseline: bool, has_ef
     if has_effect:
         row += _effect_cells(case)
     for count in (case.num_diverged, case.num_exploded):
-        row.append(_Cell(text=str(count), value=str(count), kind="bad" if count else ""))
+        kind = "bad" if count else ""
+        row.append(_Cell(text=str(count), value=str(count), kind=kind))
     row.append(_Cell(text=str(case.num_seeds), value=str(case.num_seeds)))
     return row
 

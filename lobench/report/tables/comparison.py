@@ -609,11 +609,12 @@ def _metric(compared: MethodComparison, effect: MetricEffect) -> ComparedMetric:
 def _subject(subject: StoredSubject, num_exploded: int) -> ComparedSubject:
     checkpoint = subject.checkpoint
     has_theta = subject.who.has_theta
+    outer_step = checkpoint.outer_step if has_theta else None
     return record_from(
         ComparedSubject,
         checkpoint,
         label=subject.label,
-        outer_step=checkpoint.outer_step if has_theta else None,
+        outer_step=outer_step,
         generation=checkpoint.generation if has_theta else None,
         git_revisions=sorted(subject.git_revisions),
         diverged=subject.num_diverged,

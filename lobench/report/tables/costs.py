@@ -125,12 +125,13 @@ def _shared(costs: CaseCosts) -> SharedCosts | None:
 def _side(side: SideCost) -> CostOfSide:
     gradient = side.overhead.gradient.median
     has_gradient = not math.isnan(gradient)
+    gradient_seconds = gradient if has_gradient else None
     return record_from(
         CostOfSide,
         side,
         step_seconds=side.seconds.median,
         unsteady=side.is_unsteady,
-        gradient_seconds=gradient if has_gradient else None,
+        gradient_seconds=gradient_seconds,
         overhead=side.overhead.ratio if has_gradient else None,
         at_equal_time={str(seed): value for seed, value in side.at_equal_time.items()},
     )

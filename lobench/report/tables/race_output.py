@@ -54,11 +54,12 @@ def race_record(result: RaceResult, alpha: float) -> RaceRecord:
     for place, (label, out_at, standing) in enumerate(zip(result.labels, result.out_at, result.standings, strict=True)):
         gap = standing.gap if standing is not None else None
         diverged = standing.diverged if standing is not None else (0, 0)
+        against = result.labels[standing.against] if standing is not None else None
         methods.append(
             RacedRecord(
                 method=label,
                 out_at=out_at,
-                against=result.labels[standing.against] if standing is not None else None,
+                against=against,
                 gap=record_from(GapRecord, gap) if gap is not None else None,
                 diverged=diverged[0],
                 other_diverged=diverged[1],

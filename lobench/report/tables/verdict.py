@@ -133,10 +133,11 @@ def pair_card(label: str, comparison: PairComparison) -> Card:
     numbers = f"difference {interval_text(comparison.overall)}, two-sided{_NO_BREAK}{p_text}"
     if words := comparison_words(comparison):  # the mean score counts lost seeds as -1, and the difference does not
         numbers += f"; {words}"
+    note = why if math.isnan(comparison.p_value) else numbers
     return Card(
         label=label,
         value=str(comparison.verdict),
-        note=why if math.isnan(comparison.p_value) else numbers,
+        note=note,
         kind={"better": "good", "worse": "bad"}.get(str(comparison.verdict), ""),
     )
 
@@ -171,6 +172,7 @@ def _speedup_cards(summary: Summary) -> list[Card]:
     if num_short:  # the envelope lags by the whole budget there
         bounds += f"; too large on {counted(num_short, 'case')}, with a budget below the envelope's smoothing"
     middle = summary.interquartile_mean(summary.shown, "primary")
+    value = "n/a" if math.isnan(middle.mean) else f"{middle.mean:z.3f}"
     return [
         Card(
             label=f"Speed-up over the envelope of {summary.baseline_label}, {label}",
@@ -179,7 +181,7 @@ def _speedup_cards(summary: Summary) -> list[Card]:
         ),
         Card(
             label=f"Interquartile mean of the score, {label}",
-            value="n/a" if math.isnan(middle.mean) else f"{middle.mean:z.3f}",
+            value=value,
             note=f"{_bounds(middle)}{summary.metric_label('primary')}",
         ),
     ]
@@ -225,12 +227,13 @@ def _warning_cards(summary: Summary) -> list[Card]:
     exploded = summary.scales.num_exploded(*(cell for one in snapshot.subjects for cell in one.cells.values()))
     seeds = sum(subject.num_seeds for subject in snapshot.subjects)
     replicates = f"{replicate_of(snapshot.cases)}s"
+    kind = "bad" if diverged or exploded else "good" if seeds else ""
     warning_cards = [
         Card(
             label=f"Diverged or exploded {replicates}",
             value=f"{diverged + exploded:,} of {seeds:,}",
             note=f"{diverged:,} diverged, {exploded:,} exploded, of the {replicates} that gave curves",
-            kind="bad" if diverged or exploded else "good" if seeds else "",
+            kind=kind,
         )
     ]
     outcomes = Counter(row.outcome for row in snapshot.rows)

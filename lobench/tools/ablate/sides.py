@@ -97,6 +97,7 @@ def listed_sides(
     given_a, given_b = (given_method(method, label=method.title) for method in (a, b))
     experiment = file.experiment
     suites = tuple(experiment.suites)
+    first_seed = None if experiment.num_sessions is None else experiment.first_session
     return Sides(
         names=(a.name, b.name),
         given=(given_a, given_b),
@@ -106,7 +107,7 @@ def listed_sides(
         groups=groups,
         gin_params=file.shared,
         import_folders=file.import_folders,
-        first_seed=None if experiment.num_sessions is None else experiment.first_session,
+        first_seed=first_seed,
         most_seeds=experiment.num_sessions,
     )
 
@@ -130,10 +131,11 @@ def _asked(file: ExperimentFile, names: Sequence[str]) -> tuple[Method, Method, 
         )
     for method in methods:
         if method.kind not in ("optimizer", "checkpoint") or method.search is not None:
+            got = "Method.search" if method.search is not None else f"Method.{method.kind}"
             raise UsageError(
                 f"method {method.name!r} is not ablated",
                 where=str(file.path),
-                got="Method.search" if method.search is not None else f"Method.{method.kind}",
+                got=got,
                 expected="optimizers and checkpoints with all their settings",
             )
     if are_two:

@@ -478,7 +478,6 @@ def _test(
         is_beyond = own > test.limit
         size = f"at most {math.exp(min(own, 690)):.3g} times the effect of rounding"
         where = f"; first {_first_difference(claim, ours)}" if is_beyond else ""
-        compared.checked[place] = Checked(
-            row=rows[place], verdict="differs" if is_beyond else "consistent", why=f"{size}{where}"
-        )
+        verdict: Verdict = "differs" if is_beyond else "consistent"
+        compared.checked[place] = Checked(row=rows[place], verdict=verdict, why=f"{size}{where}")
     return test

@@ -70,6 +70,7 @@ def audit_record(audited: Audit) -> AuditRecord:
                 num_seeds=block.size,
             )
         )
+    p_value = audited.test.p_value if audited.test is not None else None
     return record_from(
         AuditRecord,
         audited,
@@ -78,7 +79,7 @@ def audit_record(audited: Audit) -> AuditRecord:
         contradictions=[record_from(ContradictionRecord, audited_case) for audited_case in audited.contradictions],
         checked=checked,
         level=1 / (NUM_PERTURBED + 1),
-        p_value=audited.test.p_value if audited.test is not None else None,
+        p_value=p_value,
         escapes=[audited_case.record for audited_case in audited.escapes],
         not_auditable=audited.unaudited,
     )

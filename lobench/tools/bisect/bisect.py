@@ -146,13 +146,14 @@ def bisect(
     if num_all > len(checkpoints):
         progress.log(f"{num_all - len(checkpoints)} of {num_all} checkpoints equal the one before, and count with it")
     if len(checkpoints) < 2:
+        next_step = "see `lobench list readers`" if (from_step, to_step) == (None, None) and not checkpoints else ""
         raise UsageError(
             "bisecting takes two checkpoints or more",
             where=str(location),
             got=f"{len(checkpoints)}"
             + (f" in {num_all} equal files" if num_all > 1 else "")
             + (" between these steps" if (from_step, to_step) != (None, None) else ""),
-            next_step="see `lobench list readers`" if (from_step, to_step) == (None, None) and not checkpoints else "",
+            next_step=next_step,
         )
 
     seen_at: dict[str, list[str]] = {}  # paths by hash of theta
@@ -170,6 +171,7 @@ def bisect(
 
     layers = layers_at(location, manager, gin_files=texts(gin_files), gin_params=own_params)
     layers = replace(layers, variant=variant_of(checkpoints[-1]))
+    most = max(len(checkpoints) // 5, _LEAST_BUDGET) if settings.most is None else settings.most
     search = _Search(
         checkpoints=checkpoints,
         first=_first_block(specs[0], layers),
@@ -179,7 +181,7 @@ def bisect(
         log=progress.log,
         level=settings.probability,
         confidence=settings.confidence,
-        most=max(len(checkpoints) // 5, _LEAST_BUDGET) if settings.most is None else settings.most,
+        most=most,
         at_once=min(num_workers(options.get("workers", "auto")), _MOST_AT_ONCE),
     )
     status, seen, belief = search.run()
@@ -354,11 +356,12 @@ def _refuse_undecidable(seen: Probed) -> None:
     """Raises LobenchError if there is nothing to compare, or no checkpoint was ever good."""
     where = "" if seen.case is None else f"{seen.case.suite}/{seen.case.name}"
     if len({probe.place for probe in seen.probes}) < 2:
+        next_step = "--most allows more evaluations" if not seen.failures else ""
         raise LobenchError(
             "fewer than two checkpoints could be evaluated",
             where=where,
             got="; ".join(seen.failures),
-            next_step="--most allows more evaluations" if not seen.failures else "",
+            next_step=next_step,
         )
     if seen.num_diverged == len(seen.probes):
         raise LobenchError(

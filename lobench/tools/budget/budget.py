@@ -137,6 +137,7 @@ def budgets_of(store: Path, experiment: str | None = None) -> Budgets:
         trials.append(_Trials(low=known, high=most, are_independent=are_independent))
         expected = expected_best(known, are_independent=are_independent)
         at_most = expected_best(most, are_independent=are_independent) if history.num_stopped else expected
+        space = search.space if search is not None else ()
         budgets.append(
             SearchBudget(
                 method=history.label,
@@ -149,7 +150,7 @@ def budgets_of(store: Path, experiment: str | None = None) -> Budgets:
                 at_most=tuple(one.mean for one in at_most),
                 fresh=summary.mean_score(place, "primary").interval if is_fresh and place is not None else Interval(),
                 edges=tuple(edges_of(history)),
-                space=search.space if search is not None else (),
+                space=space,
             )
         )
     if not budgets:

@@ -326,19 +326,21 @@ def _check_roles(source: CurveFile, columns: Mapping[str, str], settings: Import
     """
     kind = kinds()[source.kind]
     for role in columns.keys() - set(kind.columns):
+        next_step = f"--{role}-from KEY takes it from the log" if kind.has_facts else "--pattern, of names"
         raise UsageError(
             f"--column {role}={columns[role]} does nothing: {source.kind} has no column of that role",
             where=str(source.path),
             expected=", ".join(f"{one}=COLUMN" for one in kind.columns) or "no --column",
-            next_step=f"--{role}-from KEY takes it from the log" if kind.has_facts else "--pattern, of names",
+            next_step=next_step,
         )
     roles = {"method": settings.method_from, "case": settings.case_from, "seed": ", ".join(settings.seed_from)}
     for role, key in roles.items():
         if key and not kind.has_facts:
+            next_step = f"--column {role}={key}" if role in kind.columns else "--pattern takes it from names of runs"
             raise UsageError(
                 f"--{role}-from {key} does nothing: {source.kind} contains nothing about a run but its name",
                 where=str(source.path),
-                next_step=f"--column {role}={key}" if role in kind.columns else "--pattern takes it from names of runs",
+                next_step=next_step,
             )
 
 
@@ -354,6 +356,7 @@ class CollectedCurves:
             raise UsageError(
                 f"--column: unknown role {role!r}", expected=", ".join(roles), next_step=suggestion(role, roles)
             )
+        targets = Path(settings.targets) if settings.targets else None
         self.asked = CurveRequest(
             columns=columns,
             method=settings.method,
@@ -364,7 +367,7 @@ class CollectedCurves:
             method_from=settings.method_from,
             case_from=settings.case_from,
             seed_from=settings.seed_from,
-            targets=Path(settings.targets) if settings.targets else None,
+            targets=targets,
         )
         for source in sources:
             _check_roles(source, columns, settings)

@@ -61,6 +61,7 @@ def new_case(name: str, primary_metric: str, *, has_items: bool = False) -> Case
     suite = suite or SUITE
     if not bare:
         raise UsageError("not a name of a case", got=repr(name), expected="NAME or SUITE/NAME")
+    replicates = ITEMS if has_items else "seeds"
     return CaseInfo(
         identity=hashlib.sha256(f"imported\0{suite}/{bare}".encode()).hexdigest(),
         optimizer_hash="",
@@ -72,7 +73,7 @@ def new_case(name: str, primary_metric: str, *, has_items: bool = False) -> Case
         seed_block=None,
         primary_metric=primary_metric,
         fixed_seeds=has_items,
-        replicates=ITEMS if has_items else "seeds",
+        replicates=replicates,
     )
 
 

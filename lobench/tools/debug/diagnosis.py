@@ -302,8 +302,9 @@ def _explosion(training: Training, place: int, bad: DiagnosedStep | None) -> Dia
     line = f"{event}: the updates {whose} are too large, {size:.2g} times the weights at step {onset.step}"
     line += f", those of the other layers {usual:.2g}" if is_alone else ""
     facts = [] if bad is None else [f"first value that is not finite, at step {bad.step}: {bad.bad[0].text}"]
+    kind: Kind = "one_layer" if is_alone else "all_layers"
     return Diagnosis(
-        kind="one_layer" if is_alone else "all_layers", leaf=leaf if is_alone else "", step=here.step,
+        kind=kind, leaf=leaf if is_alone else "", step=here.step,
         onset=onset.step, line=line, facts=tuple(facts),
     )  # fmt: skip
 

@@ -113,7 +113,8 @@ def block_of(blocks: list[SeedBlock], seed: int) -> SeedBlock:
     if own is not None:
         return own
     size = blocks[0].size
-    return SeedBlock(start=seed - (seed - blocks[0].start) % size if seed >= blocks[0].start else seed, size=size)
+    start = seed - (seed - blocks[0].start) % size if seed >= blocks[0].start else seed
+    return SeedBlock(start=start, size=size)
 
 
 def step_of(look: Look) -> DiagnosedStep:
@@ -132,9 +133,10 @@ def step_of(look: Look) -> DiagnosedStep:
             has_gradient = _wide(gradients[path]) != 0
             zeros[path] = 1 - float(has_gradient.mean()) if has_gradient.size else 0.0
             unmoved[path] = float((new == old)[has_gradient].mean()) if has_gradient.any() else 0.0
+    loss = float(seen["loss"]) if "loss" in seen else math.nan
     return DiagnosedStep(
         step=look.step,
-        loss=float(seen["loss"]) if "loss" in seen else math.nan,
+        loss=loss,
         weights={path: _rms(_wide(leaf)) for path, leaf in before.items()},
         updates=updates,
         gradients={path: _rms(_wide(leaf)) for path, leaf in gradients.items()},

@@ -151,7 +151,8 @@ def _check_jax() -> str:
     done = subprocess.run([sys.executable, "-P", "-c", _DEVICES], capture_output=True, text=True, check=False)
     if done.returncode:
         lines = done.stderr.strip().splitlines()
-        raise LobenchError("jax finds no device", got=lines[-1] if lines else f"exit status {done.returncode}")
+        got = lines[-1] if lines else f"exit status {done.returncode}"
+        raise LobenchError("jax finds no device", got=got)
     return done.stdout.strip()
 
 

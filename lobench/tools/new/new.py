@@ -108,7 +108,8 @@ def new(
                 "this exists already", where=str(path), next_step="nothing was written: rename or remove it"
             )
     _check_free(kind, module, title)
-    _write(contents, new_folder=folder if into is None else None)
+    new_folder = folder if into is None else None
+    _write(contents, new_folder=new_folder)
     places = {"folder": folder, "file": folder / f"{module}.py", "theta": folder / "theta_0.npz"}
     line = _NEXT[template].format(**{key: shlex.quote(str(path)) for key, path in places.items()})
     return Skeleton(kind=kind, name=module, folder=folder, files=tuple(sorted(contents)), next_command=line)

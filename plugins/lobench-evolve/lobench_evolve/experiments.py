@@ -124,7 +124,8 @@ def _run_many(command: EvolveCommand) -> Evolved:
     cases: Sequence[str] = tuple(dict.fromkeys(command.cases)) or ("",)
     experiments = list(itertools.product(cases, seeds))
     for case in cases:  # raises for a wrong name before anything is started
-        plan(command.config, folder=command.store, scopes=[case] if case else [], seed=0, gin_params=command.gin_params)
+        scopes = [case] if case else []
+        plan(command.config, folder=command.store, scopes=scopes, seed=0, gin_params=command.gin_params)
     mine = [experiments[index] for index in share(command.shard, len(experiments))]
     workers = command.workers or max((os.cpu_count() or 1) // command.parallel, 1)
     waiting = list(mine)

@@ -75,9 +75,10 @@ class OrbaxReader:
             content = content_of(leaves, str(path))
             # The rules for counters among the leaves apply to those in JSON too.
             beside = content_of({"theta/any": np.zeros(1)} | _counters(path), str(path))
+            outer_step = content.outer_step if beside.outer_step is None else beside.outer_step
             return dataclasses.replace(
                 content,
-                outer_step=content.outer_step if beside.outer_step is None else beside.outer_step,
+                outer_step=outer_step,
                 generation=content.generation if beside.generation is None else beside.generation,
             )
 

@@ -72,11 +72,12 @@ class OptunaSearch:
                 return [_asked(study, space, domains) for _ in range(left)]
         except Exception as error:
             options = ", ".join(f"{name} = {value!r}" for name, value in self.sampler.options)
+            next_step = f"are its options right? {options}" if options else ""
             raise PluginError(
                 f"optuna's sampler {self.sampler.name!r} proposes nothing",
                 where=f"wave {wave}",
                 got=headline(error),
-                next_step=f"are its options right? {options}" if options else "",
+                next_step=next_step,
             ) from error
 
 
@@ -164,9 +165,10 @@ def _rebuilt(sampler: Sampler, history: Sequence[Trial], domains: Mapping[str, _
 def _frozen(trial: Trial, domains: Mapping[str, _Domain]) -> optuna.trial.FrozenTrial:
     from optuna.trial import create_trial
 
+    value = trial.fitness if trial.is_feasible else None
     return create_trial(
         state=_state(trial),
-        value=trial.fitness if trial.is_feasible else None,
+        value=value,
         params=_their_values(trial, domains),
         distributions={path: domain.distribution for path, domain in domains.items() if path in trial.parameters},
     )

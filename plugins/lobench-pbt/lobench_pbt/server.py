@@ -220,7 +220,8 @@ class _Servicer:
     def ReportFitness(self, request: Any, context: Any) -> Any:
         with _refusals(context):
             missing = request.missing_reason
-            score = Score(metrics=None if missing else dict(request.metrics), reason=missing)
+            metrics = None if missing else dict(request.metrics)
+            score = Score(metrics=metrics, reason=missing)
             verdict = self._service.report_fitness(
                 request.study, request.trial, generation=request.generation, sha256=request.sha256, score=score
             )

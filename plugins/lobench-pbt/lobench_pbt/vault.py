@@ -169,7 +169,8 @@ class _Copy:
         is_folder = stat.S_ISDIR(status.st_mode)
         if not is_folder and not stat.S_ISREG(status.st_mode):
             self._refuse(f"{source} is neither")
-        self._count(num_files=1, num_bytes=0 if is_folder else status.st_size)
+        num_bytes = 0 if is_folder else status.st_size
+        self._count(num_files=1, num_bytes=num_bytes)
         yield source, copy
         with os.scandir(source) if is_folder else contextlib.nullcontext(()) as entries:
             for entry in entries:

@@ -178,6 +178,7 @@ class Bridge:
 
     def _start(self, worker: int, num_cpus: float, num_gpus: float) -> None:
         # Ray must not restart or retry anything. Three calls may overlap: a `send`, a `receive`, and a spare one.
+        label_selector = {"ray.io/node-id": f"!in({','.join(sorted(self._left_out))})"} if self._left_out else None
         actor = self._actor_class.options(
             num_cpus=num_cpus,
             num_gpus=num_gpus,
@@ -185,7 +186,7 @@ class Bridge:
             max_task_retries=0,
             max_concurrency=3,
             scheduling_strategy="SPREAD",
-            label_selector={"ray.io/node-id": f"!in({','.join(sorted(self._left_out))})"} if self._left_out else None,
+            label_selector=label_selector,
         ).remote()
         self._slots[worker] = _Slot(actor, (num_cpus, num_gpus))
         reference = actor.start.remote(

@@ -164,7 +164,8 @@ class _Run:
             for key in () if self._owned else sorted(row.keys() - self._defined - {self._axis}):
                 self._run.define_metric(key, step_metric=self._axis)
                 self._defined.add(key)
-            self._run.log(row, step=None if is_shared else self._num_rows, commit=True)
+            step = None if is_shared else self._num_rows
+            self._run.log(row, step=step, commit=True)
             self._num_rows += 1
         self._await(len(rows))
 

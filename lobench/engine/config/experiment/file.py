@@ -250,13 +250,16 @@ def _method_names(bindings: Sequence[Binding]) -> list[str]:
 
 def _check_names(names: Sequence[str], cases: Sequence[str], path: Path) -> None:
     if not names:
+        next_step = (
+            f"if it is a suite, name it in Experiment.suites, or in `lobench compare A B --suite {path.name}`"
+            if cases
+            else ""
+        )
         raise ConfigError(
             "the experiment has no method",
             where=str(path),
             expected="a scope that binds Method.optimizer, Method.checkpoint, Method.command or Method.curves",
-            next_step=f"if it is a suite, name it in Experiment.suites, or in `lobench compare A B --suite {path.name}`"
-            if cases
-            else "",
+            next_step=next_step,
         )
     if both := sorted(set(names) & set(cases)):
         raise ConfigError("a scope is a method and a case", where=str(path), got=repr(both[0]), next_step="rename one")
@@ -342,10 +345,11 @@ def _knobs(method: Method, keys: Sequence[Binding], *, is_searched: bool) -> lis
     """Returns the bindings of each knob, in the method's scope."""
     where = {one.parameter: one.where for one in keys}.get("knobs", "")
     if method.knobs and (method.kind not in ("optimizer", "checkpoint") or is_searched):
+        got = "Method.search" if is_searched else f"Method.{method.kind}"
         raise ConfigError(
             f"nothing reads {method.name}/Method.knobs",
             where=where,
-            got="Method.search" if is_searched else f"Method.{method.kind}",
+            got=got,
             expected="an optimizer or a checkpoint with all its settings",
         )
     knobs = list[list[Binding]]()
@@ -395,13 +399,14 @@ def _values(name: str, keys: Sequence[Binding]) -> dict[str, Any]:
     for binding in keys:
         key = binding.parameter
         if key not in _METHOD_KEYS:
+            next_step = (
+                f"it is Method.{RENAMED_KEYS[key]} now" if key in RENAMED_KEYS else suggestion(key, _METHOD_KEYS)
+            )
             raise ConfigError(
                 f"nothing reads {name}/Method.{key}",
                 where=binding.where,
                 expected=", ".join(f"Method.{key}" for key in _METHOD_KEYS),
-                next_step=f"it is Method.{RENAMED_KEYS[key]} now"
-                if key in RENAMED_KEYS
-                else suggestion(key, _METHOD_KEYS),
+                next_step=next_step,
             )
         place = binding.where.rsplit(":", 1)[0]
         if key in METHOD_KINDS and places.get(key) == place and not place.startswith("--gin-param"):
@@ -412,13 +417,14 @@ def _values(name: str, keys: Sequence[Binding]) -> dict[str, Any]:
     subjects = [key for key in METHOD_KINDS if key in values]
     kind = "script" if subjects == ["command", "curves"] else next(iter(subjects), "")
     if len(subjects) != 1 and kind != "script":
+        next_step = "" if subjects else f"bind {name}/Method.optimizer = @adam(), for example"
         raise ConfigError(
             f"method {name!r} has {' and '.join(subjects)}: one is its subject"
             if subjects
             else f"method {name!r} has settings and nothing to evaluate",
             where=keys[0].where,
             expected="one of " + ", ".join(f"Method.{kind}" for kind in METHOD_KINDS),
-            next_step="" if subjects else f"bind {name}/Method.optimizer = @adam(), for example",
+            next_step=next_step,
         )
     only_for = dict.fromkeys(_OF_COMMANDS, "command") | dict.fromkeys(_OF_CURVES, "curves")
     only_for |= dict.fromkeys(_OF_OPTIMIZERS, "optimizer")
@@ -428,10 +434,11 @@ def _values(name: str, keys: Sequence[Binding]) -> dict[str, Any]:
         if is_searched or not is_read:
             of_cases = f"; cases have Case.{key}" if "num" in key else ""
             advice = f"it counts for Method.{only_for.get(key)} alone{of_cases}"
+            next_step = "curves are not searched" if is_searched else advice
             raise ConfigError(
                 f"nothing reads {name}/Method.{key}",
                 where=next(one.where for one in keys if one.parameter == key),
-                next_step="curves are not searched" if is_searched else advice,
+                next_step=next_step,
             )
     return values
 
@@ -482,12 +489,15 @@ def _check_command(method: Method, paths: Sequence[str], folder: Path, where: st
     for text, what in ((method.command, "command does"), (method.curves, "curves do")):
         if text and not {"out", "folder"} & {*_PLACEHOLDER.findall(text)}:
             writes = "curves" if method.curves else "checkpoints"
+            expected = (
+                f"the folder where it writes {writes} among its arguments"
+                if text == method.command
+                else "a file below the folder that a session has for itself, such as '{out}/curves.jsonl'"
+            )
             raise ConfigError(
                 f"method {method.name!r}: its {what} not say {{{'out' if method.curves else 'folder'}}}",
                 where=where,
-                expected=f"the folder where it writes {writes} among its arguments"
-                if text == method.command
-                else "a file below the folder that a session has for itself, such as '{out}/curves.jsonl'",
+                expected=expected,
             )
     called = f"method {method.name!r}"
     check_no_shell_syntax(method.command, called, where)
@@ -511,12 +521,15 @@ def _check_race(experiment: Experiment, path: Path) -> None:
         raise ConfigError("a race needs cases that are equal for all methods", where=where, got="Experiment.fixed")
     for method in experiment.methods:
         if method.kind not in ("optimizer", "checkpoint") or method.search is not None:
+            got = (
+                "Method.search"
+                if method.search is not None
+                else "Method.command" * bool(method.command) or "Method.curves"
+            )
             raise ConfigError(
                 f"method {method.name!r} does not race",
                 where=where,
-                got="Method.search"
-                if method.search is not None
-                else "Method.command" * bool(method.command) or "Method.curves",
+                got=got,
                 expected="optimizers and checkpoints with all their settings",
             )
 

@@ -161,10 +161,11 @@ class Stream(Wrapping):
             self.gives_if = {"memory": advice}
         if self.replay and not self._remembers:
             got = "interleaved = True: no task is earlier than another" if interleaved else "memory_size = 0"
+            next_step = "" if interleaved else advice
             raise ConfigError(
                 f"{name}.replay = True: the memory to replay from is missing",
                 got=got,
-                next_step="" if interleaved else advice,
+                next_step=next_step,
             )
         if interleaved and protocol in _OWN_NORM:
             expected = "'none', 'global' or 'continual': nothing is switched, and no task has its own batch norm"
@@ -276,11 +277,12 @@ class Stream(Wrapping):
         if count != self.num_phases:
             sequence = f"bind Case.phases = @task_sequence() and task_sequence.num_tasks = {self.num_tasks}"
             expected = "one: all tasks at once" if self.interleaved else f"{self.num_tasks}, one a task"
+            next_step = "leave Case.phases out" if self.num_phases == 1 else sequence
             raise ConfigError(
                 f"the phases are not those of {self.name}",
                 got=str(count),
                 expected=expected,
-                next_step="leave Case.phases out" if self.num_phases == 1 else sequence,
+                next_step=next_step,
             )
         if metric in _DIRECTIONS and self.num_phases == 1:
             why = "all tasks are trained at once" if self.interleaved else "there is one task"

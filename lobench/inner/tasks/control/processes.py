@@ -176,6 +176,7 @@ class Stage:
         )
         next_value = self.policy.apply(params, memory, _looked_at(seen, after.observation), after.starts)[2]
         done = taken_actions.terminated | taken_actions.truncated
+        cut = done if taken_actions.life_lost is None else done | taken_actions.life_lost
         transition = Transition(
             observation=observation,
             starts=processes.starts,
@@ -185,7 +186,7 @@ class Stage:
             next_value=next_value,
             reward=taken_actions.reward.astype(jnp.float32),
             terminated=taken_actions.terminated,
-            cut=done if taken_actions.life_lost is None else done | taken_actions.life_lost,
+            cut=cut,
             done=done,
             discounted=after.discounted,
             final_return=after.so_far,

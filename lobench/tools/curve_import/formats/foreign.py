@@ -65,10 +65,11 @@ def refuse_journal(path: Path) -> None:
 def _optuna(what: str, path: Path, studies: Sequence[str], storage: str) -> NotCurves:
     study = studies[0] if studies else "NAME"
     code = _FROM_OPTUNA.format(study=study, storage=storage, csv=f"{path.stem}.csv")
+    got = f"studies {', '.join(map(repr, studies))}" if studies else "no study"
     return NotCurves(
         f"this is {what} of Optuna",
         where=str(path),
-        got=f"studies {', '.join(map(repr, studies))}" if studies else "no study",
+        got=got,
         next_step=f"a trial's intermediate values are a curve: {_command(code)}",
     )
 

@@ -106,11 +106,12 @@ def _read_document(path: Path, mtime_ns: int, size: int) -> Any:
                 position += 1
     except (ValueError, RecursionError) as error:
         is_cut = isinstance(error, json.JSONDecodeError) and error.pos >= len(text) - 1
+        next_step = "import it again when it is written" if is_cut else ""
         raise UsageError(
             "the file is cut off" if is_cut else "not JSON",
             where=str(path),
             got=cause(error),
-            next_step="import it again when it is written" if is_cut else "",
+            next_step=next_step,
         ) from error
     return documents[0] if len(documents) == 1 else documents
 
@@ -230,11 +231,12 @@ def _of_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 values = dict(_flat("", json.loads(line)))
             except (ValueError, AttributeError, RecursionError) as error:
                 is_cut = not line.endswith("\n")
+                next_step = "import it again when it is written" if is_cut else ""
                 raise UsageError(
                     "the last line is cut off" if is_cut else "a line is not a JSON object",
                     where=f"{path}, line {number}",
                     got=repr(line.strip()[:60]),
-                    next_step="import it again when it is written" if is_cut else "",
+                    next_step=next_step,
                 ) from error
             yield number, values
 

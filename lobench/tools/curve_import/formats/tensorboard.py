@@ -72,7 +72,8 @@ def read_events(place: Path, request: CurveRequest, notes: list[str]) -> Iterato
             continue
         folder = "/".join(run_folders(home.relative_to(place).parts))
         title = f"{request.prefix}{folder}" if folder else request.name or place.name
-        run = replace(named_run(title, request), training=f"{home} {number}" if number else str(home))
+        training = f"{home} {number}" if number else str(home)
+        run = replace(named_run(title, request), training=training)
         run = replace(run, seed=f"{run.seed} run {number + 1}" if run.seed != "0" else str(number)) if number else run
         yield from Points.of_curves(run, wanted)
     again = {home: len(runs) for (home, _), runs in spans.items() if len(runs) > 1}
