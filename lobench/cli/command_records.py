@@ -197,9 +197,9 @@ def verdict_record(summary: Summary, methods: list[MethodRecord]) -> ReportRecor
 def _scored(summary: Summary, place: int) -> ScoredSubject:
     subject, scores = summary.snapshot.subjects[place], {}
     for metric in summary.metrics:
-        found = summary.mean_score(place, metric)
+        score = summary.mean_score(place, metric)
         scores[summary.metric_label(metric)] = ScoreRecord(
-            **dataclasses.asdict(found.interval), num_cases=found.num_cases, num_missing=found.num_missing
+            **dataclasses.asdict(score.interval), num_cases=score.num_cases, num_missing=score.num_missing
         )
     return {
         **_subject(subject.who),

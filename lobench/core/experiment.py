@@ -256,9 +256,9 @@ class SessionBlocks:
     def split_off(cls, lines: Sequence[str]) -> tuple[SessionBlocks | None, tuple[str, ...]]:
         """Splits gin lines into the blocks bound at their end, or None, and the lines before them."""
         for count in (2, 1):
-            found = _BLOCKS.fullmatch("\n".join(lines[-count:]))
-            if found is not None:
-                first, widths = found.groups()
+            match = _BLOCKS.fullmatch("\n".join(lines[-count:]))
+            if match is not None:
+                first, widths = match.groups()
                 sizes = tuple(map(int, re.findall(r"\d+", widths)))
                 first_seed = None if first is None else int(first)
                 return cls(first_seed=first_seed, widths=sizes), tuple(lines[:-count])

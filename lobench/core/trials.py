@@ -181,8 +181,8 @@ def stopped_between(note: str) -> tuple[float, float] | None:
     Returns:
       None if the note is of a trial that was not stopped.
     """
-    found = _STOPPED.match(note)
-    return None if found is None else (float(found[1]), float(found[2]))
+    match = _STOPPED.match(note)
+    return None if match is None else (float(match[1]), float(match[2]))
 
 
 def report_bindings(

@@ -133,10 +133,10 @@ def _json_rows(text: str, where: str) -> Iterable[tuple[str, _Row]]:
     parts = [(where, text)] if is_list else [(f"{where}, line {place}", line) for place, line in lines if line.strip()]
     for place, part in parts:
         try:
-            found = json.loads(part)
+            document = json.loads(part)
         except (ValueError, RecursionError) as error:
             raise UsageError("this is no JSON", where=place, got=part[:60], expected='{"item": "q17", ...}') from error
-        for row in found if is_list else [found]:
+        for row in document if is_list else [document]:
             if not isinstance(row, dict):
                 raise UsageError("no item", where=place, got=repr(row)[:60], expected='{"item": "q17", ...}')
             yield place, row

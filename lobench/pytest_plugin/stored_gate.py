@@ -197,9 +197,9 @@ def _on(side: Stored, identities: Collection[str]) -> Stored:
     )
 
 
-def case_verdicts(found: MethodComparison) -> list[CaseVerdict]:
+def case_verdicts(compared: MethodComparison) -> list[CaseVerdict]:
     """Returns the verdict on each case and ordinary test, and on the mean if it is over several cases."""
-    gate, tests = found.primary.gate, found.tests
+    gate, tests = compared.primary.gate, compared.tests
     notes = {
         **dict.fromkeys(tests.broken, "the test passed under the reference and fails now"),
         **dict.fromkeys(tests.fixed, "the test failed under the reference and passes now"),

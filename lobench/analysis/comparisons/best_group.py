@@ -90,9 +90,9 @@ def _with_best(best: int, worse: Mapping[int, bool], tests: Collection[Method]) 
 
 
 def _samples(best: Cell, cell: Cell, metric: str, scales: Scales) -> Samples:
-    found = paired_values(best, cell, metric, scales)
+    paired = paired_values(best, cell, metric, scales)
     # Without a scale there are no scores, but final values.
-    return found.samples if found.scale.is_usable else values_of(best, cell, metric, found.scale.direction)
+    return paired.samples if paired.scale.is_usable else values_of(best, cell, metric, paired.scale.direction)
 
 
 def bold_means(summary: Summary, subjects: Sequence[int], metric: str, suite: str = "", *, alone: bool = False) -> Bold:
@@ -172,9 +172,9 @@ def _mean_verdicts(
                 tests[index].add("paired")
         for index in sorted(cells.keys() - places):
             samples = paired_values(mine, cells[index], metric_name, summary.scales).samples
-            found = mean_difference(samples, 1 - alpha)
-            parts[index].add(samples, found)
-            tests[index].update([found.method] if found.num_seeds else [])
+            difference = mean_difference(samples, 1 - alpha)
+            parts[index].add(samples, difference)
+            tests[index].update([difference.method] if difference.num_seeds else [])
     verdicts: dict[int, tuple[Effect, Collection[Method]]] = {}
     for index, own in parts.items():
         if tests[index]:

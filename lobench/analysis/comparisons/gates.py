@@ -268,7 +268,7 @@ def seeds_to_decide(
     if limit == 0:
         return 2
 
-    def found(n: int) -> float:
+    def power_with(n: int) -> float:
         quantile = t_isf(alpha, strata * (n - 1))
         shift = resolution / limit * math.sqrt(n)
         # Far from both, the noncentral t has no precision left, and is practically normal.
@@ -281,7 +281,7 @@ def seeds_to_decide(
     n = max(2, math.ceil((quantiles * limit / resolution) ** 2))
     if n > _MAX_SEEDS:
         return None
-    while found(n) < power:
+    while power_with(n) < power:
         n += 1
     return n
 

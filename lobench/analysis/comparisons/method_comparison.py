@@ -415,8 +415,10 @@ def _effect(
     )
 
 
-def _negative(found: MeanDifference) -> MeanDifference:
-    return dataclasses.replace(found, mean=0.0 - found.mean, lower=0.0 - found.upper, upper=0.0 - found.lower)
+def _negative(difference: MeanDifference) -> MeanDifference:
+    return dataclasses.replace(
+        difference, mean=0.0 - difference.mean, lower=0.0 - difference.upper, upper=0.0 - difference.lower
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

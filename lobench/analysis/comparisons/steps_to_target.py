@@ -241,7 +241,7 @@ def _agreed_gap(*sides: StepsToTarget) -> float:
 def _difference(a: StepsToTarget, b: StepsToTarget, cells: tuple[Cell, Cell], alpha: float) -> MeanDifference:
     samples = samples_of(a.steps, b.steps, *cells)
     samples = dataclasses.replace(samples, step=max(samples.step, _agreed_gap(a, b)))
-    found = mean_difference(samples, 1 - alpha)
+    difference = mean_difference(samples, 1 - alpha)
     if all(side.num_reached == len(side.steps) for side in (a, b)):
-        return found
-    return MeanDifference(num_seeds=found.num_seeds, method=found.method, note="a seed did not get there")
+        return difference
+    return MeanDifference(num_seeds=difference.num_seeds, method=difference.method, note="a seed did not get there")

@@ -473,9 +473,9 @@ def effect_words(difference: MeanDifference, p_holm: float = math.nan, alpha: fl
     return _words(difference.mean, difference.p_converged, shared, counts, difference.p_diverged, level)
 
 
-def comparison_words(found: PairComparison) -> str:
+def comparison_words(pair: PairComparison) -> str:
     """Returns the text of `effect_words` for the mean over the cases."""
-    return _words(found.overall.mean, found.p_converged, "seeds", found.diverged, found.p_diverged, found.alpha)
+    return _words(pair.overall.mean, pair.p_converged, "seeds", pair.diverged, pair.p_diverged, pair.alpha)
 
 
 def _words(mean: float, p_converged: float, shared: str, counts: Counts, p_diverged: float, alpha: float) -> str:

@@ -333,8 +333,8 @@ def agreed_variance(metric: str, values: Sequence[float]) -> float:
     if max(values) - min(values) > EQUAL * abs(values[0]):
         return 0.0
     if _is_share_name(metric) and 0 <= values[0] <= 1:
-        found = metric_mean(metric, values)
-        half = (found.upper - found.lower) / 2
+        mean = metric_mean(metric, values)
+        half = (mean.upper - mean.lower) / 2
         return len(values) * (half / t_isf(_TAIL, len(values) - 1)) ** 2
     return logged_step(values[0]) ** 2 / 12
 

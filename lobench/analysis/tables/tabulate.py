@@ -448,8 +448,8 @@ class _Maker:
         ]
 
     def _mean_of_search(self, subject: StoredSubject, metric: str) -> float:
-        found = mean_score(subject, None if metric == "primary" else metric, self._summary.scales)
-        return found.over(self._summary.common_cases(metric)).mean
+        score = mean_score(subject, None if metric == "primary" else metric, self._summary.scales)
+        return score.over(self._summary.common_cases(metric)).mean
 
     def _note_left_out(self, metric: str) -> None:
         """Adds notes on groups of cases, and on cases that mean scores exclude because a method lacks them."""
@@ -460,9 +460,9 @@ class _Maker:
             self._notes += [note] if note not in self._notes else []
             return
         labels = self._summary.snapshot.labels
-        found = {place: self._summary.mean_score(place, metric).num_cases for place, _ in self._methods if place >= 0}
-        fewer = [f"{labels[place]} {few}" for place, few in found.items() if 0 < few < max(found.values())]
-        note = f"mean scores over fewer than {max(found.values())} cases, never bold: {', '.join(fewer)}"
+        score = {place: self._summary.mean_score(place, metric).num_cases for place, _ in self._methods if place >= 0}
+        fewer = [f"{labels[place]} {few}" for place, few in score.items() if 0 < few < max(score.values())]
+        note = f"mean scores over fewer than {max(score.values())} cases, never bold: {', '.join(fewer)}"
         self._notes += [note] if fewer and note not in self._notes else []
 
 

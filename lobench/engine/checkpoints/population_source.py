@@ -178,5 +178,5 @@ def _generation(parts: tuple[str, ...]) -> int | None:
 
 
 def _number(path: epath.Path) -> tuple[int, str]:
-    found = re.search(r"\d+$", path.name)
-    return (int(found[0]) if found else 0, path.name)
+    match = re.search(r"\d+$", path.name)
+    return (int(match[0]) if match else 0, path.name)

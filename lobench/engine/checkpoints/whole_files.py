@@ -200,8 +200,8 @@ def _is_whole(file: epath.Path) -> bool | None:
         if file.suffix == ".json" or file.name == _ORBAX[0]:
             if mark_of(file)[0] > _MOST_JSON:
                 return None
-            found = json.loads(file.read_bytes())
-            is_open = isinstance(found, dict) and found.get("commit_timestamp_nsecs", 0) is None
+            document = json.loads(file.read_bytes())
+            is_open = isinstance(document, dict) and document.get("commit_timestamp_nsecs", 0) is None
             return not (file.name == _ORBAX[0] and is_open)  # orbax writes it first, and the time at the end
         with file.open("rb") as opened:
             head = opened.read(len(_ZIP))
@@ -226,8 +226,8 @@ def _lacks_shards(files: list[epath.Path]) -> bool:
     names = {str(file) for file in files}
     for file in files:
         if file.name.endswith(".index.json"):
-            found = json.loads(file.read_bytes())
-            shards = found.get("weight_map", {}) if isinstance(found, dict) else {}
+            document = json.loads(file.read_bytes())
+            shards = document.get("weight_map", {}) if isinstance(document, dict) else {}
             if isinstance(shards, dict) and any(str(file.parent / str(one)) not in names for one in shards.values()):
                 return True
     sharded = {file.parent for file in files if file.suffix == ".distcp"}

@@ -81,5 +81,5 @@ def _modules_of(selector: str) -> Iterator[str]:
 def _named_in(reached: Reached) -> Iterator[str]:
     """Yields the modules of classes that a value names by their paths in Python."""
     for value in values_in(reached.value):
-        if isinstance(value, str) and (found := _CLASS_PATH.fullmatch(value)) is not None:
-            yield found[1]
+        if isinstance(value, str) and (match := _CLASS_PATH.fullmatch(value)) is not None:
+            yield match[1]

@@ -139,8 +139,8 @@ def files_of_patch(patch: bytes) -> list[str]:
                 names[_name_in_header(header)] = None
             header = text.removeprefix("diff --git ")
             is_named = False
-        elif header and (found := _NAMING.match(text)):
-            name = _unquoted(text[found.end() :])
+        elif header and (match := _NAMING.match(text)):
+            name = _unquoted(text[match.end() :])
             if name != "/dev/null":
                 names[name[2:] if text[:4] in ("--- ", "+++ ") else name] = None
                 is_named = True

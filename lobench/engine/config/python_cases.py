@@ -278,15 +278,15 @@ class _Written:
             bound = inspect.signature(type(value)).bind(*call.args, **call.kwargs)
         except TypeError as error:
             raise self._refusal(path, str(error), "arguments of its constructor") from error
-        kinds = {name: one.kind for name, one in bound.signature.parameters.items()}
-        given = dict[str, Any]()
-        for name, one in bound.arguments.items():
+        kinds = {name: parameter.kind for name, parameter in bound.signature.parameters.items()}
+        arguments = dict[str, Any]()
+        for name, argument in bound.arguments.items():
             if kinds[name] is inspect.Parameter.VAR_KEYWORD:
-                given |= one
+                arguments |= argument
             elif kinds[name] in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY):
                 raise self._refusal(f"{path}: {type(value).__name__}", f"*{name}", "arguments by name")
             else:
-                given[name] = one
+                arguments[name] = argument
         selector = self._named(type(value), path, scope="", evaluate=True).selector
         scope = at
         is_another = self._made.setdefault((at, selector), value) is not value
@@ -294,11 +294,11 @@ class _Written:
             self._num_scopes += 1
             scope = f"{self._scope}_{self._num_scopes}"
             self._made[scope, selector] = value
-        for name, one in given.items():
-            if isinstance(value, Phase) and name in OPTIMIZER_FIELDS and isinstance(one, str):
-                self.lines += _bindings_in(one, name, scope, self._where, selector)
+        for name, argument in arguments.items():
+            if isinstance(value, Phase) and name in OPTIMIZER_FIELDS and isinstance(argument, str):
+                self.lines += _bindings_in(argument, name, scope, self._where, selector)
                 continue
-            text = gin_text(self.value(one, f"{type(value).__name__}.{name}", scope))
+            text = gin_text(self.value(argument, f"{type(value).__name__}.{name}", scope))
             self.lines.append(f"{scope or self._scope}/{selector}.{name} = {text}")
         return self._named(type(value), path, scope="" if scope == at else scope, evaluate=True)
 

@@ -123,8 +123,8 @@ def suffix_of(path: str) -> str:
     >>> suffix_of("rules/fast.py"), suffix_of("*.py"), suffix_of("rules"), suffix_of(".py")
     ('.py', '.py', '', '')
     """
-    found = _SUFFIX.search(path)
-    return f".{found[1]}" if found else ""
+    match = _SUFFIX.search(path)
+    return f".{match[1]}" if match else ""
 
 
 def _other_file(digest: str, content: bytes, suffix: str) -> SourceFile:

@@ -75,13 +75,13 @@ def _filled_script(text: str, values: Mapping[str, str]) -> str:
     """Returns a script with placeholders replaced, of which those of paths are quoted as their place requires."""
     parts, quote, place = list[str](), "", 0
     while place < len(text):
-        found = _PLACEHOLDER.match(text, place)
-        if found is not None and found[1] in values:
-            value = values[found[1]]
-            if found[1] in _PATHS:
+        match = _PLACEHOLDER.match(text, place)
+        if match is not None and match[1] in values:
+            value = values[match[1]]
+            if match[1] in _PATHS:
                 value = _quoted(value, quote)
             parts.append(value)
-            place = found.end()
+            place = match.end()
             continue
         character = text[place]
         if character == "\\" and quote != "'":

@@ -231,10 +231,10 @@ def are_as_then(files: Mapping[str, tuple[int, int]]) -> bool:
 
 def _stated(file: str) -> tuple[int, int]:
     try:
-        found = os.stat(file)
+        status = os.stat(file)
     except OSError:
         raise Unhashable(f"{file}, a module that is not a file") from None
-    return found.st_size, found.st_mtime_ns
+    return status.st_size, status.st_mtime_ns
 
 
 class WatchedTrace:

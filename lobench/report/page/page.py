@@ -296,11 +296,11 @@ def _case_row(summary: Summary, case: CaseFinding, *, has_baseline: bool, has_ef
     return row
 
 
-def _effect_cells(found: CaseFinding) -> list[_Cell]:
-    if found.effect is None:
+def _effect_cells(finding: CaseFinding) -> list[_Cell]:
+    if finding.effect is None:
         return [_Cell(text="-"), _Cell(text="-")]
-    paired = found.effect.paired
-    verdict = str(found.effect.verdict)
+    paired = finding.effect.paired
+    verdict = str(finding.effect.verdict)
     kind = {"better": "good", "worse": "bad"}.get(verdict, "")
     return [
         _Cell(text=interval_text(paired), value=_value(paired.mean)),

@@ -165,10 +165,12 @@ _NAMED = 10  # tests in a line
 _TOGETHER = 0.01  # p-value of the check whether independent cases move together
 
 
-def comparison_html(found: Sequence[MethodComparison], *, scale: str, costs: Sequence[Sequence[CaseCosts]] = ()) -> str:
+def comparison_html(
+    compareds: Sequence[MethodComparison], *, scale: str, costs: Sequence[Sequence[CaseCosts]] = ()
+) -> str:
     """Returns the comparison for a notebook: the metrics, the cases in the primary metric, and the costs."""
     parts = []
-    for pair, cost in zip(found, costs or [()] * len(found), strict=True):
+    for pair, cost in zip(compareds, costs or [()] * len(compareds), strict=True):
         title, *head = _head(pair, scale)
         rows_of_tables = (headline_rows(pair), case_rows(pair, pair.primary))
         tables = [html_table(rows[0], rows[1:]) for rows in rows_of_tables if rows[1:]]
@@ -204,8 +206,8 @@ def plot_comparison(comparisons: Sequence[MethodComparison], ax: Axes | None = N
     return ax
 
 
-def _head(found: MethodComparison, scale: str) -> list[str]:
-    return [*comparison_head(found), *scale.splitlines()]
+def _head(compared: MethodComparison, scale: str) -> list[str]:
+    return [*comparison_head(compared), *scale.splitlines()]
 
 
 def comparison_head(comparison: MethodComparison) -> tuple[str, str]:
@@ -229,8 +231,8 @@ def headline_rows(comparison: MethodComparison) -> list[list[str]]:
     ]
 
 
-def _ending(found: MethodComparison) -> list[str]:
-    return [*comparison_limits(found), *comparison_notes(found), comparison_sentence(found)]
+def _ending(compared: MethodComparison) -> list[str]:
+    return [*comparison_limits(compared), *comparison_notes(compared), comparison_sentence(compared)]
 
 
 def comparison_limits(compared: MethodComparison) -> list[str]:
@@ -268,17 +270,17 @@ def comparison_notes(comparison: MethodComparison) -> list[str]:
     return [*notes, f"reference: {with_hash(comparison.a)}", *_group_notes(comparison), *_parted(comparison)]
 
 
-def _group_notes(found: MethodComparison) -> list[str]:
+def _group_notes(compared: MethodComparison) -> list[str]:
     """Returns the groups of cases, and the number of seeds that lack a case of their group."""
-    notes = [groups] if (groups := groups_text(found.groups)) else []
-    if num_incomplete := found.primary.comparison.num_incomplete:
+    notes = [groups] if (groups := groups_text(compared.groups)) else []
+    if num_incomplete := compared.primary.comparison.num_incomplete:
         notes.append(f"{counted(num_incomplete, 'seed')} that lack a case of their group are in no mean")
     return notes
 
 
-def _parted(found: MethodComparison) -> list[str]:
+def _parted(compared: MethodComparison) -> list[str]:
     """Returns a note on the first steps at which the curves of common seeds differ, as a list of at most one text."""
-    steps = {name: "nowhere" if math.isinf(step) else f"at step {step:,.0f}" for name, step in found.parted.items()}
+    steps = {name: "nowhere" if math.isinf(step) else f"at step {step:,.0f}" for name, step in compared.parted.items()}
     if not steps:
         return []
     if len({*steps.values()}) == 1:
@@ -292,9 +294,9 @@ def _parted(found: MethodComparison) -> list[str]:
     ]
 
 
-def _seeds(found: MethodComparison) -> str:
+def _seeds(compared: MethodComparison) -> str:
     """Returns the number of pairs, and of cases without pairs."""
-    effect, replicates = found.primary, f"{found.replicate}s"
+    effect, replicates = compared.primary, f"{compared.replicate}s"
     num_apart = sum(not one.paired.is_paired for one in effect.comparison.cases)
     if num_apart and not effect.num_pairs:
         return f"no common {replicates}"
@@ -534,8 +536,8 @@ def tests_line(comparison: MethodComparison) -> str:
     return f"tests: {'; '.join(texts)}" if texts else ""
 
 
-def _short_labels(found: MethodComparison) -> tuple[str, str]:
-    return _short(found.a.label), _short(found.b.label)
+def _short_labels(compared: MethodComparison) -> tuple[str, str]:
+    return _short(compared.a.label), _short(compared.b.label)
 
 
 def _short(label: str, most: int = 24) -> str:
@@ -575,8 +577,8 @@ def _record(comparison: MethodComparison, scale: str) -> ComparisonRecord:
     }
 
 
-def _names_of_tests(found: MethodComparison) -> dict[str, list[str]]:
-    return {part.name: list(getattr(found.tests, part.name)) for part in dataclasses.fields(found.tests)}
+def _names_of_tests(compared: MethodComparison) -> dict[str, list[str]]:
+    return {part.name: list(getattr(compared.tests, part.name)) for part in dataclasses.fields(compared.tests)}
 
 
 def _metric(compared: MethodComparison, effect: MetricEffect) -> ComparedMetric:
@@ -683,11 +685,11 @@ def _steps_record(case_steps: Sequence[CaseSteps]) -> dict[str, StepsRecord]:
     }
 
 
-def _time_record(found: TimeToTarget) -> TimeRecord:
-    sides = {"a": _steps_of_side(found.a), "b": _steps_of_side(found.b)}
-    return record_from(TimeRecord, found.machine, unsteady=found.is_unsteady, difference=found.difference, **sides)
+def _time_record(times: TimeToTarget) -> TimeRecord:
+    sides = {"a": _steps_of_side(times.a), "b": _steps_of_side(times.b)}
+    return record_from(TimeRecord, times.machine, unsteady=times.is_unsteady, difference=times.difference, **sides)
 
 
-def _steps_of_side(found: StepsToTarget) -> StepsOfSide:
-    per_seed = {str(seed): step for seed, step in found.steps.items()}
-    return record_from(StepsOfSide, found, num_seeds=len(found.steps), per_seed=per_seed)
+def _steps_of_side(steps: StepsToTarget) -> StepsOfSide:
+    per_seed = {str(seed): step for seed, step in steps.steps.items()}
+    return record_from(StepsOfSide, steps, num_seeds=len(steps.steps), per_seed=per_seed)

@@ -87,15 +87,15 @@ def comparison_answer(comparison: MethodComparison) -> list[str]:
     return [f"{comparison.verdict}{where}: {_sentence(comparison)}", *filter(None, (tests, gate))]
 
 
-def _is_of_cases_alone(found: MethodComparison) -> bool:
+def _is_of_cases_alone(compared: MethodComparison) -> bool:
     """Returns whether cases regressed although the mean over the cases did not."""
-    gate = found.primary.gate
+    gate = compared.primary.gate
     return gate.verdict is Verdict.REGRESSED and gate.overall.verdict is not Verdict.REGRESSED
 
 
-def _where(found: MethodComparison) -> str:
+def _where(compared: MethodComparison) -> str:
     """Returns the parts with the gate's verdict: "in the mean and on s/a, s/b"."""
-    gate = found.primary.gate
+    gate = compared.primary.gate
     mean = ["in the mean"] if len(gate.cases) > 1 and gate.overall.verdict is gate.verdict else []
     names = sorted(one.case for one in gate.cases if one.verdict is gate.verdict)
     return " and ".join([*mean, *([f"on {first_of(names, _NAMED)}"] if names else [])])
@@ -168,13 +168,13 @@ def _gate_line(comparison: MethodComparison) -> str:
     return f"gate, {margin} of the score: not exceeded in the mean or on any case{_lost(gate.overall)}"
 
 
-def _lost(found: GateResult) -> str:
-    return f"; {found.divergence}" if found.diverged_a + found.diverged_b else ""
+def _lost(gate_result: GateResult) -> str:
+    return f"; {gate_result.divergence}" if gate_result.diverged_a + gate_result.diverged_b else ""
 
 
-def _most_seeds(found: Sequence[GateResult]) -> int | None:
+def _most_seeds(gate_results: Sequence[GateResult]) -> int | None:
     """Returns the number of seeds that decides all open results; None if it is unknown for one of them."""
-    needed = [one.seeds_to_decide for one in found if one.verdict is Verdict.INCONCLUSIVE]
+    needed = [one.seeds_to_decide for one in gate_results if one.verdict is Verdict.INCONCLUSIVE]
     known = [seeds for seeds in needed if seeds is not None]
     return max(known) if known and len(known) == len(needed) else None
 
@@ -230,10 +230,10 @@ def _table_notes(rows: Sequence[Sequence[str]], replicate: str) -> list[str]:
     return ["; ".join(notes)] if notes else []
 
 
-def _short_labels(found: MethodComparison) -> tuple[str, str]:
+def _short_labels(compared: MethodComparison) -> tuple[str, str]:
     """Returns both labels if they are short, else A and B, as in the verdict."""
-    a = one_line(found.a.label)
-    b = one_line(found.b.label)
+    a = one_line(compared.a.label)
+    b = one_line(compared.b.label)
     return (a, b) if max(len(a), len(b)) <= _SHORT else ("A", "B")
 
 
@@ -276,9 +276,9 @@ def _case_notes(comparison: MethodComparison, most: int | None) -> list[str]:
     return [*lines[:most], f"{hidden} more: --details"] if hidden > 1 else lines
 
 
-def _case_tables(found: MethodComparison) -> list[list[list[str]]]:
+def _case_tables(compared: MethodComparison) -> list[list[list[str]]]:
     """Returns the table of the cases for each metric, without its notes."""
-    return [[row[:-1] for row in case_rows(found, effect)] for effect in found.effects]
+    return [[row[:-1] for row in case_rows(compared, effect)] for effect in compared.effects]
 
 
 def _details(comparison: MethodComparison, costs: Sequence[CaseCosts]) -> list[str]:

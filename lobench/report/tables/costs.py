@@ -103,10 +103,10 @@ def _classes(one: CaseCosts) -> tuple[tuple[MachineClass | str, ...], tuple[Mach
     return one.classes[0] or ("none",), one.classes[1] or ("none",)
 
 
-def cost_records(found: Sequence[CaseCosts]) -> dict[str, CostRecord]:
+def cost_records(costs: Sequence[CaseCosts]) -> dict[str, CostRecord]:
     """Returns the records of the costs by case."""
     records = {}
-    for one in found:
+    for one in costs:
         machines_a, machines_b = ([str(machine) for machine in own] for own in one.classes)
         records[one.case] = record_from(
             CostRecord, one, shared=_shared(one), machines_a=machines_a, machines_b=machines_b

@@ -121,8 +121,8 @@ def points_of(width: str) -> float:
     """
     if width in _LENGTHS:
         return _LENGTHS[width]
-    found = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*(pt|in|cm|mm)", width)
-    if found is None or not (points := float(found[1]) * _POINTS[found[2]]) > 0:
+    match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*(pt|in|cm|mm)", width)
+    if match is None or not (points := float(match[1]) * _POINTS[match[2]]) > 0:
         raise UsageError(
             "unknown width", where="--width", got=repr(width), expected=f"{', '.join(_LENGTHS)}, or a length as 3.3in"
         )

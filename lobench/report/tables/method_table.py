@@ -68,9 +68,9 @@ def _heading(label: str, group: str) -> str:
     return f"{group}: {label}" if group else label
 
 
-def _texts(line: Line, panel: Panel, found: Tabulated) -> list[str]:
+def _texts(line: Line, panel: Panel, tabulated: Tabulated) -> list[str]:
     texts = [cell_text(entry, panel.digits) for entry in line.entries]
-    return texts + [""] * (len(found.columns) - len(texts))
+    return texts + [""] * (len(tabulated.columns) - len(texts))
 
 
 def method_records(tabulated: Tabulated) -> MethodRecords:

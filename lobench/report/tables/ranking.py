@@ -151,9 +151,9 @@ def _why_unranked(summary: Summary, rows: Sequence[_Row]) -> str:
     return f"each lacks a case or a planned {noun}, or diverged on every {noun}"
 
 
-def _seeds(found: MeanScore, summary: Summary) -> str:
-    numbers = sorted({len(seeds) for seeds in found.scores.values()})
-    noun = replicate_of(case for case in summary.snapshot.cases if case.identity in found.scores)
+def _seeds(score: MeanScore, summary: Summary) -> str:
+    numbers = sorted({len(seeds) for seeds in score.scores.values()})
+    noun = replicate_of(case for case in summary.snapshot.cases if case.identity in score.scores)
     return counted(numbers[0], noun) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]} {noun}s"
 
 

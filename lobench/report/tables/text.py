@@ -118,10 +118,10 @@ def times_mark(value: float) -> str:
     return f"x{float(f'{value:.3g}'):,g}"
 
 
-def step_cell(found: StepSeconds) -> str:
+def step_cell(seconds: StepSeconds) -> str:
     """Formats the seconds of a step, with `~` if they are unsteady; `-` if they are unknown."""
-    mark = "~" if found.is_unsteady else ""
-    return "-" if math.isnan(found.median) else f"{mark}{found.median:.3g}"
+    mark = "~" if seconds.is_unsteady else ""
+    return "-" if math.isnan(seconds.median) else f"{mark}{seconds.median:.3g}"
 
 
 def markdown_line(text: str) -> str:
@@ -146,10 +146,10 @@ def fenced(text: str, language: str = "text") -> str:
     return f"{fence}{language}\n{text}\n{fence}"
 
 
-def overhead_cell(found: Overhead) -> str:
+def overhead_cell(overhead: Overhead) -> str:
     """Formats an overhead as `x1.25`, with `~` if it is unsteady; `-` if no gradient was timed."""
-    mark = "~" if found.is_unsteady else ""
-    return "-" if math.isnan(found.ratio) else f"{mark}{times_mark(found.ratio)}"
+    mark = "~" if overhead.is_unsteady else ""
+    return "-" if math.isnan(overhead.ratio) else f"{mark}{times_mark(overhead.ratio)}"
 
 
 def terminal_width() -> int:

@@ -187,8 +187,8 @@ def _speedup_cards(summary: Summary) -> list[Card]:
     ]
 
 
-def _bounds(found: Interval) -> str:
-    return "" if math.isnan(found.lower) else f"95% [{found.lower:z.3f}, {found.upper:z.3f}], "
+def _bounds(interval: Interval) -> str:
+    return "" if math.isnan(interval.lower) else f"95% [{interval.lower:z.3f}, {interval.upper:z.3f}], "
 
 
 def _gate_card(event: Mapping[str, Any]) -> Card:

@@ -107,15 +107,17 @@ def _answer(made: Ablated) -> list[str]:
     )
     if not search_result.smallest:
         return [f"none of these settings is needed: A is equivalent to B within {margin}; {gain}"]
-    of = {
+    names_by_need = {
         need: _names(made, Subset(k for k in search_result.smallest if search_result.needs[k] is need)) for need in Need
     }
     with_these = f"A with these is equivalent to B within {margin}"
-    if not of[Need.OPEN]:
-        return [f"needed: {of[Need.NEEDED]}; {with_these}; {gain}"]
-    both = " and the needed ones" if of[Need.NEEDED] else ""
-    lines = [f"needed: {of[Need.NEEDED]}; {gain}"] if of[Need.NEEDED] else []
-    lines.append(f"open: {of[Need.OPEN]}; {with_these.replace('these', f'these{both}')}{'' if lines else f'; {gain}'}")
+    if not names_by_need[Need.OPEN]:
+        return [f"needed: {names_by_need[Need.NEEDED]}; {with_these}; {gain}"]
+    addition = " and the needed ones" if names_by_need[Need.NEEDED] else ""
+    lines = [f"needed: {names_by_need[Need.NEEDED]}; {gain}"] if names_by_need[Need.NEEDED] else []
+    lines.append(
+        f"open: {names_by_need[Need.OPEN]}; {with_these.replace('these', f'these{addition}')}{'' if lines else f'; {gain}'}"
+    )
     return [*lines, "without one of the open ones it is shown neither to differ from B nor to be equivalent"]
 
 

@@ -251,10 +251,10 @@ class _Follower:
         self._seen, self._found = stored_run.subjects, stored_run
         return stored_run
 
-    def _go_on(self, detector: TwoStages | Stall, found: StoredRun) -> Confirmation | None:
+    def _go_on(self, detector: TwoStages | Stall, stored_run: StoredRun) -> Confirmation | None:
         if isinstance(detector, TwoStages):
-            detector.can_refer_to = found.can_refer_to
-        return detector.go_on(found)
+            detector.can_refer_to = stored_run.can_refer_to
+        return detector.go_on(stored_run)
 
     def _standings(self) -> list[tuple[str, Subject, bool]]:
         if not is_store(self._store):

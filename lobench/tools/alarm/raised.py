@@ -30,10 +30,10 @@ def read_raised(file: Path) -> tuple[list[list[Any]], dict[str, list[list[Any]]]
       StoreError: The record of alarms cannot be read.
     """
     try:
-        found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"told": [], "sinks": {}}
-        raised = list(found["told"])
-        lines = found.get("lines", [f"ALARM {kind}: outer step {step}" for kind, _, step in raised])
-        return raised, {address: list(names) for address, names in found["sinks"].items()}, list(map(str, lines))
+        document = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"told": [], "sinks": {}}
+        raised = list(document["told"])
+        lines = document.get("lines", [f"ALARM {kind}: outer step {step}" for kind, _, step in raised])
+        return raised, {address: list(names) for address, names in document["sinks"].items()}, list(map(str, lines))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(
             "the record of raised alarms cannot be read", where=str(file), got=cause(error), next_step="move it away"

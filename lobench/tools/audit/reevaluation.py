@@ -202,10 +202,10 @@ def _tests(case: CaseInfo, folder: Path) -> list[str]:
     file, _, item = case.node_id.partition("::")
     if is_item_of_experiment(case):
         return ["", *tests_below(folder)]
-    found = _CASE.match(item)
-    if file.endswith(".gin") or found is None:
+    match = _CASE.match(item)
+    if file.endswith(".gin") or match is None:
         return [""]
-    return [found["name"], *([f"{found['name']}[{found['own']}]"] if found["own"] else [])]
+    return [match["name"], *([f"{match['name']}[{match['own']}]"] if match["own"] else [])]
 
 
 def tests_below(folder: Path) -> dict[str, Path]:
@@ -267,10 +267,10 @@ class Repeats:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
-    def _run(self, row: EvaluationRow, found: RepeatableCase, perturbation: int) -> Curves | LobenchError:
+    def _run(self, row: EvaluationRow, repeatable: RepeatableCase, perturbation: int) -> Curves | LobenchError:
         runner = self._idle.get()
         try:
-            return self._run_in(runner, row, found, perturbation)
+            return self._run_in(runner, row, repeatable, perturbation)
         except LobenchError as error:
             return error
         finally:

@@ -140,8 +140,8 @@ def _counts(ranked: Ranked) -> RankedCounts:
     }
 
 
-def _interval(found: Interval) -> Bounds:
-    return finite_or_none(record_from(Bounds, found))
+def _interval(interval: Interval) -> Bounds:
+    return finite_or_none(record_from(Bounds, interval))
 
 
 def best_text(best: Best) -> str:

@@ -42,5 +42,5 @@ def best(location: str, kind: str, **options: object) -> None:
     from lobench.tools.best.best import best as found_best
     from lobench.tools.best.choice import best_text
 
-    found = logged_aside(found_best, location, **options)
-    emit("best", found.to_record()) if kind == "json" else show(best_text(found))
+    outcome = logged_aside(found_best, location, **options)
+    emit("best", outcome.to_record()) if kind == "json" else show(best_text(outcome))

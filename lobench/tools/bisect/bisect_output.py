@@ -66,9 +66,9 @@ def bisection_text(bisection: Bisection) -> str:
     return "\n".join(map(one_line, lines))
 
 
-def _named(found: Bisection, place: int) -> str:
-    one = found.checkpoints[place]
-    guessed = "" if place in found.looked_at else "; it was not evaluated: by those around it"
+def _named(bisection: Bisection, place: int) -> str:
+    one = bisection.checkpoints[place]
+    guessed = "" if place in bisection.looked_at else "; it was not evaluated: by those around it"
     return f"{short_path(one.uri)} (outer step {one.outer_step}{guessed})"
 
 

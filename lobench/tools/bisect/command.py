@@ -36,7 +36,7 @@ def bisect(location: str, kind: str, **options: object) -> None:
     from lobench.tools.bisect.bisect import bisect as bisected
     from lobench.tools.bisect.bisect_output import bisection_text
 
-    found = logged_aside(bisected, location, **options)
-    emit("bisect", found.to_record()) if kind == "json" else show(bisection_text(found))
-    if found.status == "undecided":
+    outcome = logged_aside(bisected, location, **options)
+    emit("bisect", outcome.to_record()) if kind == "json" else show(bisection_text(outcome))
+    if outcome.status == "undecided":
         raise click.exceptions.Exit(ExitCode.BUDGET)

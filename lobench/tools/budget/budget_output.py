@@ -66,8 +66,8 @@ def budget_record(budgets: Budgets) -> BudgetRecord:
     return record_from(BudgetRecord, budgets, searches=searches, left_out=dict(budgets.left_out))
 
 
-def _interval(found: Interval) -> IntervalRecord:
-    return record_from(IntervalRecord, found)
+def _interval(interval: Interval) -> IntervalRecord:
+    return record_from(IntervalRecord, interval)
 
 
 def _row(search: SearchBudget, columns: list[int]) -> list[str]:

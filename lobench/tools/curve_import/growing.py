@@ -165,10 +165,10 @@ def _files_in(path: Path) -> list[Path]:
 
 def _state_of(path: Path) -> tuple[str, int, int]:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError as error:
         return f"{path}: {cause(error)}", 0, 0
-    return str(path), found.st_size, found.st_mtime_ns
+    return str(path), status.st_size, status.st_mtime_ns
 
 
 def _at_home(text: str, folder: str, paths: Sequence[Path]) -> str:

@@ -40,5 +40,5 @@ def debug(case: str, kind: str, **options: object) -> None:
     from lobench.tools.debug.debug import debug as debugged
     from lobench.tools.debug.debug_output import debugged_text
 
-    found = logged_aside(debugged, case, **options)
-    emit("debug", found.to_record()) if kind == "json" else show(debugged_text(found))
+    outcome = logged_aside(debugged, case, **options)
+    emit("debug", outcome.to_record()) if kind == "json" else show(debugged_text(outcome))

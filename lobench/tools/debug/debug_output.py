@@ -148,9 +148,9 @@ def debugged_text(debugged: Debugged) -> str:
     return "\n".join([*map(one_line, lines), text_table(rows, left={0, 1}), *map(one_line, end)])
 
 
-def _table(found: Debugged) -> list[list[str]]:
+def _table(debugged: Debugged) -> list[list[str]]:
     rows = [["layer", "dtype", "weights", "gradient", "update", "update / weights", "gradient 0", "unmoved"]]
-    for one in _layers(found.training, found.verdict):
+    for one in _layers(debugged.training, debugged.verdict):
         sizes = [f"{one[name]:.3g}" for name in ("weights", "gradient", "update", "update_over_weights")]
         rows.append([one["leaf"], one["dtype"], *sizes, f"{one['zero_gradient']:.0%}", f"{one['unmoved']:.0%}"])
     return rows

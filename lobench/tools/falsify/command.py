@@ -53,10 +53,10 @@ def falsify(checkpoint: str, output: Path, kind: str, **options: Any) -> None:
     from lobench.tools.falsify.written import require_case_folder, write_case
 
     require_case_folder(output)
-    found = logged_aside(falsified, checkpoint, **options)
-    files = write_case(found, output) if found.measured is not None else ()
-    emit("falsify", falsify_record(found, files)) if kind == "json" else show(falsify_text(found, files))
-    if found.found.ending == "budget":
+    outcome = logged_aside(falsified, checkpoint, **options)
+    files = write_case(outcome, output) if outcome.measured is not None else ()
+    emit("falsify", falsify_record(outcome, files)) if kind == "json" else show(falsify_text(outcome, files))
+    if outcome.found.ending == "budget":
         raise click.exceptions.Exit(ExitCode.BUDGET)
     if files:
         raise click.exceptions.Exit(ExitCode.VERDICT)

@@ -89,8 +89,8 @@ def keep(
         raise click.exceptions.Exit(ExitCode.ERROR if measured.error else ExitCode.OK)
     if not command_line or not metric:
         raise click.UsageError(f"missing option '{'--metric' if command_line else '--command'}'")
-    found = logged_aside(kept, command_line, metric=metric, store=store, **options)
-    emit("keep", record_of(found)) if kind == "json" else show(kept_text(found))
-    answer = found.decision.answer
+    outcome = logged_aside(kept, command_line, metric=metric, store=store, **options)
+    emit("keep", record_of(outcome)) if kind == "json" else show(kept_text(outcome))
+    answer = outcome.decision.answer
     code = ExitCode.ERROR if answer is None else _CODES[answer.value]
     raise click.exceptions.Exit(code)

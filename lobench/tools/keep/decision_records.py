@@ -76,9 +76,9 @@ class KeepLogRecord(TypedDict):
     error: Annotated[str, 'Description of the run of `--measure N` that had an error; "" without one.']
 
 
-def record_of(found: Kept) -> KeepRecord:
-    terms = found.terms
-    return record_from(KeepRecord, found, metric=terms.metric, maximize=terms.maximize, fdr=terms.fdr)
+def record_of(kept: Kept) -> KeepRecord:
+    terms = kept.terms
+    return record_from(KeepRecord, kept, metric=terms.metric, maximize=terms.maximize, fdr=terms.fdr)
 
 
 def log_record(measured: MeasuredTotal) -> KeepLogRecord:

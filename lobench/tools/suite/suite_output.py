@@ -115,8 +115,8 @@ def is_informative(case: CaseWorth) -> bool:
     return not case.p_value > _ALIKE
 
 
-def _title(found: SuiteWorth) -> str:
-    return f"{counted(len(found.cases), 'case')} by {counted(len(found.methods), 'method')}"
+def _title(worth: SuiteWorth) -> str:
+    return f"{counted(len(worth.cases), 'case')} by {counted(len(worth.methods), 'method')}"
 
 
 def _case_row(case: CaseWorth) -> list[str]:
@@ -175,8 +175,8 @@ def _seeds(count: int | None, over: str) -> str:
     return f"more seeds than are feasible over {over}" if count is None else f"{counted(count, 'seed')} over {over}"
 
 
-def _signal_figure(found: SuiteWorth) -> Figure:
-    order = sorted(found.cases, key=lambda case: case.signal_to_noise)
+def _signal_figure(worth: SuiteWorth) -> Figure:
+    order = sorted(worth.cases, key=lambda case: case.signal_to_noise)
     places = [float(place) for place in range(len(order))]
     series = (
         Series(label="signal", x=[case.signal for case in order], y=places, style="s1", dots=True, line=False),

@@ -99,10 +99,10 @@ class _Open:
             return None
         return Suggestion(answer=TrialDecision.HELD, trial=owned, lease_seconds=self.study.lease_seconds, holder=holder)
 
-    def _known(self, found: _Row | None, id: int) -> _Row:
-        if found is None:
+    def _known(self, row: _Row | None, id: int) -> _Row:
+        if row is None:
             raise Refused(Refusal.NOT_FOUND, "no such trial", where=f"study {self.study.name!r}", got=str(id))
-        return found
+        return row
 
 
 class Service:

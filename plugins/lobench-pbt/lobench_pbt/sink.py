@@ -32,8 +32,8 @@ _LARGEST_TRIAL, _LARGEST_GENERATION = (1 << 63) - 1, (1 << 31) - 1  # limits of 
 
 def trial_of(run: str) -> int | None:
     """Returns the number of the trial whose folder a run has."""
-    found = re.fullmatch(r"(.*/)?trial_(\d+)", run)
-    return int(found[2]) if found else None
+    match = re.fullmatch(r"(.*/)?trial_(\d+)", run)
+    return int(match[2]) if match else None
 
 
 def metrics_of(event: CheckpointFinished) -> tuple[dict[str, float], str]:

@@ -157,8 +157,8 @@ def directions_of_samples(path: Path, asked: CurveRequest) -> dict[str, Directio
 
 
 def _task_of(path: Path) -> str:
-    found = _SAMPLES.fullmatch(bare_name(path))
-    return found["task"] if found else UNNAMED_CASE
+    match = _SAMPLES.fullmatch(bare_name(path))
+    return match["task"] if match else UNNAMED_CASE
 
 
 def _json_lines(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -140,9 +140,9 @@ def _runs(path: Path) -> Iterator[list[_Row]]:
     names = set[str]()  # metrics of the last step, since training and validation may log separate lines
     with one_line_of(UNREADABLE, UsageError, "cannot read this log", where=path), opened(path) as file:
         for line in file:
-            if not line.startswith("step:") or (found := _ROW.match(line.rstrip())) is None:
+            if not line.startswith("step:") or (match := _ROW.match(line.rstrip())) is None:
                 continue
-            row = (int(found[1]), found[2], found[3], found[4].strip())
+            row = (int(match[1]), match[2], match[3], match[4].strip())
             own = {name for name, _ in _PAIR.findall(row[1])}
             if rows and (row[0] < rows[-1][0] or (row[0] == rows[-1][0] and own & names)):
                 yield rows

@@ -35,8 +35,8 @@ _EXPECTED = "what `lobench results --format json --curves` prints"
 def _records(path: Path) -> list[dict[str, Any]]:
     try:
         with opened(path) as file:
-            found = json.load(file)
-        records = [dict(one) for one in found if one["metrics"]]
+            document = json.load(file)
+        records = [dict(one) for one in document if one["metrics"]]
     except (OSError, EOFError, zlib.error, ValueError, TypeError, KeyError, RecursionError) as error:
         got = cause(error)
         raise UsageError("not results of lobench", where=str(path), got=got, expected=_EXPECTED) from error
