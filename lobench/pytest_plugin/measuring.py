@@ -308,7 +308,7 @@ def _paired(new: Finals, old: Finals, scale: ScoreScale | None, metric: str, *, 
 def _are_one(new: Finals, old: Finals) -> bool:
     """Returns True if the final values of all common metrics are equal as float32, as for a subject and itself."""
     shared = [(new.metrics[name], old.metrics[name]) for name in new.metrics.keys() & old.metrics.keys()]
-    ends = [(mine[seed], his[seed]) for mine, his in shared for seed in mine.keys() & his.keys()]
+    ends = [(ours[seed], theirs[seed]) for ours, theirs in shared for seed in ours.keys() & theirs.keys()]
     return len(shared) > 1 and all(math.isclose(*pair, rel_tol=FLOAT_STEP) for pair in ends)
 
 

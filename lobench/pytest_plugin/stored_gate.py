@@ -169,12 +169,12 @@ def compare_with(
     from lobench.api.compare import compare_stored, find_subjects
     from lobench.api.settings import CompareSettings
 
-    own = find_subjects(store, [subject_of(config).subject])[0]
-    if own is None:
+    candidate = find_subjects(store, [subject_of(config).subject])[0]
+    if candidate is None:
         raise UsageError("the store has no results of this session", where=str(store))
     rules = rules_of(config, ())
     takes_seed_means = bool(config.getoption("lobench_seed_means") or config.getini("lobench_seed_means"))
-    sides = [_on(side, identities) for side in (reference.stored, own)]
+    sides = [_on(side, identities) for side in (reference.stored, candidate)]
     return compare_stored(
         sides,
         [option(config, "against"), option(config, "checkpoint") or option(config, "optimizer")],
