@@ -64,9 +64,9 @@ class Watches:
         with within(self._horizon(Watch())):
             opt_state = self._init(params, model_state, key, facts)
         inputs = self._asked(opt_state, params, model_state, key, blank(self.extra_inputs(params), facts, params))
-        if not found.asked and not found.counted:
+        if not inputs.asked and not inputs.counted:
             return opt_state
-        return ScheduledState(opt_state, jnp.int32(0), tuple(schedule.init() for schedule, _ in found.asked))
+        return ScheduledState(opt_state, jnp.int32(0), tuple(schedule.init() for schedule, _ in inputs.asked))
 
     def step(
         self,

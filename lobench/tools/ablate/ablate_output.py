@@ -115,9 +115,8 @@ def _answer(made: Ablated) -> list[str]:
         return [f"needed: {names_by_need[Need.NEEDED]}; {with_these}; {gain}"]
     addition = " and the needed ones" if names_by_need[Need.NEEDED] else ""
     lines = [f"needed: {names_by_need[Need.NEEDED]}; {gain}"] if names_by_need[Need.NEEDED] else []
-    lines.append(
-        f"open: {names_by_need[Need.OPEN]}; {with_these.replace('these', f'these{addition}')}{'' if lines else f'; {gain}'}"
-    )
+    with_these = with_these.replace("these", f"these{addition}")
+    lines.append(f"open: {names_by_need[Need.OPEN]}; {with_these}{'' if lines else f'; {gain}'}")
     return [*lines, "without one of the open ones it is shown neither to differ from B nor to be equivalent"]
 
 
