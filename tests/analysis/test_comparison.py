@@ -31,7 +31,7 @@ def test_below_two_pairs_nothing_is_decided_and_it_says_so() -> None:
     assert found.mean == 0.3 and math.isnan(found.lower) and math.isnan(found.p_value)
     assert found.note == SHOWN["undecidable-below-n-2"]
     assert mean_difference(Samples()).note == SHOWN["no-common-seed"]
-    assert SHOWN["no-scale"] in mean_difference(Samples.of_differences([0.1, math.nan])).note
+    assert SHOWN["no-score"] in mean_difference(Samples.of_differences([0.1, math.nan])).note
 
 
 def test_equal_differences_are_no_certainty() -> None:

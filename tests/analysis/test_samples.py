@@ -41,7 +41,7 @@ def test_two_samples_have_welchs_interval() -> None:
 def test_below_two_seeds_of_a_side_nothing_is_decided() -> None:
     assert "n = 2" in mean_difference(apart(A, (0.4,))).note
     assert mean_difference(apart(A, ())).note == "no seed"
-    assert SHOWN["no-scale"] in mean_difference(apart(A, (0.4, math.nan))).note
+    assert SHOWN["no-score"] in mean_difference(apart(A, (0.4, math.nan))).note
 
 
 def test_samples_without_spread_have_the_noise_of_their_rounding() -> None:
