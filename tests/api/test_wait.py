@@ -40,7 +40,7 @@ def test_store_that_does_not_exist_is_waited_for_by_nobody_and_warned_of_once(tm
         for _ in range(2):
             assert lobench.wait_for_evaluations(tmp_path / "quik")
     (one,) = warned
-    assert str(tmp_path / "quik") in str(one.message) and "beside it: quick" in str(one.message)
+    assert str(tmp_path / "quik") in str(one.message) and SHOWN["beside-it-quick"] in str(one.message)
     assert one.filename == __file__, "the warning is at the trainer's line"
 
 

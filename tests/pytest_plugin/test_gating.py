@@ -326,7 +326,7 @@ def test_a_stale_baseline_is_an_error_that_names_the_command(runs: dict[str, Don
     done = runs["stale"]
     assert done.code == 4
     assert "stale" in done.out + done.err and SHOWN["lobench-baseline-tiny"] in done.out + done.err
-    assert "ERROR: tiny/a, tiny/b: " in done.out + done.err
+    assert SHOWN["error-tiny-a-tiny-b"] in done.out + done.err
 
 
 def test_a_gate_does_not_guess_which_way_a_metric_is_better(runs: dict[str, Done]) -> None:

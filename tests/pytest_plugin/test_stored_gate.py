@@ -92,7 +92,7 @@ def test_gate_of_a_store_keeps_its_reference_and_passes_if_nothing_is_worse(fold
     for _ in range(2):
         done = gate(folder, 1, "store", "-k", "loss or plain")
         assert done.returncode == 0 and "PASS" in done.stdout, done.stdout + done.stderr
-        assert "checkpoint-0" in done.stdout.partition("lobench gate")[2], done.stdout
+        assert "checkpoint-0" in done.stdout.partition(SHOWN["lobench-gate"])[2], done.stdout
     assert {name for name, _ in verdicts(folder / "junit.xml").items()} == {"gate[lm/loss]", "gate[lm/test_plain]"}
 
 

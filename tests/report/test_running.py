@@ -86,12 +86,12 @@ def test_which_of_the_planned_programs_compiles_and_how_long_that_takes() -> Non
     world.running.planned([command.program_key])
     world.running.leased(6, STEP, command)
     world.running.leased(7, STEP, A)
-    assert [far for _, far in world.running.rows()] == ["runs for 0.0 s", "compiling 1 of 2 programs, 0.0 s"]
+    assert [far for _, far in world.running.rows()] == [SHOWN["runs-for-0-0-s"], "compiling 1 of 2 programs, 0.0 s"]
     world.evaluate(A, 1.0, compiling=4.0)
     world.evaluate(A, 1.0, compiling=0.1)
     world.running.leased(9, STEP, B)
     world.now += 3
-    assert world.running.rows()[-1][1] == "compiling 2 of 2 programs, 3.0 s of about 4.0 s"
+    assert world.running.rows()[-1][1] == SHOWN["compiling-2-of-2-programs"]
     assert world.running.rows(is_narrow=True)[-1][1] == "compiling 3.0 s"
 
 

@@ -80,8 +80,10 @@ def test_a_folder_of_compiled_programs_that_cannot_be_written_is_named(
     monkeypatch.setenv("LOBENCH_CACHE_DIR", str(tmp_path / "cache"))
     done = lobench("doctor")
     assert done.returncode == 0
-    assert f"ok     compiled programs: 0 programs, 0.0 MB in {tmp_path / 'cache' / 'xla_cache'}" in done.stdout
+    assert SHOWN["ok-compiled-programs-0-programs"].format(number=tmp_path / "cache" / "xla_cache") in done.stdout
     (tmp_path / "file").touch()
     monkeypatch.setenv("LOBENCH_CACHE_DIR", str(tmp_path / "file"))
     done = lobench("doctor")
-    assert done.returncode == 3 and "wrong  compiled programs:" in done.stdout and "LOBENCH_CACHE_DIR" in done.stdout
+    assert (
+        done.returncode == 3 and SHOWN["wrong-compiled-programs"] in done.stdout and "LOBENCH_CACHE_DIR" in done.stdout
+    )

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from report_store import SEEDS, case_info, curves, make_store
+from shown import texts_of
 from store_histories import HISTORIES, Step, take
 
 from lobench.core.case import SeedBlock
@@ -21,6 +22,8 @@ from lobench.core.subject import Subject
 from lobench.engine.store.ledger import Ledger
 from lobench.tools.viewer import page_cache
 from lobench.tools.viewer.page_cache import Page, PageCache
+
+SHOWN = texts_of("page")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -75,7 +78,7 @@ def test_new_evaluations_are_shown_before_the_tables_that_they_change(tmp_path: 
     record(store)
     early = with_new(cache)
     assert early.html == first.html and early.version != first.version
-    assert first.note == "" and early.note.startswith("New evaluations are listed")
+    assert first.note == "" and early.note.startswith(SHOWN["new-evaluations-are-listed"])
     are_listed = [any("sgd()" in row for row in explorer(page)["evaluations"]["rows"]) for page in (first, early)]
     assert are_listed == [False, True] and "1 optimizer" in early.subtitle
     found = whole(cache)
