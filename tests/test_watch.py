@@ -343,7 +343,7 @@ def test_a_tensorboard_folder_that_was_removed_is_filled_again(reference: tuple[
 def test_a_theta_that_spool_and_run_have_lost_is_expired(reference: tuple[Path, Path], tmp_path: Path) -> None:
     suite, run, store = reference[1], make_run(tmp_path, -3.0, -2.0), tmp_path / "store"
     options = [str(run), "--suite", str(suite), *ALL, "--store", str(store)]
-    assert killed_chief(3, 1, "watch", *options).returncode == -signal.SIGKILL
+    assert killed_chief(4, 1, "watch", *options).returncode == -signal.SIGKILL
     shutil.rmtree(store / "spool")
     (run / "theta_1.npz").unlink()
     assert watch(run, suite, *ALL, "--store", str(store)).returncode == 3
