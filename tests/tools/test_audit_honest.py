@@ -192,8 +192,13 @@ def test_audit_after_the_label_of_a_method_was_invented_names_it(experiment: Pat
 def test_audit_after_a_package_below_a_gin_file_was_edited_passes_without_an_installed_metric(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The plan lists no packages below the suite's file, and the auditor lacks the code of the author's plugin."""
+    """The plan lists no packages below the suite's file, and the auditor lacks the code of the author's plugin.
+
+    Another suite below has a file and a case of the same names, and another file of the suite has such a case.
+    """
     suite, plugin = _suite(tmp_path), tmp_path / "plugin"
+    shutil.copytree(suite, suite / "below")
+    (suite / "tried.gin").write_text(_GIN.replace("= 4", "= 6"))
     code = suite / "valleys/__init__.py"
     code.parent.mkdir()
     (suite / "valleys.py").rename(code)
@@ -214,7 +219,9 @@ def test_audit_after_a_package_below_a_gin_file_was_edited_passes_without_an_ins
         lobench(*command, cwd=tmp_path)
         code.write_text(_TASKS.replace("10.0", "11.0") + '\nSOURCES = ["kernel.cu"]\n')
         lobench(*command, cwd=tmp_path)
-    found = audit(_publish(tmp_path / "store", tmp_path / "b.lobench"))
+    bundle = _publish(tmp_path / "store", tmp_path / "b.lobench")
+    assert not any("tried.gin" in name for name in zipfile.ZipFile(bundle).namelist())
+    found = audit(bundle)
     assert found.contradictions == ()
     assert SHOWN["results-of-code-that-was"] in found.unaudited
     assert any(SHOWN["code-that-the-bundle-does-not"] in line for line in found.unaudited)

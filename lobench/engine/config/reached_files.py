@@ -39,14 +39,9 @@ def reached_files(
     """
     root = folder.parent
     known = list(cases)
-    gin_files: set[Path] = set()
-    for file in gin_files_of(folder):
-        try:
-            specs = specs_in(file)
-        except LobenchError:
-            continue  # notes, or an unfinished file: it has no results
-        if any(is_of_spec(spec, case) for spec in specs for case in known):
-            gin_files |= {one.resolve() for one in included_files(file, set())}
+    gin_files = {
+        included.resolve() for file in _gin_files_with(known, folder) for included in included_files(file, set())
+    }
     below = [file.resolve() for file in files_below(folder)]
     tests = {file for file in below if any(_is_test_of(file, case) for case in known)}
     conftests = {
@@ -67,6 +62,27 @@ def reached_files(
     data = {file for file in below if file.suffix not in _CODE and file not in reached}
     words = _words(reached) if data else set()
     return reached | {file for file in data if any(fnmatch.fnmatch(file.name, word) for word in words)}
+
+
+def _gin_files_with(cases: Iterable[CaseInfo], folder: Path) -> set[Path]:
+    """Returns the gin files below a folder that describe cases.
+
+    A case of the same name in another file is another case. It counts only if the recorded file and folder do not
+    have the case, since they may have been renamed.
+    """
+    specs: list[tuple[Path, CaseSpec]] = []
+    for file in gin_files_of(folder):
+        try:
+            specs += [(file, spec) for spec in specs_in(file)]
+        except LobenchError:
+            continue  # notes, or an unfinished file: it has no results
+    gin_files: set[Path] = set()
+    for case in cases:
+        alike = [(file, spec) for file, spec in specs if is_of_spec(spec, case)]
+        of_suite = [(file, spec) for file, spec in alike if spec.suite == case.suite] or alike
+        of_file = [(file, spec) for file, spec in of_suite if spec.file == case.file] or of_suite
+        gin_files.update(file for file, _ in of_file)
+    return gin_files
 
 
 def is_of_spec(spec: CaseSpec, case: CaseInfo) -> bool:
