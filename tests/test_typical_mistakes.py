@@ -110,7 +110,7 @@ MISTAKES = {
     ],
     "watch runs/today --suite tiny --gin-file nothere.gin --once --executor inline": SHOWN["cannot-read-the-gin-file"],
     "debug tiny/a --optimizer adam() --gin-param 'a/Case.task = @Bowl'": SHOWN["class-bowl-not-called-write"],
-    "debug tiny/a --optimizer 'sgd(0.1)'": "'sgd.PARAMETER = 0.1'",
+    "debug tiny/a --optimizer 'sgd(0.1)'": "'sgd(); sgd.learning_rate = 0.1'",
     "run experiment.gin --gin-param 'Experiment.num_session = 1'": SHOWN["did-you-mean-num-sessions"],
     # commands that came later
     "keep --command 'python train.py {seed} {out}'": SHOWN["missing-option-metric"],
@@ -151,6 +151,11 @@ MISTAKES = {
     "report store": SHOWN["html-is-not-for-a"],
     "compare a --store store": SHOWN["nothing-to-compare-with"],
     "watch runs/today --suite tiny --seeds 3 --once": SHOWN["no-such-option-seeds"],
+    "tune tiny -k a": SHOWN["did-you-mean-case"],
+    "run experiment.gin --sessions 3": "Experiment.num_sessions = ",
+    "run experiment.gin --gin-param 'Experiment.num_seedz = 1'": SHOWN["did-you-mean-num-sessions-seeds"],
+    "history tiny/tiny.gin/a": "--case a",
+    "keep -- python train.py": "--command '",
     "publish store": SHOWN["missing-option-output"],
 }
 

@@ -167,7 +167,12 @@ def compare(
     places = tuple(str(find_suite(suite)) for suite in texts(suites))
     store = None if store is None else Path(store)
     if len(names) < 2:
-        raise UsageError("nothing to compare with", got=", ".join(map(repr, names)), expected="A and B")
+        raise UsageError(
+            "nothing to compare with",
+            got=", ".join(map(repr, names)),
+            expected="A and B: optimizers, checkpoints, or names in a store",
+            next_step="for example `lobench compare 'adam()' 'sgd()' --suite SUITE`",
+        )
     WatchSettings(location="", suites=places, **options)  # raises if a value is wrong
     given = [Path(path) for path in texts(baselines)]
     check_baselines(given or map(Path, places))

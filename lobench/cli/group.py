@@ -41,6 +41,33 @@ _SECTIONS = {  # of `lobench --help`; other commands are under "Other"
     "Share": ("publish", "audit", "site", "merge", "import", "convert", "score"),
     "Set up": ("new", "doctor", "plugins", "schema"),
 }
+_MEANT_OPTIONS = {  # likely names of options, with the names that commands use for the same purpose
+    "-k": ("--case",),
+    "-n": ("--workers",),
+    "-o": ("--output",),
+    "-s": ("--seeds", "--suite"),
+    "--by": ("--metric",),
+    "--jobs": ("--workers",),
+    "--lr": ("--optimizer",),
+    "--sessions": ("--seeds",),
+    "--num-seeds": ("--seeds", "--sessions"),
+    "--num_seeds": ("--seeds", "--sessions"),
+    "--seeds": ("--sessions",),
+}
+_SEEDS_ELSEWHERE = {  # where the number of seeds is set for commands without an option for it
+    "run": "the number of seeds is in the experiment file: Experiment.num_sessions = 4",
+    "watch": "--gin-param Case.num_seeds=4 sets the number of seeds",
+}
+_MEANT_ELSEWHERE = {  # what to type for options that a command does not have
+    **{
+        (command, option): text
+        for command, text in _SEEDS_ELSEWHERE.items()
+        for option in ("--sessions", "--seeds", "--num-seeds", "--num_seeds")
+    },
+    ("watch", "--optimizer"): "a checkpoint's config.gin names its optimizer; `lobench compare 'adam()' 'sgd()' "
+    "--suite SUITE` evaluates optimizers without a checkpoint",
+    ("run", "--optimizer"): "the experiment file names the optimizers: adam/Method.optimizer = @adam()",
+}
 _GUARDED = "lobench_guarded"  # attribute of the commands of plugins whose errors name the plugin
 _SHIPPED_PLUGINS = {"evolve": "lobench-evolve", "pbt": "lobench-pbt"}  # commands that may not be installed
 
@@ -270,10 +297,30 @@ def _run() -> int:
 def _usage_line(error: click.ClickException) -> str:
     """Returns one line on a wrong command line, with the command that lists the options."""
     message = " ".join(error.format_message().split()).rstrip(".")
+    if isinstance(error, click.NoSuchOption) and (advice := _meant_option(error)):
+        message = f"No such option {error.option_name!r}; {advice}"
+    if "unexpected extra argument" in message and _has_option(error, "--command"):
+        message += "; put the command in quotes behind --command: --command 'python train.py --seed {seed} --out {out}'"
     message = message.replace("is not a valid integer range", "is not an integer")
     message = message.replace("is not a valid integer", "is not an integer")
     message = re.sub("is not a valid float( range)?", "is not a number", message)
     return f"{message}; see `{_command_of(error)} --help`" if isinstance(error, click.UsageError) else message
+
+
+def _has_option(error: click.ClickException, flag: str) -> bool:
+    context = getattr(error, "ctx", None)
+    return context is not None and any(flag in parameter.opts for parameter in context.command.params)
+
+
+def _meant_option(error: click.NoSuchOption) -> str:
+    """Returns which option, or what else, has the purpose that the name of an unknown option suggests."""
+    if error.ctx is None:
+        return ""
+    known = {flag for parameter in error.ctx.command.params for flag in parameter.opts}
+    same_purpose = [one for one in _MEANT_OPTIONS.get(error.option_name, ()) if one in known]
+    if same_purpose:
+        return f"did you mean '{same_purpose[0]}'?"
+    return _MEANT_ELSEWHERE.get((error.ctx.info_name or "", error.option_name), "")
 
 
 def _command_of(error: click.ClickException) -> str:

@@ -10,6 +10,7 @@ from lobench.core.case import SeedBlock
 from lobench.core.errors import StoreError
 from lobench.core.experiment import Experiment, SessionBlocks, session_blocks
 from lobench.core.trials import FIRST_REPORT_SEED
+from lobench.engine.paths import path_exists
 from lobench.engine.store.bundle import has_ledger
 from lobench.engine.store.ledger import Ledger
 
@@ -54,6 +55,8 @@ def looked_at(store: Path, *, is_written: bool = False) -> Iterator[Ledger | Non
     Raises:
       StoreError: The ledger cannot be read.
     """
+    if path_exists(store, kind="file") and not has_ledger(store):
+        raise StoreError("cannot use the result store", where=str(store), got="a file", expected="a folder")
     try:
         ledger = Ledger.open(store, read_only=True) if has_ledger(store) else None
     except StoreError:

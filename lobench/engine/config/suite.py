@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lobench.core.case import Case, CaseSpec, split_case
-from lobench.core.errors import LobenchError, SuiteError, UsageError, suggestion
+from lobench.core.errors import ConfigError, LobenchError, SuiteError, UsageError, suggestion
 from lobench.engine.config.axes import cells_of
 from lobench.engine.config.command_case import commands_in
 from lobench.engine.config.python_cases import file_of_cases, specs_of_python, with_cells
@@ -288,7 +288,19 @@ def find_case(text: str, suite: str = "") -> tuple[Path, CaseSpec]:
     if place == Path.cwd().name and not Path(place).exists():  # tables name a suite by its folder, the current one
         place = "."
     path = find_suite(place)
-    return path, spec_called(name, path)
+    try:
+        return path, spec_called(name, path)
+    except ConfigError as error:
+        if not path.is_dir() or not error.where.startswith(str(path.resolve())):
+            raise
+        advice = f"every .gin file of the suite {str(path)!r} is read to find {name!r}; FILE.gin/{name} reads only FILE"
+        raise ConfigError(
+            error.what,
+            where=error.where,
+            got=error.got,
+            expected=error.expected,
+            next_step="; ".join(filter(None, (error.next_step, advice))),
+        ) from error
 
 
 def names_of_one(name: str, suites: Sequence[str]) -> frozenset[str]:

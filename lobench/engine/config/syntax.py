@@ -227,6 +227,8 @@ def _statements(
         )  # earlier lines are Python's own message
         expected, next_step = _corrected(message, content)
         got = repr(content) if content else ""
+        if where == got and content.startswith(_OPTION):  # the optimizer of an option, as it was typed
+            where, got = "", repr(content.removeprefix(_OPTION))
         raise ConfigError(
             "gin syntax error" if expected else f"gin syntax error: {message}",
             where=f"{where}:{line_number}" if path and line_number else where,
@@ -254,6 +256,8 @@ _EXPECTED = {
     "Expected ')'.": "`@Name()`, with the arguments as bindings of their own",
 }
 
+_OPTION = "Case.optimizer = @"
+
 _SPACES = tuple(kind.capitalize() for kind in Kind)
 
 
@@ -266,7 +270,10 @@ def _corrected(message: str, content: str) -> tuple[str, str]:
         bindings = [part.strip() for part in arguments.split(",")]
         if all(re.match(r"\w+ *=", part) for part in bindings):
             return expected, f"write {'; '.join([line, *(f'{name}.{part}' for part in bindings)])!r}"
-        return expected, f"write {line!r} and '{name}.PARAMETER = {bindings[0]}'"
+        parameter = f"{last_name(name)}.learning_rate = {bindings[0]}"  # the first parameter of most optimizers
+        if option := re.fullmatch(r"Case\.optimizer = @(.*\(\))", line):  # an option has no `Case.optimizer = @`
+            return f"each parameter by its name, after {option[1]!r}", f"for example {f'{option[1]}; {parameter}'!r}"
+        return expected, f"for example {line!r} and '{parameter}'"
     if space := re.fullmatch(rf"(.*?)\s*=\s*({'|'.join(_SPACES)})\(.*\)", content):
         parameter = space[1].rpartition(".")[2]
         kind = space[2]

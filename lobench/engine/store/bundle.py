@@ -100,6 +100,9 @@ def _advice_without_store(path: Path) -> str:
         return "this is a file, and a store is a folder with ledger.sqlite"
     if path_exists(path):
         return "the folder has no ledger.sqlite: is the path right?"
+    if path.parent.name == "lobench_results":
+        run = shlex.quote(str(path.parent.parent))
+        return f"no checkpoint of this run is evaluated yet: `lobench watch {run} --suite SUITE --once` does it"
     return f"the folder does not exist: {similar_path(path) or 'is the path right?'}"
 
 

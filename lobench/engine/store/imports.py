@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -232,26 +233,28 @@ def _is_part(stored: Curves, curves: Curves) -> bool:
 def _other_values(subject: Subject, case: CaseInfo, stored: Curves, curves: Curves) -> UsageError:
     before = stored.provenance.imported
     now = curves.provenance.imported
-    seed = f"seed {curves.seeds[0]}" + (f" ({now['run']})" if now.get("run") else "")
+    run = now.get("run", "")
+    seed = f"seed {curves.seeds[0]}" + (f" ({run})" if run not in ("", str(curves.seeds[0])) else "")
     if curves.items:
         seed = f"its {len(curves.items):,} items"
     is_same_file = before.get("file") == now.get("file")
     of = f"of {subject.name!r}, case {case.suite}/{case.name!s}, {seed}"
     is_part = _is_part(stored, curves)
+    file = os.path.basename(now["file"]) if now.get("file") else "this file"
     return UsageError(
         f"the store has only a part {of}" if is_part else f"the store has other values {of}",
         where=now.get("file", ""),
         got=f"steps to {stored.eval_steps[-1]:,} there, to {curves.eval_steps[-1]:,} now"
         if is_part
         else _origin_before(before, now),
-        next_step="--replace takes these in their place"
+        next_step=f"--replace stores the values of {file} instead"
         + ("" if is_same_file else f"; --rename {subject.name}=NEW makes it another method"),
     )
 
 
 def _origin_before(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     if before.get("file") != now.get("file"):
-        return f"those of {before.get('file', '')}"
+        return f"the values of {before.get('file', '')}"
     if before.get("sha256") == now.get("sha256"):
         return "this very file, imported with other options"
     hashes = ", now ".join(side.get("sha256", "")[:12] for side in (before, now))

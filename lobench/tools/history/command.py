@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -10,6 +11,21 @@ from lobench.cli.options import BoundedNumber
 from lobench.cli.output import emit, format_option, show
 
 __all__ = ["history"]
+
+
+class _StorePath(click.Path):
+    """Path of a store. The error for a case names the options that it belongs to."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = Path(value)
+        if not path.exists() and path.parent.suffix == ".gin" and path.parent.is_file():
+            self.fail(
+                f"{value!r} is a case, and not a store; write `lobench history STORE --case {path.name}`, where STORE "
+                "has its results, such as .lobench",
+                param,
+                ctx,
+            )
+        return super().convert(value, param, ctx)
 
 
 @click.command(
@@ -20,7 +36,7 @@ Examples:
 
 Exit codes: 0, whatever it found; 2 usage, or no such case."""
 )
-@click.argument("stores", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="STORE...")
+@click.argument("stores", nargs=-1, required=True, type=_StorePath(path_type=Path), metavar="STORE...")
 @click.option("--case", required=True, help="relu32, quick/relu32 or digits.relu32.")
 @click.option(
     "--subject",

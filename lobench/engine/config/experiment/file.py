@@ -17,6 +17,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from lobench.core.case import Case
 from lobench.core.errors import ConfigError, UsageError, suggestion
 from lobench.core.experiment import METHOD_KINDS, Experiment, Method, problem_of
 from lobench.engine.config.command_files import check_no_shell_syntax
@@ -192,11 +193,12 @@ def _experiment(path: Path, bindings: Sequence[Binding], *, has_cases: bool) -> 
             continue
         key = binding.parameter
         if binding.scope or key not in _EXPERIMENT_KEYS:
+            meant = _meant_key(binding)
             raise ConfigError(
                 f"nothing reads {binding_text(binding).split(' = ')[0]}",
                 where=binding.where,
-                expected=", ".join(f"Experiment.{key}" for key in _EXPERIMENT_KEYS) + ", without a scope",
-                next_step=suggestion(key, _EXPERIMENT_KEYS),
+                expected="" if meant else "one of " + ", ".join(f"Experiment.{one}" for one in _EXPERIMENT_KEYS),
+                next_step=meant,
             )
         _check_value("Experiment", key, binding)
         values[key] = tuple(binding.value) if isinstance(binding.value, list | tuple) else binding.value
@@ -210,6 +212,20 @@ def _experiment(path: Path, bindings: Sequence[Binding], *, has_cases: bool) -> 
     if not values["name"].strip() or "/" in values["name"]:
         raise ConfigError("Experiment.name", where=str(path), got=repr(values["name"]), expected="a name of a folder")
     return Experiment(**{**values, "suites": tuple(suites), "race": race_of(bindings)})
+
+
+def _meant_key(binding: Binding) -> str:
+    """Returns the binding that the name of an unknown `Experiment` parameter suggests; "" if there is none."""
+    key = binding.parameter
+    if key in _EXPERIMENT_KEYS:
+        return f"write Experiment.{key} without a scope"
+    if difflib.get_close_matches(key, ("num_seeds", "seeds"), cutoff=0.8):
+        return "did you mean 'num_sessions' (the number of seeds)?"
+    if near := difflib.get_close_matches(key, _EXPERIMENT_KEYS, n=1):
+        return f"did you mean '{near[0]}'?"
+    if key in {field.name for field in fields(Case)}:
+        return f"it is a setting of cases: write Case.{key}, or in the suite's file"
+    return ""
 
 
 def _no_case(path: Path) -> ConfigError:
