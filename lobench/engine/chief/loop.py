@@ -227,10 +227,9 @@ class Chief:
         for position, subject in planned:
             self._handle(planner.SubjectSeen(position, subject.key))
         if num_known := sum(position in sightings for position, _, _ in waiting):
-            known = counted(num_known, "checkpoint" if self._has_source else "subject")
-            self._progress.announce(
-                f"resuming: {known} known, {sum(one[2] for one in waiting)} of them already evaluated"
-            )
+            known = counted(num_known, "checkpoint" if self._has_source else "method")
+            num_evaluated = sum(one[2] for one in waiting)
+            self._progress.announce(f"resuming: {known} known, {num_evaluated} of them already evaluated")
         self._run_commands()
         if not self._has_source and not self._arrivals.is_open:
             self._end()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Annotated, Literal, TypedDict
 
 from lobench.analysis.stats.rounding import NUM_PERTURBED
 from lobench.core.json_numbers import record_from
-from lobench.core.wording import counted, one_line
+from lobench.core.wording import counted, first_of, one_line
 from lobench.report.tables.text import without_controls
 from lobench.tools.audit.audit import Audit, Checked
 from lobench.tools.audit.draw import EscapeRecord
@@ -14,6 +16,12 @@ from lobench.tools.audit.findings import ContradictionKind
 
 __all__ = ["AuditRecord", "CheckedRecord", "ContradictionRecord", "audit_record", "audit_text"]
 
+_SAME_CLAIMS = (  # claims that differ only in `names`
+    re.compile(r"(?P<before>whether )(?P<names>.+)(?P<after> was the same when the plan was written)"),
+    re.compile(r"(?P<before>files of suites that the bundle does not hold, .+: )(?P<names>.+)(?P<after>)"),
+    re.compile(r"(?P<before>the case )(?P<names>.+?): (?P=names) of checkpoint \w+(?P<after>: .+)"),
+)
+_MOST_FILES = 4
 _MOST_SHOWN = 20
 
 
@@ -91,13 +99,24 @@ def audit_text(audited: Audit) -> str:
     total = len(audited.checked)
     by = f" by {one_line(audited.signed_by)}" if audited.signed_by else ""
     named = ", ".join(f"{counts[name]} {name}" for name in ("identical", "consistent", "differs", "not auditable"))
-    unaudited = f"; cannot be audited: {'; '.join(map(one_line, audited.unaudited))}" if audited.unaudited else ""
-    lines = [
-        f"{'PASS' if audited.is_passed else 'FAIL'}: {counted(len(audited.contradictions), 'contradiction')}; "
-        f"of {counted(total, 'evaluation')} made again {named}{unaudited}",
-        f"root {audited.root}, {'signed' if by else 'not signed'}{by}",
-    ]
+    made_again = f"of {counted(total, 'evaluation')} made again {named}"
+    contradictions = counted(len(audited.contradictions), "contradiction")
+    if audited.contradictions:
+        verdict = f"FAIL: {contradictions}: the author's bundle does not agree with itself; {made_again}"
+    elif counts["differs"]:
+        verdict = f"FAIL: {counted(counts['differs'], 'result')} could not be reproduced; {made_again}"
+    else:
+        verdict = f"PASS: {contradictions}; {made_again}"
+    lines = [verdict]
     lines += [f"  {one.kind}: {one.what}" for one in audited.contradictions]
+    if any(one.kind == "suite" for one in audited.contradictions):
+        lines.append(
+            "files of the suite were added or edited after the evaluations were planned; the author can evaluate again "
+            "in a new store, and publish that: lobench watch RUN --suite SUITE --store NEW --once"
+        )
+    if audited.unaudited:
+        lines.append(f"cannot be audited: {'; '.join(map(one_line, _grouped(audited.unaudited)))}")
+    lines.append(f"root {audited.root}, {'signed' if by else 'not signed'}{by}")
     shown = [one for one in audited.checked if one.verdict == "differs"]
     shown += [one for one in audited.checked if one.verdict == "not auditable"]
     lines += [_line(one) for one in shown[:_MOST_SHOWN]]
@@ -110,9 +129,25 @@ def audit_text(audited: Audit) -> str:
     if total < audited.num_evaluations:
         chances = ", ".join(f"{one.share:.0%} ({one.num_false}): {one.chance:.3g}" for one in audited.escapes)
         lines.append(f"drawn by {audited.beacon!r}; chance that false results escaped, by their share: {chances}")
-    lines.append(f"by the author's own account, in every bundle: {'; '.join(audited.stated)}")
+    lines.append(f"never audited, in any bundle (only the author says so): {'; '.join(audited.stated)}")
     lines += [f"note: {line}" for line in audited.notes]
     return "\n".join(without_controls(line) for line in lines)
+
+
+def _grouped(claims: Sequence[str]) -> list[str]:
+    """Joins claims that differ only in the name of a file or case.
+
+    >>> _grouped([f"whether {file} was the same when the plan was written" for file in ("a.csv", "b.csv")])
+    ['whether a.csv, b.csv was the same when the plan was written']
+    """
+    names: dict[tuple[str, str], dict[str, None]] = {}
+    for claim in claims:
+        found = next(filter(None, (pattern.fullmatch(claim) for pattern in _SAME_CLAIMS)), None)
+        key = (claim, "") if found is None else (found["before"], found["after"])
+        names.setdefault(key, {}).update({found["names"]: None} if found is not None else {})
+    return [
+        f"{before}{first_of(list(of), _MOST_FILES)}{after}" if of else before for (before, after), of in names.items()
+    ]
 
 
 def _line(one: Checked) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypedDict
 
+from lobench.core.case import SeedBlock
 from lobench.core.errors import StoreError
 from lobench.core.json_numbers import finite_or_none, record_from
 from lobench.core.wording import one_line, one_line_of
@@ -144,7 +145,9 @@ def debugged_text(debugged: Debugged) -> str:
     lines = [f"{debugged.name}, seed {debugged.seed}: {verdict.line}", *verdict.facts]
     before = ", before the trouble" if verdict.step is not None else ""
     lines.append(f"layers at step {_shown(debugged.training, verdict).step}{before}")
-    end = [f"{debugged.sameness} (seeds {debugged.block} train together)", f"again: {debugged.command}"]
+    start, size = map(int, debugged.block.split("+"))
+    trained = f"seeds {SeedBlock(start=start, size=size).span}"
+    end = [f"{debugged.sameness} (one program trained {trained})", f"again: {debugged.command}"]
     return "\n".join([*map(one_line, lines), text_table(rows, left={0, 1}), *map(one_line, end)])
 
 

@@ -34,6 +34,7 @@ from lobench.tools.publish.suites import BundledSuites, suites_in, suites_of
 __all__ = ["PublishRecord", "publish", "published_text"]
 
 
+_MOST_FILES = 8  # most files of a suite that are listed
 _MOST_NAMED = 5  # hosts
 
 
@@ -147,7 +148,8 @@ def published_text(record: PublishRecord) -> str:
         f"root {record['root']}" + (", signed" if record["is_signed"] else ""),
         *([f"{record['croissant']}: the curves as a Croissant data set"] if record["croissant"] else []),
         *(f"left out: {line}" for line in record["left_out"]),
-        "publish this root before the random beacon of an audit is known: it shows that you did not choose the sample",
+        "publish the root, a hash of the whole file, before anybody audits it: this shows that you did not choose the "
+        "evaluations that an audit repeats (the text behind --beacon draws them)",
     ]
     return "\n".join(lines)
 
@@ -163,10 +165,10 @@ def _private(patch_files: Sequence[str], subjects: Sequence[Subject], rows: Sequ
         yield f"{what}: {', '.join(patch_files)}; --without-patch leaves it out"
     folders = {os.path.dirname(one.uri) for one in subjects if os.path.isabs(one.uri)}
     if folders:
-        yield f"the ledger has the paths of the checkpoints, below {os.path.commonpath(folders)}"
+        yield f"will be readable in the file: the paths of the checkpoints, below {os.path.commonpath(folders)}"
     hosts = sorted({curves.provenance.host for row in rows if (curves := row.curves) and curves.provenance.host})
     if hosts:
-        yield f"the ledger names {counted(len(hosts), 'host')}: {first_of(hosts, _MOST_NAMED)}"
+        yield f"will be readable in the file: {counted(len(hosts), 'host')}: {first_of(hosts, _MOST_NAMED)}"
 
 
 def _listed(suites: BundledSuites) -> Iterator[str]:
@@ -174,7 +176,8 @@ def _listed(suites: BundledSuites) -> Iterator[str]:
     for name, place in sorted(suites.places.items()):
         base = place.rpartition("/")[0]
         files = sorted(member.removeprefix(f"{base}/") for member in suites.members if member.startswith(f"{base}/"))
-        yield f"{counted(len(files), 'file')} of suite {name} go into it: {', '.join(files)}"
+        shown = first_of(files, _MOST_FILES)
+        yield f"{counted(len(files), 'file')} of suite {name} go into it: {shown}"
 
 
 def _json(value: Any) -> bytes:

@@ -83,7 +83,10 @@ def site_text(record: SiteRecord) -> str:
     """Returns the lines of the text output."""
     of = f"{counted(len(record['bundles']), 'bundle')} on {counted(len(record['suites']), 'suite')}"
     lines = [f"{record['output']}/index.html: {of}"]
-    lines += [f"not audited: {path}" for path in record["not_audited"]]
+    lines += [
+        f"not audited: {path} (audit it: lobench audit {path} --format json > {path}.audit.json)"
+        for path in record["not_audited"]
+    ]
     lines += [f"{board['suite']}, {line}" for board in record["boards"] for line in board["pooled"]]
     lines += [f"conflict, the first one is shown: {line}" for line in record["conflicts"]]
     return "\n".join(lines)
