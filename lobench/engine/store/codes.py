@@ -126,7 +126,7 @@ class Codes(LedgerPart):
         return 0, frozenset()
 
     def codes_changed(self) -> None:
-        """Called after evaluations were removed, or their codes were changed."""
+        """Called after evaluations were removed or rolled back, or their codes were changed."""
         self.__dict__.pop("_codes_until", None)
 
     def outdated(self, sha256: str = "") -> frozenset[int]:

@@ -188,6 +188,7 @@ def forget_file(ledger: Ledger, file: str) -> int:
             for table in ("memberships", "deliveries", "completions"):
                 ledger.connection.execute(f"DELETE FROM {table} WHERE evaluation = ?", (number,))
             ledger.connection.execute("DELETE FROM evaluations WHERE id = ?", (number,))
+        ledger.codes_changed()
         return len(gone)
 
 

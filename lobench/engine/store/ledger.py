@@ -149,12 +149,16 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
             yield
             return
         self._refuse_if_removed()
-        with store_errors(self.store), transaction(self._db):
-            self._depth += 1
-            try:
-                yield
-            finally:
-                self._depth -= 1
+        try:
+            with store_errors(self.store), transaction(self._db):
+                self._depth += 1
+                try:
+                    yield
+                finally:
+                    self._depth -= 1
+        except BaseException:
+            self.codes_changed()  # the ids of evaluations that are rolled back are used again
+            raise
         if self._local_copy is not None:
             self._local_copy.changed()
 

@@ -59,6 +59,18 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
         yield opened
 
 
+def test_code_that_takes_the_id_of_a_rolled_back_evaluation_counts(ledger: Ledger) -> None:
+    record(ledger, "a:a", 1.0)
+    with contextlib.suppress(KeyError), ledger.transaction():
+        record(ledger, "b:b", 2.0)
+        record(ledger, "c:c", 3.0)
+        assert len(ledger.counting_codes("")) == 3
+        raise KeyError("rolled back")
+    record(ledger, "d:d", 4.0)
+    record(ledger, "e:e", 5.0)
+    assert set(ledger.counting_codes("")) >= {"a:a", "d:d", "e:e"}
+
+
 def test_result_of_other_code_lies_beside_the_first_and_the_last_is_read(ledger: Ledger) -> None:
     assert record(ledger, "a:b", 1.0) and record(ledger, "a:c", 2.0) and not record(ledger, "a:c", 3.0)
     assert finals(ledger) == [("a:c", 2.0)]
