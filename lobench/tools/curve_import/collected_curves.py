@@ -199,18 +199,18 @@ def _short(text: str) -> str:
     return text if len(text) < _LONGEST else f"{text[:_LONGEST]}..."
 
 
-def _named_sources(file_kinds: Mapping[Path, _Found], earlier: Sequence[ImportedFile]) -> list[CurveFile]:
+def _named_sources(found_files: Mapping[Path, _Found], earlier: Sequence[ImportedFile]) -> list[CurveFile]:
     """Returns the sources with the names of their runs.
 
     A file found in a folder is named by its path below the folder. A file given by itself keeps its name, unless files
     in several folders share it. Then each is named by its folder, relative to the common one.
     """
-    below = [one.path for one in file_kinds.values() if one.root is not None and not one.path.is_dir()]
+    below = [one.path for one in found_files.values() if one.root is not None and not one.path.is_dir()]
     sizes = Counter(path.parent for path in below)
     of_runs = {path.parent for path in below if bare_name(path).lower() not in _GENERIC | _SETTINGS}
-    is_one_of_many = len(file_kinds) > 1
+    is_one_of_many = len(found_files) > 1
     sources: list[CurveFile] = []
-    for real, one in file_kinds.items():
+    for real, one in found_files.items():
         is_below = one.root is not None
         is_run = one.path.parent not in of_runs
         name = _name_below(one, sizes[one.path.parent], is_run=is_run) if is_below else _own_name(one.path)
@@ -234,7 +234,7 @@ def _named_sources(file_kinds: Mapping[Path, _Found], earlier: Sequence[Imported
             known.setdefault((file.reader, _own_name(Path(file.file))), []).append(file)
     named: dict[Path, CurveFile] = {}
     for (kind, name), own in groups.items():
-        if any(file_kinds[source.path].root is not None for source in own):
+        if any(found_files[source.path].root is not None for source in own):
             named |= {source.path: source for source in own}
             continue
         contents = {source.sha256 for source in own}

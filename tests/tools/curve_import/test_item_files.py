@@ -157,3 +157,12 @@ def test_log_of_inspect_ai_that_this_python_cannot_unpack_is_one_line(tmp_path: 
     )
     with pytest.raises(UsageError, match=SHOWN["cannot-be-unpacked"]):
         import_curves(path, store=tmp_path / "store")
+
+
+def test_log_of_inspect_ai_that_was_written_anew_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "arith.json"
+    for store, letter in (("first", "C"), ("second", "P")):
+        path.write_text(json.dumps(inspect_log("org/model", {"q1": [letter], "q2": ["I"]})))
+        import_curves(path, store=tmp_path / store)
+        (one,) = results(tmp_path / store, "--curves")
+        assert sorted(row[0] for row in one["curves"]["match"]) == [0.0, {"C": 1.0, "P": 0.5}[letter]]

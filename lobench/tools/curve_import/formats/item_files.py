@@ -24,6 +24,7 @@ from lobench.core.errors import UsageError
 from lobench.core.metric import Direction
 from lobench.core.wording import cause, counted
 from lobench.engine.csv_files import UNREADABLE, opened
+from lobench.engine.file_stamps import FileStamp, stamp_of
 from lobench.engine.item_values import ITEM, item_values, number_of
 from lobench.tools.curve_import.points import (
     UNNAMED_CASE,
@@ -180,8 +181,7 @@ def read_inspect(path: Path, request: CurveRequest, notes: list[str]) -> Iterato
     """Yields the scores in a log of inspect_ai: the model is the method, and the task the case.
 
     The name of an item is that of the data set and the sample's id. The value of a sample with several epochs is their
-    mean. Samples without a score, such as those that ended in an
-    error, are left out with a note.
+    mean. Samples without a score, such as those that ended in an error, are left out with a note.
 
     Raises:
       UsageError: The log is damaged, or its samples are compressed in a way that this Python cannot read.
@@ -229,9 +229,13 @@ def _scores_of(sample: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
                 yield (f"{scorer}/{key}" if key else scorer), number
 
 
-@functools.lru_cache(maxsize=1)  # read for the directions, and for the values
 def _inspect_log(path: Path) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
     """Returns the header and the samples of a log, a `.json` or a `.eval`."""
+    return _read_inspect_log(path, stamp_of(path))
+
+
+@functools.lru_cache(maxsize=1)  # read for the directions, and for the values
+def _read_inspect_log(path: Path, stamp: FileStamp | None) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
     try:
         if not zipfile.is_zipfile(path):
             with opened(path) as file:

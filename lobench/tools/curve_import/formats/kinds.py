@@ -300,7 +300,7 @@ def kind_of(path: Path, kind_name: str = "") -> str:
     """Returns the name of a file's or folder's format; "" for a folder whose files are read one by one.
 
     Raises:
-      UsageError: The file does not exist, its format is unknown, or `asked` names no format.
+      UsageError: The file does not exist, its format is unknown, or `kind_name` is not a format.
     """
     known = kinds()
     if kind_name and kind_name not in known:

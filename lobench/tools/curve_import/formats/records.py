@@ -120,6 +120,7 @@ def cases_of_records(path: Path) -> dict[str, CaseInfo]:
                 seed_block=None,
                 primary_metric=record["primary_metric"],
                 role=record.get("role") or "",
+                fixed_seeds=bool(record.get("items")),
                 replicates=ITEMS if record.get("items") else "seeds",
             )
             for record in _records(path)
