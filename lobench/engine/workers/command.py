@@ -63,11 +63,13 @@ def _place_of_script(words: Sequence[str]) -> int | None:
     for place, word in enumerate(words):
         if Path(word).name not in _SHELLS:
             continue
+        is_name = False  # of an option, after -o: `bash -eo pipefail -c ...`
         for option, following in enumerate(words[place + 1 : -1], place + 1):
-            if not following.startswith("-"):
-                break
             if re.fullmatch(r"-[a-z]*c", following):
                 return option + 1
+            if not is_name and not following.startswith(("-", "+")):
+                break
+            is_name = re.fullmatch(r"[-+][A-Za-z]*[oO]", following) is not None
     return None
 
 

@@ -22,7 +22,7 @@ def test_words_stand_for_session_folder_and_gin() -> None:
     assert words == (sys.executable, "t.py", "--out=/a b/x", '{"a": 3}', "/g")
 
 
-@pytest.mark.parametrize("shell", [("bash", "-c"), ("env", "A=1", "sh", "-e", "-c")])
+@pytest.mark.parametrize("shell", [("bash", "-euo", "pipefail", "-c"), ("env", "A=1", "sh", "-e", "-c")])
 @pytest.mark.parametrize(
     ("script", "expected"),
     [
