@@ -35,9 +35,10 @@ __all__ = ["Intake", "skipped_line"]
 _DISK_PAUSES = {"first": 0.1, "longest": 30.0}  # seconds between attempts, after a transient error
 _CONTENT_PAUSES = {"first": 5.0, "longest": 600.0}  # after other errors
 _POLL_SECONDS = 0.5  # longest time for which copying checkpoints delays results, deadlines and signals
-_GONE_SECONDS = 30.0
-_MANY_RESTARTS = 3  # that a trainer hardly has during one watch
-_MOST_LINES = 3  # about checkpoints that are gone, at a start
+_RECOVER_SECONDS = 10.0  # longest transaction of a start, since others that lock the ledger wait 30 s
+_GONE_SECONDS = 30.0  # pause before a theta whose file is gone is looked for again
+_MANY_RESTARTS = 3  # restarts in one folder after which the watch asks whether two trainers write to it
+_MOST_LINES = 3  # number of logged lines on checkpoints that are gone when a watch starts
 _PASSED_OVER = "passed over "  # prefix of the fingerprints of checkpoints that were not read
 
 
@@ -120,7 +121,7 @@ class Intake:
         self._last_read: dict[tuple[str, str], int] = {}  # highest index read, by run and folder
         self._fingerprints = ledger.fingerprints()  # of checkpoints read in earlier starts
         self._retries: dict[str, _Retry] = {}  # by path
-        self._gone: dict[str, float] = {}  # thetas without a file, with the time until which they are not looked for
+        self._gone: dict[str, float] = {}  # by theta without a file: time of the next look
         self._num_restarts: Counter[str] = Counter()  # by folder
         self._joined: list[str] | None = None  # lines that are logged together
         self._reported: set[str] = set()  # paths of checkpoints whose error was reported
@@ -139,9 +140,14 @@ class Intake:
           keep: Subjects whose thetas are kept for later starts.
         """
         self._spool.sweep({subject.sha256 for subject in (*unfinished, *keep)})
-        with self._recording(), self._joining_lines():
-            for subject in unfinished:
-                self.fetch(subject)
+        waiting = deque(unfinished)
+        with self._joining_lines():
+            while waiting:
+                deadline = time.monotonic() + _RECOVER_SECONDS
+                with self._recording():
+                    self.fetch(waiting.popleft())
+                    while waiting and time.monotonic() < deadline:
+                        self.fetch(waiting.popleft())
 
     def with_todays_configs(self, sightings: Mapping[int, Subject]) -> dict[int, Subject]:
         """Returns the sightings that count with the current `config.gin` of each run below the folder.
