@@ -227,6 +227,8 @@ class Snapshot:
         Args:
           sha256: Hash of a subject. "": all subjects.
         """
+        if not self.edited:
+            return ""
         rows = [row for row in self.rows if sha256 in ("", row.key.checkpoint_sha256) and self.current.is_current(row)]
         return edited_code_line(rows, self.edited)
 

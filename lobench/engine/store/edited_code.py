@@ -39,8 +39,10 @@ def edited_code(ledger: Ledger, rows: Iterable[EvaluationRow]) -> dict[str, tupl
       Names by `EvaluationKey.code`. For results of a script (`Method.command`), whose key has no code, by
       `Subject.uri`, which contains the beginning of its code.
     """
-    files, found = _PresentFiles(ledger), dict[str, tuple[str, ...]]()
-    codes, uris = set[str](), set[str]()
+    files = _PresentFiles(ledger)
+    edited = dict[str, tuple[str, ...]]()
+    codes = set[str]()
+    uris = set[str]()
     for row in rows:
         if row.key.code:
             codes.add(row.key.code)
@@ -49,13 +51,13 @@ def edited_code(ledger: Ledger, rows: Iterable[EvaluationRow]) -> dict[str, tupl
     for code in sorted(codes):
         changed = (files.changed_since(part) for part in parts_of_code(code) if part)
         if names := tuple(dict.fromkeys(name for part in changed for name in part)):
-            found[code] = names
+            edited[code] = names
     scripts = ledger.codes_of_scripts() if uris else []
     for uri in sorted(uris):
         of_uri = [code for name, code in scripts if _has_code(uri, name, code)]
         if of_uri and (names := files.changed_since(of_uri[-1])):
-            found[uri] = names
-    return found
+            edited[uri] = names
+    return edited
 
 
 def edited_code_line(rows: Iterable[EvaluationRow], edited: Mapping[str, Collection[str]]) -> str:
@@ -67,11 +69,11 @@ def edited_code_line(rows: Iterable[EvaluationRow], edited: Mapping[str, Collect
     """
     if not edited:
         return ""
-    keys = [row.key.code or next((who.uri for who in row.sightings), "") for row in rows]
-    made = [key for key in keys if key in edited]
+    keys_of_rows = ([row.key.code] if row.key.code else [who.uri for who in row.sightings] for row in rows)
+    made = [known for keys in keys_of_rows if (known := [key for key in keys if key in edited])]
     if not made:
         return ""
-    names = sorted({name for key in made for name in edited[key]})
+    names = sorted({name for keys in made for key in keys for name in edited[key]})
     were = "was" if len(made) == 1 else "were"
     return f"{counted(len(made), 'result')} {were} made by other code: {first_of(names, _MOST_NAMED)}"
 
