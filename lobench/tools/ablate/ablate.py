@@ -112,7 +112,7 @@ def ablate(
     progress = progress or default_progress()
     check_options("ablate", options, AblateSettings, WatchSettings)
     settings = settings_from(AblateSettings, options)
-    gin_params = tuple(options.pop("gin_params", ()))
+    gin_params = texts(options.pop("gin_params", ()))
     folder = Path(store) if store else None
     if b is None:
         if texts(suites) and is_experiment(a):
@@ -162,7 +162,7 @@ def ablate(
             baseline=texts(baselines),
             store=store,
             gin_file=texts(options.get("gin_files", ())),
-            gin_param=texts(gin_params),
+            gin_param=gin_params,
         ),
     )
 
@@ -185,14 +185,14 @@ def _defaults(sides: Sides) -> Callable[[Binding], str]:
     return default
 
 
-def _looks(num_looks: int | None, sessions: int | None) -> tuple[int, ...]:
+def _looks(seeds: int | None, sessions: int | None) -> tuple[int, ...]:
     """Returns the numbers of seeds to look at: 4, 8, 16, ..., and the largest.
 
     The largest is the number asked for, else the number of sessions of the experiment, else 32.
     """
-    most = num_looks or sessions or _SEEDS
+    most = seeds or sessions or _SEEDS
     if most < 4:
-        raise UsageError("--seeds" if num_looks else "Experiment.num_sessions", got=str(most), expected="4 or more")
+        raise UsageError("--seeds" if seeds else "Experiment.num_sessions", got=str(most), expected="4 or more")
     found = [4]
     while found[-1] * 2 < most:
         found.append(found[-1] * 2)

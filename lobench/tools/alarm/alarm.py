@@ -139,7 +139,7 @@ def alarm(
     if is_over is None and not is_store(folder):
         raise StoreError("no store of a watch found", where=str(folder), next_step="`lobench watch` makes one")
     manager = plugins_of(places, progress)
-    settings = WatchSettings(location=run.location, suites=places, name=name, sinks=tuple(options.pop("sinks", ())))
+    settings = WatchSettings(location=run.location, suites=places, name=name, sinks=texts(options.pop("sinks", ())))
     with contextlib.ExitStack() as stack:
         busy = "another `lobench alarm` follows this run"
         stack.callback(StoreLock(folder / "alarm", "alarm", file="alarm.lock", busy=busy).release)
@@ -160,7 +160,7 @@ def alarm(
         over = False
         while not over:
             over = is_over is None or is_over()
-            event = follower.look(is_over=over)
+            stored_run = follower.look(is_over=over)
     command = command_text(
         *("lobench", "alarm", str(location)),
         suite=texts(suites),
@@ -176,13 +176,13 @@ def alarm(
         kinds=wanted,
         rules=rules,
         store=folder,
-        num_checkpoints=len(event),
-        num_without_score=sum(math.isnan(event.worth(place, place)) for place in range(len(event))),
+        num_checkpoints=len(stored_run),
+        num_without_score=sum(math.isnan(stored_run.worth(place, place)) for place in range(len(stored_run))),
         alarms=tuple(alarms),
-        events=tuple(follower.event(one, event) for one in alarms),
+        events=tuple(follower.event(one, stored_run) for one in alarms),
         num_confirmations={one.kind: one.number for one in follower.detectors},
         command=command,
-        other_code=event.other_code,
+        other_code=stored_run.other_code,
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from lobench.api.components import plugins_of
 from lobench.api.resolve import find_trained
-from lobench.api.settings import command_text, texts
+from lobench.api.settings import check_options, command_text, texts
 from lobench.core.case import CaseSpec
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.settings_field import changed_fields
@@ -75,6 +75,7 @@ def debug(
       SuiteError: No case has this name.
       LobenchError: As for `lobench.evaluate`.
     """
+    check_options("debug", options, DebugSettings)
     settings = DebugSettings(**options)
     checkpoint = str(settings.checkpoint)
     optimizer = settings.optimizer

@@ -183,7 +183,7 @@ def _check_programs() -> str:
     advice = "set LOBENCH_CACHE_DIR to a folder that can be written and has room"
     with one_line_of(OSError, LobenchError, "compiled programs cannot be kept", where=folder, next_step=advice):
         if user_cache_folder() is None:
-            raise NotADirectoryError(errno.EACCES, "the folder cannot be written", str(folder))
+            raise PermissionError(errno.EACCES, "the folder cannot be written", str(folder))
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(bytes(_ROOM))
         sizes = [path.stat().st_size for path in folder.glob("jit_*-cache")]

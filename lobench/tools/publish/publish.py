@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from lobench.analysis.store.snapshot import read_store
+from lobench.api.settings import check_options
 from lobench.core.checkpoint import SeenCheckpoint
 from lobench.core.errors import LobenchError, StoreError, UsageError
 from lobench.core.subject import Subject
@@ -75,6 +76,7 @@ def publish(
       StoreError: The folder is not a store, or the store has no evaluations.
       UsageError: A file cannot be written or signed.
     """
+    check_options("publish", options, PublishSettings)
     settings = PublishSettings(**options)
     croissant = settings.croissant
     has_patches = not settings.without_patch
