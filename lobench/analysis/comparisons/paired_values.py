@@ -163,18 +163,18 @@ def paired_block(
     if finals and scale.is_usable and a.is_whole and not a.has_single_values:
         seeds = tuple(finals)
         for place, cell in others.items():
-            steps, values = cell.final_column(name)
+            seeds_of_cell, values = cell.final_column(name)
             if (
-                len(steps) == len(seeds)
+                len(seeds_of_cell) == len(seeds)
                 and cell.is_whole
                 and ends.issuperset(cell.ends())
                 and (not may_be_fresh or _is_fresh(cell) == is_fresh)
                 and not (unknown and any(seed in cell.untrained.get(name, {}) for seed in unknown))
             ):
-                if tuple(steps) == seeds:
+                if tuple(seeds_of_cell) == seeds:
                     kept[place] = list(values)
-                elif finals.keys() == {*steps}:
-                    kept[place] = list(map(dict(zip(steps, values, strict=True)).__getitem__, finals))
+                elif finals.keys() == {*seeds_of_cell}:
+                    kept[place] = list(map(dict(zip(seeds_of_cell, values, strict=True)).__getitem__, finals))
     theirs = np.asarray(list(kept.values()), np.float64).reshape(len(kept), len(finals))
     ours = np.asarray(list(finals.values()), np.float64)
     is_finite = np.asarray(np.isfinite(theirs).all(axis=1) & np.isfinite(ours).all())

@@ -191,13 +191,13 @@ def compare_steps(
         direction = scales.direction(cells[0].case, metric)
         if direction is None:
             raise UnknownDirection(metric)
-        steps_a, other = (steps_to_target(cell, metric, target.value, direction, alpha) for cell in cells)
-        difference = _difference(steps_a, other, cells, alpha)
+        steps_of_a, steps_of_b = (steps_to_target(cell, metric, target.value, direction, alpha) for cell in cells)
+        difference = _difference(steps_of_a, steps_of_b, cells, alpha)
         case_target = Target(metric=metric, value=target.value)
         time = None
         if (shared := shared_costs(cells, metric)) is not None:
             costs = [cost for cost in shared.sides if cost is not None]
-            timed = [side.timed(cost) for side, cost in zip((steps_a, other), costs, strict=True)]
+            timed = [side.timed(cost) for side, cost in zip((steps_of_a, steps_of_b), costs, strict=True)]
             time = TimeToTarget(
                 machine=shared.machine,
                 is_unsteady=any(cost.is_unsteady for cost in costs),
@@ -206,7 +206,7 @@ def compare_steps(
                 difference=_time_difference(timed, cells, costs, alpha),
             )
         case_steps.append(
-            CaseSteps(case=identity, target=case_target, a=steps_a, b=other, difference=difference, time=time)
+            CaseSteps(case=identity, target=case_target, a=steps_of_a, b=steps_of_b, difference=difference, time=time)
         )
     if not case_steps:
         known = a.metrics() & b.metrics()
@@ -218,7 +218,7 @@ def compare_steps(
         )
     return sorted(
         case_steps,
-        key=lambda steps_a: (scales.cases[steps_a.case].suite, scales.cases[steps_a.case].name, steps_a.case),
+        key=lambda one: (scales.cases[one.case].suite, scales.cases[one.case].name, one.case),
     )
 
 

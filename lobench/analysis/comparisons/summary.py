@@ -297,11 +297,11 @@ class Summary:
         return frozenset(case.identity for case in self.snapshot.cases if case.suite == suite)
 
     def _own_mean(self, subject: int, metric: str) -> MeanScore:
-        subject_scores = self.snapshot.subjects[subject]
-        key = (id(subject_scores), metric)
+        stored = self.snapshot.subjects[subject]
+        key = (id(stored), metric)
         if key not in self._means:
             cases = [case.identity for case in self.snapshot.cases]
-            self._means[key] = mean_score(subject_scores, _asked(metric), self.scales, cases)
+            self._means[key] = mean_score(stored, _asked(metric), self.scales, cases)
         return self._means[key]
 
     def own_scores(self, subject: int, metric: str) -> Mapping[str, Mapping[int, float]]:

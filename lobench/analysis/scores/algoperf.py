@@ -253,8 +253,8 @@ def score_log(log: pd.DataFrame, targets: Targets, rules: AlgoPerfRules | None =
     trials = wanted.groupby(["submission", "workload", "study"])["trial"].nunique()
     reached = _study_times(usable, trial, targets)
     medians = {
-        key: float(np.median([reached.get((*key, study), math.inf) for study in scores_by_name]))
-        for key, scores_by_name in studies.items()
+        key: float(np.median([reached.get((*key, study), math.inf) for study in names_of_studies]))
+        for key, names_of_studies in studies.items()
     }
     times = np.array([[medians.get((s, w), math.inf) for w in targets.names] for s in submissions])
     removed = _removals(times, targets, [[(s, w) in studies for w in targets.names] for s in submissions])

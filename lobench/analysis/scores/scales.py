@@ -391,11 +391,11 @@ class Scales:
             seeds += block.seeds * len(block.cells)
             sizes += [len(block.seeds)] * len(block.cells)
         for place, cell in enumerate(column.others):
-            steps, values = cell.final_column(metric)
+            seeds_of_cell, values = cell.final_column(metric)
             lost = cell.unconverged
-            finals += [math.nan if seed in lost else value for seed, value in zip(steps, values, strict=True)]
-            seeds += steps if cell.draws == LOBENCH_SEEDS else [(place, seed) for seed in steps]
-            sizes.append(len(steps))
+            finals += [math.nan if seed in lost else value for seed, value in zip(seeds_of_cell, values, strict=True)]
+            seeds += seeds_of_cell if cell.draws == LOBENCH_SEEDS else [(place, seed) for seed in seeds_of_cell]
+            sizes.append(len(seeds_of_cell))
         if not starts:  # imported seeds are scored from the mean of all starts
             begun = [cell.untrained.get(metric, {}) for cell in cells]
             begun = begun if any(begun) else [cell.starts(metric) for cell in cells]  # no cell has step 0

@@ -177,9 +177,7 @@ def of_members(
         groups.setdefault(key, {}).setdefault(session, []).append(_Part(row, member.session))
     used = [part.row for sessions in groups.values() for parts in sessions.values() for part in parts]
     best = best_trials(trials, groups, [name for name, bindings in bindings_of.items() if "search" in bindings])
-    groups = {
-        (name, trial): stored_row for (name, trial), stored_row in groups.items() if best.get(name, trial) == trial
-    }
+    groups = {(name, trial): sessions for (name, trial), sessions in groups.items() if best.get(name, trial) == trial}
     order = [name for name in bindings_of if any(method == name for method, _ in groups)]
     counts = Counter(name for name, _ in groups)
     subjects, names, searched = [], [], []
@@ -197,7 +195,7 @@ def of_members(
                 strategy=bindings["search"],
                 space=_space(config, method),
                 parameters=next(
-                    (member.parameters for member in trials if (member.method, member.number) == (method, trial)),
+                    (row.parameters for row in trials if (row.method, row.number) == (method, trial)),
                     search.parameters,
                 ),
             )
@@ -226,7 +224,7 @@ def of_members(
         searched=tuple(searched),
         trials=tuple(row for row in trials if "folder" not in row.parameters),  # sessions of commands have a folder
         num_outside=len(
-            {member.who.sha256 for member in snapshot.subjects if member.who.kind == "optimizer"}
+            {subject.who.sha256 for subject in snapshot.subjects if subject.who.kind == "optimizer"}
             - {member.evaluation.sha256 for member in members}
         ),
     )

@@ -355,7 +355,7 @@ class _Maker:
         Methods without a score are left out, and so are trials on the seeds that chose them.
         """
         sides = {place: self._scores(place, metric) for place, _ in self._methods}
-        sides = {place: ranks for place, ranks in sides.items() if ranks}
+        sides = {place: scores for place, scores in sides.items() if scores}
         subjects = self._summary.snapshot.subjects
         cells = [subjects[place].cells for place in sides if place >= 0]
         groups = case_groups(cells, list(dict.fromkeys(case for side in sides.values() for case in side)))
@@ -397,12 +397,10 @@ class _Maker:
         places = [place for place, _ in self._methods if place >= 0 and place not in self._left]
         means = {place: self._summary.mean_score(place, metric).interval for place in places}
         self._note_left_out(metric)
-        if all(math.isnan(unit_interval.mean) for unit_interval in means.values()):
+        if all(math.isnan(interval.mean) for interval in means.values()):
             return []
         whole = self._whole
-        is_all = {unit_interval.who.key for unit_interval in whole.stored} <= {
-            unit_interval.who.key for unit_interval in whole.subjects
-        }
+        is_all = {subject.who.key for subject in whole.stored} <= {subject.who.key for subject in whole.subjects}
         best = "the best mean of all methods here" if is_all else "the best mean that is stored"
         note = f"mean score: 0 is {self._summary.scales.zero}, 1 {best}, on each case (no baseline found)"
         if not is_all:
@@ -411,26 +409,23 @@ class _Maker:
             self._notes.append(note)
         snapshot = self._summary.snapshot
         cases = self._summary.snapshot.cases
-        is_primary = all(
-            self._summary.metric_of(at, metric) == unit_interval.primary_metric
-            for at, unit_interval in enumerate(cases)
-        )
+        is_primary = all(self._summary.metric_of(at, metric) == case.primary_metric for at, case in enumerate(cases))
         bold: set[int] = set()
         if self._spec.bold != "none":
             marked = bold_means(self._summary, places, metric, alone=self._spec.bold == "best")
             self._tests |= marked.tests
             bold = {places[index] for index in marked.places}
             references = {place for place, _ in self._methods if place < 0}  # the tuned baseline scores 1 by definition
-            if references and not any(unit_interval.mean >= 1 for unit_interval in means.values()):
+            if references and not any(interval.mean >= 1 for interval in means.values()):
                 bold = references
-        unit_interval = Interval(mean=1.0)
+        of_tuned = Interval(mean=1.0)
         entries = [
             (self._left[place] if is_primary else None)
             if place in self._left
             else None
             if place >= 0 and math.isnan(means[place].mean)
             else Entry(
-                interval=means.get(place, unit_interval),
+                interval=means.get(place, of_tuned),
                 num_lost=snapshot.subjects[place].num_diverged if place >= 0 else 0,
                 num_seeds=snapshot.subjects[place].num_seeds if place >= 0 else 0,
                 is_bold=place in bold,
@@ -460,9 +455,13 @@ class _Maker:
             self._notes += [note] if note not in self._notes else []
             return
         labels = self._summary.snapshot.labels
-        score = {place: self._summary.mean_score(place, metric).num_cases for place, _ in self._methods if place >= 0}
-        fewer = [f"{labels[place]} {few}" for place, few in score.items() if 0 < few < max(score.values())]
-        note = f"mean scores over fewer than {max(score.values())} cases, never bold: {', '.join(fewer)}"
+        num_cases_of = {
+            place: self._summary.mean_score(place, metric).num_cases for place, _ in self._methods if place >= 0
+        }
+        fewer = [
+            f"{labels[place]} {few}" for place, few in num_cases_of.items() if 0 < few < max(num_cases_of.values())
+        ]
+        note = f"mean scores over fewer than {max(num_cases_of.values())} cases, never bold: {', '.join(fewer)}"
         self._notes += [note] if fewer and note not in self._notes else []
 
 

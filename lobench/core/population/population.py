@@ -128,7 +128,7 @@ def weighted(fitness: Fitness, objectives: Sequence[Objective]) -> Fitness:
 
 
 def better(member: Member, other: Member) -> bool:
-    """Returns whether `one` beats `other`: no worse in every value and better in at least one.
+    """Returns whether `member` beats `other`: no worse in every value and better in at least one.
 
     With one value that is `>`; with several, Pareto improvement. A feasible member beats an infeasible one.
 

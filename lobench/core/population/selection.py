@@ -48,15 +48,15 @@ class Tournament:
     pool: Pool = Pool.ALL
 
     def select(self, population: Sequence[Member], initiator: int, seed: int) -> Selection:
-        own_members, others = _split(population, initiator)
+        initiating_member, others = _split(population, initiator)
         if not self.pareto:
-            _one_value(own_members, *others)
+            _one_value(initiating_member, *others)
         if not others:
-            return _child(own_members)
+            return _child(initiating_member)
         opponent = Draws(seed, "opponent").choice(others)
-        if better(opponent, own_members):
-            return _child(opponent, own_members)
-        return _child(own_members, opponent)
+        if better(opponent, initiating_member):
+            return _child(opponent, initiating_member)
+        return _child(initiating_member, opponent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,13 +89,13 @@ class ExploitExplore:
     pool: Pool = Pool.NEWEST
 
     def select(self, population: Sequence[Member], initiator: int, seed: int) -> Selection:
-        own_members, _ = _split(population, initiator)
+        initiating_member, _ = _split(population, initiator)
         ranked = rank(population)
         count = min(_at_least_one(self.share, len(ranked)), max(len(ranked) // 2, 1))
-        best = [member for member in ranked[:count] if better(member, own_members)]
-        if best and own_members in ranked[-count:]:
-            return _child(Draws(seed, "parent").choice(best), own_members)
-        return _child(own_members, explore=False)
+        best = [member for member in ranked[:count] if better(member, initiating_member)]
+        if best and initiating_member in ranked[-count:]:
+            return _child(Draws(seed, "parent").choice(best), initiating_member)
+        return _child(initiating_member, explore=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,11 +108,11 @@ class WinnerTakesAll:
     pool: Pool = Pool.NEWEST
 
     def select(self, population: Sequence[Member], initiator: int, seed: int) -> Selection:
-        own_members, _ = _split(population, initiator)
+        initiating_member, _ = _split(population, initiator)
         best = rank(population)[0]
-        if best == own_members:
-            return _child(own_members, explore=False)
-        return _child(best, own_members) if better(best, own_members) else _child(own_members, best)
+        if best == initiating_member:
+            return _child(initiating_member, explore=False)
+        return _child(best, initiating_member) if better(best, initiating_member) else _child(initiating_member, best)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

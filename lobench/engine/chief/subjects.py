@@ -138,11 +138,11 @@ class Subjects:
 
     def positions(self, evaluation: EvaluationId) -> list[int]:
         """Returns the positions that need an evaluation, in order."""
-        numbers: list[int] = []
+        needed_at: list[int] = []
         for variant, positions in self._needed.get(evaluation.sha256, {}).items():
             if evaluation.case_key in self._cases.get(variant, ()):
-                numbers += positions
-        return sorted(numbers)
+                needed_at += positions
+        return sorted(needed_at)
 
     def first(self, evaluation: EvaluationId) -> Subject:
         """Returns the first sighting that needs an evaluation. At least one must."""

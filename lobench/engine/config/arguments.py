@@ -93,22 +93,22 @@ def settings_of(scope: str, optimizer_lines: Sequence[str], paths: Sequence[str]
     bound = bindings_in(scope, "lobench.Case")
     used = next((name for name in reversed(OPTIMIZER_FIELDS) if bound.get(name) is not None), None)
     reached, callables = reached_from(scope, "lobench.Case", () if used is None else (used,))
-    settings = [*(tracer for tracer in reached.values() if type(tracer.value) is float), *_defaults(callables)]
-    real = {tracer.name.removeprefix(f"{scope}/"): tracer for tracer in settings}
+    settings = [*(setting for setting in reached.values() if type(setting.value) is float), *_defaults(callables)]
+    real = {setting.name.removeprefix(f"{scope}/"): setting for setting in settings}
     names = tuple(sorted(real))
     chosen = [real[name] for name in names]
     config = {key: dict(parameters) for key, parameters in BINDINGS.items()}
     # A binding is made in the scope that reads it, or in one around it. A default is bound without a scope, as in most
     # files.
-    sources = [((_source(tracer), tracer.selector), tracer.parameter) for tracer in chosen]
-    places = [*sources, *(((tracer.scope, tracer.selector), tracer.parameter) for tracer in chosen)]
+    sources = [((_source(setting), setting.selector), setting.parameter) for setting in chosen]
+    places = [*sources, *(((setting.scope, setting.selector), setting.parameter) for setting in chosen)]
 
     def make(values: Sequence[Any]) -> Any:
         with isolated_gin(*paths):
             BINDINGS.update({key: dict(parameters) for key, parameters in config.items()})
             # In both scopes, the inner one last, so that no reader in another scope gets the old value.
-            for tracer, (key, parameter), value in zip((*chosen, *chosen), places, (*values, *values), strict=True):
-                if not (isinstance(tracer.value, LeftToDefault) and isinstance(value, float)):
+            for setting, (key, parameter), value in zip((*chosen, *chosen), places, (*values, *values), strict=True):
+                if not (isinstance(setting.value, LeftToDefault) and isinstance(value, float)):
                     BINDINGS.setdefault(key, {})[parameter] = _Lent(value)
             with gin.config_scope(scope):
                 return copy.deepcopy(bound[used]) if used is not None else None
@@ -117,7 +117,7 @@ def settings_of(scope: str, optimizer_lines: Sequence[str], paths: Sequence[str]
     lines = [line for line in optimizer_lines if line.partition(" = ")[0] not in real]
     return Settings(
         names=names,
-        values=tuple(tracer.value for tracer in chosen),
+        values=tuple(setting.value for setting in chosen),
         usual=tuple(map(_usual, chosen)),
         program_hash=_sha256(*lines, *names, *sorted(_rest(config, set(sources)))),
         _make=make,

@@ -201,17 +201,17 @@ def complete_selector(selector: str, where: str) -> str:
       UnknownName: No configurable has this name.
       ConfigError: The name is ambiguous.
     """
-    names_known = matching_names(selector) or _found_on_use(selector) or _configurable_in_python(selector)
-    if len(names_known) > 1:
+    names = matching_names(selector) or _found_on_use(selector) or _configurable_in_python(selector)
+    if len(names) > 1:
         raise ConfigError(
             f"{selector!r} is ambiguous",
             where=where,
-            got=", ".join(names_known),
-            next_step=f"write which one is meant: {' or '.join(map(repr, names_known))}",
+            got=", ".join(names),
+            next_step=f"write which one is meant: {' or '.join(map(repr, names))}",
         )
-    if not names_known:
+    if not names:
         raise UnknownName(f"unknown name {selector!r}", where=where, next_step=_why_unknown(selector))
-    return names_known[0]
+    return names[0]
 
 
 def _target(binding: Binding) -> str:

@@ -58,12 +58,12 @@ def _check_is_evaluated(case: Case, expectations: Expectations, where: str) -> N
     """Raises ConfigError if metrics of an evaluated split are used although `Case.eval_batches = 0`."""
     if case.eval_batches:
         return
-    metrics_by_expectation = {
+    bound = {
         "expect.max_final_test_loss": expectations.max_final_test_loss is not None,
         "expect.min_final_accuracy": expectations.min_final_accuracy is not None,
         f"Case.primary_metric = {case.primary_metric!r}": case.primary_metric.partition("/")[0] in EVALUATED_SPLITS,
     }
-    if wrong := [name for name, is_asked in metrics_by_expectation.items() if is_asked]:
+    if wrong := [name for name, is_asked in bound.items() if is_asked]:
         raise ConfigError(
             f"{', '.join(wrong)}: Case.eval_batches = 0 evaluates nothing",
             where=where,

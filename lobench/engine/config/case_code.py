@@ -39,13 +39,13 @@ def modules_without_names(statements: Iterable[Statement]) -> set[str]:
 
     They are imported for side effects, such as replacing a function, and count for every case and optimizer.
     """
-    kept_statements = list(statements)
-    imported = {one.module for one in kept_statements if isinstance(one, Import)}
+    all_statements = list(statements)
+    imported = {one.module for one in all_statements if isinstance(one, Import)}
     if not imported:
         return set()
     # Names that were registered when another case used them do not count: the result would depend on the order in
     # which a process binds cases.
-    texts = [binding_text(one) for one in kept_statements if not isinstance(one, Import)]
+    texts = [binding_text(one) for one in all_statements if not isinstance(one, Import)]
     names = {
         name: one
         for name, one in CONFIGURABLES.items()

@@ -253,14 +253,14 @@ def spec_called(name: str | None, suite: str | Path) -> CaseSpec:
     Raises:
       SuiteError: No case, or more than one, has this name.
     """
-    specs_by_name = specs_called([] if name is None else [name], suite)
-    if len(specs_by_name) > 1:
+    specs = specs_called([] if name is None else [name], suite)
+    if len(specs) > 1:
         raise SuiteError(
             "which case?" if name is None else f"several cases are called {name}",
             where=str(suite),
-            expected=f"one of {', '.join(f'{spec.file}.{spec.name}' for spec in specs_by_name)}",
+            expected=f"one of {', '.join(f'{spec.file}.{spec.name}' for spec in specs)}",
         )
-    return specs_by_name[0]
+    return specs[0]
 
 
 def find_case(text: str, suite: str = "") -> tuple[Path, CaseSpec]:

@@ -311,15 +311,15 @@ def last_name(selector: str) -> str:
     return selector.rsplit(".", 1)[-1]
 
 
-def may_be_same(text: str, other: str) -> bool:
+def may_be_same(selector: str, other: str) -> bool:
     """Returns whether two selectors may name one configurable.
 
     >>> may_be_same("adam", "lobench.adam"), may_be_same("lobench.adam", "mine.adam")
     (True, False)
     """
-    if text == other or last_name(text) != last_name(other):
-        return text == other
-    ours = text.split(".")
+    if selector == other or last_name(selector) != last_name(other):
+        return selector == other
+    ours = selector.split(".")
     theirs = other.split(".")
     length = min(len(ours), len(theirs))
     return ours[-length:] == theirs[-length:] or ours[0] == theirs[0]  # a package may export a class of its module

@@ -354,10 +354,7 @@ def _read(events: Sequence[tuple[str, dict[str, Any], float]]) -> list[PlannedSu
         plan, of_plan = plans.get(detail["plan"], ({"cases": [], "files": {}}, "its plan is missing"))
         if kind == CURRENT:
             broken = broken or problem or of_plan
-            forms = [
-                CaseForm(planned_subject["identity"], planned_subject["optimizer_hash"])
-                for planned_subject in plan["cases"]
-            ]
+            forms = [CaseForm(case["identity"], case["optimizer_hash"]) for case in plan["cases"]]
             last.update({(detail["variant"], form): place for form in forms})
             continue
         planned = PlannedSubject(
@@ -367,13 +364,13 @@ def _read(events: Sequence[tuple[str, dict[str, Any], float]]) -> list[PlannedSu
             at=at,
             cases=tuple(
                 PlannedCase(
-                    name=planned_subject["name"],
-                    identity=planned_subject["identity"],
-                    optimizer_hash=planned_subject["optimizer_hash"],
-                    blocks=tuple(SeedBlock(start=start, size=size) for start, size in planned_subject["blocks"]),
-                    code=planned_subject.get("code", ""),
+                    name=case["name"],
+                    identity=case["identity"],
+                    optimizer_hash=case["optimizer_hash"],
+                    blocks=tuple(SeedBlock(start=start, size=size) for start, size in case["blocks"]),
+                    code=case.get("code", ""),
                 )
-                for planned_subject in plan["cases"]
+                for case in plan["cases"]
             ),
             files=plan["files"],
             problem=problem or of_plan,

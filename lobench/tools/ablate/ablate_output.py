@@ -83,7 +83,7 @@ def ablate_text(made: Ablated) -> str:
         if two.p_holm <= _LEVEL:
             pair = _names(made, Subset(two.pair))
             lines.append(f"together: {pair}: {_worth(two.worth)} beyond the sum of both, p = {two.p_holm:.2g}")
-    open_ = [knob_values for knob_values in search_result.undecided if knob_values]
+    open_ = [subset for subset in search_result.undecided if subset]
     if open_:
         lines.append(
             f"undecided after {made.rules.looks[-1]} seeds: {counted(len(open_), 'configuration')}; --seeds allows more"

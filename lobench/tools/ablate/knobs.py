@@ -85,7 +85,7 @@ def knobs_of(
       UsageError: A and B are different checkpoints, call different optimizers, or do not differ; or a group changes
         nothing.
     """
-    sides = [_statements(value_a) for value_a in (a, b)]
+    sides = [_statements(side) for side in (a, b)]
     if isinstance(a, Subject) != isinstance(b, Subject) or (isinstance(a, GivenCheckpoint) and a.uri != b.uri):
         raise UsageError(
             "A and B differ in more than bindings",
@@ -116,8 +116,8 @@ def knobs_of(
             raise UsageError("a knob changes nothing", got=knob.b, expected="another value than the method has")
     if not knobs:
         raise UsageError("A and B differ in nothing", got=_text(a))
-    base = {path: value_a.line for path, value_a in sides[0].items()}
-    base |= {path: line for value_a in knobs for path, (line, _) in value_a.lines.items()}
+    base = {path: stated.line for path, stated in sides[0].items()}
+    base |= {path: line for knob in knobs for path, (line, _) in knob.lines.items()}
     return Knobs(base=a, lines=base, knobs=tuple(knobs))
 
 

@@ -84,11 +84,11 @@ def audit_record(audited: Audit) -> AuditRecord:
         audited,
         bundle=str(audited.bundle),
         passed=audited.is_passed,
-        contradictions=[record_from(ContradictionRecord, audited_case) for audited_case in audited.contradictions],
+        contradictions=[record_from(ContradictionRecord, one) for one in audited.contradictions],
         checked=checked,
         level=1 / (NUM_PERTURBED + 1),
         p_value=p_value,
-        escapes=[audited_case.record for audited_case in audited.escapes],
+        escapes=[one.record for one in audited.escapes],
         not_auditable=audited.unaudited,
     )
 

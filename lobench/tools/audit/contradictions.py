@@ -135,7 +135,7 @@ def _of_plans(planned: Sequence[PlannedSubject], rows: Sequence[EvaluationRow]) 
         row
         for row in rows
         if planned
-        and not any(planned_subject.is_imported for planned_subject in row.sightings)
+        and not any(who.is_imported for who in row.sightings)
         and (row.key.checkpoint_sha256, row.key.case_identity, row.key.optimizer_hash) not in known
     ]
     if beside:

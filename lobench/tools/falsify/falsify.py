@@ -337,15 +337,15 @@ class _Oracle:
 
     def _gap(self, cell: Cell, block: SeedBlock) -> float:
         """Returns the gap on the seeds of the screening; NaN without a result, or if the scale is unreliable."""
-        (subject,), scaled = self._scores(cell, [self.theta[1]], block, self._baseline_file(_COARSE))
-        if len(subject) < block.size:
+        (scores,), scaled = self._scores(cell, [self.theta[1]], block, self._baseline_file(_COARSE))
+        if len(scores) < block.size:
             failure = self._failure(cell)
             if failure and cell == self.home:
                 raise LobenchError("the case itself gives no result", where=self.theta[1].label, got=failure)
             self.progress.log(f"no result: {self._name(cell)}: {failure}")
-        if scaled is None or scaled[1].is_thin or len(subject) < block.size:
+        if scaled is None or scaled[1].is_thin or len(scores) < block.size:
             return math.nan
-        return 1.0 - math.fsum(subject.values()) / len(subject)
+        return 1.0 - math.fsum(scores.values()) / len(scores)
 
     def _failure(self, cell: Cell) -> str:
         """Returns the messages of a cell's evaluations without results."""
@@ -379,11 +379,11 @@ class _Oracle:
                     self._sizes[cell] = (row.curves.num_params, row.case.num_inner_steps)
         scales = Scales.of([one for one in own_subjects if one is not None], [place])
         scaled = None
-        subjects = []
+        scores = []
         for subject in own_subjects:
             cells = list(subject.cells.values()) if subject is not None else []
-            subjects.append(scales.scores(cells[0], None) if cells else {})
+            scores.append(scales.scores(cells[0], None) if cells else {})
             if cells:
                 metric = cells[0].case.primary_metric
                 scaled = (metric, scales.scale(cells[0].case, metric))
-        return subjects, scaled
+        return scores, scaled

@@ -44,9 +44,9 @@ def new(what: str, name: str, into: Path | None, command: bool, test: bool, kind
     """
     from lobench.tools.new.new import new as made
 
-    files = made(what, name, into=into, command=command, test=test)  # type: ignore[arg-type]  # checked by click
-    for path in files.files:
+    skeleton = made(what, name, into=into, command=command, test=test)  # type: ignore[arg-type]  # checked by click
+    for path in skeleton.files:
         click.echo(path)
-    click.echo(f"\nnext: {files.next_command}")
+    click.echo(f"\nnext: {skeleton.next_command}")
     if kind == "json":
-        emit("new", files)
+        emit("new", skeleton)

@@ -68,15 +68,15 @@ def suites_of(store: Path, rows: Sequence[EvaluationRow], given: Sequence[Path])
         root, base = folder.parent, f"suites/{number}"
         name = folder.name if folder.name not in places else f"{folder.name} ({number})"
         places[name] = f"{base}/{folder.name}"
-        suite_folder = folders[folder]
+        suite_rows = folders[folder]
         names = {
             name
-            for row in suite_folder
+            for row in suite_rows
             for code in parts_of_code(row.key.code)
             for name in recorded.parts_of.get(code, ())
         }
-        cases = list(dict.fromkeys(row.case for row in suite_folder))
-        texts = {text for row in suite_folder for who in row.sightings for text in _texts_of(who)}
+        cases = list(dict.fromkeys(row.case for row in suite_rows))
+        texts = {text for row in suite_rows for who in row.sightings for text in _texts_of(who)}
         files = {
             Path(os.path.normpath(file)) for file in reached_files(folder, cases, code_names=names, texts=sorted(texts))
         }

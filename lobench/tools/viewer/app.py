@@ -90,7 +90,7 @@ def _unless_gone(answer: Callable[[], Response]) -> Response:
 _Places: TypeAlias = Callable[[ViewerIndex, int, int], object]
 
 
-def _of_places(page_cache: PageCache, request: Request, routes: _Places) -> Response:
+def _of_places(page_cache: PageCache, request: Request, value_of: _Places) -> Response:
     """Answers a request for two indices, in the version of the data that the visitor has."""
     page, _ = page_cache.look()
     if page.viewer_index is None or request.query_params.get("version") != page.version:
@@ -99,7 +99,7 @@ def _of_places(page_cache: PageCache, request: Request, routes: _Places) -> Resp
         one, other = map(int, request.query_params.get("places", "").split(","))
         if min(one, other) < 0:
             raise IndexError(one, other)
-        body = json.dumps(routes(page.viewer_index, one, other), allow_nan=False, separators=(",", ":"))
+        body = json.dumps(value_of(page.viewer_index, one, other), allow_nan=False, separators=(",", ":"))
     except (ValueError, IndexError):
         return PlainTextResponse("places: two places of what data.json lists, as in 3,0", HTTPStatus.BAD_REQUEST)
     return Response(body, media_type="application/json")

@@ -370,14 +370,14 @@ class _Encoder:
             raise _NotSaved(it)
         attributes = {name: getattr(it, name) for name in _slots(kind) if hasattr(it, name)}
         attributes |= getattr(it, "__dict__", {})
-        text = ["object", self.value(kind), self._pairs(attributes)]
+        encoded = ["object", self.value(kind), self._pairs(attributes)]
         if isinstance(it, collections.defaultdict):
-            return [*text, ["default", self.value(it.default_factory), self._pairs(it)]]
+            return [*encoded, ["default", self.value(it.default_factory), self._pairs(it)]]
         if isinstance(it, dict):
-            return [*text, ["dict", self._pairs(it)]]
+            return [*encoded, ["dict", self._pairs(it)]]
         if isinstance(it, list):
-            return [*text, ["list", self._items(it)]]
-        return [*text, None]
+            return [*encoded, ["list", self._items(it)]]
+        return [*encoded, None]
 
 
 def _bytes_of(array: np.ndarray) -> np.ndarray:

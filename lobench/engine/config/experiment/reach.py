@@ -33,12 +33,12 @@ def suite_statements(suites: Sequence[Path]) -> list[Statement]:
     """
     statements: list[Statement] = []
     for suite in suites:
-        suite_text = [statement for file in gin_files_of(suite) for statement in _parsed(file)]
-        if not case_scopes(suite_text) and not (suite.is_dir() and any(suite.rglob("test_*.py"))):
+        of_suite = [statement for file in gin_files_of(suite) for statement in _parsed(file)]
+        if not case_scopes(of_suite) and not (suite.is_dir() and any(suite.rglob("test_*.py"))):
             raise ConfigError(
                 "the suite holds no case", where=str(suite), expected="a scope that binds Case.task or Case.command"
             )
-        statements += suite_text
+        statements += of_suite
     return statements
 
 
