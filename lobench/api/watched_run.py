@@ -59,6 +59,6 @@ class WatchedRun:
             name=tool,
             progress=progress,
             location=self.run.location,
-            gin_params=(*self.run.bindings, *gin_params),
+            gin_params=(*self.run.bindings, *texts(gin_params)),
             options=options,
         )
