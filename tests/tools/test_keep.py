@@ -178,6 +178,10 @@ def test_keep_refuses_wrong_input_in_one_line(repository: Path) -> None:
     assert unknown.returncode == 2 and SHOWN["no-such-revision-got-git"] in unknown.stderr
     seedless = keep(command="python train.py 0 {out}")
     assert seedless.returncode == 2 and SHOWN["command-has-no"] in seedless.stderr
+    absolute = keep(command=f"python {repository}/train.py {{seed}} {{out}}")
+    assert absolute.returncode == 2 and SHOWN["names-a-path-of-the-present"] in absolute.stderr
+    piped = keep(command=f"{COMMAND} 2>&1 | tail")
+    assert piped.returncode == 2 and SHOWN["is-not-run-by-a-shell"] in piped.stderr
     unlinked = keep("--link", "data")
     assert unlinked.returncode == 2 and SHOWN["link-no-such-file-or"] in unlinked.stderr
     for done in (same, unknown, seedless, unlinked):
@@ -329,6 +333,28 @@ def test_keep_runs_the_files_of_its_start_though_they_change_during_a_run(reposi
     done = keep("--format", "json")
     assert done.returncode == 0, done.stdout + done.stderr
     assert (repository / "train.py").read_text() == "raise SystemExit(5)"
+
+
+def test_keep_of_a_package_that_is_imported_by_an_absolute_path_runs_the_copies(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Editable installs put such paths into sys.path too."""
+    package = repository / "src" / "rates_of_the_project"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("rate = 0.1\n")
+    (repository / "train.py").write_text("from rates_of_the_project import rate\n" + SCRIPT.replace("LR", "rate"))
+    git(repository, "add", "-A")
+    git(repository, "commit", "-qm", "with a package")
+    monkeypatch.setenv("PYTHONPATH", str(repository / "src"), prepend=os.pathsep)
+    (package / "__init__.py").write_text("rate = 0.3\n")
+    done = keep("--max-seeds", "3")
+    assert done.returncode in (0, 4), done.stdout + done.stderr
+
+
+def test_keep_of_a_change_that_the_command_does_not_use_says_so(repository: Path) -> None:
+    (repository / "unused.py").write_text("rate = 0.3\n")
+    done = keep("--format", "json")
+    assert done.returncode == 1 and SHOWN["does-not-use-what-was"] in json.loads(done.stdout)["decision"]["reason"]
 
 
 KILLS = 20

@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import os
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,15 +35,25 @@ from lobench.engine.whole_file import write_whole
 from lobench.report.live.notebook_progress import default_progress
 from lobench.tools.keep.decision import DecisionRules, KeepAnswer, decided, log_evidence
 from lobench.tools.keep.keep_settings import LEAST_SCREEN, KeepSettings
-from lobench.tools.keep.launch import HOME, LINKS, PACE
+from lobench.tools.keep.launch import HOME, IMPORTS, LINKS, PACE
 from lobench.tools.keep.pace import STOPPED, Pace
-from lobench.tools.keep.revisions import MANIFEST, KeptRevision, RevisionFiles, folder_of, ignored_note
+from lobench.tools.keep.revisions import (
+    MANIFEST,
+    KeptRevision,
+    RevisionFiles,
+    folder_of,
+    ignored_note,
+    import_folders,
+    refuse_original_files,
+)
 from lobench.tools.keep.sequence import Decision, DecisionStore, Side, Terms, Total
 from lobench.tools.keep.sequence import Sequence as Decisions
 
 __all__ = ["Kept", "MeasuredTotal", "keep", "kept_log", "measure_total"]
 
 _CASE = "decision"
+_SHELL_SYNTAX = frozenset(("|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "2>&1", "&>"))
+_VARIABLE = re.compile(r"[A-Za-z_]\w*=.*")
 _GIN = """# Written by `lobench keep`.
 {case}/Case.command = "python -m lobench.tools.keep.launch {{checkpoint}} {{seed}} {{out}}"
 {case}/Case.curves = {curves!r}
@@ -135,6 +146,8 @@ def keep(
     values = _values_of(settings.environment)
     for place in filter(None, (candidate, against)):
         folder_of(place, near=here)  # raises before anything is written
+        for text in filter(None, (command, settings.against_command)):
+            refuse_original_files(text, place, near=here)
     with _DecidesAlone(folder):
         decisions = DecisionStore(path=home / "decisions.json")
         sequence = decisions.read(terms)
@@ -153,6 +166,8 @@ def keep(
         if links:
             targets = {name: str((here / name).resolve()) for name in links}
             _write_once(home / LINKS, json.dumps(targets, indent=1) + "\n")
+        imports = import_folders(shlex.split(command), filter(None, (candidate, against)), near=here)
+        _write_once(home / IMPORTS, json.dumps(imports) + "\n")
         gin = _gin_text(terms, settings)
         _write_once(home / "suite" / "keep.gin", gin)
         session = _Session(
@@ -355,6 +370,8 @@ class _Session:
         if keeps or discards or ends or is_over:
             answer = KeepAnswer.KEEP if keeps else KeepAnswer.DISCARD if discards else KeepAnswer.UNDECIDED
         reason = _reason(answer, known, test, rules, is_over) if answer is not None else ""
+        if answer is KeepAnswer.DISCARD and values.are_equal(pairs):
+            reason = "its curves are those of the incumbent: the command does not use what was changed"
         differences = values.differences(test_seeds)
         return dataclasses.replace(
             decision,
@@ -518,6 +535,16 @@ class _Values:
         found = [_score(new[seed], self.terms) - _score(old[seed], self.terms) for seed in seeds]
         return [one for one in found if math.isfinite(one)]
 
+    def are_equal(self, seeds: Iterable[int]) -> bool:
+        """Returns whether both sides have the same curve on each seed, and one that converges."""
+        new, old = self.runs
+        return all(
+            math.isfinite(_score(new[seed], self.terms))
+            and bytes(_curves(new[seed]).metrics[new[seed].case.primary_metric])
+            == bytes(_curves(old[seed]).metrics[old[seed].case.primary_metric])
+            for seed in seeds
+        )
+
     def num_diverged(self, seeds: Sequence[int]) -> tuple[int, int]:
         new, old = (sum(_score(runs[seed], self.terms) == -math.inf for seed in seeds) for runs in self.runs)
         return new, old
@@ -626,6 +653,9 @@ def _check(settings: KeepSettings) -> None:
             raise UsageError(name, got=f"{text!r}: {error}") from error
         if not words:
             raise UsageError(name, got=repr(text), expected="'python train.py --seed {seed} --out {out}'")
+        if syntax := [word for word in words if word in _SHELL_SYNTAX] or _VARIABLE.findall(words[0]):
+            quoted = shlex.quote(text)
+            raise UsageError(f"{name} is not run by a shell", got=syntax[0], next_step=f"bash -c {quoted}")
         for placeholder in ("{seed}", "{out}") if "{out}" in curves else ("{seed}",):
             if placeholder not in text:
                 raise UsageError(f"{name} has no {placeholder}", got=text, expected=f"a place for {placeholder}")

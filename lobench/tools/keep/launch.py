@@ -17,9 +17,10 @@ from pathlib import Path
 
 from lobench.engine.workers.command import command_words, filled
 
-__all__ = ["HOME", "LINKS", "PACE", "main"]
+__all__ = ["HOME", "IMPORTS", "LINKS", "PACE", "main"]
 
 HOME = "home.txt"  # in the suite: absolute path of `STORE/keep`, for nodes that share its file system
+IMPORTS = "imports.json"  # folders of the tree that runs import from, before installed packages
 LINKS = "links.json"  # absolute paths, by the name that runs see
 PACE = "pace.json"  # of the incumbent, as long as a candidate runs on shared seeds
 
@@ -41,6 +42,9 @@ def main(arguments: list[str]) -> None:
     values = {"seed": seed, "out": out}
     words = [*_supervised(home, text, values), *command_words(shlex.split(manifest["command"]), values)]
     os.environ.update(manifest["environment"], PWD=str(folder))
+    imports = json.loads((home / IMPORTS).read_text(encoding="utf-8")) if (home / IMPORTS).is_file() else []
+    if imported := [str(tree / name) for name in imports if (tree / name).is_dir()]:
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (*imported, os.environ.get("PYTHONPATH"))))
     os.chdir(folder)
     try:
         os.execvp(words[0], words)

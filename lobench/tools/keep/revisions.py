@@ -10,8 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +24,16 @@ from lobench.core.wording import cause, first_of
 from lobench.engine.config.origin import git_environment
 from lobench.engine.whole_file import write_whole
 
-__all__ = ["GIT_PREFIX", "MANIFEST", "KeptRevision", "RevisionFiles", "folder_of", "ignored_note"]
+__all__ = [
+    "GIT_PREFIX",
+    "MANIFEST",
+    "KeptRevision",
+    "RevisionFiles",
+    "folder_of",
+    "ignored_note",
+    "import_folders",
+    "refuse_original_files",
+]
 
 GIT_PREFIX = "git:"
 MANIFEST = "revision.json"
@@ -30,6 +41,15 @@ _NEVER = (".git", "__pycache__")  # names that no folder without git has as file
 _SUBMODULE = b"160000"
 _MOST_NAMED = 3
 _LINKED = "a path that git ignores as a whole, such as data/raw for a folder data with tracked files"
+# Prints the folders from which a Python imports, those of editable installs by setuptools' finders included.
+_IMPORT_FOLDERS = """
+import json, os, sys
+found = [os.path.abspath(path) for path in sys.path if path]
+for name, module in list(sys.modules.items()):
+    if name.startswith("__editable__"):
+        found += [os.path.dirname(path) for path in getattr(module, "MAPPING", {}).values()]
+print(json.dumps(found))
+"""
 _LETTERS = str.maketrans("0123456789", "ghijklmnop")  # a number in a name would be read as an outer step
 
 
@@ -69,6 +89,72 @@ def folder_of(place: str, *, near: Path) -> tuple[Path, Path | None]:
     if is_of_git and root is not None:
         _commit_of(root, place.removeprefix(GIT_PREFIX))
     return folder, root
+
+
+def refuse_original_files(command: str, place: str, *, near: Path) -> None:
+    """Raises UsageError if a command has the absolute path of a file or folder of which each run gets a copy.
+
+    Both versions would run the present file.
+    """
+    folder, root = folder_of(place, near=near)
+    root = root or folder
+    inside = near if place.startswith(GIT_PREFIX) else Path(place)
+    spelled = {str(root), os.path.normpath(Path(os.path.abspath(inside)) / os.path.relpath(root, folder))}
+    paths = [
+        (path + rest, PurePosixPath(rest.strip("/")))
+        for path in spelled
+        for rest in re.findall(rf"(?<![\w/.-]){re.escape(path)}((?:/[^\s'\":;,]*)?)(?![\w.-])", command)
+    ]
+    if not paths:
+        return
+    names = _listed(root) if (root / ".git").exists() else _all_below(root)
+    counted = {one for name in names for one in (PurePosixPath(name), *PurePosixPath(name).parents)}
+    for path, name in paths:
+        if name in counted:
+            raise UsageError(
+                "the command names a path of the present files, so both versions would run these",
+                got=path,
+                expected="a path relative to the folder in which the command runs",
+            )
+
+
+def import_folders(command: Sequence[str], places: Iterable[str], *, near: Path) -> list[str]:
+    """Returns the folders of a repository from which the Python of a command imports, relative to the root.
+
+    An editable install, or an absolute path in PYTHONPATH, names folders of the present files. Runs import from the
+    same folders of their copies instead. The folders may be those of any work tree of the repository.
+    """
+    roots = set[Path]()
+    for place in places:
+        folder, root = folder_of(place, near=near)
+        roots.add(root or folder)
+        if root is not None:
+            lines = os.fsdecode(_git(root, "worktree", "list", "--porcelain").stdout).splitlines()
+            roots |= {Path(one.removeprefix("worktree ")).resolve() for one in lines if one.startswith("worktree ")}
+    done = subprocess.run([_python_of(command, near), "-c", _IMPORT_FOLDERS], cwd="/", capture_output=True, check=False)
+    if done.returncode:
+        return []
+    found = dict[str, None]()
+    for path in map(Path, json.loads(done.stdout.splitlines()[-1])):
+        for root in sorted(roots, reverse=True):  # a work tree may lie in another one
+            if path.resolve().is_relative_to(root):
+                found[path.resolve().relative_to(root).as_posix()] = None
+                break
+    return [*found]
+
+
+def _python_of(command: Sequence[str], folder: Path) -> str:
+    """Returns the Python that a command runs, or the one beside its program."""
+    first = command[0]
+    if first == "python":
+        return sys.executable  # as in `command_words`
+    path = shutil.which(folder / first if "/" in first else first)
+    if path is not None and Path(path).name.startswith("python"):
+        return path
+    beside = Path(path).parent / "python" if path is not None else None
+    if beside is not None and beside.is_file():
+        return str(beside)
+    return shutil.which("python") or sys.executable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
