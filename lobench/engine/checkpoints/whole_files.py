@@ -5,11 +5,14 @@ Nothing is unpickled: only names, sizes, the ends of zip archives, the headers o
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO
 
@@ -55,6 +58,7 @@ _ORBAX = ("_CHECKPOINT_METADATA", "commit_success.txt")  # written last, or with
 # Files next to the folders of a trainer, which name the last complete folder, by prefix of the folders' names.
 _LATEST = {"global_step": "latest", "iter_": "latest_checkpointed_iteration.txt"}
 _ZIP = b"PK\x03\x04"
+_NO_ARCHIVE = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError)
 _MOST_JSON = 1 << 26
 
 
@@ -108,10 +112,39 @@ def _name_below(file: epath.Path, path: epath.Path) -> str:
 
 
 def _sha256(file: epath.Path) -> str:
+    """Returns the hash of a file's content.
+
+    `torch.save(state, "last.pt")` writes an archive whose members are in the folder `last`. This name does not count,
+    so that `last.pt` and `ckpt_20.pt` of one state have one hash.
+    """
     digest = hashlib.sha256()
     with file.open("rb") as opened:
-        while chunk := opened.read(_CHUNK):
+        if opened.read(len(_ZIP)) == _ZIP:
+            with contextlib.suppress(*_NO_ARCHIVE), zipfile.ZipFile(opened) as archive:
+                if members := _torch_members(archive):
+                    return _sha256_of_members(archive, members)
+        opened.seek(0)
+        for chunk in iter(lambda: opened.read(_CHUNK), b""):
             digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _torch_members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+    """Returns the members of an archive of `torch.save` by their names below its folder; none of another archive."""
+    members = archive.infolist()
+    folder = members[0].filename.partition("/")[0] if members else ""
+    names = {one.filename.removeprefix(f"{folder}/"): one for one in members}
+    is_one_folder = all(one.filename.startswith(f"{folder}/") for one in members)
+    return names if is_one_folder and len(names) == len(members) and "data.pkl" in names else {}
+
+
+def _sha256_of_members(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo]) -> str:
+    digest = hashlib.sha256()
+    for name, member in sorted(members.items()):
+        digest.update(f"{name}\0{member.file_size}\0".encode(errors="surrogateescape"))
+        with archive.open(member) as opened:
+            for chunk in iter(lambda: opened.read(_CHUNK), b""):
+                digest.update(chunk)
     return digest.hexdigest()
 
 

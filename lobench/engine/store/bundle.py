@@ -62,6 +62,7 @@ _TABLES = (
 _NAME = re.compile(r"[^/\\\0]+(/[^/\\\0]+)*")
 _LEVEL = 6
 _DEPTH_OF_BASELINES = 5  # suites/0/quick/baselines/adam-velo.json
+_CHECKPOINTS = (".npz", ".pt", ".pth", ".ckpt")  # of files that are zip archives too, written by numpy and torch
 _MOST_RATIO = 1100  # limit of zlib's format; a member that claims a larger ratio is forged
 
 
@@ -133,9 +134,11 @@ def ledger_file(store: Path) -> Path:
 
 
 def _is_bundle(path: Path) -> bool:
+    if path.suffix in _CHECKPOINTS:
+        return False
     try:
         with path.open("rb") as file:
-            return file.read(4) == b"PK\3\4" and path.suffix != ".npz"
+            return file.read(4) == b"PK\3\4"
     except OSError:
         return False
 

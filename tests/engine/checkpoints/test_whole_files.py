@@ -25,6 +25,7 @@ from lobench.engine.checkpoints.file_spool import FileSpool
 from lobench.engine.checkpoints.source import DirectorySource
 from lobench.engine.checkpoints.spool import holds_theta
 from lobench.engine.checkpoints.whole_files import BY_CONTENT, BY_NAMES, identity_of, whole_readers
+from lobench.engine.store.bundle import has_ledger
 from lobench.evaluation.request import RewrittenCheckpoint
 from lobench.hookspecs import SourceContext
 from lobench.pytest_plugin.commanded import CheckpointFiles
@@ -32,10 +33,11 @@ from lobench.pytest_plugin.commanded import CheckpointFiles
 SHOWN = texts_of("checkpoints")
 
 
-def torch_file() -> bytes:
+def torch_file(folder: str = "archive", tensor: bytes = b"y" * 20) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr("archive/data.pkl", b"x" * 100)
+        archive.writestr(f"{folder}/data.pkl", b"x" * 100)
+        archive.writestr(f"{folder}/data/0", tensor)
     return buffer.getvalue()
 
 
@@ -286,3 +288,19 @@ def test_identity_of_files_ignores_place_and_own_name(tmp_path: Path, checkpoint
     assert identity_of(epath.Path(moved)) == before
     (moved / "trainer_state.json").rename(moved / "state.json")
     assert identity_of(epath.Path(moved)) != before
+
+
+def test_torch_files_of_one_state_have_one_identity_and_are_no_bundles(tmp_path: Path) -> None:
+    """`torch.save` writes the file's name into the archive."""
+    states = {
+        "ckpt_20.pt": torch_file("ckpt_20"),
+        "last.pt": torch_file("last"),
+        "ckpt_40.pt": torch_file("ckpt_40", b"z" * 20),
+        "damaged.pt": torch_file("last").replace(b"y" * 20, b"z" * 20),
+    }
+    for name, content in states.items():
+        (tmp_path / name).write_bytes(content)
+    found = {name: identity_of(epath.Path(tmp_path / name)).sha256 for name in states}
+    assert found["ckpt_20.pt"] == found["last.pt"]
+    assert len({*found.values()}) == 3
+    assert not any(has_ledger(tmp_path / name) for name in states)  # which `compare` reads as stores
