@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -16,7 +15,6 @@ from pages import Story, blocks_of, follow
 from shown import texts_of
 from tiny import PATIENCE, results
 
-from lobench.core.errors import LobenchError
 from lobench.pytest_plugin.commanded import read_curves
 
 SHOWN = texts_of("lobench")
@@ -46,7 +44,7 @@ OUTCOMES = {
     "nothing": ("error", "{out}/metrics.jsonl: the command wrote no such file"),
     "elsewhere": ("error", "{out}/metrics.jsonl: the command wrote no such file; got {out}/log.csv"),
     "half": ("error", "{out}/metrics.jsonl: the last line is cut off; got"),
-    "other": ("error", "{out}/metrics.jsonl: the command wrote no valid/loss; got val/bleu"),
+    "other": ("error", "{out}/metrics.jsonl: the command wrote no valid/loss; got valid/bleu"),
     "text": ("error", "{out}/metrics.jsonl: the table lacks the columns step"),
     "hangs": ("timeout", "ran past its deadline; got more than 1 s"),
 }
@@ -198,7 +196,15 @@ def test_command_whose_code_is_edited_while_it_runs_has_results_of_todays_code_a
             {"valid/loss": ([0], [3]), "valid/by/de": ([0], [1]), "n": ([0], [2])},
         ),
         ("m.jsonl", '{"val/loss": NaN}', {"val/loss": ([0], [float("nan")])}),
-        ("m.jsonl", '{"step": 5, "val/loss": NaN}\n', {"val/loss": ([5], [float("nan")])}),
+        # The step of the checkpoint next to final values is no step of a curve.
+        ("m.jsonl", '{"step": 5, "val/loss": NaN}\n', {"val/loss": ([0], [float("nan")])}),
+        ("m.json", '{"epoch": 1, "val/loss": 2.0}', {"val/loss": ([0], [2])}),
+        (
+            "m.json",
+            '{"global_step": 20, "valid": {"loss": 3, "acc": 98.5}, "val/loss": 3}',
+            {"valid/loss": ([0], [3]), "valid/acc": ([0], [98.5]), "val/loss": ([0], [3])},
+        ),
+        ("m.csv", "epoch,step,val_loss\n1,20,2", {"val/loss": ([0], [2])}),
     ],
 )
 def test_read_curves_of_a_format_returns_each_metric(tmp_path: Path, name: str, text: str, expected: dict) -> None:
@@ -208,12 +214,6 @@ def test_read_curves_of_a_format_returns_each_metric(tmp_path: Path, name: str, 
     for metric, (steps, values) in expected.items():
         np.testing.assert_array_equal(found[metric][0], steps)
         np.testing.assert_array_equal(found[metric][1], values)
-
-
-def test_read_curves_of_epochs_without_steps_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "m.json").write_text(json.dumps({"epoch": 1, "val/loss": 2.0}))
-    with pytest.raises(LobenchError, match=SHOWN["lacks-the-column-step"]):
-        read_curves(tmp_path / "m.json", "val/loss")
 
 
 def test_page_of_torch_runs_as_it_stands(tmp_path: Path) -> None:

@@ -259,31 +259,46 @@ def read_curves(path: Path, primary: str) -> _Metrics:
         try:
             settings = ImportSettings(method="command", seed="0", metrics=metrics, last_counts=True)
             with SessionCurves(sources, settings, until=None) as read:
-                return {
-                    name: (curve.steps, curve.values)
-                    for _, curves in read.spill.curves()
-                    for name, curve in curves.items()
-                }
+                return _at_step_0_if_single(
+                    {
+                        name: (curve.steps, curve.values)
+                        for _, curves in read.spill.curves()
+                        for name, curve in curves.items()
+                    }
+                )
         except LobenchError as error:
             problem = problem or error
     assert problem is not None
     raise problem
 
 
+def _at_step_0_if_single(metrics: _Metrics) -> _Metrics:
+    """Returns the metrics of a file with one step as final values, at step 0.
+
+    Evaluators often write the step of the checkpoint next to the values. It is no step of a curve: the values of two
+    checkpoints are compared at one step.
+    """
+    if len({step for steps, _ in metrics.values() for step in steps.tolist()}) > 1:
+        return metrics
+    return {name: (np.zeros_like(steps), values) for name, (steps, values) in metrics.items()}
+
+
 def _final_values(path: Path) -> _Metrics | None:
-    """Returns the numbers of a JSON object without steps as curves of one point at step 0; None for another file."""
+    """Returns the numbers of a JSON object as curves of one point at step 0; None for another file.
+
+    A step or an epoch next to them, such as that of the checkpoint, is left out.
+    """
     if path.suffix not in (".json", ".jsonl") or not path.is_file():
         return None
     try:
         document: Any = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
-    if not isinstance(document, dict) or any(name in document for name in _STEPS):
+    if not isinstance(document, dict):
         return None
-    numbers = _numbers_in(document)
-    if not numbers:
-        return None
-    return {name: (np.zeros(1, np.int64), np.asarray([value], np.float64)) for name, value in numbers.items()}
+    numbers = _numbers_in(document) or {}
+    values = {name: value for name, value in numbers.items() if name not in _STEPS}
+    return {name: (np.zeros(1, np.int64), np.asarray([value], np.float64)) for name, value in values.items()} or None
 
 
 def _numbers_in(document: Mapping[str, Any]) -> dict[str, float] | None:
