@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_store import NASTY, make_baseline, make_store
 from shown import texts_of
-from stores import case_info
+from stores import add, case_info
 
 from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.scores.baseline_file import Baseline, BaselineError
@@ -137,3 +137,16 @@ def test_the_scores_of_all_cells_at_once_are_those_of_each_alone(among: list[Cel
     for cell in among:
         alone = seed_scores(cell.final.get(NAME, {}), scales.starts_of(cell, NAME), cell.diverged_at, scale)
         assert repr(scales.scores(cell, None)) == repr(alone)  # NaN is NaN
+
+
+def test_scale_of_single_values_does_not_begin_at_a_file_without_a_step(tmp_path: Path) -> None:
+    values = {"ckpt_20.pt": (20, [1.0, 1.1]), "ckpt_40.pt": (40, [0.2, 0.3]), "last.pt": (0, [0.1, 0.2])}
+    for place, (name, (step, finals)) in enumerate(values.items()):
+        of_case = {"a": {"valid/loss": [[value] for value in finals]}}
+        identity = {"uri": f"run/{name}", "sha256": f"{place:064x}"}
+        add(tmp_path, step, of_case, primary_metric="valid/loss", evaluator="command", **identity)
+    known = subjects(tmp_path)
+    scales = Scales.of(known)
+    found = {one.label: sum(scales.scores(one.cells["s/a"], None).values()) / 2 for one in known}
+    assert found["ckpt_20.pt"] == 0
+    assert 0 < found["ckpt_40.pt"] < found["last.pt"]

@@ -27,6 +27,7 @@ from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, CellBlock, Stor
 from lobench.core.case import CaseInfo, replicate_of
 from lobench.core.metric import Direction, direction_of, how_to_declare
 from lobench.core.wording import counted, first_of, one_line
+from lobench.engine.store.series import has_number
 
 __all__ = ["Scales", "seed_scores"]
 
@@ -122,6 +123,9 @@ class Scales:
         cells = dict[str, list[Cell]]()
         labels = dict[int, str]()
         scored = subjects if among is None else tuple(among)
+        # A file without a step (`last.pt`) has the number of its arrival, so that it comes before `ckpt_20.pt`, and
+        # would set the score 0.
+        scored = tuple(sorted(scored, key=lambda one: one.who.has_theta and not has_number(one.who.uri)))
         for subject, label in zip(scored, distinct_labels(scored), strict=True):
             for identity, cell in subject.every_form().items():
                 cells.setdefault(identity, []).append(cell)
