@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import posix
 import sys
 from pathlib import Path
 
@@ -12,7 +12,6 @@ from lobench.extend import format_option
 
 __all__ = ["pbt"]
 
-_end_process = os._exit  # while a command runs, lobench has this function report an error
 _STORE = click.option("--store", required=True, type=click.Path(path_type=Path), help="Folder of the controller.")
 _STUDY = click.option("--study", default="", help="Study, if the store has several.")
 
@@ -44,9 +43,9 @@ def serve(study: Path, store: Path, listen: str, token_file: Path, tls_cert: Pat
     security = security_from(token_file, tls_cert, tls_key)
     security.check(listen)
     waits = serve(read_study(study), store, listen=listen, security=security, log=click.echo)
-    if waits:  # Python's own exit would wait for its thread
+    if waits:  # Python's own exit would wait for its thread, and lobench has os._exit report an error of the plugin
         sys.stdout.flush()
-        _end_process(0)
+        posix._exit(0)
 
 
 @pbt.command()

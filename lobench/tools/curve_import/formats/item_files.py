@@ -91,7 +91,7 @@ def _first_object(head: str) -> Mapping[str, Any]:
     text = head[1:].lstrip() if head.startswith("[") else head
     try:
         document, _ = json.JSONDecoder().raw_decode(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         names = _top_names(head)
         return dict.fromkeys(names)
     return document if isinstance(document, dict) else {}
