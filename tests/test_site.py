@@ -37,7 +37,8 @@ socket.socket.connect = socket.socket.connect_ex = refuse
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     (folder / "sitecustomize.py").write_text(NO_NETWORK)
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder / "site")]
+    # With --quiet, warnings would not be counted, and --strict would have no effect.
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder / "site")]
     environment = {**os.environ, "PYTHONPATH": str(folder), "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -113,6 +114,11 @@ def test_every_hook_has_its_signature_and_every_event_its_fields(site: Path) -> 
     assert {name for name in dir(load_plugins().hook) if name.startswith("lobench_")} <= set(
         re.findall(r"lobench_\w+", page)
     )
+
+
+def test_example_of_a_docstring_is_a_block_of_code(site: Path) -> None:
+    page = text_of(site / "reference" / "extend.html")
+    assert ">>> [member.id for member in front(members)]\n[1, 2]\n" in page
 
 
 @pytest.mark.parametrize("module", ["lobench", "lobench.extend", "lobench.testing"])

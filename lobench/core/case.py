@@ -268,8 +268,9 @@ class CaseInfo:
       suite: Name of the suite's folder, or of the file if it is in no suite folder.
       name: Scope of the case, preceded by the file's stem if the suite has the scope twice.
       node_id: Node id in the worker's pytest session.
-      num_inner_steps, num_seeds, seed_block, primary_metric, scale, minimum, block_sizes, num_cpus, num_gpus,
-        timeout_seconds, first_seed: As of `Case`. If there are `block_sizes`, `num_seeds` is their sum.
+      num_inner_steps, seed_block, primary_metric, scale, minimum, num_cpus, num_gpus: As of `Case`.
+      timeout_seconds, first_seed, block_sizes: As of `Case`.
+      num_seeds: As of `Case`; if there are `block_sizes`, their sum.
       role: Role of the case for the evaluated checkpoint, one of `ROLES`; "" if the suite has none.
       whole: Identity of the whole training if this is a part of one (`Case.stop_after`); "" otherwise.
       headline: Quantity that reports of the suite show first, one of `HEADLINES`.
