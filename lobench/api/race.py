@@ -72,7 +72,7 @@ def race(
     places = tuple(str(find_suite(suite)) for suite in texts(suites))
     _check(names, places, seeds, block)
     folder = Path(store) if store else default_store_of(places)
-    gin_params = tuple(options.pop("gin_params", ()))
+    gin_params = texts(options.pop("gin_params", ()))
     progress = progress or default_progress()
     subjects = named_subjects(names, folder, places, progress)
     wanted = [who for _, who in subjects]
