@@ -9,7 +9,7 @@ from lobench.core.wording import first_of
 
 __all__ = ["FOLLOW_SEEDS", "names_on_fresh_seeds", "note_on_fixed_seeds"]
 
-SAME_ITEMS = "items are always the same"
+_SAME_ITEMS = "items are always the same"
 FOLLOW_SEEDS = "a test has them if it records a value for each seed of `record.seeds`, and a command if it has {seed}"
 _MOST_SHOWN = 3
 
@@ -27,7 +27,7 @@ def note_on_fixed_seeds(cases: Iterable[CaseInfo]) -> str:
             names[case.has_items].add(f"{case.suite}/{case.name}")
     tests, of_items = (first_of(sorted(names[has_items]), _MOST_SHOWN) for has_items in (False, True))
     if tests and of_items:
-        return f"no fresh seeds of {of_items} ({SAME_ITEMS}) nor of {tests}; {FOLLOW_SEEDS}"
+        return f"no fresh seeds of {of_items} ({_SAME_ITEMS}) nor of {tests}; {FOLLOW_SEEDS}"
     return (
-        f"no fresh seeds of {tests or of_items}; {FOLLOW_SEEDS if tests else SAME_ITEMS}" if tests or of_items else ""
+        f"no fresh seeds of {tests or of_items}; {FOLLOW_SEEDS if tests else _SAME_ITEMS}" if tests or of_items else ""
     )

@@ -47,12 +47,12 @@ def repeating_command(subject: Subject, case: CaseInfo, settings: WatchSettings)
 
 def _node(case: CaseInfo, suites: Iterable[str]) -> str:
     """Returns the node id of a case's test, relative to the working directory instead of pytest's root."""
-    file, test_file, test = case.node_id.partition("::")
+    file, separator, test = case.node_id.partition("::")
     for suite in (Path(suite).resolve() for suite in suites):
         for root in (suite, *suite.parents):
             path = root / file
             if path.is_relative_to(suite) and path.is_file():
-                return f"{short_path(str(path))}{test_file}{test}"
+                return f"{short_path(str(path))}{separator}{test}"
     return case.node_id
 
 

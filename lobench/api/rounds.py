@@ -27,7 +27,7 @@ class RoundProgress(WatchProgress):
 
 
 class RunningProgress(WatchProgress):
-    """Progress of a round that forwards what runs, and no lines, also not on failures, which the command reports.
+    """Progress of a round that shows running evaluations only. The command itself reports failures.
 
     Args:
       inner: Progress of the command.

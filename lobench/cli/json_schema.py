@@ -78,22 +78,22 @@ def _schema(kind: Any, defs: dict[str, Schema]) -> Schema:
             found = found | ({"description": annotation} if isinstance(annotation, str) else annotation)
         return found
     if origin in (Union, types.UnionType):
-        several = [_schema(schema, defs) for schema in arguments if schema is not types.NoneType]
+        several = [_schema(argument, defs) for argument in arguments if argument is not types.NoneType]
         schema = several[0] if len(several) == 1 else {"anyOf": several}
         return _or_null(schema) if types.NoneType in arguments else schema
     if origin is Literal:
-        values = [schema.value if isinstance(schema, enum.Enum) else schema for schema in arguments]
+        values = [value.value if isinstance(value, enum.Enum) else value for value in arguments]
         return {"const": values[0]} if len(values) == 1 else {"enum": values}
     if kind in _PLAIN:
         return dict(_PLAIN[kind])
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
-        return {"enum": [schema.value for schema in kind]}
+        return {"enum": [member.value for member in kind]}
     if is_typeddict(kind) or dataclasses.is_dataclass(kind):
         defs[kind.__name__] = defs.get(kind.__name__) or _record(kind, defs)
         return {"$ref": f"#/$defs/{kind.__name__}"}
     holds = origin or kind
     if isinstance(holds, type) and issubclass(holds, Mapping):
-        key, value = [_schema(schema, defs) for schema in arguments or (str, Any)]
+        key, value = [_schema(argument, defs) for argument in arguments or (str, Any)]
         names = {"propertyNames": key} if "enum" in key else {}
         return {"type": "object", **names, **({"additionalProperties": value} if value else {})}
     if isinstance(holds, type) and issubclass(holds, Collection) and arguments:

@@ -254,21 +254,19 @@ class _Wanted:
                 self.waiting[method.name] = variants[0]
                 open_trials = [one for one in self.trials_of(method) if not is_over(one.state)]
                 is_text = method.kind == "optimizer"  # of others the bindings are not in the hash
-                subjects_of_trials = [
-                    self._subject_of(method.with_values(one.parameters)) for one in open_trials if is_text
-                ]
-                self.subjects[method.name] = subjects_of_trials
+                subjects = [self._subject_of(method.with_values(one.parameters)) for one in open_trials if is_text]
+                self.subjects[method.name] = subjects
                 if method.kind == "checkpoint":
                     self._subject_of(tried[0])  # it can be read
             elif method.kind == "command":
-                subjects_of_trials = self.subjects[method.name] = self.trainings.brought(method)
+                subjects = self.subjects[method.name] = self.trainings.brought(method)
                 self.waiting[method.name] = _waiting_variant(method, has_optimizer=has_optimizer)
                 variants = [self.waiting[method.name]] if self.trainings.num_expected(method) else []
             else:
-                subjects_of_trials = self.subjects[method.name] = [self._subject_of(method)]
+                subjects = self.subjects[method.name] = [self._subject_of(method)]
                 variants = []
-                self.traced.update(one.variant for one in subjects_of_trials)
-            for variant in (*(one.variant for one in subjects_of_trials), *variants):
+                self.traced.update(one.variant for one in subjects)
+            for variant in (*(one.variant for one in subjects), *variants):
                 self.labels.setdefault(variant, method.title)
 
     def trials_of(self, method: Method) -> Sequence[Trial]:

@@ -414,15 +414,15 @@ def _unfit_methods(methods: Sequence[Method], settings: RunSettings) -> dict[str
 def _together(rounds: Sequence[Ending]) -> Ending:
     """Returns the summary of a race: that of its last round, with the work of methods that had left before."""
     recorded = Counter[Outcome]()
-    for job_round in rounds:  # each has all of the rounds before it, of who was in
-        recorded |= Counter(job_round.recorded)
+    for ending in rounds:  # each counts those of earlier rounds too, of the methods that were in the race
+        recorded |= Counter(ending.recorded)
     return replace(
         rounds[-1],
-        outcomes=sum((Counter(job_round.outcomes) for job_round in rounds), Counter[Outcome]()),
+        outcomes=sum((Counter(ending.outcomes) for ending in rounds), Counter[Outcome]()),
         recorded=recorded,
-        core_seconds=sum(job_round.core_seconds for job_round in rounds),
-        subjects=tuple(dict.fromkeys(subject for job_round in rounds for subject in job_round.subjects)),
-        cases={variant: cases for job_round in rounds for variant, cases in job_round.cases.items()},
+        core_seconds=sum(ending.core_seconds for ending in rounds),
+        subjects=tuple(dict.fromkeys(subject for ending in rounds for subject in ending.subjects)),
+        cases={variant: cases for ending in rounds for variant, cases in ending.cases.items()},
     )
 
 

@@ -104,14 +104,14 @@ def _inside(leaves: _Leaves, place: str) -> dict[str, np.ndarray]:
 
 def _candidates(leaves: _Leaves, expected: _Expected) -> Counter[str]:
     """Returns the paths with leaves of expected names below them, with the number of these leaves."""
-    names: Counter[str] = Counter()
+    num_leaves: Counter[str] = Counter()
     for name in expected:
         for path in leaves:
             if path == name:
-                names[""] += 1
+                num_leaves[""] += 1
             elif path.endswith(f"/{name}"):
-                names[path[: -len(name) - 1]] += 1
-    return names
+                num_leaves[path[: -len(name) - 1]] += 1
+    return num_leaves
 
 
 def _fits_at(place: str, leaves: _Leaves, expected: _Expected) -> bool:

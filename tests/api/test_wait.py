@@ -33,7 +33,7 @@ def test_what_is_neither_evaluated_nor_skipped_is_waited_for(tmp_path: Path) -> 
         assert not lobench.wait_for_evaluations(tmp_path / "store", max_pending=1, timeout=0.2)
 
 
-def test_store_that_does_not_exist_is_waited_for_by_nobody_and_warned_of_once(tmp_path: Path) -> None:
+def test_store_that_does_not_exist_is_not_waited_for_and_warned_of_once(tmp_path: Path) -> None:
     with Ledger.open(tmp_path / "quick") as ledger:
         seen(ledger, 1)
     with pytest.warns(UserWarning) as warned:

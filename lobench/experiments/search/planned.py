@@ -128,13 +128,13 @@ def known_of(
     for row in sorted(rows, key=lambda row: (row.id != form, -row.last_at)):
         trials = [one for one in ledger.trials(row.id) if one.method == name] if ledger is not None else []
         if trials and search_identity(row.config, name) == wanted:
-            completed = [replace(one, parameters=planned.space.active(one.parameters)) for one in trials]
+            recorded_trials = [replace(one, parameters=planned.space.active(one.parameters)) for one in trials]
             members = ledger.memberships(row.id) if ledger is not None else []
             own = (one for one in members if one.method.partition("/")[0] == name)
             fresh = (one for one in own if isinstance(one.session, int))
             return KnownTrials(
                 form=row.id,
-                trials=tuple(completed[: planned.num_trials]),
+                trials=tuple(recorded_trials[: planned.num_trials]),
                 is_reported=any(int(one.session) >= FIRST_REPORT_SEED for one in fresh),
             )
     return KnownTrials()

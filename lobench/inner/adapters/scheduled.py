@@ -63,10 +63,10 @@ class Watches:
     def init(self, params: PyTree, model_state: PyTree, key: jax.Array, facts: Facts = NOTHING) -> PyTree:
         with within(self._horizon(Watch())):
             opt_state = self._init(params, model_state, key, facts)
-        inputs = self._asked(opt_state, params, model_state, key, blank(self.extra_inputs(params), facts, params))
-        if not inputs.asked and not inputs.counted:
+        read = self._asked(opt_state, params, model_state, key, blank(self.extra_inputs(params), facts, params))
+        if not read.asked and not read.counted:
             return opt_state
-        return ScheduledState(opt_state, jnp.int32(0), tuple(schedule.init() for schedule, _ in inputs.asked))
+        return ScheduledState(opt_state, jnp.int32(0), tuple(schedule.init() for schedule, _ in read.asked))
 
     def step(
         self,
@@ -90,9 +90,9 @@ class Watches:
                     next_step="begin with a new state of the optimizer",
                 )
             return stepped
-        inputs = self._asked(opt_state.opt_state, params, model_state, key, extra_values)
-        observed = [self._observed(*each, opt_state, index, loss) for index, each in enumerate(inputs.asked)]
-        watch = Watch(opt_state.num_updates, dict(zip(inputs.asked, observed, strict=True)))
+        read = self._asked(opt_state.opt_state, params, model_state, key, extra_values)
+        observed = [self._observed(*each, opt_state, index, loss) for index, each in enumerate(read.asked)]
+        watch = Watch(opt_state.num_updates, dict(zip(read.asked, observed, strict=True)))
         with within(self._horizon(watch)):
             new_state, params, model_state = self._step(
                 opt_state.opt_state, params, model_state, grads, loss, key, value_fn, extra_values

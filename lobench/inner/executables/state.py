@@ -338,15 +338,15 @@ def known_name(value: Any) -> str:
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
     if not isinstance(module, str) or not isinstance(name, str) or origin_of_module(module) is Origin.USER:
         return ""
-    known: Any = sys.modules.get(module)
+    named: Any = sys.modules.get(module)
     for part in name.split("."):
         try:
-            known = vars(known).get(part)
+            named = vars(named).get(part)
         except TypeError:
             return ""
-    if isinstance(known, staticmethod):
-        known = known.__func__
-    return f"{module}.{name}" if known is value else ""
+    if isinstance(named, staticmethod):
+        named = named.__func__
+    return f"{module}.{name}" if named is value else ""
 
 
 def _is_python(cls: type) -> bool:

@@ -92,14 +92,14 @@ def _axes(task: Task, params: PyTree) -> tuple[PyTree, bool]:
         raise ConfigError(
             f"{where} is of another structure than params", got=repr(given_axes), expected=expected
         ) from error
-    axis_names = []
+    normalized_axes = []
     for path, leaf, axis in zip(paths, jax.tree.leaves(params), axes, strict=True):
         rank = jnp.ndim(leaf)
         if axis is not None and (type(axis) is not int or not -rank <= axis < rank):
             expected = f"None, or an axis from {-rank} to {rank - 1}" if rank else "None: the leaf has no axis"
             raise ConfigError(f"{where} of the leaf {path}", got=repr(axis), expected=expected)
-        axis_names.append(None if axis is None else axis % rank)
-    return structure.unflatten(axis_names), any(axis is not None for axis in axis_names)
+        normalized_axes.append(None if axis is None else axis % rank)
+    return structure.unflatten(normalized_axes), any(axis is not None for axis in normalized_axes)
 
 
 @dataclass(frozen=True, slots=True)

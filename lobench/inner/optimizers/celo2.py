@@ -96,13 +96,13 @@ class Celo2(LearnedOptimizer):
             if matrices:
                 moments = FactoredMoments([leaf.shape for leaf in matrices.values()])
                 unused = jnp.zeros((4 * len(_DECAYS), 1))  # this network gets moments on another scale
-                factored, new_factored = moments.update(state["factored"], list(matrices.values()), decays, unused)
+                factored, tensor_values = moments.update(state["factored"], list(matrices.values()), decays, unused)
                 rows_and_columns = moments.parts(factored)
             at: dict[str, Any] = dict(leaf_paths(params))
             for index, (path, grad) in enumerate(matrices.items()):
                 momenta[path] = m = decayed(state["momentum"][path], grad, decays)
                 squares[path] = r = decayed(state["rms"][path], grad * grad, of_squares)
-                features = _features(grad, at[path], m, r, new_factored.scales[index], rows_and_columns[index])
+                features = _features(grad, at[path], m, r, tensor_values.scales[index], rows_and_columns[index])
                 steps[path] = self._step(theta, first, features)
             updates = [-self._learning_rate * (steps[path] + self._weight_decay * param) for path, param in at.items()]
             state = {"momentum": momenta, "rms": squares, "factored": factored, "adam": adam_state}

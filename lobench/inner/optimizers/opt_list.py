@@ -99,8 +99,8 @@ def _rate(setting: dict[str, Any], num_steps: int, count: jax.Array) -> jax.Arra
 
 
 def _installed() -> str:
-    module = importlib.util.find_spec(_PACKAGE)
-    for folder in (module.submodule_search_locations or ()) if module else ():
+    spec = importlib.util.find_spec(_PACKAGE)
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
         if (path := Path(folder) / _IN_PACKAGE).is_file():
             return str(path)
     raise ConfigError(

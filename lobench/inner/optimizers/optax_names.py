@@ -174,11 +174,11 @@ def _with_hessian_when_due(function: Callable[..., Any]) -> Callable[..., Any]:
         sophia = function(*bound.args, **bound.kwargs)
 
         def update(grads: PyTree, state: PyTree, params: PyTree = None, **extra: Any) -> tuple[PyTree, PyTree]:
-            state_of_adam = state[0]
-            estimate = functools.partial(hessian.update, grads, state_of_adam.hessian_fn_state, params=params, **extra)
+            sophia_state = state[0]
+            estimate = functools.partial(hessian.update, grads, sophia_state.hessian_fn_state, params=params, **extra)
             shapes, _ = jax.eval_shape(estimate)
             none = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-            estimated = when(state_of_adam.count % interval == 0, estimate, (none, state_of_adam.hessian_fn_state))
+            estimated = when(sophia_state.count % interval == 0, estimate, (none, sophia_state.hessian_fn_state))
             moves: tuple[PyTree, PyTree] = sophia.update(grads, state, params, estimated=estimated)
             return moves
 

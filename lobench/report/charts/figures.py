@@ -78,18 +78,16 @@ def _write(section: Section, folder: Path, kind: str) -> list[Path]:
 def _page(shown: Sequence[SectionFigure], trained_with: str) -> Figure:
     from matplotlib.figure import Figure
 
-    names = [name for series in shown if isinstance(series.chart, Chart) for name in _y_names(series.chart)]
+    names = [name for panel in shown if isinstance(panel.chart, Chart) for name in _y_names(panel.chart)]
     columns = 1 if any(names) else 2 if len(shown) == 4 else min(3, len(shown))
     letters = max((len(line) for name in names for line in name.split("\n")), default=0)
     width = _INCHES * columns + _INCHES_OF_A_LETTER * letters
-    heights = [
-        max(_height(series.chart) for series in shown[at : at + columns]) for at in range(0, len(shown), columns)
-    ]
+    heights = [max(_height(panel.chart) for panel in shown[at : at + columns]) for at in range(0, len(shown), columns)]
     figure = Figure(figsize=(width, sum(heights)), layout="constrained")
     grid = figure.subplots(len(heights), columns, squeeze=False, height_ratios=heights)
-    for axes, series in zip(grid.flat, shown, strict=False):
-        _draw(axes, series.chart)
-        axes.set_title(plain(series.title or series.chart.title))
+    for axes, panel in zip(grid.flat, shown, strict=False):
+        _draw(axes, panel.chart)
+        axes.set_title(plain(panel.title or panel.chart.title))
     for axes in grid.flat[len(shown) :]:
         axes.remove()
     more = _add_legend(figure) + _add_text(figure, trained_with)

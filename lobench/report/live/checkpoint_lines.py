@@ -264,7 +264,7 @@ def _losses(fallback: Fallback, who: Subject) -> str:
     if not fallback.before or not fallback.score.scores:
         return text
     mean = fallback.score.interval.mean
-    best, at = max(fallback.before, key=lambda metric_prefix: metric_prefix[1])[::-1]
+    best, at = max(fallback.before, key=lambda mean_and_subject: mean_and_subject[1])[::-1]
     trend = sparkline([*(value for _, value in fallback.before[1 - _NUM_SPARKS :]), mean])
     name = f"an earlier {subject_name(at)}" if subject_name(at) == subject_name(who) else subject_name(at)
     beside = beside_best(mean, best, f"{name}, now {best:.3f}")  # its score was another one when its line was logged

@@ -166,11 +166,11 @@ _TOGETHER = 0.01  # p-value of the check whether independent cases move together
 
 
 def comparison_html(
-    compareds: Sequence[MethodComparison], *, scale: str, costs: Sequence[Sequence[CaseCosts]] = ()
+    comparisons: Sequence[MethodComparison], *, scale: str, costs: Sequence[Sequence[CaseCosts]] = ()
 ) -> str:
     """Returns the comparison for a notebook: the metrics, the cases in the primary metric, and the costs."""
     parts = []
-    for pair, cost in zip(compareds, costs or [()] * len(compareds), strict=True):
+    for pair, cost in zip(comparisons, costs or [()] * len(comparisons), strict=True):
         title, *head = _head(pair, scale)
         rows_of_tables = (headline_rows(pair), case_rows(pair, pair.primary))
         tables = [html_table(rows[0], rows[1:]) for rows in rows_of_tables if rows[1:]]

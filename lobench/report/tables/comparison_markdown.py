@@ -56,8 +56,8 @@ def comparison_markdown(
     return parts[0] + "\n\nIt is too long for a comment: `--format table` has it all.\n"
 
 
-def _verdicts(compareds: Iterable[MethodComparison]) -> set[Verdict]:
-    return {pair.verdict for pair in compareds}
+def _verdicts(comparisons: Iterable[MethodComparison]) -> set[Verdict]:
+    return {pair.verdict for pair in comparisons}
 
 
 def _pair(comparison: MethodComparison, steps: Sequence[CaseSteps], most_cases: int, most_curves: int) -> Iterator[str]:

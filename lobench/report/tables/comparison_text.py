@@ -54,7 +54,7 @@ def comparison_text(
       steps: Steps to the target for each pair. Empty without a target.
       costs: Costs of steps for each pair, shown with `details`.
       details: Whether to add the metrics' tables, the costs and all notes.
-      hidden: Last line without `details`, which says how to see them.
+      hidden: Last line if `details` is False: how to show them.
     """
     answers = [line for pair in comparisons for line in comparison_answer(pair)]
     parts = ["\n".join(map(one_line, answers))]

@@ -115,14 +115,14 @@ def score_text(score: MeanScore) -> str:
 
 def cards(summary: Summary, comparison: PairComparison | None) -> list[Card]:
     """Returns the headline numbers: train and test, the change, a gate's verdict, diverged seeds."""
-    speedup_cards = _speedup_cards(summary) if summary.headline == "speedup" and summary.baseline_label else []
-    speedup_cards += [_score_card(summary, metric) for metric in summary.metrics]
+    headlines = _speedup_cards(summary) if summary.headline == "speedup" and summary.baseline_label else []
+    headlines += [_score_card(summary, metric) for metric in summary.metrics]
     if comparison is not None:
-        speedup_cards.append(pair_card(f"Against {summary.snapshot.labels[summary.first]}", comparison))
+        headlines.append(pair_card(f"Against {summary.snapshot.labels[summary.first]}", comparison))
     gates = [detail for kind, detail in summary.snapshot.events if kind == "gate"]
     if gates:
-        speedup_cards.append(_gate_card(gates[-1]))
-    return [*speedup_cards, *_cost_card(summary.snapshot), *_warning_cards(summary)]
+        headlines.append(_gate_card(gates[-1]))
+    return [*headlines, *_cost_card(summary.snapshot), *_warning_cards(summary)]
 
 
 def pair_card(label: str, comparison: PairComparison) -> Card:
@@ -312,11 +312,7 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
             head = words.get(str(comparison.verdict), undecided_words(comparison, seeds_text))
             lines.append(f"Against {before}: {head}; {seeds_text}.")
     if summary.baseline_label:
-        spans = [
-            f"over {form} {_span(tuned_comparison)}"
-            for form, tuned_comparison in _speedups(cases, summary)
-            if tuned_comparison
-        ]
+        spans = [f"over {form} {_span(speedups)}" for form, speedups in _speedups(cases, summary) if speedups]
         lines.append(f"{shown}'s speed-up over {summary.baseline_label}: {'; '.join(spans) or 'on no case'}.")
     return lines
 

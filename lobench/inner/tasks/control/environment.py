@@ -127,14 +127,14 @@ def layout_of(env: Environment) -> Layout:
 
 
 def _require_same(what: str, old: PyTree, new: PyTree) -> None:
-    expected = _types(old)
-    types = _types(new)
-    for path in [*expected, *types]:
-        if expected.get(path) != types.get(path):
+    old_types = _types(old)
+    new_types = _types(new)
+    for path in [*old_types, *new_types]:
+        if old_types.get(path) != new_types.get(path):
             raise ConfigError(
                 f"{what}{path}",
-                got=types.get(path, "nothing"),
-                expected=f"{expected.get(path, 'nothing')}, as reset gives it",
+                got=new_types.get(path, "nothing"),
+                expected=f"{old_types.get(path, 'nothing')}, as reset gives it",
             )
 
 

@@ -162,21 +162,21 @@ class Stage:
         def taken(key: jax.Array, state: PyTree, action: jax.Array) -> Step:
             return self.env.step(key, state, actions.for_environment(action))
 
-        taken_actions = jax.vmap(taken)(keys.step, processes.state, action)
+        result = jax.vmap(taken)(keys.step, processes.state, action)
         after = processes._replace(
-            state=taken_actions.state,
-            observation=jax.vmap(flat)(taken_actions.observation),
+            state=result.state,
+            observation=jax.vmap(flat)(result.observation),
             memory=memory,
             starts=jnp.zeros_like(processes.starts),
-            so_far=processes.so_far + taken_actions.reward,
+            so_far=processes.so_far + result.reward,
             success=processes.success
-            if taken_actions.success is None
-            else jnp.maximum(processes.success, taken_actions.success.astype(jnp.float32)),
-            discounted=self.discount * processes.discounted + taken_actions.reward,
+            if result.success is None
+            else jnp.maximum(processes.success, result.success.astype(jnp.float32)),
+            discounted=self.discount * processes.discounted + result.reward,
         )
         next_value = self.policy.apply(params, memory, _looked_at(seen, after.observation), after.starts)[2]
-        done = taken_actions.terminated | taken_actions.truncated
-        cut = done if taken_actions.life_lost is None else done | taken_actions.life_lost
+        done = result.terminated | result.truncated
+        cut = done if result.life_lost is None else done | result.life_lost
         transition = Transition(
             observation=observation,
             starts=processes.starts,
@@ -184,8 +184,8 @@ class Stage:
             log_prob=actions.log_prob(output, action),
             value=value,
             next_value=next_value,
-            reward=taken_actions.reward.astype(jnp.float32),
-            terminated=taken_actions.terminated,
+            reward=result.reward.astype(jnp.float32),
+            terminated=result.terminated,
             cut=cut,
             done=done,
             discounted=after.discounted,
