@@ -111,8 +111,8 @@ def audit_text(audited: Audit) -> str:
     lines += [f"  {one.kind}: {one.what}" for one in audited.contradictions]
     if any(one.kind == "suite" for one in audited.contradictions):
         lines.append(
-            "files of the suite were added or edited after the evaluations were planned; the author can evaluate again "
-            "in a new store, and publish that: lobench watch RUN --suite SUITE --store NEW --once"
+            "if files of the suite were added or edited after the evaluations were planned, the author can evaluate "
+            "again in a new store, and publish that: lobench watch RUN --suite SUITE --store NEW --once"
         )
     if audited.unaudited:
         lines.append(f"cannot be audited: {'; '.join(map(one_line, _grouped(audited.unaudited)))}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -84,7 +85,8 @@ def site_text(record: SiteRecord) -> str:
     of = f"{counted(len(record['bundles']), 'bundle')} on {counted(len(record['suites']), 'suite')}"
     lines = [f"{record['output']}/index.html: {of}"]
     lines += [
-        f"not audited: {path} (audit it: lobench audit {path} --format json > {path}.audit.json)"
+        f"not audited: {path} (audit it: lobench audit {shlex.quote(path)} --format json "
+        f"> {shlex.quote(path + '.audit.json')})"
         for path in record["not_audited"]
     ]
     lines += [f"{board['suite']}, {line}" for board in record["boards"] for line in board["pooled"]]
