@@ -72,7 +72,7 @@ def test_what_takes_long_is_there_and_the_fast_run_says_how_much_is_left() -> No
         assert re.search(rf"^(def|class) {name}\b|{made_of}", text, re.M), line
     command = [sys.executable, "-m", "pytest", "-q", "-m", "not long", "tests/test_headlines.py", "--collect-only"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert SHOWN["tests-and-classes-of-tests"].format(len=len(named)) in done.stdout
+    assert SHOWN["tests-and-classes-of-tests"].format(count=len(named)) in done.stdout
 
 
 @pytest.fixture

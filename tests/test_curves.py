@@ -12,12 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from imported import held
-from shown import texts_of
 
 import lobench
 from lobench import curves
-
-SHOWN = texts_of("lobench")
 
 LOOP = """
 import os, signal, sys
@@ -40,7 +37,7 @@ def test_processes_that_share_a_file_and_are_killed_lose_nothing_that_was_logged
     found = held(tmp_path / "store")
     assert sorted(seed for _, _, seed in found) == [0, 1, 2, 3]
     for (method, case, _), metrics in found.items():
-        assert (method, case.partition("/")[2]) == (SHOWN["it-quoted"], "x")
+        assert (method, case.partition("/")[2]) == ('it, "quoted"', "x")
         assert metrics["val/loss"] == [(step, pytest.approx(1 / (step + 1), rel=1e-5)) for step in range(0, 300, 10)]
 
 

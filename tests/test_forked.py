@@ -53,7 +53,7 @@ def test_forked_process_is_killed_at_its_timeout() -> None:
 @FORKS
 def test_forked_process_has_the_imports_but_no_backend_of_jax() -> None:
     code = "import sys, jax; print('optax' in sys.modules, jax._src.xla_bridge.backends_are_initialized())"
-    assert python("-c", code).stdout == SHOWN["true-false"]
+    assert python("-c", code).stdout == "True False\n"
 
 
 def lobench(*words: str | Path, **more: object) -> subprocess.Popen[str]:
@@ -107,10 +107,10 @@ def test_command_in_a_folder_with_a_module_of_another_name_is_forked_and_others_
 @FORKS
 def test_forked_process_with_another_environment_of_jax_has_the_imports_made_with_it() -> None:
     code = "import sys, jax; print('optax' in sys.modules, jax.config.jax_enable_x64)"
-    assert python("-c", code, env={**os.environ, "JAX_ENABLE_X64": "1"}).stdout == SHOWN["true-true"]
+    assert python("-c", code, env={**os.environ, "JAX_ENABLE_X64": "1"}).stdout == "True True\n"
     without = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
     code = "import sys, jax; print('optax' in sys.modules, jax.config.jax_compilation_cache_dir)"
-    assert python("-c", code, env=without).stdout == SHOWN["true-none"]
+    assert python("-c", code, env=without).stdout == "True None\n"
 
 
 @FORKS

@@ -210,7 +210,7 @@ def test_what_an_archive_lacks_or_has_too_much_is_named(exported: Path, archives
         SHOWN["its-metadata-have-no-summary"].format(own=own),
         SHOWN["version-9-expected-as-in"].format(own=own, version=lobench.__version__),
         SHOWN["licenses-license-is-not-the"].format(own=own),
-        SHOWN["tar-gz-its-metadata-are"].format(value=own.partition("-py3")[0]),
+        SHOWN["tar-gz-its-metadata-are"].format(archive=own.partition("-py3")[0]),
         SHOWN["is-missing"].format(name=sdist.name),
         SHOWN["other-whl-belongs-to-no"],
     ]

@@ -322,7 +322,7 @@ def test_a_format_is_recognised_and_read(tree: Path) -> None:
 @pytest.mark.long
 def test_a_tool_has_its_command(tree: Path) -> None:
     assert re.search(SHOWN["hello-say-hello"], run(tree, "--help"))
-    assert run(tree, "hello") == SHOWN["hello-from-a-tool"]
+    assert run(tree, "hello") == "hello from a tool\n"
 
 
 @pytest.mark.long

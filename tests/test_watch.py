@@ -201,7 +201,7 @@ def test_a_suite_that_is_edited_while_it_is_watched_is_taken_as_it_is_from_the_n
             write_checkpoint(run / "theta_3.npz", -1.0)
     output = "".join(lines)
     assert chief.wait(PATIENCE) == 0, output
-    assert output.count(SHOWN["has-changed-restarting-with-the"].format(number=suite / "tiny.gin")) == 1, output
+    assert output.count(SHOWN["has-changed-restarting-with-the"].format(file=suite / "tiny.gin")) == 1, output
     assert "7 passed" in output, output
     records = results(tmp_path / "store")
     found = {(r["checkpoint"]["outer_step"], r["case"]["name"]): r["case"]["identity"] for r in records}

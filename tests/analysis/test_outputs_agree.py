@@ -136,7 +136,7 @@ def check_tables(store: Path) -> None:
     report = lobench("report", "--store", store, "--format", "text").stdout
     shown = means[summary.shown].mean
     if not math.isnan(shown):
-        assert re.search(SHOWN["score-on-train-loss"].format(escape=re.escape(f"{shown:.3f}")), report), report
+        assert re.search(SHOWN["score-on-train-loss"].format(score=re.escape(f"{shown:.3f}")), report), report
         assert f"{shown:.3f}" in page
 
 

@@ -334,7 +334,7 @@ def test_compare_of_two_methods_on_six_cases_fits_a_screen(tmp_path: Path, monke
         finals = {case: both([0.5 + place * 0.2 + 0.01 * seed for seed in range(4)], [0.6] * 4) for case in "abcdef"}
         add(tmp_path, 0, finals, optimizer=name, sha256=f"{place:064d}")
     lines = run(*names, "--store", tmp_path).stdout.splitlines()
-    assert lines[0].startswith(SHOWN["regressed-b-is-worse-than"].format(value=names[1])) and len(lines) <= 20
+    assert lines[0].startswith(SHOWN["regressed-b-is-worse-than"].format(label=names[1])) and len(lines) <= 20
     assert max(map(len, lines)) <= 100 and [line[:3] for line in lines if line.startswith("s/")] == [
         f"s/{case}" for case in "abcdef"
     ]

@@ -52,5 +52,5 @@ def test_comment_of_a_long_example_is_above_it() -> None:
     text = folded_help(f"    lobench view {'a' * 30}        # beyond this machine: with a token", 60)
     assert text.splitlines() == [
         "    # beyond this machine: with a token",
-        SHOWN["lobench-view"].format(number="a" * 30),
+        SHOWN["lobench-view"].format(store="a" * 30),
     ]

@@ -34,7 +34,7 @@ def test_a_broken_suite_is_named_and_hides_no_other(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
     done = lobench("list", "suites", "--folder", tmp_path / "typo")
     assert done.returncode == 2 and not done.stdout
-    assert done.stderr == SHOWN["lobench-no-such-folder-name"].format(number=tmp_path / "typo")
+    assert done.stderr == SHOWN["lobench-no-such-folder-name"].format(folder=tmp_path / "typo")
 
 
 def test_list_parameters_case_shows_paths_that_patterns_match(tmp_path: Path) -> None:

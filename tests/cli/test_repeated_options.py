@@ -46,7 +46,7 @@ def test_a_second_value_of_an_option_is_refused(path: tuple[str, ...]) -> None:
         values = ["1"] * option.nargs
         result = CliRunner().invoke(cli, [*path, option.opts[0], *values, option.opts[0], *values])
         assert result.exit_code == 2, (option.opts, result.output)
-        assert SHOWN["takes-one-value-and-was"].format(value=option.opts[0]) in result.output, (
+        assert SHOWN["takes-one-value-and-was"].format(option=option.opts[0]) in result.output, (
             option.opts,
             result.output,
         )

@@ -112,7 +112,7 @@ def test_what_is_said_is_what_is_heard(message: Drawn | Empty) -> None:
         ({"kind": "painted"}, SHOWN["message-of-unknown-kind-painted"]),
         ({"kind": 3}, SHOWN["no-message-it-has-no"]),
         ({"kind": "empty"}, SHOWN["empty-unknown-field-name-colour"]),
-        ({"name": ["x" * 10_000]}, SHOWN["drawn-name-got-expected-str"].format(number="x" * 58)),
+        ({"name": ["x" * 10_000]}, SHOWN["drawn-name-got-expected-str"].format(start="x" * 58)),
     ],
 )
 def test_what_is_wrong_is_named_with_its_place(changes: dict[str, Any], why: str) -> None:

@@ -20,7 +20,7 @@ _ANNOUNCED = "the branches must have equal types, but they differ:\n\n  float32 
     ("error", "output", "why"),
     [
         (KeyError("relu"), SHOWN["keyerror-relu"], "'relu'"),
-        (ValueError("first\nsecond"), SHOWN["valueerror-first"], "first"),
+        (ValueError("first\nsecond"), "ValueError: first", "first"),
         (ValueError("\n  \n"), "ValueError:", "ValueError"),
         (MemoryError(), "MemoryError:", "MemoryError"),
         (

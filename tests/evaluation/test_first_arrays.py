@@ -112,7 +112,7 @@ def test_under_pytest(tmp_path: Path, clean: str, kind: str) -> None:
 def test_what_touches_jax_before_lobench_can_is_named(tmp_path: Path, clean: str, kind: str, where: str) -> None:
     suite = make_suite(tmp_path, kind)
     shown = run_pytest(suite)
-    assert SHOWN["evaluated-in-a-process-of"].format(value=where.split(".")[0]) in shown
+    assert SHOWN["evaluated-in-a-process-of"].format(module=where.split(".")[0]) in shown
     assert f"/{where})" in shown
     assert losses(suite / "store") == {clean}
 

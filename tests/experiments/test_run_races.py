@@ -70,7 +70,7 @@ def test_an_experiment_decides_as_a_race_of_its_methods_and_says_who_left_when(r
     assert "slowest" in out
     text = notes(folder)
     for name, look in out.items():
-        assert SHOWN["left-at-look-seeds-a"].format(name=name, look=look, number=2 * look) in text
+        assert SHOWN["left-at-look-seeds-a"].format(name=name, look=look, num_seeds=2 * look) in text
     held = {(one.method, one.session) for one in members(folder)}
     looks = {name: out.get(name, record["looks"]) for name in RATES}
     assert held == {(name, seed) for name, look in looks.items() for seed in range(2 * look)}

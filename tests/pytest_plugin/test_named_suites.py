@@ -36,7 +36,7 @@ def test_a_shipped_suite_runs_by_name_and_its_results_stay_here(tmp_path: Path, 
         tmp_path, "quadratic", "-k", "condition1 or quadratic", "-k", "diagonal100",
         "--lobench-store", ".lobench/mine", *ADAM, *workers,
     )  # fmt: skip
-    assert SHOWN["rootdir-configfile-pytest-ini"].format(tmp_path=tmp_path) in output and "1 passed" in output, output
+    assert SHOWN["rootdir-configfile-pytest-ini"].format(folder=tmp_path) in output and "1 passed" in output, output
     (found,) = results(tmp_path / ".lobench" / "mine")
     assert found["case"]["suite"] == "quadratic" and found["eval_steps"] == [0, 3]
 

@@ -57,7 +57,7 @@ def test_an_absolute_path_after_its_option_moves_neither_root_nor_ids_nor_store(
     output = run_pytest(
         places, "--lobench-checkpoint", checkpoint, "--lobench-gin-file", str(tmp_path / "more.gin"), *workers
     )
-    assert SHOWN["rootdir-configfile-pytest-ini-2"].format(number=places / "project") in output
+    assert SHOWN["rootdir-configfile-pytest-ini"].format(folder=places / "project") in output
     assert "2 passed" in output and "Warning" not in output, output
     assert not list((places / "elsewhere").rglob(".lobench"))
     (first, second) = results(places / "project" / ".lobench" / "tiny")

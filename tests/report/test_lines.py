@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from shown import texts_of
-
 from lobench.extend import text_table
-
-SHOWN = texts_of("report")
 
 
 def test_columns_are_as_wide_as_their_widest_cell() -> None:
     rows = [("name", "loss", "note"), ("a", "10.25", ""), ("longer", "2", "diverged")]
     assert text_table(rows).splitlines() == [
-        SHOWN["name-loss-note"],
+        "name    loss   note",
         "a       10.25",
         "longer  2      diverged",
     ]
     assert text_table(rows, left={0, 2}).splitlines() == [
-        SHOWN["name-loss-note-2"],
+        "name     loss  note",
         "a       10.25",
         "longer      2  diverged",
     ]

@@ -31,7 +31,7 @@ def methods(num_cases: int) -> list[list[str]]:
 
 def test_a_table_that_fits_is_one_panel_with_whole_names() -> None:
     table = text_table([["method", "score"], ["a method", "1.5"]], left={0}, width=40)
-    assert table == SHOWN["method-score-a-method-1"]
+    assert table == "method    score\na method    1.5"
 
 
 def test_long_names_are_shortened_in_the_middle_and_stay_distinct() -> None:
@@ -56,7 +56,7 @@ def test_description_that_is_too_long_is_wrapped_beside_its_name() -> None:
     assert text.splitlines() == [
         SHOWN["agem-projects"],
         "                 gradients",
-        SHOWN["onto-those"],
+        "                 onto those",
         "                 of a memory",
         "a-name-of-30-letters-or-a-bit-more",
         "                 x",

@@ -293,9 +293,7 @@ def test_model_card_has_the_scores_bindings_and_hashes_of_the_ledger(watched: Pa
     (subject,) = summary.snapshot.subjects
     assert SHOWN["sha256-of-theta"].format(sha256=subject.who.sha256) in card
     assert (watched / "config.gin").read_text().strip() in card
-    assert (
-        SHOWN["mean-score-over"].format(interval_cell=interval_cell(summary.mean_score(0, "primary").interval)) in card
-    )
+    assert SHOWN["mean-score-over"].format(interval=interval_cell(summary.mean_score(0, "primary").interval)) in card
     for place, case in enumerate(summary.snapshot.cases):
         found = summary.case(0, place, None)
         assert found is not None
@@ -311,7 +309,7 @@ def test_model_card_has_the_scores_bindings_and_hashes_of_the_ledger(watched: Pa
     assert SHOWN["no-store-with-evaluations-of"] in (tmp_path / "b" / "README.md").read_text()
     assert lobench("convert", other, *words, tmp_path / "c", "--store", store, cwd=tmp_path).returncode == 0
     assert (
-        SHOWN["mean-score-over"].format(interval_cell=interval_cell(summary.mean_score(0, "primary").interval))
+        SHOWN["mean-score-over"].format(interval=interval_cell(summary.mean_score(0, "primary").interval))
         in (tmp_path / "c" / "README.md").read_text()
     )
 

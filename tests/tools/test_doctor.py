@@ -55,7 +55,7 @@ def read_only(store: Path) -> Iterator[Path]:
 def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     done = lobench("doctor", "--store", tmp_path / "typo")
     assert done.returncode == 3
-    assert SHOWN["wrong-store-no-result-store"].format(number=tmp_path / "typo") in done.stdout
+    assert SHOWN["wrong-store-no-result-store"].format(store=tmp_path / "typo") in done.stdout
     assert not (tmp_path / "typo").exists()
 
 
@@ -80,7 +80,7 @@ def test_a_folder_of_compiled_programs_that_cannot_be_written_is_named(
     monkeypatch.setenv("LOBENCH_CACHE_DIR", str(tmp_path / "cache"))
     done = lobench("doctor")
     assert done.returncode == 0
-    assert SHOWN["ok-compiled-programs-0-programs"].format(number=tmp_path / "cache" / "xla_cache") in done.stdout
+    assert SHOWN["ok-compiled-programs-0-programs"].format(folder=tmp_path / "cache" / "xla_cache") in done.stdout
     (tmp_path / "file").touch()
     monkeypatch.setenv("LOBENCH_CACHE_DIR", str(tmp_path / "file"))
     done = lobench("doctor")

@@ -175,7 +175,7 @@ def test_pytest_replays_the_case_and_passes_a_checkpoint_that_does_not_lose(
 
     lost, held = replayed("theta"), replayed("small")
     assert lost.returncode == 1, lost.stdout + lost.stderr
-    assert SHOWN["behind-adam-adam-learning-rate"].format(value=record["smallest"]["gap"]) in lost.stdout
+    assert SHOWN["behind-adam-adam-learning-rate"].format(gap=record["smallest"]["gap"]) in lost.stdout
     assert held.returncode == 0, held.stdout + held.stderr
 
 

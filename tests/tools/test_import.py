@@ -305,7 +305,7 @@ def test_hostile_names_are_names(tmp_path: Path) -> None:
     import_curves(write_csv(tmp_path / "a.csv", rows), store=store)
     assert {key[0] for key in held(store)} == set(HOSTILE)
     assert [subject.who.name for subject in read_store(store).subjects] == HOSTILE
-    assert SHOWN["imported-methods-cases"].format(len=len(HOSTILE)) in repr(open_results(store))
+    assert SHOWN["imported-methods-cases"].format(count=len(HOSTILE)) in repr(open_results(store))
     for command in (("results",), ("results", "--by", "method"), ("report", "--output", tmp_path / "r.html")):
         done = lobench(*command, "--store", store)
         assert done.returncode == 0 and "\x1b" not in done.stdout, done.stderr

@@ -146,7 +146,7 @@ def test_publish_of_uncommitted_changes_names_their_files_before_it_writes(tmp_p
     done = lobench("publish", tmp_path / "store", "--output", tmp_path / "results.lobench")
     names = ["gone.py", "new.py", "old.py", "run.bin", "train.py", "ä.py"]
     lines = done.stdout.splitlines()
-    assert SHOWN["with-6-files-without-patch"].format(join=", ".join(names)) in lines[0], done.stdout + done.stderr
+    assert SHOWN["with-6-files-without-patch"].format(names=", ".join(names)) in lines[0], done.stdout + done.stderr
     assert lines.index(next(line for line in lines if "results.lobench" in line)) > 0
     bundle = ResultBundle(tmp_path / "results.lobench")
     card = bundle.read("card.md").decode()

@@ -120,7 +120,7 @@ def test_wrong_input_is_one_clear_line(keywords: Mapping[str, Any], expected: st
         return
     with pytest.raises(ConfigError) as error:
         found.make(where="e.gin: method 'adam'", **keywords)
-    assert re.fullmatch(SHOWN["e-gin-method-adam-optuna"].format(escape=re.escape(expected)), str(error.value))
+    assert re.fullmatch(SHOWN["e-gin-method-adam-optuna"].format(expected=re.escape(expected)), str(error.value))
 
 
 def test_what_a_sampler_stumbles_over_later_is_one_clear_line() -> None:

@@ -121,5 +121,5 @@ def test_a_checkpoint_that_is_half_written_at_the_end_is_said(tmp_path: Path, ha
         (world.folder / "theta_1.npz").unlink()
     runs.end(COMMAND, "")
     assert world.states[-1] == ("done" if has_good else "infeasible")
-    assert SHOWN["is-left-out-it-is"].format(number=world.folder / "theta_2.npz") in world.output[-1]
+    assert SHOWN["is-left-out-it-is"].format(path=world.folder / "theta_2.npz") in world.output[-1]
     assert found(runs) == (["theta_1.npz"] if has_good else [])

@@ -312,7 +312,7 @@ def test_an_emptied_ledger_is_said_and_begins_anew(
     with pytest.raises(StoreError, match=SHOWN["no-such-table-meta-start"]):
         Ledger.open(store, read_only=True)
     Ledger.open(store, on_problem=output.append).close()
-    assert output == [SHOWN["was-empty-though-the-store"].format(number=store / "ledger.sqlite")]
+    assert output == [SHOWN["was-empty-though-the-store"].format(ledger=store / "ledger.sqlite")]
     Ledger.open(store, read_only=True).close()
 
 
