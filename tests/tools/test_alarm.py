@@ -23,6 +23,7 @@ from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.stats.paired_samples import DIVERGED, Samples
 from lobench.analysis.store.snapshot import read_store
 from lobench.core.checkpoint import Checkpoint
+from lobench.core.result import EvaluationKey
 from lobench.core.subject import Subject
 from lobench.engine.store import network
 from lobench.engine.store.ledger import Ledger
@@ -70,6 +71,10 @@ def lobench_alarm_raised(event):
 """
 
 
+def _recorded(store: Path) -> dict[EvaluationKey, float]:
+    return {row.key: row.recorded_at for row in read_store(store).rows}
+
+
 def alarm(run: Path, suite: Path, *options: str | Path) -> Done:
     return lobench("alarm", run, "--suite", suite, "--workers", "1", "--seeds", "4", "--format", "json", *options)
 
@@ -82,7 +87,7 @@ def test_a_run_that_gets_worse_is_told_once_and_a_kill_in_the_middle_changes_not
     killed = killed_chief(12, 1, "alarm", run, *options)
     assert killed.returncode == -9
     store = run / "lobench_results" / "tiny" / "alarm"
-    before = {(row.key.checkpoint_sha256, row.key.seed_block): row.recorded_at for row in read_store(store).rows}
+    before = _recorded(store)
     called = tmp_path / "told.txt"
     command = f'echo "$LOBENCH_ALARM $LOBENCH_OUTER_STEP" >> {called}; exit 3'
     done = alarm(run, suite, "--on-alarm", command, "--sink", "tensorboard")
@@ -92,10 +97,9 @@ def test_a_run_that_gets_worse_is_told_once_and_a_kill_in_the_middle_changes_not
     assert [(one["outer_step"], one["reference_outer_step"]) for one in record["alarms"]] == [(4, 2), (7, 2)]
     assert all(set(one["cases"]) == {"tiny/a", "tiny/b"} and one["bound"] > 0.05 for one in record["alarms"])
     assert record["num_confirmations"] == {"regress": 2} and record["num_checkpoints"] == 7
-    rows = read_store(store).rows
-    after = {(row.key.checkpoint_sha256, row.key.seed_block): row.recorded_at for row in rows}
+    after = _recorded(store)
     assert len(before) > 0 and before.items() <= after.items()
-    assert sum(row.key.seed_block.size for row in rows) == 2 * 2 * 2 * 4  # confirmations, sides, cases, seeds
+    assert sum(key.seed_block.size for key in after) == 2 * 2 * 2 * 4  # confirmations, sides, cases, seeds
     assert called.read_text().splitlines() == ["regress 4", "regress 7"]
     assert (suite / "alarms.txt").read_text() == "regress 4 2\nregress 7 2\n"
     assert SHOWN["ended-with-3"] in done.stderr and SHOWN["alarm-regress-outer-step-4"] in done.stderr
