@@ -87,7 +87,7 @@ def _bind_optimizer(binding: Binding) -> None:
         bind(binding)
     except UnknownName as error:
         hint = "a module that nothing imports is named by `import the.module`, in config.gin or --gin-param"
-        if error.next_step.startswith("did you mean"):
+        if error.next_step.startswith("did you mean") and "`import`" not in error.next_step:
             raise
         raise UnknownName(error.what, where=error.where, next_step=f"{error.next_step}; {hint}") from error
 
