@@ -381,7 +381,8 @@ class SelectionStrategy(Protocol):
         """Returns parent and other of the initiator's child, as ids or None.
 
         The result does not depend on the order of the population. An infeasible member is never the parent. A member
-        with a value of minus infinity (which replaces NaN) never succeeds an initiator without one.
+        with a value of minus infinity (which replaces NaN) never succeeds an initiator without one. The worst member
+        succeeds only itself, and on average parents are no worse than the population.
 
         Args:
           population: The initiator and the others, each once.

@@ -291,11 +291,10 @@ class PluginManager(pluggy.PluginManager):
     def declarations(self, hook: str) -> dict[str, Registered]:
         """Returns the declarations of a hook, by name.
 
-        Implementations that raise are left out and added to `broken`.
+        Implementations that raise, or return something else than declarations, are left out and added to `broken`.
 
         Raises:
-          PluginError: Two plugins declare one name (both are named), or a plugin returns something else than
-            declarations.
+          PluginError: Two plugins declare one name (both are named).
         """
         found, problems = self._collected(hook)
         for problem in problems.values():
@@ -310,12 +309,11 @@ class PluginManager(pluggy.PluginManager):
         """
         declarations, problems = self._collected(hook)
         for problem in problems.values():
-            plugin = problem.where.removeprefix("plugin ").strip("'")
-            self._note_broken(plugin or hook, hook, str(problem))
+            self._note_broken(hook, hook, str(problem))
         return declarations
 
     def _collected(self, hook: str) -> tuple[dict[str, Registered], dict[str, PluginError]]:
-        """Returns the declarations of a hook by name, and the errors of names or plugins that cannot be used."""
+        """Returns the declarations of a hook by name, and the errors of names that two plugins declare."""
         declarations: dict[str, Registered] = {}
         problems: dict[str, PluginError] = {}
         for implementation in reversed(getattr(self.hook, hook).get_hookimpls()):
@@ -324,9 +322,6 @@ class PluginManager(pluggy.PluginManager):
                 declared = self._declared(hook, implementation.function, plugin)
             except PluginFailure as error:  # `find` names it if a name is missing
                 self._note_broken(plugin, hook, str(error))
-                continue
-            except PluginError as error:
-                problems[f"plugin {plugin}"] = error
                 continue
             for declaration in declared:
                 other = declarations.get(declaration.name)
@@ -354,7 +349,7 @@ class PluginManager(pluggy.PluginManager):
             declared = list(returned) if isinstance(returned, Iterable) else [returned]
         for declaration in declared:
             if not isinstance(declaration, Declaration):
-                raise PluginError(
+                raise PluginFailure(
                     f"hook {hook} returned something else than declarations",
                     where=f"plugin {plugin!r}",
                     got=type(declaration).__name__,
@@ -364,7 +359,7 @@ class PluginManager(pluggy.PluginManager):
             shown = repr(name) if isinstance(name, str) else described(name)
             for part in ("name", "factory", "summary"):
                 if not isinstance(text := getattr(declaration, part), str) or (part == "name" and not text):
-                    raise PluginError(
+                    raise PluginFailure(
                         f"hook {hook} declares {shown} with a {part} that is not a text",
                         where=f"plugin {plugin!r}",
                         got=described(text),
@@ -404,16 +399,14 @@ class PluginManager(pluggy.PluginManager):
 
         Raises:
           UsageError: No plugin declares this name.
-          PluginError: Declarations of the hook are not valid.
+          PluginError: Two plugins declare this name.
         """
         known, problems = self._collected(hook)
         if name in problems:
             raise problems[name]
         if name in known:
             return known[name]
-        for problem in problems.values():
-            raise problem
-        broken = "".join(f"; plugin {plugin.name!r} failed to import: {plugin.cause}" for plugin in self.broken)
+        broken = "".join(f"; plugin {plugin}" for plugin in self.broken)
         expected = "one of " + ", ".join(known) if known else ""
         raise UsageError(
             f"unknown {kind} {name!r}",

@@ -341,19 +341,20 @@ SINK = "from lobench.hookspecs import Declaration\ndef lobench_result_sinks(): r
             SHOWN["takes-no-part-plugin-wrong"],
         ),
         ("def lobench_result_sinks(): raise SystemExit(0)\n", 3, SHOWN["hook-lobench-result-sinks-failed"]),
+        ("def lobench_result_sinks(): return None\n", 3, "got NoneType"),
         (
             SINK.format("name=5, factory=':S'"),
-            2,
+            3,
             SHOWN["plugin-wrong-hook-lobench-result"],
         ),
         (
             SINK.format("name='s', factory=print"),
-            2,
+            3,
             SHOWN["declares-s-with-a-factory"],
         ),
         (
             SINK.format("name='s', factory=':S', summary=None"),
-            2,
+            3,
             SHOWN["declares-s-with-a-summary"],
         ),
     ],
@@ -371,7 +372,14 @@ def test_a_command_of_a_plugin_that_is_no_command_is_one_line(tmp_path: Path) ->
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = python("-m", "lobench.cli", "mine", env=environment)
     text = "lobench: plugin 'wrong': the command 'mine' is not a click command; got builtin_function_or_method: "
-    assert done.returncode == 2 and done.stderr.startswith(text)
+    assert done.returncode == 3 and done.stderr.startswith(text)
+
+
+def test_list_of_sinks_names_a_plugin_that_does_not_import(tmp_path: Path) -> None:
+    install(tmp_path, "wrong", "raise ValueError('planted')\n")
+    done = python("-m", "lobench.cli", "list", "sinks", env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    named = [line for line in done.stderr.splitlines() if "'wrong'" in line or "wrong (" in line]
+    assert done.returncode == 0 and len(named) == 1 and "planted" in named[0], done.stderr
 
 
 def test_a_command_of_a_plugin_that_has_the_name_of_lobenchs_own_is_said(tmp_path: Path) -> None:

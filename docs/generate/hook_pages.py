@@ -77,5 +77,6 @@ def _of_type(name: str) -> str:
 
 def _documented(doc: str) -> dict[str, str]:
     _, _, attributes = inspect.cleandoc(doc).partition("Attributes:\n")
+    attributes = attributes.partition("\n\n")[0]  # an example follows
     found = re.findall(r"^  (\w+): (.*?)(?=^  \w|\Z)", attributes, re.DOTALL | re.MULTILINE)
     return {name: escaped(" ".join(text.split())) for name, text in found}

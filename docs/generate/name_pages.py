@@ -12,6 +12,8 @@ import lobench.testing
 
 __all__ = ["extend_page", "lobench_page", "testing_page"]
 
+_MAY_DEFINE = ("begin", "remove", "location", "curves", "value_of")  # methods of contracts with a default
+
 
 def lobench_page() -> str:
     return _page(
@@ -36,9 +38,18 @@ def testing_page() -> str:
             continue  # what contracts themselves are made of
         parts += [f"## {module.name}", _module_doc(found.__doc__ or "")]
         for name in public or found.__all__:
-            options = "heading_level: 3, members: false" if name.endswith("Contract") else "heading_level: 3"
-            parts.append(f"::: {module.name}.{name}\n    options: {{{options}}}")
+            members = f", members: {_to_define(getattr(found, name))}" if name.endswith("Contract") else ""
+            parts.append(f"::: {module.name}.{name}\n    options: {{heading_level: 3{members}}}")
     return "\n\n".join(parts) + "\n"
+
+
+def _to_define(contract: type) -> list[str]:
+    """Returns the methods of a contract that a test module defines."""
+    return [
+        name
+        for name, value in vars(contract).items()
+        if getattr(value, "__isabstractmethod__", False) or name in _MAY_DEFINE
+    ]
 
 
 def _page(module: str, names: list[str], text: str) -> str:

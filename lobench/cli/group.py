@@ -22,7 +22,7 @@ from lobench.cli.exit_codes import ExitCode
 from lobench.cli.help_lines import fit_help
 from lobench.cli.options import accept_either_form, did_you_mean
 from lobench.cli.output import ErrorCode, emit_error, json_alone, open_streams, refused_by_system, unwritten
-from lobench.core.errors import LobenchError, PluginError, PluginFailure
+from lobench.core.errors import LobenchError, PluginFailure
 from lobench.core.lazy import loaded
 from lobench.core.wording import described, headline
 
@@ -97,7 +97,7 @@ class _Group(click.Group):
             return None
         command = plugin_command.load()
         if not isinstance(command, click.Command):
-            raise PluginError(
+            raise PluginFailure(
                 f"the command {cmd_name!r} is not a click command",
                 where=f"plugin {plugin_command.plugin!r}",
                 got=described(command),

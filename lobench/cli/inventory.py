@@ -108,7 +108,7 @@ def list_things(kind: str, case: str, folder: Path | None, verbose: bool, form: 
     """List the names that gin files, suites and options accept.
 
     KIND: tasks, optimizers, weighters, continual, schedules, suites, parameters, sources, readers, sinks, executors,
-    policies, strategies, searches, metrics, commands. Without KIND, list the kinds.
+    policies, strategies, searches, metrics, figures, formats, commands. Without KIND, list the kinds.
 
     CASE: for parameters, the case that has them: quick/relu32, or FILE.gin:NAME.
     """
@@ -154,8 +154,11 @@ def _list_declared(hook: str) -> list[Item]:
         )
     else:
         show("none: no installed plugin adds any")
-    manager.declarations(hook)  # raises for a wrong declaration; the list above has the others
-    if failed := [one for one in manager.broken if one.distribution == hook]:  # a declaring hook raised
+    for plugin in manager.broken:
+        if plugin.distribution != hook:  # it did not import, so its names are missing above
+            print(f"lobench: plugin {plugin}", file=sys.stderr)
+    manager.declarations(hook)  # raises if two plugins declare one name; the list above has the others
+    if failed := [one for one in manager.broken if one.distribution == hook]:  # a declaring hook failed
         raise PluginFailure(failed[0].cause)
     return [
         {"name": name, "summary": each.declaration.summary, "plugin": each.plugin}
