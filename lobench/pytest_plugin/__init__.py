@@ -63,6 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
     from lobench.pytest_plugin.options import (
         gin_params_of,
         option,
+        refuse_gate_options,
         refuse_no_subject,
         refuse_repetition,
         resolve_names,
@@ -76,6 +77,7 @@ def pytest_configure(config: pytest.Config) -> None:
     refuse_repetition(config)
     resolve_names(config)
     refuse_no_subject(config)
+    refuse_gate_options(config)
     take_named_suites(config)
     if LAYERS not in config.stash:  # a watch's worker evaluates only its own cases
         take_experiment(config, gin_params_of(config), option(config, "store"))

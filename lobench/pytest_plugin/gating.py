@@ -267,7 +267,8 @@ class GateReporter:
             terminalreporter.write_line(groups)
         terminalreporter.write_line(
             "difference, bounds: of the score (0 untrained, 1 tuned; above 0: better); ratio: how many times higher a "
-            f"loss the margin tolerates; alpha {self._report.rules.alpha:g}, for all cases together"
+            f"loss the margin tolerates; alpha {self._report.rules.alpha:g}, for all cases together; would decide: "
+            "number of seeds that would decide; at most: upper bound, at level alpha, of the share of diverged seeds"
         )
 
     def _answer(self, report: GateReport) -> list[str]:

@@ -71,6 +71,7 @@ _SINGLE = {
     "adaptive-seeds": "Gate: add seed blocks to undecided cases, up to so many seeds a case.",
 }
 _SEVERAL = {"gin-file": "gin file bound over the suite's own.", "gin-param": "gin binding over everything else."}
+_GATE_NUMBERS = ("margin", "alpha", "max-diverged")
 WITH_VALUE = tuple(f"--lobench-{name}" for name in (*_SINGLE, *_SEVERAL))
 
 
@@ -112,6 +113,20 @@ def refuse_repetition(config: pytest.Config) -> None:
                 f"{flag} is given {len(given)} times; a session evaluates one {name}: run pytest once for each, or "
                 "compare them with `lobench compare`"
             )
+
+
+def refuse_gate_options(config: pytest.Config) -> None:
+    """Refuses options of a gate without a gate, because they would have no effect.
+
+    Raises:
+      UsageError: `--lobench-margin`, for example, is given without `--lobench-against`.
+    """
+    given = [f"--lobench-{name}" for name in _GATE_NUMBERS if config.getoption(f"lobench_{name.replace('-', '_')}")]
+    if given and not option(config, "against"):
+        raise pytest.UsageError(
+            f"{given[0]} belongs to a gate, and there is none; add --lobench-against REFERENCE, for example "
+            "--lobench-against baseline"
+        )
 
 
 def resolve_names(config: pytest.Config) -> None:

@@ -449,7 +449,7 @@ def _first_with(info: CaseInfo, files: Sequence[Path], spec: CaseSpec) -> Baseli
             next_step=f"select one kind with -k, or run `lobench compare OLD NEW --suite {suite}`",
         )
     raise BaselineError(
-        "the suite has no tuned baseline, on whose scale a gate's margin is",
+        "the suite has no tuned baseline, which a gate needs for the scale of its margin, whatever the reference",
         where=f"{info.suite}/{info.name}",
         next_step=f"run `lobench baseline {suite}`",
     )

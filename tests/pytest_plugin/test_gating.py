@@ -380,3 +380,9 @@ def test_the_verdict_is_kept_in_the_store(runs: dict[str, Done]) -> None:
     ledger.close()
     assert event["score_version"] == 2 and [case["margin"] for case in event["cases"]] == [0.05, 0.05]
     assert event["verdict"] == "REGRESSED" and event["overall"]["harm"] > event["margin"]
+
+
+def test_a_margin_without_a_gate_is_refused(tmp_path: Path) -> None:
+    done = python("-m", "pytest", "--lobench-margin", "0.1", cwd=tmp_path)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "--lobench-margin" in done.stderr and "--lobench-against" in done.stderr

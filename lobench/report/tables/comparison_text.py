@@ -82,7 +82,7 @@ def comparison_answer(comparison: MethodComparison) -> list[str]:
     if not comparison.primary.comparison.cases and tests:
         return [f"{comparison.verdict}: {tests}"]
     gate = _gate_line(comparison)
-    where = f" ({_where(comparison)})" if _is_of_cases_alone(comparison) else ""
+    where = f" (worse {_where(comparison)})" if _is_of_cases_alone(comparison) else ""
     where = where if comparison.verdict is comparison.primary.gate.verdict else " (by the tests)"
     return [f"{comparison.verdict}{where}: {_sentence(comparison)}", *filter(None, (tests, gate))]
 

@@ -185,7 +185,8 @@ def _answer(best_found: Best) -> list[str]:
     if report is None:
         return [f"{best}; no score to report: it could not be evaluated on further seeds", optimistic]
     lost, every, most = report.lost_seeds()
-    share = f"; {lost} of {counted(every, 'seed')} diverged or exploded (a share of at most {100 * most:.0f}%)"
+    bound = f"their share is at most {100 * most:.0f}% (95% confidence)"
+    share = f"; {lost} of {counted(every, 'seed')} diverged or exploded, {bound}"
     missing = f"; without a result: {counted(report.num_lost, 'seed')}" if report.num_lost else ""
     score = f"score {interval_cell(report.score)} (95%) on seeds from {best_found.first_further_seed} on"
     return [

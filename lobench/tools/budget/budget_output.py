@@ -121,7 +121,10 @@ def _spans(budgets: Budgets, *, is_shown: bool) -> list[str]:
 
 
 def _notes(budgets: Budgets) -> list[str]:
-    lines = ["expected best fitness of k trials, over all subsets of k: optimistic, on the seeds of the search"]
+    lines = [
+        "fitness: mean score of a trial over the cases, not clipped, on the search's own scale",
+        "expected best fitness of k trials, over all subsets of k: optimistic, on the seeds of the search",
+    ]
     if len(budgets.searches) > 1:
         lines.append(
             "a lead is shown if the difference of two searches is above 0 with 95%, for all numbers of trials and "

@@ -73,11 +73,15 @@ class Jobs:
             except OSError:
                 output = ""
             lines = [line.strip() for line in output.splitlines() if "error:" in line] or [str(error)]
+            has_no_controller = "fetch config" in lines[-1] or "Unable to contact" in lines[-1]
             raise LobenchError(
                 "sbatch refused a job",
                 where=self.name,
                 got=lines[-1],
-                next_step="check --executor slurm:NAME=VALUE,...",
+                next_step="this machine reaches no SLURM controller: is it a login node? `sinfo` shows; "
+                "without SLURM leave out --executor"
+                if has_no_controller
+                else "check --executor slurm:NAME=VALUE,...",
             ) from error
         return str(job.job_id)
 
