@@ -572,7 +572,7 @@ class _Values:
                     "the command ignores {seed}: all its seeds have the same results",
                     where=side.label,
                     got=f"{self.terms.metric} {value:g} on {len(rows)} seeds",
-                    expected="a script whose draws depend on the seed",
+                    expected="a script whose draws depend on the seed, or a metric with more digits",
                 )
 
 

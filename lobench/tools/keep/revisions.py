@@ -132,7 +132,7 @@ def import_folders(command: Sequence[str], places: Iterable[str], *, near: Path)
             lines = os.fsdecode(_git(root, "worktree", "list", "--porcelain").stdout).splitlines()
             roots |= {Path(one.removeprefix("worktree ")).resolve() for one in lines if one.startswith("worktree ")}
     done = subprocess.run([_python_of(command, near), "-c", _IMPORT_FOLDERS], cwd="/", capture_output=True, check=False)
-    if done.returncode:
+    if done.returncode or not done.stdout:
         return []
     found = dict[str, None]()
     for path in map(Path, json.loads(done.stdout.splitlines()[-1])):
