@@ -145,10 +145,13 @@ def debugged_text(debugged: Debugged) -> str:
     lines = [f"{debugged.name}, seed {debugged.seed}: {verdict.line}", *verdict.facts]
     before = ", before the trouble" if verdict.step is not None else ""
     lines.append(f"layers at step {_shown(debugged.training, verdict).step}{before}")
-    start, size = map(int, debugged.block.split("+"))
-    trained = f"seeds {SeedBlock(start=start, size=size).span}"
-    end = [f"{debugged.sameness} (one program trained {trained})", f"again: {debugged.command}"]
+    end = [f"{debugged.sameness} ({_trained(debugged)})", f"again: {debugged.command}"]
     return "\n".join([*map(one_line, lines), text_table(rows, left={0, 1}), *map(one_line, end)])
+
+
+def _trained(debugged: Debugged) -> str:
+    start, size = map(int, debugged.block.split("+"))
+    return f"one program trained seeds {SeedBlock(start=start, size=size).span}"
 
 
 def _table(debugged: Debugged) -> list[list[str]]:
@@ -167,6 +170,7 @@ def write_debug_page(debugged: Debugged, output: Path) -> None:
         folder=Path(__file__).parent,
         title=f"{debugged.name}, seed {debugged.seed}",
         found=debugged,
+        trained=_trained(debugged),
         shown=_shown(debugged.training, debugged.verdict),
         columns=rows[0],
         rows=rows[1:],
