@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pages import Story, blocks_of, follow
 from shown import texts_of
 from tiny import PATIENCE, results
 
+from lobench.core.errors import LobenchError
 from lobench.pytest_plugin.commanded import read_curves
 
 SHOWN = texts_of("lobench")
@@ -214,6 +216,14 @@ def test_read_curves_of_a_format_returns_each_metric(tmp_path: Path, name: str, 
     for metric, (steps, values) in expected.items():
         np.testing.assert_array_equal(found[metric][0], steps)
         np.testing.assert_array_equal(found[metric][1], values)
+
+
+def test_read_curves_of_two_cases_in_a_file_is_refused(tmp_path: Path) -> None:
+    rows = [{"case": case, "step": step, "val/loss": 1.0} for step in (0, 1) for case in "ab"]
+    (tmp_path / "m.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(LobenchError) as raised:
+        read_curves(tmp_path / "m.jsonl", "val/loss")
+    assert raised.value.got == "cases 'a' and 'b'"
 
 
 def test_page_of_torch_runs_as_it_stands(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pytest
@@ -45,6 +45,10 @@ from lobench.pytest_plugin.item_result import CURRENT_JOB, DONE
 from lobench.pytest_plugin.items import blocks_of, bound_command, variant_of, with_item
 from lobench.pytest_plugin.options import loaded_subject, option
 from lobench.pytest_plugin.reuse import stored_curves
+
+if TYPE_CHECKING:
+    from lobench.tools.curve_import.points import CurveRun
+    from lobench.tools.curve_import.spill import Curve
 
 __all__ = ["CheckpointFiles", "commanded", "read_curves", "without_jax"]
 
@@ -259,17 +263,32 @@ def read_curves(path: Path, primary: str) -> _Metrics:
         try:
             settings = ImportSettings(method="command", seed="0", metrics=metrics, last_counts=True)
             with SessionCurves(sources, settings, until=None) as read:
-                return _at_step_0_if_single(
-                    {
-                        name: (curve.steps, curve.values)
-                        for _, curves in read.spill.curves()
-                        for name, curve in curves.items()
-                    }
-                )
+                return _at_step_0_if_single(_of_one_run(read.spill.curves()))
         except LobenchError as error:
             problem = problem or error
     assert problem is not None
     raise problem
+
+
+def _of_one_run(runs: Iterable[tuple[CurveRun, Mapping[str, Curve]]]) -> _Metrics:
+    """Returns the metrics of all files of an evaluation. Several files may have different metrics.
+
+    Raises:
+      LobenchError: A metric has curves of two cases.
+    """
+    metrics: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    cases: dict[str, str] = {}
+    for run, curves in runs:
+        for name, curve in curves.items():
+            if name in metrics:
+                raise LobenchError(
+                    f"the metric {name!r} has several curves",
+                    got=f"cases {cases[name]!r} and {run.case!r}",
+                    expected="the curves of one case: an evaluation has one value of a metric at a step",
+                )
+            metrics[name] = (curve.steps, curve.values)
+            cases[name] = run.case
+    return metrics
 
 
 def _at_step_0_if_single(metrics: _Metrics) -> _Metrics:

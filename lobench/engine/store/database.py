@@ -412,7 +412,7 @@ class StoreLock:
         except OSError as error:
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
                 got = _describe(os.pread(self._file, 4096, 0))
-                step = "stop it, or give this one another --name or --store"
+                step = "stop it, or give this one another --store"
                 raise StoreBusy(busy, where=str(store), got=got, next_step=step) from error
             with unusable_store(store, "this file system cannot lock files, which is what keeps two writers apart"):
                 raise
