@@ -123,9 +123,11 @@ def test_supervised_command_that_does_not_exist_is_one_line(tmp_path: Path) -> N
 def test_keep_stops_a_candidate_within_its_first_seed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rate: str, reason: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "train.py").write_text(SCRIPT)
-    (tmp_path / "wait").touch()
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    (folder / "train.py").write_text(SCRIPT)
+    (tmp_path / "wait").touch()  # outside of the files that count
     command = "python train.py {seed} {out}"
     done = lobench(
         *("keep", "--command", f"{command} {rate} {tmp_path}/wait", "--against-command", f"{command} 0.3 none"),
@@ -134,7 +136,7 @@ def test_keep_stops_a_candidate_within_its_first_seed(
     assert done.returncode == 1, done.stdout + done.stderr
     decision = json.loads(done.stdout)["decision"]
     assert decision["reason"].startswith(SHOWN["stopped-by-lobench-keep-seed"]) and reason in decision["reason"]
-    store = tmp_path / ".lobench" / "keep"
+    store = folder / ".lobench" / "keep"
     assert len(results(store)) == 4, "the incumbent on three seeds, and the candidate on one"
     again = lobench(
         *("keep", "--command", f"{command} {rate} {tmp_path}/wait", "--against-command", f"{command} 0.3 none"),
