@@ -230,11 +230,11 @@ def _of_files(
     of_code = members_of_code(ledger, codes, members)
     for changed, line in changed_files(planned, members, of_code):
         if changed is None:
-            yield Unaudited(f"files of suites that the bundle does not hold, and no result reaches: {line}")
+            yield Unaudited(f"files of suites that the bundle does not hold and on which no result depends: {line}")
         elif changed in used:
             yield Contradiction("suite", line)
         else:
-            yield Unaudited(f"a file that no result reaches: {line}")
+            yield Unaudited(f"a file on which no result depends: {line}")
     for name in sorted(used):
         path = Path(name)
         if path.parent.name == BASELINES and not _is_shipped(path, members[name]):
