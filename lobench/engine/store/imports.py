@@ -249,13 +249,13 @@ def _other_values(subject: Subject, case: CaseInfo, stored: Curves, curves: Curv
         if is_part
         else _origin_before(before, now),
         next_step=f"--replace stores the values of {file} instead"
-        + ("" if is_same_file else f"; --rename {subject.name}=NEW makes it another method"),
+        + ("" if is_same_file else f"; --rename {subject.name}=NEW imports this file as another method"),
     )
 
 
 def _origin_before(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     if before.get("file") != now.get("file"):
-        return f"the values of {before.get('file', '')}"
+        return f"in the store those of {before.get('file', '')}"
     if before.get("sha256") == now.get("sha256"):
         return "this very file, imported with other options"
     hashes = ", now ".join(side.get("sha256", "")[:12] for side in (before, now))

@@ -209,7 +209,11 @@ def audit(
     checked = tuple(compared.checked[place] for place in places)
     unaudited = [one for one in (*found, *compared.unaudited, *_ALWAYS) if isinstance(one, Unaudited)]
     beside = sorted({line for one in cases.values() if isinstance(one, RepeatableCase) for line in one.beside})
-    notes += [f"the results were made with bindings that the suites' files do not have: {'; '.join(beside)}"] if beside else []
+    notes += (
+        [f"the results were made with bindings that the suites' files do not have: {'; '.join(beside)}"]
+        if beside
+        else []
+    )
     return Audit(
         bundle=path,
         root=bundle.root,
