@@ -219,7 +219,7 @@ def report_cases(
 def _report_blocks(
     experiment: Experiment, report_sessions: int | None, held: Iterable[SeedBlock]
 ) -> SessionBlocks | None:
-    """Returns the blocks of the fresh seeds; None: each case's own number of them."""
+    """Returns the blocks of the fresh seeds; None if each case keeps its own number of seeds."""
     width = report_sessions or experiment.num_sessions
     if width is None:
         return None

@@ -10,9 +10,10 @@ from typing import TypeAlias
 
 from lobench.engine.retries import is_transient, retried_briefly
 
-__all__ = ["FileStamp", "stamp_of", "stamps_of"]
+__all__ = ["FileStamp", "is_settled", "stamp_of", "stamps_of"]
 
 FileStamp: TypeAlias = tuple[int, int]  # size in bytes, and time of the last change in ns
+_COARSEST_SECONDS = 2.0  # coarsest resolution of a file system's times
 
 
 def stamp_of(file: str | Path) -> FileStamp | None:
@@ -31,6 +32,16 @@ def stamp_of(file: str | Path) -> FileStamp | None:
             raise
         return None
     return status.st_size, status.st_ctime_ns
+
+
+def is_settled(changed_ns: int, at: float) -> bool:
+    """Returns whether any change after a time would give a file another stamp.
+
+    Args:
+      changed_ns: Time of the last change, in ns since 1970.
+      at: Time at which the file was read, in seconds since 1970. False if the file had changed just before.
+    """
+    return at - changed_ns / 1e9 > _COARSEST_SECONDS
 
 
 def stamps_of(files: Iterable[str | Path]) -> dict[str, FileStamp | None]:

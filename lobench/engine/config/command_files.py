@@ -312,7 +312,7 @@ def _conftests(words: Sequence[str]) -> list[str]:
 
 
 def _imported_by(text: str) -> list[str]:
-    """Returns the modules that Python's option `-c` imports."""
+    """Returns the modules that the text after Python's option `-c` imports."""
     try:
         nodes = [*ast.walk(ast.parse(text))]
     except (SyntaxError, ValueError):

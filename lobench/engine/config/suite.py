@@ -242,7 +242,7 @@ def _called(name: str, specs: Iterable[CaseSpec]) -> list[CaseSpec]:
 
 
 def _tests_called(name: str, tests: Iterable[CaseSpec]) -> list[CaseSpec]:
-    """Returns the tests of a name, with the parameters that it names."""
+    """Returns the tests that a name such as `test_loss[relu32]` means, with the parameters in its brackets."""
     function, bracket, parameters = name.partition("[")
     return [replace(test, scope=f"{test.scope}{bracket}{parameters}") for test in _called(function, tests)]
 

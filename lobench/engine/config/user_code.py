@@ -25,11 +25,10 @@ from lobench.engine.config.code_walk import CodeWalk, listing_sha256
 from lobench.engine.config.gin_state import forget_configurables
 from lobench.engine.config.imported_code import imported_content
 from lobench.engine.config.source_files import source_at, source_file
-from lobench.engine.file_stamps import FileStamp, stamps_of
+from lobench.engine.file_stamps import FileStamp, is_settled, stamps_of
 from lobench.engine.retries import retried_briefly
 
 __all__ = [
-    "COARSEST_SECONDS",
     "edited_files",
     "fingerprint_of",
     "fingerprints_here",
@@ -39,8 +38,6 @@ __all__ = [
     "tree_sha256",
     "united_fingerprint",
 ]
-
-COARSEST_SECONDS = 2.0  # coarsest resolution of a file system's times
 
 
 def fingerprint_of(
@@ -212,8 +209,7 @@ class _Remembered(NamedTuple):
         False if a file was written just before it was read: its stamp proves nothing.
         """
         newest = max((mark[1] for mark in self.marks.values() if mark is not None), default=0)
-        is_old = self.at - newest / 1e9 > COARSEST_SECONDS
-        if not is_old or self.marks != _marks_of(self.fingerprint):
+        if not is_settled(newest, self.at) or self.marks != _marks_of(self.fingerprint):
             return False
         listed = self.fingerprint.listed
         return {one: listing_sha256(one) for one in listed} == listed and not _imported_otherwise(self.fingerprint)

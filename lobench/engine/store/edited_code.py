@@ -16,8 +16,7 @@ from pathlib import Path
 from lobench.core.code import parts_of_code
 from lobench.core.wording import counted, first_of
 from lobench.engine.config.source_files import CODE_SUFFIXES, source_at
-from lobench.engine.config.user_code import COARSEST_SECONDS
-from lobench.engine.file_stamps import FileStamp, stamp_of
+from lobench.engine.file_stamps import FileStamp, is_settled, stamp_of
 from lobench.engine.store.codes import SHOWN_DIGITS
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
@@ -160,6 +159,6 @@ def _sha256_of(path: str) -> str:
         sha256 = source_at(path).sha256
     except OSError:
         return ""
-    if time.time() - stamp[1] / 1e9 > COARSEST_SECONDS:  # else a later edit may give the same stamp
+    if is_settled(stamp[1], time.time()):
         _hashes[path] = stamp, sha256
     return sha256
