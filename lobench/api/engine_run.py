@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Protocol
 
@@ -35,8 +36,9 @@ from lobench.engine.config.user_code import forget_edited_code
 from lobench.engine.store.data_files import changed_data
 from lobench.engine.store.first_use import removed_if_refused
 from lobench.engine.store.ledger import Ledger
+from lobench.engine.workers.child_python import unshared_cache_line
 from lobench.engine.workers.devices import devices_here
-from lobench.hookspecs import CheckpointReader, CheckpointSource, SourceContext
+from lobench.hookspecs import CheckpointReader, CheckpointSource, Executor, SourceContext
 
 __all__ = ["HERE", "Guest", "Watched", "run_rounds"]
 
@@ -199,6 +201,12 @@ def _run_round(
         if line := changed_data(ledger, settings.suites, settings.location):
             progress.warn(line)
         arrivals = guest.begin(ledger, named.readers, progress) if guest is not None else None
+
+        def make_executor(wakeup: Connection) -> Executor:
+            if settings.suites and (line := unshared_cache_line(store)):
+                progress.warn(line)
+            return named.make_executor(config(), wakeup)
+
         chief = Chief(
             ledger=ledger,
             spool=FileSpool(place, progress.log, keep_limit=settings.keep_limit * 1e9)
@@ -209,7 +217,7 @@ def _run_round(
             arrivals=arrivals,
             known=KnownCases(ledger, config, suite),
             readers=named.readers,
-            make_executor=lambda wakeup: named.make_executor(config(), wakeup),
+            make_executor=make_executor,
             policy=named.policy,
             max_cores=num_workers(settings.workers),
             max_gpus=(len(devices_here(os.environ)) or math.inf) if settings.executor == "local" else math.inf,

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from commands import lobench
+from commands import lobench, lobench_here
 from tiny import PATIENCE, make_suite
 
 from lobench.engine.workers.child_python import cache_folder
@@ -75,6 +75,20 @@ def test_a_folder_that_cannot_be_made_leaves_programs_in_the_store(tmp_path: Pat
     (tmp_path / "file").touch()
     assert compilations(suite, store, LOBENCH_CACHE_DIR=str(tmp_path / "file" / "cache"))[0] > 0
     assert any((store / "xla_cache").iterdir())
+
+
+def test_comparison_with_an_unwritable_folder_of_programs_reports_it_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite, store, blocked = make_suite(tmp_path, GIN), tmp_path / "store", tmp_path / "file"
+    blocked.touch()
+    monkeypatch.setenv("LOBENCH_CACHE_DIR", str(blocked / "cache"))
+    methods = ("sgd()", "sgd(learning_rate=0.2)")
+    done = lobench_here("compare", *methods, "--suite", suite, "--store", store)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count(str(blocked)) == 1
+    repeated = lobench_here("compare", *methods, "--suite", suite, "--store", store)
+    assert str(blocked) not in repeated.stderr, "nothing is compiled"
 
 
 def test_programs_that_nobody_has_read_for_a_month_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,7 @@ from lobench.engine.retries import retried_briefly
 
 __all__ = [
     "FOUND_ON_USE",
+    "MisspelledName",
     "UnknownName",
     "bind",
     "bind_overrides",
@@ -74,6 +75,10 @@ _BY_GIN: set[str] = set()  # full names registered during the import of a gin fi
 
 class UnknownName(ConfigError):
     """Error for a name in gin text that does not exist."""
+
+
+class MisspelledName(UnknownName):
+    """Error for a name of which another one is clearly meant, so that no import is missing."""
 
 
 def import_named(statement: Import) -> None:
@@ -210,7 +215,7 @@ def complete_selector(selector: str, where: str) -> str:
             next_step=f"write which one is meant: {' or '.join(map(repr, names))}",
         )
     if not names:
-        raise UnknownName(f"unknown name {selector!r}", where=where, next_step=_why_unknown(selector))
+        raise _unknown(selector, where)
     return names[0]
 
 
@@ -244,19 +249,23 @@ def _parameters(selector: str) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(CONFIGURABLES.get_match(selector).wrapped).parameters
 
 
-def _why_unknown(selector: str) -> str:
+def _unknown(selector: str, where: str) -> UnknownName:
+    what = f"unknown name {selector!r}"
     if (path := _unregistered(selector)) is not None:
-        return f"`{path}` exists and is not configurable: put `@lobench.configurable` on it"
+        advice = f"`{path}` exists and is not configurable: put `@lobench.configurable` on it"
+        return UnknownName(what, where=where, next_step=advice)
     if (package := _SHIPPED_PLUGINS.get(selector.partition(".")[0])) is not None:
-        return f"{package} has it: `pip install {package}`"
+        return UnknownName(what, where=where, next_step=f"{package} has it: `pip install {package}`")
     if (module := _not_imported(selector)) is not None:
-        return f"`import {module}` is missing in the gin file"
+        return UnknownName(what, where=where, next_step=f"`import {module}` is missing in the gin file")
     others = [one for one in _known_names() if one != selector]  # an equal name may be registered by another module
     similar = suggestion(last_name(selector), others)
-    advice = similar or "is an `import` missing in the gin file?"
-    if similar and not _is_close(last_name(selector), similar.split("'")[1]):
-        advice = f"{similar} Or is an `import` missing in the gin file?"
-    return f"{advice} `lobench list` with tasks, optimizers or schedules shows all"
+    listing = "`lobench list` with tasks, optimizers or schedules shows all"
+    if similar and _is_close(last_name(selector), similar.split("'")[1]):
+        return MisspelledName(what, where=where, next_step=f"{similar} {listing}")
+    question = f"{similar} Or is" if similar else "is"
+    advice = f"{question} an `import` missing in the gin file? {listing}"
+    return UnknownName(what, where=where, next_step=advice)
 
 
 def _is_close(name: str, similar: str) -> bool:

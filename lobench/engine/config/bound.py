@@ -27,7 +27,7 @@ from lobench.core.case import (
 )
 from lobench.core.checkpoint import CheckpointPart
 from lobench.core.code import CodeFingerprint
-from lobench.core.errors import ConfigError, suggestion
+from lobench.core.errors import ConfigError, suggestion, with_parts
 from lobench.core.experiment import Experiment, Method
 from lobench.core.metric import spread_directions
 from lobench.core.number_checks import is_integer
@@ -459,7 +459,7 @@ def _bind_layers(parsed: ParsedLayers) -> list[str]:
     except UnknownName as error:
         if not failed:
             raise
-        raise UnknownName(error.what, where=error.where, next_step="; ".join((*failed, error.next_step))) from error
+        raise with_parts(error, UnknownName, next_step="; ".join((*failed, error.next_step))) from error
 
 
 def _bind_imported(parsed: ParsedLayers) -> list[str]:

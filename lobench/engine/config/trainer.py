@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from lobench.core.errors import ConfigError
-from lobench.engine.config.binding import UnknownName, bind, bind_overrides, is_registered
+from lobench.core.errors import ConfigError, with_parts
+from lobench.engine.config.binding import MisspelledName, UnknownName, bind, bind_overrides, is_registered
 from lobench.engine.config.data_imports import DataNotImported, import_code
 from lobench.engine.config.learned_optimization import import_optimizer, is_theirs, prefer_theirs, trained_optimizer
 from lobench.engine.config.syntax import Binding, Import, Statement, only_bindings
@@ -85,11 +85,11 @@ def bind_trainer_config(
 def _bind_optimizer(binding: Binding) -> None:
     try:
         bind(binding)
+    except MisspelledName:
+        raise
     except UnknownName as error:
         hint = "a module that nothing imports is named by `import the.module`, in config.gin or --gin-param"
-        if error.next_step.startswith("did you mean") and "`import`" not in error.next_step:
-            raise
-        raise UnknownName(error.what, where=error.where, next_step=f"{error.next_step}; {hint}") from error
+        raise with_parts(error, UnknownName, next_step=f"{error.next_step}; {hint}") from error
 
 
 def bind_what_is_known(bindings: Iterable[Binding], *, override: bool = False) -> list[str]:

@@ -8,7 +8,14 @@ import sys
 import time
 from pathlib import Path
 
-__all__ = ["PYTHON", "cache_environment", "cache_folder", "user_cache_folder", "wanted_cache_folder"]
+__all__ = [
+    "PYTHON",
+    "cache_environment",
+    "cache_folder",
+    "unshared_cache_line",
+    "user_cache_folder",
+    "wanted_cache_folder",
+]
 
 # The current folder may be a folder of checkpoints, for example. Without -P, `python -m` would search it for modules
 # first, and could run a file `queue.py` there. `prepare_import_path` adds the folder at the end.
@@ -40,6 +47,16 @@ def user_cache_folder() -> Path | None:
     except OSError:
         return None
     return folder if os.access(folder, os.W_OK | os.X_OK) else None
+
+
+def unshared_cache_line(store: Path) -> str:
+    """Returns a line on a folder of compiled programs that cannot be written; "" if it can."""
+    if user_cache_folder() is not None:
+        return ""
+    return (
+        f"compiled programs are kept for this store alone, in {store / 'xla_cache'}: {wanted_cache_folder()} cannot be "
+        f"written; set {_CACHE} to a folder that can"
+    )
 
 
 def wanted_cache_folder() -> Path:

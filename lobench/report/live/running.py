@@ -56,7 +56,7 @@ class Running:
         self._leases: dict[int, _Lease] = {}
         self._seconds: dict[str, tuple[float, int]] = {}  # by program: core-seconds without compilation, and runs
         self._compiled: dict[str, float] = {}  # by case, since the last line
-        self._num_programs = 0
+        self._compiled_programs: set[str] = set()  # since the last line
         self._planned: set[str] = set()  # programs, also those of commands
         self._numbers: dict[str, int] = {}  # of programs that have begun, but not of commands
         self._of_commands: set[str] = set()
@@ -102,7 +102,7 @@ class Running:
                 self._compile_seconds.append(compiling)
             name = f"{event.case.suite}/{event.case.name}"
             self._compiled[name] = self._compiled.get(name, 0.0) + compiling
-            self._num_programs += max(event.curves.num_compilations, 1)
+            self._compiled_programs.add(running.program)
 
     def compiled(self) -> str:
         """Returns a line on compilation times since the last call, the longest first; "" if they are too short."""
@@ -111,8 +111,8 @@ class Running:
         if total < _WORTH_SECONDS:
             return ""
         self._compiled = {}
-        num_programs = self._num_programs
-        self._num_programs = 0
+        num_programs = len(self._compiled_programs)
+        self._compiled_programs.clear()
         if len(found) == 1:
             return f"compiled {found[0][0]} in {duration(total)}"
         names = [f"{name} {duration(seconds)}" for name, seconds in found[:_MOST_NAMES]]
