@@ -165,6 +165,7 @@ def check_pairs(store: Path, names: list[str]) -> None:
                     effect = "better" if one["lower"] > 0 else "worse" if one["upper"] < 0 else "undecided"
                     assert one["effect"] == effect, (name, one)
                 gate = one["gate"]
+                assert gate["name"] == name
                 if gate["lower"] is not None and gate["p_diverged"] is None:
                     assert (gate["verdict"] == "REGRESSED") == (gate["lower"] > one["margin"]), (name, gate)
                     if gate["verdict"] == "PASS":

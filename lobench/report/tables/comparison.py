@@ -68,6 +68,13 @@ class ComparedSubject(TypedDict):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GateOfCase(GateResult):
+    """Verdict of the gate on a case, whose identity is `case`, and whose name is `name`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedCase(MeanDifference):
     """Difference of the score on a case. Its bounds and its `effect` hold for all cases together."""
 
@@ -81,7 +88,7 @@ class ComparedCase(MeanDifference):
     ]
     margin: float
     tolerated_ratio: float
-    gate: GateResult
+    gate: GateOfCase
 
 
 class ComparedMetric(TypedDict):
@@ -601,11 +608,15 @@ def _metric(compared: MethodComparison, effect: MetricEffect) -> ComparedMetric:
                 ratio=effect.ratios.get(row.case),
                 margin=effect.margins[row.case],
                 tolerated_ratio=effect.tolerated[row.case],
-                gate=dataclasses.replace(gates[row.case], case=compared.cases[row.case].identity),
+                gate=_gate_of_case(gates[row.case], compared.cases[row.case].identity),
             )
             for row in comparison.cases
         },
     )
+
+
+def _gate_of_case(gate: GateResult, identity: str) -> GateOfCase:
+    return GateOfCase(**{**dataclasses.asdict(gate), "case": identity, "name": gate.case})
 
 
 def _subject(subject: StoredSubject, num_exploded: int) -> ComparedSubject:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from lobench.core.wording import counted, one_line
+from lobench.engine.store.series import has_number
 
 if TYPE_CHECKING:
     from lobench.analysis.stats.comparison import MeanDifference
@@ -362,8 +363,15 @@ def _kept(gap: re.Match[str]) -> str:
 
 
 def subject_name(subject: Subject) -> str:
-    """Returns the name of a subject in a line. Own bindings distinguish it from others at its outer step."""
+    """Returns the name of a subject in a line. Own bindings distinguish it from others at its outer step.
+
+    A file without a number in its name (`last.pt`) is called by its name: it may have no outer step, and its contents
+    are then numbered from 0 on as they arrive.
+    """
     if not subject.has_theta or subject.variant.bindings:
         return subject.label
     lineage = f"generation {subject.generation}, " if subject.generation else f"{subject.run}, " if subject.run else ""
-    return f"{lineage}outer step {subject.outer_step}"
+    if has_number(subject.uri):
+        return f"{lineage}outer step {subject.outer_step}"
+    step = f", outer step {subject.outer_step}" if subject.outer_step else ""
+    return f"{lineage}{subject.label}{step}"

@@ -34,6 +34,7 @@ from lobench.engine.store.ledger import EvaluationRow
 from lobench.engine.store.series import has_number
 from lobench.engine.whole_file import require_writable, write_whole
 from lobench.report.live.notebook_progress import default_progress
+from lobench.report.tables.text import subject_name
 from lobench.tools.best.choice import Best, BestRecord, Candidate
 
 __all__ = ["best", "ranked_run"]
@@ -91,8 +92,8 @@ def best(
     evaluator = watched.evaluator("best", RoundProgress(shown), **options)
 
     def evaluate(folder: Path, first_seed: int, chosen: Sequence[Subject]) -> None:
-        steps = ", ".join(str(one.outer_step) for one in chosen)
-        shown.log(f"evaluating outer step{'s' * (len(chosen) > 1)} {steps} on seeds from {first_seed} on")
+        names = ", ".join(map(subject_name, chosen))
+        shown.log(f"evaluating {names} on seeds from {first_seed} on")
         num_seeds = [] if seeds is None else [f"Case.num_seeds = {seeds}"]
         given = [run.given(one) for one in chosen]
         replace(evaluator, store=folder).evaluate(given, [f"Case.first_seed = {first_seed}", *num_seeds], cases=cases)
