@@ -55,7 +55,7 @@ class Message:
         values = {"kind": kind.kind_name(), **_values_of(self)}
         payload_name = _payload_name(kind)
         payload: bytes = values.pop(payload_name) if payload_name else b""
-        text = _encode(values).encode()
+        text = json.dumps(values, default=_values_of).encode()
         return _LENGTH.pack(len(text)) + text + payload
 
     @classmethod
@@ -145,9 +145,6 @@ def _values_of(value: Any) -> dict[str, Any]:
     if isinstance(value, Mapping):
         return dict(value)
     return {name: getattr(value, name) for name in value.__dataclass_fields__}
-
-
-_encode = json.JSONEncoder(default=_values_of).encode  # a shared encoder, because `json.dumps` creates one per call
 
 
 @functools.cache

@@ -34,7 +34,6 @@ __all__ = [
 
 SUMMARY_VERSION = "1"  # stores recompute their summaries if it changes
 NUM_SPARKS = 12
-_encode = json.JSONEncoder(separators=(",", ":")).encode
 _SECONDS = struct.Struct("<dd")  # wall and compile
 _NUM_COLUMNS = 4  # per metric: first, last, lowest and highest value of each seed
 
@@ -77,7 +76,8 @@ def summarize(curves: Curves, primary: str) -> tuple[str, bytes]:
             parts.append(struct.pack(f"<{NUM_SPARKS}d", *_sparks(rows)))
     if curves.cost is not None:
         parts.append(json.dumps(curves.cost.header()).encode())
-    return _encode(head | {"primary": primary}), b"".join(parts)
+    text = json.dumps(head | {"primary": primary}, separators=(",", ":"))
+    return text, b"".join(parts)
 
 
 def _kept(shapes: Mapping[str, Sequence[int]]) -> list[str]:

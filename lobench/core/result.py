@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import enum
-import functools
 import json
 import math
 import struct
+import sys
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,17 +19,9 @@ from lobench.core.step_cost import StepCost
 from lobench.core.training_identity import training_of
 from lobench.core.wording import headline
 
-__all__ = ["Curves", "EvaluationKey", "Outcome", "Provenance", "curves_of", "exploded_seeds", "mean_of", "read_header"]
+__all__ = ["Curves", "EvaluationKey", "Outcome", "Provenance", "exploded_seeds", "mean_of", "read_header"]
 
 _MAGIC = b"LOB1"
-_SMALL_BYTES = 1 << 15  # so that 256 of them are 8 MiB
-_encode = json.JSONEncoder(
-    sort_keys=True, separators=(",", ":")
-).encode  # shared, since `json.dumps` creates one per call
-_decode = json.JSONDecoder().raw_decode  # `raw_decode`, because a payload has no white space around its header
-_STEPS = '"eval_steps":['
-_ORIGIN = '"provenance":{'
-_BEHIND_ORIGIN = ('},"resumed_at":', '},"seeds":[')
 _ALONE = "alone: "
 # Fields of a provenance that are omitted if empty.
 _SELDOM = ("together", "at_once", "optimizer", "imported", "evaluator", "identified_by")
@@ -324,7 +316,7 @@ class Curves:
             "metrics": [[name, list(self.metrics[name].shape or ())] for name in names],
             **{name: value for name, value in seldom.items() if value},
         }
-        text = _encode(header).encode()
+        text = json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
         body = b"".join(self.metrics[name].tobytes() for name in names)
         body += b"" if self.film is None else self.film.frames.tobytes()
         return _MAGIC + struct.pack("<I", len(text)) + text + body
@@ -353,7 +345,7 @@ class Curves:
             offset += size
         return cls(
             seeds=tuple(header["seeds"]),
-            metrics=types.MappingProxyType(metrics),  # read-only, because readers share it
+            metrics=types.MappingProxyType(metrics),  # read-only, because plugins receive it
             eval_steps=header["eval_steps"],
             log_steps=tuple(header["log_steps"]),
             diverged_at=tuple(header["diverged_at"]),
@@ -372,22 +364,6 @@ class Curves:
             cost=StepCost.read(cost) if (cost := header.get("cost")) is not None else None,
             film=Film.read(film, body[offset:]) if (film := header.get("film")) is not None else None,
         )
-
-
-def curves_of(payload: bytes) -> Curves:
-    """Returns `Curves.from_payload`, cached for small payloads.
-
-    Chief, sinks and progress lines read each result one after another.
-
-    Raises:
-      ValueError: As `Curves.from_payload`.
-    """
-    return _small_curves_of(payload) if len(payload) <= _SMALL_BYTES else Curves.from_payload(payload)
-
-
-@functools.lru_cache(maxsize=256)
-def _small_curves_of(payload: bytes) -> Curves:
-    return Curves.from_payload(payload)
 
 
 def exploded_seeds(
@@ -441,43 +417,11 @@ def read_header(payload: bytes) -> tuple[dict[str, Any], int]:
         raise ValueError(f"not a lobench payload: starts with {payload[:4]!r}, expected {_MAGIC!r}")
     try:
         (length,) = struct.unpack_from("<I", payload, 4)
-        text, shared = _without_shared(str(payload[8 : 8 + length], "utf-8"))
-        header: dict[str, Any]
-        header, end = _decode(text)
-        if end < len(text):
-            raise ValueError(f"its header ends at {end} of {len(text)} characters")
-        if shared is None:
-            shared = tuple(header["eval_steps"]), Provenance(**header["provenance"])
-        header["eval_steps"], header["provenance"] = shared
+        header: dict[str, Any] = json.loads(str(payload[8 : 8 + length], "utf-8"))
+        origin = header["provenance"]
+        origin["bindings"] = sys.intern(origin["bindings"])  # many evaluations have this long text in common
+        header["provenance"] = Provenance(**origin)
+        header["eval_steps"] = tuple(header["eval_steps"])
     except (ValueError, TypeError, KeyError, struct.error) as error:
         raise ValueError(f"a damaged payload: {headline(error)}") from error
     return header, 8 + length
-
-
-def _without_shared(text: str) -> tuple[str, tuple[tuple[int, ...], Provenance] | None]:
-    """Returns a header with steps and provenance cut out, and these from a cache, since many evaluations share them.
-
-    They are found by the text that `to_payload` writes around them, which JSON strings cannot contain. None: not found.
-    """
-    steps = text.find(_STEPS)
-    origin = text.find(_ORIGIN)
-    stop = text.find("]", steps)
-    end = max(text.find(follower, origin) for follower in _BEHIND_ORIGIN)
-    if not 0 <= steps < stop < origin < end:
-        return text, None
-    steps = steps + len(_STEPS) - 1
-    stop = stop + 1
-    origin = origin + len(_ORIGIN) - 1
-    end = end + 1
-    shared = _steps_of(text[steps:stop]), _provenance_of(text[origin:end])
-    return f"{text[:steps]}0{text[stop:origin]}0{text[end:]}", shared
-
-
-@functools.lru_cache(maxsize=1024)
-def _steps_of(text: str) -> tuple[int, ...]:
-    return tuple(json.loads(text))
-
-
-@functools.lru_cache(maxsize=1024)
-def _provenance_of(text: str) -> Provenance:
-    return Provenance(**json.loads(text))

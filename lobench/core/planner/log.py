@@ -38,9 +38,6 @@ _KINDS: Mapping[str, Any] = {
 
 Answer: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]  # positions to run, and to skip
 _NOTHING: Answer = ((), ())
-_encode = json.JSONEncoder(
-    default=dataclasses.asdict, separators=(",", ":")
-).encode  # a shared encoder, because `json.dumps` creates one per call
 _LONGEST_MESSAGE = 200  # characters of a worker's message; its log has all of it
 
 
@@ -78,7 +75,8 @@ class LoggedStep:
         event: Any = self.event
         values = [_short(getattr(event, name)) for name in event.__dataclass_fields__]
         step: list[Any] = [type(event).__name__, values, self.digest]
-        return _encode(step if self.answer == _NOTHING else [*step, self.answer])
+        whole_step = step if self.answer == _NOTHING else [*step, self.answer]
+        return json.dumps(whole_step, default=dataclasses.asdict, separators=(",", ":"))
 
 
 def _short(value: Any) -> Any:

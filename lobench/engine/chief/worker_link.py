@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from lobench.core.cost import Usage
 from lobench.core.planner import Finished, Size
-from lobench.core.result import Curves, Outcome, curves_of
+from lobench.core.result import Curves, Outcome
 from lobench.core.subject import Variant
 from lobench.engine.paths import identity_in
 from lobench.engine.workers import protocol
@@ -206,7 +206,7 @@ def finished_of(worker: int, result: JobResult, now: float) -> tuple[Finished, C
     """
     curves, problem = None, ""
     try:
-        curves = curves_of(result.payload) if result.payload else None
+        curves = Curves.from_payload(result.payload) if result.payload else None
     except ValueError as error:
         problem = f"its worker's result cannot be read: {error}"
     event = Finished(

@@ -70,5 +70,5 @@ def _without_curves(rows: Sequence[EvaluationRow]) -> Iterator[str]:
 def _gaps(ledger: Ledger, rows: Sequence[EvaluationRow]) -> Iterator[str]:
     for one, case, blocks in absent(ledger.planned(), rows):
         yield f"planned and not evaluated: {one.label} on {case.name}, seeds {', '.join(map(str, blocks))}"
-    counts = Counter(kind for kind, _ in ledger.events() if kind in _LOST)
+    counts = Counter(kind for kind, _ in ledger.events(*_LOST))
     yield from (f"{counted(count, 'checkpoint')} {kind}" for kind, count in sorted(counts.items()))

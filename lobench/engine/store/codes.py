@@ -9,11 +9,10 @@ import functools
 import json
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lobench.core.code import is_same_code, joined_code, parts_of_code, united
-from lobench.engine.store.database import LedgerPart
-from lobench.engine.store.schema import intact_rows, store_errors
+from lobench.engine.store.ledger_part import LedgerPart
 
 if TYPE_CHECKING:
     from lobench.engine.store.current import PlanHistory
@@ -33,10 +32,6 @@ OF_CASES = (
 
 class Codes(LedgerPart):
     """Part of a ledger: fingerprints of the user's code behind its evaluations."""
-
-    @abstractmethod
-    def record_event(self, kind: str, **detail: Any) -> None:
-        """Records an event that is not a result."""
 
     @abstractmethod
     def plan_history(self) -> PlanHistory:
@@ -113,9 +108,8 @@ class Codes(LedgerPart):
     def counting_codes(self, todays: str) -> list[str]:
         """Returns the codes of stored results that count as the current code; all of them if it is unknown."""
         last, known = self._codes_until
-        with store_errors(self.store):
-            (end,) = self._db.execute("SELECT COALESCE(MAX(id), 0) FROM evaluations").fetchone()
-            new = self._db.execute("SELECT DISTINCT code FROM evaluations WHERE id > ?", (last,)).fetchall()
+        end = self._number("SELECT MAX(id) FROM evaluations")
+        new = self._rows("SELECT DISTINCT code FROM evaluations WHERE id > ?", (last,))
         known = known | {code for (code,) in new}
         self._codes_until = end, known
         return sorted(code for code in known if self.counts(code, todays))
@@ -139,29 +133,23 @@ class Codes(LedgerPart):
           sha256: Hash of the subject. "": all subjects.
         """
         key = "checkpoint_sha256, optimizer_hash, case_identity"
-        with store_errors(self.store), intact_rows(self.store):
-            groups = self._db.execute(
-                f"SELECT {key} FROM evaluations WHERE code <> '' AND {'checkpoint_sha256 = ?' if sha256 else '1'} "
-                f"GROUP BY {key} HAVING COUNT(DISTINCT code) > 1",
-                (sha256,) if sha256 else (),
-            ).fetchall()
-            if not groups:
-                return frozenset()
-            planned = self.plan_history().last_codes
-            outdated_ids = set[int]()
-            for group in groups:
-                rows = self._db.execute(
-                    "SELECT id, code FROM evaluations WHERE checkpoint_sha256 = ? AND optimizer_hash = ? "
-                    "AND case_identity = ? ORDER BY id",
-                    group,
-                ).fetchall()
-                todays = planned.get(f"{group[2]}:{group[1]}", "")
-                if not todays or not any(self.counts(code, todays) for _, code in rows if code):
-                    todays = next(code for _, code in reversed(rows) if code)
-                outdated_ids.update(number for number, code in rows if not self.counts(code, todays))
+        groups = self._rows(
+            f"SELECT {key} FROM evaluations WHERE code <> '' AND {'checkpoint_sha256 = ?' if sha256 else '1'} "
+            f"GROUP BY {key} HAVING COUNT(DISTINCT code) > 1",
+            (sha256,) if sha256 else (),
+        )
+        if not groups:
+            return frozenset()
+        planned = self.plan_history().last_codes
+        outdated_ids = set[int]()
+        for group in groups:
+            rows = self._rows(
+                "SELECT id, code FROM evaluations WHERE checkpoint_sha256 = ? AND optimizer_hash = ? "
+                "AND case_identity = ? ORDER BY id",
+                group,
+            )
+            todays = planned.get(f"{group[2]}:{group[1]}", "")
+            if not todays or not any(self.counts(code, todays) for _, code in rows if code):
+                todays = next(code for _, code in reversed(rows) if code)
+            outdated_ids.update(number for number, code in rows if not self.counts(code, todays))
         return frozenset(outdated_ids)
-
-    def _details(self, kind: str) -> list[dict[str, Any]]:
-        with store_errors(self.store), intact_rows(self.store):
-            rows = self._db.execute("SELECT detail FROM events WHERE kind = ? ORDER BY id", (kind,)).fetchall()
-            return [json.loads(text) for (text,) in rows]

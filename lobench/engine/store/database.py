@@ -15,7 +15,6 @@ import stat
 import tempfile
 import time
 import uuid
-from abc import abstractmethod
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +27,6 @@ from lobench.engine.retries import retried
 from lobench.engine.whole_file import write_whole
 
 __all__ = [
-    "LedgerPart",
     "StoreLock",
     "database_errors",
     "let_in",
@@ -554,14 +552,3 @@ def _describe(content: bytes) -> str:
         return f"{name}process {holder['pid']} on {holder['host']} since {holder['since']}"
     except (ValueError, KeyError, TypeError):
         return "an unknown holder"
-
-
-class LedgerPart:
-    """Base of the parts of `lobench.engine.store.ledger.Ledger`, which opens the database and nests transactions."""
-
-    store: Path
-    _db: sqlite3.Connection
-
-    @abstractmethod
-    def transaction(self) -> contextlib.AbstractContextManager[None]:
-        """Commits the body's writes together."""

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lobench.core.case import CaseInfo
-from lobench.engine.store.database import LedgerPart
-from lobench.engine.store.schema import store_errors
+from lobench.engine.store.ledger_part import LedgerPart
 
 __all__ = ["DescribedRow", "SuiteRows"]
 
@@ -43,14 +42,12 @@ class SuiteRows(LedgerPart):
 
     def described(self, variant: str) -> DescribedRow | None:
         """Returns the recorded cases of a variant; None without a record, or if an older lobench wrote it."""
-        with store_errors(self.store):
-            row = self._db.execute(
-                "SELECT fingerprint, cases_json, files_json FROM described WHERE variant = ?", (variant,)
-            ).fetchone()
-        if row is None:
+        rows = self._rows("SELECT fingerprint, cases_json, files_json FROM described WHERE variant = ?", (variant,))
+        if not rows:
             return None
+        ((fingerprint, cases, files),) = rows
         try:
-            cases = tuple(CaseInfo(**record) for record in json.loads(row[1]))
-            return DescribedRow(fingerprint=row[0], cases=cases, files=json.loads(row[2]))
+            infos = tuple(CaseInfo(**record) for record in json.loads(cases))
+            return DescribedRow(fingerprint=fingerprint, cases=infos, files=json.loads(files))
         except (ValueError, TypeError):
             return None  # a worker will describe the cases again

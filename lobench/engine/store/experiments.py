@@ -10,6 +10,7 @@ import sqlite3
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from lobench.core.case import SeedBlock
 from lobench.core.experiment import SessionMember
@@ -17,7 +18,7 @@ from lobench.core.history import EvaluationId
 from lobench.core.search.search import Trial, TrialState
 from lobench.engine.config.origin import Revision
 from lobench.engine.store.codes import Codes
-from lobench.engine.store.schema import intact_rows, store_errors
+from lobench.engine.store.schema import intact_rows
 
 __all__ = ["FORM", "ExperimentRow", "Experiments", "Membership", "TrialRow", "label"]
 
@@ -125,11 +126,11 @@ class Experiments(Codes):
 
     def experiments(self) -> list[ExperimentRow]:
         """Returns all versions of all experiments, in order of their last runs."""
-        with store_errors(self.store), intact_rows(self.store):
-            rows = self._db.execute(
-                "SELECT id, name, config, versions, created_at, last_at, git_revision, git_dirty, patch, patch_sha256, "
-                "patch_note FROM experiments ORDER BY last_at, id"
-            ).fetchall()
+        rows = self._rows(
+            "SELECT id, name, config, versions, created_at, last_at, git_revision, git_dirty, patch, patch_sha256, "
+            "patch_note FROM experiments ORDER BY last_at, id"
+        )
+        with intact_rows(self.store):
             return [
                 ExperimentRow(
                     id=row[0],
@@ -187,13 +188,12 @@ class Experiments(Codes):
 
     def memberships(self, experiment: int) -> list[Membership]:
         """Returns the members of a version of an experiment, ordered by method, trial and session."""
-        with store_errors(self.store):
-            rows = self._db.execute(
-                "SELECT m.method, m.trial, m.session, e.checkpoint_sha256, e.case_identity || ':' || e.optimizer_hash, "
-                "e.seed_start, e.seed_count, e.program_version, e.code FROM memberships m JOIN evaluations e "
-                "ON e.id = m.evaluation WHERE m.experiment = ? ORDER BY m.method, m.trial, m.session, e.id",
-                (experiment,),
-            ).fetchall()
+        rows = self._rows(
+            "SELECT m.method, m.trial, m.session, e.checkpoint_sha256, e.case_identity || ':' || e.optimizer_hash, "
+            "e.seed_start, e.seed_count, e.program_version, e.code FROM memberships m JOIN evaluations e "
+            "ON e.id = m.evaluation WHERE m.experiment = ? ORDER BY m.method, m.trial, m.session, e.id",
+            (experiment,),
+        )
         return [
             Membership(
                 method=method,
@@ -227,28 +227,27 @@ class Experiments(Codes):
 
     def trials(self, experiment: int) -> list[TrialRow]:
         """Returns the trials of a version of an experiment, ordered by method and number."""
-        with store_errors(self.store), intact_rows(self.store):
-            rows = self._db.execute(
-                "SELECT method, number, parameters, state, fitness, wave FROM trials WHERE experiment = ? "
-                "ORDER BY method, number",
-                (experiment,),
-            ).fetchall()
-            trials = []
-            for method, number, text, state, fitness, wave in rows:
-                state, _, note = state.partition(": ")
-                parameters = json.loads(text)
-                trials.append(
-                    TrialRow(
-                        method=method,
-                        number=number,
-                        parameters=parameters,
-                        state=state,
-                        fitness=fitness,
-                        wave=wave,
-                        note=note,
-                    )
-                )
-            return trials
+        rows = self._rows(
+            "SELECT method, number, parameters, state, fitness, wave FROM trials WHERE experiment = ? "
+            "ORDER BY method, number",
+            (experiment,),
+        )
+        with intact_rows(self.store):
+            return [_trial_of(row) for row in rows]
+
+
+def _trial_of(row: tuple[Any, ...]) -> TrialRow:
+    method, number, parameters, state_and_note, fitness, wave = row
+    state, _, note = state_and_note.partition(": ")
+    return TrialRow(
+        method=method,
+        number=number,
+        parameters=json.loads(parameters),
+        state=state,
+        fitness=fitness,
+        wave=wave,
+        note=note,
+    )
 
 
 def label(db: sqlite3.Connection, identity: Sequence[object], *, experiment: str, trial: str, session: str) -> None:

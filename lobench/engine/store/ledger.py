@@ -249,8 +249,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
 
     def has_seen(self, sha256: str) -> bool:
         """Returns whether a theta with this hash was ever seen."""
-        with store_errors(self.store):
-            return self._db.execute("SELECT 1 FROM subjects WHERE sha256 = ? LIMIT 1", (sha256,)).fetchone() is not None
+        return bool(self._rows("SELECT 1 FROM subjects WHERE sha256 = ? LIMIT 1", (sha256,)))
 
     def remember(self, uri: str, fingerprint: str) -> None:
         """Records the fingerprint of a location's files when they were last read. "" is not recorded."""
@@ -473,7 +472,6 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
             self._db.execute("UPDATE subjects SET finished = 1 WHERE position = ?", (position,))
 
     def record_event(self, kind: str, **detail: Any) -> None:
-        """Records an event that is not a result: skipped, expired, unreadable, started, ..."""
         with self.transaction():
             text = json.dumps(detail, sort_keys=True)
             self._db.execute("INSERT INTO events (kind, detail, at) VALUES (?, ?, ?)", (kind, text, time.time()))

@@ -6,17 +6,16 @@ import dataclasses
 import functools
 import json
 import os
-from abc import abstractmethod
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from lobench.core.case import CaseInfo
 from lobench.core.subject import Subject
 from lobench.core.suite_place import SuitePlace, relocated
-from lobench.engine.store.database import LedgerPart
+from lobench.engine.store.ledger_part import LedgerPart
 from lobench.engine.store.restarts import RESTARTED, RETURNED, moved_detail
-from lobench.engine.store.schema import intact_rows, store_errors
+from lobench.engine.store.schema import intact_rows
 
 __all__ = ["Places"]
 
@@ -26,10 +25,6 @@ _REPLACED = "data_replaced"  # event: hash of a data file before it changed, and
 
 class Places(LedgerPart):
     """Part of a ledger: locations outside the store."""
-
-    @abstractmethod
-    def record_event(self, kind: str, **detail: Any) -> None:
-        """Records an event that is not a result."""
 
     def record_suites(self, hashes_by_suite: Mapping[tuple[str, str], Mapping[str, str]]) -> None:
         """Records the current locations of suites, and the baseline files next to them.
@@ -42,8 +37,7 @@ class Places(LedgerPart):
             (suite, path, json.dumps(list(baselines.items()))) for (suite, path), baselines in hashes_by_suite.items()
         ]
         query = "SELECT suite, path, baselines FROM suites ORDER BY id DESC LIMIT ?"
-        with store_errors(self.store):
-            known = self._db.execute(query, (len(rows),)).fetchall()
+        known = self._rows(query, (len(rows),))
         if known != rows[::-1] or self._locations()[:1] != (self._here,):
             with self.transaction():
                 self._db.execute("INSERT OR REPLACE INTO locations (path) VALUES (?)", (self._here,))
@@ -78,30 +72,22 @@ class Places(LedgerPart):
         changed = _differing(self._data_in(folders), digests)
         if not changed:
             return []
-        with store_errors(self.store), intact_rows(self.store):
-            rows = self._db.execute("SELECT detail FROM events WHERE kind = ?", (_REPLACED,)).fetchall()
         last = self._last_evaluation()
-        before = [json.loads(text) for (text,) in rows]
+        before = self._details(_REPLACED)
         undone = {one["name"] for one in before if one["last"] == last and one["digest"] == digests.get(one["name"])}
         return [name for name in changed if name not in undone]
 
     def _data_in(self, folders: Collection[str]) -> dict[str, str]:
         """Returns the hashes of the recorded data files of these folders, by name."""
-        with store_errors(self.store):
-            known = (
-                self._db.execute("SELECT name, digest FROM data_files").fetchall() if self._has("data_files") else []
-            )
+        known = self._rows("SELECT name, digest FROM data_files") if self._has("data_files") else []
         return {name: digest for name, digest in known if name.partition("/")[0] in folders}
 
     def _last_evaluation(self) -> int:
-        with store_errors(self.store):
-            (last,) = self._db.execute("SELECT MAX(id) FROM evaluations").fetchone()
-        return last or 0
+        return self._number("SELECT MAX(id) FROM evaluations")
 
     def data_names(self) -> list[str]:
         """Returns the names of the recorded data files."""
-        with store_errors(self.store):
-            return [name for (name,) in self._db.execute("SELECT name FROM data_files ORDER BY name")]
+        return [name for (name,) in self._rows("SELECT name FROM data_files ORDER BY name")]
 
     def note_data(self, digests: Mapping[str, str]) -> None:
         """Records data files, as `record_data` does, except those that are recorded already."""
@@ -123,8 +109,7 @@ class Places(LedgerPart):
         if not location or "://" in location:
             return
         root = os.path.abspath(location)
-        with store_errors(self.store):
-            uris = [uri for (uri,) in self._db.execute("SELECT DISTINCT uri FROM subjects WHERE kind = 'checkpoint'")]
+        uris = [uri for (uri,) in self._rows("SELECT DISTINCT uri FROM subjects WHERE kind = 'checkpoint'")]
         moved = list[tuple[str, str]]()
         for uri in (uri for uri in uris if not _is_in(root, uri)):
             candidates = [path for path in self._candidates(uri) if _is_in(root, path)]
@@ -173,8 +158,7 @@ class Places(LedgerPart):
     @functools.cached_property
     def _moved_from(self) -> tuple[str, ...]:
         """Earlier paths of the store."""
-        with store_errors(self.store):
-            return tuple(path for path in self._locations() if path != self._here)
+        return tuple(path for path in self._locations() if path != self._here)
 
     def placed(self, case: CaseInfo) -> CaseInfo:
         """Returns a case with the locations of its suite, the latest first."""
@@ -189,10 +173,10 @@ class Places(LedgerPart):
 
     @functools.cached_property
     def _files_of_workers(self) -> tuple[str, ...]:
-        with store_errors(self.store), intact_rows(self.store):
-            if not self._has("described"):
-                return ()
-            rows = self._db.execute("SELECT files_json FROM described ORDER BY variant").fetchall()
+        if not self._has("described"):
+            return ()
+        rows = self._rows("SELECT files_json FROM described ORDER BY variant")
+        with intact_rows(self.store):
             return tuple(str(mark[0]) for (text,) in rows for mark in json.loads(text).get("around", ()))
 
     def places_of_suites(self) -> tuple[object, ...]:
@@ -205,11 +189,11 @@ class Places(LedgerPart):
 
     def _read_places(self) -> _Places:
         places_by_suite: dict[str, list[SuitePlace]] = {}
-        with store_errors(self.store), intact_rows(self.store):
-            if not self._has("suites"):
-                return {}
-            stores = self._locations()
-            rows = self._db.execute("SELECT suite, path, baselines FROM suites ORDER BY id DESC")
+        if not self._has("suites"):
+            return {}
+        stores = self._locations()
+        rows = self._rows("SELECT suite, path, baselines FROM suites ORDER BY id DESC")
+        with intact_rows(self.store):
             for suite, path, text in rows:
                 baselines = tuple((str(name), str(sha256)) for name, sha256 in json.loads(text))
                 place = SuitePlace(suite=suite, path=path, baselines=baselines, store=self._here, stores=stores)
@@ -219,12 +203,12 @@ class Places(LedgerPart):
     def _locations(self) -> tuple[str, ...]:
         if not self._has("locations"):
             return ()
-        return tuple(path for (path,) in self._db.execute("SELECT path FROM locations ORDER BY id DESC"))
+        return tuple(path for (path,) in self._rows("SELECT path FROM locations ORDER BY id DESC"))
 
     def _has(self, table: str) -> bool:
         """Returns whether the ledger has a table. Ledgers of an older lobench may lack it."""
         query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
-        return self._db.execute(query, (table,)).fetchone() is not None
+        return bool(self._rows(query, (table,)))
 
     @property
     def _here(self) -> str:

@@ -12,7 +12,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -32,7 +31,7 @@ from lobench.engine.store.current import (
     forms_of_plan,
     place_of,
 )
-from lobench.engine.store.database import LedgerPart
+from lobench.engine.store.ledger_part import LedgerPart
 from lobench.engine.store.programs import accepted_keys
 from lobench.engine.store.schema import intact_rows, store_errors
 
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["PlannedCase", "PlannedSubject", "Plans", "absent", "changed_files", "digest_of", "suite_plan"]
 
 _NO_CODES: Mapping[CasePlace, str] = MappingProxyType({})
+_KINDS = (PLAN, PLANNED, CURRENT)  # of events
 _DIGEST, _PREVIOUS = "digest", "previous"
 _HASHED = 16  # hex digits of the name of a start
 
@@ -124,10 +124,6 @@ class Plans(LedgerPart):
     """Part of a ledger: plans."""
 
     _started = ""  # name of this start, once it has written an event
-
-    @abstractmethod
-    def record_event(self, kind: str, **detail: Any) -> None:
-        """Records an event that is not a result."""
 
     def record_plan(self, subject: Subject, plan: Mapping[str, Any], programs: Collection[str] = ()) -> None:
         """Records the plan of a subject, and that it is the last plan of the subject's variant.
@@ -213,16 +209,9 @@ class Plans(LedgerPart):
         """
         history = PlanHistory()
         with intact_rows(self.store):
-            for kind, detail, _ in self._plan_events():
+            for kind, detail in self.events(*_KINDS):
                 history.add(kind, detail)
         return history
-
-    def _plan_events(self) -> list[tuple[str, dict[str, Any], float]]:
-        with store_errors(self.store), intact_rows(self.store):
-            rows = self._db.execute(
-                "SELECT kind, detail, at FROM events WHERE kind IN (?, ?, ?) ORDER BY id", (PLAN, PLANNED, CURRENT)
-            ).fetchall()
-            return [(kind, json.loads(detail), at) for kind, detail, at in rows]
 
     def _chain(self, kind: str, detail: Mapping[str, Any]) -> None:
         detail = {**detail, _PREVIOUS: self._chained.last}
@@ -243,28 +232,26 @@ class Plans(LedgerPart):
 
     def planned_after(self, event: int) -> tuple[int, frozenset[str]]:
         """Returns the id of the last event of the ledger, and the subjects planned after an event, by their hashes."""
-        with store_errors(self.store), intact_rows(self.store):
-            last = int(self._db.execute("SELECT COALESCE(MAX(id), 0) FROM events").fetchone()[0])
-            query = "SELECT detail FROM events WHERE kind = ? AND id > ? AND id <= ?"
-            rows = self._db.execute(query, (PLANNED, event, last)).fetchall()
+        last = self._number("SELECT MAX(id) FROM events")
+        query = "SELECT detail FROM events WHERE kind = ? AND id > ? AND id <= ?"
+        rows = self._rows(query, (PLANNED, event, last))
+        with intact_rows(self.store):
             return last, frozenset(json.loads(detail)["sha256"] for (detail,) in rows)
 
     def last_plan_event(self) -> int:
         """Returns the id of the last plan event, or 0. The current cases change only with such events."""
-        with store_errors(self.store):
-            query = "SELECT COALESCE(MAX(id), 0) FROM events WHERE kind IN (?, ?, ?)"
-            return int(self._db.execute(query, (PLAN, PLANNED, CURRENT)).fetchone()[0])
+        return self._number("SELECT MAX(id) FROM events WHERE kind IN (?, ?, ?)", _KINDS)
 
     def planned(self) -> list[PlannedSubject]:
         """Returns the planned subjects, in order of their last plans; [] for a store without plans."""
-        with store_errors(self.store), intact_rows(self.store):
-            return _read(self._plan_events())
+        with intact_rows(self.store):
+            return _read(self.timed_events(*_KINDS))
 
     def described_files(self) -> dict[str, list[str]]:
         """Returns the paths of the files on which the cases depend: those around suites, and other loaded ones."""
         files_by_origin: dict[str, dict[str, None]] = {"around": {}, "loaded": {}}
-        with store_errors(self.store), intact_rows(self.store):
-            for (text,) in self._db.execute("SELECT files_json FROM described ORDER BY variant"):
+        with intact_rows(self.store):
+            for (text,) in self._rows("SELECT files_json FROM described ORDER BY variant"):
                 files = json.loads(text)
                 for name in files_by_origin:
                     marks = files.get(name, ())

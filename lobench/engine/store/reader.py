@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.history import EvaluationId, History
 from lobench.core.program import Program
-from lobench.core.result import EvaluationKey, Outcome, curves_of
+from lobench.core.result import Curves, EvaluationKey, Outcome
 from lobench.core.subject import Subject, SubjectKey
 from lobench.engine.store.codes import OF_CASES, SAME_CODE, Codes
 from lobench.engine.store.current import CURRENT, PLAN
@@ -58,22 +58,17 @@ class LedgerReader(Places, Codes):
     def recorded_sightings(self, sha256: str = "") -> dict[int, Subject]:
         """Returns the sightings with their recorded paths, by which events refer to them."""
         where, values = ("WHERE c.sha256 = ?", (sha256,)) if sha256 else ("", ())
-        with store_errors(self.store):
-            rows = self._db.execute(
-                f"SELECT c.position, {SUBJECT_COLUMNS} FROM subjects c {where} ORDER BY c.position", values
-            ).fetchall()
+        rows = self._rows(f"SELECT c.position, {SUBJECT_COLUMNS} FROM subjects c {where} ORDER BY c.position", values)
         return {row[0]: subject_of(row[1:]) for row in rows}
 
     def finished(self) -> set[SubjectKey]:
         """Returns the keys of subjects whose planned evaluations all have an outcome."""
-        with store_errors(self.store):
-            rows = self._db.execute(f"SELECT {SUBJECT_COLUMNS} FROM subjects c WHERE c.finished").fetchall()
+        rows = self._rows(f"SELECT {SUBJECT_COLUMNS} FROM subjects c WHERE c.finished")
         return {subject_of(row).key for row in rows}
 
     def fingerprints(self) -> dict[str, str]:
         """Returns the fingerprint of each location's files when they were last read."""
-        with store_errors(self.store):
-            return dict(self._db.execute("SELECT uri, fingerprint FROM fingerprints").fetchall())
+        return dict(self._rows("SELECT uri, fingerprint FROM fingerprints"))
 
     def history(
         self, programs: Collection[str], *, retried: Collection[Outcome] = (), keeps_code: bool = False
@@ -85,15 +80,12 @@ class LedgerReader(Places, Codes):
           retried: Outcomes that are tried again.
           keeps_code: Whether results of any code count.
         """
-        with store_errors(self.store):
-            rows = self._db.execute(
-                "SELECT checkpoint_sha256, case_identity || ':' || optimizer_hash, seed_start, seed_count, seconds, "
-                "program_version, outcome, code FROM evaluations ORDER BY id"
-            ).fetchall()
-            incidents = self._db.execute(
-                "SELECT kind, checkpoint_sha256, case_key, seed_start, seed_count FROM incidents"
-            ).fetchall()
-            positions = self._db.execute("SELECT position, admission, finished FROM subjects").fetchall()
+        rows = self._rows(
+            "SELECT checkpoint_sha256, case_identity || ':' || optimizer_hash, seed_start, seed_count, seconds, "
+            "program_version, outcome, code FROM evaluations ORDER BY id"
+        )
+        incidents = self._rows("SELECT kind, checkpoint_sha256, case_key, seed_start, seed_count FROM incidents")
+        positions = self._rows("SELECT position, admission, finished FROM subjects")
         seconds: dict[str, list[float]] = {}
         deaths: dict[EvaluationId, int] = {}
         codes: dict[EvaluationId, tuple[str, ...]] = {}
@@ -152,17 +144,14 @@ class LedgerReader(Places, Codes):
           sha256s: Hashes of the subjects.
           codes: Current code by `CaseInfo.key`. Results of any code count for cases without an entry.
         """
-        with store_errors(self.store), intact_rows(self.store):
-            rows = self._db.execute(
-                "SELECT outcome, COUNT(*) FROM evaluations e WHERE program_version IN (SELECT value FROM json_each(?)) "
-                f"AND {OF_CASES} "
-                "AND checkpoint_sha256 IN (SELECT value FROM json_each(?)) GROUP BY outcome",
-                (
-                    json.dumps(sorted(programs)),
-                    self.case_filter(case_keys, codes or {}),
-                    json.dumps(sorted(sha256s)),
-                ),
-            ).fetchall()
+        case_filter = self.case_filter(case_keys, codes or {})
+        rows = self._rows(
+            "SELECT outcome, COUNT(*) FROM evaluations e WHERE program_version IN (SELECT value FROM json_each(?)) "
+            f"AND {OF_CASES} "
+            "AND checkpoint_sha256 IN (SELECT value FROM json_each(?)) GROUP BY outcome",
+            (json.dumps(sorted(programs)), case_filter, json.dumps(sorted(sha256s))),
+        )
+        with intact_rows(self.store):
             return {Outcome(outcome): count for outcome, count in rows}
 
     # Deliveries.
@@ -221,10 +210,7 @@ class LedgerReader(Places, Codes):
         return frozenset(sightings[position] for position in numbered_by_arrival(sightings))
 
     def restart_events(self) -> list[tuple[str, dict[str, Any]]]:
-        query = "SELECT kind, detail FROM events WHERE kind IN (?, ?) ORDER BY id"
-        with store_errors(self.store), intact_rows(self.store):
-            rows = self._db.execute(query, (RESTARTED, RETURNED)).fetchall()
-            return [(kind, json.loads(detail)) for kind, detail in rows]
+        return self.events(RESTARTED, RETURNED)
 
     def first_deliveries(self, sequence: int) -> list[tuple[str, Subject]]:
         """Returns the run and subject of each position delivered up to a sequence number, by first delivery."""
@@ -244,13 +230,13 @@ class LedgerReader(Places, Codes):
 
     def reopened(self) -> dict[SubjectKey, set[int]]:
         """Returns the sequence numbers of completions withdrawn when their position was reopened, by subject."""
-        with store_errors(self.store), intact_rows(self.store):
-            rows = self._db.execute("SELECT detail FROM events WHERE kind = 'reopened'").fetchall()
-            known = self.sightings() if rows else {}
-            found: dict[SubjectKey, set[int]] = {}
-            for detail in (json.loads(text) for (text,) in rows):
-                found.setdefault(known[detail["position"]].key, set()).add(detail["sequence"])
-            return found
+        details = self._details("reopened")
+        known = self.sightings() if details else {}
+        sequences: dict[SubjectKey, set[int]] = {}
+        with intact_rows(self.store):
+            for detail in details:
+                sequences.setdefault(known[detail["position"]].key, set()).add(detail["sequence"])
+        return sequences
 
     def shared_runs(self) -> dict[str, list[str]]:
         """Returns the methods of each run that several methods of an experiment share, because they are one subject."""
@@ -284,23 +270,18 @@ class LedgerReader(Places, Codes):
         return CheckpointFinished(subject=subject, evaluations=tuple(_finished(subject, row) for row in rows))
 
     def last_sequence(self) -> int:
-        with store_errors(self.store):
-            return int(self._db.execute("SELECT COALESCE(MAX(sequence), 0) FROM deliveries").fetchone()[0])
+        return self._number("SELECT MAX(sequence) FROM deliveries")
 
     def num_deliveries_after(self, sequence: int) -> int:
         """Returns the number of deliveries after a sequence number.
 
         Sequence numbers have gaps, so their difference is not the count.
         """
-        with store_errors(self.store):
-            query = "SELECT COUNT(*) FROM deliveries WHERE sequence > ?"
-            return int(self._db.execute(query, (sequence,)).fetchone()[0])
+        return self._number("SELECT COUNT(*) FROM deliveries WHERE sequence > ?", (sequence,))
 
     def cursor(self, sink: str) -> int:
         """Returns the sequence number of the last delivery that a sink has processed; 0 for a new sink."""
-        with store_errors(self.store):
-            row = self._db.execute("SELECT sequence FROM cursors WHERE sink = ?", (sink,)).fetchone()
-        return int(row[0]) if row is not None else 0
+        return self._number("SELECT MAX(sequence) FROM cursors WHERE sink = ?", (sink,))
 
     # Reading, for reports.
 
@@ -313,30 +294,27 @@ class LedgerReader(Places, Codes):
           None if the store cannot tell: an older lobench wrote it, or it has results of experiments, of a theta with
           several bindings, or without the program that made them.
         """
-        with store_errors(self.store), intact_rows(self.store):
-            changes = self._db.execute("SELECT value FROM meta WHERE key = 'num_changes'").fetchone()
-            unclear = (
-                "SELECT 1 FROM memberships",
-                "SELECT 1 FROM subjects GROUP BY sha256 HAVING COUNT(DISTINCT variant) > 1",
-                "SELECT 1 FROM evaluations e WHERE program_version NOT LIKE '%-%' "
-                "AND NOT EXISTS (SELECT 1 FROM summaries s WHERE s.evaluation = e.id)",
-            )
-            if changes is None or any(self._db.execute(f"{query} LIMIT 1").fetchone() for query in unclear):
-                return None
-            kinds = PLAN, CURRENT, SAME_CODE
-            query = "SELECT COALESCE(MAX(id), 0) FROM events WHERE kind IN (?, ?, ?)"
-            return (
-                changes[0],
-                self._db.execute(query, kinds).fetchone()[0],
-                self.superseded(),
-                self.outdated(),
-                self.places_of_suites(),
-            )
+        changes = self._rows("SELECT value FROM meta WHERE key = 'num_changes'")
+        unclear = (
+            "SELECT 1 FROM memberships",
+            "SELECT 1 FROM subjects GROUP BY sha256 HAVING COUNT(DISTINCT variant) > 1",
+            "SELECT 1 FROM evaluations e WHERE program_version NOT LIKE '%-%' "
+            "AND NOT EXISTS (SELECT 1 FROM summaries s WHERE s.evaluation = e.id)",
+        )
+        if not changes or any(self._rows(f"{query} LIMIT 1") for query in unclear):
+            return None
+        kinds = PLAN, CURRENT, SAME_CODE
+        return (
+            changes[0],
+            self._number("SELECT MAX(id) FROM events WHERE kind IN (?, ?, ?)", kinds),
+            self.superseded(),
+            self.outdated(),
+            self.places_of_suites(),
+        )
 
     def num_evaluations(self) -> int:
         """Returns the number of evaluations, including those that do not count any more."""
-        with store_errors(self.store):
-            return int(self._db.execute("SELECT COUNT(*) FROM evaluations").fetchone()[0])
+        return self._number("SELECT COUNT(*) FROM evaluations")
 
     def evaluations(
         self,
@@ -432,11 +410,6 @@ class LedgerReader(Places, Codes):
                     id=number,
                 )
 
-    def events(self, kind: str = "") -> list[tuple[str, dict[str, Any]]]:
-        with store_errors(self.store), intact_rows(self.store):
-            rows = self._db.execute("SELECT kind, detail FROM events ORDER BY id").fetchall()
-            return [(found, json.loads(detail)) for found, detail in rows if not kind or found == kind]
-
 
 @functools.lru_cache(maxsize=1024)  # every subject has the same ones
 def case_json(case: CaseInfo) -> str:
@@ -465,6 +438,6 @@ def _finished(subject: Subject, row: tuple[Any, ...]) -> EvaluationFinished:
         case=case_of(text),
         seed_block=SeedBlock(start=start, size=size),
         outcome=Outcome(outcome),
-        curves=curves_of(payload) if payload is not None else None,
+        curves=Curves.from_payload(payload) if payload is not None else None,
         message=message,
     )

@@ -16,8 +16,8 @@ from pathlib import Path
 from lobench.core.case import CaseInfo
 from lobench.core.curve_summary import SUMMARY_VERSION, CurveSummary, read_summary, summarize
 from lobench.core.errors import StoreError
-from lobench.core.result import Curves, curves_of
-from lobench.engine.store.database import LedgerPart
+from lobench.core.result import Curves
+from lobench.engine.store.ledger_part import LedgerPart
 from lobench.engine.store.schema import connect, intact_rows, store_errors
 
 __all__ = ["StoredSummaries", "Summaries", "copy_summaries"]
@@ -54,7 +54,7 @@ class Summaries(LedgerPart):
                         query = "SELECT case_json, payload FROM evaluations WHERE id = ?"
                         text, payload = self._db.execute(query, (evaluation,)).fetchone()
                         try:
-                            curves = curves_of(payload)
+                            curves = Curves.from_payload(payload)
                             case = CaseInfo(**json.loads(text))
                         except (ValueError, TypeError, KeyError, struct.error):
                             continue  # reported when the row is read
@@ -177,7 +177,7 @@ class _Payloads:
                 next_step="run the command again",
             )
         with intact_rows(f"{case.suite}/{case.name}, evaluation {evaluation}"):
-            return curves_of(row[0])
+            return Curves.from_payload(row[0])
 
     @functools.cached_property
     def _database(self) -> sqlite3.Connection:

@@ -67,7 +67,6 @@ def is_right(store: Path) -> bool:
 
 def forbid_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Curves, "from_payload", None)
-    monkeypatch.setattr("lobench.engine.store.summaries.curves_of", None)  # it keeps what others have decoded
 
 
 def record(store: Path, final: float, *, replace: bool = False) -> None:
