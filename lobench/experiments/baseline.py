@@ -120,7 +120,7 @@ def _make(suite: Path, command: BaselineSettings, log: Callable[[str], None]) ->
                     baseline = dataclasses.replace(baseline, cases={**baseline.cases, name: before})
                     baseline.save(path)
                 if before.program and before.is_scored_as(bound.case.scale, bound.case.minimum):
-                    log(f"{optimizer} {name}: fresh")
+                    log(f"{optimizer} {name}: up to date")
                     continue
                 if before.program:
                     scored = dataclasses.replace(before, scale=bound.case.scale, minimum=bound.case.minimum)

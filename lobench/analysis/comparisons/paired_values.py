@@ -412,7 +412,7 @@ def _common_start(a: Cell, b: Cell, metric: str) -> tuple[float, str]:
     means = [math.fsum(values) / len(values) for values in starts]
     close = abs(means[1] - means[0]) <= _CLOSE * max(map(abs, means))
     if not close and not mean_difference(Samples.of(starts[0], starts[1], is_paired=False)).p_value > 0.05:
-        return math.nan, f"step 0 is at {means[0]:.4g} and {means[1]:.4g}"
+        return math.nan, f"the trainings start from other values ({means[0]:.4g} and {means[1]:.4g})"
     return math.fsum([*starts[0], *starts[1]]) / len([*starts[0], *starts[1]]), "both end no better than step 0"
 
 

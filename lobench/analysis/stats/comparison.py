@@ -201,7 +201,9 @@ def mean_difference(samples: Samples, confidence: float = 0.95) -> MeanDifferenc
     usual: Method = "paired" if samples.is_paired else "welch"
     if n == 0 or not samples.has_scale:
         none = f"no common {samples.replicate}" if samples.is_paired else f"no {samples.replicate}"
-        note = none if n == 0 else "no score: no method improves on step 0"
+        all_diverged = n > 0 and counts.a == counts.num_a and counts.b == counts.num_b
+        why = "every seed diverged" if all_diverged else "no method improves on step 0"
+        note = none if n == 0 else f"no score: {why}"
         return MeanDifference(num_seeds=n, method=usual, note=note, **known)
     location = locate(samples)
     kept = samples.converged()

@@ -105,16 +105,18 @@ class Panel:
       digits: Significant digits of the means. None for scores, which have three decimals.
       lines: The rows.
       machine: Class of machines on which times were measured; "" without times.
+      is_machine_in_heading: Whether the heading has the class of machines, because the table has several.
     """
 
     title: str
     digits: int | None
     lines: tuple[Line, ...]
     machine: str = ""
+    is_machine_in_heading: bool = False
 
     @property
     def heading(self) -> str:
-        return f"{self.title} ({self.machine})" if self.machine else self.title
+        return f"{self.title} ({self.machine})" if self.is_machine_in_heading else self.title
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,8 +40,8 @@ __all__ = ["COSTS_NOTE", "SEARCHED_NOTE", "race_notes", "renamed", "tabulate", "
 # Meaning of marked numbers.
 SEARCHED_NOTE = "(s): optimistic, on the seeds of the search that chose the setting; other numbers are of fresh seeds"
 COSTS_NOTE = (
-    "seconds are of training one seed, without compilation and evaluations; at equal time: when the fastest of the "
-    "same machine ends"
+    "seconds are of training one seed, without compilation and evaluations; at equal time: values at the end "
+    "of the fastest method on the same machine"
 )
 _TESTS: dict[Method, str] = {
     "paired": "a paired t test",
@@ -232,7 +232,8 @@ class _Maker:
                     of_class.setdefault(title, {})[case] = entries
         if not entries_by_panel:
             return []
-        self._notes += [COSTS_NOTE]
+        has_several = len(entries_by_panel) > 1
+        self._notes += [COSTS_NOTE if has_several else f"{COSTS_NOTE}; measured on {next(iter(entries_by_panel))}"]
         panels = []
         for machine, titles in entries_by_panel.items():
             for title, by_case in titles.items():
@@ -249,7 +250,14 @@ class _Maker:
                         for index, (_, heading) in enumerate(self._methods)
                         if any(column[index] for column in columns)
                     ]
-                panels.append(Panel(title=title, digits=self._digits, lines=tuple(lines), machine=machine))
+                panel = Panel(
+                    title=title,
+                    digits=self._digits,
+                    lines=tuple(lines),
+                    machine=machine,
+                    is_machine_in_heading=has_several,
+                )
+                panels.append(panel)
         entries = [entry for panel in panels for line in panel.lines for entry in line.entries]
         self._notes += [UNSTEADY_NOTE] if any(entry is not None and entry.is_unsteady for entry in entries) else []
         return panels

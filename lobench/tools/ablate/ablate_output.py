@@ -91,8 +91,8 @@ def ablate_text(made: Ablated) -> str:
     notes = [
         "alone on A, B without it: difference of scores with its 95% interval; steps: median share of a case's steps "
         "until the setting alone on A reaches the final value of A",
-        f"cost: {counted(search_result.configurations, 'configuration')}, {search_result.seeds} seeds of each case; "
-        f"all {2 ** len(knobs)} take {_factorial(made)}",
+        f"cost: {search_result.seeds} seeds of each case in {counted(search_result.configurations, 'configuration')}; "
+        f"the full factorial of {2 ** len(knobs)} configurations takes {_factorial(made)}",
         *made.scale.splitlines()[:1],
         f"again: {made.command}",
     ]

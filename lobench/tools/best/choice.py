@@ -182,7 +182,7 @@ def _rows(best: Best) -> list[list[str]]:
 
 def _answer(best_found: Best) -> list[str]:
     best = f"best checkpoint by {best_found.metric or 'the primary metric'}: {best_found.uri}"
-    optimistic = "the scores in the table are optimistic, their seeds were used to choose"
+    optimistic = "the scores in the table are optimistic: their seeds chose the checkpoint"
     report = best_found.report
     if report is None:
         return [f"{best}; no score to report: it could not be evaluated on further seeds", optimistic]
@@ -193,5 +193,5 @@ def _answer(best_found: Best) -> list[str]:
     score = f"score {interval_cell(report.score)} (95%) on seeds from {best_found.first_further_seed} on"
     return [
         f"{best}; {score}{share}{missing}",
-        f"report this score and the share: {optimistic}",
+        f"report this score and this share; {optimistic}",
     ]

@@ -20,7 +20,7 @@ from lobench.core.json_numbers import record_from
 from lobench.core.metric import direction_of, is_named_loss
 from lobench.core.result import Curves, EvaluationKey, Provenance
 from lobench.core.subject import Subject
-from lobench.core.wording import counted
+from lobench.core.wording import counted, first_of
 from lobench.engine.store.first_use import removed_if_refused
 from lobench.engine.store.imports import (
     Added,
@@ -60,6 +60,9 @@ class ImportRecord(TypedDict):
     notes: tuple[str, ...]
 
 
+_NUM_NAMED = 5  # methods and cases that the summary names
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
     """Result of `import_curves`.
@@ -87,7 +90,8 @@ class Imported:
 
     def describe(self, printed: Collection[str] = ()) -> str:
         """Returns lines for the terminal, without the notes that are already printed."""
-        what = f"{counted(len(self.methods), 'method')} on {counted(len(self.cases), 'case')}"
+        methods = f"{counted(len(self.methods), 'method')} ({first_of(self.methods, _NUM_NAMED)})"
+        what = f"{methods} on {counted(len(self.cases), 'case')} ({first_of(self.cases, _NUM_NAMED)})"
         counts = [counted(self.num_new, "new curve")]
         counts += [f"{self.num_known:,} known already"] * bool(self.num_known)
         counts += [f"{self.num_replaced:,} replaced"] * bool(self.num_replaced)
