@@ -80,6 +80,9 @@ def log_ending(settings: WatchSettings, watched: Watched, log: Callable[..., Non
     from lobench.api.rerun import repeating_command
 
     ending = watched.ending
+    for sink, count in ending.earlier.items():
+        if sink not in ending.behind:
+            log(f"sink {sink!r} received {count:,} deliveries of earlier calls")
     for sink, count in ending.behind.items():
         log(f"sink {sink!r} still lacks {count} deliveries; it gets them at the next start")
     if ending.interrupted:

@@ -165,6 +165,7 @@ class Ending:
       core_seconds: Core seconds used by its workers.
       num_checkpoints: Number of subjects.
       behind: Number of outstanding deliveries by sink, for sinks that have any.
+      earlier: Number of deliveries of earlier calls that each sink lacked at the start, for sinks that lacked any.
       programs: Keys of the programs whose results count.
       subjects: Subjects that were evaluated, now or before.
       cases: Cases of each variant, by the variant's key.
@@ -181,6 +182,7 @@ class Ending:
     core_seconds: float
     num_checkpoints: int
     behind: Mapping[str, int]
+    earlier: Mapping[str, int] = field(default_factory=dict)
     programs: Collection[str] = ()
     subjects: Sequence[Subject] = ()
     cases: Mapping[str, Sequence[CaseInfo]] = field(default_factory=dict)

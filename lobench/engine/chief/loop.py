@@ -197,6 +197,7 @@ class Chief:
             core_seconds=self._workers.core_seconds,
             num_checkpoints=len(self._subjects),
             behind=behind,
+            earlier=self._deliverer.earlier,
             programs=frozenset(self._journal.programs),
             subjects=self._subjects.all(),
             cases=self._subjects.cases_by_variant(),

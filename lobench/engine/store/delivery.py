@@ -73,8 +73,15 @@ class Deliverer:
             address: _SinkThread(address, sink, ledger.reader, self._position(address), self._reports, wait)
             for address, sink in sinks.items()
         }
+        outstanding = {address: ledger.num_deliveries_after(self._position(address)) for address in sinks}
+        self._earlier = {address: count for address, count in outstanding.items() if count}
         for one in self._threads.values():
             one.thread.start()
+
+    @property
+    def earlier(self) -> Mapping[str, int]:
+        """Number of deliveries that were recorded before this process and that each sink still lacked, by address."""
+        return self._earlier
 
     def _position(self, address: str) -> int:
         return self._ledger.cursor(self._cursors[address])

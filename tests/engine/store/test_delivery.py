@@ -345,6 +345,7 @@ def test_a_destination_that_was_lost_gets_everything_again_and_one_that_is_there
         deliverer = Deliverer(ledger, {"a": sink}, no_error)
         assert deliverer.flush(PATIENCE) == {}
         deliverer.close()
+        assert deliverer.earlier == ({"a": len(sink.taken)} if sink.taken else {})
         return sink.taken
 
     assert [take(destination) for destination in ("first", "first", "second", "first")] == [
