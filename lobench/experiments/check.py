@@ -73,7 +73,7 @@ class ExperimentPlan:
     Attributes:
       unbound: Titles of methods whose bindings were not checked, because no worker was started.
       is_race: Whether the missing evaluations are an upper bound, because methods may drop out.
-      notices: Lines on data files that changed.
+      notices: Lines on bindings of `--gin-param` and on data files that changed.
     """
 
     store: Path

@@ -236,8 +236,13 @@ class ExperimentRun:
         return replace(
             plan,
             methods=tuple(sorted((*plan.methods, *without), key=lambda one: order.index(one.method.name))),
-            notices=tuple(self._changed_data()),
+            notices=(*self._bound_in_addition(), *self._changed_data()),
         )
+
+    def _bound_in_addition(self) -> list[str]:
+        """Returns a line on the bindings of `--gin-param`."""
+        params = self._settings.gin_params
+        return [f"--gin-param, for every method: {'; '.join(params)}"] if params else []
 
     def _changed_data(self) -> Iterator[str]:
         """Yields the lines of a run on data files that changed, and records nothing."""

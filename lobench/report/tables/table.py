@@ -186,6 +186,7 @@ def _summary(lines: Sequence[EvaluationSummary]) -> str:
     return (
         f"{counted(len(lines), 'evaluation')} of {subjects_in_words(subjects)}: {counts}; "
         f"{' and '.join(lost)} diverged, {exploded} exploded; "
-        "'loss' draws the primary metric from the first step to the last, each row on its own scale; exploded: finite, "
-        "and above twice the first value; state B: bytes of the optimizer's state; step s: seconds of one inner step"
+        "'loss' draws the primary metric from the first step to the last, each row on its own scale; "
+        "diverged: not finite; exploded: finite, and above twice the first value; best: the best value of any step; "
+        "state B: bytes of the optimizer's state; step s: seconds of one inner step"
     )

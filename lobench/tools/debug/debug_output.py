@@ -145,7 +145,11 @@ def debugged_text(debugged: Debugged) -> str:
     lines = [f"{debugged.name}, seed {debugged.seed}: {verdict.line}", *verdict.facts]
     before = ", before the trouble" if verdict.step is not None else ""
     lines.append(f"layers at step {_shown(debugged.training, verdict).step}{before}")
-    end = [f"{debugged.sameness} ({_trained(debugged)})", f"again: {debugged.command}"]
+    legend = (
+        "weights, gradient, update: root mean squares of a layer's values; gradient 0: share of zeros in the gradient; "
+        "unmoved: share of the values with a gradient that the step did not change"
+    )
+    end = [legend, f"{debugged.sameness} ({_trained(debugged)})", f"again: {debugged.command}"]
     return "\n".join([*map(one_line, lines), text_table(rows, left={0, 1}), *map(one_line, end)])
 
 
