@@ -79,7 +79,7 @@ def test_without_a_baseline_a_line_says_losses_and_their_trend_on_the_scale_of_r
     baseline = ["--baseline", suite] if has_some else []
     report = lobench("report", "--store", store, *baseline, "--format", "text", cwd=tmp_path).stdout
     assert f"{score} (95% {bounds}" in report
-    found = re.search(r"(\S+) below the best so far \(outer step \d, now (\S+)\)  [▁-█x]{4}", output[-1])
+    found = re.search(r"(\S+) below the best so far \(outer step \d, now (\S+)\)  scores [▁-█x]{4}", output[-1])
     assert found is not None, output
     assert float(found[2]) - float(found[1]) == pytest.approx(float(score), abs=0.0011), "both are on today's scale"
 

@@ -53,7 +53,7 @@ class _Finished:
 class CheckpointLines:
     """Logs a line with the score of each finished subject, in the order of completion.
 
-    For example `outer step 60: score 0.710 [0.550, 0.870], 0.050 below the best so far (outer step 30)  ▁█▇  6 cases`.
+    For example `outer step 60: score 0.710 [0.550, 0.870], 0.050 below the best so far (outer step 30)  scores ▁█▇  6 cases`.
     Subjects that finish while scores are computed are scored together.
 
     Args:
@@ -233,7 +233,7 @@ class _Lines:
         text = f"score {interval_text(scored.score.interval)}"
         if scored.score.num_missing:
             text += f" of {scored.score.num_cases} of {counted(num_cases, 'case')}"
-        return f"{text}{change}  {sparkline(self._means[-_NUM_SPARKS:])}"
+        return f"{text}{change}  scores {sparkline(self._means[-_NUM_SPARKS:])}"
 
     def _hint(self, scored: Scored, num_cases: int) -> str:
         """Returns a hint on missing baselines and the command that makes them, in the first call only."""
@@ -268,7 +268,7 @@ def _losses(fallback: Fallback, who: Subject) -> str:
     trend = sparkline([*(value for _, value in fallback.before[1 - _NUM_SPARKS :]), mean])
     name = f"an earlier {subject_name(at)}" if subject_name(at) == subject_name(who) else subject_name(at)
     beside = beside_best(mean, best, f"{name}, now {best:.3f}")  # its score was another one when its line was logged
-    return f"{text}; score {interval_text(fallback.score.interval)}{beside}  {trend}"
+    return f"{text}; score {interval_text(fallback.score.interval)}{beside}  scores {trend}"
 
 
 def beside_best(mean: float, best: float, name: str) -> str:
