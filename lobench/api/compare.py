@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from etils import epath
 
@@ -35,10 +35,10 @@ from lobench.api.resolve import (
     subjects_beside,
     subjects_setting_scales,
 )
-from lobench.api.settings import CompareSettings, WatchSettings, check_options, texts
+from lobench.api.settings import CompareKeywords, CompareSettings, EvaluateIntoKeywords, texts
 from lobench.core.case import CaseSpec
 from lobench.core.errors import CheckpointError, LobenchError, UsageError, suggestion
-from lobench.core.settings_field import settings_from
+from lobench.core.settings_field import check_keywords, keywords_in, settings_from
 from lobench.core.subject import Given, GivenCheckpoint, SubjectKey
 from lobench.core.subject import Subject as Who
 from lobench.engine.checkpoints.given import given_checkpoint
@@ -129,7 +129,7 @@ def compare(
     metrics: Sequence[str] = (),
     cases: Sequence[str] = (),
     progress: WatchProgress | None = None,
-    **options: Any,
+    **options: Unpack[CompareKeywords],
 ) -> Comparison:
     """Compares B, C, ... with A: which is better, on which cases, by how much, and how sure that is.
 
@@ -160,7 +160,7 @@ def compare(
     >>> str(found.pairs[0].effects[0].gate.verdict)
     'PASS'
     """
-    check_options("compare", options, CompareSettings, WatchSettings)
+    check_keywords("compare", options, CompareKeywords)
     settings = settings_from(CompareSettings, options)
     _rules_of(settings)  # raises if a value is wrong
     names = texts(subjects)
@@ -173,16 +173,17 @@ def compare(
             expected="A and B: optimizers, checkpoints, or names in a store",
             next_step="for example `lobench compare 'adam()' 'sgd()' --suite SUITE`",
         )
-    WatchSettings(location="", suites=places, **options)  # raises if a value is wrong
     given = [Path(path) for path in texts(baselines)]
     check_baselines(given or map(Path, places))
     specs = specs_called(cases, *places, with_tests=True) if cases and places else []
+    case_names = tuple(spec.names[-1] for spec in specs)
+    evaluation = keywords_in(EvaluateIntoKeywords, {**options, "name": "compare", "cases": case_names})
     chosen = _subjects(
         names,
         store,
         places,
         progress or default_progress(),
-        {**options, "cases": tuple(spec.names[-1] for spec in specs)},
+        evaluation,
     )
     return compare_stored(
         chosen,
@@ -331,7 +332,7 @@ def _subjects(
     store: Path | None,
     suites: Sequence[str],
     progress: WatchProgress,
-    options: Mapping[str, Any],
+    options: EvaluateIntoKeywords,
 ) -> list[Stored]:
     """Returns A, B, ... by their names, after running the suites' evaluations that are not stored.
 
@@ -397,7 +398,7 @@ def _evaluate(
     store: Path,
     suites: Sequence[str],
     progress: WatchProgress,
-    options: Mapping[str, Any],
+    options: EvaluateIntoKeywords,
 ) -> dict[str, Stored]:
     """Evaluates subjects that their store lacks, all in one run, and returns them by name.
 
@@ -406,7 +407,7 @@ def _evaluate(
     """
     given = [one for one, _ in named.values()]
     wanted = [who for _, who in named.values()]
-    evaluate_into(store, given, suites, name="compare", progress=progress, **options)
+    evaluate_into(store, given, suites, progress=progress, **options)
     found: dict[str, Stored] = {}
     for name, one in zip(named, find_subjects(store, wanted), strict=True):
         if one is None:

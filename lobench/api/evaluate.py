@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, Unpack
 
 from lobench.api.engine_run import Watched, run_rounds
 from lobench.api.resolve import TrainedWith, find_trained
-from lobench.api.settings import WatchSettings, texts
+from lobench.api.settings import EvaluateIntoKeywords, WatchSettings, texts
 from lobench.core.case import Case
 from lobench.core.errors import UsageError
+from lobench.core.settings_field import settings_from
 from lobench.core.subject import Given, GivenCheckpoint
 from lobench.engine.checkpoints.given import given_subject
 from lobench.engine.chief.interfaces import WatchProgress
@@ -121,7 +122,7 @@ def evaluate_into(
     *,
     location: str | Path = "",
     progress: WatchProgress | None = None,
-    **options: Any,
+    **options: Unpack[EvaluateIntoKeywords],
 ) -> Watched:
     """Evaluates subjects on suites, except evaluations that the store already has. Errors are retried.
 
@@ -136,22 +137,21 @@ def evaluate_into(
       location: Run whose `config.gin` is bound below the bindings of the suites, unless a given checkpoint has texts
         of its own. "": the `config.gin` next to each checkpoint.
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
-      options: Further fields of `WatchSettings`.
+      options: Further options of `lobench watch`, such as `workers` and `cases`.
     Raises:
       LobenchError: Wrong usage, a store that is busy or not writable, a suite that cannot be collected, no subject, or
         gin text that does not parse or names something unknown.
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
     """
-    settings = WatchSettings(
+    settings = settings_from(
+        WatchSettings,
+        options,
         location=str(location),
         suites=texts(suites),
         store=str(store),
         checkpoints="all",
         once=True,
         retry_errors=True,
-        gin_files=texts(options.pop("gin_files", ())),
-        gin_params=tuple(options.pop("gin_params", ())),
-        **options,
     )
     given = [_given(one, has_run=bool(location)) for one in subjects]
     watched = run_rounds(settings, progress or default_progress(), given=given, has_source=not given)
@@ -167,43 +167,46 @@ class StoreEvaluator:
     Attributes:
       store: Folder of the store.
       suites: Suites to evaluate on.
-      name: Name of the tool.
       progress: Receives progress events.
       location: Run whose `config.gin` is bound below the bindings of the suites, as of `evaluate_into`.
-      gin_params: Bindings that override all others.
-      options: Further fields of `WatchSettings`, such as `workers`, `executor` and `gin_files`.
+      options: Keywords of `evaluate_into`, such as `name`, `workers` and `gin_params`.
     """
 
     store: Path
     suites: tuple[str, ...]
-    name: str
     progress: WatchProgress
     location: str = ""
-    gin_params: tuple[str, ...] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: EvaluateIntoKeywords = field(default_factory=EvaluateIntoKeywords)
 
     def evaluate(
-        self, subjects: Sequence[Given], bindings: Sequence[str] = (), *, suites: Sequence[str] = (), **options: Any
+        self,
+        subjects: Sequence[Given],
+        bindings: Sequence[str] = (),
+        *,
+        suites: Sequence[str] = (),
+        cases: Sequence[str] = (),
     ) -> None:
         """Evaluates subjects, except evaluations that the store already has.
 
         Args:
           subjects: The subjects.
-          bindings: Bindings of this call over `gin_params`, such as those of the seeds.
-          suites: Suites of this call. (): all of `suites`.
-          options: Options of this call over those of the evaluator.
+          bindings: Bindings of this call over all others, such as those of the seeds.
+          suites: Suites of this call. (): those of the evaluator.
+          cases: Names of the cases of this call. (): those of the evaluator.
         Raises:
           LobenchError, KeyboardInterrupt: As of `evaluate_into`.
         """
+        options = self.options.copy()
+        options["gin_params"] = (*options.get("gin_params", ()), *bindings)
+        if cases:
+            options["cases"] = cases
         evaluate_into(
             self.store,
             subjects,
             tuple(suites) or self.suites,
             location=self.location,
-            name=self.name,
             progress=self.progress,
-            gin_params=(*self.gin_params, *bindings),
-            **{**self.options, **options},
+            **options,
         )
 
 

@@ -6,17 +6,18 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from lobench.analysis.comparisons.race import RaceResult, decided
 from lobench.analysis.stats.racing import least_seeds
 from lobench.analysis.store.entrants import Entrant, entrants_of
 from lobench.api.compare import default_store_of, named_subjects
-from lobench.api.evaluate import evaluate_into
+from lobench.api.evaluate import StoreEvaluator
 from lobench.api.fresh_seeds import note_on_fixed_seeds
-from lobench.api.settings import texts
+from lobench.api.settings import EvaluateIntoKeywords, EvaluationKeywords, texts
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.experiment import Race, SessionBlocks
+from lobench.core.settings_field import check_keywords, keywords_in
 from lobench.core.wording import counted
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.shipped import find_suite
@@ -36,7 +37,7 @@ def race(
     store: str | Path | None = None,
     baselines: str | Path | Sequence[str | Path] = (),
     progress: WatchProgress | None = None,
-    **options: Any,
+    **options: Unpack[EvaluationKeywords],
 ) -> RaceResult:
     """Finds the best of several methods, dropping methods as soon as they are shown to be worse.
 
@@ -68,11 +69,11 @@ def race(
     >>> lobench.race(*methods, suites="quadratic.gin", seeds=4).leader
     0
     """
+    check_keywords("race", options, EvaluationKeywords)
     names = texts(methods)
     places = tuple(str(find_suite(suite)) for suite in texts(suites))
     _check(names, places, seeds, block)
     folder = Path(store) if store else default_store_of(places)
-    gin_params = texts(options.pop("gin_params", ()))
     progress = progress or default_progress()
     subjects = named_subjects(names, folder, places, progress)
     wanted = [who for _, who in subjects]
@@ -83,16 +84,16 @@ def race(
     rules = Race(block=block, rounds=seeds // block, alpha=alpha, margin=margin)
     labels = names if len({who.label for who in wanted}) < len(wanted) else tuple(who.label for who in wanted)
 
+    evaluator = StoreEvaluator(
+        store=folder,
+        suites=places,
+        progress=progress,
+        options=keywords_in(EvaluateIntoKeywords, {**options, "name": "compare"}),
+    )
+
     def evaluate(who: Sequence[int], looks: int) -> bool:
-        evaluate_into(
-            folder,
-            [subjects[place][0] for place in who],
-            places,
-            name="compare",
-            progress=progress,
-            gin_params=(*gin_params, *SessionBlocks(first_seed=None, widths=(block,) * looks).bindings),
-            **options,
-        )
+        blocks = SessionBlocks(first_seed=None, widths=(block,) * looks)
+        evaluator.evaluate([subjects[place][0] for place in who], blocks.bindings)
         return True
 
     noted = set[str]()

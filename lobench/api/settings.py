@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Collection, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self, TypedDict
 
-from lobench.core.errors import UsageError, suggestion
+from lobench.core.errors import UsageError
 from lobench.core.settings_field import option
 from lobench.engine.chief.interfaces import WatchOptions
 from lobench.engine.config.shipped import find_suite
@@ -18,17 +18,20 @@ from lobench.engine.paths import path_exists, similar_path
 from lobench.engine.retries import retried
 from lobench.engine.store.database import may_write
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
 __all__ = [
     "HERE",
+    "BaselineKeywords",
     "BaselineSettings",
+    "CompareKeywords",
     "CompareSettings",
+    "EvaluateIntoKeywords",
+    "EvaluationKeywords",
+    "ImportKeywords",
     "ImportSettings",
     "TuneSettings",
+    "WatchKeywords",
     "WatchSettings",
-    "check_options",
+    "WorkerKeywords",
     "command_text",
     "default_store",
     "min_workers",
@@ -108,6 +111,53 @@ class WatchSettings(WatchOptions):
         return replace(self, suites=suites, cases=cases)
 
 
+class WorkerKeywords(TypedDict, total=False):
+    """Keywords of functions that run on workers. All of these keywords are described at `WatchSettings`."""
+
+    workers: str | int
+    executor: str
+    ray_address: str
+    insecure: bool
+
+
+class EvaluationKeywords(WorkerKeywords, total=False):
+    """Keywords of functions that evaluate subjects."""
+
+    gin_files: Sequence[str | Path]
+    gin_params: Sequence[str]
+    sinks: Sequence[str]
+    together: int
+    max_core_hours: float | None
+    keep_results: bool
+    allow_pickle: bool
+    complete_when: str
+    keep_limit: float
+
+
+class EvaluateIntoKeywords(EvaluationKeywords, total=False):
+    """Keywords of `evaluate_into`, through which tools evaluate."""
+
+    name: str
+    cases: Sequence[str]
+    import_folders: Sequence[str]
+
+
+class WatchKeywords(EvaluateIntoKeywords, total=False):
+    """Keywords of `lobench.watch`."""
+
+    store: str | Path
+    source: str
+    checkpoints: str
+    once: bool
+    until_step: int | None
+    idle_timeout: float | None
+    retry_errors: bool
+    quiet: bool
+    experiment: str
+    trial: str
+    session: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareSettings:
     """Options of the statistics of `lobench compare`, under the same names."""
@@ -151,6 +201,18 @@ class CompareSettings:
     )
 
 
+class CompareKeywords(EvaluationKeywords, total=False):
+    """Keywords of `lobench.compare`, described at `CompareSettings`."""
+
+    margin: float | None
+    alpha: float
+    max_diverged: float
+    independent_cases: bool
+    seed_means: bool
+    target: str | float | None
+    until_step: str | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineSettings:
     """Options of `lobench baseline`."""
@@ -166,6 +228,20 @@ class BaselineSettings:
         (), "Only this case: relu32, quick/relu32 or digits.relu32; repeatable.", flag="--case"
     )
     force: bool = option(False, "Tune up-to-date cases again too.")
+
+
+class BaselineKeywords(TypedDict, total=False):
+    """Keywords of `lobench.baseline`, described at `BaselineSettings`."""
+
+    optimizers: Sequence[str]
+    grid: str
+    search: str
+    vary: Sequence[str]
+    num_trials: int | None
+    seeds: int
+    horizon_factor: int
+    cases: Sequence[str]
+    force: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,6 +330,29 @@ class ImportSettings:
     targets: str = option("", "AlgoPerf's targets, JSON.", metavar="PATH")
 
 
+class ImportKeywords(TypedDict, total=False):
+    """Keywords of `lobench.import_curves`, described at `ImportSettings`."""
+
+    kind: str
+    method: str
+    case: str
+    seed: str
+    metrics: Sequence[str]
+    columns: Sequence[str]
+    pattern: str
+    method_from: str
+    case_from: str
+    seed_from: Sequence[str]
+    rename: Sequence[str]
+    until_step: Sequence[str]
+    maximize: Sequence[str]
+    minimize: Sequence[str]
+    paired_seeds: bool
+    last_counts: bool
+    replace: bool
+    targets: str | Path
+
+
 def default_store(location: str, name: str) -> Path:
     """Returns CKPT_DIR/lobench_results/NAME if the folder is local, writable and the user's own, else .lobench/NAME.
 
@@ -319,20 +418,6 @@ def command_text(*words: str, **options: object) -> str:
         for one in value if isinstance(value, tuple) else (value,):
             command += [] if one in (None, "") else [f"--{name.replace('_', '-')}", str(one)]
     return shlex.join(command)
-
-
-def check_options(function: str, options: Collection[str], *settings: type[DataclassInstance]) -> None:
-    """Raises TypeError if a function was called with an option that none of its settings has.
-
-    >>> check_options("watch", {"worker": 2}, WatchSettings)
-    Traceback (most recent call last):
-    TypeError: watch() got an unexpected keyword argument 'worker'; did you mean 'workers'?
-    """
-    known = [field.name for kind in settings for field in fields(kind)]
-    for name in options:
-        if name not in known:
-            problem = f"{function}() got an unexpected keyword argument {name!r}"
-            raise TypeError("; ".join(filter(None, [problem, suggestion(name, known)])))
 
 
 def texts(given: str | Path | Sequence[str | Path]) -> tuple[str, ...]:

@@ -6,13 +6,14 @@ import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from lobench.api.components import components_of, worker_config
 from lobench.api.dry_run import Costs, costs_of
 from lobench.api.engine_run import Watched, run_rounds
-from lobench.api.settings import WatchSettings, check_options, num_workers, texts
+from lobench.api.settings import WatchKeywords, WatchSettings, num_workers, texts
 from lobench.core.errors import UsageError
+from lobench.core.settings_field import check_keywords, settings_from
 from lobench.engine.checkpoints.files import exists
 from lobench.engine.checkpoints.places import path_of
 from lobench.engine.chief.interfaces import WatchProgress
@@ -29,7 +30,7 @@ def watch(
     suites: str | Path | Sequence[str | Path],
     *,
     progress: WatchProgress | None = None,
-    **options: Any,
+    **options: Unpack[WatchKeywords],
 ) -> Watched:
     """Evaluates every new checkpoint of a run, or one checkpoint, on suites of inner tasks.
 
@@ -53,8 +54,8 @@ def watch(
     >>> watched.ending.outcomes[lobench.Outcome.PASSED]
     3
     """
-    check_options("watch", options, WatchSettings)
-    return run_watch(WatchSettings(location=str(location), suites=texts(suites), **options), progress)
+    check_keywords("watch", options, WatchKeywords)
+    return run_watch(settings_from(WatchSettings, options, location=str(location), suites=texts(suites)), progress)
 
 
 def run_watch(settings: WatchSettings, progress: WatchProgress | None = None) -> Watched:

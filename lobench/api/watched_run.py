@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from lobench.api.evaluate import StoreEvaluator
 from lobench.api.resolve import RunFolder, find_run
-from lobench.api.settings import default_store, texts
+from lobench.api.settings import EvaluateIntoKeywords, EvaluationKeywords, default_store, texts
+from lobench.core.settings_field import keywords_in
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.shipped import find_suite
 
@@ -49,16 +49,13 @@ class WatchedRun:
         folder = Path(store) if store else default_store(run.location, name or Path(places[0]).resolve().stem)
         return cls(run=run, suites=places, store=folder)
 
-    def evaluator(
-        self, tool: str, progress: WatchProgress, *, gin_params: Sequence[str] = (), **options: Any
-    ) -> StoreEvaluator:
+    def evaluator(self, tool: str, progress: WatchProgress, options: EvaluationKeywords) -> StoreEvaluator:
         """Returns an evaluator of the run's checkpoints. Its store is below the watch's, which may be in use."""
+        gin_params = (*self.run.bindings, *options.get("gin_params", ()))
         return StoreEvaluator(
             store=self.store / tool,
             suites=self.suites,
-            name=tool,
             progress=progress,
             location=self.run.location,
-            gin_params=(*self.run.bindings, *texts(gin_params)),
-            options=options,
+            options=keywords_in(EvaluateIntoKeywords, {**options, "name": tool, "gin_params": gin_params}),
         )

@@ -1,16 +1,21 @@
-"""Settings fields with help and bounds, from which command options are made."""
+"""Settings fields with help and bounds, from which command options are made; keywords of the functions of Python."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Collection, Mapping
+from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from lobench.core.errors import suggestion
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-__all__ = ["Option", "changed_fields", "option", "settings_from"]
+__all__ = ["Option", "changed_fields", "check_keywords", "keywords_in", "option", "settings_from"]
 
 S = TypeVar("S", bound="DataclassInstance")
+K = TypeVar("K")  # a TypedDict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,16 +48,48 @@ def option(default: Any, help: str, **words: Any) -> Any:
     return field(default=default, metadata={"option": Option(help=help, **words)})
 
 
-def settings_from(kind: type[S], options: dict[str, Any], **values: Any) -> S:
-    """Returns settings with those of the options that are their fields, which are removed from `options`.
+def settings_from(kind: type[S], options: Mapping[str, object], **values: object) -> S:
+    """Returns settings with those of the options that are their fields.
+
+    A field that takes several texts or paths may be given as a list or as a single one, and a text as a path.
 
     Args:
       kind: Dataclass of the settings.
-      options: Keyword arguments of a function that takes settings of several kinds.
+      options: Keyword arguments of a function. Those that are no fields are ignored.
       values: Values of fields that are arguments of their own.
+
+    >>> from lobench.api.settings import CompareSettings
+    >>> settings_from(CompareSettings, {"alpha": 0.1, "workers": 2}).alpha
+    0.1
     """
-    own = {each.name: options.pop(each.name) for each in fields(kind) if each.name in options}
-    return kind(**own, **values)
+    chosen = {**options, **values}
+    return kind(**{each.name: _converted(each, chosen[each.name]) for each in fields(kind) if each.name in chosen})
+
+
+def _converted(setting: Field[Any], value: Any) -> Any:
+    if str(setting.type).startswith("tuple["):
+        several = (value,) if isinstance(value, str | Path) else tuple(value)
+        return tuple(map(str, several)) if setting.type == "tuple[str, ...]" else several
+    return str(value) if setting.type == "str" and isinstance(value, Path) else value
+
+
+def keywords_in(kind: type[K], options: Mapping[str, object]) -> K:
+    """Returns those of the options that are keys of a TypedDict."""
+    return cast("K", {name: value for name, value in options.items() if name in kind.__annotations__})
+
+
+def check_keywords(function: str, options: Collection[str], kind: type) -> None:
+    """Raises TypeError if a function was called with a keyword that is not a key of its TypedDict.
+
+    >>> from lobench.api.settings import WatchKeywords
+    >>> check_keywords("watch", {"worker": 2}, WatchKeywords)
+    Traceback (most recent call last):
+    TypeError: watch() got an unexpected keyword argument 'worker'; did you mean 'workers'?
+    """
+    for name in options:
+        if name not in kind.__annotations__:
+            problem = f"{function}() got an unexpected keyword argument {name!r}"
+            raise TypeError("; ".join(filter(None, [problem, suggestion(name, kind.__annotations__)])))
 
 
 def changed_fields(settings: DataclassInstance) -> dict[str, Any]:

@@ -8,14 +8,15 @@ import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from lobench.analysis.scores.baseline_file import Baseline, BaselineCase, BaselineError, baseline_path, trained_by
 from lobench.analysis.scores.baseline_grids import GRIDS, BaselineGrid, BaselineSearch, named_grid
-from lobench.api.settings import BaselineSettings, TuneSettings, check_options, command_text, texts
+from lobench.api.settings import BaselineKeywords, BaselineSettings, TuneSettings, command_text, texts
 from lobench.core.case import CaseSpec
 from lobench.core.errors import SuiteError
 from lobench.core.program import PROGRAM_VERSION
+from lobench.core.settings_field import check_keywords, settings_from
 from lobench.core.wording import counted
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.chief.interfaces import WatchProgress
@@ -35,7 +36,10 @@ __all__ = ["baseline", "case_key", "default_layers", "problems_in"]
 
 
 def baseline(
-    suites: str | Path | Sequence[str | Path], *, progress: WatchProgress | None = None, **options: Any
+    suites: str | Path | Sequence[str | Path],
+    *,
+    progress: WatchProgress | None = None,
+    **options: Unpack[BaselineKeywords],
 ) -> list[Path]:
     """Tunes baselines on the cases of suites, and stores them in SUITE/baselines.
 
@@ -58,10 +62,8 @@ def baseline(
     >>> lobench.baseline("quadratic.gin", optimizers="adam", grid="defaults")
     [PosixPath('baselines/adam-defaults.json')]
     """
-    for name in ("optimizers", "cases", "vary"):
-        options |= {name: texts(options[name])} if name in options else {}
-    check_options("baseline", options, BaselineSettings)
-    settings = BaselineSettings(**options)
+    check_keywords("baseline", options, BaselineKeywords)
+    settings = settings_from(BaselineSettings, options)
     log = (progress or default_progress()).log
     forget_edited_code()
     paths = [find_suite(suite) for suite in texts(suites)]

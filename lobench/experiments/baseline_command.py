@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import click
 
@@ -53,7 +53,7 @@ Exit codes: 0 all fresh, 1 with --check: some are stale or missing, 2 usage."""
     },
 )
 @click.option("--check", is_flag=True, help="Tune nothing; print stale and missing baselines.")
-def baseline(suites: tuple[str, ...], check: bool, kind: str, **options: object) -> None:
+def baseline(suites: tuple[str, ...], check: bool, kind: str, **options: Any) -> None:
     """Tune baselines on the cases of SUITE, and write them to SUITE/baselines. Baselines that are up to date stay.
 
     A change of Case.scale or Case.minimum trains nothing. For a file of an older lobench the best points are evaluated
@@ -69,7 +69,7 @@ def baseline(suites: tuple[str, ...], check: bool, kind: str, **options: object)
         if kind == "json":
             emit("baseline", BaselineRecord(files=files))
         return
-    settings = BaselineSettings(**options)  # type: ignore[arg-type]
+    settings = BaselineSettings(**options)
     problems = [line for suite in suites for line in problems_in(find_suite(suite), settings)]
     for line in problems:
         click.echo(line)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from lobench.analysis.store.entrants import Entrant
 from lobench.analysis.store.methods import read_methods
@@ -17,13 +17,14 @@ from lobench.api.components import components_of
 from lobench.api.dry_run import joined_problems
 from lobench.api.engine_run import HERE, Watched, run_rounds
 from lobench.api.rerun import repeating_command
-from lobench.api.settings import WatchSettings, num_workers
+from lobench.api.settings import WatchSettings, WorkerKeywords, num_workers
 from lobench.core.case import CaseSpec
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.experiment import Experiment, Method, Race, SessionBlocks
 from lobench.core.planner import EvaluationId
 from lobench.core.result import Outcome
 from lobench.core.search.search import TrialState
+from lobench.core.settings_field import check_keywords, settings_from
 from lobench.core.subject import Subject
 from lobench.core.wording import first_of
 from lobench.engine.checkpoints.given import given_methods
@@ -78,6 +79,20 @@ class RunSettings:
     allow_pickle: bool = False
 
 
+class RunKeywords(WorkerKeywords, total=False):
+    """Keywords of `lobench.run`, described at `RunSettings`."""
+
+    store: str | Path
+    methods: Sequence[str]
+    cases: Sequence[str]
+    gin_params: Sequence[str]
+    sinks: Sequence[str]
+    max_core_hours: float | None
+    retry_errors: bool
+    keep_results: bool
+    allow_pickle: bool
+
+
 def store_of(settings: RunSettings, experiment: Experiment) -> Path:
     return Path(settings.store) if settings.store else Path(".lobench") / experiment.name
 
@@ -106,7 +121,9 @@ class Ran:
     utilisation: str = ""
 
 
-def run(experiment: str | Path, *, progress: WatchProgress | None = None, **options: Any) -> StoredResults:
+def run(
+    experiment: str | Path, *, progress: WatchProgress | None = None, **options: Unpack[RunKeywords]
+) -> StoredResults:
     """Runs the missing part of an experiment, and returns the results in its store.
 
     Example:
@@ -124,7 +141,8 @@ def run(experiment: str | Path, *, progress: WatchProgress | None = None, **opti
     >>> lobench.run("experiment.gin", store="experiment")
     StoredResults('experiment': 2 evaluations, 2 optimizers, 1 case)
     """
-    planned = ExperimentRun(RunSettings(experiment=str(experiment), **options))
+    check_keywords("run", options, RunKeywords)
+    planned = ExperimentRun(settings_from(RunSettings, options, experiment=str(experiment)))
     ran = planned.run(progress or default_progress(planned.methods))
     if ran.ending.interrupted:
         raise KeyboardInterrupt

@@ -7,10 +7,11 @@ import sys
 import types
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 
+from lobench.api.settings import WatchKeywords
 from lobench.core.result import Curves
 from lobench.core.subject import Subject
 from lobench.engine.chief.interfaces import WatchProgress
@@ -92,7 +93,7 @@ def watch_with(
     directions: Mapping[str, str] | None = None,
     needs_theta: bool = True,
     test: str = "",
-    **options: Any,
+    **options: Unpack[WatchKeywords],
 ) -> WatchedStore:
     """Watches a location once, and returns the content of the store.
 
@@ -107,7 +108,7 @@ def watch_with(
       needs_theta: Whether the case trains with the checkpoint's theta, `log_lr` of LearnableSGD. If not, it uses plain
         SGD.
       test: Content of a file of ordinary tests in the suite; "" for none.
-      options: Fields of `WatchSettings`, as in `lobench.watch`.
+      options: Keywords of `lobench.watch`.
     """
     from lobench.api.watch import watch
 
@@ -120,7 +121,7 @@ def watch_with(
     if test:
         (suite / "test_contract.py").write_text(test)
     progress = _Lines()
-    settings: dict[str, Any] = {"executor": "inline", "checkpoints": "all", "store": "store", **options}
+    settings: WatchKeywords = {"executor": "inline", "checkpoints": "all", "store": "store", **options, "once": True}
     learned = ("Case.learned_optimizer = @LearnableSGD()",)
     plain = ("Case.optimizer = @sgd()", "sgd.learning_rate = 0.1")
     settings["gin_params"] = learned if needs_theta else plain
@@ -128,7 +129,7 @@ def watch_with(
     conftest = sys.modules.get("conftest")
     try:
         with contextlib.chdir(folder):
-            watch(location, suite.name, once=True, progress=progress, **settings)
+            watch(location, suite.name, progress=progress, **settings)
     finally:
         sys.path[:] = search_path  # the suite's folder was added
         sys.modules.pop("conftest", None)

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from lobench.analysis.comparisons.paired_values import paired_values
 from lobench.analysis.comparisons.steps_to_target import steps_to_target
@@ -19,10 +19,10 @@ from lobench.analysis.store.entrants import entrants_of
 from lobench.analysis.store.subjects import StoredSubject, subject_of
 from lobench.api.evaluate import StoreEvaluator
 from lobench.api.rounds import RunningProgress
-from lobench.api.settings import WatchSettings, check_options, command_text, texts
+from lobench.api.settings import EvaluateIntoKeywords, command_text, texts
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.experiment import SessionBlocks
-from lobench.core.settings_field import changed_fields, settings_from
+from lobench.core.settings_field import changed_fields, check_keywords, keywords_in, settings_from
 from lobench.core.subject import Given, Subject
 from lobench.core.wording import counted
 from lobench.engine.checkpoints.given import layers_at
@@ -34,7 +34,7 @@ from lobench.engine.config.syntax import Binding, gin_text
 from lobench.engine.store.ledger import Ledger
 from lobench.plugins import load_plugins
 from lobench.report.live.notebook_progress import default_progress
-from lobench.tools.ablate.ablate_settings import AblateSettings
+from lobench.tools.ablate.ablate_settings import AblateKeywords, AblateSettings
 from lobench.tools.ablate.change_search import AblateRules, KnobSearch, Subset, ablated
 from lobench.tools.ablate.knobs import Knobs, knobs_of
 from lobench.tools.ablate.sides import Sides, is_experiment, listed_sides, named_sides
@@ -79,7 +79,7 @@ def ablate(
     store: str | Path | None = None,
     baselines: str | Path | Sequence[str | Path] = (),
     progress: WatchProgress | None = None,
-    **options: Any,
+    **options: Unpack[AblateKeywords],
 ) -> Ablated:
     """Finds the smallest set of B's settings that makes A as good as B, and the effect of each setting.
 
@@ -97,8 +97,8 @@ def ablate(
       store: Store of the evaluations. None: .lobench/ablate/SUITE, or .lobench/ablate/EXPERIMENT.
       baselines: Suites, or files of baselines, whose scores are 1 on the scale. (): the baselines of `suites`.
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
-      options: Fields of `AblateSettings`: `margin`, `alpha` (for each test) and `seeds`; and further ones of
-        `WatchSettings`, such as `workers`, `executor` and `gin_params`, whose bindings override all others.
+      options: Options of `lobench ablate`: `margin`, `alpha` (for each test) and `seeds`; and those of an evaluation,
+        such as `workers`, `executor` and `gin_params`, whose bindings override all others.
     Raises:
       UsageError: The arguments do not fit together, or A and B differ in more than settings.
       LobenchError: An evaluation cannot start, or gave no result.
@@ -110,9 +110,9 @@ def ablate(
     'sgd.learning_rate'
     """
     progress = progress or default_progress()
-    check_options("ablate", options, AblateSettings, WatchSettings)
+    check_keywords("ablate", options, AblateKeywords)
     settings = settings_from(AblateSettings, options)
-    gin_params = texts(options.pop("gin_params", ()))
+    gin_params = texts(options.get("gin_params", ()))
     folder = Path(store) if store else None
     if b is None:
         if texts(suites) and is_experiment(a):
@@ -139,10 +139,11 @@ def ablate(
         evaluator=StoreEvaluator(
             store=sides.store,
             suites=sides.suites,
-            name="ablate",
             progress=RunningProgress(progress),  # no lines for each of a hundred variants
-            gin_params=sides.gin_params,
-            options={"import_folders": sides.import_folders, **options},
+            options=keywords_in(
+                EvaluateIntoKeywords,
+                {**options, "name": "ablate", "gin_params": sides.gin_params, "import_folders": sides.import_folders},
+            ),
         ),
     )
     search_result = ablated(len(knobs), lab, rules)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lobench.api.settings import EvaluationKeywords
 from lobench.core.settings_field import option
 
-__all__ = ["AblateSettings"]
+__all__ = ["AblateKeywords", "AblateSettings"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,3 +28,11 @@ class AblateSettings:
         least=4,
         most=1000,
     )
+
+
+class AblateKeywords(EvaluationKeywords, total=False):
+    """Keywords of `lobench.ablate`, described at `AblateSettings` and `WatchSettings`."""
+
+    margin: float
+    alpha: float
+    seeds: int | None

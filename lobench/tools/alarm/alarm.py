@@ -12,18 +12,18 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from lobench.api.components import make_sinks, plugins_of
 from lobench.api.evaluate import StoreEvaluator
 from lobench.api.fresh_seeds import names_on_fresh_seeds, note_on_fixed_seeds
 from lobench.api.resolve import is_store
-from lobench.api.settings import WatchSettings, check_options, command_text, texts
+from lobench.api.settings import EvaluationKeywords, WatchSettings, command_text, texts
 from lobench.api.watched_run import WatchedRun
 from lobench.core.case import replicate_of
 from lobench.core.containment import plugins_contained
 from lobench.core.errors import LobenchError, StoreError, UsageError
-from lobench.core.settings_field import changed_fields, settings_from
+from lobench.core.settings_field import changed_fields, check_keywords, keywords_in, settings_from
 from lobench.core.subject import Subject
 from lobench.core.wording import cause, first_of, headline, one_line
 from lobench.engine.checkpoints.kept import kept_copies, readable_place
@@ -37,7 +37,7 @@ from lobench.engine.whole_file import write_whole
 from lobench.hookspecs import AlarmRaised, Delivery, ResultSink
 from lobench.plugins import PluginManager
 from lobench.report.live.notebook_progress import default_progress
-from lobench.tools.alarm.alarm_rules import AlarmRules
+from lobench.tools.alarm.alarm_rules import AlarmKeywords, AlarmRules
 from lobench.tools.alarm.evidence import StoredRun, block_of, read_run
 from lobench.tools.alarm.raised import RAISED, read_raised
 from lobench.tools.alarm.rule import Alarm, Confirmation, Kind, Stall, TwoStages, detector_of, kinds_of
@@ -93,7 +93,7 @@ def alarm(
     name: str = "",
     store: str | Path | None = None,
     progress: WatchProgress | None = None,
-    **options: Any,
+    **options: Unpack[AlarmKeywords],
 ) -> Alarmed:
     """Checks each checkpoint that a watch has finished, in order of outer steps, and reports where the run got worse.
 
@@ -117,8 +117,8 @@ def alarm(
       name: Name of the watch. "": the name of the first suite.
       store: Store of the watch. None: the default store of `lobench.watch`.
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
-      options: Fields of `AlarmRules`: `rate`, `margin`, `seeds`, `window` and `least_gain`; and further ones of
-        `WatchSettings`, such as `workers`, the `sinks` that receive alarms, and the `gin_params` of the watch.
+      options: Options of `lobench alarm`: `rate`, `margin`, `seeds`, `window` and `least_gain`; and those of an
+        evaluation, such as `workers`, the `sinks` that receive alarms, and the `gin_params` of the watch.
     Raises:
       UsageError: An argument is invalid, or no case has fresh seeds, on which `regress` and `overfit` are confirmed.
       StoreError: The run has no store of a watch.
@@ -129,7 +129,7 @@ def alarm(
     False
     """
     wanted = kinds_of(texts(kinds))
-    check_options("alarm", options, AlarmRules, WatchSettings)
+    check_keywords("alarm", options, AlarmKeywords)
     rules = settings_from(AlarmRules, options)
     watched = WatchedRun.find(location, suites, store=store, name=name)
     run = watched.run
@@ -139,7 +139,8 @@ def alarm(
     if is_over is None and not is_store(folder):
         raise StoreError("no store of a watch found", where=str(folder), next_step="`lobench watch` makes one")
     manager = plugins_of(places, progress)
-    settings = WatchSettings(location=run.location, suites=places, name=name, sinks=texts(options.pop("sinks", ())))
+    settings = WatchSettings(location=run.location, suites=places, name=name, sinks=texts(options.get("sinks", ())))
+    evaluation = keywords_in(EvaluationKeywords, {**options, "sinks": ()})  # alarms alone are delivered
     with contextlib.ExitStack() as stack:
         busy = "another `lobench alarm` follows this run"
         stack.callback(StoreLock(folder / "alarm", "alarm", file="alarm.lock", busy=busy).release)
@@ -153,7 +154,7 @@ def alarm(
             evaluator=watched.evaluator(
                 "alarm",
                 WatchProgress(),  # keeps its lines out of the watch's output
-                **options,
+                evaluation,
             ),
             notifier=notifier,
         )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lobench.api.settings import EvaluationKeywords
 from lobench.core.settings_field import option
 
-__all__ = ["AlarmRules"]
+__all__ = ["AlarmKeywords", "AlarmRules"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,3 +19,13 @@ class AlarmRules:
     seeds: int = option(8, "Number of fresh seeds for a confirmation, per case and side.", least=3, most=1000)
     window: int = option(8, "For stall: number of checkpoints in a window of the trend.", least=4)
     least_gain: float = option(0.01, "For stall: least gain of the score per 1,000 outer steps.", least=-10, most=10)
+
+
+class AlarmKeywords(EvaluationKeywords, total=False):
+    """Keywords of `lobench.alarm`, described at `AlarmRules` and `WatchSettings`."""
+
+    rate: float
+    margin: float
+    seeds: int
+    window: int
+    least_gain: float

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from lobench.analysis.scores.mean_scores import Ranked, rank
 from lobench.analysis.scores.scales import Scales
@@ -22,9 +22,11 @@ from lobench.analysis.store.subjects import StoredSubject, subjects_of
 from lobench.api.fresh_seeds import names_on_fresh_seeds, note_on_fixed_seeds
 from lobench.api.resolve import RunFolder
 from lobench.api.rounds import RoundProgress
+from lobench.api.settings import EvaluationKeywords
 from lobench.api.watched_run import WatchedRun
 from lobench.core.errors import LobenchError, StoreError, UsageError
 from lobench.core.metric import UnknownDirection, stored_spelling, unknown_metric
+from lobench.core.settings_field import check_keywords
 from lobench.core.subject import Subject
 from lobench.core.wording import cause, counted
 from lobench.engine.checkpoints.kept import readable_place
@@ -50,7 +52,7 @@ def best(
     name: str = "",
     store: str | Path | None = None,
     progress: WatchProgress | None = None,
-    **options: Any,
+    **options: Unpack[EvaluationKeywords],
 ) -> Best:
     """Finds the best checkpoint of a watched run, and its score on seeds that were not used to choose it.
 
@@ -68,7 +70,7 @@ def best(
       name: Name of the watch. "": the name of the first suite.
       store: Store of the watch. None: the default store of `lobench.watch`.
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
-      options: Further fields of `WatchSettings`, such as `workers`, and the `gin_files` and `gin_params` of the watch.
+      options: Options of an evaluation, such as `workers`, and the `gin_files` and `gin_params` of the watch.
     Returns:
       The best checkpoint. Its record is added to `best.json` in the store.
     Raises:
@@ -83,13 +85,14 @@ def best(
     >>> Path(best.uri).name
     'theta_1.npz'
     """
+    check_keywords("best", options, EvaluationKeywords)
     watched = WatchedRun.find(location, suites, store=store, name=name)
     run = watched.run
     places = watched.suites
     store = watched.store
     shown = progress or default_progress()
     cases: tuple[str, ...] = ()  # all
-    evaluator = watched.evaluator("best", RoundProgress(shown), **options)
+    evaluator = watched.evaluator("best", RoundProgress(shown), options)
 
     def evaluate(folder: Path, first_seed: int, chosen: Sequence[Subject]) -> None:
         names = ", ".join(map(subject_name, chosen))

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from etils import epath
 
@@ -19,12 +19,12 @@ from lobench.api.components import absolute_location, plugins_of, readers_for
 from lobench.api.fresh_seeds import note_on_fixed_seeds
 from lobench.api.resolve import RunFolder, is_store
 from lobench.api.rounds import RoundProgress
-from lobench.api.settings import command_text, num_workers, texts
+from lobench.api.settings import EvaluationKeywords, command_text, num_workers, texts
 from lobench.api.watched_run import WatchedRun
 from lobench.core.case import CaseSpec, SeedBlock, seed_blocks
 from lobench.core.checkpoint import Checkpoint, digests_of
 from lobench.core.errors import CheckpointError, LobenchError, SuiteError, UsageError
-from lobench.core.settings_field import changed_fields, settings_from
+from lobench.core.settings_field import changed_fields, check_keywords, keywords_in, settings_from
 from lobench.core.subject import Subject, Variant
 from lobench.core.wording import counted
 from lobench.engine.checkpoints.given import layers_at
@@ -42,7 +42,7 @@ from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.hookspecs import SourceContext
 from lobench.plugins import PluginManager
 from lobench.report.live.notebook_progress import default_progress
-from lobench.tools.bisect.bisect_settings import BisectSettings
+from lobench.tools.bisect.bisect_settings import BisectKeywords, BisectSettings
 from lobench.tools.bisect.probes import Bisection, Probed, Status, probed
 
 __all__ = ["bisect"]
@@ -61,10 +61,8 @@ def bisect(
     case: str,
     name: str = "",
     store: str | Path | None = None,
-    gin_files: Sequence[str | Path] = (),
-    gin_params: Sequence[str] = (),
     progress: WatchProgress | None = None,
-    **options: Any,
+    **options: Unpack[BisectKeywords],
 ) -> Bisection:
     """Finds the first checkpoint of a run from which on a case is worse than before.
 
@@ -82,10 +80,10 @@ def bisect(
       case: Name of the case: `relu32`, `quick/relu32`, or with its file, `digits.relu32`.
       name: Name of the watch. "": the name of the first suite.
       store: Store of the watch. None: the default store of `lobench.watch`.
-      gin_files, gin_params: Bindings of the watch.
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
-      options: Fields of `BisectSettings`, such as `metric`, `probability`, `most` and `from_step`; and further ones of
-        `WatchSettings`. As many checkpoints are evaluated together as there are `workers`, 8 at most.
+      options: Options of `lobench bisect`, such as `metric`, `probability`, `most` and `from_step`, and those of an
+        evaluation, such as the `gin_params` of the watch. As many checkpoints are evaluated together as there are
+        `workers`, 8 at most.
     Raises:
       UsageError: The run does not exist, or has fewer than two checkpoints.
       SuiteError: No case has this name.
@@ -96,7 +94,10 @@ def bisect(
     >>> lobench.bisect("run", "quadratic.gin", case="small", most=2).status
     'undecided'
     """
+    check_keywords("bisect", options, BisectKeywords)
     settings = settings_from(BisectSettings, options, case=case)
+    gin_files = texts(options.get("gin_files", ()))
+    gin_params = texts(options.get("gin_params", ()))
     metric = settings.metric
     from_step = settings.from_step
     to_step = settings.to_step
@@ -112,18 +113,16 @@ def bisect(
     evaluator = watched.evaluator(
         "bisect",
         RoundProgress(progress),
-        gin_params=gin_params,
-        gin_files=texts(gin_files),
-        cases=tuple(spec.names[-1] for spec in specs),
-        **options,
+        keywords_in(EvaluationKeywords, options),
     )
+    cases = tuple(spec.names[-1] for spec in specs)
 
     def evaluate(chosen: Sequence[Checkpoint], block: SeedBlock | None) -> None:
         given = [
             run.given(Subject.of_checkpoint(replace(one, uri=place_of(one) or one.uri), variant_of(one)))
             for one in chosen
         ]
-        evaluator.evaluate(given, () if block is None else block.bindings)
+        evaluator.evaluate(given, () if block is None else block.bindings, cases=cases)
 
     keeps_results = bool(options.get("keep_results"))
     if not keeps_results and is_store(store):

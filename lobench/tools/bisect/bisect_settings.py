@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import MISSING, dataclass
 
+from lobench.api.settings import EvaluationKeywords
 from lobench.core.settings_field import option
 
-__all__ = ["BisectSettings"]
+__all__ = ["BisectKeywords", "BisectSettings"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,3 +36,14 @@ class BisectSettings:
     )
     from_step: int | None = option(None, "Outer step at which the case was good (default: the first one).", least=0)
     to_step: int | None = option(None, "Outer step at which the case was broken (default: the last one).", least=0)
+
+
+class BisectKeywords(EvaluationKeywords, total=False):
+    """Keywords of `lobench.bisect` besides `case`, described at `BisectSettings` and `WatchSettings`."""
+
+    metric: str
+    probability: float
+    confidence: float
+    most: int | None
+    from_step: int | None
+    to_step: int | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -50,7 +51,7 @@ Exit codes: 0, 2 usage: nothing was written.""",
 )
 @options_of(ImportSettings)
 @format_option("table", "json", name="output", prints={"import": "lobench.tools.curve_import.imports:ImportRecord"})
-def import_curves(files: tuple[str, ...], store: Path, output: str, **options: object) -> None:
+def import_curves(files: tuple[str, ...], store: Path, output: str, **options: Any) -> None:
     """Import curves from other programs into a store, as subjects for compare, report and results.
 
     A second import of the same files adds nothing. If anything is wrong, nothing is written.

@@ -11,14 +11,15 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TypedDict, Unpack
 
-from lobench.api.settings import ImportSettings
+from lobench.api.settings import ImportKeywords, ImportSettings
 from lobench.core.case import CaseInfo
 from lobench.core.errors import UsageError, suggestion
 from lobench.core.json_numbers import record_from
 from lobench.core.metric import direction_of, is_named_loss
 from lobench.core.result import Curves, EvaluationKey, Provenance
+from lobench.core.settings_field import check_keywords, settings_from
 from lobench.core.subject import Subject
 from lobench.core.wording import counted, first_of
 from lobench.engine.store.first_use import removed_if_refused
@@ -106,7 +107,10 @@ class Imported:
 
 
 def import_curves(
-    *files: str | Path, store: str | Path, log: Callable[[str], None] = lambda note: None, **options: Any
+    *files: str | Path,
+    store: str | Path,
+    log: Callable[[str], None] = lambda note: None,
+    **options: Unpack[ImportKeywords],
 ) -> Imported:
     """Imports curves into a store, which is created if needed. If anything is wrong, nothing is written.
 
@@ -128,7 +132,8 @@ def import_curves(
     >>> lobench.open_results("imported")
     StoredResults('imported': 1 evaluation, 1 imported method, 1 case)
     """
-    settings = ImportSettings(**options)
+    check_keywords("import_curves", options, ImportKeywords)
+    settings = settings_from(ImportSettings, options)
     folder = Path(store)
     notes = list[str]()
     with removed_if_refused(folder, (BaseException,)), contextlib.ExitStack() as stack:

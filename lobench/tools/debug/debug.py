@@ -7,16 +7,16 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, Unpack
 
 import numpy as np
 
 from lobench.api.components import plugins_of
 from lobench.api.resolve import find_trained
-from lobench.api.settings import check_options, command_text, texts
+from lobench.api.settings import command_text, texts
 from lobench.core.case import CaseSpec
 from lobench.core.errors import LobenchError, UsageError
-from lobench.core.settings_field import changed_fields
+from lobench.core.settings_field import changed_fields, check_keywords, settings_from
 from lobench.core.subject import Variant
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.chief.interfaces import WatchProgress
@@ -28,7 +28,7 @@ from lobench.engine.whole_file import require_writable, write_whole
 from lobench.evaluation.request import ThetaLeaves
 from lobench.report.live.notebook_progress import default_progress
 from lobench.tools.debug.debug_output import Debugged, write_debug_page
-from lobench.tools.debug.debug_settings import DebugSettings
+from lobench.tools.debug.debug_settings import DebugKeywords, DebugSettings
 from lobench.tools.debug.diagnosis import Ranges, diagnose
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def debug(
     gin_params: Sequence[str] = (),
     allow_pickle: bool = False,
     progress: WatchProgress | None = None,
-    **options: Any,
+    **options: Unpack[DebugKeywords],
 ) -> Debugged:
     """Replays a training bit for bit, step by step, and writes a page on it.
 
@@ -75,9 +75,9 @@ def debug(
       SuiteError: No case has this name.
       LobenchError: As for `lobench.evaluate`.
     """
-    check_options("debug", options, DebugSettings)
-    settings = DebugSettings(**options)
-    checkpoint = str(settings.checkpoint)
+    check_keywords("debug", options, DebugKeywords)
+    settings = settings_from(DebugSettings, options)
+    checkpoint = settings.checkpoint
     optimizer = settings.optimizer
     seed, home = settings.seed, settings.home
     if checkpoint and optimizer:

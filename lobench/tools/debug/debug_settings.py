@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TypedDict
 
 from lobench.core.settings_field import option
 
-__all__ = ["DebugSettings"]
+__all__ = ["DebugKeywords", "DebugSettings"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,3 +22,13 @@ class DebugSettings:
     seed: int = option(0, "Seed of the training to replay.", least=0)
     task_index: int = option(0, "Which of the tasks that the seed draws from a family.")
     home: str = option("quick", 'Suite that gives the usual ranges of inputs; "": none.')
+
+
+class DebugKeywords(TypedDict, total=False):
+    """Keywords of `debug`, described at `DebugSettings`."""
+
+    checkpoint: str | Path
+    optimizer: str
+    seed: int
+    task_index: int
+    home: str

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from lobench.analysis.scores.baseline_file import Baseline, BaselineCase, baseline_path
 from lobench.analysis.scores.baseline_grids import BaselineGrid, named_grid
@@ -19,11 +19,11 @@ from lobench.analysis.store.subjects import StoredSubject, subjects_of
 from lobench.api.compare import named_subjects
 from lobench.api.evaluate import StoreEvaluator
 from lobench.api.rounds import RunningProgress
-from lobench.api.settings import texts
+from lobench.api.settings import EvaluateIntoKeywords, texts
 from lobench.core.case import SeedBlock, seed_blocks
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.program import PROGRAM_VERSION
-from lobench.core.settings_field import settings_from
+from lobench.core.settings_field import check_keywords, keywords_in, settings_from
 from lobench.core.subject import Given, Subject
 from lobench.core.wording import counted, first_of
 from lobench.engine.checkpoints.given import layers_at
@@ -37,7 +37,7 @@ from lobench.plugins import load_plugins
 from lobench.report.live.notebook_progress import default_progress
 from lobench.tools.falsify.cell_search import Cell, FoundCell, Test, falsified
 from lobench.tools.falsify.cells import Cells, read_cells
-from lobench.tools.falsify.falsify_settings import MOST_SEEDS, FalsifySettings, SearchRules
+from lobench.tools.falsify.falsify_settings import MOST_SEEDS, FalsifyKeywords, FalsifySettings, SearchRules
 from lobench.tools.falsify.replay import MeasuredLoss
 
 __all__ = ["Falsified", "block_sizes", "falsify"]
@@ -102,9 +102,8 @@ def falsify(
     *,
     suite: str | Path,
     store: str | Path | None = None,
-    gin_params: Sequence[str] = (),
     progress: WatchProgress | None = None,
-    **options: Any,
+    **options: Unpack[FalsifyKeywords],
 ) -> Falsified:
     """Searches for a case on which a checkpoint loses to a tuned optimizer, and reduces it to the simplest one.
 
@@ -119,22 +118,23 @@ def falsify(
       checkpoint: Checkpoint, possibly with bindings after semicolons: `theta.npz; Case.learned_optimizer = @Celo()`.
       suite: Folder or gin file of the case, or the name of a shipped suite.
       store: Store of the evaluations. None: .lobench/falsify/SUITE.
-      gin_params: Bindings that override all others.
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
-      options: Fields of `FalsifySettings`, such as `case`, `against`, `axes`, `margin` and `seeds`; and further ones of
-        `WatchSettings`, such as `workers`, `executor` and `gin_files`.
+      options: Options of `lobench falsify`, such as `case`, `against`, `axes`, `margin` and `seeds`, and those of an
+        evaluation, such as `workers`, `executor` and `gin_params`, whose bindings override all others.
     Raises:
       UsageError: An argument is invalid, or the case binds an optimizer.
       SuiteError: No case has this name.
       LobenchError: The case does not bind, or no evaluation can start.
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
 
-    >>> options = {"grid": "defaults", "most_cells": 2, "seeds": 4, "executor": "inline"}
-    >>> found = lobench.falsify("run/theta_3.npz", suite="quadratic.gin", **options)
+    >>> theta = "run/theta_3.npz"
+    >>> found = lobench.falsify(theta, suite="quadratic.gin", grid="defaults", most_cells=2, seeds=4, executor="inline")
     >>> found.found.smallest is None
     True
     """
+    check_keywords("falsify", options, FalsifyKeywords)
     rules = settings_from(FalsifySettings, options)
+    gin_params = texts(options.get("gin_params", ()))
     seeds, against = rules.seeds, rules.against
     if not 4 <= seeds <= MOST_SEEDS:
         raise UsageError("--seeds", got=str(seeds), expected=f"4 to {MOST_SEEDS}")
@@ -155,17 +155,18 @@ def falsify(
         theta=(given, who),
         against=against,
         grid=named_grid(rules.grid),
-        layers=replace(layers, gin_params=tuple(gin_params)),
+        layers=replace(layers, gin_params=gin_params),
         seeds=seeds,
         rules=rules,
         progress=progress,
         evaluator=StoreEvaluator(
             store=folder,
             suites=(str(path),),
-            name="falsify",
             progress=RunningProgress(progress),  # no lines for the scores of single cells
-            gin_params=tuple(gin_params),
-            options={"import_folders": layers.import_folders, **options},
+            options=keywords_in(
+                EvaluateIntoKeywords,
+                {**options, "name": "falsify", "import_folders": layers.import_folders},
+            ),
         ),
     )
     search_result = falsified(oracle.cells.grid(), oracle, rules)

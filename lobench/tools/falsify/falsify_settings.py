@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lobench.api.settings import EvaluationKeywords
 from lobench.core.settings_field import option
 
-__all__ = ["MOST_SEEDS", "FalsifySettings", "SearchRules"]
+__all__ = ["MOST_SEEDS", "FalsifyKeywords", "FalsifySettings", "SearchRules"]
 
 MOST_SEEDS = 300
 
@@ -47,3 +49,18 @@ class FalsifySettings(SearchRules):
     )
     grid: str = option("velo", "Grid for tuning on tested cells, as in `lobench baseline`; others have five rates.")
     seeds: int = option(12, "Number of fresh seeds per test.", least=4, most=MOST_SEEDS)
+
+
+class FalsifyKeywords(EvaluationKeywords, total=False):
+    """Keywords of `lobench.falsify`, described at `FalsifySettings` and `WatchSettings`."""
+
+    margin: float
+    alpha: float
+    most_cells: int
+    most_tests: int
+    wave: int
+    against: str
+    case: str | None
+    axes: Sequence[str]
+    grid: str
+    seeds: int

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 
@@ -22,11 +22,11 @@ from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.stats.racing import PairSums
 from lobench.api.evaluate import evaluate_into
 from lobench.api.rounds import RoundProgress
-from lobench.api.settings import num_workers
+from lobench.api.settings import WorkerKeywords, num_workers
 from lobench.core.errors import UsageError
 from lobench.core.metric import Direction, direction_of, metric_name, usual_direction
 from lobench.core.result import Curves
-from lobench.core.settings_field import settings_from
+from lobench.core.settings_field import check_keywords, keywords_in, settings_from
 from lobench.core.subject import GivenCheckpoint
 from lobench.engine.chief.interfaces import ERRORS, WatchProgress
 from lobench.engine.store.database import StoreLock
@@ -34,7 +34,7 @@ from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.whole_file import write_whole
 from lobench.report.live.notebook_progress import default_progress
 from lobench.tools.keep.decision import DecisionRules, KeepAnswer, decided, log_evidence
-from lobench.tools.keep.keep_settings import LEAST_SCREEN, KeepSettings
+from lobench.tools.keep.keep_settings import LEAST_SCREEN, KeepKeywords, KeepSettings
 from lobench.tools.keep.launch import HOME, IMPORTS, LINKS, PACE
 from lobench.tools.keep.pace import STOPPED, Pace
 from lobench.tools.keep.revisions import (
@@ -102,7 +102,7 @@ def keep(
     metric: str,
     store: str | Path = ".lobench/keep",
     progress: WatchProgress | None = None,
-    **options: Any,
+    **options: Unpack[KeepKeywords],
 ) -> Kept:
     """Decides whether a changed script is better than the one before.
 
@@ -121,8 +121,8 @@ def keep(
       metric: Metric that decides, by its last value.
       store: Folder of the results and the decisions.
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
-      options: Fields of `KeepSettings`, such as `against="git:main"`, `maximize`, `margin` and `max_seeds`, and
-        of `WatchSettings`, such as `executor`.
+      options: Options of `lobench keep`, such as `against="git:main"`, `maximize`, `margin`, `max_seeds` and
+        `executor`.
     Raises:
       UsageError: Wrong usage: a placeholder is missing, no such revision, equal revisions, other terms than the store.
       StoreError: The store is busy or damaged.
@@ -134,12 +134,13 @@ def keep(
     <KeepAnswer.DISCARD: 'discard'>
     """
     progress = progress or default_progress()
+    check_keywords("keep", options, KeepKeywords)
     settings = settings_from(KeepSettings, options, command=command, metric=metric)
     terms = _terms(settings)
     _check(settings)
-    against = str(settings.against)
-    candidate = str(settings.candidate)
-    links = tuple(settings.links)
+    against = settings.against
+    candidate = settings.candidate
+    links = settings.links
     folder = Path(store).absolute()
     home = folder / "keep"
     here = Path.cwd() if candidate.startswith("git:") else Path(candidate)
@@ -177,7 +178,8 @@ def keep(
             new=new,
             old=old,
             max_core_hours=settings.max_core_hours,
-            options={**options, "workers": settings.workers, "progress": progress},
+            progress=progress,
+            workers={**keywords_in(WorkerKeywords, options), "workers": settings.workers},
         )
         return session.run(
             margin=settings.margin, max_seeds=settings.max_seeds, description=settings.description or new.label
@@ -197,9 +199,8 @@ def measure_total(
     store: str | Path = ".lobench/keep",
     *,
     num_seeds: int,
-    workers: str | int = 1,
     progress: WatchProgress | None = None,
-    **options: Any,
+    **workers: Unpack[WorkerKeywords],
 ) -> MeasuredTotal:
     """Runs both ends of the chain of kept changes on fresh seeds, and returns the decisions with the measured total.
 
@@ -209,9 +210,8 @@ def measure_total(
     Args:
       store: Folder of the results and the decisions.
       num_seeds: Number of seeds of the measurement, those of earlier calls included.
-      workers: Number of runs at the same time.
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
-      options: Further fields of `WatchSettings`, such as executor.
+      workers: Keywords `workers`, the number of runs at the same time (default: 1), `executor` and so on.
     Raises:
       UsageError: No change was kept.
       StoreError: The store is busy or damaged.
@@ -235,7 +235,8 @@ def measure_total(
             sequence=sequence,
             new=new,
             old=old,
-            options={**options, "workers": workers, "progress": progress or default_progress()},
+            progress=progress or default_progress(),
+            workers={"workers": 1, **workers},
         )
         return session.measure(sequence.total or Total(first=first, last=last, seeds=()), num_seeds)
 
@@ -261,7 +262,8 @@ class _Session:
       decisions: File of the decisions.
       sequence: Its content.
       new, old: Candidate and incumbent.
-      options: Options of `evaluate_into`, with the number of workers.
+      progress: Receives progress events.
+      workers: Number of runs at the same time, and where they run.
       max_core_hours: Limit of the decision. None: no limit.
     """
 
@@ -270,13 +272,14 @@ class _Session:
     sequence: Decisions
     new: KeptRevision
     old: KeptRevision
-    options: Mapping[str, Any]
+    progress: WatchProgress
+    workers: WorkerKeywords
     max_core_hours: float | None = None
 
     @property
     def batch(self) -> int:
         """Number of pairs that run at the same time."""
-        return max(num_workers(self.options["workers"]) // 2, 1)
+        return max(num_workers(self.workers["workers"]) // 2, 1)
 
     def run(self, *, margin: float, max_seeds: int, description: str) -> Kept:
         candidate = Side(name=self.new.name, label=self.new.label)
@@ -405,7 +408,6 @@ class _Session:
         path.unlink(missing_ok=True)
         if pace is not None:
             pace.write(path)
-        progress: WatchProgress = self.options["progress"]
         evaluate_into(
             self.folder,
             [GivenCheckpoint(uri=str(one.path), label=one.label) for one in sides[:: 1 if start % 2 == 0 else -1]],
@@ -413,11 +415,12 @@ class _Session:
             name="keep",
             complete_when=MANIFEST,
             gin_params=(f"Case.first_seed = {start}", f"Case.block_sizes = {(1,) * count}"),
-            **{**self.options, "progress": RoundProgress(progress)},
+            progress=RoundProgress(self.progress),
+            **self.workers,
         )
         values = self._values()
         for seed in seeds:
-            progress.log(f"seed {seed}: {values.described(seed)}")
+            self.progress.log(f"seed {seed}: {values.described(seed)}")
         return values
 
     def _write(self, changed: Decision | Total) -> None:

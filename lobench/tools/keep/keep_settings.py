@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from lobench.api.settings import WorkerKeywords
 from lobench.core.settings_field import option
 
-__all__ = ["LEAST_SCREEN", "KeepSettings"]
+__all__ = ["LEAST_SCREEN", "KeepKeywords", "KeepSettings"]
 
 LEAST_SCREEN = 3
 
@@ -52,3 +55,24 @@ class KeepSettings:
     num_cpus: int = option(1, "Cores of one run.", flag="--cpus", least=1)
     num_gpus: float = option(0.0, "Devices of one run.", flag="--gpus", least=0)
     workers: str | int = option("1", "Runs at the same time; with 2, both sides of a pair.")
+
+
+class KeepKeywords(WorkerKeywords, total=False):
+    """Keywords of `lobench.keep`, described at `KeepSettings` and `WatchSettings`."""
+
+    maximize: bool | None
+    against: str | Path
+    candidate: str | Path
+    against_command: str
+    curves: str
+    margin: float
+    max_seeds: int
+    screen: int
+    max_core_hours: float | None
+    fdr: float
+    environment: Sequence[str]
+    links: Sequence[str]
+    description: str
+    timeout_seconds: float
+    num_cpus: int
+    num_gpus: float

@@ -10,12 +10,12 @@ import os
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypedDict, Unpack
 
 from lobench.analysis.store.snapshot import read_store
-from lobench.api.settings import check_options
 from lobench.core.checkpoint import SeenCheckpoint
 from lobench.core.errors import LobenchError, StoreError, UsageError
+from lobench.core.settings_field import check_keywords, settings_from
 from lobench.core.subject import Subject
 from lobench.core.wording import counted, first_of, headline
 from lobench.engine.checkpoints.kept import readable_place
@@ -29,7 +29,7 @@ from lobench.engine.whole_file import require_writable
 from lobench.plugins import load_plugins
 from lobench.report.bundle_card import card_of, patch_files_of, with_baselines
 from lobench.tools.publish.croissant import require_free_folder, write_croissant
-from lobench.tools.publish.publish_settings import PublishSettings
+from lobench.tools.publish.publish_settings import PublishKeywords, PublishSettings
 from lobench.tools.publish.suites import BundledSuites, suites_in, suites_of
 
 __all__ = ["PublishRecord", "publish", "published_text"]
@@ -59,7 +59,7 @@ def publish(
     output: Path,
     *,
     log: Callable[[str], None] = lambda line: None,
-    **options: Any,
+    **options: Unpack[PublishKeywords],
 ) -> PublishRecord:
     """Writes the bundle of a store.
 
@@ -76,8 +76,8 @@ def publish(
       StoreError: The folder is not a store, or the store has no evaluations.
       UsageError: A file cannot be written or signed.
     """
-    check_options("publish", options, PublishSettings)
-    settings = PublishSettings(**options)
+    check_keywords("publish", options, PublishKeywords)
+    settings = settings_from(PublishSettings, options)
     croissant = settings.croissant
     has_patches = not settings.without_patch
     snapshot = read_store(store)

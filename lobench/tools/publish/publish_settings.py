@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 from lobench.core.settings_field import option
 
-__all__ = ["PublishSettings"]
+__all__ = ["PublishKeywords", "PublishSettings"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,3 +26,14 @@ class PublishSettings:
         None, "Empty or new folder for the curves as a Croissant data set: curves.csv and croissant.json."
     )
     license: str = option("", "License that the data set states, such as CC-BY-4.0.")
+
+
+class PublishKeywords(TypedDict, total=False):
+    """Keywords of `publish`, described at `PublishSettings`."""
+
+    suites: Sequence[Path]
+    no_thetas: bool
+    without_patch: bool
+    key: Path | None
+    croissant: Path | None
+    license: str
