@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from lobench.core.search.space import Kind, Parameter, Rule, Scale, Space, Value, check_parameters
     from lobench.core.subject import Subject, Variant
     from lobench.core.wording import cause, counted, headline
+    from lobench.drawing.svg import Chart, Series
     from lobench.engine.checkpoints.files import content_of, flatten, is_settled, reading
     from lobench.engine.checkpoints.spool import checkpoint_sha256, holds_theta
     from lobench.engine.config.bound import bind_case
@@ -74,7 +75,6 @@ if TYPE_CHECKING:
     from lobench.inner.theta import leaf_paths
     from lobench.plugins import PluginManager, load_plugins
     from lobench.report.charts.sections import Figure, Section
-    from lobench.report.charts.svg import Chart, Series
     from lobench.report.page.templates import charts_html, plain_page, table_html
     from lobench.report.tables.text import text_table
     from lobench.tools.curve_import.formats.kinds import FileKind

@@ -27,6 +27,7 @@ from lobench.core.errors import LobenchError, PluginError, PluginFailure
 from lobench.core.search.space import Kind, Parameter, Space
 from lobench.core.trials import TrialHistory
 from lobench.core.wording import described
+from lobench.drawing.svg import Chart, Series
 from lobench.engine.config.binding import import_named, import_of_plugins
 from lobench.engine.config.syntax import Import
 from lobench.engine.workers import channel
@@ -36,7 +37,6 @@ from lobench.plugins import BrokenPlugin, PluginManager, Registered, load_plugin
 from lobench.pytest_plugin.recording import _takes_part
 from lobench.report.charts.charts import _of_plugin as section_of_plugin
 from lobench.report.charts.sections import Figure, Section
-from lobench.report.charts.svg import Chart, Series
 from lobench.tools.curve_import.formats.kinds import FileKind
 from lobench.tools.curve_import.formats.kinds import _of_plugin as format_of_plugin
 from lobench.tools.curve_import.points import CurveRequest, CurveRun, Points

@@ -121,7 +121,7 @@ def lobench_report_sections():
 
 def ladder(summary):
     from lobench.report.charts.sections import Figure, Section
-    from lobench.report.charts.svg import Chart, Series
+    from lobench.drawing.svg import Chart, Series
 
     series = (Series(label="seeds", x=[0.0, 1.0], y=[0.0, float(len(summary.snapshot.subjects))], style="s1"),)
     chart = Chart(title="Ladder", description="", x_label="x", y_label="y", series=series)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from lobench.core.errors import LobenchError
 from lobench.core.wording import one_line
-from lobench.drawing.wide import spans_decades
+from lobench.drawing.curves import spans_decades
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lobench.core.wording import one_line
-from lobench.drawing.wide import spans_decades
+from lobench.drawing.curves import spans_decades
 
 __all__ = ["Cell", "Markup", "paragraph", "spark", "table", "text"]
 

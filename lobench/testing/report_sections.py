@@ -23,10 +23,10 @@ from markupsafe import escape
 
 from lobench.analysis.comparisons.summary import Summary, summary_of
 from lobench.core.lazy import loaded
+from lobench.drawing.heat_map import HeatMap
+from lobench.drawing.svg import Chart
 from lobench.report.charts import charts
-from lobench.report.charts.heat_map import HeatMap
 from lobench.report.charts.sections import Figure, Section, View
-from lobench.report.charts.svg import Chart
 from lobench.report.page.page import render_page
 from lobench.testing.watches import plugins_with
 from lobench.tools.curve_import.imports import import_curves

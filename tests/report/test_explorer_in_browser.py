@@ -23,8 +23,8 @@ from stores import add
 from tiny import make_suite
 
 from lobench.analysis.comparisons.summary import summary_of
+from lobench.drawing.svg import number, rounded
 from lobench.engine.store.ledger import Ledger
-from lobench.report.charts.svg import number, rounded
 from lobench.report.page.page import write_page
 from lobench.tools.viewer import page_cache
 

@@ -15,8 +15,8 @@ from stores import add
 from lobench.analysis.comparisons.summary import Summary, summary_of
 from lobench.analysis.tables.tabulate import tabulate
 from lobench.core.result import Outcome
+from lobench.drawing.svg import Chart, Series, number, rounded
 from lobench.report.charts.charts import sections
-from lobench.report.charts.svg import Chart, Series, number, rounded
 from lobench.report.page.page import render_page
 from lobench.report.tables.latex import latex_table
 from lobench.report.tables.method_table import method_text

@@ -13,7 +13,7 @@ from lobench.analysis.comparisons.summary import Summary
 from lobench.analysis.stats.bands import bands
 from lobench.analysis.store.snapshot import Snapshot
 from lobench.core.metric import Direction, direction_of
-from lobench.drawing.wide import evenly
+from lobench.drawing.curves import evenly
 
 __all__ = ["Curve", "CurveKey", "ViewerIndex", "curves_of", "ever_finer"]
 

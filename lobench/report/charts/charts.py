@@ -17,13 +17,13 @@ from lobench.analysis.tables.accuracy_matrix import accuracy_matrix
 from lobench.core.containment import plugin_errors
 from lobench.core.errors import LobenchError, PluginFailure, StoreError
 from lobench.core.wording import counted, described, headline
+from lobench.drawing.heat_map import HeatMap, share
+from lobench.drawing.svg import STYLES, Chart, Series, inner_chart, is_wide
 from lobench.plugins import Registered, load_plugins
-from lobench.report.charts.heat_map import HeatMap, share
 from lobench.report.charts.runs_chart import along_runs, side_by_side
 from lobench.report.charts.search_figure import search_section
 from lobench.report.charts.sections import Figure, Section, View
 from lobench.report.charts.styles import method_styles
-from lobench.report.charts.svg import STYLES, Chart, Series, inner_chart, is_wide
 from lobench.report.charts.task_panels import task_panels
 
 __all__ = ["sections"]

@@ -14,12 +14,12 @@ from lobench.analysis.comparisons.summary import Summary
 from lobench.core.errors import LobenchError, StoreError
 from lobench.core.wording import one_line_of
 from lobench.drawing.axes import plain
+from lobench.drawing.heat_map import HeatMap, share
 from lobench.drawing.palette import LIGHT
+from lobench.drawing.svg import Chart, shortened
 from lobench.report.charts.charts import sections
-from lobench.report.charts.heat_map import HeatMap, share
 from lobench.report.charts.sections import Figure as SectionFigure
 from lobench.report.charts.sections import Section
-from lobench.report.charts.svg import Chart, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from lobench.analysis.comparisons.best_group import bold_means
 from lobench.analysis.store.groups import are_by_step, run_names
 from lobench.core.wording import counted, first_of
-from lobench.drawing.wide import evenly
+from lobench.drawing.curves import evenly
+from lobench.drawing.svg import STYLES, Chart, Series, number
 from lobench.report.charts.sections import Figure, Section
 from lobench.report.charts.styles import method_styles
-from lobench.report.charts.svg import STYLES, Chart, Series, number
 
 if TYPE_CHECKING:
     from lobench.analysis.comparisons.summary import Summary

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from lobench.analysis.store.search_history import Axis, StoppedTrials
 from lobench.core.wording import counted
+from lobench.drawing.svg import Chart, Note, Series, number
 from lobench.report.charts.sections import Figure, Section
-from lobench.report.charts.svg import Chart, Note, Series, number
 
 __all__ = ["search_section"]
 

@@ -7,8 +7,8 @@ from typing import Literal, TypeAlias
 
 from markupsafe import Markup
 
-from lobench.report.charts.heat_map import HeatMap
-from lobench.report.charts.svg import Chart
+from lobench.drawing.heat_map import HeatMap
+from lobench.drawing.svg import Chart
 
 __all__ = ["Figure", "Section", "View"]
 

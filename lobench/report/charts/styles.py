@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lobench.report.charts.svg import STYLES
+from lobench.drawing.svg import STYLES
 
 if TYPE_CHECKING:
     from lobench.analysis.comparisons.summary import Summary

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from lobench.analysis.comparisons.summary import Summary
 from lobench.analysis.store.snapshot import Snapshot
+from lobench.drawing.svg import Series, inner_chart, is_wide
 from lobench.report.charts.sections import Figure, Section
 from lobench.report.charts.styles import method_styles
-from lobench.report.charts.svg import Series, inner_chart, is_wide
 
 __all__ = ["task_panels"]
 

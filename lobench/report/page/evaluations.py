@@ -13,8 +13,8 @@ from lobench.core.curve_summary import CurveSummary
 from lobench.core.metric import final_columns
 from lobench.core.result import Curves
 from lobench.core.wording import one_line
-from lobench.drawing.wide import evenly
-from lobench.report.charts.svg import short, short_rows
+from lobench.drawing.curves import evenly
+from lobench.drawing.svg import short, short_rows
 
 __all__ = ["evaluation_list", "evaluation_record"]
 

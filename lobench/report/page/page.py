@@ -29,10 +29,10 @@ from lobench.core.program import describe_programs
 from lobench.core.result import mean_of
 from lobench.core.step_cost import UNSTEADY_NOTE
 from lobench.core.wording import counted, one_line_of
+from lobench.drawing.svg import number
 from lobench.engine.whole_file import write_whole
 from lobench.report.charts.charts import sections
 from lobench.report.charts.films import films
-from lobench.report.charts.svg import number
 from lobench.report.page.explorer import explorer_data, subject_keys
 from lobench.report.page.templates import rendered
 from lobench.report.tables.method_table import method_panels

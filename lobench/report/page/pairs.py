@@ -8,7 +8,7 @@ from typing import Any
 
 from lobench.analysis.comparisons.summary import Summary, improvement
 from lobench.core.wording import counted
-from lobench.report.charts.svg import rounded
+from lobench.drawing.svg import rounded
 from lobench.report.tables.verdict import Card, pair_card, score_card
 
 __all__ = ["pair_record"]

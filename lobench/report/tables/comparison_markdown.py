@@ -11,7 +11,7 @@ from lobench.analysis.comparisons.method_comparison import MethodComparison
 from lobench.analysis.comparisons.steps_to_target import CaseSteps
 from lobench.analysis.store.subjects import Cell
 from lobench.core.wording import counted
-from lobench.drawing.wide import evenly
+from lobench.drawing.curves import evenly
 from lobench.report.tables.comparison import (
     case_rows,
     comparison_head,

@@ -21,7 +21,7 @@ from lobench.core.case import replicate_of
 from lobench.core.metric import how_to_declare
 from lobench.core.result import Outcome
 from lobench.core.wording import counted, duration, one_line
-from lobench.report.charts.svg import number
+from lobench.drawing.svg import number
 from lobench.report.tables.text import interval_cell, p_cell, subjects_in_words
 
 __all__ = [

@@ -12,9 +12,9 @@ from lobench.core.case import SeedBlock
 from lobench.core.errors import StoreError
 from lobench.core.json_numbers import finite_or_none, record_from
 from lobench.core.wording import one_line, one_line_of
+from lobench.drawing.svg import Chart, Series, number
 from lobench.engine.whole_file import write_whole
 from lobench.report.charts.sections import Figure, Section
-from lobench.report.charts.svg import Chart, Series, number
 from lobench.report.page.templates import rendered
 from lobench.report.tables.text import text_table
 from lobench.tools.debug.diagnosis import DiagnosedStep, Diagnosis, Training, update_ratios

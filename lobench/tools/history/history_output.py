@@ -12,8 +12,8 @@ from markupsafe import Markup, escape
 from lobench.core.errors import StoreError
 from lobench.core.json_numbers import finite_or_none, record_from
 from lobench.core.wording import counted, one_line, one_line_of
+from lobench.drawing.svg import Chart, Series
 from lobench.engine.whole_file import write_whole
-from lobench.report.charts.svg import Chart, Series
 from lobench.report.page.templates import plain_page
 from lobench.report.tables.text import interval_cell, text_table
 from lobench.tools.history.history import CaseHistory, CaseRun, HistoryRecord, RunRecord, ScoreChange, ScoreChangeRecord

@@ -13,8 +13,8 @@ from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.store.rerun_command import seeds_arguments, shown_by, trained_by, with_subject
 from lobench.analysis.store.subjects import Cell
 from lobench.core.case import CaseInfo, SeedBlock
+from lobench.drawing.svg import STYLES, Series, inner_chart, is_wide
 from lobench.engine.whole_file import write_whole
-from lobench.report.charts.svg import STYLES, Series, inner_chart, is_wide
 from lobench.report.page.page import write_page
 from lobench.report.page.templates import rendered
 from lobench.report.tables.text import interval_cell

@@ -9,9 +9,9 @@ from typing import Annotated, TypedDict
 from lobench.core.errors import StoreError
 from lobench.core.json_numbers import record_from
 from lobench.core.wording import counted, one_line, one_line_of
+from lobench.drawing.svg import Chart, Series
 from lobench.engine.whole_file import write_whole
 from lobench.report.charts.sections import Figure
-from lobench.report.charts.svg import Chart, Series
 from lobench.report.page.templates import rendered
 from lobench.report.tables.text import text_table
 from lobench.tools.suite.worth import LEAST_FOR_INTERVAL, CaseWorth, Subset, SuiteWorth

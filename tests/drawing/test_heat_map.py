@@ -11,7 +11,7 @@ from report_store import case_info
 from lobench.analysis.store.subjects import Cell
 from lobench.analysis.tables.accuracy_matrix import accuracy_matrix
 from lobench.core.result import Curves
-from lobench.report.charts.heat_map import HeatMap
+from lobench.drawing.heat_map import HeatMap
 
 
 def cell(**metrics: list[list[float]]) -> Cell:

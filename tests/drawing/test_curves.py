@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lobench.drawing.wide import evenly
+from lobench.drawing.curves import evenly
 
 
 @given(st.integers(0, 3000), st.integers(1, 300))

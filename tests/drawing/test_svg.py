@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lobench.report.charts.svg import Chart, Series, inner_chart, rounded, short, short_rows, shortened
+from lobench.drawing.svg import Chart, Series, inner_chart, rounded, short, short_rows, shortened
 
 ANY = st.one_of(st.floats(), st.floats(-1e4, 1e4), st.integers(-(10**8), 10**8).map(lambda value: value / 1000))
 

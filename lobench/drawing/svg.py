@@ -12,7 +12,7 @@ import numpy as np
 from markupsafe import Markup, escape
 from numpy.typing import ArrayLike, NDArray
 
-from lobench.drawing.wide import spans_decades
+from lobench.drawing.curves import spans_decades
 
 __all__ = [
     "STYLES",
