@@ -1,40 +1,29 @@
-"""Curves and intervals on matplotlib axes; matplotlib is an extra, imported when something is drawn."""
+"""Charts on matplotlib axes; matplotlib is an extra, imported when something is drawn."""
 
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lobench.core.errors import LobenchError
 from lobench.core.wording import one_line
-from lobench.drawing.curves import spans_decades
+from lobench.drawing.heat_map import HeatMap, share
+from lobench.drawing.palette import LIGHT
+from lobench.drawing.svg import Chart, Series, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Bundle", "draw_bundles", "draw_intervals", "new_axes", "plain"]
+__all__ = ["draw", "name_in_lines", "new_axes", "plain", "plot"]
 
 _COLUMNS = 3
 _INCHES = 3.6
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bundle:
-    """Curves of several seeds.
-
-    Attributes:
-      values: float[num_seeds, num_evals]; NaN from where a seed diverged.
-    """
-
-    label: str
-    steps: NDArray[Any]
-    values: NDArray[Any]
+_COLOURS = {f"s{place}": colour for place, colour in enumerate(LIGHT, 1)}
+_LINES = {"dashed": "--", "dotted": ":"}
+_MOST_LETTERS = 48  # letters in a line of a name
 
 
 def new_axes(count: int, *, width: float = 1.0, height: float = 0.75) -> list[Axes]:
@@ -65,53 +54,84 @@ def plain(name: str) -> str:
     return one_line(name).replace("$", r"\$")
 
 
-def draw_bundles(axes: Axes, bundles: Sequence[Bundle], *, title: str, x_label: str, y_label: str) -> None:
-    """Draws a line for the mean over the seeds of each bundle, and a band from the lowest of them to the highest.
+def name_in_lines(name: str) -> str:
+    """Shortens and wraps a name that stands next to a chart."""
+    return "\n".join(map(plain, textwrap.wrap(shortened(name, 2 * _MOST_LETTERS), _MOST_LETTERS)))
 
-    A cross marks where a seed diverged: a mean has no value from there on.
-    """
-    for bundle in bundles:
-        values = np.asarray(bundle.values, np.float64)
-        mean = values.mean(axis=0)
-        label = plain(bundle.label)
-        (line,) = axes.plot(bundle.steps, mean, label=label if not label.startswith("_") else f" {label}")
-        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # all seeds diverged
-            low = np.nanmin(values, axis=0)
-            high = np.nanmax(values, axis=0)
-        axes.fill_between(bundle.steps, low, high, color=line.get_color(), alpha=0.18, linewidth=0)
-        known = np.flatnonzero(np.isfinite(mean))
-        if len(known) and known[-1] + 1 < len(mean):
-            axes.plot(bundle.steps[known[-1]], mean[known[-1]], marker="x", color=line.get_color())
-    if bundles and spans_decades(np.concatenate([np.ravel(bundle.values) for bundle in bundles])):
-        axes.set_yscale("log")
-    axes.set_title(plain(title))
-    axes.set_xlabel(x_label)
-    axes.set_ylabel(plain(y_label))
-    if bundles and any(bundle.label for bundle in bundles):
+
+def plot(axes: Axes, chart: Chart) -> None:
+    """Draws a chart with its title and a legend, for a notebook."""
+    draw(axes, chart)
+    axes.set_title(plain(chart.title))
+    if any(series.label for series in chart.series):
         axes.legend(fontsize="small", frameon=False)
 
 
-def draw_intervals(
-    axes: Axes,
-    names: Sequence[str],
-    intervals: Sequence[tuple[float, float, float]],
-    *,
-    label: str,
-    offset: float = 0.0,
-) -> None:
-    """Draws a dot with an error bar for each name, the first one on top.
+def draw(axes: Axes, chart: Chart | HeatMap) -> None:
+    """Draws a chart without its title and legend."""
+    axes.set_xlabel(plain(chart.x_label))
+    axes.set_ylabel(plain(chart.y_label))
+    if isinstance(chart, HeatMap):
+        _draw_map(axes, chart)
+        return
+    for series in chart.series:
+        _draw_series(axes, series)
+    if chart.log_x:
+        axes.set_xscale("log")
+    if chart.log_y:
+        axes.set_yscale("log")
+    if chart.x_names:
+        axes.set_xticks(range(len(chart.x_names)), [plain(name) for name in chart.x_names])
+        axes.set_xlim(-0.4, len(chart.x_names) - 0.6)
+    if chart.y_names == ("",):
+        axes.set_yticks([])
+    elif chart.y_names:
+        axes.set_yticks(range(len(chart.y_names)), [name_in_lines(name) for name in chart.y_names])
+        axes.set_ylim(-0.6, len(chart.y_names) - 0.4)
+    if not (chart.log_x or chart.x_names) and all(float(x).is_integer() for series in chart.series for x in series.x):
+        axes.locator_params(axis="x", integer=True)
+    if chart.rules:
+        axes.spines[["left", "bottom"]].set_visible(False)
+        axes.tick_params(length=0)
+    for x in chart.rules:
+        axes.axvline(x, color="0.4", linewidth=0.8)
+    for note in chart.notes:
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 0}
+        axes.text(note.x, note.y, plain(note.text), ha="center", bbox=box)
+    if chart.y_range is not None:
+        axes.set_ylim(chart.y_range[0], chart.y_range[1] * 1.02)
 
-    Args:
-      axes: Axes to draw on.
-      names: Labels of the rows.
-      intervals: (mean, lower, upper) per name; NaN if unknown.
-      label: Label in the legend.
-      offset: Vertical shift in rows, for a second call on the same axes.
-    """
-    rows = np.arange(len(names), 0, -1) - offset
-    means, lows, highs = (np.asarray(column, np.float64) for column in zip(*intervals, strict=True))
-    known = np.isfinite(lows) & np.isfinite(highs)
-    bars = np.where(known, [means - lows, highs - means], 0.0)
-    axes.errorbar(means, rows, xerr=np.maximum(np.nan_to_num(bars), 0.0), fmt="o", capsize=2, label=plain(label))
-    axes.set_yticks(np.arange(len(names), 0, -1), [plain(name) for name in names])
-    axes.set_ylim(0.4, len(names) + 0.6)
+
+def _draw_series(axes: Axes, series: Series) -> None:
+    name, *kinds = series.style.split()
+    colour = _COLOURS[name]
+    label = name_in_lines(series.label)
+    line_style = next((_LINES[kind] for kind in kinds if kind in _LINES), "-")
+    style: dict[str, Any] = {
+        "color": colour,
+        "linestyle": line_style if series.line else "none",
+        "label": f" {label}" if label.startswith("_") else label or "_nobody",  # matplotlib hides `_` in legends
+        "linewidth": 0.6 if "faint" in kinds else 1.2,
+        "alpha": 0.5 if "faint" in kinds else 1.0,
+    }
+    if series.steps:
+        axes.step(series.x, series.y, where="post", **style)
+    else:
+        marker = "o" if series.dots else None
+        axes.plot(series.x, series.y, marker=marker, markersize=3, **style)
+    if series.lower is not None and series.upper is not None:
+        axes.fill_between(series.x, series.lower, series.upper, color=colour, alpha=0.18, linewidth=0)
+    finite = np.isfinite(np.asarray(series.y, np.float64))
+    if series.line and not series.steps and finite.any() and not finite[-1]:
+        last = int(np.flatnonzero(finite)[-1])
+        axes.plot(series.x[last], series.y[last], marker="x", color=colour)
+
+
+def _draw_map(axes: Axes, chart: HeatMap) -> None:
+    axes.imshow(chart.values, cmap="Blues", vmin=0, vmax=1 / 0.6, aspect="auto")  # light enough for texts
+    for row, values in enumerate(chart.values):
+        for column, value in enumerate(values):
+            if chart.has_texts and math.isfinite(value):
+                axes.text(column, row, share(value), ha="center", va="center")
+    axes.set_xticks(chart.named(len(chart.values[0])))
+    axes.set_yticks(chart.named(len(chart.values)))

@@ -1,15 +1,19 @@
-"""Wide ranges and long curves: the choice of a log axis, and thinning of points."""
+"""Curves in little room: the choice of a log axis, thinning of points, and a row of bars as text."""
 
 from __future__ import annotations
 
 import functools
+import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["evenly", "spans_decades"]
+__all__ = ["evenly", "spans_decades", "sparkline"]
 
 _LOG_FROM = 20.0  # positive values that differ by more than this factor
+_BARS = "▁▂▃▄▅▆▇█"
+_DIVERGED = "x"
 
 
 def spans_decades(values: ArrayLike) -> bool:
@@ -25,3 +29,23 @@ def evenly(count: int, most: int) -> NDArray[np.intp]:
     found = np.rint(np.linspace(0, count - 1, min(count, most))).astype(np.intp)  # at least one apart
     found.setflags(write=False)
     return found
+
+
+def sparkline(values: Sequence[float] | np.ndarray) -> str:
+    """Returns a curve as a row of bars, on a log scale if it spans a factor of a hundred.
+
+    Values that are not finite are drawn as x.
+    """
+    # Lists, because they are three times as fast as arrays for so few numbers, and there may be 10,000 curves.
+    curve = np.asarray(values, np.float64).tolist()
+    known = [value for value in curve if math.isfinite(value)]
+    if not known:
+        return _DIVERGED * len(curve)
+    low = min(known)
+    high = max(known)
+    if low > 0 and high > 100 * low:
+        curve = [math.log(value) if value > 0 else math.nan for value in curve]
+        low = math.log(low)
+        high = math.log(high)
+    span = high - low or math.inf
+    return "".join(_BARS[min(int((v - low) / span * 8), 7)] if math.isfinite(v) else _DIVERGED for v in curve)

@@ -19,6 +19,8 @@ __all__ = [
     "Chart",
     "Note",
     "Series",
+    "curve_of_seeds",
+    "every_style",
     "inner_chart",
     "is_wide",
     "number",
@@ -29,6 +31,7 @@ __all__ = [
 ]
 
 STYLES = ("s1", "s2", "s4", "s5", "s6", "s7", "s8")  # styles of lines; s3 is reserved for the tuned baseline
+_DASHES = ("", " dashed", " dotted")
 _LEFT, _RIGHT, _TOP, _BOTTOM = 50, 12, 8, 38
 _LETTER = 7.7  # width of the widest digit, in the widest font of the page's style sheet
 _X_LETTERS = 14  # letters of a name below an axis
@@ -61,6 +64,31 @@ class Series:
     steps: bool = False
     dots: bool = False
     line: bool = True
+
+
+def every_style() -> list[str]:
+    """Returns the styles that distinguish methods, in the order of use."""
+    return [f"{style}{dash}" for dash in _DASHES for style in STYLES]
+
+
+def curve_of_seeds(label: str, steps: ArrayLike, values: ArrayLike, style: str) -> Series:
+    """Returns the mean over the seeds, with a band from the lowest of them to the highest.
+
+    Args:
+      label: Label in the legend.
+      steps: Steps, int[num_evals].
+      values: Curves of the seeds, float[num_seeds, num_evals]; NaN from where a seed diverged.
+      style: Style of the line.
+    """
+    rows = np.asarray(values, np.float64)
+    return Series(
+        label=label,
+        x=np.asarray(steps).tolist(),
+        y=rows.mean(axis=0).tolist(),
+        lower=np.fmin.reduce(rows).tolist(),
+        upper=np.fmax.reduce(rows).tolist(),
+        style=style,
+    )
 
 
 def inner_chart(case: str, metric: str, series: Sequence[Series], *, log_y: bool) -> Chart:

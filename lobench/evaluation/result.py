@@ -149,14 +149,18 @@ class Result:
           KeyError: The metric is unknown.
           LobenchError: matplotlib is not installed.
         """
-        from lobench.drawing.axes import Bundle, draw_bundles, new_axes
+        from lobench.drawing.axes import new_axes, plot
+        from lobench.drawing.svg import curve_of_seeds, every_style, inner_chart, is_wide
 
         losses = [name for name in ("train/loss", "test/loss") if name in self.metrics]
         names = [metric] if metric is not None else losses or sorted(self.metrics)[:1]
-        bundles = [Bundle(label=name, steps=self._steps(name), values=self._metric(name)) for name in names]
+        series = [
+            curve_of_seeds(name, self._steps(name), self._metric(name), style)
+            for name, style in zip(names, every_style(), strict=False)
+        ]
         ax = ax if ax is not None else new_axes(1)[0]
         y_label = names[0] if len(names) == 1 else "loss"
-        draw_bundles(ax, bundles, title="", x_label="inner step", y_label=y_label)
+        plot(ax, replace(inner_chart("", y_label, series, log_y=is_wide(series)), title=""))
         return ax
 
     def _steps(self, metric: str) -> np.ndarray:
@@ -174,7 +178,8 @@ class Result:
 
     def _repr_html_(self) -> str:
         """Returns each metric with its mean over seeds, its range and its curve as HTML, for notebooks."""
-        from lobench.drawing.html import paragraph, spark, table
+        from lobench.drawing.curves import sparkline
+        from lobench.drawing.html import paragraph, table
 
         diverged = int(self.diverged.sum())
         head = f"{counted(len(self.seeds), 'seed')}, {diverged} diverged, {self.num_params:,} parameters"
@@ -185,6 +190,6 @@ class Result:
             known = finals[np.isfinite(finals)]
             span = f"{known.min():.4g} to {known.max():.4g}" if len(known) else "-"
             mean = f"{finals.mean():.4g}" if len(known) == len(finals) else "diverged"
-            rows.append([name, mean, span, spark(self.metrics[name].mean(axis=0))])
+            rows.append([name, mean, span, sparkline(self.metrics[name].mean(axis=0))])
         lines = [paragraph(f"{head}; {seconds}"), *(paragraph(problem) for problem in self.problems)]
         return "".join([*lines, table(["metric", "final mean", "over the seeds", "mean by step"], rows)])

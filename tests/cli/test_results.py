@@ -27,9 +27,9 @@ from lobench.cli.results_output import records_text
 from lobench.core.program import PROGRAM_VERSION, Program
 from lobench.core.result import Outcome
 from lobench.core.step_cost import StepCost
+from lobench.drawing.curves import sparkline
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.report.tables.ranking import MOST_ROWS
-from lobench.report.tables.table import sparkline
 
 SHOWN = texts_of("results")
 

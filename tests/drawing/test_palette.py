@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lobench.drawing import axes
 from lobench.drawing.palette import DARK, LIGHT
-from lobench.report.charts import figures
 from lobench.report.page.templates import page_part
 
 # Machado, Oliveira and Fernandes 2009, severity 1, of linear RGB.
@@ -102,7 +102,7 @@ def test_each_colour_stands_out_from_its_paper(colours: tuple[str, ...], paper: 
 
 
 def test_the_page_and_the_figures_take_them_from_one_place() -> None:
-    assert tuple(figures._COLOURS.values()) == LIGHT
+    assert tuple(axes._COLOURS.values()) == LIGHT
     style = page_part("page.css")
     for colours in (LIGHT, DARK):
         assert all(style.count(f"--c{place}: {colour};") == 1 for place, colour in enumerate(colours, 1))

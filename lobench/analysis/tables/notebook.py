@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,15 +15,16 @@ from lobench.analysis.store.snapshot import Snapshot
 from lobench.analysis.tables.table import TableSpec, cell_text
 from lobench.analysis.tables.tabulate import tabulate
 from lobench.core.errors import UsageError
-from lobench.drawing.axes import Bundle, draw_bundles, new_axes
+from lobench.drawing.axes import new_axes, plot
 from lobench.drawing.html import paragraph, table
+from lobench.drawing.svg import Chart, curve_of_seeds, every_style, inner_chart, is_wide
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = ["html_of_results", "plot_results"]
 
-_MOST_BUNDLES = 9
+_MOST_DRAWN = 9
 _MOST_ROWS = 40
 
 
@@ -59,17 +62,17 @@ def plot_results(
         raise UsageError(f"no case {case!r}", where=str(snapshot.store), expected=f"one of {known}")
     if ax is not None and len(cases) > 1:
         raise UsageError("several cases do not fit into one pair of axes", got=f"{len(cases)} cases", expected="case=")
-    places = snapshot.groups.beside(snapshot.shown)[:_MOST_BUNDLES]
+    places = snapshot.groups.beside(snapshot.shown)[:_MOST_DRAWN]
     axes = [ax] if ax is not None else new_axes(len(cases))
     for one, place in zip(axes, cases, strict=True):
-        name = metric or snapshot.cases[place].primary_metric
-        bundles = [bundle for subject in places if (bundle := _bundle(snapshot, subject, place, name)) is not None]
-        draw_bundles(one, bundles, title=snapshot.name(place), x_label="inner step", y_label=name)
+        plot(one, _chart(snapshot, places, place, metric or snapshot.cases[place].primary_metric))
     return axes[0] if len(axes) == 1 else np.asarray(axes)
 
 
-def _bundle(snapshot: Snapshot, subject: int, case: int, metric: str) -> Bundle | None:
-    cell = snapshot.cell(subject, case)
-    if cell is None or metric not in cell.final:
-        return None
-    return Bundle(label=snapshot.labels[subject], steps=cell.steps, values=cell.curves_of_seeds(metric))
+def _chart(snapshot: Snapshot, places: Sequence[int], case: int, metric: str) -> Chart:
+    series = []
+    for place, style in zip(places, every_style(), strict=False):
+        cell = snapshot.cell(place, case)
+        if cell is not None and metric in cell.final:
+            series.append(curve_of_seeds(snapshot.labels[place], cell.steps, cell.curves_of_seeds(metric), style))
+    return replace(inner_chart("", metric, series, log_y=is_wide(series)), title=snapshot.name(case))

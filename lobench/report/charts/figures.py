@@ -8,32 +8,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from lobench.analysis.comparisons.summary import Summary
 from lobench.core.errors import LobenchError, StoreError
 from lobench.core.wording import one_line_of
-from lobench.drawing.axes import plain
-from lobench.drawing.heat_map import HeatMap, share
-from lobench.drawing.palette import LIGHT
-from lobench.drawing.svg import Chart, shortened
+from lobench.drawing.axes import draw, name_in_lines, plain
+from lobench.drawing.heat_map import HeatMap
+from lobench.drawing.svg import Chart
 from lobench.report.charts.charts import sections
 from lobench.report.charts.sections import Figure as SectionFigure
 from lobench.report.charts.sections import Section
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = ["write_figures"]
 
-_COLOURS = {f"s{place}": colour for place, colour in enumerate(LIGHT, 1)}
-_LINES = {"dashed": "--", "dotted": ":"}
 _FONT_SIZE = 8  # points, of every text
 _SIZED = ("font.size", "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize")
 _INCHES = 3.3  # a column of most papers
 _INCHES_OF_A_LETTER, _INCHES_OF_A_LINE = 0.06, 0.13
-_MOST_LETTERS = 48  # letters in a line of a name
 _PER_PAGE = 12
 
 
@@ -86,7 +79,7 @@ def _page(shown: Sequence[SectionFigure], trained_with: str) -> Figure:
     figure = Figure(figsize=(width, sum(heights)), layout="constrained")
     grid = figure.subplots(len(heights), columns, squeeze=False, height_ratios=heights)
     for axes, panel in zip(grid.flat, shown, strict=False):
-        _draw(axes, panel.chart)
+        draw(axes, panel.chart)
         axes.set_title(plain(panel.title or panel.chart.title))
     for axes in grid.flat[len(shown) :]:
         axes.remove()
@@ -103,12 +96,7 @@ def _height(chart: Chart | HeatMap) -> float:
 
 
 def _y_names(chart: Chart) -> list[str]:
-    return [_in_lines(name) for name in chart.y_names]
-
-
-def _in_lines(name: str) -> str:
-    """Shortens and wraps a name that stands next to a chart."""
-    return "\n".join(map(plain, textwrap.wrap(shortened(name, 2 * _MOST_LETTERS), _MOST_LETTERS)))
+    return [name_in_lines(name) for name in chart.y_names]
 
 
 def _add_legend(figure: Figure) -> int:
@@ -132,67 +120,3 @@ def _add_text(figure: Figure, text: str) -> int:
     lines = textwrap.wrap(text, int(figure.get_figwidth() / _INCHES_OF_A_LETTER / 1.1))
     figure.supxlabel("\n".join(map(plain, lines)), fontsize=_FONT_SIZE, x=0.01, ha="left")
     return len(lines)
-
-
-def _draw_map(axes: Axes, chart: HeatMap) -> None:
-    axes.imshow(chart.values, cmap="Blues", vmin=0, vmax=1 / 0.6, aspect="auto")  # light enough for texts
-    for row, values in enumerate(chart.values):
-        for column, value in enumerate(values):
-            if chart.has_texts and math.isfinite(value):
-                axes.text(column, row, share(value), ha="center", va="center")
-    axes.set_xlabel(plain(chart.x_label))
-    axes.set_ylabel(plain(chart.y_label))
-    axes.set_xticks(chart.named(len(chart.values[0])))
-    axes.set_yticks(chart.named(len(chart.values)))
-
-
-def _draw(axes: Axes, chart: Chart | HeatMap) -> None:
-    if isinstance(chart, HeatMap):
-        _draw_map(axes, chart)
-        return
-    for series in chart.series:
-        name, *kinds = series.style.split()
-        style: dict[str, Any] = {
-            "color": _COLOURS[name],
-            "linestyle": next((_LINES[kind] for kind in kinds if kind in _LINES), "-") if series.line else "none",
-            "label": _in_lines(series.label) or "_nobody",
-            "linewidth": 0.6 if "faint" in kinds else 1.2,
-            "alpha": 0.5 if "faint" in kinds else 1.0,
-        }
-        if series.steps:
-            axes.step(series.x, series.y, where="post", **style)
-        else:
-            marker = "o" if series.dots else None
-            axes.plot(series.x, series.y, marker=marker, markersize=3, **style)
-        if series.lower is not None and series.upper is not None:
-            axes.fill_between(series.x, series.lower, series.upper, color=_COLOURS[name], alpha=0.18, linewidth=0)
-        finite = np.isfinite(np.asarray(series.y, np.float64))
-        if series.line and not series.steps and finite.any() and not finite[-1]:
-            last = int(np.flatnonzero(finite)[-1])
-            axes.plot(series.x[last], series.y[last], marker="x", color=_COLOURS[name])
-    axes.set_xlabel(plain(chart.x_label))
-    axes.set_ylabel(plain(chart.y_label))
-    if chart.log_x:
-        axes.set_xscale("log")
-    if chart.log_y:
-        axes.set_yscale("log")
-    if chart.x_names:
-        axes.set_xticks(range(len(chart.x_names)), [plain(name) for name in chart.x_names])
-        axes.set_xlim(-0.4, len(chart.x_names) - 0.6)
-    if chart.y_names == ("",):
-        axes.set_yticks([])
-    elif chart.y_names:
-        axes.set_yticks(range(len(chart.y_names)), _y_names(chart))
-        axes.set_ylim(-0.6, len(chart.y_names) - 0.4)
-    if not (chart.log_x or chart.x_names) and all(float(x).is_integer() for series in chart.series for x in series.x):
-        axes.locator_params(axis="x", integer=True)
-    if chart.rules:
-        axes.spines[["left", "bottom"]].set_visible(False)
-        axes.tick_params(length=0)
-    for place in chart.rules:
-        axes.axvline(place, color="0.4", linewidth=0.8)
-    for note in chart.notes:
-        box = {"facecolor": "white", "edgecolor": "none", "pad": 0}
-        axes.text(note.x, note.y, plain(note.text), ha="center", bbox=box)
-    if chart.y_range is not None:
-        axes.set_ylim(chart.y_range[0], chart.y_range[1] * 1.02)

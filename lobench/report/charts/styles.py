@@ -6,19 +6,12 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lobench.drawing.svg import STYLES
+from lobench.drawing.svg import every_style
 
 if TYPE_CHECKING:
     from lobench.analysis.comparisons.summary import Summary
 
-__all__ = ["every_style", "method_styles"]
-
-_DASHES = ("", " dashed", " dotted")
-
-
-def every_style() -> list[str]:
-    """Returns the styles that distinguish methods, in the order of use."""
-    return [f"{style}{dash}" for dash in _DASHES for style in STYLES]
+__all__ = ["method_styles"]
 
 
 def method_styles(summary: Summary, also: Sequence[int] = ()) -> list[str]:

@@ -216,7 +216,7 @@ class _Lines:
         return text, BAD if lost or failures else BEST if " above the best" in change else ""
 
     def _score(self, scored: Scored, change: str) -> str:
-        from lobench.report.tables.table import sparkline
+        from lobench.drawing.curves import sparkline
         from lobench.report.tables.verdict import interval_text
 
         num_cases = len(scored.subject.cells)
@@ -251,7 +251,7 @@ def _losses(fallback: Fallback, who: Subject) -> str:
     For example `train/loss 0.312; score 0.710 [0.550, 0.870], 0.050 below the best so far (outer step 30, now 0.760)`,
     and a chart of the scores.
     """
-    from lobench.report.tables.table import sparkline
+    from lobench.drawing.curves import sparkline
     from lobench.report.tables.verdict import interval_text
 
     metrics = {metric for _, metric, _ in fallback.finals}

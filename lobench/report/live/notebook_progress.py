@@ -10,11 +10,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from markupsafe import Markup
+
 from lobench.core.case import CaseInfo
 from lobench.core.planner import Left
 from lobench.core.subject import Subject
 from lobench.core.wording import counted
-from lobench.drawing.html import Markup, paragraph, table
+from lobench.drawing.html import paragraph, table
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.hookspecs import EvaluationFinished
 from lobench.report.live.methods import Methods

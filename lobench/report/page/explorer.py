@@ -21,8 +21,8 @@ from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.step_cost import Overhead
 from lobench.core.subject import Subject
 from lobench.core.wording import counted, one_line, short_path
-from lobench.drawing.svg import short, short_rows
-from lobench.report.charts.styles import every_style, method_styles
+from lobench.drawing.svg import every_style, short, short_rows
+from lobench.report.charts.styles import method_styles
 from lobench.report.page.evaluations import evaluation_list, evaluation_record
 from lobench.report.page.pairs import pair_record
 

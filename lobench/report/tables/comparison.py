@@ -23,10 +23,11 @@ from lobench.core.json_numbers import Finite, record_from
 from lobench.core.program import describe_programs
 from lobench.core.result import mean_of
 from lobench.core.wording import counted, first_of, groups_text
-from lobench.drawing.axes import draw_intervals, new_axes, plain
+from lobench.drawing.axes import new_axes, plot
 from lobench.drawing.html import paragraph
 from lobench.drawing.html import table as html_table
 from lobench.drawing.html import text as html_text
+from lobench.drawing.svg import Chart, Series, every_style
 from lobench.report.tables.costs import CostRecord, cost_notes, cost_records, cost_tables
 from lobench.report.tables.text import interval_cell, p_cell, p_words, ratio_cell, text_table, times_mark
 
@@ -168,6 +169,7 @@ ComparisonRecords: TypeAlias = list[ComparisonRecord]
 
 _SIGNED = "+z.3f"
 _SCORE, _DIFFERENCE = "score, + is better", "difference"  # headers of a difference of scores
+_MEAN = "mean over cases"
 _NAMED = 10  # tests in a line
 _TOGETHER = 0.01  # p-value of the check whether independent cases move together
 
@@ -197,20 +199,39 @@ def plot_comparison(comparisons: Sequence[MethodComparison], ax: Axes | None = N
       LobenchError: matplotlib is not installed.
     """
     first = comparisons[0]
-    names = {one.case: None for pair in comparisons for one in pair.primary.comparison.cases}
-    rows = ["mean over cases", *sorted(names)]
-    ax = ax if ax is not None else new_axes(1, width=1.6, height=0.25 + 0.09 * len(rows))[0]
-    for place, pair in enumerate(comparisons):
-        comparison, nothing = pair.primary.comparison, (math.nan,) * 3
-        by_name = {one.case: one.paired for one in comparison.cases}
-        shown = {name: (one.mean, one.lower, one.upper) for name, one in by_name.items()}
-        shown["mean over cases"] = (comparison.overall.mean, comparison.overall.lower, comparison.overall.upper)
-        offset = 0.5 * (place - (len(comparisons) - 1) / 2) / len(comparisons)
-        draw_intervals(ax, rows, [shown.get(name, nothing) for name in rows], label=pair.b.label, offset=offset)
+    cases = {one.case for pair in comparisons for one in pair.primary.comparison.cases}
+    names = [*sorted(cases, reverse=True), _MEAN]  # from the bottom to the top
+    series = [one for place, pair in enumerate(comparisons) for one in _series(pair, names, place, len(comparisons))]
+    chart = Chart(
+        title="",
+        description="",
+        x_label=f"difference of the score to {first.a.label} ({first.primary.metric})",
+        y_label="",
+        series=tuple(series),
+        y_names=tuple(names),
+    )
+    ax = ax if ax is not None else new_axes(1, width=1.6, height=0.25 + 0.09 * len(names))[0]
+    plot(ax, chart)
     ax.axvline(0.0, color="0.5", linewidth=0.8)
-    ax.set_xlabel(f"difference of the score to {plain(first.a.label)} ({plain(first.primary.metric)})")
-    ax.legend(fontsize="small", frameon=False)
     return ax
+
+
+def _series(pair: MethodComparison, names: Sequence[str], place: int, num_pairs: int) -> list[Series]:
+    """Returns the points of a pair and their intervals, those of several pairs one below the other in each row."""
+    comparison = pair.primary.comparison
+    intervals = {one.case: one.paired for one in comparison.cases} | {_MEAN: comparison.overall}
+    style = every_style()[place % len(every_style())]
+    offset = 0.5 * (place - (num_pairs - 1) / 2) / num_pairs
+    shown = [(row - offset, intervals[name]) for row, name in enumerate(names) if name in intervals]
+    points = Series(
+        label=pair.b.label,
+        x=[one.mean for _, one in shown],
+        y=[row for row, _ in shown],
+        style=style,
+        dots=True,
+        line=False,
+    )
+    return [points, *(Series(label="", x=[one.lower, one.upper], y=[row] * 2, style=style) for row, one in shown)]
 
 
 def _head(compared: MethodComparison, scale: str) -> list[str]:

@@ -11,7 +11,7 @@ from lobench.analysis.comparisons.method_comparison import MethodComparison
 from lobench.analysis.comparisons.steps_to_target import CaseSteps
 from lobench.analysis.store.subjects import Cell
 from lobench.core.wording import counted
-from lobench.drawing.curves import evenly
+from lobench.drawing.curves import evenly, sparkline
 from lobench.report.tables.comparison import (
     case_rows,
     comparison_head,
@@ -21,7 +21,6 @@ from lobench.report.tables.comparison import (
     overall_cells,
     steps_text,
 )
-from lobench.report.tables.table import sparkline
 from lobench.report.tables.text import fenced, markdown_line, markdown_table, text_table
 
 __all__ = ["MOST_LETTERS", "comparison_markdown"]

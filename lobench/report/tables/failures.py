@@ -9,8 +9,7 @@ import numpy as np
 
 from lobench.core.case import CaseInfo
 from lobench.core.result import Curves
-from lobench.drawing.curves import evenly
-from lobench.report.tables.table import sparkline
+from lobench.drawing.curves import evenly, sparkline
 from lobench.report.tables.text import text_table
 
 __all__ = ["curve_lines"]

@@ -7,20 +7,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from lobench.analysis.store.evaluation_summaries import EvaluationSummary
 from lobench.analysis.store.snapshot import case_names
 from lobench.core.metric import final_columns, how_to_declare
 from lobench.core.step_cost import UNSTEADY_NOTE, Overhead, StepCost, StepSeconds
 from lobench.core.subject import Subject
 from lobench.core.wording import counted, one_line
+from lobench.drawing.curves import sparkline
 from lobench.report.tables.text import overhead_cell, step_cell, subject_name, subjects_in_words, text_table
 
-__all__ = ["COLUMNS", "results_table", "sparkline"]
-
-_BARS = "▁▂▃▄▅▆▇█"
-_DIVERGED = "x"
+__all__ = ["COLUMNS", "results_table"]
 
 _CostColumns = tuple[list[str], Callable[[StepCost], list[str]]]
 _COST: _CostColumns = (
@@ -150,26 +146,6 @@ def _distinguished(names: Mapping[Subject, str]) -> dict[Subject, str]:
 
 def _number(final: dict[str, float], name: str) -> str:
     return f"{final[name]:.4g}" if name in final else "-"
-
-
-def sparkline(values: Sequence[float] | np.ndarray) -> str:
-    """Returns a curve as a row of bars, on a log scale if it spans a factor of a hundred.
-
-    Values that are not finite are drawn as x.
-    """
-    # Lists, because they are three times as fast as arrays for so few numbers, and there may be 10,000 curves.
-    curve = np.asarray(values, np.float64).tolist()
-    known = [value for value in curve if math.isfinite(value)]
-    if not known:
-        return _DIVERGED * len(curve)
-    low = min(known)
-    high = max(known)
-    if low > 0 and high > 100 * low:
-        curve = [math.log(value) if value > 0 else math.nan for value in curve]
-        low = math.log(low)
-        high = math.log(high)
-    span = high - low or math.inf
-    return "".join(_BARS[min(int((v - low) / span * 8), 7)] if math.isfinite(v) else _DIVERGED for v in curve)
 
 
 def _summary(lines: Sequence[EvaluationSummary]) -> str:
