@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from lobench.analysis.comparisons.summary import Summary
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.snapshot import Snapshot
-from lobench.analysis.tables.table import TableSpec, cell_text
+from lobench.analysis.tables.table import TableSpec
 from lobench.analysis.tables.tabulate import tabulate
 from lobench.core.errors import UsageError
 from lobench.drawing.axes import new_axes, plot
@@ -41,12 +41,8 @@ def html_of_results(snapshot: Snapshot, head: str) -> str:
     tabulated = tabulate(summary, TableSpec(costs=True))
     parts: list[str] = [paragraph(head)]
     for panel in tabulated.panels:
-        header = [panel.heading or "mean score", *(heading.label for heading in tabulated.columns)]
-        lines = [
-            [line.heading.label, *(cell_text(entry, panel.digits) for entry in line.entries)]
-            for line in panel.lines[:_MOST_ROWS]
-        ]
-        parts.append(table(header, [[*line, *[""] * (len(header) - len(line))] for line in lines]))
+        header, *rows = tabulated.texts(panel)
+        parts.append(table([header[0] or "mean score", *header[1:]], rows[:_MOST_ROWS]))
         if len(panel.lines) > _MOST_ROWS:
             parts.append(paragraph(f"the first {_MOST_ROWS} of {len(panel.lines)} rows"))
     return "".join([*parts, *map(paragraph, [f"Scores: {summary.scale_label}.", *tabulated.footnotes()])])

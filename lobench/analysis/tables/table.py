@@ -87,6 +87,10 @@ class Heading:
     label: str
     group: str = ""
 
+    @property
+    def text(self) -> str:
+        return f"{self.group}: {self.label}" if self.group else self.label
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
@@ -141,6 +145,14 @@ class Tabulated:
     bold: str
     notes: tuple[str, ...]
     edges: Mapping[str, Sequence[str]]
+
+    def texts(self, panel: Panel) -> list[list[str]]:
+        """Returns the cells of a panel as texts, row by row, the header first."""
+        rows = [[panel.heading, *(column.text for column in self.columns)]]
+        for line in panel.lines:
+            row = [line.heading.text, *(cell_text(entry, panel.digits) for entry in line.entries)]
+            rows.append(row + [""] * (len(rows[0]) - len(row)))
+        return rows
 
     def footnotes(self) -> list[str]:
         """Returns the lines below the table: legend, meaning of `*` if a cell has it, and notes."""

@@ -7,7 +7,6 @@ import json
 import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -22,7 +21,7 @@ from lobench.analysis.stats.comparison import PairComparison
 from lobench.analysis.stats.speedup import Speedup
 from lobench.analysis.store.snapshot import Snapshot
 from lobench.analysis.store.subjects import bindings_note, codes_note, diverged_names, exploded_names
-from lobench.analysis.tables.table import TableSpec
+from lobench.analysis.tables.table import Panel, TableSpec, Tabulated, cell_text
 from lobench.analysis.tables.tabulate import tabulate
 from lobench.core.errors import StoreError
 from lobench.core.program import describe_programs
@@ -34,8 +33,7 @@ from lobench.engine.whole_file import write_whole
 from lobench.report.charts.charts import sections
 from lobench.report.charts.films import films
 from lobench.report.page.explorer import explorer_data, subject_keys
-from lobench.report.page.templates import rendered
-from lobench.report.tables.method_table import method_panels
+from lobench.report.page.templates import TableCell, rendered
 from lobench.report.tables.text import overhead_cell, step_cell
 from lobench.report.tables.verdict import cards, interval_text, pair_card, subtitle, title, verdict_lines, warnings
 
@@ -48,17 +46,8 @@ _VIEWS = (
     ("compare", "Compare"), ("searches", "Searches"), ("alarms", "Alarms"), ("failures", "Failures"),
     ("provenance", "Provenance"),
 )  # fmt: skip
+_MOST_WHOLE = 5  # columns of a table whose cells are in one line
 _SHADES = 8  # shades in the style sheet
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Cell:
-    """Cell of a table; `value` is its sort key, `link` its address."""
-
-    text: str
-    value: str = ""
-    kind: str = ""
-    link: str = ""
 
 
 def write_page(summary: Summary, output: Path, spec: TableSpec | None = None, figure: str | None = None) -> None:
@@ -105,7 +94,7 @@ def render_page(
         "warnings": [*warnings(summary, cases), *([_left_out(listed, snapshot)] if listed.note else [])],
         "chart_sections": drawn,
         "views": _VIEWS if figure is None else (),
-        "heat": _heat(summary, keys) if figure is None else {"columns": ()},
+        "heat": _heat(summary, keys) if figure is None else {},
         "films": films(summary) if figure is None else [],
         "cases_note": f"{snapshot.openings[summary.shown]}: seed means of the final values.",
         **_case_table(summary, cases, costs, _column_help(summary, comparison)),
@@ -165,11 +154,29 @@ def _methods(summary: Summary, spec: TableSpec | None) -> dict[str, Any]:
         return {"method_panels": [], "method_legend": (), "method_bold": "", "method_notes": ()}
     tabulated = tabulate(summary, spec or TableSpec(rows="method", costs=True))
     return {
-        "method_panels": method_panels(tabulated),
+        "method_panels": [_panel(panel, tabulated) for panel in tabulated.panels],
         "method_legend": tabulated.legend,
         "method_bold": tabulated.bold,
         "method_notes": tabulated.notes,
     }
+
+
+def _panel(panel: Panel, tabulated: Tabulated) -> tuple[str, list[str], list[list[str | TableCell]]]:
+    """Returns title, columns and rows of a panel. Cells of wide tables have several lines."""
+    title = panel.heading or "mean score"
+    most = max((len(line.entries) for line in panel.lines), default=0)
+    is_wide = most > _MOST_WHOLE
+    rows = list[list[str | TableCell]]()
+    for line in panel.lines:
+        row: list[str | TableCell] = [line.heading.text]
+        for entry in line.entries:
+            text = cell_text(entry, panel.digits)
+            text = text.replace(" [", "\n[").replace(" (", "\n(") if is_wide else text
+            is_mean = entry is not None and not entry.against
+            value = _value(entry.interval.mean) if entry is not None and is_mean else ""
+            row.append(TableCell(text=text, value=value, is_bold=entry is not None and entry.is_bold))
+        rows.append(row)
+    return title, [title, *(column.text for column in tabulated.columns[:most])], rows
 
 
 def _link(view: str, *parts: str) -> str:
@@ -187,10 +194,10 @@ def _heat(summary: Summary, keys: Mapping[int, str]) -> dict[str, Any]:
     snapshot = summary.snapshot
     means = {place: summary.mean_score(place, "primary").mean for place in snapshot.groups.ends(summary.shown)}
     places = sorted((place for place, mean in means.items() if not math.isnan(mean)), key=lambda place: -means[place])
-    lines = []
+    rows = []
     for place in places[:_MOST_ROWS]:
         scores = summary.own_scores(place, "primary")
-        cells = []
+        cells: list[str | TableCell] = [snapshot.labels[place]]
         for case, info in enumerate(snapshot.cases):
             mean = mean_of(list(scores[info.identity].values())) if scores.get(info.identity) else math.nan
             shade = round(_SHADES * min(max(mean, 0.0), 1.0)) if math.isfinite(mean) else 0
@@ -198,15 +205,14 @@ def _heat(summary: Summary, keys: Mapping[int, str]) -> dict[str, Any]:
             key = keys.get(id(snapshot.subjects[place]), "")
             link = _link("evaluation", key, snapshot.name(case)) if key else ""
             kind = f"h{shade}" if shade else ""
-            cells.append(_Cell(text=text, kind=kind, link=link))
-        lines.append({"label": snapshot.labels[place], "cells": cells})
+            cells.append(TableCell(text=text, kind=kind, link=link))
+        rows.append(cells)
     note = f"Mean scores over seeds: {summary.scale_label}. A cell leads to its evaluation."
     if len(places) > _MOST_ROWS:
         note += f" The best {_MOST_ROWS} of {len(places)} are here."
-    columns = [
-        _Cell(text=snapshot.name(case), link=_link("case", snapshot.name(case))) for case in range(len(snapshot.cases))
-    ]
-    return {"columns": columns if lines else (), "lines": lines, "note": note}
+    names = [snapshot.name(case) for case in range(len(snapshot.cases))]
+    columns = ["score", *(TableCell(text=name, link=_link("case", name)) for name in names)]
+    return {"columns": columns, "rows": rows, "note": note} if rows else {}
 
 
 def _column_help(summary: Summary, comparison: PairComparison | None) -> dict[str, str]:
@@ -228,7 +234,7 @@ def _column_help(summary: Summary, comparison: PairComparison | None) -> dict[st
     return texts
 
 
-_Columns = Mapping[str, Mapping[int, _Cell]]  # by name, then case
+_Columns = Mapping[str, Mapping[int, TableCell]]  # by name, then case
 
 
 def _case_table(
@@ -246,90 +252,88 @@ def _case_table(
     names += costs
     of_steps = f"of one seed, without compilation and evaluations; {UNSTEADY_NOTE}"
     meanings = {**meanings, **dict.fromkeys(costs, of_steps)}
-    columns = [
-        {"name": name, "kind": "" if name in ("case", "verdict") else "num", "help": meanings.get(name, "")}
-        for name in names
-    ]
+    columns = [TableCell(text=name, help=meanings.get(name, "")) for name in names]
     rows = [
         _case_row(summary, case, has_baseline=has_baseline, has_effect=has_effect)
-        + [cells.get(case.case, _Cell(text="-")) for cells in costs.values()]
+        + [cells.get(case.case, TableCell(text="-")) for cells in costs.values()]
         for case in cases
     ]
-    return {"case_columns": columns, "case_rows": rows}
+    words = [place for place, name in enumerate(names) if name == "verdict"]
+    return {"case_columns": columns, "case_rows": rows, "case_words": words}
 
 
 def _cost_columns(summary: Summary, cases: Sequence[CaseFinding]) -> _Columns:
     """Returns columns with the cost of a step of the shown subject, per class of machines."""
-    columns: dict[str, dict[int, _Cell]] = {}
+    columns: dict[str, dict[int, TableCell]] = {}
     for case in (found.case for found in cases):
         cell = summary.snapshot.cell(summary.shown, case)
         for costs in class_costs([cell], summary.metric_of(case, summary.metrics[0])):
             for side in filter(None, costs.sides):
-                seconds = _Cell(text=step_cell(side.seconds), value=_value(side.seconds.median))
+                seconds = TableCell(text=step_cell(side.seconds), value=_value(side.seconds.median))
                 columns.setdefault(f"seconds of a step ({costs.machine})", {})[case] = seconds
                 if not math.isnan(side.overhead.ratio):
-                    ratio = _Cell(text=overhead_cell(side.overhead), value=_value(side.overhead.ratio))
+                    ratio = TableCell(text=overhead_cell(side.overhead), value=_value(side.overhead.ratio))
                     columns.setdefault(f"times a gradient step ({costs.machine})", {})[case] = ratio
     return columns
 
 
-def _case_row(summary: Summary, case: CaseFinding, *, has_baseline: bool, has_effect: bool) -> list[_Cell]:
+def _case_row(summary: Summary, case: CaseFinding, *, has_baseline: bool, has_effect: bool) -> list[TableCell]:
     snapshot = summary.snapshot
-    row = [_Cell(text=snapshot.name(case.case), link=_link("case", snapshot.name(case.case)))]
+    row = [TableCell(text=snapshot.name(case.case), link=_link("case", snapshot.name(case.case)))]
     baseline = summary.baseline(case.case)
     for metric in summary.metrics:
         name = summary.metric_of(case.case, metric)
-        row.append(_number_cell(case.final[name]) if name in case.final else _Cell(text="-"))
+        row.append(_number_cell(case.final[name]) if name in case.final else TableCell(text="-"))
         if has_baseline:
             known = baseline is not None and name in baseline.tuned
-            row.append(_number_cell(baseline.tuned_mean(name)) if baseline and known else _Cell(text="-"))
+            row.append(_number_cell(baseline.tuned_mean(name)) if baseline and known else TableCell(text="-"))
         score = case.score.get(metric)
-        row.append(_Cell(text=interval_text(score), value=_value(score.mean)) if score else _Cell(text="-"))
+        row.append(TableCell(text=interval_text(score), value=_value(score.mean)) if score else TableCell(text="-"))
     if has_baseline:
         row += [_speedup_cell(case.best_single), _speedup_cell(case.envelope)]
     if has_effect:
         row += _effect_cells(case)
     for count in (case.num_diverged, case.num_exploded):
         kind = "bad" if count else ""
-        row.append(_Cell(text=str(count), value=str(count), kind=kind))
-    row.append(_Cell(text=str(case.num_seeds), value=str(case.num_seeds)))
+        row.append(TableCell(text=str(count), value=str(count), kind=kind))
+    row.append(TableCell(text=str(case.num_seeds), value=str(case.num_seeds)))
     return row
 
 
-def _effect_cells(finding: CaseFinding) -> list[_Cell]:
+def _effect_cells(finding: CaseFinding) -> list[TableCell]:
     if finding.effect is None:
-        return [_Cell(text="-"), _Cell(text="-")]
+        return [TableCell(text="-"), TableCell(text="-")]
     paired = finding.effect.paired
     verdict = str(finding.effect.verdict)
     kind = {"better": "good", "worse": "bad"}.get(verdict, "")
     return [
-        _Cell(text=interval_text(paired), value=_value(paired.mean)),
-        _Cell(text=verdict, value=verdict, kind=kind),
+        TableCell(text=interval_text(paired), value=_value(paired.mean)),
+        TableCell(text=verdict, value=verdict, kind=kind),
     ]
 
 
-def _number_cell(value: float) -> _Cell:
-    return _Cell(text="diverged" if math.isnan(value) else number(value), value=_value(value))
+def _number_cell(value: float) -> TableCell:
+    return TableCell(text="diverged" if math.isnan(value) else number(value), value=_value(value))
 
 
-def _speedup_cell(found: Speedup | None) -> _Cell:
+def _speedup_cell(found: Speedup | None) -> TableCell:
     if found is None:
-        return _Cell(text="-")
-    return _Cell(text=f"{found}" + ("" if math.isnan(found.value) else "x"), value=_value(found.value))
+        return TableCell(text="-")
+    return TableCell(text=f"{found}" + ("" if math.isnan(found.value) else "x"), value=_value(found.value))
 
 
 def _value(value: float) -> str:
     return f"{value:.6g}" if math.isfinite(value) else ""
 
 
-def _warnings(snapshot: Snapshot, keys: Mapping[int, str]) -> list[_Cell]:
+def _warnings(snapshot: Snapshot, keys: Mapping[int, str]) -> list[TableCell]:
     """Returns warnings, line by line; `value` is the text of the link to the evaluation.
 
     Args:
       snapshot: Content of the store.
       keys: Keys of the subjects that have links, by the `id` of the subject.
     """
-    lines = list[_Cell]()
+    lines = list[TableCell]()
     for place, case in itertools.product(range(len(snapshot.subjects)), range(len(snapshot.cases))):
         cell = snapshot.cell(place, case)
         if cell is None or not (cell.unconverged or cell.failures):
@@ -345,23 +349,23 @@ def _warnings(snapshot: Snapshot, keys: Mapping[int, str]) -> list[_Cell]:
         where = f"{snapshot.labels[place]}, {snapshot.name(case)}"
         key = keys.get(id(snapshot.subjects[place]), "")
         link = _link("evaluation", key, snapshot.name(case)) if key else ""
-        lines += [_Cell(value=f"{where}:", link=link, text=text) for text in texts]
+        lines += [TableCell(value=f"{where}:", link=link, text=text) for text in texts]
     if several := describe_programs({row.program for row in snapshot.rows}):
-        lines.insert(0, _Cell(text=several))
+        lines.insert(0, TableCell(text=several))
     if several := codes_note(snapshot.rows):
-        lines.insert(0, _Cell(text=several))
+        lines.insert(0, TableCell(text=several))
     if other_code := snapshot.edited_code_line():
-        lines.insert(0, _Cell(text=other_code))
+        lines.insert(0, TableCell(text=other_code))
     if several := bindings_note(snapshot.rows, snapshot.current):
-        lines.insert(0, _Cell(text=several))
+        lines.insert(0, TableCell(text=several))
     skipped = sum(int(str(detail.get("count", 1))) for kind, detail in snapshot.events if kind == "skipped")
     if skipped:
         count = counted(skipped, "checkpoint")
-        lines.append(_Cell(text=f"skipped: {count}, by --checkpoints: newer ones waited"))
+        lines.append(TableCell(text=f"skipped: {count}, by --checkpoints: newer ones waited"))
     more = len(lines) - _MAX_FAILURES
     return [
         *lines[:_MAX_FAILURES],
-        *([_Cell(text=f"and {more} more: see the list of evaluations")] if more > 0 else []),
+        *([TableCell(text=f"and {more} more: see the list of evaluations")] if more > 0 else []),
     ]
 
 

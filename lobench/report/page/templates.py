@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,29 @@ from lobench.report.tables.text import without_controls
 if TYPE_CHECKING:
     import jinja2
 
-__all__ = ["charts_html", "page_part", "plain_page", "rendered", "table_html"]
+__all__ = ["TableCell", "charts_html", "page_part", "plain_page", "rendered", "table_html"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableCell:
+    """Cell of a table on a page.
+
+    Attributes:
+      text: Content.
+      value: Sort key.
+      kind: Classes of the style sheet.
+      link: Address.
+      help: Explanation that is shown on hovering, of a heading.
+      is_bold: Whether it is printed in bold.
+    """
+
+    text: str
+    value: str = ""
+    kind: str = ""
+    link: str = ""
+    help: str = ""
+    is_bold: bool = False
+
 
 _TEMPLATES = Path(__file__).parents[1] / "templates"
 _PARTS = {

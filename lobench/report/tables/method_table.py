@@ -1,17 +1,17 @@
-"""Method table for a terminal, as records, and for the page."""
+"""Method table for a terminal, and as records."""
 
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, TypeAlias, TypedDict
+from typing import Annotated, TypeAlias, TypedDict
 
 from lobench.analysis.stats.intervals import IntervalMethod
-from lobench.analysis.tables.table import Entry, Line, Panel, Tabulated, cell_text
+from lobench.analysis.tables.table import Tabulated
 from lobench.core.json_numbers import finite_or_none
 from lobench.core.wording import one_line
 from lobench.report.tables.text import text_table
 
-__all__ = ["MethodRecord", "MethodRecords", "method_panels", "method_records", "method_text"]
+__all__ = ["MethodRecord", "MethodRecords", "method_records", "method_text"]
 
 
 class MethodRecord(TypedDict):
@@ -54,23 +54,8 @@ MethodRecords: TypeAlias = Annotated[
 
 def method_text(tabulated: Tabulated) -> str:
     """Returns the panels one below the other, the bindings of the methods, and notes."""
-    parts = []
-    for panel in tabulated.panels:
-        header = [panel.heading, *(_heading(column.label, column.group) for column in tabulated.columns)]
-        rows = [
-            [_heading(line.heading.label, line.heading.group), *_texts(line, panel, tabulated)] for line in panel.lines
-        ]
-        parts.append(text_table([header, *rows], left={0}))
+    parts = [text_table(tabulated.texts(panel), left={0}) for panel in tabulated.panels]
     return "\n\n".join([*parts, "\n".join(map(one_line, tabulated.footnotes()))]).rstrip()
-
-
-def _heading(label: str, group: str) -> str:
-    return f"{group}: {label}" if group else label
-
-
-def _texts(line: Line, panel: Panel, tabulated: Tabulated) -> list[str]:
-    texts = [cell_text(entry, panel.digits) for entry in line.entries]
-    return texts + [""] * (len(tabulated.columns) - len(texts))
 
 
 def method_records(tabulated: Tabulated) -> MethodRecords:
@@ -107,34 +92,3 @@ def method_records(tabulated: Tabulated) -> MethodRecords:
                     }
                 )
     return finite_or_none(records)
-
-
-def method_panels(tabulated: Tabulated) -> list[dict[str, Any]]:
-    """Returns the panels for the page's template."""
-    return [
-        {
-            "title": panel.heading or "mean score",
-            "columns": [
-                _heading(column.label, column.group)
-                for column in tabulated.columns[: max((len(line.entries) for line in panel.lines), default=None)]
-            ],
-            "lines": [
-                {
-                    "label": _heading(line.heading.label, line.heading.group),
-                    "cells": [
-                        {"text": text, "bold": entry is not None and entry.is_bold, "value": _value(entry)}
-                        for text, entry in zip(
-                            (cell_text(entry, panel.digits) for entry in line.entries), line.entries, strict=True
-                        )
-                    ],
-                }
-                for line in panel.lines
-            ],
-        }
-        for panel in tabulated.panels
-    ]
-
-
-def _value(entry: Entry | None) -> str:
-    is_value = entry is not None and not entry.against and math.isfinite(entry.interval.mean)
-    return f"{entry.interval.mean:.6g}" if entry is not None and is_value else ""
