@@ -53,7 +53,7 @@ class _Finished:
 class CheckpointLines:
     """Logs a line with the score of each finished subject, in the order of completion.
 
-    For example `outer step 60: score 0.710 [0.550, 0.870], 0.050 below the best so far (outer step 30)  scores ▁█▇  6 cases`.
+    For example `outer step 60: score 0.710 [0.550, 0.870], 0.050 below the best so far (outer step 30)  scores ▁█▇`.
     Subjects that finish while scores are computed are scored together.
 
     Args:
