@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     from lobench.report.charts.sections import Figure, Section
     from lobench.report.page.templates import charts_html, plain_page, table_html
     from lobench.report.tables.text import text_table
-    from lobench.tools.curve_import.formats.kinds import FileKind
+    from lobench.tools.curve_import.file_kind import FileKind
     from lobench.tools.curve_import.formats.wandb_log import wandb_rows
     from lobench.tools.curve_import.points import CurveRequest, CurveRun, Points, RequestedMetrics, named_run
 

@@ -138,7 +138,7 @@ def lobench_import_formats():
 
 
 def triples():
-    from lobench.tools.curve_import.formats.kinds import FileKind
+    from lobench.tools.curve_import.file_kind import FileKind
 
     return FileKind(about="lines of seed, step and loss", read=read, recognises=lambda path: path.suffix == ".triples")
 

@@ -87,7 +87,7 @@ _KINDS = {
     "searches": "searches, for `Method.search`",
     "metrics": "metrics that plugins add to those of the tasks",
     "figures": "figures that plugins add to the report",
-    "formats": "formats of `lobench import` that plugins add",
+    "formats": "formats of `lobench import`, for `--kind`",
     "commands": "commands that plugins add",
 }
 

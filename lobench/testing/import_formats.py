@@ -32,8 +32,8 @@ from lobench.core.errors import LobenchError
 from lobench.core.lazy import loaded
 from lobench.engine.store.ledger import Ledger
 from lobench.testing.watches import NAME, plugins_with
+from lobench.tools.curve_import.file_kind import FileKind
 from lobench.tools.curve_import.formats import kinds
-from lobench.tools.curve_import.formats.kinds import FileKind
 from lobench.tools.curve_import.imports import import_curves
 from lobench.tools.curve_import.points import CurveRequest
 

@@ -1,4 +1,1 @@
-"""File formats of curves, with one reader each.
-
-Files named `builtin_NAME.py` in this folder are found automatically.
-"""
+"""File formats of curves, with one reader each. `builtin.py` declares them."""

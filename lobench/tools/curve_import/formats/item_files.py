@@ -26,6 +26,7 @@ from lobench.core.wording import cause, counted
 from lobench.engine.csv_files import UNREADABLE, opened
 from lobench.engine.file_stamps import FileStamp, stamp_of
 from lobench.engine.item_values import ITEM, item_values, number_of
+from lobench.tools.curve_import.file_kind import FileKind
 from lobench.tools.curve_import.points import (
     UNNAMED_CASE,
     CurveRequest,
@@ -36,15 +37,7 @@ from lobench.tools.curve_import.points import (
     named_run,
 )
 
-__all__ = [
-    "directions_of_inspect",
-    "directions_of_items",
-    "directions_of_samples",
-    "item_kind",
-    "read_inspect",
-    "read_item_file",
-    "read_samples",
-]
+__all__ = ["inspect", "item_kind", "items", "lm_eval"]
 
 _HEAD = 1 << 16  # characters that hold the first row or the first fields of a document
 _SAMPLES = re.compile(r"samples_(?P<task>.+)_\d{4}-\d\d-\d\dT[\d.:-]+")  # bare name of a file of lm-evaluation-harness
@@ -279,3 +272,15 @@ def _points(method: str, case: str, values: Mapping[str, Mapping[str, float]]) -
         value=np.asarray(numbers, np.float64),
         line=none,
     )
+
+
+def items() -> FileKind:
+    return FileKind(read=read_item_file, directions=directions_of_items, primary="correct")
+
+
+def inspect() -> FileKind:
+    return FileKind(read=read_inspect, directions=directions_of_inspect)
+
+
+def lm_eval() -> FileKind:
+    return FileKind(read=read_samples, directions=directions_of_samples)

@@ -1,4 +1,4 @@
-"""File formats, shipped or declared by plugins, and their detection by content or name."""
+"""Formats that are declared, and the detection of a file's format by its content or name."""
 
 from __future__ import annotations
 
@@ -8,24 +8,23 @@ import hashlib
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lobench.analysis.store.subjects import LOBENCH_SEEDS
 from lobench.core.case import CaseInfo
 from lobench.core.containment import plugin_errors, plugins_contained
-from lobench.core.errors import LobenchError, PluginError, PluginFailure, UsageError, suggestion
+from lobench.core.errors import LobenchError, PluginFailure, UsageError, suggestion
 from lobench.core.metric import Direction
 from lobench.core.wording import described, headline, one_line_of
 from lobench.plugins import Registered, load_plugins
+from lobench.tools.curve_import.file_kind import FileKind
 from lobench.tools.curve_import.formats import (
+    builtin,
     foreign,
     mlflow,
     nanogpt,
-    records,
     tables,
     tensorboard,
     trackio,
@@ -33,158 +32,43 @@ from lobench.tools.curve_import.formats import (
     wandb_log,
 )
 from lobench.tools.curve_import.formats.folders import files_below
-from lobench.tools.curve_import.formats.item_files import (
-    directions_of_inspect,
-    directions_of_items,
-    directions_of_samples,
-    item_kind,
-    read_inspect,
-    read_item_file,
-    read_samples,
-)
+from lobench.tools.curve_import.formats.item_files import item_kind
 from lobench.tools.curve_import.formats.json_files import is_json, is_records
 from lobench.tools.curve_import.points import CurveRequest, CurveRun, NotCurves, Points, watched_request
 
-__all__ = ["FileKind", "kind_of", "kinds", "nothing_reads", "sha256_of", "table_files"]
+__all__ = ["kind_of", "kinds", "nothing_reads", "sha256_of", "table_files"]
 
+_HOOK = "lobench_import_formats"
 _SAID = ("method", "case", "seed", "pattern")  # options that a format should not ignore silently
 _TABLE = re.compile(r"\.(?:csv|tsv|jsonl|ndjson|json|parquet|eval)(?:\.gz)?$", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileKind:
-    """Reader of one file format.
-
-    Attributes:
-      about: Description of the format, for the help.
-      read: Yields the points of a file, and adds oddities to notes.
-      files: Lists the files to read in a folder. None: the format is a single file.
-      last_counts: Whether the last value counts if a run has a step twice. Otherwise that is an error.
-      draws: Origin of the seed numbers, if equal numbers mean equal draws. "": seeds are only labels.
-      cases: Returns the cases described in a file, by suite and name.
-      directions: Returns the directions of metrics described in a file.
-      columns: Roles of columns that `--column` can set.
-      recognises: Returns whether a file or folder has this format. Shipped formats are detected below instead.
-      has_facts: Whether runs have data besides their names, such as a configuration, parameters or tags.
-      primary: Default primary metric of files with several. "": the user has to choose one.
-      may_repeat_runs: Whether a file or folder may contain a run twice, because its runs have no names.
-
-    >>> def read(path, asked, notes):
-    ...     yield from ()
-    >>> FileKind(about="nothing", read=read).last_counts
-    False
-    """
-
-    about: str
-    read: Callable[[Path, CurveRequest, list[str]], Iterator[Points]]
-    files: Callable[[Path], list[Path]] | None = None
-    last_counts: bool = False
-    draws: str = ""
-    cases: Callable[[Path], dict[str, CaseInfo]] = lambda path: {}
-    directions: Callable[[Path, CurveRequest], dict[str, Direction]] = lambda path, asked: {}
-    columns: tuple[str, ...] = ()
-    recognises: Callable[[Path], bool] = lambda path: False
-    has_facts: bool = False
-    primary: str = ""
-    may_repeat_runs: bool = False
-
-
-_SHIPPED: dict[str, FileKind] = {
-    "tidy": FileKind(
-        about="csv, TSV, JSON or parquet with method, case, seed, step, metric, value, or a column for each metric",
-        read=tables.read_table,
-        columns=("method", "case", "seed", "step", "metric", "value"),
-    ),
-    "lobench": FileKind(
-        about="`lobench results --format json --curves`",
-        read=records.read_records,
-        draws=LOBENCH_SEEDS,
-        cases=records.cases_of_records,
-        directions=lambda path, asked: records.directions_of_records(path),
-    ),
-    "wandb-chart": FileKind(about="the csv of a chart of W&B", read=wandb.read_chart, last_counts=True),
-    "wandb-history": FileKind(
-        about="W&B's `run.history()` as csv or parquet",
-        read=wandb.read_api,
-        last_counts=True,
-        columns=("method", "step"),
-    ),
-    "wandb-run": FileKind(
-        about="W&B's own file of a run, run-ID.wandb, or a folder of them",
-        read=wandb.read_runs,
-        files=wandb.run_files,
-        last_counts=True,
-        columns=("step",),
-        has_facts=True,
-    ),
-    "tensorboard": FileKind(
-        about="a folder of event files",
-        read=tensorboard.read_events,
-        files=tensorboard.event_files,
-        last_counts=True,
-        may_repeat_runs=True,
-    ),
-    "tensorboard-csv": FileKind(
-        about="a csv of TensorBoard's page", read=tensorboard.read_tensorboard_csv, last_counts=True
-    ),
-    "mlflow": FileKind(
-        about="a folder of MLflow's file store, or its mlflow.db",
-        read=mlflow.read_mlflow,
-        files=mlflow.mlflow_files,
-        last_counts=True,
-        has_facts=True,
-    ),
-    "trackio": FileKind(
-        about="a project's database of trackio, PROJECT.db", read=trackio.read_trackio, last_counts=True, has_facts=True
-    ),
-    "algoperf": FileKind(
-        about="AlgoPerf's evaluations, with --targets",
-        read=records.read_algoperf,
-        directions=records.algoperf_directions,
-        last_counts=True,
-    ),
-    "nanogpt": FileKind(
-        about="a log of modded-nanogpt, or a folder of them",
-        read=nanogpt.read_logs,
-        files=nanogpt.log_files,
-        primary="val/loss",
-        may_repeat_runs=True,
-    ),
-    "sb3-monitor": FileKind(
-        about="a monitor.csv of stable-baselines3: returns of episodes by environment step",
-        read=tables.read_monitor,
-        directions=lambda path, asked: {"r": Direction.MAX},
-    ),
-    "items": FileKind(
-        about="JSON lines, a JSON list or CSV with the values of items: item, and a column for each metric",
-        read=read_item_file,
-        directions=directions_of_items,
-        primary="correct",
-    ),
-    "inspect": FileKind(about="a log of inspect_ai", read=read_inspect, directions=directions_of_inspect),
-    "lm-eval": FileKind(
-        about="samples_TASK_DATE.jsonl of lm-evaluation-harness", read=read_samples, directions=directions_of_samples
-    ),
-}
 
 
 @functools.cache
 def kinds() -> dict[str, FileKind]:
     """Returns all formats by name, those of plugins first.
 
-    A format of a plugin with the name of a shipped one is left out, and named on standard error.
+    If a plugin declares the name of a shipped format, the plugin's is left out, and named on standard error.
     """
-    declared = load_plugins().usable_declarations("lobench_import_formats")
-    for name in sorted(declared.keys() & _SHIPPED.keys()):
-        where = f"plugin {declared.pop(name).plugin!r}, hook lobench_import_formats"
-        taken = PluginError(f"the kind {name!r} ships with lobench", where=where)
-        print(f"lobench: {taken}; going on", file=sys.stderr)
-    return {name: _of_plugin(name, one) for name, one in declared.items()} | _SHIPPED
+    shipped = {
+        one.name: Registered(declaration=one, plugin=builtin.__name__, module=builtin)
+        for one in builtin.lobench_import_formats()
+    }
+    manager = load_plugins()
+    declared = manager.usable_declarations(_HOOK)
+    for broken in manager.broken:
+        if broken.distribution == _HOOK:
+            print(f"lobench: {broken.cause}; going on", file=sys.stderr)
+    of_plugins = {name: _of_plugin(name, one) for name, one in declared.items() if name not in shipped}
+    own = {
+        name: dataclasses.replace(one.make(where="lobench import"), about=one.declaration.summary)
+        for name, one in shipped.items()
+    }
+    return of_plugins | own
 
 
 def _of_plugin(name: str, declared: Registered) -> FileKind:
     """Returns the format of a plugin, with guarded calls. A format that cannot be made recognises nothing."""
-    where = f"plugin {declared.plugin!r}, hook lobench_import_formats, {name!r}"
+    where = f"plugin {declared.plugin!r}, hook {_HOOK}, {name!r}"
 
     def failure(what: str, got: str) -> PluginFailure:
         return PluginFailure(what, where=where, got=got)
@@ -201,9 +85,8 @@ def _of_plugin(name: str, declared: Registered) -> FileKind:
             raise broken
 
         return FileKind(about=f"cannot be used: {broken}", read=refuse)
-    given = kind
-    if not isinstance(given.about, str):
-        given = dataclasses.replace(given, about=described(given.about))
+    about = kind.about or declared.declaration.summary
+    given = dataclasses.replace(kind, about=about if isinstance(about, str) else described(about))
 
     def checked(what: str, call: Callable[..., Any], is_right: Callable[[Any], bool]) -> Callable[..., Any]:
         def guarded(*arguments: Any) -> Any:

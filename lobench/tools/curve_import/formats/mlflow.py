@@ -19,10 +19,11 @@ import numpy as np
 from lobench.core.errors import UsageError
 from lobench.core.wording import one_line_of
 from lobench.engine.csv_files import opened
+from lobench.tools.curve_import.file_kind import FileKind
 from lobench.tools.curve_import.formats.folders import files_below
 from lobench.tools.curve_import.points import CurveRequest, CurveRun, LoggedRun, Points, named_runs
 
-__all__ = ["is_database", "mlflow_files", "read_mlflow"]
+__all__ = ["is_database", "mlflow_files", "store"]
 
 _MAGIC = b"SQLite format 3\0"
 
@@ -145,3 +146,7 @@ def _entry(folder: Path, key: str) -> str:
         if name.strip() == key:
             return value.strip().strip("'\"")
     return ""
+
+
+def store() -> FileKind:
+    return FileKind(read=read_mlflow, files=mlflow_files, last_counts=True, has_facts=True)

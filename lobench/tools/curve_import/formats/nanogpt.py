@@ -17,10 +17,11 @@ from pathlib import Path
 from lobench.core.errors import UsageError
 from lobench.core.wording import counted, one_line_of
 from lobench.engine.csv_files import UNREADABLE, opened
+from lobench.tools.curve_import.file_kind import FileKind
 from lobench.tools.curve_import.formats.folders import files_below
 from lobench.tools.curve_import.points import CurveRequest, CurveRun, Points, bare_name, named_run
 
-__all__ = ["is_log", "log_files", "read_logs"]
+__all__ = ["is_log", "log_files", "logs"]
 
 _NUMBER = r"[-+]?(?:\d[\d.]*(?:e[-+]?\d+)?|nan|inf)"
 _PAIR = re.compile(rf"([A-Za-z_][\w./-]*):({_NUMBER})(?=\s|$)")
@@ -152,3 +153,7 @@ def _runs(path: Path) -> Iterator[list[_Row]]:
             rows.append(row)
     if rows:
         yield rows
+
+
+def logs() -> FileKind:
+    return FileKind(read=read_logs, files=log_files, primary="val/loss", may_repeat_runs=True)

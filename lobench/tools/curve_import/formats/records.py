@@ -14,20 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lobench.analysis.scores.algoperf_files import read_log, read_targets
+from lobench.analysis.store.subjects import LOBENCH_SEEDS
 from lobench.core.case import ITEMS, CaseInfo
 from lobench.core.errors import UsageError
 from lobench.core.metric import Direction, is_of_batch
 from lobench.core.wording import cause
 from lobench.engine.csv_files import opened
+from lobench.tools.curve_import.file_kind import FileKind
 from lobench.tools.curve_import.points import CurveRequest, CurveRun, Points, step_numbers
 
-__all__ = [
-    "algoperf_directions",
-    "cases_of_records",
-    "directions_of_records",
-    "read_algoperf",
-    "read_records",
-]
+__all__ = ["algoperf", "lobench_records"]
 
 _EXPECTED = "what `lobench results --format json --curves` prints"
 
@@ -127,7 +123,7 @@ def cases_of_records(path: Path) -> dict[str, CaseInfo]:
         }
 
 
-def directions_of_records(path: Path) -> dict[str, Direction]:
+def directions_of_records(path: Path, asked: CurveRequest) -> dict[str, Direction]:
     """Returns the directions of the metrics of lobench's own results."""
     with _damage(path):
         found = {name: one.get("direction") for record in _records(path) for name, one in record["metrics"].items()}
@@ -168,3 +164,16 @@ def _targets(path: Path, request: CurveRequest) -> Any:
             "the metrics of AlgoPerf and their directions are missing", where=str(path), next_step="--targets FILE"
         )
     return read_targets(request.targets)
+
+
+def lobench_records() -> FileKind:
+    return FileKind(
+        read=read_records,
+        draws=LOBENCH_SEEDS,
+        cases=cases_of_records,
+        directions=directions_of_records,
+    )
+
+
+def algoperf() -> FileKind:
+    return FileKind(read=read_algoperf, directions=algoperf_directions, last_counts=True)

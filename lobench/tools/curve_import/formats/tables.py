@@ -21,9 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lobench.core.errors import UsageError
-from lobench.core.metric import is_named_loss
+from lobench.core.metric import Direction, is_named_loss
 from lobench.core.wording import one_line_of
 from lobench.engine.csv_files import UNREADABLE, opened
+from lobench.tools.curve_import.file_kind import FileKind
 from lobench.tools.curve_import.formats.json_files import STEPS, is_json, json_rows
 from lobench.tools.curve_import.points import (
     UNNAMED_CASE,
@@ -41,7 +42,7 @@ from lobench.tools.curve_import.points import (
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Part", "column_names", "is_monitor", "is_parquet", "parts_of", "read_monitor", "read_table"]
+__all__ = ["column_names", "is_monitor", "monitor", "parts_of", "tidy"]
 
 _ROLES = ("method", "case", "seed", "step", "metric", "value")
 _CHUNK = 200_000  # rows
@@ -626,3 +627,11 @@ def _runs(
     if "case" not in parts:  # a method and seed of such a file are one training, for any name of the case
         runs = [replace(one, training=f"{part.path}: {one.method} {one.seed}") for one in runs]
     return runs, rank[run]
+
+
+def tidy() -> FileKind:
+    return FileKind(read=read_table, columns=("method", "case", "seed", "step", "metric", "value"))
+
+
+def monitor() -> FileKind:
+    return FileKind(read=read_monitor, directions=lambda path, asked: {"r": Direction.MAX})

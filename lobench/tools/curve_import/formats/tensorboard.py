@@ -12,11 +12,12 @@ from typing import Any
 from lobench.core.errors import UsageError
 from lobench.core.metric import split_name
 from lobench.core.wording import counted, one_line_of
+from lobench.tools.curve_import.file_kind import FileKind
 from lobench.tools.curve_import.formats.folders import files_below
 from lobench.tools.curve_import.formats.tables import parts_of
 from lobench.tools.curve_import.points import CurveRequest, Points, bare_name, named_run, run_folders
 
-__all__ = ["event_files", "read_events", "read_tensorboard_csv"]
+__all__ = ["event_files", "events", "page_csv"]
 
 _CSV_NAME = re.compile(r"run-(?P<run>.+)-tag-(?P<tag>.+)")
 
@@ -169,3 +170,11 @@ def read_tensorboard_csv(path: Path, request: CurveRequest, notes: list[str]) ->
         return
     for part in parts_of(path, ["Step", "Value"]):
         yield Points.of_curve(run, tag, part.steps("Step"), part.values("Value"), part.lines)
+
+
+def events() -> FileKind:
+    return FileKind(read=read_events, files=event_files, last_counts=True, may_repeat_runs=True)
+
+
+def page_csv() -> FileKind:
+    return FileKind(read=read_tensorboard_csv, last_counts=True)

@@ -17,9 +17,10 @@ import numpy as np
 from lobench.core.errors import UsageError
 from lobench.core.number_checks import is_number
 from lobench.core.wording import one_line_of
+from lobench.tools.curve_import.file_kind import FileKind
 from lobench.tools.curve_import.points import CurveRequest, LoggedRun, Points, named_runs
 
-__all__ = ["is_trackio", "read_trackio"]
+__all__ = ["database", "is_trackio"]
 
 _SPECIAL = {"NaN", "Infinity", "-Infinity"}
 
@@ -75,3 +76,7 @@ def _facts(text: str | bytes) -> dict[str, str]:
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def database() -> FileKind:
+    return FileKind(read=read_trackio, last_counts=True, has_facts=True)

@@ -14,6 +14,7 @@ import numpy as np
 
 from lobench.core.errors import UsageError
 from lobench.core.wording import counted, first_of
+from lobench.tools.curve_import.file_kind import FileKind
 from lobench.tools.curve_import.formats.folders import files_below
 from lobench.tools.curve_import.formats.tables import column_names, parts_of
 from lobench.tools.curve_import.formats.wandb_log import WandbEnd, wandb_rows, wandb_run
@@ -29,16 +30,7 @@ from lobench.tools.curve_import.points import (
     step_numbers,
 )
 
-__all__ = [
-    "is_api",
-    "is_chart",
-    "is_runs_table",
-    "read_api",
-    "read_chart",
-    "read_runs",
-    "refuse_runs_table",
-    "run_files",
-]
+__all__ = ["chart", "history", "is_api", "is_chart", "is_runs_table", "refuse_runs_table", "run", "run_files"]
 
 _CHUNK = 100_000  # points
 _MOST_SHOWN = 4  # names of a note
@@ -197,3 +189,15 @@ def _of_rows(run: CurveRun, found: Mapping[str, list[tuple[float, float]]], file
     for name, points in found.items():
         at, values = (np.asarray(part, np.float64) for part in zip(*points, strict=True))
         yield Points.of_curve(run, name, step_numbers(at, np.zeros(len(at), np.int64), str(file), axis), values)
+
+
+def chart() -> FileKind:
+    return FileKind(read=read_chart, last_counts=True)
+
+
+def history() -> FileKind:
+    return FileKind(read=read_api, last_counts=True, columns=("method", "step"))
+
+
+def run() -> FileKind:
+    return FileKind(read=read_runs, files=run_files, last_counts=True, columns=("step",), has_facts=True)
