@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -245,13 +244,6 @@ def seed_blocks(
         first_seed += count
 
 
-@functools.lru_cache(maxsize=1024)  # used for each evaluation
-def _blocks(
-    num_seeds: int, seed_block: int | None, first_seed: int, block_sizes: tuple[int, ...]
-) -> tuple[SeedBlock, ...]:
-    return tuple(seed_blocks(num_seeds, seed_block, first_seed, block_sizes))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseInfo:
     """Description of a case that needs no task or optimizer object. Chief, ledger and analysis use it.
@@ -381,7 +373,7 @@ class CaseInfo:
         return f"{self.whole or self.identity}:{self.optimizer_hash}"
 
     def blocks(self) -> list[SeedBlock]:
-        return list(_blocks(self.num_seeds, self.seed_block, self.first_seed, self.block_sizes))
+        return list(seed_blocks(self.num_seeds, self.seed_block, self.first_seed, self.block_sizes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

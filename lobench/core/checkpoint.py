@@ -26,6 +26,7 @@ __all__ = [
     "index_in_name",
     "leaves_sha256",
     "theta_sha256",
+    "widened",
 ]
 
 STEP_NAMES = ("outer_step", "step", "iteration")
@@ -137,7 +138,7 @@ def theta_sha256(leaves: Mapping[str, np.ndarray]) -> str:
     >>> theta_sha256({"theta/w": theta, "opt_state/mu/w": moments}) == theta_sha256({"w": theta})
     True
     """
-    return leaves_sha256({path: _plain(leaf) for path, leaf in _theta_of(leaves).items()})
+    return leaves_sha256(widened(_theta_of(leaves)))
 
 
 def leaves_sha256(leaves: Mapping[str, np.ndarray]) -> str:
@@ -152,13 +153,13 @@ def leaves_sha256(leaves: Mapping[str, np.ndarray]) -> str:
 
 def digests_of(leaves: Mapping[str, np.ndarray]) -> tuple[str, ...]:
     """Returns the digests under which stores have a theta: `theta_sha256`, then those of older versions."""
-    plain = leaves_sha256({path: _plain(leaf) for path, leaf in leaves.items()})
-    return tuple(dict.fromkeys((theta_sha256(leaves), plain, leaves_sha256(leaves))))
+    digests = (theta_sha256(leaves), leaves_sha256(widened(leaves)), leaves_sha256(leaves))
+    return tuple(dict.fromkeys(digests))
 
 
-def _plain(leaf: np.ndarray) -> np.ndarray:
-    """Widens bfloat16 and float8 to float32; no value changes."""
-    return leaf if leaf.dtype.kind in "fiub" else leaf.astype("float32")
+def widened(leaves: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Returns leaves with bfloat16 and float8 as float32. No value changes."""
+    return {path: leaf if leaf.dtype.kind in "fiub" else leaf.astype("float32") for path, leaf in leaves.items()}
 
 
 def _theta_of(leaves: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:

@@ -8,7 +8,7 @@ the user ran. It matches any other code.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lobench.core.wording import counted, first_of
@@ -20,6 +20,7 @@ __all__ = [
     "describe_codes",
     "is_same_code",
     "joined_code",
+    "other_code_line",
     "parts_of_code",
     "united",
 ]
@@ -121,9 +122,15 @@ def changed_code_line(
             after = parts_of(other)
             if before is not None and after is not None:
                 names.update(dict.fromkeys(changed_parts(before, after)))
-    named = f": {first_of(list(names), _MOST_NAMED)}" if names else ""
-    line = f"{counted(len(changes), 'result')} {'was' if len(changes) == 1 else 'were'} made by other code{named}"
+    line = other_code_line(len(changes), list(names))
     return f"{line}; kept, by --keep-results" if kept else line
+
+
+def other_code_line(num_results: int, names: Sequence[str]) -> str:
+    """Returns a line on results of other code, with the names of the files that differ, as far as they are known."""
+    verb = "was" if num_results == 1 else "were"
+    named = f": {first_of(names, _MOST_NAMED)}" if names else ""
+    return f"{counted(num_results, 'result')} {verb} made by other code{named}"
 
 
 def describe_codes(rows: Iterable[tuple[str, str, str, str]]) -> str:

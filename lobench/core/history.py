@@ -23,9 +23,6 @@ class EvaluationId:
     case_key: str
     block: SeedBlock
 
-    def __hash__(self) -> int:
-        return hash((self.sha256, self.case_key, self.block.start))  # called about ten times per result
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:

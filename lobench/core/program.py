@@ -5,7 +5,6 @@ A key of the ledger contains `Program.key`. The ledger also stores the parts, fo
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -70,7 +69,10 @@ class Program:
     @property
     def key(self) -> str:
         """Version, and a hash of all fields."""
-        return _key(self)
+        parts = [self.version, self.jax, self.jaxlib, self.device, str(self.together)]
+        if self.at_once:
+            parts.append(str(self.at_once))
+        return f"{self.version}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:_HASHED]}"
 
     def __str__(self) -> str:
         if self.version in _OF_OTHERS:
@@ -82,14 +84,6 @@ class Program:
         together = f", {self.together} thetas together" if self.together > 1 else ""
         at_once = f", {self.at_once} at a time" if self.at_once else ""
         return f"version {self.version}, {versions}, {device}{together}{at_once}"
-
-
-@functools.lru_cache(maxsize=256)  # thousands of results have a few programs
-def _key(program: Program) -> str:
-    parts = [program.version, program.jax, program.jaxlib, program.device, str(program.together)]
-    if program.at_once:
-        parts.append(str(program.at_once))
-    return f"{program.version}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:_HASHED]}"
 
 
 IMPORTED = Program(version=_IMPORTED)

@@ -46,11 +46,7 @@ def counted(count: int, name: str) -> str:
 def groups_text(groups: Iterable[Sequence[str]]) -> str:
     """Returns a line that names the groups of two cases or more; "" without such groups."""
     shown = [one_line(", ".join(sorted(group))) for group in groups if len(group) > 1]
-    return (
-        one_line(f"cases in one group, in whose mean a seed or an item counts once: {'; '.join(shown)}")
-        if shown
-        else ""
-    )
+    return f"cases in one group, in whose mean a seed or an item counts once: {'; '.join(shown)}" if shown else ""
 
 
 def seed_ranges(seeds: Sequence[int]) -> str:

@@ -14,10 +14,9 @@ from pathlib import Path
 from etils import epath
 
 from lobench.core.checkpoint import Checkpoint, SeenCheckpoint
-from lobench.core.errors import CheckpointError, CheckpointGone
+from lobench.core.errors import CheckpointError
 from lobench.core.wording import one_line_of
-from lobench.engine.checkpoints.files import is_folder
-from lobench.engine.checkpoints.spool import Spool, unreadable
+from lobench.engine.checkpoints.spool import Spool
 from lobench.engine.checkpoints.whole_files import files_below, identity_of
 from lobench.engine.group_files import open_to_group
 from lobench.engine.paths import WHOLE_SUFFIX
@@ -77,40 +76,31 @@ class FileSpool(Spool):
         step = seen.index if seen.index is not None else arrival(sha256)
         return Checkpoint(uri=seen.uri, sha256=sha256, outer_step=step, generation=seen.generation or 0, run=seen.run)
 
-    def _copy(self, source: epath.Path, copy: Path) -> None:
+    def _copy_files(self, source: epath.Path, copy: Path) -> None:
         if "://" in str(source):
-            super()._copy(source, copy)
+            super()._copy_files(source, copy)
             return
-        with self._writing():
-            copy.parent.mkdir(parents=True)
-        try:
-            is_single = not is_folder(source)
-            files = [source] if is_single else list(files_below(source))
-            is_small = False
-            for file in files:
-                target = copy if is_single else copy / file.relative_to(source)
-                real = os.path.realpath(file)
+        files = list(files_below(source))
+        is_small = False
+        for file in files:
+            real = os.path.realpath(file)
+            with self._writing():
+                target = self._target(file, source, copy)
+                open_to_group(target.parent)
+            try:
+                os.link(real, target)
+            except FileNotFoundError:
+                raise
+            except OSError:  # another file system, or one without links
+                if not os.path.exists(real):
+                    raise FileNotFoundError(real) from None
+                if not is_small and (size := sum(os.stat(one).st_size for one in files)) > self._keep_limit:
+                    self._refer(source, copy, size)
+                    return
+                is_small = True
                 with self._writing():
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    open_to_group(target.parent)
-                try:
-                    os.link(real, target)
-                except FileNotFoundError:
-                    raise
-                except OSError:  # another file system, or one without links
-                    if not os.path.exists(real):
-                        raise FileNotFoundError(real) from None
-                    if not is_small and (size := sum(os.stat(one).st_size for one in files)) > self._keep_limit:
-                        self._refer(source, copy, size)
-                        return
-                    is_small = True
-                    with self._writing():
-                        shutil.copy2(real, target)
-                        open_to_group(target)
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise CheckpointGone("the checkpoint was deleted while it was copied", where=str(source)) from error
-        except OSError as error:
-            raise unreadable(source, error) from error
+                    shutil.copy2(real, target)
+                    open_to_group(target)
 
     def _refer(self, source: epath.Path, copy: Path, size: int) -> None:
         """Makes a symbolic link in place of a copy."""

@@ -19,25 +19,25 @@ from etils import epath
 
 from lobench.core.checkpoint import (
     Checkpoint,
-    CheckpointContent,
     SeenCheckpoint,
     digests_of,
     leaves_sha256,
     theta_sha256,
+    widened,
 )
 from lobench.core.errors import CheckpointError, CheckpointGone, PickleRefused, StoreError
 from lobench.core.wording import cause, one_line_of
 from lobench.engine.checkpoints.files import exists, files_in, is_folder, mark_of
 from lobench.engine.checkpoints.places import path_of
 from lobench.engine.checkpoints.readers import checkpoint_of, load_readers, reader_for
-from lobench.engine.checkpoints.whole_files import identity_of
+from lobench.engine.checkpoints.whole_files import files_below, identity_of
 from lobench.engine.retries import is_transient, retried, retried_briefly
 from lobench.engine.store.database import unusable_store
 from lobench.engine.whole_file import sync, write_whole
 from lobench.hookspecs import CheckpointReader
 from lobench.plugins import load_plugins
 
-__all__ = ["Spool", "checkpoint_sha256", "dump_theta", "fingerprint", "holds_theta", "load_theta", "unreadable"]
+__all__ = ["Spool", "checkpoint_sha256", "dump_theta", "fingerprint", "holds_theta", "load_theta"]
 
 _ATTEMPTS = 3
 
@@ -127,20 +127,26 @@ class Spool:
         with self._writing():
             copy.parent.mkdir(parents=True)
         try:
-            names = [source]
-            if is_folder(source):
-                names = list(files_in(source))
-                copy.mkdir()
-            for name in names:
-                target = copy if name == source else copy / name.relative_to(source)
-                data = name.read_bytes()
-                with self._writing():
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    target.write_bytes(data)
+            self._copy_files(source, copy)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise CheckpointGone("the checkpoint was deleted while it was copied", where=str(source)) from error
         except OSError as error:
-            raise unreadable(source, error) from error
+            raise _unreadable(source, error) from error
+
+    def _copy_files(self, source: epath.Path, copy: Path) -> None:
+        if is_folder(source):
+            copy.mkdir()
+        for file in list(files_below(source)):
+            data = file.read_bytes()
+            with self._writing():
+                target = self._target(file, source, copy)
+                target.write_bytes(data)
+
+    def _target(self, file: epath.Path, source: epath.Path, copy: Path) -> Path:
+        """Returns the path to which a file of a checkpoint is copied, after creating its folder."""
+        target = copy if file == source else copy / file.relative_to(source)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return target
 
     def _kept(
         self,
@@ -151,9 +157,10 @@ class Spool:
         arrival: Callable[[str], int],
     ) -> Checkpoint:
         """Reads a copy, and stores its theta."""
-        content = _plain(reader.read(epath.Path(copy)))
-        if content.generation is None:
-            content = dataclasses.replace(content, generation=seen.generation)
+        content = reader.read(epath.Path(copy))
+        leaves = widened(content.leaves)  # npz cannot store bfloat16
+        generation = seen.generation if content.generation is None else content.generation
+        content = dataclasses.replace(content, leaves=leaves, generation=generation)
         checkpoint = dataclasses.replace(checkpoint_of(content, seen.uri, seen.index), run=seen.run)
         former = leaves_sha256(content.leaves)
         if former != checkpoint.sha256 and is_known(former) and not is_known(checkpoint.sha256):
@@ -214,8 +221,7 @@ class Spool:
         return unusable_store(self._root, "cannot write the spool")
 
 
-def unreadable(path: epath.Path, error: OSError) -> CheckpointError:
-    """Returns the error for a checkpoint whose files cannot be read."""
+def _unreadable(path: epath.Path, error: OSError) -> CheckpointError:
     return CheckpointError("the checkpoint cannot be copied", where=str(path), got=cause(error))
 
 
@@ -233,16 +239,8 @@ def fingerprint(path: epath.Path) -> str:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise CheckpointGone("the checkpoint was deleted before it was copied", where=str(path)) from error
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise _unreadable(path, error) from error
     return hashlib.sha256(repr(files).encode(errors="surrogateescape")).hexdigest()
-
-
-def _plain(content: CheckpointContent) -> CheckpointContent:
-    """Converts bfloat16 and similar types, which npz cannot store, to float32. No value changes."""
-    leaves = {
-        path: leaf if leaf.dtype.kind in "fiub" else leaf.astype(np.float32) for path, leaf in content.leaves.items()
-    }
-    return dataclasses.replace(content, leaves=leaves)
 
 
 def checkpoint_sha256(location: str | Path) -> str:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import SeenCheckpoint
 from lobench.core.errors import ConfigError
 from lobench.core.experiment import Method
@@ -18,6 +17,7 @@ from lobench.core.search.search import TrialState
 from lobench.core.subject import Given, Subject
 from lobench.engine.checkpoints.given import given_checkpoint
 from lobench.engine.checkpoints.source import DirectorySource
+from lobench.engine.chief.interfaces import Arrivals
 from lobench.engine.chief.worker_link import WatchWorkers
 from lobench.engine.group_files import open_to_group
 from lobench.engine.store.experiments import TrialRow
@@ -97,7 +97,7 @@ def _polled(source: DirectorySource) -> list[SeenCheckpoint]:
     return [one for _ in range(_LOOKS) for one in source.poll()]
 
 
-class CommandRuns:
+class CommandRuns(Arrivals):
     """States of the commands, which are recorded as trials in the ledger.
 
     Args:
@@ -140,7 +140,7 @@ class CommandRuns:
 
     def add(self, run: CommandRun, known: TrialState = "waiting") -> None:
         """Adds a command, with its state in the ledger."""
-        self._runs[run.id], self._sources[run.id] = run, self._source(run)
+        self._runs[run.id], self._sources[run.id] = run, _source_of(run, self._readers)
         self._set(run.id, known if known in _OVER else "waiting")
 
     @property
@@ -157,15 +157,6 @@ class CommandRuns:
     def has_news(self) -> bool:
         """Whether `waiting` has new commands to return."""
         return any(state not in _OVER for command, state in self.states.items() if command not in self._announced)
-
-    def taken(self, given: Given, subject: Subject | None) -> None:
-        """Does nothing: the intake logs checkpoints that cannot be read."""
-
-    def know_cases(self, variant: str, cases: Sequence[CaseInfo]) -> None:
-        """Does nothing: commands do not depend on the cases."""
-
-    def finished(self, subject: Subject) -> None:
-        """Does nothing: commands do not depend on evaluations."""
 
     def given(self) -> list[Given]:
         """Returns new checkpoints as subjects, with the method's bindings and the folder's `config.gin`."""
@@ -221,7 +212,7 @@ class CommandRuns:
         files.
         """
         run = self._runs[command]
-        if not run.is_script and not self._has_checkpoint(run):
+        if not run.is_script and not holds_checkpoint(run, self._readers):
             shutil.rmtree(run.folder, ignore_errors=True)
         run.folder.mkdir(parents=True, exist_ok=True)
         open_to_group(run.folder)
@@ -301,7 +292,7 @@ class CommandRuns:
 
     def _look(self, run: CommandRun) -> tuple[Sequence[SeenCheckpoint], str]:
         """Returns the last complete checkpoint of a command, and a message on incomplete ones."""
-        source = self._source(run)
+        source = _source_of(run, self._readers)
         seen = _polled(source)
         pending = source.pending().items()  # incomplete for good: the command has ended
         left_out = "; ".join(
@@ -309,12 +300,6 @@ class CommandRuns:
             for path, found in pending
         )
         return sorted(seen, key=lambda one: -1 if one.index is None else one.index)[-1:], left_out
-
-    def _has_checkpoint(self, run: CommandRun) -> bool:
-        return holds_checkpoint(run, self._readers)
-
-    def _source(self, run: CommandRun) -> DirectorySource:
-        return _source_of(run, self._readers)
 
     def _set(self, command: CommandId, state: TrialState) -> None:
         if self.states.get(command) == state:

@@ -75,12 +75,15 @@ class Arrivals(Protocol):
 
     def taken(self, given: Given, subject: Subject | None) -> None:
         """Called when a given subject was read; `subject` is None if it cannot be read."""
+        return
 
     def know_cases(self, variant: str, cases: Sequence[CaseInfo]) -> None:
         """Called when the cases of a variant are known."""
+        return
 
     def finished(self, subject: Subject) -> None:
         """Called when all evaluations of a subject are in the ledger."""
+        return
 
     def waiting(self) -> Sequence[tuple[tuple[CommandId, Size], ...]]:
         """Returns the commands that became ready since the last call, with the resources that each needs."""

@@ -252,7 +252,7 @@ class CodeWalk:
             return True
         spec = self._spec_of(top)
         origin = spec.origin if spec is not None and spec.origin not in (None, "namespace") else ""
-        candidates = [one for folder in near[:1] for one in _candidates(f"{folder}/{top}")]
+        candidates = [f"{folder}/{top}{end}" for folder in near[:1] for end in ("/__init__.py", ".py")]
         if not origin or origin_of_file(origin) is Origin.USER:
             sources = [one for folder in near for one in self._sources_of(f"{folder}/{top}")] if spec is None else []
             self._add_each([origin] if origin and os.path.isfile(origin) else sources)
@@ -536,10 +536,6 @@ def listing_sha256(folder: str) -> str:
 
 def _is_in(folders: Iterable[str], path: str) -> bool:
     return any(path == folder or path.startswith(f"{folder.rstrip('/')}/") for folder in folders)
-
-
-def _candidates(package: str) -> tuple[str, str]:
-    return f"{package}/__init__.py", f"{package}.py"
 
 
 @functools.cache

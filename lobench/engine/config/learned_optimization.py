@@ -22,6 +22,7 @@ from lobench.engine.config.syntax import (
     Reference,
     Statement,
     last_name,
+    may_be_same,
     only_bindings,
     references_in,
 )
@@ -93,12 +94,8 @@ def _reached(statements: Sequence[Statement], optimizer: Binding) -> list[str]:
         for reference in references_in(waiting.pop()):
             if reference not in seen:
                 name = seen[reference] = reference.name if isinstance(reference, Macro) else reference.selector
-                waiting += [one.value for one in only_bindings(statements) if _same(one.selector, name)]
+                waiting += [one.value for one in only_bindings(statements) if may_be_same(one.selector, name)]
     return [name for reference, name in seen.items() if isinstance(reference, Reference)]
-
-
-def _same(one: str, other: str) -> bool:
-    return one == other or one.endswith(f".{other}") or other.endswith(f".{one}")
 
 
 def _is_there(module: str) -> bool:

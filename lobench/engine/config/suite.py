@@ -80,10 +80,8 @@ def _named_in_python(file: Path) -> list[CaseSpec]:
 
     The file is not imported, unless it has axes, whose values decide on the names of the cases.
     """
-    try:
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, UnicodeDecodeError):
-        return []  # pytest reports it when it collects the file
+    if (tree := _tree_of(file)) is None:
+        return []
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     called = [node for node in calls if getattr(node.func, "id", getattr(node.func, "attr", "")) == "cases"]
     names = dict.fromkeys(keyword.arg for node in called for keyword in node.keywords if keyword.arg is not None)
@@ -107,10 +105,8 @@ def _tests_in(file: Path) -> list[str]:
 
     The names begin as pytest expects by default.
     """
-    try:
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-    except (SyntaxError, UnicodeDecodeError):
-        return []  # pytest reports it when it collects the file
+    if (tree := _tree_of(file)) is None:
+        return []
     waiting: list[tuple[str, ast.stmt]] = [("", node) for node in tree.body]
     names = []
     while waiting:
@@ -175,10 +171,8 @@ def _are_commands(gin_files: Iterable[Path]) -> bool | None:
 
 def _has_ordinary_tests(file: Path) -> bool:
     """Returns whether no test of a file trains: it names no gin file with tasks, nor takes `evaluate` without one."""
-    try:
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-    except (SyntaxError, UnicodeDecodeError):
-        return True  # pytest reports it when it collects the file
+    if (tree := _tree_of(file)) is None:
+        return True
     named = _gin_files_in(tree, file.parent)
     known = [path for path in named if path.is_file()]
     if _are_commands(known) is False:
@@ -356,12 +350,17 @@ def claimed_gin_files(folder: Path) -> set[Path]:
     """Returns the gin files that a folder's `test_*.py` files name in strings. The tests are parsed, not run."""
     claimed: set[Path] = set()
     for file in folder.glob("test_*.py"):
-        try:
-            tree = ast.parse(file.read_text(encoding="utf-8"))
-        except (OSError, SyntaxError, UnicodeDecodeError):
-            continue  # pytest reports it when it collects the file
-        claimed |= _gin_files_in(tree, folder)
+        if (tree := _tree_of(file)) is not None:
+            claimed |= _gin_files_in(tree, folder)
     return claimed
+
+
+def _tree_of(file: Path) -> ast.Module | None:
+    """Returns the syntax tree of a test file; None if it cannot be read, which pytest reports when it collects it."""
+    try:
+        return ast.parse(file.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, UnicodeDecodeError):
+        return None
 
 
 def _gin_files_in(tree: ast.AST, folder: Path) -> set[Path]:

@@ -14,7 +14,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from lobench.core.suite_place import BASELINES
-from lobench.core.wording import counted
+from lobench.core.wording import counted, first_of
 from lobench.engine.config.suite_files import data_of_suite
 from lobench.engine.retries import retried_briefly
 from lobench.engine.store.ledger import Ledger
@@ -95,8 +95,8 @@ def changed_data_of_command(
 def _notice(changed: Sequence[str], kept: str, advice: str) -> str:
     if not changed:
         return ""
-    names = ", ".join(changed[:_NAMED]) + (f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else "")
     count = counted(len(changed), "data file")
+    names = first_of(changed, _NAMED)
     return f"{count} changed after the store's results were computed ({names}): {kept}; {advice}"
 
 

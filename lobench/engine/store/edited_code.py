@@ -13,16 +13,13 @@ from collections.abc import Collection, Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 
-from lobench.core.code import parts_of_code
-from lobench.core.wording import counted, first_of
+from lobench.core.code import other_code_line, parts_of_code
 from lobench.engine.config.source_files import CODE_SUFFIXES, source_at
 from lobench.engine.file_stamps import FileStamp, is_settled, stamp_of
 from lobench.engine.store.codes import SHOWN_DIGITS
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
 __all__ = ["edited_code", "edited_code_line"]
-
-_MOST_NAMED = 3
 
 
 def edited_code(ledger: Ledger, rows: Iterable[EvaluationRow]) -> dict[str, tuple[str, ...]]:
@@ -73,8 +70,7 @@ def edited_code_line(rows: Iterable[EvaluationRow], edited: Mapping[str, Collect
     if not made:
         return ""
     names = sorted({name for keys in made for key in keys for name in edited[key]})
-    were = "was" if len(made) == 1 else "were"
-    return f"{counted(len(made), 'result')} {were} made by other code: {first_of(names, _MOST_NAMED)}"
+    return other_code_line(len(made), names)
 
 
 def _has_code(uri: str, method: str, code: str) -> bool:

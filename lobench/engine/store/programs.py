@@ -7,7 +7,6 @@ program key, get one here.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import os
 import socket
@@ -75,15 +74,10 @@ def program_of_old(provenance: Provenance, version: str) -> Program:
     The provenance of such a result lacks the CPU's instruction set. If the result was made on this machine, the
     instruction set is this machine's.
     """
-    if provenance.host == _host():
+    if provenance.host == socket.gethostname():
         device = known_device(provenance.device)
         return Program.of(dataclasses.replace(provenance, device=device), version)
     return Program.of(provenance, version)
-
-
-@functools.cache  # called for each of thousands of rows
-def _host() -> str:
-    return socket.gethostname()
 
 
 def _gpu(driver: Path = Path("/proc/driver/nvidia/gpus")) -> str:
@@ -109,14 +103,10 @@ def register(db: sqlite3.Connection, program: Program, expected: Program | None 
       expected: Program that was expected to compute it. If they differ, a chief that expects the latter finds results
         of the former.
     """
-    db.execute("INSERT OR IGNORE INTO programs VALUES (?, ?)", (program.key, _parts(program)))
+    parts = json.dumps(dataclasses.asdict(program), sort_keys=True)
+    db.execute("INSERT OR IGNORE INTO programs VALUES (?, ?)", (program.key, parts))
     if expected is not None and expected != program.whole:
         db.execute("INSERT OR IGNORE INTO expectations VALUES (?, ?)", (expected.key, program.key))
-
-
-@functools.lru_cache(maxsize=64)  # thousands of results are of one program
-def _parts(program: Program) -> str:
-    return json.dumps(dataclasses.asdict(program), sort_keys=True)
 
 
 def accepted(db: sqlite3.Connection, expected: Iterable[Program]) -> set[str]:

@@ -38,7 +38,6 @@ EVALUATION_COLUMNS = (
     "message, payload, seconds, recorded_at, code"
 )
 _LABEL_COLUMNS = "evaluation, experiment, trial, session"
-_OUTCOMES = {str(one): one for one in Outcome}  # a call of the enum takes longer
 _EVENT_COLUMNS = "case_json, seed_start, seed_count, outcome, message, payload"
 
 
@@ -355,7 +354,6 @@ class LedgerReader(Places, Codes):
             )
             labels = {row[0]: tuple(map(str, row[1:])) for row in labelled}
             cases = dict[str, CaseInfo]()  # thousands of rows have a few
-            texts = dict[str, str]()  # equal texts of rows are one object, which takes a tenth less memory
             wanted, joined, summaries = EVALUATION_COLUMNS, "", None
             if summarized:
                 summaries = StoredSummaries(self.store, self._db)
@@ -387,16 +385,16 @@ class LedgerReader(Places, Codes):
                 experiment, trial, session = labels.get(number, ("", "", ""))
                 yield EvaluationRow(
                     key=EvaluationKey(
-                        checkpoint_sha256=texts.setdefault(row[0], row[0]),
-                        optimizer_hash=texts.setdefault(row[1], row[1]),
-                        case_identity=texts.setdefault(row[2], row[2]),
-                        seed_block=_block(row[3], row[4]),
-                        program_version=texts.setdefault(row[5], row[5]) if named is None else named.key,
-                        code=texts.setdefault(row[12], row[12]),
+                        checkpoint_sha256=row[0],
+                        optimizer_hash=row[1],
+                        case_identity=row[2],
+                        seed_block=SeedBlock(start=row[3], size=row[4]),
+                        program_version=row[5] if named is None else named.key,
+                        code=row[12],
                     ),
                     program=program,
                     case=case,
-                    outcome=_OUTCOMES[row[7]],
+                    outcome=Outcome(row[7]),
                     message=row[8],
                     payload=payload,
                     at_hand=at_hand,
@@ -416,11 +414,6 @@ def case_json(case: CaseInfo) -> str:
     """Returns a case as stored JSON. Fields with default values are left out; `case_of` restores them."""
     named = ((one, getattr(case, one.name)) for one in dataclasses.fields(case))
     return json.dumps({one.name: value for one, value in named if value != one.default and one.name != "places"})
-
-
-@functools.lru_cache(maxsize=1024)  # thousands of rows have a few
-def _block(start: int, size: int) -> SeedBlock:
-    return SeedBlock(start=start, size=size)
 
 
 @functools.lru_cache(maxsize=1024)

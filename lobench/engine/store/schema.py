@@ -62,29 +62,19 @@ def connect(store: Path, *, read_only: bool, database: Path | None = None, is_li
     if not is_there:
         raise no_store(store)
     with store_errors(store):
-        connection, version = _look_on(database, is_live=is_live) if read_only else _open_to_write(database)
+        connection = open_to_read(database, is_live=is_live) if read_only else open_to_write(database)
     try:
-        check_schema(version, store)
-        if not read_only:
-            with store_errors(store):
+        with store_errors(store):
+            check_schema(schema_version(connection) if read_only else _version_or_none(connection), store)
+            if read_only:
+                show_code(connection)
+            else:
                 write_ahead(connection)
                 make_tables(connection)
-        else:
-            with store_errors(store):
-                show_code(connection)
     except BaseException:
         connection.close()
         raise
     return connection
-
-
-def _open_to_write(database: Path) -> tuple[sqlite3.Connection, int]:
-    connection = open_to_write(database)
-    try:
-        return connection, _version_or_none(connection)
-    except BaseException:
-        connection.close()
-        raise
 
 
 def check_schema(version: int, where: Path) -> None:
@@ -98,11 +88,6 @@ def check_schema(version: int, where: Path) -> None:
             expected=f"schema {OLDEST_SCHEMA} or {SCHEMA_VERSION}",
             next_step=f"lobench at revision {_TAKES_OVER} takes it over: `lobench merge STORE --output NEW` there",
         )
-
-
-def _look_on(database: Path, *, is_live: bool) -> tuple[sqlite3.Connection, int]:
-    connection = open_to_read(database, is_live=is_live)
-    return connection, schema_version(connection)
 
 
 def _version_or_none(connection: sqlite3.Connection) -> int:
