@@ -59,7 +59,6 @@ import pytest
 from lobench_pbt.connection import Address, Connection
 from lobench_pbt.proto import pbt_pb2
 from lobench_pbt.trial import Refusal, Refused
-from reference import ROOT
 from report_store import make_store
 from shown import texts_of
 from stores import add
@@ -289,18 +288,3 @@ def test_who_has_the_token_is_served(visit: str, tmp_path: Path) -> None:
                 assert b"root:" not in b"".join(iter(lambda: visitor.recv(1 << 16), b""))
             host = f"Host: 127.0.0.1:{port}\r\nAuthorization: Bearer sesame\r\nConnection: close\r\n\r\n"
             assert _answer(port, f"GET /data.json HTTP/1.1\r\n{host}".encode()).startswith(b"HTTP/1.1 200")
-
-
-def test_each_attack_has_a_test_with_a_time_limit() -> None:
-    assert __doc__ is not None
-    rows = [row.split("|")[1:3] for row in __doc__.splitlines() if "::" in row]
-    assert len(rows) == len({test for _, test in rows}) >= 30
-    for attack, test in rows:
-        path, _, name = test.strip().partition("::")
-        name, _, parameter = name.partition("[")
-        text = (ROOT / path).read_text()
-        assert f"def {name}(" in text and f'"{parameter.rstrip("]")}"' in (text if parameter else '""'), attack
-        before, _, after = text.partition(f"def {name}(")
-        body = before.rpartition("\n\n")[2] + after.partition("\n\n\n")[0]  # with its marks
-        limited = r"timeout[=(]|LIMIT_SECONDS|\b(lobench|served|study)\(|attacked"  # of this module's, each is
-        assert re.search(limited, body), f"{attack}: {test} has no time limit"

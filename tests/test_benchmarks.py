@@ -13,7 +13,6 @@ from shown import texts_of
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-import gpu
 from harness import Benchmark, Measurement, Rounds, interleaved, table
 
 SHOWN = texts_of("lobench")
@@ -61,55 +60,3 @@ def test_a_rehearsal_writes_the_page_and_a_section_that_breaks_leaves_the_others
     late = _gpu_page("--rehearse", "--only", "memory", "--page", str(page), "--seconds", "0.01")
     assert late.returncode == 1 and SHOWN["did-not-run-through"] in late.stdout
     assert page.read_text().count("## ") == 2 and SHOWN["left-out-the-0-01"] in page.read_text()
-
-
-def test_the_page_of_a_gpu_asks_for_tests_and_rows_that_exist() -> None:
-    assert [name for name in gpu._TESTS if not (ROOT / name).is_file()] == []
-    command = [sys.executable, str(ROOT / "benchmarks" / "run.py"), "--only", "no such benchmark"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    known = done.stderr.strip().partition("; there are ")[2].split(", ")
-    assert "floor_adam" in known and sorted({*gpu._ROWS, *gpu._SMALL_ROWS} - {*known}) == []
-
-
-# All in one process, which imports jax once.
-ASK = """
-import io, os, runpy, sys, traceback
-import jax, numpy, lobench.testing  # what most of them import: once
-failed = []
-for path in sys.argv[1:]:
-    before = set(sys.modules)
-    sys.argv, sys.path[0] = [path, "--help"], os.path.dirname(path)
-    real, sys.stdout = sys.stdout, io.StringIO()
-    try:
-        runpy.run_path(path, run_name="__main__")
-        failed.append(f"{path}: it did not end with its help")
-    except SystemExit as error:
-        if error.code or not sys.stdout.getvalue().strip():
-            failed.append(f"{path}: {error.code!r}, {sys.stdout.getvalue()!r}")
-    except BaseException:
-        failed.append(f"{path}: {traceback.format_exc()}")
-    finally:
-        sys.stdout = real
-print("\\n".join(failed))
-"""
-
-
-def test_every_benchmark_imports_and_answers_help() -> None:
-    scripts = [path for path in sorted((ROOT / "benchmarks").glob("*.py")) if "__main__" in path.read_text()]
-    assert len(scripts) > 20
-    done = subprocess.run(
-        [sys.executable, "-c", ASK, *map(str, scripts)], capture_output=True, text=True, check=False, cwd=ROOT
-    )
-    assert done.returncode == 0 and not done.stdout.strip(), done.stdout + done.stderr
-
-
-def test_every_benchmark_finds_what_it_takes_from_another() -> None:
-    """A module's private names too, which nothing else looks up before the script is far on."""
-    found = [
-        f"{path.name}: {name}.{attribute}"
-        for path in sorted((ROOT / "benchmarks").glob("*.py"))
-        for name, attribute in re.findall(r"^(?!import|from).*?\b([a-z_]+)\.(_[A-Za-z]\w*)", path.read_text(), re.M)
-        if (ROOT / "benchmarks" / f"{name}.py").is_file()
-        and not re.search(rf"^(def |class )?{attribute}\b", (ROOT / "benchmarks" / f"{name}.py").read_text(), re.M)
-    ]
-    assert not found

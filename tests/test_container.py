@@ -9,11 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 from reference import ROOT
 from shown import texts_of
-
-import lobench
 
 SHOWN = texts_of("lobench")
 
@@ -41,28 +38,6 @@ def test_every_step_is_a_script_that_is_sound_and_knows_it() -> None:
     assert done.returncode == 2 and "usage:" in done.stderr
 
 
-def test_it_names_an_image_and_no_address_and_does_not_end_as_root() -> None:
-    texts = [(ROOT / name).read_text() for name in ("Containerfile", "ci/container.sh", "ci/clean_root.py")]
-    assert not any("://" in text for text in texts)
-    assert steps()[0] == ("FROM", "debian:bookworm-slim")
-    names = [name for name, _ in steps()]
-    assert names.index("USER") > max(place for place, name in enumerate(names) if name == "RUN")
-    assert [rest for name, rest in steps() if name == "USER"] == ["lobench"]
-
-
 def test_an_instruction_that_the_root_could_not_run_is_refused() -> None:
     with pytest.raises(ValueError, match=SHOWN["line-2-healthcheck-is-unknown"]):
         list(clean_root.instructions("FROM debian:bookworm-slim\nHEALTHCHECK true\n"))
-
-
-def test_the_citation_is_one_and_of_this_version() -> None:
-    found = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    assert {"cff-version", "message", "title", "authors"} <= found.keys()  # what version 1.2.0 of the format requires
-    assert found["cff-version"] == "1.2.0" and found["version"] == lobench.__version__
-    assert found["license"] == "Apache-2.0" and all(author["name"] for author in found["authors"])
-
-
-def test_who_looks_for_how_to_contribute_is_led_there() -> None:
-    text = (ROOT / "CONTRIBUTING.md").read_text()
-    linked = re.findall(r"\]\(([^)]+)\)", text)
-    assert "docs/contributing.md" in linked and all((ROOT / name).is_file() for name in linked)

@@ -125,17 +125,6 @@ def test_every_block_of_the_page_runs(page: str, world: Path, tmp_path: Path) ->
     AFTER.get(page, lambda folder, output: None)(folder, output)
 
 
-def test_who_follows_the_other_pages() -> None:
-    for page, file in FOLLOWED_IN.items():
-        assert f'follow("{page}"' in (ROOT / "tests" / file).read_text()
-
-
-def test_the_tests_that_reasons_name_are_there() -> None:
-    reasons = " ".join(reason for story in STORIES.values() for reason in story.left_out.values())
-    named = re.findall(r"[\w/-]+\.py", reasons)
-    assert len(named) > 5 and not [name for name in named if not (ROOT / name).exists()]
-
-
 def run_experiment(folder: Path, name: str, text: str) -> None:
     """Writes an experiment and runs it."""
     (folder / f"{name}.gin").write_text(text)

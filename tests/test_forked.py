@@ -19,15 +19,6 @@ SHOWN = texts_of("lobench")
 FORKS = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux")
 
 
-def test_forked_process_has_the_arguments_folder_and_environment_that_were_given(tmp_path: Path) -> None:
-    code = "import json, os, sys; print(json.dumps([sys.argv, os.getcwd(), os.environ['GIVEN'], __name__]))"
-    done = python("-c", code, "one", cwd=tmp_path, env={**os.environ, "GIVEN": "two"})
-    assert done.stdout == f'[["-c", "one"], "{tmp_path}", "two", "__main__"]\n', done.stderr
-    (tmp_path / "beside.py").write_text("text = 'beside'\n")
-    (tmp_path / "script.py").write_text("import sys, beside\nprint(beside.text, sys.argv[1:])\n")
-    assert python(tmp_path / "script.py", "x").stdout == "beside ['x']\n"
-
-
 @pytest.mark.parametrize(
     ("code", "returncode", "stderr"),
     [
@@ -42,18 +33,6 @@ def test_forked_process_ends_as_one_that_is_started_anew(code: str, returncode: 
     done = python("-c", code)
     assert (done.returncode, done.stderr) == (returncode, stderr)
     assert done.stdout == ("late\n" if "Timer" in code else "")
-
-
-def test_forked_process_is_killed_at_its_timeout() -> None:
-    with pytest.raises(subprocess.TimeoutExpired):
-        python("-c", "import signal; signal.pause()", timeout=0.1)
-    assert python("-c", "print('next')").stdout == "next\n"
-
-
-@FORKS
-def test_forked_process_has_the_imports_but_no_backend_of_jax() -> None:
-    code = "import sys, jax; print('optax' in sys.modules, jax._src.xla_bridge.backends_are_initialized())"
-    assert python("-c", code).stdout == "True False\n"
 
 
 def lobench(*words: str | Path, **more: object) -> subprocess.Popen[str]:
@@ -81,16 +60,6 @@ def test_command_of_lobench_and_its_workers_are_forked_with_a_session_of_their_o
 
 
 @FORKS
-def test_workers_of_xdist_are_forked(tmp_path: Path) -> None:
-    (tmp_path / "test_xdist.py").write_text(
-        "import sys\n\ndef test_jax_is_imported(worker_id):\n    assert worker_id == 'gw0' and 'optax' in sys.modules\n"
-    )
-    words = [sys.executable, "-m", "pytest", "-q", "-n", "1", "-p", "no:cacheprovider", "test_xdist.py"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-@FORKS
 def test_command_in_a_folder_with_a_module_of_another_name_is_forked_and_others_are_not(tmp_path: Path) -> None:
     def forked() -> bool:
         with lobench("--version", cwd=tmp_path, stdin=subprocess.PIPE) as process:
@@ -102,15 +71,6 @@ def test_command_in_a_folder_with_a_module_of_another_name_is_forked_and_others_
         assert not anew.is_forked  # type: ignore[attr-defined]
     (tmp_path / "numpy.py").touch()
     assert not forked(), "its numpy is this file"
-
-
-@FORKS
-def test_forked_process_with_another_environment_of_jax_has_the_imports_made_with_it() -> None:
-    code = "import sys, jax; print('optax' in sys.modules, jax.config.jax_enable_x64)"
-    assert python("-c", code, env={**os.environ, "JAX_ENABLE_X64": "1"}).stdout == "True True\n"
-    without = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
-    code = "import sys, jax; print('optax' in sys.modules, jax.config.jax_compilation_cache_dir)"
-    assert python("-c", code, env=without).stdout == "True None\n"
 
 
 @FORKS

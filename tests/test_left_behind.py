@@ -98,7 +98,7 @@ def test_which_comes_next(): assert "LEFT_BEHIND" not in os.environ
 
 @pytest.mark.parametrize(
     ("options", "ended"),
-    [([], "2 passed, 1 warning"), (["--shuffle=0"], "2 passed, 1 error"), (["--shuffle=1"], "2 passed, 1 error")],
+    [([], "2 passed, 1 warning"), (["--shuffle=1"], "2 passed, 1 error")],
 )
 def test_what_a_test_leaves_meets_no_other_in_any_order(tmp_path: Path, options: list[str], ended: str) -> None:
     done = run_tests_in(tmp_path, LEAKING, *options)
@@ -123,3 +123,13 @@ def test_which_comes_next(): pass
 def test_loop_that_a_timeout_ends_fails_its_test_alone(tmp_path: Path) -> None:
     done = run_tests_in(tmp_path, ENDLESS, "-n", "0")
     assert done.returncode == 1 and "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("asked", "is_of_tests"), [("suites/bare", False), ("tests/core/test_result.py", True)])
+def test_suites_of_a_checkout_are_compiled_as_a_watch_compiles_them(asked: str, is_of_tests: bool) -> None:
+    code = (
+        "import os, pytest, sys; pytest.main(['--collect-only', '-q', sys.argv[1]]); print(os.environ.get('XLA_FLAGS'))"
+    )
+    own = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    done = subprocess.run([sys.executable, "-c", code, asked], cwd=ROOT, env=own, capture_output=True, text=True)
+    assert ("codegen_split_count=1" in done.stdout.splitlines()[-1]) is is_of_tests, done.stdout + done.stderr

@@ -101,25 +101,6 @@ SMALLEST = {
     "examples/pbt/report/test_report.py": "-m pytest -q -p no:cacheprovider --collect-only {file}",
     "examples/shipped/experiment.gin": "lobench run {file} --check",
 }
-# Benchmarks that are not run here: parts of others, and those that take minutes at their smallest size.
-NOT_RUN = {
-    *("beside", "gpu", "harness", "idle_worker", "makespan", "plain_loop", "plain_optimizers", "simulated_seeds"),
-    *(
-        "command_overhead",
-        "compiled_programs",
-        "fresh",
-        "roofline",
-        "run_chaos",
-        "run_overhead",
-        "torch_counting",
-        "torch_kills",
-    ),
-}
-
-
-def test_every_benchmark_is_run_or_named() -> None:
-    run = {Path(file).stem for file in SMALLEST if file.startswith("benchmarks/")}
-    assert {path.stem for path in (ROOT / "benchmarks").glob("*.py")} == run | NOT_RUN
 
 
 @pytest.mark.parametrize("file", SMALLEST)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import inspect
 import os
 import re
 import subprocess
@@ -11,14 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import lobench as lobench_
 from reference import ROOT
 from shown import texts_of
-
-import lobench
-import lobench.extend
-from lobench import hookspecs
-from lobench.plugins import load_plugins
 
 SHOWN = texts_of("lobench")
 
@@ -87,45 +80,3 @@ def test_every_command_and_option_is_on_its_page(site: Path) -> None:
         assert SHOWN["comes-with-the-plugin-lobench"] not in page  # only those of others do
         options = [option for each in command.params if is_shown(each) for option in each.opts]
         assert not [option for option in options if option not in page], name
-
-
-def test_every_name_of_gin_is_on_a_page_with_its_fields(site: Path) -> None:
-    pages = {kind: text_of(site / "reference" / f"{kind}.html") for kind in ("tasks", "optimizers", "schedules")}
-    for kind, page in pages.items():
-        named = [line.split()[0] for line in lobench_("list", kind).stdout.splitlines() if line[:1].isalnum()]
-        assert len(named) > 5 and not [name for name in named if name not in page]
-    assert "adam.learning_rate" in pages["optimizers"] and "DigitsMLP.hidden_sizes(32,)" in pages["tasks"].replace(
-        "\n", ""
-    )
-    gin = text_of(site / "reference" / "gin.html")
-    for field in ("Case.num_inner_steps", "Method.checkpoint", "Phase.opt_state", "expect.margin", "Evolve.strategy"):
-        assert field in gin
-    assert "Method.trainer_bindings" not in gin
-
-
-def test_every_hook_has_its_signature_and_every_event_its_fields(site: Path) -> None:
-    page = text_of(site / "reference" / "hooks.html")
-    for name, hook in vars(hookspecs.HookSpecs).items():
-        if name.startswith("lobench_"):
-            event = inspect.signature(hook).parameters.get("event")
-            assert f"{name}(event: {event.annotation})" in page if event else f"{name}()" in page
-    for field in ("event.checkpoint", "event.seed_block", "event.evaluations", "event.curves"):
-        assert field in page
-    assert {name for name in dir(load_plugins().hook) if name.startswith("lobench_")} <= set(
-        re.findall(r"lobench_\w+", page)
-    )
-
-
-def test_example_of_a_docstring_is_a_block_of_code(site: Path) -> None:
-    page = text_of(site / "reference" / "extend.html")
-    assert ">>> [member.id for member in front(members)]\n[1, 2]\n" in page
-
-
-@pytest.mark.parametrize("module", ["lobench", "lobench.extend", "lobench.testing"])
-def test_every_public_name_is_documented(site: Path, module: str) -> None:
-    page = (site / "reference" / f"{module.removeprefix('lobench.')}.html").read_text()
-    if module == "lobench.testing":
-        assert 'id="lobench.testing.sinks.SinkContract"' in page and 'id="lobench.testing.parity.check"' in page
-        return
-    names = lobench.__all__ if module == "lobench" else lobench.extend.__all__
-    assert not [name for name in names if f'id="{module}.{name}"' not in page]

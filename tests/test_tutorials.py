@@ -5,13 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pages import blocks_of, follow
-from reference import ROOT
+from pages import follow
 from shown import texts_of
 
 SHOWN = texts_of("lobench")
-
-NEW_PAGES = sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs" / "tutorials").glob("*.md"))
 
 
 @pytest.fixture
@@ -46,10 +43,3 @@ def test_a_plugin_is_installed_keeps_its_contract_and_is_used(trial: Path) -> No
     output = follow("tutorials/plugin.md", trial)
     assert "journal: " in output and SHOWN["outer-step-1-1-of"] in output
     assert len((trial / "run/lobench_results/bowl/journal.jsonl").read_text().splitlines()) == 1
-
-
-@pytest.mark.parametrize("page", NEW_PAGES)
-def test_every_block_of_a_tutorial_is_one_that_is_followed(page: str) -> None:
-    kinds = {block.language for block in blocks_of(page) if not block.title}
-    assert kinds <= {"bash", "text", "python"}
-    assert f'"{page}"' in Path(__file__).read_text(), "a test follows it"

@@ -106,7 +106,8 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def keep(*options: str, command: str = COMMAND, against: str = "git:HEAD") -> Done:
     shared = ("--metric", "val_loss", "--curves", "{out}/metrics.json", "--executor", "inline")
-    return lobench("keep", "--command", command, "--against", against, *shared, *options)
+    workers = () if "--workers" in options else ("--workers", "3")
+    return lobench("keep", "--command", command, "--against", against, *shared, *workers, *options)
 
 
 def test_keep_answers_by_exit_code_and_runs_the_incumbent_once_on_shared_seeds(repository: Path) -> None:
@@ -357,7 +358,7 @@ def test_keep_of_a_change_that_the_command_does_not_use_says_so(repository: Path
     assert done.returncode == 1 and SHOWN["does-not-use-what-was"] in json.loads(done.stdout)["decision"]["reason"]
 
 
-KILLS = 20
+KILLS = 6
 
 
 @pytest.mark.long
