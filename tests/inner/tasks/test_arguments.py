@@ -1,7 +1,10 @@
+from typing import Any
+
 import pytest
 from shown import texts_of
 
 from lobench.core.errors import ConfigError
+from lobench.inner import tasks
 from lobench.inner.tasks import arguments
 
 SHOWN = texts_of("inner")
@@ -43,3 +46,56 @@ def test_sizes_counts(value, message):
 def test_choice_names_the_choices():
     with pytest.raises(ConfigError, match=SHOWN["t-c-got-rleu-expected"]):
         arguments.choice("T", "c", "rleu", ["relu", "tanh"])
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "value"),
+    [
+        ("Ackley", "noise_std", float("nan")),
+        ("BlockModelGCN", "contrast", 0.5),
+        ("BlockModelGCN", "num_nodes", 3),
+        ("ByteRNN", "batch_size", "16"),
+        ("ByteRNN", "cell", "rnn"),
+        ("ByteRNN", "grammar", "french"),
+        ("ByteRNN", "sequence_length", 1.5),
+        ("ConvClassifier", "data", "wine"),
+        ("ConvClassifier", "norm", "group"),
+        ("DatasetDistillation", "images_per_class", 0),
+        ("DigitsAutoencoder", "loss", "l1"),
+        ("DigitsConv", "channels", ()),
+        ("DigitsConv", "channels", (1, 1, 1, 1, 1)),
+        ("DigitsMLP", "activation", "rleu"),
+        ("DigitsMLP", "hidden_sizes", 32),
+        ("DigitsMLP", "norm", "group"),
+        ("ESSmoothed", "std", 0.0),
+        ("ESSmoothed", "task", 3),
+        ("HeatPINN", "hidden_sizes", ()),
+        ("ImageVAE", "code_size", 0),
+        ("MLPClassifier", "data", "mnist9"),
+        ("MetaTraining", "family", tasks.PermutedDigits()),
+        ("MetaTraining", "family", tasks.Quadratic()),
+        ("MixerClassifier", "patch", 5),
+        ("ModularAddition", "modulus", 3),
+        ("ModularAddition", "network", "rnn"),
+        ("ModularAddition", "num_heads", 3),
+        ("PatchDenoiser", "noise_std", 0.0),
+        ("PatchDenoiser", "side", 99),
+        ("Permuted", "task", tasks.DiabetesMLP()),
+        ("PythonText", "sequence_length", 0),
+        ("Quadratic", "condition", 0.5),
+        ("Quadratic", "dim", 0),
+        ("Quadratic", "problem_seed", -1),
+        ("QuadraticFamily", "max_condition", 0.1),
+        ("ResNetClassifier", "norm", None),
+        ("Rosenbrock", "dim", 1),
+        ("SeriesClassifier", "network", "rnn"),
+        ("SignalConv", "data", "digits"),
+        ("SinusoidFamily", "noise_std", -1.0),
+        ("StiffODE", "stiffness", 0.5),
+        ("ViTClassifier", "width", 33),
+    ],
+    ids=str,
+)
+def test_task_with_a_wrong_argument_is_refused_by_its_name(task: str, name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=rf"\b{task}\.{name}\b"):
+        getattr(tasks, task)(**{name: value})

@@ -1,13 +1,9 @@
 import jax
 import numpy as np
 import pytest
-from shown import texts_of
 
-from lobench.core.errors import ConfigError
 from lobench.inner.task import SPLITS
 from lobench.inner.tasks.graph import BlockModelGCN
-
-SHOWN = texts_of("inner")
 
 KEY = jax.random.key(0)
 
@@ -49,10 +45,3 @@ def test_a_gcn_learns_and_stays_above_the_floor_where_it_is_not_trained(train):
 def test_without_any_evidence_the_floor_is_a_guess():
     task = BlockModelGCN(contrast=1.0, separation=0.0)
     assert task.best_loss == pytest.approx(np.log(4), rel=1e-6)
-
-
-def test_bad_arguments():
-    with pytest.raises(ConfigError, match=SHOWN["blockmodelgcn-num-nodes-got-3"]):
-        BlockModelGCN(num_nodes=3)
-    with pytest.raises(ConfigError, match=r"BlockModelGCN\.contrast"):
-        BlockModelGCN(contrast=0.5)

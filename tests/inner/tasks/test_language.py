@@ -1,14 +1,10 @@
 import numpy as np
 import pytest
-from shown import texts_of
 
-from lobench.core.errors import ConfigError
 from lobench.inner.task import SPLITS
 from lobench.inner.tasks.data import text
 from lobench.inner.tasks.language import PythonText
 from lobench.inner.tasks.recall import AssociativeRecall, ModularAddition
-
-SHOWN = texts_of("inner")
 
 
 def symbols_of(task, split):
@@ -60,16 +56,3 @@ def test_sums_are_right_and_each_pair_is_in_one_split():
     assert len({(a, b) for a, b, _, _ in rows.tolist()}) == 49 == len(rows)
     assert ((rows[:, 0] + rows[:, 1]) % 7 == rows[:, 3]).all() and (rows[:, 2] == 7).all()
     assert [len(symbols_of(task, split)) for split in SPLITS] == [31, 6, 6, 6]
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: PythonText(sequence_length=0), r"PythonText\.sequence_length"),
-        (lambda: AssociativeRecall(num_keys=200, num_values=57), SHOWN["num-values-got-57-expected"]),
-        (lambda: ModularAddition(modulus=3), SHOWN["modularaddition-modulus-got-3-expected"]),
-    ],
-)
-def test_bad_arguments(make, message):
-    with pytest.raises(ConfigError, match=message):
-        make()

@@ -2,16 +2,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from shown import texts_of
 
-from lobench.core.errors import ConfigError
 from lobench.inner.optimizers import LearnableSGD
 from lobench.inner.tasks.digits import digits_splits
-from lobench.inner.tasks.image import DigitsMLP, PermutedDigits
+from lobench.inner.tasks.image import DigitsMLP
 from lobench.inner.tasks.meta import DatasetDistillation, Distillation, ESSmoothed, MetaTraining
 from lobench.inner.tasks.quadratic import Quadratic, QuadraticFamily
-
-SHOWN = texts_of("inner")
 
 KEY = jax.random.key(0)
 
@@ -84,19 +80,3 @@ def test_ten_learned_images_teach_the_digits(train):
     (before, after), finite, metrics = train(task, steps=150, learning_rate=0.05)
     assert finite and after < 0.4 * before
     assert float(metrics["accuracy"]) > 0.8
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: MetaTraining(family=Quadratic()), SHOWN["metatraining-family-got-quadratic"]),
-        (lambda: MetaTraining(family=PermutedDigits()), SHOWN["metatraining-family-got-permuteddigits"]),
-        (lambda: MetaTraining(learned_optimizer="adam"), SHOWN["is-not-a-learned-optimizer"]),
-        (lambda: ESSmoothed(task=3), SHOWN["essmoothed-task-is-not-a"]),
-        (lambda: ESSmoothed(std=0.0), r"ESSmoothed\.std"),
-        (lambda: DatasetDistillation(images_per_class=0), r"DatasetDistillation\.images_per_class"),
-    ],
-)
-def test_bad_arguments(make, message):
-    with pytest.raises(ConfigError, match=message):
-        make()

@@ -3,9 +3,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
-from lobench.core.errors import ConfigError
 from lobench.inner.tasks.physics import HeatPINN, StiffODE
 
 KEY = jax.random.key(0)
@@ -71,10 +69,3 @@ def test_a_network_learns_the_stiff_equation(train):
     task = StiffODE(width=16)
     (before, after), finite, _ = train(task, steps=150, learning_rate=0.01)
     assert finite and after < 0.05 * before
-
-
-def test_bad_arguments():
-    with pytest.raises(ConfigError, match=r"HeatPINN\.hidden_sizes"):
-        HeatPINN(hidden_sizes=())
-    with pytest.raises(ConfigError, match=r"StiffODE\.stiffness"):
-        StiffODE(stiffness=0.5)

@@ -2,12 +2,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from shown import texts_of
 
-from lobench.core.errors import ConfigError
 from lobench.inner.tasks.quadratic import Quadratic, QuadraticFamily
-
-SHOWN = texts_of("inner")
 
 KEY = jax.random.key(3)
 
@@ -96,22 +92,3 @@ def test_adam_lowers_the_loss(task, train):
     assert finite
     assert after < 0.05 * before
     assert float(aux["normalized"]) == pytest.approx(np.log10(max(after, 1e-12)), abs=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"dim": 0}, SHOWN["quadratic-dim-got-0"]),
-        ({"condition": 0.5}, SHOWN["quadratic-condition-got-0-5"]),
-        ({"noise_std": -1}, r"Quadratic\.noise_std"),
-        ({"problem_seed": -1}, r"Quadratic\.problem_seed"),
-    ],
-)
-def test_bad_arguments(arguments, message):
-    with pytest.raises(ConfigError, match=message):
-        Quadratic(**arguments)
-
-
-def test_bad_family_arguments():
-    with pytest.raises(ConfigError, match=r"QuadraticFamily\.max_condition"):
-        QuadraticFamily(max_condition=0.1)

@@ -1,15 +1,10 @@
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from shown import texts_of
 
-from lobench.core.errors import ConfigError
 from lobench.inner.task import SPLITS
 from lobench.inner.tasks.grammar import alphabet
 from lobench.inner.tasks.sequence import ByteRNN
-
-SHOWN = texts_of("inner")
 
 KEY = jax.random.key(2)
 
@@ -74,25 +69,3 @@ def test_adam_lowers_the_loss(grammar, cell, train):
     assert after < 0.85 * before
     assert 0 < float(aux["normalized"]) < 1
     assert 0 < float(aux["accuracy"]) < 1
-
-
-def test_the_start_hangs_on_the_key():
-    task = ByteRNN()
-    same = jax.tree.map(lambda a, b: jnp.array_equal(a, b), task.init(KEY), task.init(KEY))
-    assert all(jax.tree.leaves(same))
-    assert not np.array_equal(task.init(KEY)["w_in"], task.init(jax.random.key(3))["w_in"])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"grammar": "french"}, SHOWN["byternn-grammar-got-french-expected"]),
-        ({"cell": "rnn"}, r"ByteRNN\.cell"),
-        ({"width": 0}, r"ByteRNN\.width"),
-        ({"sequence_length": 1.5}, r"ByteRNN\.sequence_length"),
-        ({"batch_size": "16"}, r"ByteRNN\.batch_size"),
-    ],
-)
-def test_bad_arguments(arguments, message):
-    with pytest.raises(ConfigError, match=message):
-        ByteRNN(**arguments)

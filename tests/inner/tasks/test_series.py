@@ -2,13 +2,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from shown import texts_of
 
-from lobench.core.errors import ConfigError
 from lobench.inner.task import SPLITS
 from lobench.inner.tasks.series import SeriesClassifier, SinusoidFamily
-
-SHOWN = texts_of("inner")
 
 KEY = jax.random.key(0)
 
@@ -52,10 +48,3 @@ def test_sinusoids_have_their_amplitude_and_period_and_a_gru_forecasts_them(trai
     assert float(task.loss(silent, KEY, batch)) == pytest.approx(4 / 2, rel=1e-4)  # 24 values are three periods
     (before, after), finite, _ = train(task, steps=150, learning_rate=0.02)
     assert finite and after < 0.15 * before
-
-
-def test_bad_arguments():
-    with pytest.raises(ConfigError, match=SHOWN["seriesclassifier-network-got-rnn-gru"]):
-        SeriesClassifier(network="rnn")
-    with pytest.raises(ConfigError, match=r"SinusoidFamily\.noise_std"):
-        SinusoidFamily(noise_std=-1.0)

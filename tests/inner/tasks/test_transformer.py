@@ -3,12 +3,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.special import erf
-from shown import texts_of
 
-from lobench.core.errors import ConfigError
 from lobench.inner.tasks.symbols import NETWORKS, network_of
-
-SHOWN = texts_of("inner")
 
 KEY = jax.random.key(0)
 SIZES = {"vocab_size": 5, "length": 6, "width": 8, "num_layers": 2, "num_heads": 2}
@@ -56,16 +52,3 @@ def test_a_prediction_sees_nothing_of_what_comes(network):
     first, second = jax.jit(made.logits)(params, jnp.array([[0, 1, 2, 3, 4, 0], [0, 1, 2, 4, 1, 1]]))
     np.testing.assert_array_equal(first[:3], second[:3])
     assert not np.allclose(first[3:], second[3:])
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"num_heads": 3}, SHOWN["test-num-heads-got-3"]),
-        ({"num_layers": 0}, r"Test\.num_layers"),
-        ({"network": "rnn"}, SHOWN["test-network-got-rnn-expected"]),
-    ],
-)
-def test_bad_arguments(changed, message):
-    with pytest.raises(ConfigError, match=message):
-        network_of(**({"task": "Test", "network": "transformer"} | SIZES | changed))
