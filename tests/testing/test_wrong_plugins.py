@@ -128,7 +128,7 @@ def test_a_wrong_plugin_fails_its_contract(
     call: Callable[..., None], monkeypatch: pytest.MonkeyPatch, kind: str, plugin: str, test: str
 ) -> None:
     folder, handler = Path.cwd(), signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr(Executors, "patience_seconds", 8.0)
+    monkeypatch.setattr(Executors, "patience_seconds", 3.0)
     try:
         with pytest.raises(Exception) as caught:
             call(kind, plugin, test)
