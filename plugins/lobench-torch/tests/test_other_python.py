@@ -154,7 +154,7 @@ def test_a_planted_mistake_regresses(compared: dict[str, Any]) -> None:
 def test_a_changed_library_is_another_subject(folder: Path, compared: dict[str, Any]) -> None:
     packages = next((folder / "envs" / "same").glob("lib/python*/site-packages"))
     (packages / "muons.py").write_text(MUONS + "\n# another comment", encoding="utf-8")
-    out = lobench(folder, "run", "versions.gin", "--workers", "1")
+    out = lobench(folder, "run", "versions.gin", "--workers", "1", "--method", "same", "--method", "pr")
     assert "same: 1 of 1 evaluations" in out
     assert "pr: 1 of 1 evaluations" not in out
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import lobench_here
 from shown import texts_of
 
 pytest.importorskip("torch", reason="torch is not installed: `ci/test --all` installs it")
@@ -56,20 +56,20 @@ def initial(seed: int) -> dict[str, np.ndarray]:
     return {name: random.standard_normal(shape).astype(np.float32) for name, shape in SHAPES.items()}
 
 
-def test_run_names_a_torch_optimizer_that_fails_or_grows(suite: Path) -> None:
-    momentum = "own/torch_library.Failing.momentum = 0.9\n"  # its default is 0, and not what is wrong here
-    for name, more, expected in (
-        ("Growing", "", "history: torch_library.Growing remembers more and more"),
-        ("Failing", "", "torch_library.Failing.step() failed; got RuntimeError: out of luck"),
-        ("Failing", momentum, "torch_library.Failing.step() failed; got RuntimeError: out of luck"),
-    ):
-        (suite / "experiment.gin").write_text(
-            (suite / "cases.gin").read_text() + f"own/Method.optimizer = @torch_library.{name}()\n{more}"
-        )
-        command = [Path(sys.executable).parent / "lobench", "run", "experiment.gin"]
-        done = subprocess.run(command, cwd=suite, capture_output=True, text=True)
-        assert done.returncode != 0
-        assert expected in done.stdout + done.stderr
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("Growing", "history: torch_library.Growing remembers more and more"),
+        ("Failing", "torch_library.Failing.step() failed; got RuntimeError: out of luck"),
+    ],
+)
+def test_run_names_a_torch_optimizer_that_fails_or_grows(suite: Path, name: str, expected: str) -> None:
+    (suite / "experiment.gin").write_text(
+        (suite / "cases.gin").read_text() + f"own/Method.optimizer = @torch_library.{name}()\n"
+    )
+    done = lobench_here("run", "experiment.gin", cwd=suite)
+    assert done.returncode != 0
+    assert expected in done.stdout + done.stderr
 
 
 def train(optimizer: Any, *seeds: int, steps: int = STEPS, before: Any = None) -> Any:
@@ -140,7 +140,7 @@ def test_the_bits_are_those_of_a_loop_in_torch(name: str) -> None:
             np.testing.assert_allclose(params[leaf][seed], expected[leaf], rtol=rtol, atol=2e-7)
 
 
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("name", ["Adam", "LBFGS", "Sharp"])
 def test_a_state_that_was_saved_goes_on_to_the_same_bits(name: str) -> None:
     where, settings = OWN[name]
     made = torch_optimizer(where, **settings)
@@ -150,25 +150,6 @@ def test_a_state_that_was_saved_goes_on_to_the_same_bits(name: str) -> None:
     again = train(torch_optimizer(where, **settings), 0, 1, before=first)
     for one, other in zip(jax.tree.leaves(through), jax.tree.leaves(again), strict=True):
         np.testing.assert_array_equal(one, other)
-
-
-PAIRS: dict[str, tuple[dict[str, Any], Any]] = {
-    "SGD": ({"lr": 0.1}, optax.sgd(0.1)),
-    "SGD with momentum": ({"lr": 0.1, "momentum": 0.9}, optax.sgd(0.1, momentum=0.9)),
-    "Adam": ({"lr": 0.01}, optax.adam(0.01)),
-    "AdamW": ({"lr": 0.01, "weight_decay": 0.1}, optax.adamw(0.01, weight_decay=0.1)),
-    "RMSprop": ({"lr": 0.01}, optax.rmsprop(0.01, decay=0.99, eps_in_sqrt=False)),
-    "Adagrad": ({"lr": 0.1}, optax.adagrad(0.1, initial_accumulator_value=0, eps=1e-20)),
-    "Adadelta": ({"lr": 1.0}, optax.adadelta(1.0, rho=0.9, eps=1e-6)),
-}
-
-
-@pytest.mark.parametrize("name", PAIRS)
-def test_equal_rules_of_optax_give_equal_parameters(name: str) -> None:
-    settings, ours = PAIRS[name]
-    theirs, _, _ = train(torch_optimizer(f"torch.optim.{name.partition(' ')[0]}", **settings), 0, 1)
-    for one, other in zip(jax.tree.leaves(theirs), jax.tree.leaves(train(ours, 0, 1)[0]), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
 
 
 def test_it_is_evaluated_where_eval_puts_its_parameters() -> None:
@@ -284,20 +265,14 @@ def suite(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_tune_varies_lr_of_a_torch_optimizer_and_what_it_prints_is_an_experiment(suite: Path) -> None:
-    lobench_command = Path(sys.executable).parent / "lobench"
-    command = [lobench_command, "tune", "cases.gin", "--optimizer", "torch.optim.AdamW", "--print"]
-    printed = subprocess.run(command, cwd=suite, check=True, capture_output=True, text=True).stdout
+    printed = lobench_here("tune", "cases.gin", "--optimizer", "torch.optim.AdamW", "--print", cwd=suite).stdout
     assert "AdamW/torch.optim.AdamW.lr = @lr/Real()" in printed
     (suite / "kept.gin").write_text(printed)
-    done = subprocess.run(
-        [lobench_command, "run", "kept.gin", "--check"], cwd=suite, check=True, capture_output=True, text=True
-    )
-    assert "AdamW: 11 trials" in done.stdout
+    assert "AdamW: 11 trials" in lobench_here("run", "kept.gin", "--check", cwd=suite).stdout
 
 
 def test_list_optimizers_names_those_of_torch() -> None:
-    lobench_command = Path(sys.executable).parent / "lobench"
-    listed = subprocess.run([lobench_command, "list", "optimizers", "-v"], check=True, capture_output=True, text=True)
+    listed = lobench_here("list", "optimizers", "-v")
     names = [line.split()[0] for line in listed.stdout.splitlines() if line[:1].strip()]
     assert {"torch_optimizer", "torch.optim.AdamW"} <= {*names}
 
@@ -305,7 +280,7 @@ def test_list_optimizers_names_those_of_torch() -> None:
 def test_names_of_python_are_names_of_gin(suite: Path) -> None:
     (suite / "experiment.gin").write_text(
         (suite / "cases.gin").read_text()
-        + "Experiment.num_sessions = 3\n"
+        + "Experiment.num_sessions = 1\nCase.num_inner_steps = 10\nCase.eval_every = 5\n"
         + "adam/Method.optimizer = @torch.optim.Adam()\nadam/torch.optim.Adam.lr = 0.01\n"
         + "same/Method.optimizer = @adam()\nsame/adam.learning_rate = 0.01\n"
         + "sharp/Method.optimizer = @torch_library.Sharp()\n"
@@ -315,9 +290,10 @@ def test_names_of_python_are_names_of_gin(suite: Path) -> None:
         + "ahead/torch_library.Ahead.alpha = 1.0\nahead/torch_library.Ahead.groups = 5\n"
         + "ahead/torch.optim.Adam.lr = 0.01\n"
         + "lbfgs/Method.optimizer = @torch.optim.LBFGS()\n"  # its state is large: it must not hang
-        + "lbfgs/torch.optim.LBFGS.lr = 0.1\n"
+        + "lbfgs/torch.optim.LBFGS.lr = 0.1\nlbfgs/torch.optim.LBFGS.max_iter = 2\n"
     )
-    subprocess.run([Path(sys.executable).parent / "lobench", "run", "experiment.gin"], cwd=suite, check=True)
+    done = lobench_here("run", "experiment.gin", cwd=suite)
+    assert done.returncode == 0, done.stdout + done.stderr
     found = lobench.open_results(suite / ".lobench/experiment").curves("train/loss")
     curves = {each.subject.name: each.values for each in found}
     np.testing.assert_allclose(curves["adam"], curves["same"], rtol=1e-4)

@@ -357,13 +357,6 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "Bare": (f"{HERE}:Bare", {"optimizer": ClassReference("torch.optim.Adam", (("lr", 0.01),))}),
     "RAdam": ("torch.optim.RAdam", {"lr": 0.01}),
     "LBFGS": ("torch.optim.LBFGS", {"lr": 0.2, "max_iter": 2, "history_size": 60}),
-    "schedulefree.AdamW": ("schedulefree.AdamWScheduleFree", {"lr": 0.01}),
-    "schedulefree.SGD": ("schedulefree.SGDScheduleFree", {"lr": 0.1, "warmup_steps": 5}),
-    "schedulefree.RAdam": ("schedulefree.RAdamScheduleFree", {"lr": 0.01}),
-    "schedulefree.Wrapper": (
-        "schedulefree.ScheduleFreeWrapper",
-        {"base": ClassReference("torch.optim.SGD", (("lr", 0.1),))},
-    ),
 }
 
 
