@@ -10,17 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from shown import texts_of
-from tiny import make_suite, until
-from two_nodes import PATIENT, Cluster
+from tiny import until
+from two_nodes import PATIENT, Cluster, Held
 
 SHOWN = texts_of("ray")
 
 CONFIG = """
-import tiny_tasks
 Case.learned_optimizer = @LearnableAdam()
-Case.num_inner_steps = 10
-Case.num_seeds = 2
-a/Case.task = @Bowl()
 Evolve.num_generations = 4
 Evolve.checkpoint_every = 2
 Evolve.members_per_program = 2
@@ -46,30 +42,25 @@ def results(store: Path) -> list[tuple[Any, ...]]:
         return database.execute("SELECT generation, phase, block, fitness FROM results ORDER BY 1, 2, 3").fetchall()
 
 
-def has_begun(store: Path) -> bool:
-    try:
-        return bool(results(store))
-    except sqlite3.OperationalError:  # no file yet, or no table in it
-        return False
-
-
 def checkpoints(store: Path) -> dict[str, str]:
     files = sorted((store / "checkpoints").glob("*.npz"))
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def test_an_evolution_that_loses_a_node_ends_with_the_bits_of_the_local_pool(cluster: Cluster, tmp_path: Path) -> None:
-    config = make_suite(tmp_path) / "evolve.gin"
-    config.write_text(CONFIG)
+    held = Held(tmp_path, num_starts=8)
+    config = held.suite / "evolve.gin"
+    config.write_text(held.gin + CONFIG)
     local, store = tmp_path / "local", tmp_path / "ray"
     output(start(config, local, "--workers", "1"))
     second = cluster.second
+    held.hold()
     options = ("--executor", "ray", "--ray-address", cluster.address, "--workers", "2")
     process = start(config, store, *options, environment=cluster.environment)
     try:
-        until(lambda: has_begun(store), "the evolution begins")
-        until(lambda: second.workers(), "a worker of it on the second node")
+        until(lambda: held.num_waiting() == 2, "each node evaluates in the middle of the evolution")
         second.kill()
+        held.release()
         assert SHOWN["worker-was-lost"] in output(process)
     finally:
         process.kill()

@@ -8,15 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from races import noisy_suite
 from shown import texts_of
 from tiny import content, until
-from two_nodes import PATIENT, Cluster
+from two_nodes import PATIENT, Cluster, Held
 
 from lobench.analysis.comparisons.race import RaceResult
 from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.store.methods import read_methods
-from lobench.core.errors import StoreError
 from lobench.core.experiment import SessionMember
 from lobench.engine.store.ledger import Ledger
 
@@ -41,14 +39,6 @@ def output(process: subprocess.Popen[str]) -> str:
     return text
 
 
-def num_evaluations(store: Path) -> int:
-    try:
-        with contextlib.closing(Ledger.open(store, read_only=True)) as ledger:
-            return sum(1 for _ in ledger.evaluations())
-    except StoreError:  # there is none yet
-        return 0
-
-
 def members(store: Path) -> list[SessionMember]:
     with contextlib.closing(Ledger.open(store, read_only=True)) as ledger:
         return ledger.memberships(ledger.experiments()[-1].id)
@@ -61,18 +51,18 @@ def decisions(store: Path) -> RaceResult | None:
 def test_a_race_that_loses_a_node_has_the_decisions_bits_and_members_of_an_undisturbed_one(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    noisy_suite(tmp_path)
+    held = Held(tmp_path, num_starts=4)
     (tmp_path / "x.gin").write_text(RACE)
     local, store = tmp_path / "local", tmp_path / "ray"
     output(start(tmp_path, "local", "--executor", "inline", environment=dict(os.environ)))
     second = cluster.second
+    held.hold()
     options = ("--executor", "ray", "--ray-address", cluster.address, "--workers", "2")
     process = start(tmp_path, "ray", *options, environment=cluster.environment)
     try:
-        until(lambda: num_evaluations(store) > 2, "the race begins")
-        until(lambda: second.workers(), "a worker of it on the second node")
-        assert process.poll() is None
+        until(lambda: held.num_waiting() == 2, "each node evaluates in the middle of the race")
         second.kill()
+        held.release()
         assert SHOWN["what-it-held-runs-elsewhere"] in output(process)
     finally:
         process.kill()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -16,6 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
+from commands import lobench as lobench_command
 from left_behind import traceless
 from shown import texts_of
 from tiny import (
@@ -120,16 +120,38 @@ def ending(process: subprocess.Popen[str]) -> str:
     return output
 
 
+def together(store: Path) -> dict[tuple[str, int], str]:
+    """How each evaluation was computed, by case and outer step."""
+    records = results(store)
+    return {(r["case"]["name"], r["checkpoint"]["outer_step"]): r["provenance"]["together"] for r in records}
+
+
 def test_two_nodes_give_the_bits_of_the_local_pool_and_get_each_file_once(cluster: Cluster, tmp_path: Path) -> None:
-    suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0, -2.0)
-    local = watch(run, suite, *LOCAL, "--store", str(tmp_path / "local"))
+    """Waiting checkpoints are computed together there too, and workers import modules of the chief's folder."""
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "my_optimizer.py").write_text(OPTIMIZER)
+    suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0, -2.5, -2.0, -1.5)
+    words = ["watch", run, "--suite", suite, "--together", "4"]
+    words += ["--gin-param", "import my_optimizer", "--gin-param", "Case.learned_optimizer = @MySGD()"]
+    local = lobench_command(*words, *LOCAL, "--store", tmp_path / "local", cwd=project)
     assert local.returncode == 0, local.stdout + local.stderr
     nodes = [cluster.nodes["head"], cluster.second]
     before = [set(node.sent("suites") + node.sent("theta")) for node in nodes]
-    done = cluster.watch(run, suite, "--store", str(tmp_path / "ray"))
+    command = [sys.executable, "-m", "lobench.cli", *map(str, words), *cluster.options(), "--once", "--store"]
+    done = subprocess.run(
+        [*command, str(tmp_path / "ray")],
+        cwd=project,
+        env=cluster.environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENT,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert SHOWN["cores-on-2-nodes"] in done.stdout
     assert content(tmp_path / "ray") == content(tmp_path / "local")
+    groups = {(case, step): f"{step} of 4" for case in "ab" for step in (1, 2, 3, 4)}
+    assert together(tmp_path / "ray") == together(tmp_path / "local") == groups
     thetas = {f"{record['checkpoint']['sha256']}.npz" for record in results(tmp_path / "ray")}
     for node, known in zip(nodes, before, strict=True):
         assert set(node.sent("theta")) - known <= thetas
@@ -137,42 +159,27 @@ def test_two_nodes_give_the_bits_of_the_local_pool_and_get_each_file_once(cluste
         assert node.sent("xla_cache")
 
 
-def together(store: Path) -> dict[tuple[str, int], str]:
-    """How each evaluation was computed, by case and outer step."""
-    records = results(store)
-    return {(r["case"]["name"], r["checkpoint"]["outer_step"]): r["provenance"]["together"] for r in records}
-
-
 EVALUATOR = """
 import json, pathlib, sys
-checkpoint, seed, out = sys.argv[1:]
-size = len((pathlib.Path(checkpoint) / "weights.bin").read_bytes())
-pathlib.Path(out, "m.json").write_text(json.dumps({"valid/loss": size + int(seed) / 8}))
-lines = [json.dumps({"item": f"q{place}", "correct": place < size}) + "\\n" for place in range(5)]
+checkpoint, step, seed, out = sys.argv[1:]
+assert pathlib.Path(checkpoint).is_file()
+pathlib.Path(out, "m.json").write_text(json.dumps({"valid/loss": int(step) + int(seed) / 8}))
+lines = [json.dumps({"item": f"q{place}", "correct": place < int(step)}) + "\\n" for place in range(5)]
 pathlib.Path(out, "answers.jsonl").write_text("".join(lines))
 """
-TEST = """
-import pytest
-
-@pytest.mark.parametrize("width", [2, 3])
-def test_size(checkpoint, record, width):
-    record("valid/size", width * (checkpoint.path / "weights.bin").stat().st_size)
-    assert checkpoint.outer_step < 3
-
-def test_items(checkpoint, record):
-    for name in ("a", "b", "c"):
-        record("accuracy", checkpoint.outer_step / 4, item=name)
-"""
-
-
-QA = """
-qa/Case.command = "python evaluate.py {checkpoint} {seed} {out}"
+COMMANDS = """
+x/Case.command = "python evaluate.py {checkpoint} {step} {seed} {out}"
+x/Case.num_seeds = 2
+x/Case.primary_metric = "valid/loss"
+x/Case.curves = "{out}/m.json"
+qa/Case.command = "python evaluate.py {checkpoint} {step} {seed} {out}"
 qa/Case.curves = "{out}/answers.jsonl"
 qa/Case.primary_metric = "correct"
 qa/Case.metric_directions = {"correct": "max"}
 qa/Case.replicates = "items"
 """
-OF_THETA = """
+TESTS = """
+import pytest
 from lobench import Case, cases
 from tiny_tasks import Bowl
 
@@ -180,9 +187,16 @@ from tiny_tasks import Bowl
 def test_bowl(case, evaluate):
     evaluate(case)
 
-def test_answers(checkpoint, record):
+@pytest.mark.parametrize("width", [2, 3])
+def test_size(checkpoint, record, width):
+    record("valid/size", width * checkpoint.outer_step)
+    assert checkpoint.outer_step < 2
+
+def test_items(checkpoint, record):
     for name, leaf in checkpoint.theta().items():
-        record("correct", leaf.size > 0, item=name)
+        record("accuracy", leaf.size > 0, item=name)
+    for name in ("a", "b", "c"):
+        record("accuracy", checkpoint.outer_step / 4, item=name)
 """
 
 
@@ -215,80 +229,25 @@ def session_of_two(suite: Path, checkpoint: Path, store: Path) -> None:
     subprocess.run(words, capture_output=True, timeout=PATIENT, check=False)
 
 
-def test_commands_and_tests_have_the_metrics_of_the_local_pool_and_of_pytest(cluster: Cluster, tmp_path: Path) -> None:
-    suite, run = tmp_path / "lm", tmp_path / "run"
-    suite.mkdir()
+@pytest.mark.long
+def test_suite_of_every_kind_of_case_has_equal_results_everywhere(cluster: Cluster, tmp_path: Path) -> None:
+    suite, run = make_suite(tmp_path, gin=""), make_run(tmp_path, -3.0, -2.5)
     (suite / "evaluate.py").write_text(EVALUATOR)
-    (suite / "test_lm.py").write_text(TEST)
-    (suite / "lm.gin").write_text(
-        'Case.num_seeds = 2\nCase.primary_metric = "valid/loss"\nx/Case.curves = "{out}/m.json"\n'
-        'x/Case.command = "python evaluate.py {checkpoint} {seed} {out}"\n' + QA
-    )
-    for step in (1, 2, 3):
-        folder = run / f"checkpoint-{step}"
-        folder.mkdir(parents=True)
-        (folder / "weights.bin").write_bytes(b"x" * step)
-        (folder / "trainer_state.json").write_text("{}")
+    (suite / "tiny.gin").rename(suite / "commands.gin").write_text(COMMANDS)
+    (suite / "test_tiny.py").write_text(TESTS)
     local = watch(run, suite, *LOCAL, "--store", str(tmp_path / "local"))
     done = cluster.watch(run, suite, "--store", str(tmp_path / "ray"))
     assert (local.returncode, done.returncode) == (1, 1), local.stdout + done.stdout + done.stderr
     notebook(run, suite, tmp_path / "notebook")
-    for step in (1, 2, 3):
-        session_of_two(suite, run / f"checkpoint-{step}", tmp_path / "pytest")
+    for checkpoint in sorted(run.glob("theta_*.npz")):
+        session_of_two(suite, checkpoint, tmp_path / "pytest")
     found = recorded(tmp_path / "ray")
     for name in ("local", "notebook", "pytest"):
         assert recorded(tmp_path / name) == found, name
-    assert len(found) == 18 and [one[3] for one in found].count("failed") == 2
+    assert [one[0] for one in found if one[3] == "failed"] == ["test_size[2]", "test_size[3]"]
     assert {name: len(items) for name, *_, items, _ in found} == {
-        "x": 0, "test_size[2]": 0, "test_size[3]": 0, "qa": 5, "test_items": 3,
+        "bowl": 0, "x": 0, "test_size[2]": 0, "test_size[3]": 0, "qa": 5, "test_items": 4,
     }  # fmt: skip
-
-
-@pytest.mark.long
-def test_suite_of_every_kind_of_case_has_equal_results_everywhere(cluster: Cluster, tmp_path: Path) -> None:
-    suite, run = make_suite(tmp_path, gin=""), make_run(tmp_path, -3.0)
-    (suite / "evaluate.py").write_text(
-        EVALUATOR.replace('pathlib.Path(checkpoint) / "weights.bin"', "pathlib.Path(checkpoint)")
-    )
-    (suite / "tiny.gin").rename(suite / "qa.gin").write_text(QA)
-    (suite / "test_tiny.py").write_text(OF_THETA)
-    local = watch(run, suite, *LOCAL, "--store", str(tmp_path / "local"))
-    done = cluster.watch(run, suite, "--store", str(tmp_path / "ray"))
-    assert (local.returncode, done.returncode) == (0, 0), local.stdout + done.stdout + done.stderr
-    notebook(run, suite, tmp_path / "notebook")
-    session_of_two(suite, next(run.glob("theta_*.npz")), tmp_path / "pytest")
-    found = recorded(tmp_path / "ray")
-    assert [one[0] for one in found] == ["bowl", "qa", "test_answers"]
-    for name in ("local", "notebook", "pytest"):
-        assert recorded(tmp_path / name) == found, name
-
-
-def test_worker_of_a_node_imports_modules_of_the_chiefs_working_directory(cluster: Cluster, tmp_path: Path) -> None:
-    project = tmp_path / "project"
-    project.mkdir()
-    (project / "my_optimizer.py").write_text(OPTIMIZER)
-    suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0)
-    params = ("--gin-param", "import my_optimizer", "--gin-param", "Case.learned_optimizer = @MySGD()")
-    command = watch_command(run, suite, *cluster.options(), "--once", *params)
-    done = subprocess.run(
-        command, cwd=project, env=cluster.environment, capture_output=True, text=True, timeout=PATIENT, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_waiting_checkpoints_are_computed_together_with_the_bits_of_the_local_pool(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0, -2.5, -2.0, -1.5)
-    group = ("--together", "4")
-    local = watch(run, suite, *LOCAL, *group, "--store", str(tmp_path / "local"))
-    assert local.returncode == 0, local.stdout + local.stderr
-    assert cluster.second
-    done = cluster.watch(run, suite, *group, "--store", str(tmp_path / "ray"))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert content(tmp_path / "ray") == content(tmp_path / "local")
-    groups = {(case, step): f"{step} of 4" for case in "ab" for step in (1, 2, 3, 4)}
-    assert together(tmp_path / "ray") == together(tmp_path / "local") == groups
 
 
 def test_a_ray_of_this_machine_alone_ends_with_its_watch_however_that_ends(tmp_path: Path) -> None:
@@ -402,63 +361,51 @@ def test_a_ray_that_asks_nobody_for_a_token_is_refused(tmp_path: Path) -> None:
     assert taken.returncode == 0, taken.stdout + taken.stderr
 
 
-def test_a_node_with_other_versions_is_left_out(gated: Gated, tmp_path: Path) -> None:
-    """Its numbers would be others; where there is no other node, nothing is computed."""
+def test_nodes_that_would_give_other_numbers_or_none_are_left_out(
+    cluster: Cluster, gated: Gated, tmp_path: Path
+) -> None:
+    """One has another version, one lacks what workers are made of, one a folder of its own for them."""
+    cluster.second.kill()
     older = tmp_path / "older" / "optax-0.0.1.dist-info"
     older.mkdir(parents=True)
     (older / "METADATA").write_text("Metadata-Version: 2.1\nName: optax\nVersion: 0.0.1\n")
-    cluster = Cluster(tmp_path / "mixed")
-    try:
-        cluster.start_head()
-        cluster.start_second(PYTHONPATH=str(older.parent))
-        process = chief(gated, cluster, tmp_path / "store", "--once")
-        assert process.stdout is not None
-        printed = iter(process.stdout.readline, "")
-        line = next(line for line in printed if "left out" in line)
-        assert re.search(SHOWN["node-would-give-other-numbers"].format(name=NAME), line), line
-        assert SHOWN["core-on-1-node"] in next(printed)
-        gated.open()
-        ending(process)
-    finally:
-        cluster.kill()
-    assert content(tmp_path / "store") == gated.local
-    try:
-        cluster.start_head("--num-cpus=0")  # no node that cases could run on
-        cluster.start_second(PYTHONPATH=str(older.parent))
-        refused = cluster.watch(gated.run, gated.suite, "--store", str(tmp_path / "none"))
-    finally:
-        cluster.kill()
-    assert refused.returncode == 2, refused.stdout + refused.stderr
-    assert "optax 0.0.1 for" in refused.stderr
-
-
-@pytest.mark.parametrize("broken", ["package", "folder"])
-def test_a_node_that_cannot_run_workers_is_left_out(
-    cluster: Cluster, gated: Gated, tmp_path: Path, broken: str
-) -> None:
-    """It lacks what they are made of, or a folder of its own for them."""
-    cluster.second.kill()
-    (tmp_path / "lobench_ray").mkdir()
-    (tmp_path / "lobench_ray/__init__.py").touch()  # and nothing else of it
-    environment = {"PYTHONPATH": str(tmp_path)} if broken == "package" else {}
-    second = cluster.start_second(**environment)
-    folder = second.folder / "tmp" / f"lobench-{os.getuid()}"
-    if broken == "folder":
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.touch()
+    (tmp_path / "empty" / "lobench_ray").mkdir(parents=True)
+    (tmp_path / "empty" / "lobench_ray" / "__init__.py").touch()
+    closed = cluster.start_node("closed")
+    folder = closed.folder / "tmp" / f"lobench-{os.getuid()}"
+    folder.touch()
+    bad = [
+        closed,
+        cluster.start_node("older", PYTHONPATH=str(older.parent)),
+        cluster.start_node("empty", PYTHONPATH=str(tmp_path / "empty")),
+    ]
     process = chief(gated, cluster, tmp_path / "store", "--once")
     try:
         assert process.stdout is not None
         printed = iter(process.stdout.readline, "")
-        line = next(line for line in printed if "left out" in line)
-        assert ("lobench_ray.slot" if broken == "package" else str(folder)) in line
+        lines = [next(line for line in printed if "left out" in line) for _ in bad]
+        text = "".join(lines)
+        assert re.search(SHOWN["node-would-give-other-numbers"].format(name=NAME), text), text
+        assert "lobench_ray.slot" in text and str(folder) in text
+        assert any(SHOWN["core-on-1-node"] in line for line in printed)
         gated.open()
         ending(process)
     finally:
-        second.kill()
-        if broken == "folder":
-            folder.unlink()
+        for node in bad:
+            node.kill()
     assert content(tmp_path / "store") == gated.local
+
+
+def test_watch_is_refused_where_each_node_would_give_other_numbers(
+    cluster: Cluster, gated: Gated, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer = tmp_path / "newer" / "optax-99.0.dist-info"
+    newer.mkdir(parents=True)
+    (newer / "METADATA").write_text("Metadata-Version: 2.1\nName: optax\nVersion: 99.0\n")
+    monkeypatch.setitem(cluster.environment, "PYTHONPATH", str(newer.parent))
+    refused = cluster.watch(gated.run, gated.suite, "--store", str(tmp_path / "none"))
+    assert refused.returncode == 2, refused.stdout + refused.stderr
+    assert "for 99.0" in refused.stderr
 
 
 def test_a_case_wider_than_every_node_waits_for_one_and_the_watch_says_so(cluster: Cluster, tmp_path: Path) -> None:

@@ -15,9 +15,55 @@ from pathlib import Path
 
 import psutil
 import pytest
+from races import noisy_suite
 from tiny import until, watch_command
 
 PATIENT = 900.0  # seconds; on a machine that does nothing else a test takes 10
+
+# Task for `tiny_tasks.py` of `noisy_suite`: after this number of trainings, each that begins waits for a file "go".
+HELD = """
+@configurable
+class Held(Noisy):
+    def __init__(self, *, folder, num_starts, dim=3):
+        super().__init__(dim=dim)
+        self.folder, self.num_starts = folder, num_starts
+    def init(self, key):
+        def start(x):
+            with open(os.path.join(self.folder, "starts"), "a") as file:
+                file.write("x")
+            if os.path.getsize(file.name) > self.num_starts:
+                open(os.path.join(self.folder, f"waits-{os.getpid()}"), "w").close()
+                while not os.path.exists(os.path.join(self.folder, "go")):
+                    time.sleep(0.05)
+            return x
+        params = super().init(key)
+        of = jax.ShapeDtypeStruct(params.shape, params.dtype)
+        return jax.pure_callback(start, of, params, vmap_method="sequential")
+"""
+
+
+class Held:
+    """A suite of two cases that stop in the middle of the work, see `HELD`."""
+
+    def __init__(self, folder: Path, *, num_starts: int) -> None:
+        self.folder = folder
+        self.suite = noisy_suite(folder)
+        with (self.suite / "tiny_tasks.py").open("a") as file:
+            file.write(HELD)
+        gin = (self.suite / "tiny.gin").read_text().replace("@Noisy", "@Held").replace("Noisy.dim", "Held.dim")
+        self.gin = f"{gin}Held.folder = '{folder}'\nHeld.num_starts = {num_starts}\n"
+        (self.suite / "tiny.gin").write_text(self.gin)
+        self.release()
+
+    def hold(self) -> None:
+        for path in (self.folder / "go", self.folder / "starts", *self.folder.glob("waits-*")):
+            path.unlink(missing_ok=True)
+
+    def release(self) -> None:
+        (self.folder / "go").touch()
+
+    def num_waiting(self) -> int:
+        return len(list(self.folder.glob("waits-*")))
 
 
 def signal_all(processes: list[psutil.Process], number: int) -> None:
@@ -104,10 +150,13 @@ class Cluster:
         assert found is not None
         self.address = found[1]
 
-    def start_second(self, **environment: str) -> Node:
-        options = (f"--address={self.address}",)
-        self.nodes["second"] = Node(self.folder / "second", self.environment | environment, *options)
-        return self.nodes["second"]
+    def start_second(self) -> Node:
+        return self.start_node("second")
+
+    def start_node(self, name: str, **environment: str) -> Node:
+        node = Node(self.folder / name, self.environment | environment, f"--address={self.address}")
+        self.nodes[name] = node
+        return node
 
     @property
     def second(self) -> Node:
