@@ -207,5 +207,5 @@ def _scored(summary: Summary, place: int) -> ScoredSubject:
         "scores": scores,
         "num_seeds": subject.num_seeds,
         "num_diverged": subject.num_diverged,
-        "num_exploded": summary.scales.num_exploded(*subject.cells.values()),
+        "num_exploded": subject.num_exploded,
     }

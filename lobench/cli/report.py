@@ -142,9 +142,12 @@ def report(
 
         write_page(summary, output, spec, figure)
     elif kind == "latex":
-        from lobench.report.tables.latex import write_latex
+        from lobench.cli.results_output import written
+        from lobench.report.tables.latex import latex_table
 
-        write_latex(summary, output, precision=latex.precision, spec=spec, width=latex.width, numbers=latex.numbers)
+        text = latex_table(summary, spec, precision=latex.precision, width=latex.width, numbers=latex.numbers)
+        with written(output):
+            output.write_text(text, encoding="utf-8")
     else:
         from lobench.analysis.tables.tabulate import renamed
         from lobench.report.charts.figures import write_figures

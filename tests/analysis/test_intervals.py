@@ -18,7 +18,6 @@ from lobench.analysis.stats.intervals import (
     metric_bounds,
     metric_mean,
     num_examples,
-    percentile_bounds,
 )
 from lobench.extend import stratified_t_mean
 
@@ -249,14 +248,6 @@ def test_bounds_are_by_what_the_values_of_a_point_are_whatever_stands_beside_it(
             alone = metric_bounds(metric, point[:, None])
             assert (lower[place], upper[place], found[place]) == tuple(one[0] for one in alone)
         assert (lower < upper).all()
-
-
-@given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=40), st.sampled_from([0.5, 0.9, 0.95, 0.99]))
-def test_percentile_bounds_are_those_of_numpy_bit_for_bit(values: list[float], confidence: float) -> None:
-    rows = np.stack([values, values[::-1], np.negative(values)], axis=1)
-    tail = 50 * (1 - confidence)
-    expected = np.percentile(rows, [tail, 100 - tail], axis=0)
-    np.testing.assert_array_equal(percentile_bounds(rows, confidence), expected)
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_what_exploded_is_counted_beside_what_diverged_wherever_that_is_told(
     add(store := tmp_path / "store", 1, {"a": {"train/loss": [0.5, 0.5]}})
     add(store, 2, {"a": {"train/loss": [4e13, 0.5]}})
     found, _ = compared(store)
-    assert found.num_exploded == (0, 1)
+    assert (found.a.num_exploded, found.b.num_exploded) == (0, 1)
     (record,) = comparison_records([found], scale="")
     assert (record["b"]["diverged"], record["b"]["exploded"], record["score_version"]) == (0, 1, 2)
     assert SHOWN["diverged-or-exploded-1-of"] in comparison_text([found], scale="").splitlines()[0]
@@ -114,8 +114,7 @@ def test_exploded_counts_of_restarted_starts_and_single_points_agree_in_every_ou
         add(store, 0, {"a": {"train/loss": values}}, optimizer=name)
     expected = {"low(x)": 0, "high(x)": 1, "points(x)": 0}
     snapshot = read_store(store)
-    scales = Scales.of(snapshot.subjects)
-    by_subject = {one.label: scales.num_exploded(*one.cells.values()) for one in snapshot.subjects}
+    by_subject = {one.label: one.num_exploded for one in snapshot.subjects}
     assert by_subject == expected
     assert [len(one.cells["s/a"].exploded) for one in snapshot.subjects] == list(expected.values())
     records = json.loads(lobench("results", "--store", store, "--format", "json").stdout)
@@ -175,16 +174,17 @@ def test_tuned_adam_is_compared_by_pairs_of_seeds(tmp_path: Path) -> None:
     tuned = (0.02, 0.03, 0.02, 0.01, 0.02)
     suite = with_baseline(tmp_path, [0.9 * value for value in tuned[:4]])
     found = summary_of(tmp_path / "store", [suite]).against_tuned("primary")
-    assert found.num_cases == 1 and 0 < found.difference.lower <= found.difference.mean
+    assert found is not None and len(found.cases) == 1 and found.num_undecidable == 0
+    assert 0 < found.overall.lower <= found.overall.mean
     unit = math.fsum(math.log(2.0 / value) for value in tuned) / 5
-    assert found.difference.mean == pytest.approx(-math.log(0.9) / unit, rel=1e-6)
+    assert found.overall.mean == pytest.approx(-math.log(0.9) / unit, rel=1e-6)
     text = lobench("report", "--store", tmp_path / "store", "--baseline", suite, "--format", "text").stdout
     assert SHOWN["is-above-tuned-adam-on"] in text, text
 
 
 def test_with_one_common_seed_tuned_adam_is_undecided(tmp_path: Path) -> None:
     found = summary_of(tmp_path / "store", [with_baseline(tmp_path, [0.02])]).against_tuned("primary")
-    assert (found.num_cases, found.num_undecided) == (0, 1)
+    assert found is not None and (len(found.cases), found.num_undecidable) == (1, 1)
 
 
 def test_thin_scales_and_missing_starts_are_named(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_scores_run_from_untrained_to_the_best_of_the_compared(tmp_path: Path) -
     assert scales.scores(cell, "train/loss") == pytest.approx({0: 0.5, 1: 0, 2: -1, 3: -1})
     samples = differences(one, two, None, scales)["s/a"].samples
     assert samples.a == pytest.approx((0.5, 0, DIVERGED, DIVERGED)) and samples.b == pytest.approx((1, 1, 1, 1))
-    assert (one.num_diverged, scales.num_exploded(cell)) == (1, 1) and one.label == "theta_1.npz"
+    assert (one.num_diverged, one.num_exploded) == (1, 1) and one.label == "theta_1.npz"
 
 
 def test_one_of_which_most_seeds_diverged_sets_no_scale(tmp_path: Path) -> None:

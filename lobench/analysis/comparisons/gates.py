@@ -452,9 +452,7 @@ def _decide(measured: _Measured, rules: GateRules) -> GateResult:
         needed = math.ceil(math.log(alpha) / math.log(unseen))
         if p_pass > alpha:
             note = f"too few seeds: all {measured.num_converged} have one value; {needed} are needed"
-            result = dataclasses.replace(
-                result, note="; ".join(filter(None, (result.note, note))), seeds_to_decide=needed
-            )
+            result = dataclasses.replace(_noted(result, note), seeds_to_decide=needed)
     if not math.isnan(p_diverged):
         p_regressed = two_sided(p_regressed, p_diverged)
     if looks is not None and measured.num_seeds:
@@ -530,10 +528,9 @@ def _remember(result: GateResult, previous: GateResult | None) -> GateResult:
     return dataclasses.replace(result, p_regressed=p_regressed, p_pass=p_pass, p_holm=p_regressed)
 
 
-def _lacks(result: GateResult) -> str:
-    """Returns a note on planned seeds without a value, such as "no PASS without all planned seeds: A lacks 1"."""
-    sides = [f"{side} lacks {count}" for side, count in (("A", result.missing_a), ("B", result.missing_b)) if count]
-    return f"no PASS without all planned seeds: {', '.join(sides)}"
+def _noted(result: GateResult, note: str) -> GateResult:
+    """Returns a result with a further note."""
+    return dataclasses.replace(result, note="; ".join(filter(None, (result.note, note))))
 
 
 def _settle(result: GateResult, rules: GateRules, *, alpha: float, num_tests: int) -> GateResult:
@@ -548,15 +545,15 @@ def _settle(result: GateResult, rules: GateRules, *, alpha: float, num_tests: in
     if result.p_holm <= alpha:
         return dataclasses.replace(result, verdict=Verdict.REGRESSED)
     if result.missing_a or result.missing_b:
-        return dataclasses.replace(result, note="; ".join(filter(None, (result.note, _lacks(result)))))
+        sides = {"A": result.missing_a, "B": result.missing_b}
+        lacking = ", ".join(f"{side} lacks {count}" for side, count in sides.items() if count)
+        return _noted(result, f"no PASS without all planned seeds: {lacking}")
     if result.p_pass <= rules.alpha:
         if result.p_diverged <= rules.alpha:
-            note = f"no PASS: B diverges or explodes more often (p {result.p_diverged:.2g})"
-            return dataclasses.replace(result, note="; ".join(filter(None, (result.note, note))))
+            return _noted(result, f"no PASS: B diverges or explodes more often (p {result.p_diverged:.2g})")
         if rules.max_diverged >= 1 or result.most_diverged <= rules.max_diverged:
             return dataclasses.replace(result, verdict=Verdict.PASS)
-        note = f"the share that diverges may be above {rules.max_diverged:g}"
-        return dataclasses.replace(result, note="; ".join(filter(None, (result.note, note))))
+        return _noted(result, f"the share that diverges may be above {rules.max_diverged:g}")
     if math.isnan(result.sd) or result.seeds_to_decide is not None:
         return result
     level = alpha / num_tests
@@ -571,6 +568,5 @@ def _settle(result: GateResult, rules: GateRules, *, alpha: float, num_tests: in
     if needed is not None:  # scaled up by the seeds that do not converge
         needed = math.ceil(needed * result.num_seeds / result.num_converged)
     if needed is not None and needed <= result.num_seeds:
-        note = "; ".join(filter(None, (result.note, "the harm is too near the margin to tell")))
-        return dataclasses.replace(result, note=note)
+        return _noted(result, "the harm is too near the margin to tell")
     return dataclasses.replace(result, seeds_to_decide=needed)

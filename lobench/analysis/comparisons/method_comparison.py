@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -38,7 +38,6 @@ from lobench.core.wording import counted
 __all__ = ["APART", "FirstDifferences", "MethodComparison", "MetricEffect", "compare_subjects", "first_differences"]
 
 
-T = TypeVar("T")
 FirstDifferences: TypeAlias = Mapping[str, float]  # by identity of the case; infinite if all bits are equal
 _Groups: TypeAlias = tuple[tuple[str, ...], ...]  # names or identities of cases
 
@@ -69,16 +68,16 @@ class MetricEffect:
     metric: str
     comparison: PairComparison
     gate: GateReport
-    improvement: Interval
-    num_pairs: int
-    margins: Mapping[str, float]
-    tolerated: Mapping[str, float]
-    ratios: Mapping[str, Interval]
-    values: Mapping[str, MeanDifference]
-    is_of_finals: bool
-    notes: Mapping[str, str]
-    directions: Mapping[str, Direction | None]
-    geometric_means: Mapping[str, tuple[float, float]]
+    improvement: Interval = field(default_factory=Interval)
+    num_pairs: int = 0
+    margins: Mapping[str, float] = field(default_factory=dict)
+    tolerated: Mapping[str, float] = field(default_factory=dict)
+    ratios: Mapping[str, Interval] = field(default_factory=dict)
+    values: Mapping[str, MeanDifference] = field(default_factory=dict)
+    is_of_finals: bool = True
+    notes: Mapping[str, str] = field(default_factory=dict)
+    directions: Mapping[str, Direction | None] = field(default_factory=dict)
+    geometric_means: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def ratios_known(self) -> bool:
@@ -107,7 +106,6 @@ class MethodComparison:
       effects: Effects in the primary metric, then in the other losses.
       cases: Cases of either side, by name.
       changed: Names of cases that both sides have with different bindings. They are two cases, and are not compared.
-      num_exploded: Numbers of seeds of A and B that ended above twice their start, without having diverged.
       parted: First step at which the curves of both sides differ, by name of the case.
       edges: Lines on parameters of the searches that chose A or B whose best value is the smallest or largest tried.
       design: Rule by which cases are grouped.
@@ -120,7 +118,6 @@ class MethodComparison:
     effects: tuple[MetricEffect, ...]
     cases: Mapping[str, CaseInfo]
     changed: tuple[str, ...]
-    num_exploded: tuple[int, int]
     parted: FirstDifferences
     edges: tuple[str, ...] = ()
     design: CaseDesign = "by design"
@@ -244,14 +241,12 @@ def _compared(
         )
     cases = {identity: cell.case for side in (first, other) for identity, cell in side.cells.items()}
     names = case_names(list(cases.values()))
-    exploded_a, exploded_b = (scales.num_exploded(*side.cells.values()) for side in (first, other))
     return MethodComparison(
         a=first,
         b=other,
         effects=tuple(_with_names(effect, names) for effect in effects if effect),
         cases={names[identity]: case for identity, case in cases.items()},
         changed=changed,
-        num_exploded=(exploded_a, exploded_b),
         parted={
             names[identity]: step
             for identity, step in first_differences(first, other).items()
@@ -275,28 +270,18 @@ def _without_cases(rules: GateRules) -> MetricEffect:
         alpha=rules.alpha,
         num_undecidable=0,
     )
-    return MetricEffect(
-        metric=PASSED,
-        comparison=comparison,
-        gate=GateReport(cases=(), overall=nothing, verdict=nothing.verdict, rules=rules),
-        improvement=Interval(),
-        num_pairs=0,
-        margins={},
-        tolerated={},
-        ratios={},
-        values={},
-        is_of_finals=True,
-        notes={},
-        directions={},
-        geometric_means={},
-    )
+    gate = GateReport(cases=(), overall=nothing, verdict=nothing.verdict, rules=rules)
+    return MetricEffect(metric=PASSED, comparison=comparison, gate=gate)
 
 
 def _with_names(effect: MetricEffect, names: Mapping[str, str]) -> MetricEffect:
     """Returns an effect with the names of the cases in place of their identities."""
-
-    def named(values: Mapping[str, T]) -> dict[str, T]:
-        return {names[identity]: value for identity, value in values.items()}
+    by_case = {part.name: getattr(effect, part.name) for part in dataclasses.fields(effect)}
+    by_name: dict[str, Any] = {
+        part: {names[identity]: value for identity, value in values.items()}
+        for part, values in by_case.items()
+        if isinstance(values, Mapping)
+    }
 
     def in_groups(groups: _Groups) -> _Groups:
         return tuple(tuple(names[identity] for identity in group) for group in groups)
@@ -314,13 +299,7 @@ def _with_names(effect: MetricEffect, names: Mapping[str, str]) -> MetricEffect:
             cases=tuple(dataclasses.replace(one, case=names[one.case]) for one in gate.cases),
             groups=in_groups(gate.groups),
         ),
-        margins=named(effect.margins),
-        tolerated=named(effect.tolerated),
-        ratios=named(effect.ratios),
-        values=named(effect.values),
-        notes=named(effect.notes),
-        directions=named(effect.directions),
-        geometric_means=named(effect.geometric_means),
+        **by_name,
     )
 
 

@@ -141,7 +141,7 @@ def _run_summary(revision: str, snapshot: Snapshot, scales: Scales) -> RunSummar
         scores={label: one.interval for label, one in scores_by_metric.items() if one.num_cases},
         scale=scales.describe(_ADVICE),
         num_diverged=last.num_diverged,
-        num_exploded=scales.num_exploded(*last.cells.values()),
+        num_exploded=last.num_exploded,
         num_seeds=last.num_seeds,
         num_unscored=len(unscored),
         programs=tuple(sorted(map(str, last.programs))),

@@ -96,8 +96,7 @@ class CaseCosts:
 def costs_by_class(cell: Cell | None) -> dict[MachineClass, list[StepCost]]:
     """Returns the costs of a cell's blocks that have times, by class of machines."""
     costs_of_class: dict[MachineClass, list[StepCost]] = {}
-    blocks = {id(curves): curves for curves, _ in cell.sources.values()} if cell is not None else {}
-    for curves in blocks.values():
+    for curves in cell.blocks if cell is not None else ():
         if curves.cost is not None and curves.cost.samples:
             costs_of_class.setdefault(curves.cost.machine_class, []).append(curves.cost)
     return costs_of_class

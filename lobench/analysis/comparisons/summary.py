@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "AgainstTuned",
     "CaseFinding",
     "Summary",
     "differences",
@@ -155,34 +154,6 @@ class CaseFinding:
     best_single: Speedup | None
     envelope: Speedup | None
     effect: CaseEffect | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgainstTuned:
-    """Comparison of a subject with the tuned baseline's own seeds, over the cases with a baseline.
-
-    "Better" is above tuned.
-    """
-
-    comparison: PairComparison | None = None
-
-    @property
-    def difference(self) -> Interval:
-        return self.comparison.overall if self.comparison else Interval()
-
-    @property
-    def verdict(self) -> Effect:
-        return self.comparison.verdict if self.comparison else Effect.UNDECIDED
-
-    @property
-    def num_undecided(self) -> int:
-        """Number of cases with fewer than two common seeds that converge, or without a scale."""
-        return self.comparison.num_undecidable if self.comparison else 0
-
-    @property
-    def num_cases(self) -> int:
-        """Number of cases in the mean difference."""
-        return len(self.comparison.cases) - self.num_undecided if self.comparison else 0
 
 
 class Summary:
@@ -430,15 +401,18 @@ class Summary:
                 scores[case.identity] = self.scales.seed_scores(case, name, tuned)
         return scores
 
-    def against_tuned(self, metric: str) -> AgainstTuned:
-        """Compares the shown subject with the final values of the tuned baselines, on the baselines' own seeds."""
+    def against_tuned(self, metric: str) -> PairComparison | None:
+        """Compares the shown subject with the final values of the tuned baselines, on the baselines' own seeds.
+
+        "Better" is above tuned. None without a case that has a baseline.
+        """
         samples_by_case: dict[str, Samples] = {}
         for identity, cell in self.snapshot.subjects[self.shown].cells.items():
             name = _asked(metric) or cell.case.primary_metric
             tuned = self.tuned_cell(cell.case, name)
             if tuned is not None and name in cell.final:
                 samples_by_case[identity] = paired_values(tuned, cell, name, self.scales).samples
-        return AgainstTuned(comparison=compare_cases(samples_by_case)) if samples_by_case else AgainstTuned()
+        return compare_cases(samples_by_case) if samples_by_case else None
 
     def comparison(
         self, before: int, after: int, metric: str, *, alpha: float = 0.05, suite: str = ""
@@ -496,7 +470,7 @@ class Summary:
             },
             num_seeds=len(cell.seeds),
             num_diverged=len(cell.diverged_at),
-            num_exploded=self.scales.num_exploded(cell),
+            num_exploded=len(cell.exploded),
             best_single=single,
             envelope=envelope,
             effect=effects.get(identity),

@@ -229,6 +229,6 @@ def _ranked(subject: StoredSubject, metric: str | None, scales: Scales) -> Ranke
         worth=mean_of(means) if means and score.has_surviving_seed else math.nan,
         num_cases=score.num_cases,
         num_diverged=score.num_diverged,
-        num_exploded=scales.num_exploded(*subject.cells.values()),
+        num_exploded=subject.num_exploded,
         num_lost=subject.num_missing,
     )

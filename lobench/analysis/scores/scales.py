@@ -302,10 +302,6 @@ class Scales:
             self._starts[key] = first_values
         return self._starts[key]
 
-    def num_exploded(self, *cells: Cell) -> int:
-        """Returns the number of seeds of the cells that exploded; see `Cell.exploded`."""
-        return sum(len(cell.exploded) for cell in cells)
-
     def merits(self, cell: Cell, metric: str | None) -> list[float]:
         """Returns the values by which the seeds of a cell are ordered for P(better): unclipped, worst for a lost seed.
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lobench.analysis.stats.intervals import Interval, percentile_bounds
+from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.stats.t_distribution import t_isf
 
 __all__ = [
@@ -101,7 +101,9 @@ def bootstrap_interval(
     inflated = math.sqrt(math.fsum(len(cell) / (len(cell) - 1) for cell in values) / len(values))
     stretch = inflated * max(_LEAST_STRETCH, -t_isf(tail, degrees) / NormalDist().inv_cdf(tail))
     middle = float(np.median(found))
-    lower, upper = (estimate + stretch * (float(bound) - middle) for bound in percentile_bounds(found, confidence))
+    percents = 50 * (1 - confidence), 100 - 50 * (1 - confidence)
+    bounds = np.percentile(found, percents)
+    lower, upper = (estimate + stretch * (float(bound) - middle) for bound in bounds)
     return lower, upper
 
 

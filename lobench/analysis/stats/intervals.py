@@ -30,7 +30,6 @@ __all__ = [
     "metric_mean",
     "metric_means",
     "num_examples",
-    "percentile_bounds",
     "stratified_t",
     "stratified_t_mean",
 ]
@@ -65,11 +64,6 @@ class Interval:
     upper: float = math.nan
     degrees: float = math.nan
     method: IntervalMethod = "t"
-
-    def error(self, alpha: float = 0.05) -> float:
-        """Returns the standard error of the mean, given that the bounds are a t interval at level 1 - alpha."""
-        half = self.upper - self.mean
-        return half / t_isf(alpha / 2, self.degrees) if half else 0.0
 
 
 def stratified_t_mean(
@@ -190,34 +184,6 @@ def stratified_t(
     return Interval(mean=mean, lower=mean - half, upper=mean + half, degrees=degrees)
 
 
-def percentile_bounds(
-    values: NDArray[np.float64], confidence: float = 0.95
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Returns the percentiles along the first axis that leave out half of 1 - confidence at either end.
-
-    They equal those of `numpy.percentile`, which imports masked arrays and so takes longer than computing a table.
-
-    Args:
-      values: float64[num_resamples, ...]; finite.
-      confidence: Confidence level, between 0 and 1.
-
-    Returns:
-      lower, upper: float64[...].
-    """
-    last = len(values) - 1
-    tail = 50 * (1 - confidence)
-    places = [last * (percent / 100) for percent in (tail, 100 - tail)]
-    edges = [(int(place), min(int(place) + 1, last)) for place in places]
-    ordered = np.partition(values, [edge for both in edges for edge in both], axis=0)
-    bounds = []
-    for place, (below, above) in zip(places, edges, strict=True):
-        low = ordered[below]
-        high = ordered[above]
-        share = place - below
-        bounds.append(low + (high - low) * share if share < 0.5 else high - (high - low) * (1 - share))
-    return bounds[0], bounds[1]
-
-
 def _is_share_name(metric: str) -> bool:
     """Returns whether a metric is a share by its name: a fraction of correct examples or of successes."""
     return metric.rpartition("/")[2].endswith(("accuracy", "success", "rate", "solved"))
@@ -265,8 +231,6 @@ def metric_means(metric: str, rows: Sequence[Sequence[float]]) -> list[Interval]
     for place, row in enumerate(rows):
         by_size.setdefault(len(row), []).append(place)
     intervals = [Interval()] * len(rows)
-    for place in by_size.pop(1, ()):
-        intervals[place] = _of_one_seed(metric, rows[place])
     for size, places in by_size.items():
         with np.errstate(invalid="ignore", over="ignore"):
             values = np.asarray([rows[place] for place in places], np.float64)[:, :, None]
@@ -275,16 +239,6 @@ def metric_means(metric: str, rows: Sequence[Sequence[float]]) -> list[Interval]
             mean = mean_of(rows[place])
             intervals[place] = Interval(mean=mean, lower=lower, upper=upper, degrees=size - 1, method=method)
     return intervals
-
-
-def _of_one_seed(metric: str, row: Sequence[float]) -> Interval:
-    """Returns the mean and method of a single seed, as `metric_bounds` but without arrays."""
-    method: IntervalMethod = "t"
-    if _is_share_name(metric) and 0 <= row[0] <= 1:
-        method = "logit-t"
-    elif _is_loss_name(metric) and row[0] > 0:
-        method = "log-t"
-    return Interval(mean=mean_of(row), degrees=0, method=method)
 
 
 def num_examples(share: float) -> int:

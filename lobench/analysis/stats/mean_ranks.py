@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from lobench.analysis.stats.intervals import Interval, percentile_bounds
+from lobench.analysis.stats.intervals import Interval
 
 __all__ = ["mean_ranks"]
 
 _NUM_RESAMPLES = 2000
 _MOST_SIDES = 256  # resampled together; 2,000 sides would take 100 MB
+_PERCENTS = (50 * (1 - 0.95), 100 - 50 * (1 - 0.95))
 _FEW_SEEDS = 6  # up to this number, many draws are equal
 
 Scores = Mapping[str, Mapping[int, float]]
@@ -63,7 +64,7 @@ def mean_ranks(sides: Sequence[Scores], groups: Sequence[Sequence[str]] = ()) ->
     bounds = list[tuple[float, float]]()
     for start in range(0, len(sides), _MOST_SIDES):
         chosen = every_draw @ every_rank[:, start : start + _MOST_SIDES]
-        lower, upper = percentile_bounds(chosen.astype(np.float64) / len(cases))
+        lower, upper = np.percentile(chosen.astype(np.float64) / len(cases), _PERCENTS, axis=0)
         bounds += zip(lower.tolist(), upper.tolist(), strict=True)
     found = zip(_ranks(means).mean(0).tolist(), bounds, strict=True)
     return [Interval(mean=mean, lower=low, upper=high, method="bootstrap") for mean, (low, high) in found], len(cases)

@@ -66,7 +66,7 @@ def evaluation_summaries(
     numbers_by_row: list[_Numbers] = [{}] * len(rows)
     added: list[Sequence[str]] = [()] * len(rows)
     groups: dict[Hashable, list[_Member]] = {}
-    for place, (row, own) in enumerate(zip(rows, measured or map(_measured, rows), strict=True)):
+    for place, (row, own) in enumerate(zip(rows, measured or (row.measured for row in rows), strict=True)):
         if own is not None:
             primary = row.case.primary_metric
             summary = own if isinstance(own, CurveSummary) else CurveSummary.of(own, primary)
@@ -81,10 +81,6 @@ def evaluation_summaries(
         for row, numbers, names in zip(rows, numbers_by_row, added, strict=True)
         for subject in row.sightings
     ]
-
-
-def _measured(row: EvaluationRow) -> Curves | CurveSummary | None:
-    return row.measured
 
 
 class _Member(NamedTuple):

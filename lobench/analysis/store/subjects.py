@@ -490,6 +490,11 @@ class StoredSubject:
         return sum(len(cell.diverged_at) for cell in self.cells.values())
 
     @property
+    def num_exploded(self) -> int:
+        """Number of seeds that exploded; see `Cell.exploded`."""
+        return sum(len(cell.exploded) for cell in self.cells.values())
+
+    @property
     def num_seeds(self) -> int:
         """Number of seeds that gave curves, summed over the cases."""
         return sum(cell.num_seeds for cell in self.cells.values())

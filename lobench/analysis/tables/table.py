@@ -17,7 +17,18 @@ from lobench.core.number_checks import is_integer
 from lobench.core.wording import counted, significant
 from lobench.engine.config.syntax import Binding, parse_file
 
-__all__ = ["Bold", "Entry", "Heading", "Line", "Panel", "TableSpec", "Tabulated", "cell_text", "read_table"]
+__all__ = [
+    "Bold",
+    "CellStyle",
+    "Entry",
+    "Heading",
+    "Line",
+    "Panel",
+    "TableSpec",
+    "Tabulated",
+    "cell_text",
+    "read_table",
+]
 
 Bold = Literal["best", "indistinct", "none"]
 
@@ -162,41 +173,65 @@ class Tabulated:
         return [*(f"{label}: {text}" for label, text in self.legend), *bold, *exploded, *self.notes]
 
 
-def cell_text(entry: Entry | None, digits: int | None) -> str:
-    """Returns a cell as text: `0.5* [0.4, 0.6]`, for a search `0.5 [0.4, 0.6] 0.45 (s)`.
+class CellStyle:
+    """Notation of a cell in text: `0.5* [0.4, 0.6]`, for a search `0.5 [0.4, 0.6] 0.45 (s)`."""
 
-    For a method that was eliminated from a race it is `[-0.4, -0.1] against adam`.
+    unknown = "-"  # cell of a method that was not evaluated
+
+    def name(self, text: str) -> str:
+        """Returns the name of a method."""
+        return text
+
+    def bounds(self, lower: str, upper: str) -> str:
+        return f"[{lower}, {upper}]"
+
+    def mean(self, entry: Entry, digits: int | None) -> str:
+        """Returns the mean with its interval, if it has one."""
+        found = entry.interval
+        text = "~" * entry.is_unsteady + _number(found.mean, digits) + "*" * entry.is_bold
+        if math.isnan(found.upper):
+            return text
+        return f"{text} {self.bounds(_number(found.lower, digits), _number(found.upper, digits))}"
+
+    def exploded(self, entry: Entry) -> str:
+        """Returns the mark of a cell with exploded seeds."""
+        return f" ({entry.exploded_text})"
+
+    def searched(self, entry: Entry, digits: int | None) -> str:
+        """Returns the mean on the seeds on which a search chose the method, or the mark of a cell of these seeds."""
+        return " (s)" if math.isnan(entry.searched) else f" {_number(entry.searched, digits)} (s)"
+
+
+def cell_text(entry: Entry | None, digits: int | None, style: CellStyle | None = None) -> str:
+    """Returns the content of a cell, for a method that was eliminated from a race `[-0.4, -0.1] against adam`.
 
     Args:
-      entry: The cell. None is printed as "-".
+      entry: The cell. None: the method was not evaluated.
       digits: Significant digits, as in `Panel`.
+      style: Notation. None: text.
     """
+    style = style or CellStyle()
     if entry is None:
-        return "-"
+        return style.unknown
     digits = None if entry.is_score else digits
     if entry.against:
-        below, above = (
-            f"{end:+z.3f}" if math.isfinite(end) else "?" for end in (entry.interval.lower, entry.interval.upper)
-        )
-        return f"[{below}, {above}] against {entry.against}"
-    searched = "" if math.isnan(entry.searched) else f" {_number(entry.searched, digits)}"
-    mark = f"{searched} (s)" * entry.is_searched
-    mark = f" ({entry.missing_text}){mark}" if entry.num_missing else mark
-    mark = f" ({entry.exploded_text}){mark}" if entry.exploded_text else mark
+        ends = (entry.interval.lower, entry.interval.upper)
+        below, above = (f"{end:+z.3f}" if math.isfinite(end) else "?" for end in ends)
+        return f"{style.bounds(below, above)} against {style.name(entry.against)}"
     if entry.num_missing and not entry.num_seeds and not entry.is_score:
-        return f"no result{mark}"
-    if entry.is_diverged:
-        return f"diverged ({entry.num_lost}/{entry.num_seeds}){mark}"
-    found = entry.interval
-    text = "~" * entry.is_unsteady + _number(found.mean, digits) + "*" * entry.is_bold
-    if not math.isnan(found.upper):
-        text += f" [{_number(found.lower, digits)}, {_number(found.upper, digits)}]"
-    return text + mark
+        text = "no result"
+    elif entry.is_diverged:
+        text = f"diverged ({entry.num_lost}/{entry.num_seeds})"
+    elif math.isinf(entry.interval.mean):
+        text = "never"
+    else:
+        text = style.mean(entry, digits)
+    text += style.exploded(entry) if entry.exploded_text else ""
+    text += f" ({entry.missing_text})" if entry.num_missing else ""
+    return text + (style.searched(entry, digits) if entry.is_searched else "")
 
 
 def _number(value: float, digits: int | None) -> str:
-    if math.isinf(value):
-        return "never"
     return f"{value:z.3f}" if digits is None else significant(value, digits)
 
 

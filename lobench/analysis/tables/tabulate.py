@@ -439,9 +439,7 @@ class _Maker:
                 is_bold=place in bold,
                 is_score=True,
                 num_missing=snapshot.subjects[place].num_missing if place >= 0 else 0,
-                num_exploded=(
-                    self._summary.scales.num_exploded(*snapshot.subjects[place].cells.values()) if place >= 0 else 0
-                ),
+                num_exploded=snapshot.subjects[place].num_exploded if place >= 0 else 0,
             )
             for place, _ in self._methods
         ]

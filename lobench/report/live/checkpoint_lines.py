@@ -201,7 +201,7 @@ class _Lines:
         replicate = replicate_of(cell.case for cell in subject.cells.values() if cell.sources)
         num_diverged = subject.num_diverged
         seeds = counted(subject.num_seeds, replicate)
-        num_exploded = sum(len(cell.exploded) for cell in subject.cells.values())
+        num_exploded = subject.num_exploded
         lost = [f"{num_diverged} of {seeds} diverged"] * bool(num_diverged)
         lost += [f"{num_exploded} of {seeds} exploded"] * bool(num_exploded)
         counts = [

@@ -9,7 +9,7 @@ from typing import Any
 from lobench.analysis.comparisons.viewer_index import ViewerIndex
 from lobench.analysis.store.evaluation_summaries import evaluation_summaries
 from lobench.analysis.store.snapshot import Snapshot
-from lobench.core.curve_summary import CurveSummary
+from lobench.analysis.store.subjects import Cell
 from lobench.core.metric import final_columns
 from lobench.core.result import Curves
 from lobench.core.wording import one_line
@@ -100,12 +100,8 @@ def evaluation_record(viewer_index: ViewerIndex, subject: int, case: int, most_p
     cell = viewer_index.snapshot.cell(subject, case)
     if cell is None:
         return None
-    log = "\n".join(
-        filter(
-            None,
-            [*(f"{outcome}: {message}".rstrip(": ") for outcome, message in cell.failures), *_problems(cell.sources)],
-        )
-    )
+    failures = [f"{outcome}: {message}".rstrip(": ") for outcome, message in cell.failures]
+    log = "\n".join(filter(None, [*failures, *_problems(cell)]))
     record: dict[str, Any] = {
         "log": log,
         "facts": [],
@@ -127,7 +123,7 @@ def evaluation_record(viewer_index: ViewerIndex, subject: int, case: int, most_p
         if name in cell.final and all(name in curves.shapes for curves, _ in cell.sources.values())
     ]
     return record | {
-        "facts": _facts({id(curves): curves.whole() for curves, _ in cell.sources.values()}),
+        "facts": _facts([curves.whole() for curves in cell.blocks]),
         "seeds": list(seeds.values()),
         "steps": steps[kept].tolist(),
         "metrics": [place for place, _ in measured],
@@ -136,15 +132,14 @@ def evaluation_record(viewer_index: ViewerIndex, subject: int, case: int, most_p
     }
 
 
-def _problems(sources: Mapping[int, tuple[Curves | CurveSummary, int]]) -> list[str]:
-    blocks = {id(curves): curves for curves, _ in sources.values()}
-    return list(dict.fromkeys(problem for curves in blocks.values() for problem in curves.problems))
+def _problems(cell: Cell) -> list[str]:
+    return list(dict.fromkeys(problem for curves in cell.blocks for problem in curves.problems))
 
 
-def _facts(blocks: Mapping[int, Curves]) -> list[tuple[str, str]]:
+def _facts(blocks: Sequence[Curves]) -> list[tuple[str, str]]:
     """Returns facts on the seed blocks, each once."""
     texts_by_fact: dict[str, list[str]] = {}
-    for curves in blocks.values():
+    for curves in blocks:
         made = curves.provenance
         revision = made.git_revision + (" (with local changes)" if made.git_dirty else "")
         seeds = f"{curves.seeds[0]} to {curves.seeds[-1]}" if len(curves.seeds) > 1 else str(curves.seeds[0])

@@ -73,7 +73,9 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool, cell_texts: CellTe
       cell_texts: Texts of an earlier page, to be reused. None: all are made here.
     """
     snapshot = viewer_index.snapshot
-    texts = _Texts()
+    headings = (cell_texts or CellTexts()).of(snapshot)
+    indices: dict[str, int] = {"": -1}  # of texts that many cells share
+    cells = [indices.setdefault(text, len(indices) - 1) for three in headings for text in three or ("", "", "")]
     keys = [] if served else _embedded(viewer_index)
     curves = curves_of(viewer_index, keys, _num_points(viewer_index, keys)) if keys else {}
     held = {subject for subject, *_ in curves}
@@ -112,8 +114,8 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool, cell_texts: CellTe
             }
             for place, case in enumerate(snapshot.cases)
         ],
-        "cells": [number for one in (cell_texts or CellTexts()).of(snapshot) for number in texts.indices(one)],
-        "texts": texts.shown,
+        "cells": cells,
+        "texts": [_shown(text) for text in indices if text],
         **{name: short(pace) for name, pace in zip(("seconds", "gradients"), _paces(snapshot), strict=True)},
         "finals": [short(viewer_index.finals[name]) for name in viewer_index.metrics],
         "curves": _packed(viewer_index, curves),
@@ -185,24 +187,6 @@ def _packed(viewer_index: ViewerIndex, curves: dict[CurveKey, Curve]) -> dict[st
         for ((subject, case, metric), (steps, _)), numbers in zip(curves.items(), rows, strict=True)
     }
     return {"grids": [list(steps) for steps in grids], "of": packed}
-
-
-class _Texts:
-    """Texts that many cells share, by index."""
-
-    def __init__(self) -> None:
-        self.shown: list[str] = []
-        self._indices: dict[str, int] = {"": -1}
-
-    def indices(self, texts: tuple[str, str, str] | None) -> tuple[int, ...]:
-        """Returns the index of each text of a cell; -1 for an empty text, or without a cell."""
-        return tuple(map(self._index, texts)) if texts is not None else (-1, -1, -1)
-
-    def _index(self, text: str) -> int:
-        if text not in self._indices:
-            self._indices[text] = len(self.shown)
-            self.shown.append(_shown(text))
-        return self._indices[text]
 
 
 _SeedTexts: TypeAlias = dict[tuple[object, ...], tuple[str, str]]  # texts on seeds, shared by many cells

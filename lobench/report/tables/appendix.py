@@ -203,8 +203,7 @@ def _exclusions(summary: Summary) -> _Part:
     ]
     for place, label in enumerate(snapshot.labels):
         subject = snapshot.subjects[place]
-        num_exploded = summary.scales.num_exploded(*subject.cells.values())
-        for number, what in ((subject.num_diverged, "diverged"), (num_exploded, "exploded")):
+        for number, what in ((subject.num_diverged, "diverged"), (subject.num_exploded, "exploded")):
             if number:
                 lines.append((label, f"{number} of {counted(subject.num_seeds, 'seed')} {what}"))
         lacking = [snapshot.name(case) for case in range(len(snapshot.cases)) if snapshot.cell(place, case) is None]

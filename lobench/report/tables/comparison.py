@@ -272,7 +272,7 @@ def comparison_limits(compared: MethodComparison) -> list[str]:
         lines.append(f"without a result: {counted(a.num_missing, 'seed')} of A, {b.num_missing} of B")
     if comparison.num_undecidable:
         lines.append(f"cannot be compared, and in no mean: {counted(comparison.num_undecidable, 'case')}")
-    lost = {"diverged": (a.num_diverged, b.num_diverged), "exploded": compared.num_exploded}
+    lost = {"diverged": (a.num_diverged, b.num_diverged), "exploded": (a.num_exploded, b.num_exploded)}
     counts = [f"{word}: {{}} of A, {{}} of B".format(*both) for word, both in lost.items() if any(both)]
     lines += ["; ".join(counts)] if counts and not comparison_words(comparison) else []  # else in the verdict
     if compared.has_labels:
@@ -592,8 +592,8 @@ def comparison_records(
 def _record(comparison: MethodComparison, scale: str) -> ComparisonRecord:
     return {
         "score_version": SCORE_VERSION,
-        "a": _subject(comparison.a, comparison.num_exploded[0]),
-        "b": _subject(comparison.b, comparison.num_exploded[1]),
+        "a": _subject(comparison.a),
+        "b": _subject(comparison.b),
         "verdict": comparison.verdict,
         "tests": record_from(TestOutcomes, comparison.tests, **_names_of_tests(comparison)),
         "primary_metric": comparison.primary.metric,
@@ -640,7 +640,7 @@ def _gate_of_case(gate: GateResult, identity: str) -> GateOfCase:
     return GateOfCase(**{**dataclasses.asdict(gate), "case": identity, "name": gate.case})
 
 
-def _subject(subject: StoredSubject, num_exploded: int) -> ComparedSubject:
+def _subject(subject: StoredSubject) -> ComparedSubject:
     checkpoint = subject.checkpoint
     has_theta = subject.who.has_theta
     outer_step = checkpoint.outer_step if has_theta else None
@@ -652,7 +652,7 @@ def _subject(subject: StoredSubject, num_exploded: int) -> ComparedSubject:
         generation=checkpoint.generation if has_theta else None,
         git_revisions=sorted(subject.git_revisions),
         diverged=subject.num_diverged,
-        exploded=num_exploded,
+        exploded=subject.num_exploded,
         lost=subject.num_lost,
     )
 

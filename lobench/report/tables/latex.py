@@ -7,16 +7,15 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Literal
 
 from lobench.analysis.comparisons.summary import Summary
-from lobench.analysis.tables.table import Entry, Heading, Panel, TableSpec, Tabulated
+from lobench.analysis.tables.table import CellStyle, Entry, Heading, Panel, TableSpec, Tabulated, cell_text
 from lobench.analysis.tables.tabulate import SEARCHED_NOTE, tabulate
-from lobench.core.errors import StoreError, UsageError
-from lobench.core.wording import one_line, one_line_of, significant
+from lobench.core.errors import UsageError
+from lobench.core.wording import one_line, significant
 
-__all__ = ["Numbers", "engine_notes", "latex_table", "write_latex"]
+__all__ = ["Numbers", "engine_notes", "latex_table"]
 
 Numbers = Literal["plain", "siunitx"]
 
@@ -53,29 +52,6 @@ _LAST_LATIN = "\u024f"
 _PUNCTUATION = "\u2013\u2014\u2018\u2019\u201a\u201c\u201d\u201e\u2020\u2021\u2022\u2026\u2030\u2039\u203a\u20ac\u2122"
 
 
-def write_latex(
-    summary: Summary,
-    output: Path,
-    *,
-    precision: int,
-    spec: TableSpec | None = None,
-    width: str = "",
-    numbers: Numbers = "plain",
-) -> None:
-    """Writes the table to a file.
-
-    Args:
-      summary, precision, spec, width, numbers: As for `latex_table`.
-      output: Path of the file.
-    Raises:
-      StoreError: There is nothing to show, or the file cannot be written.
-    """
-    text = latex_table(summary, spec, precision=precision, width=width, numbers=numbers)
-    with one_line_of(OSError, StoreError, "cannot write the table", where=output):
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(text, encoding="utf-8")
-
-
 def latex_table(
     summary: Summary, spec: TableSpec | None = None, *, precision: int = 3, width: str = "", numbers: Numbers = "plain"
 ) -> str:
@@ -101,7 +77,7 @@ def latex_table(
     lines = [
         *(f"% {one_line(note)}" for note in tabulated.notes),
         f"% lobench report; \\usepackage{{{packages}}}. Seed mean and its 95% interval; {bold}.",
-        *_tables(tabulated, points_of(width) if width else math.inf, numbers),
+        *_tables(tabulated, points_of(width) if width else math.inf, _LatexStyle(numbers)),
     ]
     lines += [r"\par\smallskip", f"{{\\footnotesize\\noindent\\raggedright {_caption(tabulated)}\\par}}"]
     if tabulated.legend:
@@ -149,7 +125,7 @@ def _caption(tabulated: Tabulated) -> str:
     return f"{text}."
 
 
-def _tables(tabulated: Tabulated, room: float, numbers: Numbers) -> list[str]:
+def _tables(tabulated: Tabulated, room: float, style: CellStyle) -> list[str]:
     """Returns the table, split into several with the rows' names in each if it is too wide."""
     rows = [line for panel in tabulated.panels for line in panel.lines]
     indent = "\\quad " if any(panel.title for panel in tabulated.panels) else ""
@@ -162,7 +138,7 @@ def _tables(tabulated: Tabulated, room: float, numbers: Numbers) -> list[str]:
     widths = []
     for place, column in enumerate(tabulated.columns):
         cells = [
-            _points(_cell(line.entries[place], panel.digits, numbers))
+            _points(cell_text(line.entries[place], panel.digits, style))
             for panel in tabulated.panels
             for line in panel.lines
             if place < len(line.entries)
@@ -185,7 +161,7 @@ def _tables(tabulated: Tabulated, room: float, numbers: Numbers) -> list[str]:
             "\\toprule",
             *_column_groups(shown.columns),
             " & ".join(["", *(escape(column.label) for column in shown.columns)]) + r" \\",
-            *(line for panel in shown.panels for line in _panel(panel, count, numbers)),
+            *(line for panel in shown.panels for line in _panel(panel, count, style)),
             "\\bottomrule",
             "\\end{tabular}",
         ]
@@ -230,7 +206,7 @@ def _column_groups(columns: Sequence[Heading]) -> list[str]:
     return [" & ".join(cells) + r" \\", " ".join(rules)]
 
 
-def _panel(panel: Panel, width: int, numbers: Numbers) -> list[str]:
+def _panel(panel: Panel, width: int, style: CellStyle) -> list[str]:
     """Returns the rows below a rule and the panel's title, with a rule between groups."""
     lines = ["\\midrule"]
     lines += [f"\\multicolumn{{{width}}}{{l}}{{\\emph{{{escape(panel.heading)}}}}} \\\\"] if panel.title else []
@@ -240,65 +216,60 @@ def _panel(panel: Panel, width: int, numbers: Numbers) -> list[str]:
             group = line.heading.group
             lines += [f"\\cmidrule(l){{1-{width}}}"] if index else []
             lines += [f"\\multicolumn{{{width}}}{{l}}{{{escape(group)}}} \\\\"] if group else []
-        cells = [_cell(entry, panel.digits, numbers) for entry in line.entries]
+        cells = [cell_text(entry, panel.digits, style) for entry in line.entries]
         cells += [""] * (width - 1 - len(cells))
         indent = "\\quad " if panel.title else ""
         lines.append(" & ".join([f"{indent}{escape(line.heading.label)}", *cells]) + r" \\")
     return lines
 
 
-def _cell(entry: Entry | None, digits: int | None, numbers: Numbers) -> str:
-    if entry is None:
-        return "--"
-    digits = None if entry.is_score else digits
-    is_score = digits is None
-    searched = ""
-    if not math.isnan(entry.searched):
-        own = f"{entry.searched:.3f}" if is_score else _number(entry.searched, digits or 1)
-        searched = f" $({own})^{{s}}$"
-    elif entry.is_chosen:
-        searched = "$^{s}$"
-    return f"{_own_cell(entry, digits, numbers)}{searched}"
+class _LatexStyle(CellStyle):
+    """Notation of a cell in LaTeX.
+
+    Args:
+      numbers: As for `latex_table`.
+    """
+
+    unknown = "--"
+
+    def __init__(self, numbers: Numbers) -> None:
+        self._numbers = numbers
+
+    def name(self, text: str) -> str:
+        return escape(text)
+
+    def bounds(self, lower: str, upper: str) -> str:
+        return f"$[{lower}, {upper}]$"
+
+    def mean(self, entry: Entry, digits: int | None) -> str:
+        mean, lower, upper = entry.interval.mean, entry.interval.lower, entry.interval.upper
+        text = f"\\mathbf{{{_number(mean, digits)}}}" if entry.is_bold else self._set(mean, digits)
+        text = "\\sim " * entry.is_unsteady + text
+        return (
+            f"${text}$" if math.isnan(upper) else f"${text}\\,[{self._set(lower, digits)}, {self._set(upper, digits)}]$"
+        )
+
+    def exploded(self, entry: Entry) -> str:
+        return "$^{\\dagger}$"
+
+    def searched(self, entry: Entry, digits: int | None) -> str:
+        return "$^{s}$" if math.isnan(entry.searched) else f" $({_number(entry.searched, digits)})^{{s}}$"
+
+    def _set(self, value: float, digits: int | None) -> str:
+        text = _number(value, digits)
+        if self._numbers == "plain" or not math.isfinite(value):
+            return text
+        mantissa, _, power = text.partition(" \\times 10^")
+        return f"\\num{{{mantissa}{f'e{power[1:-1]}' if power else ''}}}"
 
 
-def _own_cell(entry: Entry, digits: int | None, numbers: Numbers) -> str:
-    if entry.num_missing:
-        whole = replace(entry, num_missing=0)
-        is_empty = not entry.num_seeds and not entry.is_score
-        return f"{'no result' if is_empty else _own_cell(whole, digits, numbers)} ({entry.missing_text})"
-    if entry.exploded_text:
-        return f"{_own_cell(replace(entry, num_exploded=0), digits, numbers)}$^{{\\dagger}}$"
-    if entry.is_diverged:
-        return f"diverged ({entry.num_lost}/{entry.num_seeds})"
-    interval, is_score = entry.interval, digits is None
-    if entry.against:
-        low, high = (f"{bound:+z.3f}" if math.isfinite(bound) else "?" for bound in (interval.lower, interval.upper))
-        return f"$[{low}, {high}]$ against {escape(entry.against)}"
-    if math.isinf(interval.mean):
-        return "never"
-    text = f"{interval.mean:z.3f}" if is_score else _number(interval.mean, digits or 1)
-    text = f"\\mathbf{{{text}}}" if entry.is_bold else _set(interval.mean, text, numbers)
-    text = "\\sim " * entry.is_unsteady + text
-    if math.isnan(interval.upper):
-        return f"${text}$"
-    low, high = (
-        _set(bound, f"{bound:z.3f}" if is_score else _number(bound, digits or 1), numbers)
-        for bound in (interval.lower, interval.upper)
-    )
-    return f"${text}\\,[{low}, {high}]$"
-
-
-def _set(value: float, text: str, numbers: Numbers) -> str:
-    if numbers == "plain" or not math.isfinite(value):
-        return text
-    mantissa, _, power = text.partition(" \\times 10^")
-    return f"\\num{{{mantissa}{f'e{power[1:-1]}' if power else ''}}}"
-
-
-def _number(value: float, precision: int) -> str:
+def _number(value: float, digits: int | None) -> str:
+    """Returns a number in LaTeX. `digits` as in `Panel`."""
     if not math.isfinite(value):
         return "\\mathrm{nan}" if math.isnan(value) else "\\infty" if value > 0 else "-\\infty"
-    mantissa, _, power = significant(value, precision).partition("e")
+    if digits is None:
+        return f"{value:z.3f}"
+    mantissa, _, power = significant(value, digits).partition("e")
     return f"{mantissa} \\times 10^{{{int(power)}}}" if power else mantissa
 
 

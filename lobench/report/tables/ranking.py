@@ -141,7 +141,7 @@ def _answer(summary: Summary, rows: Sequence[_Row], equal: Sequence[_Row]) -> st
 def _has_lost_seeds(summary: Summary, rows: Sequence[_Row]) -> bool:
     """Returns whether a ranked row has a diverged or exploded seed, which counts in scores and not in the test."""
     subjects = [summary.snapshot.subjects[row.place] for row in rows if row.is_ranked]
-    return any(one.num_diverged or summary.scales.num_exploded(*one.cells.values()) for one in subjects)
+    return any(one.num_diverged or one.num_exploded for one in subjects)
 
 
 def _why_unranked(summary: Summary, rows: Sequence[_Row]) -> str:
@@ -177,10 +177,8 @@ def _next_steps(summary: Summary, rows: Sequence[_Row]) -> list[str]:
 
 def _cells(summary: Summary, rows: Sequence[_Row]) -> list[list[str]]:
     snapshot = summary.snapshot
-    cells_of = {row.place: snapshot.subjects[row.place].cells.values() for row in rows}
-    exploded = {place: summary.scales.num_exploded(*cells) for place, cells in cells_of.items()}
     has_lost = any(snapshot.subjects[row.place].num_missing for row in rows)
-    has_exploded = any(exploded.values())
+    has_exploded = any(snapshot.subjects[row.place].num_exploded for row in rows)
     what = "checkpoint" if all(one.who.has_theta for one in snapshot.subjects) else "method"
     shown = _without_scores(summary) if all(math.isnan(row.score.mean) for row in rows) else []
     is_several = len(snapshot.cases) > 1
@@ -199,7 +197,7 @@ def _cells(summary: Summary, rows: Sequence[_Row]) -> list[list[str]]:
             over,
             f"{subject.num_diverged} of {subject.num_seeds}",
         ]
-        line += [str(exploded[row.place])] if has_exploded else []
+        line += [str(subject.num_exploded)] if has_exploded else []
         line += [str(subject.num_missing)] if has_lost else []
         table.append([*line, _time(summary, row)])
     return table
@@ -221,7 +219,7 @@ def _mean(subject: StoredSubject, case: CaseInfo) -> str:
 def _time(summary: Summary, row: _Row) -> str:
     """Returns the total seconds of a row's trainings."""
     cells = summary.snapshot.subjects[row.place].cells.values()
-    curves = {id(own): own for cell in cells for own, _ in cell.sources.values()}
+    curves = {id(own): own for cell in cells for own in cell.blocks}
     seconds = math.fsum(one.wall_seconds for one in curves.values())
     return duration(seconds) if seconds > 0 else "-"
 

@@ -224,7 +224,7 @@ def _warning_cards(summary: Summary) -> list[Card]:
     """Returns cards of diverged or exploded seeds and, if there are any, of evaluations that did not pass."""
     snapshot = summary.snapshot
     diverged = sum(subject.num_diverged for subject in snapshot.subjects)
-    exploded = summary.scales.num_exploded(*(cell for one in snapshot.subjects for cell in one.cells.values()))
+    exploded = sum(subject.num_exploded for subject in snapshot.subjects)
     seeds = sum(subject.num_seeds for subject in snapshot.subjects)
     replicates = f"{replicate_of(snapshot.cases)}s"
     kind = "bad" if diverged or exploded else "good" if seeds else ""
@@ -271,19 +271,17 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
             among = f"the {counted(len(every) - num_lacking, 'method')} with all planned seeds ({num_lacking} without)"
         lines.insert(0, f"{shown} has the highest mean score of {among}.")
     for metric in summary.metrics:
-        tuned_comparison = summary.against_tuned(metric)
-        name = summary.metric_label(metric)
-        label = summary.baseline_label
-        if not label or not (tuned_comparison.num_cases or tuned_comparison.num_undecided):
+        against_tuned = summary.against_tuned(metric)
+        if against_tuned is None:
             continue
-        gap = tuned_comparison.difference
         side = {Effect.BETTER: "above", Effect.WORSE: "below"}.get(
-            tuned_comparison.verdict, "not significantly different from"
+            against_tuned.verdict, "not significantly different from"
         )
-        text = f"{shown} is {side} {label} on {name}: difference on common seeds {interval_text(gap)}"
-        undecided = counted(tuned_comparison.num_undecided, "case")
+        text = f"{shown} is {side} {summary.baseline_label} on {summary.metric_label(metric)}: difference on common "
+        text += f"seeds {interval_text(against_tuned.overall)}"
+        undecided = counted(against_tuned.num_undecidable, "case")
         few = f"; undecided on {undecided}: fewer than two common seeds, or no scale"
-        lines.append(text + (few if tuned_comparison.num_undecided else "") + ".")
+        lines.append(text + (few if against_tuned.num_undecidable else "") + ".")
     for metric in summary.metrics:
         roles = summary.scores_by_role(metric).items()
         parts = [f"{_ROLES[role]} ({counted(count, 'case')}) {interval_text(mean)}" for role, (mean, count) in roles]
