@@ -11,7 +11,7 @@ import numpy as np
 import optax
 import pytest
 
-from lobench.core.case import Case, SeedBlock
+from lobench.core.case import Case, LeftToDefault, SeedBlock
 from lobench.core.result import Curves
 from lobench.inner.adapters import as_stepper
 from lobench.inner.task import Task
@@ -148,6 +148,26 @@ def test_a_constant_under_which_the_others_cannot_be_traced_makes_all_constant(c
     compiled.clear()
     run(one, 0.3, 0.5)
     assert not compiled, "with the other constant the rate is an argument"
+
+
+def test_a_choice_of_arguments_traces_the_evaluation_of_the_task_once() -> None:
+    class Counting(Bowl):
+        num_evals = 0
+
+        def eval_loss_with_aux(self, params: Any, state: Any, key: jax.Array, data: Any) -> Any:
+            self.num_evals += 1
+            return super().eval_loss_with_aux(params, state, key, data)
+
+    task = Counting()
+    one = TrainingProgram(
+        Case(num_inner_steps=5, eval_every=5),
+        task,
+        lambda theta, *settings: as_stepper(asks_whether_decay(*settings), 5),
+        BLOCK.size,
+        USUAL,
+    )
+    run(one, LeftToDefault(0.1), LeftToDefault(0.5))
+    assert task.num_evals == 1
 
 
 def test_several_thetas_share_the_settings() -> None:

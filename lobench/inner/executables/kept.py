@@ -72,14 +72,15 @@ class Asked:
       path: Path of its file, which may not exist.
       key: Hash that names the program.
       again: Function that computes that hash again. A hash changed by tracing would not be found next time.
+      trace: Watch over the traces of the program.
     """
 
-    def __init__(self, path: Path, key: str, again: Callable[[], str]) -> None:
+    def __init__(self, path: Path, key: str, again: Callable[[], str], trace: WatchedTrace) -> None:
         self._path = path
         self._key = key
         self._again = again
         self._is_fresh = False
-        self.trace = WatchedTrace()
+        self.trace = trace
 
     def find(self) -> KeptProgram | None:
         """Returns the program; None if no stored one may be used."""
@@ -169,6 +170,7 @@ class KeptExecutables:
 
     def __init__(self, subject: Callable[[], Sequence[Any]], *names: str) -> None:
         self._subject, self._names = subject, names
+        self._earlier: WatchedTrace | None = None
 
     def ask(self, given: Any, arguments: Any, num_thetas: int) -> Asked | None:
         """Returns the request for the program of these arguments; None if the program may not be kept.
@@ -202,7 +204,11 @@ class KeptExecutables:
         except Unhashable as error:
             _log.info("not looked for: it reaches %s", error)
             return None
-        return Asked(Path(folder) / "executables" / named, named, key)
+        trace = WatchedTrace()
+        # Parts that an earlier trace shares with the next are not traced again.
+        trace.saw = self._earlier.saw if self._earlier is not None else ""
+        self._earlier = trace
+        return Asked(Path(folder) / "executables" / named, named, key, trace)
 
 
 def _shapes(values: Any) -> list[str]:

@@ -72,8 +72,12 @@ class Traced:
         self._place = place
         self._handover = handover
         self._is_any = is_any
-        # A jitted function, so that it is traced only once, for its shapes and for the program.
+        # Jitted functions are traced once: for their shapes and for the program, and, if they do not depend on the
+        # optimizer, for all variants of the program that differ in which settings are arguments.
         self.initial = jax.jit(self._initial, inline=True)
+        self._evaluation = jax.jit(self._drawn_evaluation, inline=True)
+        self._task_metrics = jax.jit(self._metrics_of_task, inline=True)
+        self._ahead = jax.jit(self._drawn_ahead, inline=True, static_argnums=2)
 
     def _task_of(self, replica: Replica) -> Task:
         return task_of(self._task, replica)
@@ -140,13 +144,16 @@ class Traced:
         )
         return before._replace(opt_state=opt_state, params=params, model_state=model_state)
 
-    def _evaluation(self, replicas: Replica, arrays: PyTree, eval_batches: PyTree) -> PyTree:
+    def _drawn_evaluation(self, replicas: Replica, arrays: PyTree, eval_batches: PyTree) -> PyTree:
         """Returns the batches of every evaluation, by split, leaves [(num_replicas,) num_splits, num_batches, ...]."""
 
         def one(replica: Replica, fed: PyTree) -> PyTree:
             return draw_evaluation(self._datasets, arrays, fed, replica, self._case.eval_batches)
 
         return per_replica(one, replicas)(replicas, eval_batches)
+
+    def _drawn_ahead(self, replicas: Replica, first: jax.Array, count: int) -> jax.Array:
+        return draw_ahead(self._datasets["train"], replicas, first, count)
 
     def _evaluate(
         self,
@@ -162,22 +169,29 @@ class Traced:
         def one(
             replica: Replica, evaluation: PyTree, opt_state: PyTree, params: PyTree, model_state: PyTree
         ) -> dict[str, Any]:
-            task = self._task_of(replica)
-            at, own_state = merged(stepper.eval_params(opt_state, params), model_state)
-
-            def batch_metrics(key: jax.Array, data: PyTree) -> dict[str, jax.Array]:
-                loss, aux = task.eval_loss_with_aux(at, own_state, key, data)
-                named = named_values(task, loss, aux)
-                return {name: jnp.asarray(value, jnp.float32) for name, value in named.items()}
-
-            metrics: dict[str, jax.Array] = {}
-            for splits, (keys, batches) in evaluation.items():
-                values = jax.vmap(jax.vmap(batch_metrics))(keys, batches)
-                for index, split in enumerate(splits.split(",")):
-                    metrics.update({f"{split}/{name}": value[index].mean() for name, value in values.items()})
+            metrics = self._task_metrics(replica, evaluation, stepper.eval_params(opt_state, params), model_state)
             return {**{f"train/{name}": value for name, value in _metrics_of(stepper, opt_state).items()}, **metrics}
 
         return per_replica(one, replicas)(replicas, evaluation, opt_state, params, model_state)
+
+    def _metrics_of_task(
+        self, replica: Replica, evaluation: PyTree, params: PyTree, model_state: PyTree
+    ) -> dict[str, jax.Array]:
+        """Returns the task's metrics of one replica."""
+        task = self._task_of(replica)
+        at, own_state = merged(params, model_state)
+
+        def batch_metrics(key: jax.Array, data: PyTree) -> dict[str, jax.Array]:
+            loss, aux = task.eval_loss_with_aux(at, own_state, key, data)
+            named = named_values(task, loss, aux)
+            return {name: jnp.asarray(value, jnp.float32) for name, value in named.items()}
+
+        metrics: dict[str, jax.Array] = {}
+        for splits, (keys, batches) in evaluation.items():
+            values = jax.vmap(jax.vmap(batch_metrics))(keys, batches)
+            for index, split in enumerate(splits.split(",")):
+                metrics.update({f"{split}/{name}": value[index].mean() for name, value in values.items()})
+        return metrics
 
     def advance(
         self,
@@ -242,7 +256,7 @@ class Traced:
         def stretch(begin: Carry) -> Carry:
             drawn, drawn_at = chunk, start
             if isinstance(dataset, ArrayDataset):
-                drawn = draw_ahead(dataset, readers, begin.step, ahead)
+                drawn = self._ahead(readers, begin.step, ahead)
                 drawn_at = begin.step
             until = jnp.minimum(stop, begin.step + ahead)
             end = jax.lax.while_loop(
@@ -355,7 +369,7 @@ class Traced:
         """Returns the draws for the batches of step 0."""
         dataset = self._datasets["train"]
         if isinstance(dataset, ArrayDataset):
-            return draw_ahead(dataset, replicas, jnp.int32(0), 1)[0]
+            return self._ahead(replicas, jnp.int32(0), 1)[0]
         first = (
             (0,) + (slice(None),) * replicas.seed.ndim + (0,) * (num_replicas(self._case) > 1)
         )  # of a round's replicas
