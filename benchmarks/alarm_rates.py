@@ -20,7 +20,7 @@ import numpy as np
 
 from lobench.analysis.stats.paired_samples import DIVERGED, Samples
 from lobench.tools.alarm.alarm_rules import AlarmRules
-from lobench.tools.alarm.rule import Confirmation, Kind, Stall, TwoStages, detector_of
+from lobench.tools.alarm.rule import AlarmKind, Confirmation, Stall, TwoStages, detector_of
 
 __all__ = ["WORLDS", "play"]
 
@@ -46,7 +46,7 @@ class World:
     inside: Callable[[int], float] = lambda place: 0.0
     distribution: str = "normal"
     diverging: float = 0.0
-    kinds: tuple[Kind, ...] = ("regress", "overfit")
+    kinds: tuple[AlarmKind, ...] = ("regress", "overfit")
     is_null: bool = False
 
 
@@ -151,7 +151,7 @@ class Run:
         return 1000 * place
 
     def worth(
-        self, place: int, at: int, kind: Kind = "stall", number: int = 0, cases: Collection[str] | None = None
+        self, place: int, at: int, kind: AlarmKind = "stall", number: int = 0, cases: Collection[str] | None = None
     ) -> float:
         every = np.concatenate([self._scores[place], *self._fresh[place]], axis=1)
         every = np.where(np.isneginf(every), -1.0, every)
@@ -178,7 +178,7 @@ def _samples(a: np.ndarray, b: np.ndarray) -> Mapping[str, Samples]:
 RULES = AlarmRules()
 
 
-def play(world: World, kind: Kind, rng: np.random.Generator) -> TwoStages | Stall:
+def play(world: World, kind: AlarmKind, rng: np.random.Generator) -> TwoStages | Stall:
     """Returns the course of one kind along one run."""
     found = detector_of(kind, RULES, OUTSIDE, INSIDE)
     found.go_on(Run(world, rng))

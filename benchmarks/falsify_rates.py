@@ -20,7 +20,7 @@ import numpy as np
 
 from lobench.analysis.stats.location import locate
 from lobench.analysis.stats.paired_samples import Samples
-from lobench.tools.falsify.cell_search import Cell, GridAxis, falsified
+from lobench.tools.falsify.cell_search import CellIndex, GridAxis, falsified
 from lobench.tools.falsify.falsify_settings import SearchRules
 
 __all__ = ["play"]
@@ -81,13 +81,13 @@ class Planted:
             self.thresholds.append(least)
             self.axes.append(GridAxis(name=str(place), size=size, home=home, simplest=0))
 
-    def gap(self, cell: Cell) -> float:
+    def gap(self, cell: CellIndex) -> float:
         active = list(zip(cell, self.thresholds, strict=True))[: self.world.active]
         if not active or any(at < least for at, least in active):
             return self.world.rest
         return self.world.gap + self.world.rise * min(at - least for at, least in active)
 
-    def _drawn(self, cell: Cell, count: int) -> np.ndarray:
+    def _drawn(self, cell: CellIndex, count: int) -> np.ndarray:
         noise = (
             self.rng.normal(size=count)
             if self.world.distribution == "normal"
@@ -96,10 +96,10 @@ class Planted:
         exploded = self.rng.random(count) < self.world.rare
         return self.gap(cell) + NOISE * noise + 2 * (self.world.rare - exploded)
 
-    def gaps(self, cells: Sequence[Cell]) -> list[float]:
+    def gaps(self, cells: Sequence[CellIndex]) -> list[float]:
         return [float(self._drawn(cell, LOOK).mean()) for cell in cells]
 
-    def test(self, cell: Cell, number: int, factor: int) -> tuple[float, float]:
+    def test(self, cell: CellIndex, number: int, factor: int) -> tuple[float, float]:
         location = locate(Samples.of_differences(tuple(self._drawn(cell, SEEDS * factor))))
         return location.estimate.mean, location.above(RULES.margin)
 

@@ -46,9 +46,9 @@ from lobench.core.search.search import Trial
 from lobench.core.trials import below_median, stopped_between
 from lobench.tools.ablate.change_search import AblateRules, Need, Subset, ablated
 from lobench.tools.alarm.rule import (
+    AlarmKind,
     AlarmRules,
     Confirmation,
-    Kind,
     Overfitted,
     TwoStages,
     detector_of,
@@ -259,7 +259,7 @@ class LackingRun(Run):
     def _of(self, place: int, seeds: int) -> Floats:
         return lacking(self._draw, "worst", super()._of(place, seeds))
 
-    def worth(self, place: int, at: int, kind: Kind = "stall", number: int = 0, cases: object = None) -> float:
+    def worth(self, place: int, at: int, kind: AlarmKind = "stall", number: int = 0, cases: object = None) -> float:
         return float(np.mean([case[np.isfinite(case)].mean() for case in self._scores[place]]))
 
     def usual(self, reference: int, place: int) -> dict[str, Samples]:

@@ -52,7 +52,7 @@ from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import Curves, Provenance
 from lobench.core.subject import Subject
 from lobench.tools.alarm.alarm_rules import AlarmRules
-from lobench.tools.alarm.rule import Confirmation, Kind, TwoStages, detector_of
+from lobench.tools.alarm.rule import AlarmKind, Confirmation, TwoStages, detector_of
 
 Floats = NDArray[np.float64]
 RUN = frozenset({"run"})
@@ -417,7 +417,7 @@ class Run:
     def step(self, place: int) -> int:
         return 1000 * place
 
-    def worth(self, place: int, at: int, kind: Kind = "stall", number: int = 0, cases: object = None) -> float:
+    def worth(self, place: int, at: int, kind: AlarmKind = "stall", number: int = 0, cases: object = None) -> float:
         return float(np.where(np.isfinite(self._scores[place]), self._scores[place], -1.0).mean())
 
     def usual(self, reference: int, place: int) -> dict[str, Samples]:

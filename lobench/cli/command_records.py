@@ -11,7 +11,7 @@ from lobench.analysis.stats.comparison import Effect
 from lobench.analysis.stats.intervals import Interval
 from lobench.core.json_numbers import Finite, record_from
 from lobench.core.result import Outcome
-from lobench.core.subject import Kind, Subject
+from lobench.core.subject import Subject, SubjectKind
 from lobench.report.tables.method_table import MethodRecord
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class EndingRecord(TypedDict):
 class SubjectRecord(TypedDict):
     """Subject: a checkpoint, an optimizer without theta, or imported curves."""
 
-    kind: Kind
+    kind: SubjectKind
     label: str
     uri: str
     outer_step: int | None

@@ -23,11 +23,11 @@ __all__ = [
     "ROLES",
     "SESSIONS",
     "TEST",
+    "AxisPairs",
     "AxisValue",
     "Case",
     "CaseInfo",
     "CaseSpec",
-    "Cell",
     "Expectations",
     "LeftToDefault",
     "SeedBlock",
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 AxisValue: TypeAlias = int | float | str | tuple[int | float | str | None, ...] | None
-Cell: TypeAlias = tuple[tuple[str, AxisValue], ...]  # (axis, value) pairs of one case of `Case.axes`
+AxisPairs: TypeAlias = tuple[tuple[str, AxisValue], ...]  # (axis, value) pairs of one case of `Case.axes`
 
 # Role of a task for a checkpoint: used for its meta-training (or similar to such a task), for its selection, or for
 # neither.
@@ -437,7 +437,7 @@ class CaseSpec:
     path: str
     scope: str
     root: str
-    cell: Cell = ()
+    cell: AxisPairs = ()
     text: str = ""
 
     @property

@@ -30,8 +30,8 @@ __all__ = [
 ]
 
 # A method sets one field of these names. A script is a command with curves.
-Kind = Literal["optimizer", "checkpoint", "command", "curves", "script"]
-METHOD_KINDS: tuple[Kind, ...] = tuple(kind for kind in get_args(Kind) if kind != "script")
+MethodKind = Literal["optimizer", "checkpoint", "command", "curves", "script"]
+METHOD_KINDS: tuple[MethodKind, ...] = tuple(kind for kind in get_args(MethodKind) if kind != "script")
 
 _HASHED = 8
 _BLOCKS = re.compile(r"(?:Case\.first_seed = (\d+)\n)?Case\.block_sizes = \(([\d, ]*)\)")
@@ -136,7 +136,7 @@ class Method:
     report_sessions: int | None = None
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> MethodKind:
         if self.command and self.curves:
             return "script"
         return next((kind for kind in METHOD_KINDS if getattr(self, kind)), "command")

@@ -14,16 +14,16 @@ from lobench.core.checkpoint import Checkpoint
 __all__ = [
     "Given",
     "GivenCheckpoint",
-    "Kind",
     "Subject",
     "SubjectKey",
+    "SubjectKind",
     "Variant",
     "canonical_optimizer",
     "optimizer_bindings",
     "optimizer_sha256",
 ]
 
-Kind: TypeAlias = Literal["checkpoint", "optimizer", "imported"]
+SubjectKind: TypeAlias = Literal["checkpoint", "optimizer", "imported"]
 
 _HASHED = 12  # hex digits
 _CALL = re.compile(r"(?P<at>@?)(?P<name>(?:\w+/)*[A-Za-z_][\w.]*)\s*(?P<call>\((?P<arguments>.*)\))?")
@@ -89,7 +89,7 @@ class Subject:
     3
     """
 
-    kind: Kind
+    kind: SubjectKind
     sha256: str
     label: str
     variant: Variant = Variant()

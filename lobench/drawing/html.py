@@ -8,13 +8,13 @@ from markupsafe import Markup, escape
 
 from lobench.core.wording import one_line
 
-__all__ = ["Cell", "paragraph", "table", "text"]
+__all__ = ["CellContent", "paragraph", "table", "text"]
 
 
-Cell = str | Markup
+CellContent = str | Markup
 
 
-def text(value: Cell) -> Markup:
+def text(value: CellContent) -> Markup:
     """Returns text as HTML. Control characters become escapes, `\\x1b`."""
     return value if isinstance(value, Markup) else escape(one_line(value))
 
@@ -23,7 +23,7 @@ def paragraph(line: str) -> Markup:
     return Markup(f"<p>{text(line)}</p>")
 
 
-def table(header: Sequence[Cell], rows: Sequence[Sequence[Cell]]) -> Markup:
+def table(header: Sequence[CellContent], rows: Sequence[Sequence[CellContent]]) -> Markup:
     """Returns a table. The first column has the names of the rows."""
     head = "".join(f"<th>{text(cell)}</th>" for cell in header)
     body = "".join(

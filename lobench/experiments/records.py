@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
 from lobench.cli.command_records import EndingRecord, ending_record
-from lobench.core.experiment import Kind as MethodKind
+from lobench.core.experiment import MethodKind
 from lobench.core.json_numbers import Finite, record_from
 from lobench.core.search.search import TrialState
 from lobench.report.tables.method_table import MethodRecord, method_records

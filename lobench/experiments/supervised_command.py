@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lobench.core.errors import LobenchError
 from lobench.engine.workers.command import kill_tree
-from lobench.tools.keep.pace import STOPPED, Pace, Run
+from lobench.tools.keep.pace import STOPPED, Pace, PaceCurve
 
 _POLL_SECONDS = 0.25
 _LEAST_TIMES_BETWEEN = 19  # reading the curves takes at most a twentieth of the time
@@ -54,7 +54,7 @@ def _supervised(process: subprocess.Popen[bytes], pace: Pace, curves: str) -> st
         pause = max(_POLL_SECONDS, _LEAST_TIMES_BETWEEN * (time.monotonic() - began))
 
 
-def _growing(curves: str, metric: str, before: object) -> tuple[object, Run | None]:
+def _growing(curves: str, metric: str, before: object) -> tuple[object, PaceCurve | None]:
     """Returns the state of the files, and the run so far; None if it cannot be read yet, or nothing was added."""
     from lobench.api.settings import ImportSettings
     from lobench.core.metric import stored_spelling

@@ -26,7 +26,7 @@ _DURATIONS = "lobench_durations"
 _PROBLEM = "lobench_problem"
 _MAX_RECORDS = 5000  # newest evaluations read from a ledger
 
-Key = TypeVar("Key", bound=Hashable)
+KeyT = TypeVar("KeyT", bound=Hashable)
 
 
 def auto_num_workers(config: pytest.Config) -> int | None:
@@ -121,7 +121,7 @@ class Parallel:
         items[:] = [items[index] for index in order]
 
 
-def longest_first(names: Sequence[Key], durations: Mapping[Key, float], *, num_workers: int = 0) -> list[int]:
+def longest_first(names: Sequence[KeyT], durations: Mapping[KeyT, float], *, num_workers: int = 0) -> list[int]:
     """Returns an order of items with the longest first. Unknown durations are replaced by the median.
 
     >>> longest_first(["a", "b", "c"], {"a": 1.0, "b": 3.0, "c": 2.0})

@@ -25,14 +25,14 @@ from lobench.report.tables.failures import curve_lines
 
 __all__ = ["failure_text", "properties"]
 
-Done = Sequence[tuple[SeedBlock, Curves]]
+FinishedBlocks = Sequence[tuple[SeedBlock, Curves]]
 
 _METRICS = ("train/loss", "test/loss", "test/accuracy")  # in addition to the case's primary metric
 _FLAGS = ("--lobench-allow-pickle", "--lobench-strict")
 _NOBODY = Subject.of_checkpoint(Checkpoint(uri="", sha256="", outer_step=0))
 
 
-def properties(path: str, case: CaseInfo, done: Done) -> list[tuple[str, object]]:
+def properties(path: str, case: CaseInfo, done: FinishedBlocks) -> list[tuple[str, object]]:
     """Returns an item's key numbers: final values and their mean, the score, diverged seeds, seconds.
 
     It includes the score, equal to that in reports of a store, if the suite has a tuned baseline.
@@ -57,7 +57,7 @@ def properties(path: str, case: CaseInfo, done: Done) -> list[tuple[str, object]
     ]
 
 
-def _score(path: str, case: CaseInfo, done: Done) -> float:
+def _score(path: str, case: CaseInfo, done: FinishedBlocks) -> float:
     rows = [
         row_of(
             EvaluationFinished(subject=_NOBODY, case=case, seed_block=block, outcome=Outcome.PASSED, curves=curves),
@@ -73,7 +73,7 @@ def _score(path: str, case: CaseInfo, done: Done) -> float:
     return mean_score(subject, None, scales).mean if scales.tuned else math.nan
 
 
-def failure_text(item: pytest.Item, case: CaseInfo, done: Done, message: str) -> str:
+def failure_text(item: pytest.Item, case: CaseInfo, done: FinishedBlocks, message: str) -> str:
     """Returns the curves of a failed case and the command that runs it again."""
     lines = curve_lines(case, [curves for _, curves in done], message) if done else []
     return "\n".join([*lines, f"again: {_command(item)}"])

@@ -39,12 +39,12 @@ from lobench.tools.curve_import.points import CurveRequest
 
 __all__ = ["ImportFormatContract", "sample_runs"]
 
-Curve = Sequence[tuple[int, float]]  # (inner step, value)
+CurvePoints = Sequence[tuple[int, float]]  # (inner step, value)
 _UNNAMED = {"method": "adam", "case": "bowl", "seed": "0"}
 CurveKey = tuple[str, str, str, str]  # method, case, seed, metric
 
 
-def sample_runs(names: Sequence[str]) -> dict[CurveKey, Curve]:
+def sample_runs(names: Sequence[str]) -> dict[CurveKey, CurvePoints]:
     """Returns curves by method, case, seed and metric, as far as a format names them. One of them diverges to NaN.
 
     Args:
@@ -59,7 +59,7 @@ def sample_runs(names: Sequence[str]) -> dict[CurveKey, Curve]:
     }
     random = np.random.default_rng(0)
     own = [values[name] if name in names else values[name][:1] for name in values]
-    curves: dict[CurveKey, Curve] = {}
+    curves: dict[CurveKey, CurvePoints] = {}
     for index, (method, case, seed, metric) in enumerate(itertools.product(*own)):
         steps = (0, 9, 10, 100, 1_000_000)
         losses = [float(np.float32(value)) for value in random.lognormal(0.0, 3.0, len(steps))]
@@ -82,7 +82,7 @@ class ImportFormatContract:
     names: ClassVar[tuple[str, ...]] = ("method", "case", "seed", "metric")
 
     @abstractmethod
-    def write(self, folder: Path, curves: Mapping[CurveKey, Curve]) -> Path:
+    def write(self, folder: Path, curves: Mapping[CurveKey, CurvePoints]) -> Path:
         """Writes the curves as the other program does, and returns the path of the file or folder."""
 
     def kind(self) -> FileKind:
@@ -94,7 +94,7 @@ class ImportFormatContract:
         unnamed: dict[str, Any] = {name: value for name, value in _UNNAMED.items() if name not in self.names}
         return replace(CurveRequest(**unnamed), **options)
 
-    def read(self, path: Path, request: CurveRequest | None = None) -> dict[CurveKey, Curve]:
+    def read(self, path: Path, request: CurveRequest | None = None) -> dict[CurveKey, CurvePoints]:
         """Returns the curves of a file, in order of their steps."""
         curves: dict[CurveKey, dict[int, float]] = {}
         for points in self.kind().read(path, request or self.request(), []):
@@ -192,7 +192,7 @@ class ImportFormatContract:
         np.testing.assert_allclose(sorted(finals, key=repr), sorted(expected, key=repr), rtol=1e-6)
 
 
-def _assert_equal(curves: Mapping[CurveKey, Curve], expected: Mapping[CurveKey, Curve]) -> None:
+def _assert_equal(curves: Mapping[CurveKey, CurvePoints], expected: Mapping[CurveKey, CurvePoints]) -> None:
     assert set(curves) == set(expected), "other methods, cases, seeds or metrics"
     for key, curve in expected.items():
         assert [step for step, _ in curves[key]] == [step for step, _ in curve], f"steps of {key}"

@@ -21,9 +21,9 @@ from lobench.core.search.search import Trial
 from lobench.core.search.space import Space, Value, parameter_of
 from lobench.hookspecs import SearchStrategy
 
-__all__ = ["Fitness", "SearchContract", "quadratic", "run_search", "sample_spaces"]
+__all__ = ["FitnessFunction", "SearchContract", "quadratic", "run_search", "sample_spaces"]
 
-Fitness = Callable[[Mapping[str, Value]], float | None]
+FitnessFunction = Callable[[Mapping[str, Value]], float | None]
 
 
 def sample_spaces() -> dict[str, Space]:
@@ -64,7 +64,7 @@ def quadratic(params: Mapping[str, Value]) -> float:
 def run_search(
     make: Callable[[], SearchStrategy],
     space: Space,
-    fitness: Fitness = quadratic,
+    fitness: FitnessFunction = quadratic,
     *,
     seed: int = 0,
     width: int = 3,
@@ -124,7 +124,7 @@ class SearchContract:
         made: SearchStrategy = loaded(self.factory)(**(keywords or self.keywords))
         return made
 
-    def run(self, space: Space, fitness: Fitness = quadratic, **others: Any) -> list[Trial]:
+    def run(self, space: Space, fitness: FitnessFunction = quadratic, **others: Any) -> list[Trial]:
         size = self.make().size(space)
         others.setdefault("num_trials", self.num_trials if size is None else None)
         return run_search(self.make, space, fitness, **others)

@@ -30,7 +30,7 @@ from lobench.engine.store.ledger import Ledger
 from lobench.report.charts.charts import sections
 from lobench.tools.alarm.alarm_rules import AlarmRules
 from lobench.tools.alarm.evidence import block_of
-from lobench.tools.alarm.rule import Confirmation, Kind, Stall, TwoStages, detector_of, level_of
+from lobench.tools.alarm.rule import AlarmKind, Confirmation, Stall, TwoStages, detector_of, level_of
 from lobench.tools.alarm.watching import _alarms
 
 SHOWN = texts_of("alarm")
@@ -264,7 +264,7 @@ class Planted:
         return 1000 * place
 
     def worth(
-        self, place: int, at: int, kind: Kind = "stall", number: int = 0, cases: Collection[str] | None = None
+        self, place: int, at: int, kind: AlarmKind = "stall", number: int = 0, cases: Collection[str] | None = None
     ) -> float:
         return float(np.mean(self.scores[place][: 2 if cases is not None else 4]))
 
@@ -280,7 +280,7 @@ class Planted:
         return {name: Samples(a=tuple(x), b=tuple(y)) for name, x, y in zip(names, a, b, strict=True)}
 
 
-def played(kind: Kind, run: Planted, **rules: float) -> TwoStages | Stall:
+def played(kind: AlarmKind, run: Planted, **rules: float) -> TwoStages | Stall:
     found = detector_of(kind, AlarmRules(**rules), ("out/a", "out/b"), ("in/a", "in/b"))  # type: ignore[arg-type]
     found.go_on(run)
     return found

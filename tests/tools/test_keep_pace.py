@@ -16,7 +16,7 @@ from tiny import results
 
 from lobench.experiments import supervised_command
 from lobench.tools.keep import launch
-from lobench.tools.keep.pace import Pace, Run
+from lobench.tools.keep.pace import Pace, PaceCurve
 
 SHOWN = texts_of("keep")
 
@@ -37,18 +37,18 @@ with open(out + "/metrics.jsonl", "w") as log:
 """
 
 
-def falling(rate: float, offset: float = 0.0) -> Run:
+def falling(rate: float, offset: float = 0.0) -> PaceCurve:
     return STEPS, [offset + (1 - rate) ** (step / 10) for step in STEPS]
 
 
-def pace(*runs: Run, maximize: bool = False) -> Pace:
+def pace(*runs: PaceCurve, maximize: bool = False) -> Pace:
     return Pace(candidate="", metric="val_loss", maximize=maximize, curves="", runs=runs)
 
 
 INCUMBENT = falling(0.3), falling(0.3, 0.02), falling(0.3, -0.02)
 
 
-def until(run: Run, step: int) -> Run:
+def until(run: PaceCurve, step: int) -> PaceCurve:
     count = STEPS.index(step) + 1
     return run[0][:count], run[1][:count]
 
@@ -87,7 +87,7 @@ def test_run_is_diverged_after_three_values_that_are_not_finite() -> None:
 def test_supervised_command_whose_supervisor_fails_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pace().write(tmp_path / "pace.json")
 
-    def fail(curves: str, metric: str, before: object) -> tuple[object, Run | None]:
+    def fail(curves: str, metric: str, before: object) -> tuple[object, PaceCurve | None]:
         if (tmp_path / "pid").exists():
             raise RuntimeError("out of luck")
         return None, None

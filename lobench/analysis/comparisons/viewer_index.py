@@ -15,10 +15,10 @@ from lobench.analysis.store.snapshot import Snapshot
 from lobench.core.metric import Direction, direction_of
 from lobench.drawing.curves import evenly
 
-__all__ = ["Curve", "CurveKey", "ViewerIndex", "curves_of", "ever_finer"]
+__all__ = ["BandCurve", "CurveKey", "ViewerIndex", "curves_of", "ever_finer"]
 
 CurveKey: TypeAlias = tuple[int, int, str]  # places of subject and case, and name of the metric
-Curve: TypeAlias = tuple[tuple[int, ...], NDArray[np.float64]]  # inner steps; BAND at each: float64[6, num_steps]
+BandCurve: TypeAlias = tuple[tuple[int, ...], NDArray[np.float64]]  # inner steps; BAND at each: float64[6, num_steps]
 
 
 class ViewerIndex:
@@ -97,7 +97,7 @@ def _finals(snapshot: Snapshot, metric: str, direction: Direction | None) -> NDA
     return finals
 
 
-def curves_of(viewer_index: ViewerIndex, keys: Iterable[CurveKey], most_points: int) -> dict[CurveKey, Curve]:
+def curves_of(viewer_index: ViewerIndex, keys: Iterable[CurveKey], most_points: int) -> dict[CurveKey, BandCurve]:
     """Returns the bands over the seeds along the training, for those keys that have curves.
 
     Args:
@@ -107,7 +107,7 @@ def curves_of(viewer_index: ViewerIndex, keys: Iterable[CurveKey], most_points: 
         first and the last.
     """
     snapshot = viewer_index.snapshot
-    curves_by_key = dict[CurveKey, Curve]()
+    curves_by_key = dict[CurveKey, BandCurve]()
     groups: dict[tuple[str, tuple[int, ...], int], list[tuple[CurveKey, NDArray[np.float64]]]] = {}
     for key in keys:
         subject, case, metric = key

@@ -28,7 +28,7 @@ __all__ = [
 _WAVE = 8  # points per wave of a search, trained in one program
 
 # Trains points and returns their fitness.
-Run = Callable[[Sequence[Mapping[str, float]]], Sequence[float]]
+TrainPoints = Callable[[Sequence[Mapping[str, float]]], Sequence[float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class BaselineGrid:
         """Names of the hyperparameters."""
         return list(self.points[0])
 
-    def tried(self, run: Run) -> BaselineGrid:
+    def tried(self, run: TrainPoints) -> BaselineGrid:
         """Trains all points at once and returns the grid."""
         run(self.points)
         return self
@@ -77,7 +77,7 @@ class BaselineSearch:
         """Names of the hyperparameters."""
         return [parameter.path for parameter in self.space.parameters]
 
-    def tried(self, run: Run) -> BaselineGrid:
+    def tried(self, run: TrainPoints) -> BaselineGrid:
         """Trains one wave after another, and returns a grid of all their points."""
         history = TrialHistory(
             self.strategy, self.space, seed=search_seed(0, self.name), width=_WAVE, num_trials=self.num_trials

@@ -28,10 +28,10 @@ __all__ = [
 _LEAST_STRETCH = 1.03  # with less, fewer than 93% of the intervals of skewed scores hold the truth
 
 FloatArray = NDArray[np.float64]
-Cells = Sequence[Sequence[float]]
+SeedScores = Sequence[Sequence[float]]
 
 
-def iqm(cells: Cells) -> float:
+def iqm(cells: SeedScores) -> float:
     """Returns the interquartile mean over all seeds of all cases, which drops a quarter of the values at either end.
 
     A case with more seeds weighs more. If a score is NaN (a case without a scale), the result is NaN.
@@ -40,7 +40,7 @@ def iqm(cells: Cells) -> float:
     return float(trimmed_mean(values, 0.25)) if np.isfinite(values).all() else math.nan
 
 
-def probability_of_improvement(ours: Cells, theirs: Cells) -> float:
+def probability_of_improvement(ours: SeedScores, theirs: SeedScores) -> float:
     """Returns the mean over cases of P(x > y) + P(x = y)/2, where x is a seed of `ours` and y a seed of `theirs`.
 
     Args:
@@ -59,7 +59,7 @@ def probability_of_improvement(ours: Cells, theirs: Cells) -> float:
 
 
 def bootstrap_interval(
-    cells: Cells,
+    cells: SeedScores,
     statistic: Callable[[list[FloatArray]], FloatArray],
     *,
     confidence: float = 0.95,
@@ -107,7 +107,9 @@ def bootstrap_interval(
     return lower, upper
 
 
-def iqm_interval(cells: Cells, *, num_resamples: int = 2000, groups: Sequence[Sequence[int]] | None = None) -> Interval:
+def iqm_interval(
+    cells: SeedScores, *, num_resamples: int = 2000, groups: Sequence[Sequence[int]] | None = None
+) -> Interval:
     """Returns the interquartile mean with its stratified, stretched bootstrap interval; see `bootstrap_interval`."""
     lower, upper = bootstrap_interval(
         cells,
@@ -119,7 +121,7 @@ def iqm_interval(cells: Cells, *, num_resamples: int = 2000, groups: Sequence[Se
 
 
 def probability_of_improvement_interval(
-    ours: Cells, theirs: Cells, *, groups: Sequence[Sequence[int]] | None = None, confidence: float = 0.95
+    ours: SeedScores, theirs: SeedScores, *, groups: Sequence[Sequence[int]] | None = None, confidence: float = 0.95
 ) -> Interval:
     """Returns the probability of improvement with Newcombe's interval for the Mann-Whitney statistic.
 
@@ -192,7 +194,7 @@ def _wins(x: Sequence[float], y: Sequence[float]) -> FloatArray:
     return np.asarray((left > right) + 0.5 * (left == right))
 
 
-def _pooled(cells: Cells) -> FloatArray:
+def _pooled(cells: SeedScores) -> FloatArray:
     if not cells or any(len(cell) == 0 for cell in cells):
         raise ValueError("an aggregate needs at least one case, and a seed in each")
     return np.concatenate([np.asarray(cell, np.float64) for cell in cells])

@@ -18,8 +18,8 @@ LEAST_SEEDS = 3  # no decision below this number
 # Variance of a normal prior of the standardised mean. Few seeds can only show means of a few standard deviations.
 _PRIOR = 20.0
 
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,15 +35,15 @@ class PairSums:
         once, because it may diverge on all cases alike.
     """
 
-    seeds: Floats
-    converged: Floats
-    total: Floats
-    squares: Floats
-    lost_by_a: Floats
-    lost_by_b: Floats
+    seeds: FloatArray
+    converged: FloatArray
+    total: FloatArray
+    squares: FloatArray
+    lost_by_a: FloatArray
+    lost_by_b: FloatArray
 
     @classmethod
-    def of(cls, a: Floats, b: Floats, steps: Floats | float = 0.0) -> PairSums:
+    def of(cls, a: FloatArray, b: FloatArray, steps: FloatArray | float = 0.0) -> PairSums:
         """Returns the sums of two sides, which broadcast.
 
         Args:
@@ -78,12 +78,12 @@ class PairSums:
         return PairSums(**{name: getattr(self, name) + getattr(more, name) for name in PairSums.__slots__})
 
     @property
-    def mean(self) -> Floats:
+    def mean(self) -> FloatArray:
         """Mean amount by which `a` is better than `b`; NaN without a common seed."""
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.asarray(self.total / self.converged)
 
-    def half_width(self, log_level: float) -> Floats:
+    def half_width(self, log_level: float) -> FloatArray:
         """Returns the half-width of an interval of the mean that holds at all looks at once; infinite for few seeds.
 
         The one-sided t Bayes factor (log 2) against a mean beyond it, with a normal prior of the standardised mean, is
@@ -101,7 +101,7 @@ class PairSums:
             found = np.sqrt(spread / n * share / (1 - share))
         return np.where((share < 1) & (self.seeds >= LEAST_SEEDS) & (self.converged > 1), found, np.inf)
 
-    def log_evidence_of_mean(self) -> Floats:
+    def log_evidence_of_mean(self) -> FloatArray:
         """Returns the log evidence that `a` has a higher mean than `b`; -infinity if it has none so far.
 
         This is the t Bayes factor without the factor 2 of a one-sided prior. So it is at most the one-sided factor,
@@ -116,7 +116,7 @@ class PairSums:
             found = -np.log1p(prior) / 2 - n / 2 * np.log1p(-prior / (1 + prior) * explained)
         return np.where((self.total > 0) & (self.seeds >= LEAST_SEEDS) & (self.converged > 1), found, -np.inf)
 
-    def log_evidence_of_divergence(self) -> Floats:
+    def log_evidence_of_divergence(self) -> FloatArray:
         """Returns the log evidence that `b` diverges more often than `a`; -infinity if it has not done so.
 
         This is the beta-binomial Bayes factor against 1/2, with Jeffreys's prior.
@@ -137,7 +137,7 @@ def log_threshold(num_methods: int, alpha: float) -> float:
     return math.log(max(3 * math.comb(num_methods, 2), 1) / alpha)
 
 
-def losers(sums: PairSums, log_level: float, racing: Bools | None = None) -> tuple[Bools, Bools]:
+def losers(sums: PairSums, log_level: float, racing: BoolArray | None = None) -> tuple[BoolArray, BoolArray]:
     """Returns the methods that a look eliminates, bool[..., num_methods], and by which methods, [..., by, eliminated].
 
     If each of two methods is shown to be worse in one of the two parts, neither eliminates the other.
@@ -155,7 +155,7 @@ def losers(sums: PairSums, log_level: float, racing: Bools | None = None) -> tup
     beats &= ~np.swapaxes(beats, -1, -2)
     if racing is not None:
         beats &= racing[..., :, None] & racing[..., None, :]
-    out: Bools = np.asarray(beats.any(axis=-2))
+    out: BoolArray = np.asarray(beats.any(axis=-2))
     is_left = ~out if racing is None else racing & ~out
     out &= is_left.any(axis=-1, keepdims=True)  # a cycle over both parts eliminates no method
     return out, beats

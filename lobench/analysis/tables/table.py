@@ -18,7 +18,7 @@ from lobench.core.wording import counted, significant
 from lobench.engine.config.syntax import Binding, parse_file
 
 __all__ = [
-    "Bold",
+    "BoldRule",
     "CellStyle",
     "Entry",
     "Heading",
@@ -30,7 +30,7 @@ __all__ = [
     "read_table",
 ]
 
-Bold = Literal["best", "indistinct", "none"]
+BoldRule = Literal["best", "indistinct", "none"]
 
 _EXPLODED_NOTE = "a/b exploded: a of b seeds ended above twice their start, which tests and scores take as diverged"
 
@@ -259,7 +259,7 @@ class TableSpec:
     interval: Mapping[str, bool] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     costs: bool = False
-    bold: Bold = "indistinct"
+    bold: BoldRule = "indistinct"
 
 
 def _is_names(value: Any) -> bool:

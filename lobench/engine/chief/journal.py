@@ -24,13 +24,13 @@ from lobench.engine.store.plans import suite_plan
 from lobench.engine.store.programs import Expected
 from lobench.engine.store.states import free_states, state_folder, sweep_states
 
-__all__ = ["Decision", "Journal"]
+__all__ = ["ActionAndCurves", "Journal"]
 
 _GATHER_SECONDS = 0.02  # longest delay of a result to share a commit with others
 _COMMITS = 10  # delay in durations of a commit, so that a busy chief spends less time on the disk
 
 # An action of the scheduler, and the curves of the result that caused it, if any.
-Decision = tuple[planner.Action, Curves | None]
+ActionAndCurves = tuple[planner.Action, Curves | None]
 
 
 class Journal:
@@ -51,7 +51,7 @@ class Journal:
         self._expected = Expected(is_elsewhere=options.elsewhere, together=options.together)
         self._expected_programs = {program.key for program in self._expected.all()}
         self.programs = ledger.accepted_programs(self._expected.all())
-        self._collected: list[Decision] = []
+        self._collected: list[ActionAndCurves] = []
         self._registered: set[tuple[Program, Program]] = set()  # pairs (actual, expected) registered in this commit
         self._states = state_folder(ledger.store)
         sweep_states(self._states, ledger.connection)
@@ -70,13 +70,13 @@ class Journal:
         if self._log is not None:
             self._log.write(is_last=True)
 
-    def gather(self, decision: Decision) -> None:
+    def gather(self, decision: ActionAndCurves) -> None:
         """Adds a decision. The commit is delayed to collect more of them, for longer if the disk is slow."""
         self._collected.append(decision)
         if self.commit_at == math.inf:
             self.commit_at = time.monotonic() + min(_COMMITS * self._commit_seconds, _GATHER_SECONDS)
 
-    def commit(self) -> Sequence[Decision]:
+    def commit(self) -> Sequence[ActionAndCurves]:
         """Writes the collected decisions and returns them. The caller may now act on them."""
         decisions = self._collected
         self._collected = []
@@ -93,7 +93,7 @@ class Journal:
             self._log.write()
         return decisions
 
-    def _free_states(self, decisions: Sequence[Decision]) -> None:
+    def _free_states(self, decisions: Sequence[ActionAndCurves]) -> None:
         """Removes saved training states whose results are durable.
 
         Evaluations without curves may be retried and keep theirs.

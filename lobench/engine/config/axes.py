@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from lobench.core.case import AxisValue, CaseSpec, Cell, axis_text
+from lobench.core.case import AxisPairs, AxisValue, CaseSpec, axis_text
 from lobench.core.errors import ConfigError, suggestion
 from lobench.engine.config.syntax import Binding, Macro, Statement, gin_text, only_bindings, references_in
 
@@ -23,7 +23,7 @@ _TEXT = re.compile(r"[\w.+]+")
 _VALUES = "numbers, texts of letters, digits and `_.+`, True, False, None, or tuples of them"
 
 
-def cells_of(statements: Sequence[Statement], scope: str) -> list[Cell]:
+def cells_of(statements: Sequence[Statement], scope: str) -> list[AxisPairs]:
     """Returns the combinations of a case's axes, with the last axis varying fastest; a single empty one without axes.
 
     Raises:

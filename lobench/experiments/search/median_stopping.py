@@ -18,7 +18,7 @@ from lobench.core.trials import below_median, is_over
 from lobench.engine.checkpoints.given import given_method
 from lobench.engine.store.states import free_states, state_folder
 from lobench.experiments.search.planned import KnownTrials, PlannedSearch
-from lobench.experiments.search.running import Key, Place, SubjectSearch, before
+from lobench.experiments.search.running import Place, SearchKey, SubjectSearch, before
 
 __all__ = ["StoppingSearch"]
 
@@ -28,7 +28,7 @@ class StoppingSearch(SubjectSearch):
 
     def __init__(self, planned: PlannedSearch, place: Place, known: KnownTrials, *, width: int) -> None:
         super().__init__(planned, place, known, width=width)
-        self._parts: dict[Key, list[int]] = {}  # whose numbers are of the trials that they are parts of
+        self._parts: dict[SearchKey, list[int]] = {}  # whose numbers are of the trials that they are parts of
         self._so_far: dict[int, float | None] = {}  # by trial, the fitness of its part
         self._judged: set[int] = set()
 
@@ -36,7 +36,7 @@ class StoppingSearch(SubjectSearch):
         num_open = sum(not is_over(one.state) and one.number not in self._judged for one in self.history.trials)
         return super().num_expected(cases) + num_open * sum(len(case.blocks()) for case in cases)
 
-    def _is_ours(self, key: Key) -> bool:
+    def _is_ours(self, key: SearchKey) -> bool:
         return key in self._parts or super()._is_ours(key)
 
     def _start_trials(self, trials: Sequence[Trial]) -> None:
@@ -47,7 +47,7 @@ class StoppingSearch(SubjectSearch):
             given = given_method(method, label=label, bindings=(f"Case.stop_after = {share!r}",))
             self._add(self._parts, trial, given)
 
-    def _end(self, key: Key, subject: Subject | None) -> None:
+    def _end(self, key: SearchKey, subject: Subject | None) -> None:
         if key not in self._parts:
             super()._end(key, subject)
             return

@@ -21,7 +21,7 @@ from lobench.core.trials import is_over
 from lobench.engine.checkpoints.given import given_checkpoint
 from lobench.engine.chief.commands import CommandRun, CommandRuns
 from lobench.experiments.search.planned import KnownTrials, PlannedSearch
-from lobench.experiments.search.running import Key, Place, SearchRun, key_of
+from lobench.experiments.search.running import Place, SearchKey, SearchRun, key_of
 
 __all__ = ["CommandSearch", "ProcessSearch"]
 
@@ -88,7 +88,7 @@ class CommandSearch(ProcessSearch):
         super().__init__(planned, place, known, **options)
         self._last: dict[Path, Subject] = {}  # by the folder of a session, the last of its checkpoints
         self._settled: set[CommandId] = set()  # those that have ended, and whose checkpoints were taken
-        self._evaluated: set[Key] = set()
+        self._evaluated: set[SearchKey] = set()
 
     def given(self) -> list[Given]:
         ids = [run.id for runs in self._runs.values() for run in runs]
@@ -105,7 +105,7 @@ class CommandSearch(ProcessSearch):
                 if Path(subject.uri).is_relative_to(run.folder):
                     yield f"{self.method.name}/{number}", run.session, key in self._reports
 
-    def _is_ours(self, key: Key) -> bool:
+    def _is_ours(self, key: SearchKey) -> bool:
         uri, _ = key
         folders = {run.folder for runs in self._runs.values() for run in runs}
         return "://" not in uri and not folders.isdisjoint(Path(uri).parents)
@@ -122,7 +122,7 @@ class CommandSearch(ProcessSearch):
         super().know_cases(variant, cases)
         self._look_at_commands()
 
-    def _end(self, key: Key, subject: Subject | None) -> None:
+    def _end(self, key: SearchKey, subject: Subject | None) -> None:
         self._reported(key)
         self._evaluated.add(key)
         self._look_at_commands()

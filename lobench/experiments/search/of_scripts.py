@@ -22,7 +22,7 @@ from lobench.engine.store.ledger import EvaluationRow
 from lobench.experiments.scripts import ScriptCurves, num_reported, script_members, script_name
 from lobench.experiments.search.of_commands import ProcessSearch
 from lobench.experiments.search.planned import KnownTrials, PlannedSearch
-from lobench.experiments.search.running import Key, Place
+from lobench.experiments.search.running import Place, SearchKey
 
 __all__ = ["ScriptSearch"]
 
@@ -187,10 +187,10 @@ class ScriptSearch(ProcessSearch):
         self._judged = {number for number in self._judged if number < first}
         self._held = {number: held for number, held in self._held.items() if number < first}
 
-    def _is_ours(self, key: Key) -> bool:
+    def _is_ours(self, key: SearchKey) -> bool:
         return False  # no subject is evaluated
 
-    def _end(self, key: Key, subject: Subject | None) -> None:
+    def _end(self, key: SearchKey, subject: Subject | None) -> None:
         raise AssertionError("no subject of a script is evaluated")
 
 

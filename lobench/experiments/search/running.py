@@ -29,14 +29,14 @@ from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.experiments.blocks import member_blocks
 from lobench.experiments.search.planned import KnownTrials, PlannedSearch
 
-__all__ = ["Key", "Place", "SearchRun", "SubjectSearch", "before", "key_of"]
+__all__ = ["Place", "SearchKey", "SearchRun", "SubjectSearch", "before", "key_of"]
 
-Key = tuple[str, Variant]
+SearchKey = tuple[str, Variant]
 
 _NO_NOTES: Mapping[int, str] = MappingProxyType({})
 
 
-def key_of(subject: Given) -> Key:
+def key_of(subject: Given) -> SearchKey:
     """Returns the identity of a subject before and after its checkpoint is read."""
     if isinstance(subject, Subject) and not subject.has_theta:
         return subject.sha256, subject.variant
@@ -80,10 +80,10 @@ class SearchRun(ABC):
             recorded=known.trials,
         )
         self._waiting: list[Given] = []
-        self._subjects: dict[Key, Subject] = {}  # subjects of the search that were read
+        self._subjects: dict[SearchKey, Subject] = {}  # subjects of the search that were read
         self._cases: dict[str, Sequence[CaseInfo]] = {}  # by variant
-        self._reports: set[Key] = set()  # the best on fresh seeds
-        self._unreported: set[Key] | None = None  # reports without an evaluation yet; None: the best is unknown
+        self._reports: set[SearchKey] = set()  # the best on fresh seeds
+        self._unreported: set[SearchKey] | None = None  # reports without an evaluation yet; None: the best is unknown
         self._written = {trial.number: trial for trial in known.trials if known.form == place.form}
 
     def begin(self) -> None:
@@ -178,7 +178,7 @@ class SearchRun(ABC):
     # Consequences of events.
 
     @abstractmethod
-    def _is_ours(self, key: Key) -> bool:
+    def _is_ours(self, key: SearchKey) -> bool:
         """Returns whether a subject is a trial, or the best one on fresh seeds."""
 
     @abstractmethod
@@ -186,7 +186,7 @@ class SearchRun(ABC):
         """Starts the evaluation of trials."""
 
     @abstractmethod
-    def _end(self, key: Key, subject: Subject | None) -> None:
+    def _end(self, key: SearchKey, subject: Subject | None) -> None:
         """Ends the trials of a subject that was evaluated. `subject` is None if it cannot be read."""
 
     @abstractmethod
@@ -214,7 +214,7 @@ class SearchRun(ABC):
         experiment = self._place.experiment
         return fitness(self._rows(subject), cases, experiment.sessions, experiment.suites)
 
-    def _reported(self, key: Key) -> None:
+    def _reported(self, key: SearchKey) -> None:
         if self._unreported:
             self._unreported.discard(key)
 
@@ -290,7 +290,7 @@ class SubjectSearch(SearchRun):
 
     def __init__(self, planned: PlannedSearch, place: Place, known: KnownTrials, *, width: int) -> None:
         super().__init__(planned, place, known, width=width)
-        self._numbers: dict[Key, list[int]] = {}  # two trials may be one subject
+        self._numbers: dict[SearchKey, list[int]] = {}  # two trials may be one subject
 
     def roles_of(self, subject: Subject) -> Iterator[tuple[str, int, bool]]:
         key = key_of(subject)
@@ -300,7 +300,7 @@ class SubjectSearch(SearchRun):
         if key in self._reports and best is not None:
             yield self.method.name, best.number, True
 
-    def _is_ours(self, key: Key) -> bool:
+    def _is_ours(self, key: SearchKey) -> bool:
         return key in self._numbers or key in self._reports
 
     def _start_trials(self, trials: Sequence[Trial]) -> None:
@@ -308,7 +308,7 @@ class SubjectSearch(SearchRun):
             method = self.method.with_values(trial.parameters)
             self._add(self._numbers, trial, given_method(method, label=f"{self.method.title} {trial.number}"))
 
-    def _add(self, numbers: dict[Key, list[int]], trial: Trial, given: Given) -> None:
+    def _add(self, numbers: dict[SearchKey, list[int]], trial: Trial, given: Given) -> None:
         """Starts the evaluation of a trial's subject, unless another trial has the same subject."""
         same = numbers.setdefault(key_of(given), [])
         same.append(trial.number)
@@ -317,7 +317,7 @@ class SubjectSearch(SearchRun):
         elif (known := self._subjects.get(key_of(given))) is not None:
             self._look(known, self._cases.get(known.variant.key, ()))
 
-    def _end(self, key: Key, subject: Subject | None) -> None:
+    def _end(self, key: SearchKey, subject: Subject | None) -> None:
         self._reported(key)
         if numbers := [one for one in self._numbers.get(key, ()) if not is_over(self.history.trials[one].state)]:
             worth = None if subject is None else self._fitness(subject)
@@ -335,7 +335,7 @@ class SubjectSearch(SearchRun):
         self._numbers = before(first, self._numbers)
 
 
-def before(first: int, numbers: Mapping[Key, Sequence[int]]) -> dict[Key, list[int]]:
+def before(first: int, numbers: Mapping[SearchKey, Sequence[int]]) -> dict[SearchKey, list[int]]:
     """Returns the trial numbers below `first`, by subject. Subjects without such a trial are dropped."""
     kept = {key: [one for one in same if one < first] for key, same in numbers.items()}
     return {key: same for key, same in kept.items() if same}

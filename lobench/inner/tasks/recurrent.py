@@ -12,7 +12,7 @@ from lobench.inner.tasks.networks import Params, dense_init
 
 __all__ = ["CELLS", "cell_init", "cell_update", "recurrent_init", "recurrent_outputs", "zero_cell"]
 
-Cell: TypeAlias = tuple[jax.Array, ...]  # float32[batch, width] each; the first is the output
+CellState: TypeAlias = tuple[jax.Array, ...]  # float32[batch, width] each; the first is the output
 
 _NUM_GATES = {"gru": 3, "lstm": 4}
 CELLS = tuple(_NUM_GATES)
@@ -48,12 +48,12 @@ def cell_init(
     }
 
 
-def cell_update(cell: str) -> Callable[[Cell, jax.Array, jax.Array], Cell]:
+def cell_update(cell: str) -> Callable[[CellState, jax.Array, jax.Array], CellState]:
     """Returns the function (cell, inputs times `w_in` plus `b`, `w_state`) -> next cell."""
     return _gru if cell == "gru" else _lstm
 
 
-def zero_cell(batch: int, width: int, *, cell: str) -> Cell:
+def zero_cell(batch: int, width: int, *, cell: str) -> CellState:
     """Returns the initial cell."""
     zero = jnp.zeros((batch, width), jnp.float32)
     return (zero,) if cell == "gru" else (zero, zero)
@@ -69,7 +69,7 @@ def recurrent_outputs(params: Params, inputs: jax.Array, *, cell: str) -> jax.Ar
     inputs = inputs @ params["w_in"] + params["b"]  # float32[length, batch, gates x width]
     update = cell_update(cell)
 
-    def step(cell: Cell, inputs: jax.Array) -> tuple[Cell, jax.Array]:
+    def step(cell: CellState, inputs: jax.Array) -> tuple[CellState, jax.Array]:
         cell = update(cell, inputs, params["w_state"])
         return cell, cell[0]
 
@@ -78,7 +78,7 @@ def recurrent_outputs(params: Params, inputs: jax.Array, *, cell: str) -> jax.Ar
     return outputs
 
 
-def _gru(cell: Cell, inputs: jax.Array, w_state: jax.Array) -> Cell:
+def _gru(cell: CellState, inputs: jax.Array, w_state: jax.Array) -> CellState:
     """One step of a gated recurrent unit, the reset gate after the product. Source: Cho et al. 2014."""
     (hidden,) = cell
     from_input = jnp.split(inputs, 3, axis=-1)
@@ -89,7 +89,7 @@ def _gru(cell: Cell, inputs: jax.Array, w_state: jax.Array) -> Cell:
     return (keep * hidden + (1.0 - keep) * candidate,)
 
 
-def _lstm(cell: Cell, inputs: jax.Array, w_state: jax.Array) -> Cell:
+def _lstm(cell: CellState, inputs: jax.Array, w_state: jax.Array) -> CellState:
     """One step of a long short-term memory, forget gate biased by 1. Source: Jozefowicz et al. 2015."""
     hidden, memory = cell
     enter, forget, candidate, leave = jnp.split(inputs + hidden @ w_state, 4, axis=-1)

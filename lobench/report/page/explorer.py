@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from lobench.analysis.comparisons.viewer_index import Curve, CurveKey, ViewerIndex, curves_of
+from lobench.analysis.comparisons.viewer_index import BandCurve, CurveKey, ViewerIndex, curves_of
 from lobench.analysis.store.groups import are_by_step, run_names
 from lobench.analysis.store.rerun_command import seeds_arguments, shown_by, trained_by, with_subject
 from lobench.analysis.store.snapshot import Snapshot
@@ -174,7 +174,7 @@ def explorer_curves(viewer_index: ViewerIndex, keys: Iterable[CurveKey]) -> dict
     return _packed(viewer_index, curves_of(viewer_index, keys, _MOST_POINTS))
 
 
-def _packed(viewer_index: ViewerIndex, curves: dict[CurveKey, Curve]) -> dict[str, Any]:
+def _packed(viewer_index: ViewerIndex, curves: dict[CurveKey, BandCurve]) -> dict[str, Any]:
     """Returns the curves by `subject,case,metric`: an index into `grids`, and a list for each statistic.
 
     A single seed has only its values.

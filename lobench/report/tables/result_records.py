@@ -11,7 +11,7 @@ from lobench.core.json_numbers import finite_or_none
 from lobench.core.metric import Direction
 from lobench.core.result import Curves, Outcome, mean_of
 from lobench.core.step_cost import Overhead, StepCost, StepSeconds
-from lobench.core.subject import Kind, Subject
+from lobench.core.subject import Subject, SubjectKind
 from lobench.engine.store.ledger import EvaluationRow
 
 __all__ = ["ResultRecord", "ResultRecords", "records", "unread_records"]
@@ -41,7 +41,7 @@ class MetricRecord(TypedDict):
 class ResultRecord(TypedDict):
     """`lobench results`: a record for each evaluation and sighting of its subject."""
 
-    kind: Kind
+    kind: SubjectKind
     label: str
     bindings: list[str]
     checkpoint: SightingRecord

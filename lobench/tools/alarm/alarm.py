@@ -40,7 +40,7 @@ from lobench.report.live.notebook_progress import default_progress
 from lobench.tools.alarm.alarm_rules import AlarmKeywords, AlarmRules
 from lobench.tools.alarm.evidence import StoredRun, block_of, read_run
 from lobench.tools.alarm.raised import RAISED, read_raised
-from lobench.tools.alarm.rule import Alarm, Confirmation, Kind, Stall, TwoStages, detector_of, kinds_of
+from lobench.tools.alarm.rule import Alarm, AlarmKind, Confirmation, Stall, TwoStages, detector_of, kinds_of
 
 __all__ = ["Alarmed", "alarm"]
 
@@ -66,7 +66,7 @@ class Alarmed:
       other_code: Line on results that are left out, because other code than the user's present code made them.
     """
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[AlarmKind, ...]
     rules: AlarmRules
     store: Path
     num_checkpoints: int
@@ -194,7 +194,7 @@ class _Follower:
         self,
         *,
         watched: WatchedRun,
-        kinds: Sequence[Kind],
+        kinds: Sequence[AlarmKind],
         rules: AlarmRules,
         progress: WatchProgress,
         evaluator: StoreEvaluator,

@@ -22,7 +22,7 @@ from lobench.core.subject import Subject
 from lobench.core.trials import FIRST_REPORT_SEED
 from lobench.engine.store.edited_code import edited_code, edited_code_line
 from lobench.engine.store.ledger import EvaluationRow, Ledger
-from lobench.tools.alarm.rule import KINDS, Confirmation, Kind
+from lobench.tools.alarm.rule import KINDS, AlarmKind, Confirmation
 
 __all__ = ["StoredRun", "block_of", "read_run"]
 
@@ -33,7 +33,7 @@ _SEEDS_OF_A_KIND = 10_000_000
 _STRIDE = 1000
 
 
-def block_of(kind: Kind, number: int, seeds: int) -> SeedBlock:
+def block_of(kind: AlarmKind, number: int, seeds: int) -> SeedBlock:
     """Returns the seeds of a confirmation. No other evaluation uses them."""
     start = _FIRST_SEED + KINDS.index(kind) * _SEEDS_OF_A_KIND + (number - 1) * _STRIDE
     return SeedBlock(start=start, size=seeds)
@@ -93,7 +93,7 @@ class StoredRun:
         return Scales.of([*self.others, *known], self.suites)
 
     def worth(
-        self, place: int, at: int, kind: Kind = "stall", number: int = 0, cases: Collection[str] | None = None
+        self, place: int, at: int, kind: AlarmKind = "stall", number: int = 0, cases: Collection[str] | None = None
     ) -> float:
         scales = self.scales(at)
         blocks = [block_of(kind, one, self.seeds).start for one in range(1, number + 1)]
@@ -150,7 +150,7 @@ class StoredRun:
         start = block_of(confirmation.kind, confirmation.number, self.seeds).start
         return start, self.subjects[confirmation.reference].sha256, self.subjects[confirmation.place].sha256
 
-    def can_refer_to(self, place: int, kind: Kind, number: int) -> bool:
+    def can_refer_to(self, place: int, kind: AlarmKind, number: int) -> bool:
         start = block_of(kind, number, self.seeds).start
         subject = self.subjects[place]
         return subject.sha256 in self.again.get(start, ()) or self.is_readable(subject)

@@ -27,9 +27,9 @@ from lobench.tools.alarm.alarm_rules import AlarmRules
 __all__ = [
     "KINDS",
     "Alarm",
+    "AlarmKind",
     "Confirmation",
     "Evidence",
-    "Kind",
     "Stall",
     "TwoStages",
     "detector_of",
@@ -37,8 +37,8 @@ __all__ = [
     "level_of",
 ]
 
-Kind: TypeAlias = Literal["regress", "overfit", "stall"]
-KINDS: tuple[Kind, ...] = ("regress", "overfit", "stall")
+AlarmKind: TypeAlias = Literal["regress", "overfit", "stall"]
+KINDS: tuple[AlarmKind, ...] = ("regress", "overfit", "stall")
 
 _ANY_RESOLUTION = 1e6  # harm that any number of seeds finds
 _SUSPICION = 0.05  # the level of the first stage; the rate of false alarms is that of the second
@@ -55,7 +55,7 @@ class Confirmation:
       harm: Harm on the usual seeds.
     """
 
-    kind: Kind
+    kind: AlarmKind
     number: int
     reference: int
     place: int
@@ -77,7 +77,7 @@ class Alarm:
       cases: Identities of the cases that show the harm, the worst first.
     """
 
-    kind: Kind
+    kind: AlarmKind
     number: int
     reference: int
     place: int
@@ -97,7 +97,7 @@ class Evidence(Protocol):
         """Returns the outer step of a checkpoint."""
 
     def worth(
-        self, place: int, at: int, kind: Kind = "stall", number: int = 0, cases: Collection[str] | None = None
+        self, place: int, at: int, kind: AlarmKind = "stall", number: int = 0, cases: Collection[str] | None = None
     ) -> float:
         """Returns the mean score of a checkpoint over cases (None: all), on the scale known at checkpoint `at`.
 
@@ -125,7 +125,7 @@ class Finding:
 Test: TypeAlias = Callable[[Mapping[str, Samples], float, float], Finding]  # arguments: samples, margin, level
 
 
-def kinds_of(asked: Sequence[str]) -> tuple[Kind, ...]:
+def kinds_of(asked: Sequence[str]) -> tuple[AlarmKind, ...]:
     """Returns the kinds named by options, such as `regress,stall`, or one kind per option.
 
     Raises:
@@ -238,7 +238,7 @@ class TwoStages:
         can be read, or it has results on the fresh seeds already.
     """
 
-    kind: Kind
+    kind: AlarmKind
     test: Test
     rules: AlarmRules
     cases: frozenset[str] | None = None
@@ -246,7 +246,7 @@ class TwoStages:
     number: int = 0
     is_raised: bool = False
     alarms: list[Alarm] = dataclasses.field(default_factory=list)
-    can_refer_to: Callable[[int, Kind, int], bool] = lambda place, kind, number: True
+    can_refer_to: Callable[[int, AlarmKind, int], bool] = lambda place, kind, number: True
 
     def go_on(self, evidence: Evidence) -> Confirmation | None:
         """Returns the next confirmation to evaluate; None at the end of the evidence."""
@@ -327,7 +327,7 @@ class Stall:
     number: int = 0
     is_raised: bool = False
     alarms: list[Alarm] = dataclasses.field(default_factory=list)
-    kind: Kind = "stall"
+    kind: AlarmKind = "stall"
 
     def go_on(self, evidence: Evidence) -> None:
         while self.begin + self.rules.window <= len(evidence):
@@ -377,7 +377,7 @@ def _trend(steps: np.ndarray, worths: np.ndarray, level: float) -> tuple[float, 
 
 
 def detector_of(
-    kind: Kind, rules: AlarmRules, outside: Collection[str] = (), inside: Collection[str] = ()
+    kind: AlarmKind, rules: AlarmRules, outside: Collection[str] = (), inside: Collection[str] = ()
 ) -> TwoStages | Stall:
     """Returns a new detector for a kind of alarm.
 

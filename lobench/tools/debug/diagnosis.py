@@ -17,8 +17,8 @@ __all__ = [
     "Bad",
     "DiagnosedStep",
     "Diagnosis",
-    "Kind",
     "Training",
+    "TroubleKind",
     "diagnose",
     "outside",
     "smoothed",
@@ -27,11 +27,11 @@ __all__ = [
 
 # Places of non-finite values, in the order in which a step computes them.
 Place: TypeAlias = Literal["parameters", "batch", "loss", "model_state", "gradient", "optimizer_state", "output"]
-Kind: TypeAlias = Literal[
+TroubleKind: TypeAlias = Literal[
     "non_finite", "one_layer", "all_layers", "jump", "dead_layer", "underflow", "lost_updates", "frozen",
     "tiny_updates", "stall", "none",
 ]  # fmt: skip
-KINDS: tuple[Kind, ...] = get_args(Kind)
+KINDS: tuple[TroubleKind, ...] = get_args(TroubleKind)
 
 Ranges: TypeAlias = Mapping[str, tuple[NDArray[np.float32], NDArray[np.float32]]]
 
@@ -133,7 +133,7 @@ class Diagnosis:
       facts: Further sentences.
     """
 
-    kind: Kind
+    kind: TroubleKind
     place: Place | Literal[""] = ""
     leaf: str = ""
     step: int | None = None
@@ -302,7 +302,7 @@ def _explosion(training: Training, place: int, bad: DiagnosedStep | None) -> Dia
     line = f"{event}: the updates {whose} are too large, {size:.2g} times the weights at step {onset.step}"
     line += f", those of the other layers {usual:.2g}" if is_alone else ""
     facts = [] if bad is None else [f"first value that is not finite, at step {bad.step}: {bad.bad[0].text}"]
-    kind: Kind = "one_layer" if is_alone else "all_layers"
+    kind: TroubleKind = "one_layer" if is_alone else "all_layers"
     return Diagnosis(
         kind=kind, leaf=leaf if is_alone else "", step=here.step,
         onset=onset.step, line=line, facts=tuple(facts),
@@ -324,7 +324,7 @@ def _idle(training: Training) -> Diagnosis | None:
         is_low = dtype in _LOW
         since = _since(steps, [step.zeros.get(leaf, 0.0) >= 1 for step in steps])
         if since is not None:
-            kind: Kind = "underflow" if is_low else "dead_layer"
+            kind: TroubleKind = "underflow" if is_low else "dead_layer"
             why = f"it underflows in {dtype}" if is_low else "the layer is dead"
             return _of_leaf(kind, leaf, since, f"the gradient of {leaf} is exactly 0 since step {since}: {why}")
         since = _since(steps, [step.unmoved.get(leaf, 0.0) >= 0.9 for step in steps])
@@ -350,7 +350,7 @@ def _moves(steps: Sequence[DiagnosedStep], leaf: str) -> bool:
     return any(size > 0 for other, size in steps[-1].updates.items() if other != leaf)
 
 
-def _of_leaf(kind: Kind, leaf: str, since: int, line: str) -> Diagnosis:
+def _of_leaf(kind: TroubleKind, leaf: str, since: int, line: str) -> Diagnosis:
     return Diagnosis(kind=kind, leaf=leaf, step=since, onset=max(since - 1, 0), line=line)
 
 

@@ -16,9 +16,9 @@ import numpy as np
 
 from lobench.tools.falsify.falsify_settings import SearchRules
 
-__all__ = ["Cell", "FoundCell", "GridAxis", "Oracle", "Test", "falsified"]
+__all__ = ["CellIndex", "FoundCell", "GridAxis", "Oracle", "Test", "falsified"]
 
-Cell: TypeAlias = tuple[int, ...]  # index on each axis
+CellIndex: TypeAlias = tuple[int, ...]  # index on each axis
 Ending: TypeAlias = Literal["smallest", "budget", "nothing"]
 
 _AGAIN = 3  # factor of seeds for a second test, if the mean is beyond the margin but not significant
@@ -59,7 +59,7 @@ class Test:
 
     __test__ = False  # pytest collects classes of this name
 
-    cell: Cell
+    cell: CellIndex
     number: int
     factor: int
     gap: float
@@ -70,10 +70,10 @@ class Test:
 class Oracle(Protocol):
     """Evaluator of cells. Equal calls return equal values."""
 
-    def gaps(self, cells: Sequence[Cell]) -> Sequence[float]:
+    def gaps(self, cells: Sequence[CellIndex]) -> Sequence[float]:
         """Returns the gap of each cell on the few seeds of the screening; NaN if unknown."""
 
-    def test(self, cell: Cell, number: int, factor: int) -> tuple[float, float]:
+    def test(self, cell: CellIndex, number: int, factor: int) -> tuple[float, float]:
         """Returns the mean gap and its p-value, on `factor` times the usual number of seeds, used by this test only."""
 
 
@@ -93,7 +93,7 @@ class FoundCell:
     first: Test | None
     smallest: Test | None
     ending: Ending
-    gaps: dict[Cell, float]
+    gaps: dict[CellIndex, float]
     tests: tuple[Test, ...]
 
 
@@ -127,7 +127,7 @@ class _Search:
     axes: Sequence[GridAxis]
     oracle: Oracle
     rules: SearchRules
-    seen: dict[Cell, float] = field(default_factory=dict)
+    seen: dict[CellIndex, float] = field(default_factory=dict)
     tests: list[Test] = field(default_factory=list)
 
     def first(self) -> Test | None:
@@ -173,7 +173,7 @@ class _Search:
                         far = middle
             is_first = False
 
-    def _lost(self, cell: Cell) -> Test | None:
+    def _lost(self, cell: CellIndex) -> Test | None:
         """Returns the test that confirms a cell; None if it is not confirmed."""
         for test in self.tests:
             if test.cell == cell and test.is_confirmed:
@@ -183,10 +183,10 @@ class _Search:
         self._look([cell])
         return self._confirmed(cell) if self._is_suspect(cell) else None
 
-    def _is_suspect(self, cell: Cell) -> bool:
+    def _is_suspect(self, cell: CellIndex) -> bool:
         return self.seen.get(cell, math.nan) > self.rules.margin
 
-    def _look(self, cells: Sequence[Cell]) -> None:
+    def _look(self, cells: Sequence[CellIndex]) -> None:
         new = [cell for cell in dict.fromkeys(cells) if cell not in self.seen]
         left = self.rules.most_cells - len(self.seen)
         if new and left < 1:
@@ -194,7 +194,7 @@ class _Search:
         new = new[:left]
         self.seen |= dict(zip(new, self.oracle.gaps(new), strict=True)) if new else {}
 
-    def _confirmed(self, cell: Cell) -> Test | None:
+    def _confirmed(self, cell: CellIndex) -> Test | None:
         """Tests a cell, and tests it again with more seeds if the first test is undecided."""
         for factor in (1, _AGAIN):
             number = len(self.tests)
@@ -216,7 +216,7 @@ class _Search:
                 return None
         return None
 
-    def _waves(self) -> Iterator[list[Cell]]:
+    def _waves(self) -> Iterator[list[CellIndex]]:
         """Yields waves of cells to screen: the case, ends of axes, corners, neighbours of the worst, random cells."""
         home = tuple(axis.home for axis in self.axes)
         size = self.rules.wave
@@ -245,15 +245,15 @@ class _Search:
                     wave.append(cell)
             yield wave
 
-    def _drawn(self, place: Callable[[GridAxis], int]) -> Cell:
+    def _drawn(self, place: Callable[[GridAxis], int]) -> CellIndex:
         """Returns a cell with a drawn index on each searched axis."""
         return tuple(place(axis) if axis.is_searched else axis.home for axis in self.axes)
 
 
-def _moved(cell: Cell, place: int, at: int) -> Cell:
+def _moved(cell: CellIndex, place: int, at: int) -> CellIndex:
     return (*cell[:place], at, *cell[place + 1 :])
 
 
-def _batched(cells: Sequence[Cell], size: int) -> Iterator[list[Cell]]:
+def _batched(cells: Sequence[CellIndex], size: int) -> Iterator[list[CellIndex]]:
     for start in range(0, len(cells), size):
         yield list(cells[start : start + size])

@@ -30,7 +30,7 @@ from lobench.engine.config.syntax import (
 from lobench.engine.store.database import unusable_store
 from lobench.engine.whole_file import write_whole
 from lobench.evaluation.runner import claim_for
-from lobench.tools.falsify.cell_search import Cell, GridAxis
+from lobench.tools.falsify.cell_search import CellIndex, GridAxis
 
 __all__ = ["CellAxis", "Cells", "read_cells"]
 
@@ -114,7 +114,7 @@ class Cells:
             for one in self.axes
         ]
 
-    def text(self, cell: Cell) -> str:
+    def text(self, cell: CellIndex) -> str:
         """Returns a cell as a gin file. Equal cells have equal texts."""
         bindings = list(self.bindings)
         task = next(one for one in bindings if self._is(one, "Case", "task"))
@@ -143,7 +143,7 @@ class Cells:
         lines = [*(f"import {module}" for module in self.imports), "", *map(binding_text, bindings)]
         return "\n".join(lines).strip() + "\n"
 
-    def write(self, cell: Cell, folder: Path) -> Path:
+    def write(self, cell: CellIndex, folder: Path) -> Path:
         """Writes a cell's file and the modules that it needs into a folder. Returns the path of the file."""
         text = self.text(cell)
         path = folder / f"cell_{hashlib.sha256(text.encode()).hexdigest()[:12]}.gin"

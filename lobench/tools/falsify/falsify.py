@@ -35,7 +35,7 @@ from lobench.engine.config.suite import spec_called, specs_in
 from lobench.evaluation.tuning import point_text, tune
 from lobench.plugins import load_plugins
 from lobench.report.live.notebook_progress import default_progress
-from lobench.tools.falsify.cell_search import Cell, FoundCell, Test, falsified
+from lobench.tools.falsify.cell_search import CellIndex, FoundCell, Test, falsified
 from lobench.tools.falsify.cells import Cells, read_cells
 from lobench.tools.falsify.falsify_settings import MOST_SEEDS, FalsifyKeywords, FalsifySettings, SearchRules
 from lobench.tools.falsify.replay import MeasuredLoss
@@ -215,9 +215,9 @@ class _Oracle:
     rules: SearchRules
     progress: WatchProgress
     evaluator: StoreEvaluator
-    _sizes: dict[Cell, tuple[int, int]] = field(default_factory=dict)
+    _sizes: dict[CellIndex, tuple[int, int]] = field(default_factory=dict)
 
-    def gaps(self, cells: Sequence[Cell]) -> list[float]:
+    def gaps(self, cells: Sequence[CellIndex]) -> list[float]:
         names = first_of([self._name(cell) for cell in cells], _NAMED)
         self.progress.log(f"looking at {counted(len(cells), 'cell')}: {names}")
         block = SeedBlock(start=0, size=_LOOK)
@@ -227,7 +227,7 @@ class _Oracle:
             self._evaluate([self.theta[0]], files, block)
         return [self._gap(cell, block) if cell in tuned else math.nan for cell in cells]
 
-    def test(self, cell: Cell, number: int, factor: int) -> tuple[float, float]:
+    def test(self, cell: CellIndex, number: int, factor: int) -> tuple[float, float]:
         block = self._block(number, factor)
         title = f"test {number + 1} on {counted(block.size, 'seed')}, {self._name(cell)}"
         if self._tuned(cell, self.grid) is None:
@@ -247,20 +247,20 @@ class _Oracle:
         return gap, p_value
 
     @property
-    def home(self) -> Cell:
+    def home(self) -> CellIndex:
         """Cell of the case itself."""
         return tuple(axis.home for axis in self.cells.axes)
 
-    def file(self, cell: Cell) -> Path:
+    def file(self, cell: CellIndex) -> Path:
         return self.cells.write(cell, self._suite)
 
-    def tuned_text(self, cell: Cell) -> str:
+    def tuned_text(self, cell: CellIndex) -> str:
         """Returns the optimizer with its tuned setting on a cell."""
         tuned = self._tuned(cell, self.grid)
         assert tuned is not None
         return point_text(self.against, tuned.grid[tuned.best[0]].values)
 
-    def is_at_edge(self, cell: Cell) -> bool:
+    def is_at_edge(self, cell: CellIndex) -> bool:
         """Returns whether a value of the tuned setting is the smallest or largest one tried."""
         tuned = self._tuned(cell, self.grid)
         assert tuned is not None
@@ -271,7 +271,7 @@ class _Oracle:
                 return True
         return False
 
-    def size(self, cell: Cell) -> tuple[int, int]:
+    def size(self, cell: CellIndex) -> tuple[int, int]:
         """Returns the numbers of inner parameters and steps of an evaluated cell."""
         return self._sizes.get(cell, (0, 0))
 
@@ -293,7 +293,7 @@ class _Oracle:
             score_version=SCORE_VERSION,
         )
 
-    def _other(self, cell: Cell) -> tuple[Given, Subject]:
+    def _other(self, cell: CellIndex) -> tuple[Given, Subject]:
         """Returns the tuned optimizer of a cell."""
         return named_subjects([self.tuned_text(cell)], self.folder, (str(self.file(cell)),), self.progress)[0]
 
@@ -307,11 +307,11 @@ class _Oracle:
     def _block(self, number: int, factor: int) -> SeedBlock:
         return SeedBlock(start=_FIRST_SEED + _SEEDS_OF_A_TEST * number, size=self.seeds * factor)
 
-    def _name(self, cell: Cell) -> str:
+    def _name(self, cell: CellIndex) -> str:
         axes = zip(self.cells.axes, cell, strict=True)
         return ", ".join(f"{axis.name} {axis.text(place)}" for axis, place in axes)
 
-    def _tuned(self, cell: Cell, grid: BaselineGrid) -> BaselineCase | None:
+    def _tuned(self, cell: CellIndex, grid: BaselineGrid) -> BaselineCase | None:
         """Tunes the optimizer on a cell, unless the result is stored; None if tuning fails."""
         file = self.file(cell)  # creates the folder of the baselines
         path = self._baseline_file(grid)
@@ -336,7 +336,7 @@ class _Oracle:
         bindings = f"Case.first_seed = {block.start}", f"Case.block_sizes = {block_sizes(block)}"
         self.evaluator.evaluate(subjects, bindings, suites=tuple(map(str, files)))
 
-    def _gap(self, cell: Cell, block: SeedBlock) -> float:
+    def _gap(self, cell: CellIndex, block: SeedBlock) -> float:
         """Returns the gap on the seeds of the screening; NaN without a result, or if the scale is unreliable."""
         (scores,), scaled = self._scores(cell, [self.theta[1]], block, self._baseline_file(_COARSE))
         if len(scores) < block.size:
@@ -348,7 +348,7 @@ class _Oracle:
             return math.nan
         return 1.0 - math.fsum(scores.values()) / len(scores)
 
-    def _failure(self, cell: Cell) -> str:
+    def _failure(self, cell: CellIndex) -> str:
         """Returns the messages of a cell's evaluations without results."""
         snapshot = read_store(self.folder)
         rows = [
@@ -357,7 +357,7 @@ class _Oracle:
         return "; ".join(dict.fromkeys(f"{row.outcome}: {row.message}" for row in rows if not row.has_curves))
 
     def _scores(
-        self, cell: Cell, who: Sequence[Subject], block: SeedBlock, place: Path
+        self, cell: CellIndex, who: Sequence[Subject], block: SeedBlock, place: Path
     ) -> tuple[list[dict[int, float]], tuple[str, ScoreScale] | None]:
         """Returns the scores of subjects on a cell and a seed block, and metric and scale.
 

@@ -9,7 +9,7 @@ from typing import Annotated, TypedDict
 from lobench.core.json_numbers import finite_or_none, record_from
 from lobench.core.wording import counted, one_line
 from lobench.report.tables.text import text_table, times
-from lobench.tools.falsify.cell_search import Cell, Ending
+from lobench.tools.falsify.cell_search import CellIndex, Ending
 from lobench.tools.falsify.falsify import Falsified
 
 __all__ = ["FalsifyRecord", "falsify_record", "falsify_text"]
@@ -89,7 +89,7 @@ def _axes(falsified: Falsified) -> list[AxisRecord]:
         test.cell if test is not None else None for test in (falsified.found.first, falsified.found.smallest)
     )
 
-    def text(place: int, cell: Cell | None) -> str | None:
+    def text(place: int, cell: CellIndex | None) -> str | None:
         return falsified.cells.axes[place].text(cell[place]) if cell is not None else None
 
     return [

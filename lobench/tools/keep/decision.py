@@ -18,8 +18,8 @@ from lobench.analysis.stats.racing import LEAST_SEEDS, PairSums
 
 __all__ = ["DecisionRules", "KeepAnswer", "chance_to_keep", "decided", "log_evidence"]
 
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
 
 _LOG_PARTS = math.log(2)  # the evidence is the mean of two parts
 
@@ -56,7 +56,7 @@ class DecisionRules:
         return -math.log(self.level)
 
 
-def log_evidence(test: PairSums) -> Floats:
+def log_evidence(test: PairSums) -> FloatArray:
     """Returns the log e-value of a test: candidate (`a`) better than incumbent (`b`) in mean, or diverging less often.
 
     The mean of two e-processes is an e-process, so it may be looked at after each pair.
@@ -64,7 +64,7 @@ def log_evidence(test: PairSums) -> Floats:
     return np.logaddexp(test.log_evidence_of_mean(), test.log_evidence_of_divergence()) - _LOG_PARTS
 
 
-def decided(screen: PairSums, test: PairSums, rules: DecisionRules) -> tuple[Bools, Bools, Bools]:
+def decided(screen: PairSums, test: PairSums, rules: DecisionRules) -> tuple[BoolArray, BoolArray, BoolArray]:
     """Returns whether to keep, whether to discard, and whether the decision ends undecided. None of them: go on.
 
     Args:
@@ -90,7 +90,7 @@ def decided(screen: PairSums, test: PairSums, rules: DecisionRules) -> tuple[Boo
     return np.asarray(keep), np.asarray(discard), np.asarray(undecided)
 
 
-def chance_to_keep(screen: PairSums, test: PairSums, rules: DecisionRules) -> Floats:
+def chance_to_keep(screen: PairSums, test: PairSums, rules: DecisionRules) -> FloatArray:
     """Returns the predictive probability that the test keeps the candidate at its last seed.
 
     The pairs so far, those of the screen included, predict the mean of the pairs to come by a t distribution. 1 below
@@ -122,7 +122,7 @@ def chance_to_keep(screen: PairSums, test: PairSums, rules: DecisionRules) -> Fl
     return np.where(is_open, 1.0, chance)
 
 
-def _probability_of_better_mean(known: PairSums) -> Floats:
+def _probability_of_better_mean(known: PairSums) -> FloatArray:
     """Returns the posterior probability that the mean difference is positive, with a flat prior."""
     from scipy.special import stdtr
 
@@ -134,7 +134,7 @@ def _probability_of_better_mean(known: PairSums) -> Floats:
     return np.where(known.converged > 1, np.nan_to_num(found, nan=0.5), 0.5)
 
 
-def _probability_of_more_divergence(known: PairSums) -> Floats:
+def _probability_of_more_divergence(known: PairSums) -> FloatArray:
     """Returns the posterior probability that `a` diverges more often than `b`, with Jeffreys's prior."""
     from scipy.special import betainc
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from lobench.engine.whole_file import write_whole
 
-__all__ = ["STOPPED", "Pace", "Run"]
+__all__ = ["STOPPED", "Pace", "PaceCurve"]
 
 STOPPED = "stopped by lobench keep: "  # before the reason, in the last line of a stopped run's standard error
 _LEAST_RUNS = 3
@@ -21,7 +21,7 @@ _SLOWER = 4  # a candidate may need this many times the incumbent's steps
 _SPREADS = 2.0  # and be worse by this many ranges of the incumbent's runs
 _NOT_FINITE = 3  # this many values that are not finite, one after another, are a divergence
 
-Run = tuple[Sequence[int], Sequence[float]]  # steps, and the values of the metric at them
+PaceCurve = tuple[Sequence[int], Sequence[float]]  # steps, and the values of the metric at them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class Pace:
     metric: str
     maximize: bool
     curves: str
-    runs: tuple[Run, ...]
+    runs: tuple[PaceCurve, ...]
 
     @classmethod
     def read(cls, path: Path) -> Pace:
@@ -50,14 +50,14 @@ class Pace:
     def write(self, path: Path) -> None:
         write_whole(path, json.dumps(dataclasses.asdict(self)) + "\n")
 
-    def reason_to_stop(self, run: Run) -> str:
+    def reason_to_stop(self, run: PaceCurve) -> str:
         """Returns the reason to stop a run that has diverged or is far behind; "" without one."""
         last = run[1][-_NOT_FINITE:]
         if len(last) == _NOT_FINITE and not any(map(math.isfinite, last)):
             return f"its last {_NOT_FINITE} values of {self.metric} are not finite, at step {run[0][-1]}"
         return self.shortfall(run)
 
-    def shortfall(self, run: Run) -> str:
+    def shortfall(self, run: PaceCurve) -> str:
         """Returns the reason to stop a run that is far behind; "" if it keeps up.
 
         A run is far behind if, after a quarter of the incumbent's steps, its best value is worse than what each run of
@@ -82,7 +82,7 @@ class Pace:
         return f"its best {self.metric} is {best} at step {steps[-1]}; the incumbent had {bound} or better at step {at}"
 
 
-def _best(sign: float, run: Run, until: int) -> float:
+def _best(sign: float, run: PaceCurve, until: int) -> float:
     """Returns the best finite value up to a step."""
     steps = np.asarray(run[0])
     values = np.asarray(run[1], float)

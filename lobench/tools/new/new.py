@@ -24,10 +24,10 @@ from lobench.core.wording import one_line_of
 from lobench.engine.config.shipped import shipped_folder
 from lobench.plugins import load_plugins
 
-__all__ = ["KINDS", "Kind", "NewRecord", "Skeleton", "new"]
+__all__ = ["KINDS", "NewRecord", "Skeleton", "SkeletonKind", "new"]
 
-Kind: TypeAlias = Literal["suite", "task", "optimizer", "sink", "plugin", "skill"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+SkeletonKind: TypeAlias = Literal["suite", "task", "optimizer", "sink", "plugin", "skill"]
+KINDS: tuple[SkeletonKind, ...] = get_args(SkeletonKind)
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _MOST = 60  # characters; some file systems reject longer paths
@@ -58,7 +58,7 @@ class Skeleton:
       next_command: Command that runs its tests.
     """
 
-    kind: Kind
+    kind: SkeletonKind
     name: str
     folder: Path
     files: tuple[Path, ...]
@@ -69,7 +69,7 @@ NewRecord: TypeAlias = Annotated[Skeleton, "`lobench new`: the written files."]
 
 
 def new(
-    kind: Kind, name: str, *, into: str | Path | None = None, command: bool = False, test: bool = False
+    kind: SkeletonKind, name: str, *, into: str | Path | None = None, command: bool = False, test: bool = False
 ) -> Skeleton:
     """Writes a skeleton.
 
@@ -132,7 +132,7 @@ def _skill(name: str, into: str | Path | None) -> Skeleton:
     )
 
 
-def _names(kind: Kind, name: str) -> tuple[str, str]:
+def _names(kind: SkeletonKind, name: str) -> tuple[str, str]:
     """Returns the name of a module and that of a class.
 
     Raises:
@@ -166,7 +166,7 @@ def _is_there(path: Path) -> bool:
     return path.exists() or path.is_symlink()
 
 
-def _check_free(kind: Kind, module: str, title: str) -> None:
+def _check_free(kind: SkeletonKind, module: str, title: str) -> None:
     """Checks that no module, built-in or configurable has the name, which would be hidden or rejected."""
     if used := {module, title} & _used_names(kind):
         raise UsageError("Python or the skeleton has this name", got=repr(min(used)), next_step="take another name")
@@ -188,7 +188,7 @@ def _check_free(kind: Kind, module: str, title: str) -> None:
             raise UsageError("gin has this name already", got=repr(title), next_step="take another name")
 
 
-def _used_names(kind: Kind) -> set[str]:
+def _used_names(kind: SkeletonKind) -> set[str]:
     """Returns the names of Python's built-ins, and the names that the skeleton imports."""
     used = set(dir(builtins))
     for path in (_TEMPLATES / kind).rglob("*.py"):

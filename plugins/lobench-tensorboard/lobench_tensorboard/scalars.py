@@ -25,14 +25,14 @@ from tensorboard.plugins.custom_scalar import layout_pb2
 
 from lobench.extend import Group, Number
 
-__all__ = ["Chart", "charts_in", "charts_of", "layout_of", "scalars_of"]
+__all__ = ["TagChart", "charts_in", "charts_of", "layout_of", "scalars_of"]
 
 _HEADLINE = "0_headline"
 _DIAGNOSTICS = "zz_diagnostics"
 _INTERVALS = "zz_intervals"
 _SCORES = "Scores"
 
-Chart = tuple[str, str]  # title of its category, and the tag that it shows with bounds
+TagChart = tuple[str, str]  # title of its category, and the tag that it shows with bounds
 
 
 def scalars_of(numbers: Sequence[Number]) -> list[tuple[str, float]]:
@@ -46,7 +46,7 @@ def scalars_of(numbers: Sequence[Number]) -> list[tuple[str, float]]:
     return scalars
 
 
-def charts_of(numbers: Sequence[Number]) -> set[Chart]:
+def charts_of(numbers: Sequence[Number]) -> set[TagChart]:
     """Returns the charts of those numbers that have bounds."""
     return {
         (number.suite if number.group is Group.CASES else _SCORES, _tag(number))
@@ -55,7 +55,7 @@ def charts_of(numbers: Sequence[Number]) -> set[Chart]:
     }
 
 
-def layout_of(charts: set[Chart]) -> layout_pb2.Layout:
+def layout_of(charts: set[TagChart]) -> layout_pb2.Layout:
     """Returns the layout of Custom Scalars: a category of scores and one per suite, with a chart per tag."""
     layout = layout_pb2.Layout()
     for title in sorted({title for title, _ in charts}, key=lambda title: (title != _SCORES, title)):
@@ -67,7 +67,7 @@ def layout_of(charts: set[Chart]) -> layout_pb2.Layout:
     return layout
 
 
-def charts_in(layout: layout_pb2.Layout) -> set[Chart]:
+def charts_in(layout: layout_pb2.Layout) -> set[TagChart]:
     """Returns the charts of a layout made by `layout_of`."""
     return {
         (category.title, series.value)

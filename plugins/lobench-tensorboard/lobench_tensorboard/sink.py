@@ -35,7 +35,7 @@ from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
 
 from lobench.extend import Number, PluginError, RunSink, kept_id, open_to_group, sync
 from lobench.hookspecs import CheckpointFinished, Delivery, EvaluationFinished, SinkContext
-from lobench_tensorboard.scalars import Chart, charts_in, charts_of, layout_of, scalars_of
+from lobench_tensorboard.scalars import TagChart, charts_in, charts_of, layout_of, scalars_of
 
 __all__ = ["EventFile", "TensorBoardSink", "written_scalars"]
 
@@ -141,7 +141,7 @@ def _scalar(tag: str, value: float) -> Summary.Value:
     return Summary.Value(tag=tag, tensor=tensor, metadata=_METADATA)
 
 
-def _layout(charts: set[Chart]) -> Summary.Value:
+def _layout(charts: set[TagChart]) -> Summary.Value:
     return Summary.Value(
         tag=custom_scalars.CONFIG_SUMMARY_TAG,
         tensor=TensorProto(
@@ -160,7 +160,7 @@ class _Run:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._written: set[tuple[str, int]] = set()
-        self._charts: set[Chart] = set()
+        self._charts: set[TagChart] = set()
         self._file: EventFile | None = None
         self._new: list[tuple[int, list[Summary.Value]]] = []
         self._last: dict[str, int] = {}  # step of the last value of a tag
