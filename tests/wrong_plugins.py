@@ -643,6 +643,7 @@ def centers(curves: Curves) -> dict[str, Any]:
 
 # Executors: as the pool of local processes, but for one thing.
 
+
 @fails("metrics", "test_its_names_are_the_same_whatever_happened")
 def says_diverged_instead(curves: Curves) -> dict[str, Any]:
     found = right_metric(curves)
@@ -667,7 +668,6 @@ def writes_into_the_curves(curves: Curves) -> dict[str, Any]:
 
 
 _calls: list[Curves] = []
-
 
 
 class RightExecutor(LocalPool):

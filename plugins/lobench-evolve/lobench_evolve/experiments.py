@@ -20,7 +20,7 @@ from lobench import UsageError
 from lobench_evolve.extension import extended
 from lobench_evolve.run import Machines, plan, run_experiment
 
-__all__ = ["EvolveCommand", "EvolveRecord", "EvolveRun", "Evolved", "run_command", "share"]
+__all__ = ["EvolveCommand", "EvolveRecord", "Evolved", "Run", "run_command", "share"]
 
 _POLL_SECONDS = 0.2
 _PR_SET_PDEATHSIG = 1
@@ -47,7 +47,7 @@ class EvolveCommand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EvolveRun:
+class Run:
     """Result of one run. Generations and fitness (of the last elite) are None for runs in a process of their own."""
 
     folder: Path
@@ -61,7 +61,7 @@ class Evolved:
     """Result of the command: its exit code, and the runs that were started."""
 
     exit_code: int
-    runs: tuple[EvolveRun, ...] = ()
+    runs: tuple[Run, ...] = ()
 
 
 EvolveRecord: TypeAlias = Annotated[Evolved, "`lobench evolve`: how the runs ended."]
@@ -97,7 +97,7 @@ def run_command(command: EvolveCommand) -> Evolved:
     reached = generations[-1].generation + 1
     folder = experiment.folder / "checkpoints"
     _log(f"{reached} generations; last fitness {last.elite_fitness:.6g}; {folder}")
-    run = EvolveRun(folder=experiment.folder, exit_code=0, num_generations=reached, fitness=last.elite_fitness)
+    run = Run(folder=experiment.folder, exit_code=0, num_generations=reached, fitness=last.elite_fitness)
     return Evolved(exit_code=0, runs=(run,))
 
 
@@ -130,7 +130,7 @@ def _run_many(command: EvolveCommand) -> Evolved:
     workers = command.workers or max((os.cpu_count() or 1) // command.parallel, 1)
     waiting = list(mine)
     running = dict[str, subprocess.Popen[bytes]]()
-    ended = list[EvolveRun]()
+    ended = list[Run]()
     try:
         while waiting or running:
             while waiting and len(running) < command.parallel:
@@ -143,7 +143,7 @@ def _run_many(command: EvolveCommand) -> Evolved:
             for name, child in list(running.items()):
                 if (code := child.poll()) is not None:
                     del running[name]
-                    ended.append(EvolveRun(folder=command.store / name, exit_code=code))
+                    ended.append(Run(folder=command.store / name, exit_code=code))
                     _log(f"{name}: ended with exit code {code}")
     finally:
         for child in running.values():
