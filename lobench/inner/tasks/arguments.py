@@ -37,13 +37,10 @@ def sizes(task: str, name: str, value: object, *, min_count: int = 0, max_count:
     is_sequence = isinstance(value, Sequence) and all(map(is_integer, value))
     most = math.inf if max_count is None else max_count
     if not is_sequence or not isinstance(value, Sequence) or not min_count <= len(value) <= most:
-        count = (
-            f"{min_count} to {max_count}"
-            if max_count is not None
-            else f"{min_count} or more"
-            if min_count
-            else "any number"
-        )
+        if max_count is not None:
+            count = f"{min_count} to {max_count}"
+        else:
+            count = f"{min_count} or more" if min_count else "any number"
         expected = f"a tuple of integers >= 1, {count} of them, such as (32,)"
         raise ConfigError(f"{task}.{name}", got=repr(value), expected=expected)
     return tuple(value)

@@ -11,12 +11,12 @@ import numpy as np
 
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
-from lobench.inner.task import Batch, Datasets, Task
+from lobench.inner.task import Batch, Datasets
 from lobench.inner.tasks import arguments
 from lobench.inner.tasks.labelled import LABELLED, Labelled
-from lobench.inner.tasks.measured import Aux, MeasuredTask
+from lobench.inner.tasks.measured import LossStateAux, MeasuredTask, ReferencedTask
 from lobench.inner.tasks.networks import ACTIVATIONS, Params, init_gain, layers_init, through_layers
-from lobench.inner.tasks.objectives import relative_loss, sigmoid_cross_entropy
+from lobench.inner.tasks.objectives import sigmoid_cross_entropy
 from lobench.inner.tasks.splits import datasets
 
 __all__ = ["ImageAutoencoder", "ImageVAE"]
@@ -24,7 +24,7 @@ __all__ = ["ImageAutoencoder", "ImageVAE"]
 _IMAGES = [name for name, data in LABELLED.items() if data.kind == "image"]
 
 
-class _Reconstruction(Task):
+class _Reconstruction(ReferencedTask):
     """Base of autoencoders: images and settings of the layers."""
 
     data: Labelled
@@ -81,12 +81,9 @@ class ImageAutoencoder(_Reconstruction):
             return sigmoid_cross_entropy(output, data["image"])
         return jnp.mean((output - data["image"]) ** 2)
 
-    def normalizer(self, loss: jax.Array) -> jax.Array:
-        """Returns the loss relative to an output of zeros, at most 2; an untrained network is near 1."""
-        return relative_loss(loss, self._blank_loss())
-
-    def _blank_loss(self) -> float:
-        """Returns the loss of an output of zeros: the mean square of the train split's pixels, or log 2."""
+    @property
+    def reference_loss(self) -> float:  # type: ignore[override]
+        """Loss of an output of zeros: the mean square of the train split's pixels, or log 2."""
         if self._loss == "bernoulli":
             return math.log(2.0)
         return float(np.mean(self.data.splits().train["image"] ** 2, dtype=np.float64))
@@ -109,6 +106,7 @@ class ImageVAE(_Reconstruction, MeasuredTask):
     """
 
     metric_directions = types.MappingProxyType({"reconstruction": "min", "kl": "min"})
+    reference_loss = math.log(2.0)  # of an output of zeros
 
     def __init__(
         self,
@@ -135,9 +133,7 @@ class ImageVAE(_Reconstruction, MeasuredTask):
             "decoder": layers_init(decoder_key, (code, *reversed(self._hidden_sizes), pixels), self._gain),
         }
 
-    def loss_with_state_and_aux(
-        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
-    ) -> tuple[jax.Array, PyTree, Aux]:
+    def loss_with_state_and_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> LossStateAux:
         image = data["image"]
         mean, log_variance = jnp.split(through_layers(params["encoder"], image, self._activation), 2, axis=-1)
         code = mean + jnp.exp(0.5 * log_variance) * jax.random.normal(key, mean.shape, jnp.float32)
@@ -145,10 +141,6 @@ class ImageVAE(_Reconstruction, MeasuredTask):
         divergences = 0.5 * (mean**2 + jnp.exp(log_variance) - 1.0 - log_variance)
         kl = jnp.mean(jnp.sum(divergences, axis=-1)) / image.shape[-1]
         return reconstruction + kl, state, {"reconstruction": reconstruction, "kl": kl}
-
-    def normalizer(self, loss: jax.Array) -> jax.Array:
-        """Returns the loss relative to that of an output of zeros, log 2, at most 2; an untrained network is near 1."""
-        return relative_loss(loss, math.log(2.0))
 
 
 def grey_entropy(data: Labelled) -> float:

@@ -10,16 +10,16 @@ from lobench.inner.optimizer import PyTree
 from lobench.inner.task import Batch, Datasets
 from lobench.inner.tasks import arguments
 from lobench.inner.tasks.labelled import LABELLED, Labelled
-from lobench.inner.tasks.measured import Aux, MeasuredTask
+from lobench.inner.tasks.measured import Aux, LossStateAux, MeasuredTask, ReferencedTask
 from lobench.inner.tasks.networks import ACTIVATIONS, Params, init_gain
 from lobench.inner.tasks.normalization import Norm
-from lobench.inner.tasks.objectives import accuracy, relative_loss, softmax_cross_entropy
+from lobench.inner.tasks.objectives import classification
 from lobench.inner.tasks.splits import datasets
 
 __all__ = ["Classifier"]
 
 
-class Classifier(MeasuredTask):
+class Classifier(ReferencedTask, MeasuredTask):
     """Base of classifiers: mean softmax cross entropy and `accuracy` of the `logits` that a subclass computes.
 
     Batches contain `label` int32[b] and the inputs, float32[b, num_inputs], under the name of their kind.
@@ -40,6 +40,7 @@ class Classifier(MeasuredTask):
         arguments.choice(name, "data", data, [known for known, each in LABELLED.items() if each.kind in self.kinds])
         arguments.choice(name, "activation", activation, ACTIVATIONS)
         self.data = LABELLED[data]
+        self.reference_loss = math.log(self.data.num_classes)
         self._activation = ACTIVATIONS[activation]
         self._gain = init_gain(activation)
         self.datasets = datasets(self.data.splits, arguments.integer(name, "batch_size", batch_size))
@@ -48,25 +49,17 @@ class Classifier(MeasuredTask):
         """Returns logits float32[batch, num_classes] for float32[batch, num_inputs], and the state after them."""
         raise NotImplementedError(f"{type(self).__name__} defines no logits")
 
-    def loss_with_state_and_aux(
-        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
-    ) -> tuple[jax.Array, PyTree, Aux]:
+    def loss_with_state_and_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> LossStateAux:
         logits, state = self.logits(params, state, data[self.data.kind], training=True)
-        loss = softmax_cross_entropy(logits, data["label"])
-        return loss, state, {"accuracy": accuracy(logits, data["label"])}
+        loss, aux = classification(logits, data["label"])
+        return loss, state, aux
 
     def eval_loss_with_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> tuple[jax.Array, Aux]:
         logits, _ = self.logits(params, state, data[self.data.kind], training=False)
-        return softmax_cross_entropy(logits, data["label"]), {"accuracy": accuracy(logits, data["label"])}
-
-    def normalizer(self, loss: jax.Array) -> jax.Array:
-        """Returns the loss relative to a uniform guess: 1 is untrained, 0 perfect, 2 the maximum."""
-        return relative_loss(loss, math.log(self.data.num_classes))
+        return classification(logits, data["label"])
 
     def scale_invariant(self, params: PyTree) -> PyTree:
-        """Returns axis 1 for each `w0` or `kernel0` that is followed by batch norm.
-
-        There is batch norm if `scale0` exists.
+        """Returns axis 1 for each `w0` or `kernel0` that is followed by batch norm, of which `scale0` is a parameter.
 
         With `norm_epsilon = 0`, and without biases before the norm, multiplying the weights by eight changes no bit of
         the loss.

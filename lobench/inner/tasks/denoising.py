@@ -10,11 +10,11 @@ import numpy as np
 
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
-from lobench.inner.task import Batch, Datasets, Task
+from lobench.inner.task import Batch, Datasets
 from lobench.inner.tasks import arguments
 from lobench.inner.tasks.data import load
+from lobench.inner.tasks.measured import ReferencedTask
 from lobench.inner.tasks.networks import ACTIVATIONS, Params, init_gain, layers_init, through_layers
-from lobench.inner.tasks.objectives import relative_loss
 from lobench.inner.tasks.splits import Splits, datasets
 
 __all__ = ["PatchDenoiser", "patch_splits"]
@@ -41,7 +41,7 @@ def _patches(side: int, left: int, right: int) -> np.ndarray:
 
 
 @configurable
-class PatchDenoiser(Task):
+class PatchDenoiser(ReferencedTask):
     """Denoising of patches of natural images with an MLP; mean squared error of the cleaned patch.
 
     Noise is new in every step. The cleaned patch is the noisy patch minus the output of the network. Patches have a
@@ -73,6 +73,7 @@ class PatchDenoiser(Task):
         self._side = side
         self._hidden_sizes = arguments.sizes(name, "hidden_sizes", hidden_sizes)
         self._noise_std = arguments.number(name, "noise_std", noise_std, at_least=1e-3)
+        self.reference_loss = self._noise_std**2  # without denoising
         self._activation, self._gain = ACTIVATIONS[activation], init_gain(activation)
         self.datasets = datasets(_splits_of(side), arguments.integer(name, "batch_size", batch_size))
 
@@ -93,10 +94,6 @@ class PatchDenoiser(Task):
         noise = self._noise_std * jax.random.normal(key, clean.shape, jnp.float32)
         # The cleaned patch minus the clean one.
         return jnp.mean((noise - through_layers(params, clean + noise, self._activation)) ** 2)
-
-    def normalizer(self, loss: jax.Array) -> jax.Array:
-        """Returns the loss relative to no denoising: 0 is perfect, 2 the maximum."""
-        return relative_loss(loss, self._noise_std**2)
 
 
 @functools.cache

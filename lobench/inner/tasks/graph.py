@@ -13,9 +13,8 @@ from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
 from lobench.inner.task import SPLITS, Batch, Datasets
 from lobench.inner.tasks import arguments
-from lobench.inner.tasks.measured import Aux, MeasuredTask
-from lobench.inner.tasks.networks import Params, dense_init
-from lobench.inner.tasks.objectives import relative_loss
+from lobench.inner.tasks.measured import LossStateAux, MeasuredTask, ReferencedTask
+from lobench.inner.tasks.networks import Params, two_layers_init
 from lobench.inner.tasks.splits import row_datasets
 
 __all__ = ["BlockModelGCN"]
@@ -24,7 +23,7 @@ _NUM_COMMUNITIES, _NUM_FEATURES = 4, 16
 
 
 @configurable
-class BlockModelGCN(MeasuredTask):
+class BlockModelGCN(ReferencedTask, MeasuredTask):
     """Node classification with a two-layer graph convolutional network, in a graph of four communities.
 
     Two nodes of one community are linked with one probability, others with another. A node's 16 features are normal
@@ -48,6 +47,7 @@ class BlockModelGCN(MeasuredTask):
     """
 
     datasets: Datasets
+    reference_loss = math.log(_NUM_COMMUNITIES)
 
     def __init__(
         self,
@@ -71,31 +71,19 @@ class BlockModelGCN(MeasuredTask):
         self.datasets = _masks(num_nodes, problem_seed)
 
     def init(self, key: jax.Array) -> Params:
-        hidden_key, out_key = jax.random.split(key)
-        return {
-            "w0": dense_init(hidden_key, _NUM_FEATURES, self._width, gain=2.0),
-            "b0": jnp.zeros(self._width, jnp.float32),
-            "w1": dense_init(out_key, self._width, _NUM_COMMUNITIES),
-            "b1": jnp.zeros(_NUM_COMMUNITIES, jnp.float32),
-        }
+        return two_layers_init(key, _NUM_FEATURES, self._width, _NUM_COMMUNITIES)
 
     def logits(self, params: Params) -> jax.Array:
         """Returns logits of all nodes, float32[num_nodes, 4]."""
         hidden = jax.nn.relu(self.propagated @ params["w0"] + params["b0"])
         return jnp.asarray(self.propagation) @ (hidden @ params["w1"]) + params["b1"]
 
-    def loss_with_state_and_aux(
-        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
-    ) -> tuple[jax.Array, PyTree, Aux]:
+    def loss_with_state_and_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> LossStateAux:
         logits = self.logits(params)
         weight = data[0] / jnp.sum(data[0])
         loss = -jnp.sum(weight * jnp.sum(self.one_hot * jax.nn.log_softmax(logits), axis=-1))
         hits = jnp.argmax(logits, axis=-1) == jnp.argmax(self.one_hot, axis=-1)
         return loss, state, {"accuracy": jnp.sum(weight * hits)}
-
-    def normalizer(self, loss: jax.Array) -> jax.Array:
-        """Returns the loss relative to a uniform guess: 1 is untrained, 2 the maximum."""
-        return relative_loss(loss, math.log(_NUM_COMMUNITIES))
 
 
 @functools.cache

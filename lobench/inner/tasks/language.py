@@ -11,7 +11,7 @@ from lobench.inner.task import Datasets
 from lobench.inner.tasks import arguments
 from lobench.inner.tasks.data import text
 from lobench.inner.tasks.splits import row_datasets
-from lobench.inner.tasks.symbols import SymbolTask
+from lobench.inner.tasks.symbols import SymbolTask, network_of
 
 __all__ = ["PythonText"]
 
@@ -46,7 +46,8 @@ class PythonText(SymbolTask):
     ) -> None:
         name = type(self).__name__
         arguments.integer(name, "sequence_length", sequence_length, at_most=_HELD_OUT - 1)
-        self.read_by(network, len(_alphabet()), sequence_length, width, num_layers, num_heads)
+        vocab_size = len(_alphabet())
+        self.network = network_of(name, network, vocab_size, sequence_length, width, num_layers, num_heads)
         self.datasets = _datasets(sequence_length + 1, arguments.integer(name, "batch_size", batch_size))
 
 

@@ -14,9 +14,9 @@ from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
 from lobench.inner.task import Batch
 from lobench.inner.tasks import arguments
-from lobench.inner.tasks.measured import Aux
+from lobench.inner.tasks.measured import LossStateAux
 from lobench.inner.tasks.splits import row_datasets
-from lobench.inner.tasks.symbols import SymbolTask
+from lobench.inner.tasks.symbols import SymbolTask, network_of
 
 __all__ = ["HiddenMarkov", "Source"]
 
@@ -114,14 +114,12 @@ class HiddenMarkov(SymbolTask):
         arguments.integer(name, "num_symbols", num_symbols, at_least=2, at_most=256)
         arguments.integer(name, "sequence_length", sequence_length)
         arguments.integer(name, "problem_seed", problem_seed, at_least=0)
-        self.read_by(network, num_symbols, sequence_length, width, num_layers, num_heads)
+        self.network = network_of(name, network, num_symbols, sequence_length, width, num_layers, num_heads)
         windows = _windows(num_states, num_symbols, sequence_length + 1, problem_seed)
         self.best_loss = float(np.mean(windows["bayes"], dtype=np.float64))
         self.datasets = row_datasets(windows, _SIZES, arguments.integer(name, "batch_size", batch_size))
 
-    def loss_with_state_and_aux(
-        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
-    ) -> tuple[jax.Array, PyTree, Aux]:
+    def loss_with_state_and_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> LossStateAux:
         loss, state, metrics = super().loss_with_state_and_aux(params, state, key, data)
         return loss, state, metrics | {"regret": loss - jnp.mean(data["bayes"])}
 

@@ -19,9 +19,9 @@ from lobench.inner.task import SPLITS, ArrayDataset, Batch, Datasets, Task, Task
 from lobench.inner.tasks import arguments
 from lobench.inner.tasks.digits import NUM_CLASSES, NUM_PIXELS, digits_splits
 from lobench.inner.tasks.image import DigitsMLP
-from lobench.inner.tasks.measured import Aux, MeasuredTask
+from lobench.inner.tasks.measured import Aux, LossStateAux, MeasuredTask, ReferencedTask
 from lobench.inner.tasks.networks import Params
-from lobench.inner.tasks.objectives import accuracy, relative_loss, softmax_cross_entropy
+from lobench.inner.tasks.objectives import accuracy, softmax_cross_entropy
 from lobench.inner.tasks.quadratic import QuadraticFamily
 from lobench.inner.tasks.splits import datasets
 from lobench.inner.tasks.wrappers.wrapping import Wrapping, wrapped
@@ -30,7 +30,7 @@ __all__ = ["DatasetDistillation", "Distillation", "ESSmoothed", "MetaTraining"]
 
 
 @configurable
-class MetaTraining(Task):
+class MetaTraining(ReferencedTask):
     """Meta-training of a learned optimizer: the parameters are its theta, the loss is that of its inner trainings.
 
     In each step `num_tasks` new tasks are drawn and trained for `num_unroll` steps each. The loss is the mean over
@@ -44,6 +44,8 @@ class MetaTraining(Task):
       num_unroll: Number of inner steps.
       num_tasks: Number of tasks per batch.
     """
+
+    reference_loss = 1.0  # of an optimizer that does nothing
 
     def __init__(
         self, *, learned_optimizer: object = None, family: object = None, num_unroll: int = 16, num_tasks: int = 8
@@ -65,10 +67,6 @@ class MetaTraining(Task):
 
     def loss(self, params: PyTree, key: jax.Array, data: Batch) -> jax.Array:
         return jnp.mean(jax.vmap(lambda key: self._trained(params, key))(jax.random.split(key, self._num_tasks)))
-
-    def normalizer(self, loss: jax.Array) -> jax.Array:
-        """Returns the loss, at most 2; a non-finite loss counts as 2."""
-        return relative_loss(loss, 1.0)
 
     def _trained(self, theta: PyTree, key: jax.Array) -> jax.Array:
         """Returns the mean of a task's losses, divided by the first one."""
@@ -117,9 +115,7 @@ class _Smoothed(Wrapping):
         super().__init__(task)
         self._std, self._num_pairs = std, num_pairs
 
-    def loss_with_state_and_aux(
-        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
-    ) -> tuple[jax.Array, PyTree, Aux]:
+    def loss_with_state_and_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> LossStateAux:
         noise_key, loss_key = jax.random.split(key)
         leaves, structure = jax.tree.flatten(jax.lax.stop_gradient(params))
 
@@ -147,7 +143,7 @@ class _Smoothed(Wrapping):
 
 
 @configurable
-class Distillation(MeasuredTask):
+class Distillation(ReferencedTask, MeasuredTask):
     """Distillation of a large classifier of the digits into a small one; Kullback-Leibler divergence in nats.
 
     The teacher is a ridge regression on 512 random ReLU features of the training split, computed when the task is
@@ -160,6 +156,7 @@ class Distillation(MeasuredTask):
     """
 
     datasets: Datasets
+    reference_loss = math.log(NUM_CLASSES)  # about that of a uniform guess
 
     def __init__(
         self, *, hidden_sizes: tuple[int, ...] = (16,), activation: str = "relu", batch_size: int = 64
@@ -171,16 +168,10 @@ class Distillation(MeasuredTask):
     def init(self, key: jax.Array) -> Params:
         return self._student.init_with_state(key)[0]
 
-    def loss_with_state_and_aux(
-        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
-    ) -> tuple[jax.Array, PyTree, Aux]:
+    def loss_with_state_and_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> LossStateAux:
         logits, _ = self._student.logits(params, None, data["image"], training=True)
         gap = jnp.exp(data["teacher"]) * (data["teacher"] - jax.nn.log_softmax(logits))
         return jnp.mean(jnp.sum(gap, axis=-1)), state, {"accuracy": accuracy(logits, data["label"])}
-
-    def normalizer(self, loss: jax.Array) -> jax.Array:
-        """Returns the loss relative to log 10, about that of a uniform guess; at most 2."""
-        return relative_loss(loss, math.log(NUM_CLASSES))
 
 
 @functools.cache
@@ -207,7 +198,7 @@ def _with_teacher() -> dict[str, dict[str, np.ndarray]]:
 
 
 @configurable
-class DatasetDistillation(MeasuredTask):
+class DatasetDistillation(ReferencedTask, MeasuredTask):
     """Distillation of the digits into a few images, on which a classifier is trained.
 
     Parameters are `image` [10 images_per_class, 64] and the logarithm of a learning rate. A softmax regression starts
@@ -222,6 +213,7 @@ class DatasetDistillation(MeasuredTask):
     """
 
     datasets: Datasets
+    reference_loss = math.log(NUM_CLASSES)
 
     def __init__(self, *, images_per_class: int = 1, num_unroll: int = 10, batch_size: int = 64) -> None:
         name = type(self).__name__
@@ -233,9 +225,7 @@ class DatasetDistillation(MeasuredTask):
         images = 0.1 * jax.random.normal(key, (len(self._labels), NUM_PIXELS), jnp.float32)
         return {"image": images, "log_rate": jnp.zeros((), jnp.float32)}
 
-    def loss_with_state_and_aux(
-        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
-    ) -> tuple[jax.Array, PyTree, Aux]:
+    def loss_with_state_and_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> LossStateAux:
         one_hot = jax.nn.one_hot(self._labels, NUM_CLASSES)
         rate = jnp.exp(params["log_rate"])
 
@@ -246,7 +236,3 @@ class DatasetDistillation(MeasuredTask):
         zeros = jnp.zeros((NUM_PIXELS, NUM_CLASSES), jnp.float32)
         logits = data["image"] @ jax.lax.fori_loop(0, self._num_unroll, step, zeros)
         return softmax_cross_entropy(logits, data["label"]), state, {"accuracy": accuracy(logits, data["label"])}
-
-    def normalizer(self, loss: jax.Array) -> jax.Array:
-        """Returns the loss relative to a uniform guess: 1 is untrained, 2 the maximum."""
-        return relative_loss(loss, math.log(NUM_CLASSES))

@@ -7,7 +7,7 @@ import inspect
 import math
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -18,14 +18,15 @@ from lobench.inner.optimizer import PyTree
 from lobench.inner.task import ArrayDataset, Batch, Datasets
 from lobench.inner.tasks import arguments
 from lobench.inner.tasks.labelled import LABELLED
-from lobench.inner.tasks.measured import Aux, MeasuredTask
-from lobench.inner.tasks.objectives import accuracy, relative_loss, softmax_cross_entropy
+from lobench.inner.tasks.measured import Aux, LossStateAux, MeasuredTask
+from lobench.inner.tasks.objectives import classification, relative_loss
 from lobench.inner.tasks.splits import datasets
 
 __all__ = ["module_task"]
 
-Factory = Callable[..., Any]
-Loss = Callable[[Any, Batch], Any]
+Factory: TypeAlias = Callable[..., Any]
+Loss: TypeAlias = Callable[[Any, Batch], Any]
+Outputs: TypeAlias = tuple[Any, PyTree]  # of the module, and its state after the batch
 _MODES = ("is_training", "training", "train")  # arguments of modules of haiku and linen; the opposites:
 _EVAL_MODES = ("deterministic", "use_running_average")
 
@@ -60,33 +61,34 @@ def module_task(
     if isinstance(data, str):
         arguments.choice("module_task", "data", data, LABELLED)
         known = LABELLED[data]
-        made = datasets(known.splits, arguments.integer("module_task", "batch_size", batch_size))
+        splits = datasets(known.splits, arguments.integer("module_task", "batch_size", batch_size))
         inputs = inputs or known.kind
         reference = math.log(known.num_classes)
     else:
-        made = data()
+        splits = data()
         inputs = inputs or "inputs"
         reference = 0.0
     arguments.choice("module_task", "framework", framework, ("", *_FRAMEWORKS))
     if not callable(loss):
         arguments.choice("module_task", "loss", loss, _LOSSES)
-    found = _FRAMEWORKS[framework or _framework_of(module)](module)
-    judged = loss if callable(loss) else _LOSSES[loss]
-    is_relative = loss == "cross_entropy" and reference > 0
-    return _ModuleTask(found, made, judged, inputs, tuple(input_shape), reference if is_relative else 0.0)
+    network = _FRAMEWORKS[framework or _framework_of(module)](module)
+    loss_function = loss if callable(loss) else _LOSSES[loss]
+    if loss != "cross_entropy":
+        reference = 0.0
+    return _ModuleTask(network, splits, loss_function, inputs, tuple(input_shape), reference)
 
 
 class _ModuleTask(MeasuredTask):
     def __init__(
         self,
         network: _Network,
-        made: Datasets,
+        datasets: Datasets,
         loss: Loss,
         inputs: str,
         input_shape: tuple[int, ...],
         reference: float,
     ) -> None:
-        self.datasets: Datasets = made
+        self.datasets: Datasets = datasets
         self._network = network
         self._loss = loss
         self._inputs = inputs
@@ -94,27 +96,25 @@ class _ModuleTask(MeasuredTask):
         self._reference = reference
 
     def init_with_state(self, key: jax.Array) -> tuple[PyTree, PyTree]:
-        params, state = self._network.init(key, self._examples(self._first()))
+        params, state = self._network.init(key, self._examples(self._example_batch()))
         if not jax.tree.leaves(params):
             raise ConfigError("module_task.module has no parameters", got=repr(self._network.factory))
         return params, state if jax.tree.leaves(state) else None
 
-    def loss_with_state_and_aux(
-        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
-    ) -> tuple[jax.Array, PyTree, Aux]:
+    def loss_with_state_and_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> LossStateAux:
         outputs, after = self._network.apply(params, state, key, self._examples(data), training=True)
-        loss, aux = self._judged(outputs, data)
+        loss, aux = self._loss_and_aux(outputs, data)
         return loss, None if state is None else after, aux
 
     def eval_loss_with_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> tuple[jax.Array, Aux]:
         outputs, _ = self._network.apply(params, state, key, self._examples(data), training=False)
-        return self._judged(outputs, data)
+        return self._loss_and_aux(outputs, data)
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
         """Returns the loss relative to a uniform guess, if it is a cross entropy with known classes."""
         return relative_loss(loss, self._reference) if self._reference else loss
 
-    def _judged(self, outputs: Any, data: Batch) -> tuple[jax.Array, Aux]:
+    def _loss_and_aux(self, outputs: Any, data: Batch) -> tuple[jax.Array, Aux]:
         result = self._loss(outputs, data)
         loss, aux = result if isinstance(result, tuple) else (result, {})
         if jnp.shape(loss) != ():
@@ -136,7 +136,7 @@ class _ModuleTask(MeasuredTask):
             )
         return examples.reshape(len(examples), *self._shape)
 
-    def _first(self) -> Batch:
+    def _example_batch(self) -> Batch:
         """Returns a batch from which shapes are read."""
         train = self.datasets.train
         if isinstance(train, ArrayDataset):
@@ -146,7 +146,7 @@ class _ModuleTask(MeasuredTask):
 
 
 def _cross_entropy(outputs: Any, data: Batch) -> Any:
-    return softmax_cross_entropy(outputs, data["label"]), {"accuracy": accuracy(outputs, data["label"])}
+    return classification(outputs, data["label"])
 
 
 def _mse(outputs: Any, data: Batch) -> Any:
@@ -173,13 +173,11 @@ class _Network:
     def init(self, key: jax.Array, inputs: jax.Array) -> tuple[PyTree, PyTree]:
         raise NotImplementedError
 
-    def apply(
-        self, params: PyTree, state: PyTree, key: jax.Array, inputs: jax.Array, *, training: bool
-    ) -> tuple[Any, PyTree]:
+    def apply(self, params: PyTree, state: PyTree, key: jax.Array, inputs: jax.Array, *, training: bool) -> Outputs:
         """Returns the outputs of a batch, and the state after it."""
         raise NotImplementedError
 
-    def made(self, kind: type, **arguments: Any) -> Any:
+    def make(self, kind: type, **arguments: Any) -> Any:
         """Creates the module.
 
         Raises:
@@ -197,14 +195,12 @@ class _Nnx(_Network):
     package, name = "flax", "flax.nnx"
 
     def init(self, key: jax.Array, inputs: jax.Array) -> tuple[PyTree, PyTree]:
-        _, params, _, rest = self._split(self.made(self.library.Module, rngs=self.library.Rngs(key)))
+        _, params, _, rest = self._split(self.make(self.library.Module, rngs=self.library.Rngs(key)))
         return self.library.to_pure_dict(params), self.library.to_pure_dict(rest)
 
-    def apply(
-        self, params: PyTree, state: PyTree, key: jax.Array, inputs: jax.Array, *, training: bool
-    ) -> tuple[Any, PyTree]:
+    def apply(self, params: PyTree, state: PyTree, key: jax.Array, inputs: jax.Array, *, training: bool) -> Outputs:
         nnx = self.library
-        definition, ours, streams, rest = self._split(self.made(nnx.Module, rngs=nnx.Rngs(key)))
+        definition, ours, streams, rest = self._split(self.make(nnx.Module, rngs=nnx.Rngs(key)))
         nnx.replace_by_pure_dict(ours, params)
         if state is not None:
             nnx.replace_by_pure_dict(rest, state)
@@ -222,14 +218,12 @@ class _Linen(_Network):
     package, name = "flax", "flax.linen"
 
     def init(self, key: jax.Array, inputs: jax.Array) -> tuple[PyTree, PyTree]:
-        module = self.made(self.library.Module)
+        module = self.make(self.library.Module)
         ours, dropout = jax.random.split(key)
         return self._split(module.init({"params": ours, "dropout": dropout}, inputs, **_mode(type(module), True)))
 
-    def apply(
-        self, params: PyTree, state: PyTree, key: jax.Array, inputs: jax.Array, *, training: bool
-    ) -> tuple[Any, PyTree]:
-        module = self.made(self.library.Module)
+    def apply(self, params: PyTree, state: PyTree, key: jax.Array, inputs: jax.Array, *, training: bool) -> Outputs:
+        module = self.make(self.library.Module)
         state = state or {}
         mode = _mode(type(module), training)
         outputs, after = module.apply(
@@ -248,7 +242,7 @@ class _Haiku(_Network):
         super().__init__(factory)
 
         def forward(inputs: jax.Array, training: bool) -> Any:
-            module = self.made(self.library.Module)
+            module = self.make(self.library.Module)
             return module(inputs, **_mode(type(module), training))
 
         self._transformed = self.library.transform_with_state(forward)
@@ -257,9 +251,7 @@ class _Haiku(_Network):
         params, state = self._transformed.init(key, inputs, True)
         return params, state
 
-    def apply(
-        self, params: PyTree, state: PyTree, key: jax.Array, inputs: jax.Array, *, training: bool
-    ) -> tuple[Any, PyTree]:
+    def apply(self, params: PyTree, state: PyTree, key: jax.Array, inputs: jax.Array, *, training: bool) -> Outputs:
         outputs, after = self._transformed.apply(params, {} if state is None else state, key, inputs, training)
         return outputs, after
 
@@ -273,9 +265,7 @@ class _Equinox(_Network):
         module, state = self._module(key)
         return self.library.filter(module, self.library.is_inexact_array), state
 
-    def apply(
-        self, params: PyTree, state: PyTree, key: jax.Array, inputs: jax.Array, *, training: bool
-    ) -> tuple[Any, PyTree]:
+    def apply(self, params: PyTree, state: PyTree, key: jax.Array, inputs: jax.Array, *, training: bool) -> Outputs:
         eqx = self.library
         module, _ = self._module(jax.random.key(0))
         module = eqx.combine(params, eqx.partition(module, eqx.is_inexact_array)[1])
@@ -294,7 +284,7 @@ class _Equinox(_Network):
 
     def _module(self, key: jax.Array) -> tuple[Any, PyTree]:
         given = {"key": key} if "key" in _accepted(self.factory) else {}
-        module, state = self.library.nn.make_with_state(lambda: self.made(self.library.Module, **given))()
+        module, state = self.library.nn.make_with_state(lambda: self.make(self.library.Module, **given))()
         return module, state if jax.tree.leaves(state) else None
 
 

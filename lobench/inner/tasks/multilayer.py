@@ -8,18 +8,12 @@ import numpy as np
 
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
-from lobench.inner.task import Batch, Datasets, Task
+from lobench.inner.task import Batch, Datasets
 from lobench.inner.tasks import arguments
 from lobench.inner.tasks.classifier import Classifier
-from lobench.inner.tasks.networks import (
-    ACTIVATIONS,
-    Params,
-    init_gain,
-    layers_init,
-    through_layers,
-)
+from lobench.inner.tasks.measured import ReferencedTask
+from lobench.inner.tasks.networks import ACTIVATIONS, Params, init_gain, layers_init, through_layers
 from lobench.inner.tasks.normalization import norm_init, norm_of, normalized
-from lobench.inner.tasks.objectives import relative_loss
 from lobench.inner.tasks.splits import datasets
 from lobench.inner.tasks.tables import diabetes_splits
 
@@ -84,7 +78,7 @@ class MLPClassifier(Classifier):
 
 
 @configurable
-class DiabetesMLP(Task):
+class DiabetesMLP(ReferencedTask):
     """Regression of diabetes progression on ten features; mean squared error divided by the variance.
 
     Predicting the mean has a loss of 1. Without hidden layers the least-squares solution is known: `floor`.
@@ -97,6 +91,7 @@ class DiabetesMLP(Task):
     """
 
     datasets: Datasets
+    reference_loss = 1.0  # of predicting the mean
 
     def __init__(self, *, hidden_sizes: tuple[int, ...] = (), activation: str = "tanh", batch_size: int = 64) -> None:
         name = type(self).__name__
@@ -121,7 +116,3 @@ class DiabetesMLP(Task):
     def loss(self, params: PyTree, key: jax.Array, data: Batch) -> jax.Array:
         outputs = through_layers(params, data["features"], self._activation)[:, 0]
         return jnp.mean((outputs - data["target"]) ** 2)
-
-    def normalizer(self, loss: jax.Array) -> jax.Array:
-        """Returns the loss, at most 2. It is already relative to predicting the mean, which has 1."""
-        return relative_loss(loss, 1.0)

@@ -17,7 +17,7 @@ from lobench.inner.optimizer import PyTree
 from lobench.inner.task import Batch, Datasets, SampledDataset
 from lobench.inner.tasks import arguments
 from lobench.inner.tasks.digits import NUM_CLASSES, NUM_PIXELS, digits_splits
-from lobench.inner.tasks.measured import Aux, MeasuredTask
+from lobench.inner.tasks.measured import Aux, LossStateAux, MeasuredTask
 from lobench.inner.tasks.networks import ACTIVATIONS, Params, dense_init, init_gain, layers_init, through_layers
 from lobench.inner.tasks.objectives import accuracy, relative_loss, sigmoid_cross_entropy, softmax_cross_entropy
 from lobench.inner.tasks.splits import datasets
@@ -71,9 +71,7 @@ class MultiTask(MeasuredTask):
     def metric_directions(self) -> Mapping[str, str]:  # type: ignore[override]
         return {f"loss_task_{number}": "min" for number in range(1, self.num_losses + 1)}
 
-    def loss_with_state_and_aux(
-        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
-    ) -> tuple[jax.Array, PyTree, Aux]:
+    def loss_with_state_and_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> LossStateAux:
         losses, aux = self.losses_with_aux(params, state, key, data)
         if losses.shape != (self.num_losses,) or losses.dtype != jnp.float32:
             raise ConfigError(

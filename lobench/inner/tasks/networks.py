@@ -18,6 +18,7 @@ __all__ = [
     "init_gain",
     "layers_init",
     "through_layers",
+    "two_layers_init",
 ]
 
 Params = dict[str, jax.Array]
@@ -45,10 +46,7 @@ def dense_init(key: jax.Array, fan_in: int, fan_out: int, *, gain: float = 1.0) 
 
 
 def layers_init(key: jax.Array, widths: tuple[int, ...], gain: float) -> Params:
-    """Returns weights `w0`, `w1`, ...
-
-    and zero biases `b0`, ... for consecutive widths; `gain` applies to all but the last.
-    """
+    """Returns weights `w0`, ... and zero biases `b0`, ...; `gain` applies to all layers but the last."""
     params: Params = {}
     for layer, (fan_in, fan_out) in enumerate(itertools.pairwise(widths)):
         is_last = layer == len(widths) - 2
@@ -56,6 +54,17 @@ def layers_init(key: jax.Array, widths: tuple[int, ...], gain: float) -> Params:
         params[f"w{layer}"] = dense_init(layer_key, fan_in, fan_out, gain=1.0 if is_last else gain)
         params[f"b{layer}"] = jnp.zeros(fan_out, jnp.float32)
     return params
+
+
+def two_layers_init(key: jax.Array, num_inputs: int, width: int, num_outputs: int) -> Params:
+    """Returns parameters in the structure of `layers_init`, of a ReLU layer and a linear one."""
+    hidden_key, out_key = jax.random.split(key)
+    return {
+        "w0": dense_init(hidden_key, num_inputs, width, gain=2.0),
+        "b0": jnp.zeros(width, jnp.float32),
+        "w1": dense_init(out_key, width, num_outputs),
+        "b1": jnp.zeros(num_outputs, jnp.float32),
+    }
 
 
 def through_layers(params: Params, x: jax.Array, activation: Callable[[jax.Array], jax.Array]) -> jax.Array:

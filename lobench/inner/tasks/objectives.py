@@ -14,6 +14,7 @@ from lobench.inner.task import Batch, Task
 __all__ = [
     "NoisyFunction",
     "accuracy",
+    "classification",
     "gradient_noise",
     "log10_loss",
     "relative_loss",
@@ -46,6 +47,11 @@ def sigmoid_cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:
 def accuracy(logits: jax.Array, labels: jax.Array) -> jax.Array:
     """Returns the fraction of examples whose highest logit is that of the label, float32[]."""
     return jnp.mean((jnp.argmax(logits, axis=-1) == labels).astype(jnp.float32))
+
+
+def classification(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Returns the mean cross entropy in nats, float32[], and the metric `accuracy`, as of the two functions above."""
+    return softmax_cross_entropy(logits, labels), {"accuracy": accuracy(logits, labels)}
 
 
 def gradient_noise(params: PyTree, key: jax.Array, std: float | jax.Array) -> jax.Array:

@@ -9,7 +9,7 @@ from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
 from lobench.inner.task import Batch, Task, TaskFamily
 from lobench.inner.tasks.labelled import Labelled
-from lobench.inner.tasks.measured import Aux
+from lobench.inner.tasks.measured import Aux, LossStateAux
 from lobench.inner.tasks.multilayer import MLPClassifier
 from lobench.inner.tasks.networks import Params
 from lobench.inner.tasks.wrappers.wrapping import Wrapping
@@ -54,9 +54,7 @@ class _PermutedTask(Wrapping):
         super().__init__(task)
         self._data, self._cfg = data, cfg
 
-    def loss_with_state_and_aux(
-        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
-    ) -> tuple[jax.Array, PyTree, Aux]:
+    def loss_with_state_and_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> LossStateAux:
         return super().loss_with_state_and_aux(params, state, key, self._permuted(data))
 
     def eval_loss_with_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> tuple[jax.Array, Aux]:

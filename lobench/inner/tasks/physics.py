@@ -14,7 +14,7 @@ from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
 from lobench.inner.task import Batch, Datasets, SampledDataset, Task
 from lobench.inner.tasks import arguments
-from lobench.inner.tasks.measured import Aux, MeasuredTask
+from lobench.inner.tasks.measured import LossStateAux, MeasuredTask
 from lobench.inner.tasks.networks import Params, layers_init, through_layers
 from lobench.inner.tasks.objectives import log10_loss
 from lobench.inner.tasks.splits import row_datasets
@@ -60,9 +60,7 @@ class HeatPINN(MeasuredTask):
     def init(self, key: jax.Array) -> Params:
         return layers_init(key, self._widths, 1.0)
 
-    def loss_with_state_and_aux(
-        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
-    ) -> tuple[jax.Array, PyTree, Aux]:
+    def loss_with_state_and_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> LossStateAux:
         x, t = data["inside"].T
         u, _, u_xx, u_t = self.jet(params, data["inside"])
         zeros = jnp.zeros_like(data["start"])

@@ -9,7 +9,7 @@ import numpy as np
 from lobench.inner.configurable import configurable
 from lobench.inner.tasks import arguments
 from lobench.inner.tasks.splits import row_datasets
-from lobench.inner.tasks.symbols import SymbolTask
+from lobench.inner.tasks.symbols import SymbolTask, network_of
 
 __all__ = ["AssociativeRecall", "ModularAddition"]
 
@@ -49,7 +49,7 @@ class AssociativeRecall(SymbolTask):
         arguments.integer(name, "num_pairs", num_pairs, at_least=2)
         arguments.integer(name, "num_keys", num_keys, at_most=255)
         arguments.integer(name, "num_values", num_values, at_most=256 - num_keys)
-        self.read_by(network, num_keys + num_values, 2 * num_pairs - 1, width, num_layers, num_heads)
+        self.network = network_of(name, network, num_keys + num_values, 2 * num_pairs - 1, width, num_layers, num_heads)
         windows = _pairs(num_pairs, num_keys, num_values)
         self.datasets = row_datasets(windows, _SIZES, arguments.integer(name, "batch_size", batch_size))
 
@@ -93,7 +93,7 @@ class ModularAddition(SymbolTask):
     ) -> None:
         name = type(self).__name__
         arguments.integer(name, "modulus", modulus, at_least=4, at_most=255)
-        self.read_by(network, modulus + 1, 3, width, num_layers, num_heads)
+        self.network = network_of(name, network, modulus + 1, 3, width, num_layers, num_heads)
         held_out = modulus**2 * 2 // 15
         sizes = {"train": modulus**2 - 3 * held_out} | dict.fromkeys(("inner_valid", "outer_valid", "test"), held_out)
         self.datasets = row_datasets(_sums(modulus), sizes, arguments.integer(name, "batch_size", batch_size))

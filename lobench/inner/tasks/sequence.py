@@ -43,8 +43,7 @@ class ByteRNN(SymbolTask):
         name = type(self).__name__
         arguments.choice(name, "grammar", grammar, GRAMMARS)
         arguments.choice(name, "cell", cell, CELLS)
-        self.vocab_size = len(alphabet(grammar))
-        self.network = Recurrent(cell, self.vocab_size, arguments.integer(name, "width", width))
+        self.network = Recurrent(cell, len(alphabet(grammar)), arguments.integer(name, "width", width))
         arguments.integer(name, "sequence_length", sequence_length)
         self.datasets = _datasets(grammar, sequence_length + 1, arguments.integer(name, "batch_size", batch_size))
 

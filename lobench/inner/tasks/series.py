@@ -14,9 +14,9 @@ from lobench.inner.optimizer import PyTree
 from lobench.inner.task import Batch, Datasets, SampledDataset, Task, TaskFamily
 from lobench.inner.tasks import arguments
 from lobench.inner.tasks.data import load
-from lobench.inner.tasks.measured import Aux, MeasuredTask
-from lobench.inner.tasks.networks import Params, dense_init
-from lobench.inner.tasks.objectives import accuracy, log10_loss, relative_loss, softmax_cross_entropy
+from lobench.inner.tasks.measured import LossStateAux, MeasuredTask, ReferencedTask
+from lobench.inner.tasks.networks import Params, two_layers_init
+from lobench.inner.tasks.objectives import classification, log10_loss
 from lobench.inner.tasks.recurrent import CELLS, recurrent_init, recurrent_outputs
 from lobench.inner.tasks.splits import row_datasets
 
@@ -28,7 +28,7 @@ _TAPS = 5  # of the convolution
 
 
 @configurable
-class SeriesClassifier(MeasuredTask):
+class SeriesClassifier(ReferencedTask, MeasuredTask):
     """Time series classification; mean softmax cross entropy and `accuracy`.
 
     The published training and test series are merged and shuffled. Seven tenths are train, each other split has one
@@ -53,6 +53,7 @@ class SeriesClassifier(MeasuredTask):
         arguments.choice(name, "data", data, _NUM_CLASSES)
         arguments.choice(name, "network", network, _NETWORKS)
         self._network, self._num_classes = network, _NUM_CLASSES[data]
+        self.reference_loss = math.log(self._num_classes)
         self._width = arguments.integer(name, "width", width)
         examples = _examples(data)
         self._shape = examples["series"].shape[1:]
@@ -66,24 +67,13 @@ class SeriesClassifier(MeasuredTask):
         if self._network in CELLS:
             return recurrent_init(key, channels, self._width, self._num_classes, cell=self._network)
         num_inputs = channels * (_TAPS if self._network == "conv" else length)
-        hidden_key, out_key = jax.random.split(key)
-        return {
-            "w0": dense_init(hidden_key, num_inputs, self._width, gain=2.0),
-            "b0": jnp.zeros(self._width, jnp.float32),
-            "w1": dense_init(out_key, self._width, self._num_classes),
-            "b1": jnp.zeros(self._num_classes, jnp.float32),
-        }
+        return two_layers_init(key, num_inputs, self._width, self._num_classes)
 
-    def loss_with_state_and_aux(
-        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
-    ) -> tuple[jax.Array, PyTree, Aux]:
+    def loss_with_state_and_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> LossStateAux:
         logits = self.logits(params, data["series"].astype(jnp.float32))
         labels = data["label"].astype(jnp.int32)
-        return softmax_cross_entropy(logits, labels), state, {"accuracy": accuracy(logits, labels)}
-
-    def normalizer(self, loss: jax.Array) -> jax.Array:
-        """Returns the loss relative to a uniform guess: 1 is untrained, 2 the maximum."""
-        return relative_loss(loss, math.log(self._num_classes))
+        loss, aux = classification(logits, labels)
+        return loss, state, aux
 
     def logits(self, params: Params, series: jax.Array) -> jax.Array:
         """Returns logits float32[batch, classes] for series float32[batch, length, channels]."""

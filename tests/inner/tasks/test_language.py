@@ -15,7 +15,7 @@ def symbols_of(task, split):
 def test_the_splits_are_the_text_in_order():
     task = PythonText(width=4, num_heads=1, sequence_length=49)
     alphabet = np.frombuffer(b"\n" + bytes(range(32, 127)), np.uint8)
-    assert task.vocab_size == 96
+    assert task.network.vocab_size == 96
     parts = [alphabet[symbols_of(task, split)].tobytes() for split in SPLITS]
     assert b"".join(parts) == text("python_library")
     assert [len(part) for part in parts] == [901_000, 33_000, 33_000, 33_000]

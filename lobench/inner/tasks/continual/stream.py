@@ -19,7 +19,7 @@ from lobench.inner.task import SPLITS, ArrayDataset, Batch, Datasets, Index, Tas
 from lobench.inner.tasks import arguments
 from lobench.inner.tasks.classifier import Classifier
 from lobench.inner.tasks.continual.memory import Examples, Memory
-from lobench.inner.tasks.measured import Aux
+from lobench.inner.tasks.measured import Aux, LossStateAux
 from lobench.inner.tasks.multilayer import MLPClassifier
 from lobench.inner.tasks.networks import Params
 from lobench.inner.tasks.normalization import RUNNING_DECAY
@@ -221,9 +221,7 @@ class Stream(Wrapping):
             state = {**state, "step": jnp.zeros_like(state["step"])}
         return params, {**state, "task": jnp.asarray(index, jnp.int32), "network": network}
 
-    def loss_with_state_and_aux(
-        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
-    ) -> tuple[jax.Array, PyTree, Aux]:
+    def loss_with_state_and_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> LossStateAux:
         batch = trained = self._batch(state, key, data)
         if self.replay:
             drawn, is_there = state["memory"].draw(key, state["task"], len(batch.labels))

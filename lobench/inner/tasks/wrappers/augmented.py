@@ -14,7 +14,7 @@ from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
 from lobench.inner.task import Batch, Task, TaskFamily
 from lobench.inner.tasks import arguments
-from lobench.inner.tasks.measured import Aux
+from lobench.inner.tasks.measured import LossStateAux
 from lobench.inner.tasks.wrappers.wrapping import Wrapping, batch_field, wrapped
 
 __all__ = ["Augmented"]
@@ -64,9 +64,7 @@ class _Changed(Wrapping):
         self._steps = steps
         self._noise_std = noise_std
 
-    def loss_with_state_and_aux(
-        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
-    ) -> tuple[jax.Array, PyTree, Aux]:
+    def loss_with_state_and_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> LossStateAux:
         value = batch_field("Augmented", data, self._field)
         key_of_changes = jax.random.fold_in(key, _STREAM)
         changed = self._images(key_of_changes, value) if self._steps else value

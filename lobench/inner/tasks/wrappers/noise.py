@@ -14,7 +14,7 @@ from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
 from lobench.inner.task import ArrayDataset, Batch, Dataset, Task, TaskFamily
 from lobench.inner.tasks import arguments
-from lobench.inner.tasks.measured import Aux
+from lobench.inner.tasks.measured import LossStateAux
 from lobench.inner.tasks.objectives import gradient_noise
 from lobench.inner.tasks.wrappers.wrapping import Wrapping, batch_field, each_split, mapped_batches, wrapped
 
@@ -102,8 +102,6 @@ class _NoisyGradient(Wrapping):
         super().__init__(task)
         self._std = std
 
-    def loss_with_state_and_aux(
-        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
-    ) -> tuple[jax.Array, PyTree, Aux]:
+    def loss_with_state_and_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> LossStateAux:
         loss, state, aux = super().loss_with_state_and_aux(params, state, key, data)
         return loss + gradient_noise(params, jax.random.fold_in(key, _STREAM), self._std), state, aux

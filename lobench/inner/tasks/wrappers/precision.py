@@ -11,7 +11,7 @@ from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
 from lobench.inner.task import Batch, Task, TaskFamily
 from lobench.inner.tasks import arguments
-from lobench.inner.tasks.measured import Aux
+from lobench.inner.tasks.measured import Aux, LossStateAux
 from lobench.inner.tasks.wrappers.wrapping import Wrapping, wrapped
 
 __all__ = ["Bfloat16"]
@@ -44,9 +44,7 @@ class _Rounded(Wrapping):
         params, state = self.task.init_with_state(key)
         return _cast(params, self._stored), state
 
-    def loss_with_state_and_aux(
-        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
-    ) -> tuple[jax.Array, PyTree, Aux]:
+    def loss_with_state_and_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> LossStateAux:
         loss, new_state, aux = self.task.loss_with_state_and_aux(_rounded(params), _rounded(state), key, _rounded(data))
         return _single(loss), _like(new_state, state), _single(dict(aux))
 

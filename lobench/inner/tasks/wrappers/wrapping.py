@@ -24,7 +24,7 @@ from lobench.inner.task import (
     Task,
     TaskFamily,
 )
-from lobench.inner.tasks.measured import Aux, MeasuredTask
+from lobench.inner.tasks.measured import Aux, LossStateAux, MeasuredTask
 
 __all__ = ["Wrapping", "batch_field", "each_split", "mapped_batches", "wrapped"]
 
@@ -63,9 +63,7 @@ class Wrapping(MeasuredTask):
     def loss(self, params: PyTree, key: jax.Array, data: Batch) -> jax.Array:
         return self.loss_with_state_and_aux(params, None, key, data)[0]
 
-    def loss_with_state_and_aux(
-        self, params: PyTree, state: PyTree, key: jax.Array, data: Batch
-    ) -> tuple[jax.Array, PyTree, Aux]:
+    def loss_with_state_and_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> LossStateAux:
         loss, state, aux = self.task.loss_with_state_and_aux(self.at(params), state, key, data)
         return loss, state, dict(aux)
 
