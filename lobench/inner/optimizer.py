@@ -14,12 +14,14 @@ __all__ = [
     "InnerOptimizer",
     "LearnedOptimizer",
     "PyTree",
+    "State",
     "Theta",
     "Transformation",
     "TransformationWithEvalParams",
 ]
 
 PyTree: TypeAlias = Any
+State: TypeAlias = dict[str, Any]  # of an optimizer, by name
 Theta: TypeAlias = Any  # a pytree of arrays: the meta-parameters
 Transformation: TypeAlias = optax.GradientTransformationExtraArgs
 

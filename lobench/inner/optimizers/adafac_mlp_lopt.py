@@ -10,17 +10,10 @@ import numpy as np
 import optax
 
 from lobench.inner.configurable import configurable
-from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, Theta
-from lobench.inner.optimizers.factored import FactoredMoments
-from lobench.inner.optimizers.features import (
-    Units,
-    decayed,
-    laid_out,
-    outputs_of,
-    restored,
-    step_embedding,
-    weighted_sum,
-)
+from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, State, Theta
+from lobench.inner.optimizers.factored import Accumulators, TensorValues
+from lobench.inner.optimizers.features import Units, laid_out, outputs_of, step_embedding, weighted_sum
+from lobench.inner.optimizers.tensor_lstm import new_linear
 
 __all__ = ["NARROW", "AdafacFeatured", "AdafacMLPLOpt", "adafac_features", "shifted_decays"]
 
@@ -51,15 +44,8 @@ class AdafacFeatured(LearnedOptimizer):
     def __init__(self, *, hidden_size: int) -> None:
         self._hidden_size = hidden_size
 
-    def subtracted(self, outputs: Units, grad: jax.Array, p: jax.Array, m: jax.Array, r: jax.Array) -> jax.Array:
-        """Returns the step that is subtracted from one tensor.
-
-        Args:
-          outputs: Outputs of the network, each of the tensor's shape.
-          grad: Gradient of the tensor.
-          p: The tensor.
-          m, r: Momenta and second moments, each with a leading axis.
-        """
+    def subtracted(self, outputs: Units, tensor: TensorValues) -> jax.Array:
+        """Returns the step that is subtracted from one tensor, from the network's outputs of the tensor's shape."""
         raise NotImplementedError
 
     def laid_out(self, leaf: jax.Array) -> jax.Array:
@@ -71,9 +57,8 @@ class AdafacFeatured(LearnedOptimizer):
         sizes = [_NUM_FEATURES, self._hidden_size, self._hidden_size, self.num_outputs]
         network: dict[str, jax.Array] = {}
         for layer, layer_key in enumerate(jax.random.split(key, 3)):
-            shape = (sizes[layer], sizes[layer + 1])
-            network[f"w{layer}"] = jax.random.truncated_normal(layer_key, -2, 2, shape) / np.sqrt(sizes[layer])
-            network[f"b{layer}"] = jnp.zeros(shape[1:])
+            made = new_linear(layer_key, sizes[layer], sizes[layer + 1])
+            network |= {f"w{layer}": made["w"], f"b{layer}": made["b"]}
         return {
             "momentum_decays": jnp.zeros(3),
             "rms_decays": jnp.zeros(1),
@@ -85,42 +70,27 @@ class AdafacFeatured(LearnedOptimizer):
         momentum_decays = shifted_decays(_DECAYS, theta["momentum_decays"])
         rms_decays = jnp.clip(shifted_decays(_RMS, theta["rms_decays"]), 0.0, 1.0)
         factored_decays = jnp.clip(shifted_decays(_DECAYS, theta["adafactor_decays"]), 0.0, 1.0)
+        accumulators = Accumulators(momentum_decays, rms_decays, factored_decays, self.laid_out)
         network = theta["nn"]["~"]
         # Sliced here, outside the loop over steps.
         wide = jnp.concatenate([network["w0"][: NARROW.start], network["w0"][NARROW.stop : -_NUM_EMBEDDED]])
         narrow = network["w0"][NARROW]
         of_step = network["w0"][-_NUM_EMBEDDED:]
 
-        def init(params: PyTree) -> dict[str, Any]:
-            leaves = [laid_out(leaf) for leaf in jax.tree.leaves(params)]
-            return {
-                "step": jnp.int32(0),
-                "momentum": [jnp.zeros((3, *leaf.shape)) for leaf in leaves],
-                "rms": [jnp.zeros((1, *leaf.shape)) for leaf in leaves],
-                "factored": FactoredMoments([leaf.shape for leaf in leaves]).init(3),
-            }
+        def init(params: PyTree) -> State:
+            return {"step": jnp.int32(0), **accumulators.init(params)}
 
-        def update(
-            grads: PyTree, state: dict[str, Any], params: PyTree = None, **extra: Any
-        ) -> tuple[PyTree, dict[str, Any]]:
+        def update(grads: PyTree, state: State, params: PyTree = None, **extra: Any) -> tuple[PyTree, State]:
             bias = step_embedding(state["step"]) @ of_step + network["b0"]
             leaves = [self.laid_out(leaf) for leaf in jax.tree.leaves(grads)]
-            moments = FactoredMoments([leaf.shape for leaf in leaves])
-            factored_state, factored = moments.update(state["factored"], leaves, factored_decays, narrow)
-            updates, momenta, squares = [], [], []
-            for index, (grad, leaf) in enumerate(zip(leaves, jax.tree.leaves(params), strict=True)):
-                p = self.laid_out(leaf)
-                m = decayed(state["momentum"][index], grad, momentum_decays)
-                r = decayed(state["rms"][index], grad * grad, rms_decays)
-                features = adafac_features(grad, p, m, r, factored.scales[index], factored.full[index])
-                first = weighted_sum(features, wide, factored.sums[index])
+
+            def step(index: int, tensor: TensorValues) -> jax.Array:
+                first = weighted_sum(adafac_features(tensor), wide, tensor.sums)
                 outputs = outputs_of(first, bias, *((network[f"w{n}"], network[f"b{n}"]) for n in (1, 2)))
-                step = self.subtracted(outputs, grad, p, m, r)
-                updates.append(restored(-step, jnp.shape(leaf)))
-                momenta.append(m)
-                squares.append(r)
-            new_state = {"step": state["step"] + 1, "momentum": momenta, "rms": squares, "factored": factored_state}
-            return jax.tree.unflatten(jax.tree.structure(grads), updates), new_state
+                return -self.subtracted(outputs, tensor)
+
+            updates, accumulated = accumulators.update(state, leaves, params, narrow, step)
+            return updates, {"step": state["step"] + 1, **accumulated}
 
         return optax.GradientTransformationExtraArgs(init, update)
 
@@ -139,20 +109,14 @@ class AdafacMLPLOpt(AdafacFeatured):
         super().__init__(hidden_size=hidden_size)
         self._step_mult, self._exp_mult = step_mult, exp_mult
 
-    def subtracted(self, outputs: Units, grad: jax.Array, p: jax.Array, m: jax.Array, r: jax.Array) -> jax.Array:
+    def subtracted(self, outputs: Units, tensor: TensorValues) -> jax.Array:
         direction, magnitude = outputs
         return direction * jnp.exp(magnitude * self._exp_mult) * self._step_mult
 
 
-def adafac_features(
-    grad: jax.Array,
-    param: jax.Array,
-    m: jax.Array,
-    r: jax.Array,
-    scale: tuple[jax.Array, jax.Array],
-    full: jax.Array | None,
-) -> list[jax.Array]:
+def adafac_features(tensor: TensorValues) -> list[jax.Array]:
     """Returns the features of one tensor that have its shape."""
+    grad, param, m, r, scale, full, _ = tensor
     rsqrt = jax.lax.rsqrt
     r_scale = rsqrt(r + 1e-6)
     scaled_m = m * scale[0] * scale[1] if full is None else m * rsqrt(full + 1e-6)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import optax
 import optax.contrib
 
@@ -13,6 +15,7 @@ __all__ = [
     "adafactor",
     "adam",
     "adamw",
+    "evaluated_at_average",
     "lion",
     "momentum",
     "nadamw",
@@ -122,14 +125,18 @@ def schedule_free_adamw(
 
     Source: Defazio et al. 2024 (arXiv 2405.15682).
     """
-    transformation = optax.with_extra_args_support(
-        optax.contrib.schedule_free_adamw(
-            learning_rate,
-            warmup_steps=warmup_steps or None,  # with 0 warm-up steps, optax's learning rate would always be 0
-            b1=b1,
-            weight_decay=weight_decay,
-        )
+    optimizer = optax.contrib.schedule_free_adamw(
+        learning_rate,
+        warmup_steps=warmup_steps or None,  # with 0 warm-up steps, optax's learning rate would always be 0
+        b1=b1,
+        weight_decay=weight_decay,
     )
+    return evaluated_at_average(optimizer)
+
+
+def evaluated_at_average(schedule_free: Any) -> TransformationWithEvalParams:
+    """Returns a schedule-free optimizer of optax's with the parameters that it is evaluated at."""
+    transformation = optax.with_extra_args_support(schedule_free)
     return TransformationWithEvalParams(
         init=transformation.init,
         update=transformation.update,

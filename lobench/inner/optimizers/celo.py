@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -11,9 +12,9 @@ import optax
 
 from lobench.core.errors import ConfigError
 from lobench.inner.configurable import configurable
-from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, Theta
-from lobench.inner.optimizers.factored import FactoredMoments
-from lobench.inner.optimizers.features import decayed, laid_out, outputs_of, restored, weighted_sum
+from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, State, Theta
+from lobench.inner.optimizers.factored import Accumulators, TensorValues
+from lobench.inner.optimizers.features import laid_out, outputs_of, weighted_sum
 from lobench.inner.optimizers.tensor_lstm import (
     initial_rows,
     linear,
@@ -24,7 +25,16 @@ from lobench.inner.optimizers.tensor_lstm import (
     progress_features,
 )
 
-__all__ = ["BLOCKS", "NARROW", "Celo", "block_features", "new_schedule", "require_horizon", "scheduled"]
+__all__ = [
+    "BLOCKS",
+    "NARROW",
+    "Celo",
+    "block_accumulators",
+    "block_features",
+    "new_schedule",
+    "require_horizon",
+    "scheduled",
+]
 
 _DECAYS = np.asarray([0.9, 0.99, 0.999], np.float32)
 _RMS = np.asarray([0.999], np.float32)
@@ -65,42 +75,30 @@ class Celo(LearnedOptimizer):
 
     def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
         horizon = require_horizon(self, num_steps)
+        accumulators = block_accumulators()
         network = theta["ff_mod_stack"]["~"]
         weights = jnp.concatenate([network[f"w0__{index}"][0] for index in range(len(BLOCKS))])
         wide = jnp.concatenate([weights[: NARROW.start], weights[NARROW.stop :]])
         layers = [(network["w1"][0], network["b1"][0]), (network["w2"][0, :, :2], network["b2"][0, :2])]
 
-        def init(params: PyTree) -> dict[str, Any]:
-            leaves = [laid_out(leaf) for leaf in jax.tree.leaves(params)]
-            return {
-                **new_schedule(theta, len(leaves), horizon),
-                "momentum": [jnp.zeros((3, *leaf.shape)) for leaf in leaves],
-                "rms": [jnp.zeros((1, *leaf.shape)) for leaf in leaves],
-                "factored": FactoredMoments([leaf.shape for leaf in leaves]).init(3),
-            }
+        def init(params: PyTree) -> State:
+            num_tensors = len(jax.tree.leaves(params))
+            return {**new_schedule(theta, num_tensors, horizon), **accumulators.init(params)}
 
         def update(
-            grads: PyTree, state: dict[str, Any], params: PyTree = None, *, value: jax.Array, **extra: Any
-        ) -> tuple[PyTree, dict[str, Any]]:
+            grads: PyTree, state: State, params: PyTree = None, *, value: jax.Array, **extra: Any
+        ) -> tuple[PyTree, State]:
             schedule, rates = scheduled(theta, state, value, horizon)
             leaves = [jnp.clip(laid_out(leaf), -1000.0, 1000.0) for leaf in jax.tree.leaves(grads)]
-            moments = FactoredMoments([leaf.shape for leaf in leaves])
-            factored_state, factored = moments.update(state["factored"], leaves, jnp.asarray(_DECAYS), weights[NARROW])
-            updates, momenta, squares = [], [], []
-            for index, (grad, p) in enumerate(zip(leaves, jax.tree.leaves(params), strict=True)):
-                param = laid_out(p)
-                m = decayed(state["momentum"][index], grad, jnp.asarray(_DECAYS))
-                r = decayed(state["rms"][index], grad * grad, jnp.asarray(_RMS))
-                features = block_features(grad, param, m, r, factored.scales[index], factored.full[index])
-                first = weighted_sum(features, wide, factored.sums[index])
+
+            def step(index: int, tensor: TensorValues) -> jax.Array:
+                first = weighted_sum(block_features(tensor), wide, tensor.sums)
                 direction, magnitude = outputs_of(first, network["b0"][0], *layers)
-                scale = jnp.sqrt(jnp.mean(param * param) + 1e-9)
-                step = direction * scale * jnp.exp(0.001 * magnitude) * 0.001 * rates[index]
-                updates.append(restored(-step, jnp.shape(p)))
-                momenta.append(m)
-                squares.append(r)
-            new_state = {**schedule, "momentum": momenta, "rms": squares, "factored": factored_state}
-            return jax.tree.unflatten(jax.tree.structure(grads), updates), new_state
+                scale = jnp.sqrt(jnp.mean(tensor.param * tensor.param) + 1e-9)
+                return -(direction * scale * jnp.exp(0.001 * magnitude) * 0.001 * rates[index])
+
+            updates, accumulated = accumulators.update(state, leaves, params, weights[NARROW], step)
+            return updates, {**schedule, **accumulated}
 
         return optax.GradientTransformationExtraArgs(init, update)
 
@@ -117,13 +115,13 @@ def require_horizon(optimizer: LearnedOptimizer, num_steps: int | None) -> int:
     return num_steps
 
 
-def new_schedule(theta: Theta, num_tensors: int, horizon: int) -> dict[str, Any]:
+def new_schedule(theta: Theta, num_tensors: int, horizon: int) -> State:
     """Returns the state of the scheduler before the first update."""
     rows = initial_rows(theta["lstm_init_state"], num_tensors)
     return {"step": jnp.int32(0), "losses": loss_buffer(horizon), "rows": rows}
 
 
-def scheduled(theta: Theta, state: dict[str, Any], loss: jax.Array, horizon: int) -> tuple[dict[str, Any], jax.Array]:
+def scheduled(theta: Theta, state: State, loss: jax.Array, horizon: int) -> tuple[State, jax.Array]:
     """Returns the state of the scheduler after an update, and the learning rates, float32[num_tensors]."""
     losses, of_loss = loss_features(state["losses"], state["step"], loss)
     progress = progress_features(state["step"], horizon)
@@ -133,15 +131,15 @@ def scheduled(theta: Theta, state: dict[str, Any], loss: jax.Array, horizon: int
     return {"step": state["step"] + 1, "losses": losses, "rows": (h, c)}, rates
 
 
-def block_features(
-    grad: jax.Array,
-    param: jax.Array,
-    m: jax.Array,
-    r: jax.Array,
-    scale: tuple[jax.Array, jax.Array],
-    full: jax.Array | None,
-) -> list[jax.Array]:
+def block_accumulators(layout: Callable[[jax.Array], jax.Array] = laid_out) -> Accumulators:
+    """Returns the accumulators of `block_features`."""
+    decays = jnp.asarray(_DECAYS)
+    return Accumulators(decays, jnp.asarray(_RMS), decays, layout)
+
+
+def block_features(tensor: TensorValues) -> list[jax.Array]:
     """Returns the features of one tensor that have its shape."""
+    grad, param, m, r, scale, full, _ = tensor
     r_scale = jax.lax.rsqrt(r + 1e-6)
     return [
         grad[None],

@@ -11,7 +11,7 @@ import numpy as np
 import optax
 
 from lobench.inner.configurable import configurable
-from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, Theta
+from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, State, Theta
 from lobench.inner.optimizers.celo import BLOCKS
 from lobench.inner.optimizers.factored import FactoredMoments
 from lobench.inner.optimizers.features import decayed
@@ -72,7 +72,7 @@ class Celo2(LearnedOptimizer):
         first = jnp.concatenate([theta[f"w0.{index}"] for index in range(len(BLOCKS))])
         adam = optax.scale_by_adam(b1=float(_DECAYS[0]), b2=float(_RMS[-1]))
 
-        def init(params: PyTree) -> dict[str, Any]:
+        def init(params: PyTree) -> State:
             matrices, vectors = self._parted(params, params)
             return {
                 "momentum": {path: jnp.zeros((3, *leaf.shape)) for path, leaf in matrices.items()},
@@ -81,9 +81,7 @@ class Celo2(LearnedOptimizer):
                 "adam": adam.init(vectors),
             }
 
-        def update(
-            grads: PyTree, state: dict[str, Any], params: PyTree = None, **extra: Any
-        ) -> tuple[PyTree, dict[str, Any]]:
+        def update(grads: PyTree, state: State, params: PyTree = None, **extra: Any) -> tuple[PyTree, State]:
             grads = clipped(grads, self._max_norm)
             grads = jax.tree.map(lambda grad: jnp.clip(grad, -1000.0, 1000.0), grads)
             matrices, vectors = self._parted(grads, params)

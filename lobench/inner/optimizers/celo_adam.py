@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from lobench.inner.configurable import configurable
-from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, Theta
+from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, State, Theta
 from lobench.inner.optimizers.celo import new_schedule, require_horizon, scheduled
 from lobench.inner.optimizers.tensor_lstm import new_linear, new_rows
 
@@ -48,13 +48,13 @@ class CeloAdam(LearnedOptimizer):
         beta1 = jnp.float32(self._beta1)
         beta2 = jnp.float32(self._beta2)
 
-        def init(params: PyTree) -> dict[str, Any]:
+        def init(params: PyTree) -> State:
             zeros = [jnp.zeros(jnp.shape(leaf)) for leaf in jax.tree.leaves(params)]
             return {**new_schedule(theta, len(zeros), horizon), "m": zeros, "v": zeros}
 
         def update(
-            grads: PyTree, state: dict[str, Any], params: PyTree = None, *, value: jax.Array, **extra: Any
-        ) -> tuple[PyTree, dict[str, Any]]:
+            grads: PyTree, state: State, params: PyTree = None, *, value: jax.Array, **extra: Any
+        ) -> tuple[PyTree, State]:
             schedule, rates = scheduled(theta, state, value, horizon)
             leaves, structure = jax.tree.flatten(grads)
             clipped = [jnp.clip(leaf.astype(jnp.float32), -1000.0, 1000.0) for leaf in leaves]

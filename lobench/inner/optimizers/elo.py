@@ -10,6 +10,7 @@ from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import InnerOptimizer, PyTree, Theta
 from lobench.inner.optimizers.adafac_mlp_lopt import AdafacFeatured
 from lobench.inner.optimizers.celo2 import clipped
+from lobench.inner.optimizers.factored import TensorValues
 from lobench.inner.optimizers.features import Units
 from lobench.inner.schedules.schedule import Rate
 
@@ -58,6 +59,7 @@ class ELO(AdafacFeatured):
 
         return optax.GradientTransformationExtraArgs(optimizer.init, update)
 
-    def subtracted(self, outputs: Units, grad: jax.Array, p: jax.Array, m: jax.Array, r: jax.Array) -> jax.Array:
+    def subtracted(self, outputs: Units, tensor: TensorValues) -> jax.Array:
         direction, magnitude = outputs
-        return self._learning_rate * (direction * jnp.exp(magnitude * self._exp_mult) + self._weight_decay * p)
+        step = direction * jnp.exp(magnitude * self._exp_mult)
+        return self._learning_rate * (step + self._weight_decay * tensor.param)

@@ -7,16 +7,18 @@ vector, those of many tensors cost as much as those of one.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lobench.inner.optimizers.features import decayed
+from lobench.inner.optimizer import PyTree, State
+from lobench.inner.optimizers.features import decayed, laid_out, restored
 
-__all__ = ["Factored", "FactoredMoments", "factored_axes"]
+__all__ = ["Accumulators", "Factored", "FactoredMoments", "TensorValues", "factored_axes"]
 
 _NORM_EPSILON = 1e-5
 
@@ -167,3 +169,76 @@ class FactoredMoments:
         for index, segment in enumerate(self._segments):
             by_tensor[segment.tensor].append(self._cut(product[index * width : (index + 1) * width], segment))
         return by_tensor
+
+
+class TensorValues(NamedTuple):
+    """Values of one tensor in a step, in the layout of the features.
+
+    Attributes:
+      grad, param: The gradient and the tensor.
+      m, r: Momenta and second moments after the gradient, each with a leading axis over decays.
+      scale, full, sums: Its entries of `Factored`.
+    """
+
+    grad: jax.Array
+    param: jax.Array
+    m: jax.Array
+    r: jax.Array
+    scale: tuple[jax.Array, jax.Array]
+    full: jax.Array | None
+    sums: list[jax.Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulators:
+    """Momenta, second moments and factored second moments of all tensors.
+
+    Attributes:
+      momentum_decays, rms_decays, factored_decays: Decays of the three, float32[num_decays] each.
+      layout: Function that returns a tensor in the layout of the features.
+    """
+
+    momentum_decays: jax.Array
+    rms_decays: jax.Array
+    factored_decays: jax.Array
+    layout: Callable[[jax.Array], jax.Array] = laid_out
+
+    def init(self, params: PyTree) -> State:
+        """Returns zero accumulators."""
+        shapes = [laid_out(leaf).shape for leaf in jax.tree.leaves(params)]
+        return {
+            "momentum": [jnp.zeros((len(self.momentum_decays), *shape)) for shape in shapes],
+            "rms": [jnp.zeros((len(self.rms_decays), *shape)) for shape in shapes],
+            "factored": FactoredMoments(shapes).init(len(self.factored_decays)),
+        }
+
+    def update(
+        self,
+        state: State,
+        grads: Sequence[jax.Array],
+        params: PyTree,
+        weights: jax.Array,
+        step: Callable[[int, TensorValues], jax.Array],
+    ) -> tuple[PyTree, State]:
+        """Returns the updates, a tree like params, and the accumulators after the gradients.
+
+        Args:
+          state: Accumulators before the gradients; further entries are ignored.
+          grads: Gradients by tensor, in the layout of the features.
+          params: Parameters.
+          weights: Weights of the network for the factored moments; see `FactoredMoments.update`.
+          step: Function of (index of the tensor, its values) that returns its update, in the layout of the features.
+        """
+        moments = FactoredMoments([grad.shape for grad in grads])
+        factored_state, factored = moments.update(state["factored"], grads, self.factored_decays, weights)
+        leaves, structure = jax.tree.flatten(params)
+        updates, momenta, squares = [], [], []
+        for index, (grad, leaf) in enumerate(zip(grads, leaves, strict=True)):
+            param = self.layout(leaf)
+            m = decayed(state["momentum"][index], grad, self.momentum_decays)
+            r = decayed(state["rms"][index], grad * grad, self.rms_decays)
+            of_factored = factored.scales[index], factored.full[index], factored.sums[index]
+            updates.append(restored(step(index, TensorValues(grad, param, m, r, *of_factored)), jnp.shape(leaf)))
+            momenta.append(m)
+            squares.append(r)
+        return jax.tree.unflatten(structure, updates), {"momentum": momenta, "rms": squares, "factored": factored_state}

@@ -10,10 +10,10 @@ import numpy as np
 import optax
 
 from lobench.inner.configurable import configurable
-from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, Theta
-from lobench.inner.optimizers.celo import BLOCKS, NARROW, block_features, require_horizon
-from lobench.inner.optimizers.factored import FactoredMoments
-from lobench.inner.optimizers.features import Units, decayed, laid_out, outputs_of, restored, weighted_sum
+from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, State, Theta
+from lobench.inner.optimizers.celo import BLOCKS, NARROW, block_accumulators, block_features, require_horizon
+from lobench.inner.optimizers.factored import TensorValues
+from lobench.inner.optimizers.features import Units, laid_out, outputs_of, weighted_sum
 from lobench.inner.optimizers.tensor_lstm import (
     clipped_log,
     initial_rows,
@@ -29,8 +29,6 @@ from lobench.inner.optimizers.tensor_lstm import (
 
 __all__ = ["HyperV2", "VeLO"]
 
-_DECAYS = np.asarray([0.9, 0.99, 0.999], np.float32)
-_RMS = np.asarray([0.999], np.float32)
 _NUM_INPUTS = 30
 _NUM_RANKS = 5
 _BUGGED_HORIZON = 10  # horizon of the loss features with the original's error, by which all decays are equal
@@ -94,46 +92,37 @@ class HyperV2(LearnedOptimizer):
     def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
         horizon = require_horizon(self, num_steps)
         networks = _Networks(theta["ff_mod_stack"]["~"], self._widths)
+        accumulators = block_accumulators(_wide)
 
-        def init(params: PyTree) -> dict[str, Any]:
-            leaves = [laid_out(leaf) for leaf in jax.tree.leaves(params)]
+        def init(params: PyTree) -> State:
             return {
                 "step": jnp.int32(0),
                 "losses": loss_buffer(_BUGGED_HORIZON if self._has_bugged_loss else horizon),
-                "rows": initial_rows(theta["lstm_init_state"], len(leaves)),
-                "momentum": [jnp.zeros((len(_DECAYS), *leaf.shape)) for leaf in leaves],
-                "rms": [jnp.zeros((1, *leaf.shape)) for leaf in leaves],
-                "factored": FactoredMoments([leaf.shape for leaf in leaves]).init(len(_DECAYS)),
+                "rows": initial_rows(theta["lstm_init_state"], len(jax.tree.leaves(params))),
+                **accumulators.init(params),
             }
 
         def update(
-            grads: PyTree, state: dict[str, Any], params: PyTree = None, *, value: jax.Array, **extra: Any
-        ) -> tuple[PyTree, dict[str, Any]]:
+            grads: PyTree, state: State, params: PyTree = None, *, value: jax.Array, **extra: Any
+        ) -> tuple[PyTree, State]:
             schedule, controls, rates = self._schedule(theta["rnn_params"], state, params, value, horizon)
             rows = networks.mixed(controls)
             leaves = [jnp.clip(_wide(leaf), -1000.0, 1000.0) for leaf in jax.tree.leaves(grads)]
-            moments = FactoredMoments([leaf.shape for leaf in leaves])
+
+            def step(index: int, tensor: TensorValues) -> jax.Array:
+                direction, magnitude = networks.apply(rows[index], block_features(tensor), tensor.sums)
+                scale = jnp.sqrt(jnp.mean(tensor.param * tensor.param) + 1e-9) * self._step_mult * rates[index]
+                return -scale * direction * jnp.exp(self._exp_mult * magnitude)
+
             narrow = networks.first_layers(rows)[:, NARROW]
-            factored_state, factored = moments.update(state["factored"], leaves, jnp.asarray(_DECAYS), narrow)
-            updates, momenta, squares = [], [], []
-            for index, (grad, p) in enumerate(zip(leaves, jax.tree.leaves(params), strict=True)):
-                param = _wide(p)
-                m = decayed(state["momentum"][index], grad, jnp.asarray(_DECAYS))
-                r = decayed(state["rms"][index], grad * grad, jnp.asarray(_RMS))
-                features = block_features(grad, param, m, r, factored.scales[index], factored.full[index])
-                direction, magnitude = networks.apply(rows[index], features, factored.sums[index])
-                scale = jnp.sqrt(jnp.mean(param * param) + 1e-9) * self._step_mult * rates[index]
-                updates.append(restored(-scale * direction * jnp.exp(self._exp_mult * magnitude), jnp.shape(p)))
-                momenta.append(m)
-                squares.append(r)
-            new_state = {**schedule, "momentum": momenta, "rms": squares, "factored": factored_state}
-            return jax.tree.unflatten(jax.tree.structure(grads), updates), new_state
+            updates, accumulated = accumulators.update(state, leaves, params, narrow, step)
+            return updates, {**schedule, **accumulated}
 
         return optax.GradientTransformationExtraArgs(init, update)
 
     def _schedule(
-        self, theta: Theta, state: dict[str, Any], params: PyTree, loss: jax.Array, horizon: int
-    ) -> tuple[dict[str, Any], jax.Array, jax.Array]:
+        self, theta: Theta, state: State, params: PyTree, loss: jax.Array, horizon: int
+    ) -> tuple[State, jax.Array, jax.Array]:
         """Returns the next state of the LSTM and its inputs, controls [num_tensors, K] and rates [num_tensors]."""
         step = state["step"]
         losses, of_loss = loss_features(state["losses"], step, loss)

@@ -10,8 +10,9 @@ import numpy as np
 import optax
 
 from lobench.inner.configurable import configurable
-from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, Theta
+from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, State, Theta
 from lobench.inner.optimizers.features import decayed, rms_norm, step_embedding
+from lobench.inner.optimizers.tensor_lstm import new_linear
 
 __all__ = ["MLPLOpt"]
 
@@ -39,21 +40,17 @@ class MLPLOpt(LearnedOptimizer):
         sizes = [_NUM_FEATURES, self._hidden_size, self._hidden_size, 2]
         layers = {}
         for layer, layer_key in enumerate(jax.random.split(key, 3)):
-            shape = (sizes[layer], sizes[layer + 1])
-            weights = jax.random.truncated_normal(layer_key, -2, 2, shape) / np.sqrt(sizes[layer])
-            layers[f"linear_{layer}"] = {"w": weights, "b": jnp.zeros(shape[1:])}
+            layers[f"linear_{layer}"] = new_linear(layer_key, sizes[layer], sizes[layer + 1])
         return {"mlp": {"~": layers}}
 
     def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
         layers = [theta["mlp"]["~"][f"linear_{index}"] for index in range(3)]
 
-        def init(params: PyTree) -> dict[str, Any]:
+        def init(params: PyTree) -> State:
             momenta = [jnp.zeros((len(_DECAYS), jnp.size(leaf))) for leaf in jax.tree.leaves(params)]
             return {"step": jnp.int32(0), "momentum": momenta}
 
-        def update(
-            grads: PyTree, state: dict[str, Any], params: PyTree = None, **extra: Any
-        ) -> tuple[PyTree, dict[str, Any]]:
+        def update(grads: PyTree, state: State, params: PyTree = None, **extra: Any) -> tuple[PyTree, State]:
             embedding = step_embedding(state["step"])
             first = layers[0]
             bias = embedding @ first["w"][8:] + first["b"]

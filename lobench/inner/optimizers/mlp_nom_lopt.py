@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from lobench.core.errors import ConfigError
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizers.adafac_mlp_lopt import AdafacFeatured
+from lobench.inner.optimizers.factored import TensorValues
 from lobench.inner.optimizers.features import Units, laid_out
 
 __all__ = ["MLPNomLOpt"]
@@ -75,7 +76,8 @@ class MLPNomLOpt(AdafacFeatured):
     def laid_out(self, leaf: jax.Array) -> jax.Array:
         return laid_out(leaf).astype(jnp.float32)
 
-    def subtracted(self, outputs: Units, grad: jax.Array, p: jax.Array, m: jax.Array, r: jax.Array) -> jax.Array:
+    def subtracted(self, outputs: Units, tensor: TensorValues) -> jax.Array:
+        grad, param, m, r, *_ = tensor
         direction, magnitude, nominal, decay = outputs
         if self._shares_magnitude:
             magnitude = jnp.mean(magnitude)
@@ -86,14 +88,14 @@ class MLPNomLOpt(AdafacFeatured):
             step = step * jnp.mean(grad)
         if self._weight_decay:
             scale = jnp.exp(decay * self._exp_mult[2]) if self._is_decay_scaled else 1.0
-            step = step + self._weight_decay * scale * p
+            step = step + self._weight_decay * scale * param
         if self._stepsize:
             if not self._is_nominal_scaled:
                 nominal = jnp.ones(())
             elif self._shares_nominal:
                 nominal = jnp.mean(nominal)
-            followed = _ESTIMATORS[self._estimator](grad, m, r)
-            step = step + self._stepsize * jnp.exp(nominal * self._exp_mult[1]) * followed
+            nominal_direction = _ESTIMATORS[self._estimator](grad, m, r)
+            step = step + self._stepsize * jnp.exp(nominal * self._exp_mult[1]) * nominal_direction
         return step
 
 

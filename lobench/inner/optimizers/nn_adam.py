@@ -10,7 +10,7 @@ import numpy as np
 import optax
 
 from lobench.inner.configurable import configurable
-from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, Theta
+from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, State, Theta
 from lobench.inner.optimizers.tensor_lstm import clipped_log, initial_rows, linear, lstm, new_linear, new_rows, spread
 
 __all__ = ["NNAdam"]
@@ -62,7 +62,7 @@ class NNAdam(LearnedOptimizer):
         recurrent = theta["rnn_params"]["rnn/linear"]
         controls = theta["rnn_to_controls_params"]["rnn_to_controls"]
 
-        def init(params: PyTree) -> dict[str, Any]:
+        def init(params: PyTree) -> State:
             zeros = [jnp.zeros(jnp.shape(leaf)) for leaf in jax.tree.leaves(params)]
             return {
                 "m": zeros,
@@ -71,9 +71,7 @@ class NNAdam(LearnedOptimizer):
                 "rows": initial_rows(theta["lstm_init_state"], len(zeros)),
             }
 
-        def update(
-            grads: PyTree, state: dict[str, Any], params: PyTree = None, **extra: Any
-        ) -> tuple[PyTree, dict[str, Any]]:
+        def update(grads: PyTree, state: State, params: PyTree = None, **extra: Any) -> tuple[PyTree, State]:
             values = _taken_back(state["hyper"])
             updates, ms, rs, spreads = [], [], [], []
             tensors = zip(jax.tree.leaves(grads), jax.tree.leaves(params), state["m"], state["r"], strict=True)

@@ -20,6 +20,7 @@ import optax.contrib
 
 from lobench.inner.lookahead import synced_lookahead
 from lobench.inner.optimizer import PyTree, TransformationWithEvalParams
+from lobench.inner.optimizers.baselines import evaluated_at_average
 from lobench.inner.schedules.schedule import Schedule
 from lobench.inner.vmap_periodic import when
 
@@ -98,7 +99,7 @@ def _is_optimizer(function: Callable[..., Any]) -> bool:
 def _adapted(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     """Returns a function that gin can call, and whose optimizer is evaluated at the right parameters."""
     if name in _SCHEDULE_FREE:
-        return _evaluated_elsewhere(function, _schedule_free)
+        return _evaluated_elsewhere(function, evaluated_at_average)
     if name == "lookahead":
         return _evaluated_elsewhere(function, synced_lookahead)
     if name == "sophia":
@@ -147,15 +148,6 @@ def _evaluated_elsewhere(
         return adapt(function(*args, **values))
 
     return make
-
-
-def _schedule_free(transformation: Any) -> TransformationWithEvalParams:
-    transformation = optax.with_extra_args_support(transformation)
-    return TransformationWithEvalParams(
-        init=transformation.init,
-        update=transformation.update,
-        eval_params=optax.contrib.schedule_free_eval_params,
-    )
 
 
 def _with_hessian_when_due(function: Callable[..., Any]) -> Callable[..., Any]:

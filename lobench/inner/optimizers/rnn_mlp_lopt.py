@@ -11,7 +11,7 @@ import numpy as np
 import optax
 
 from lobench.inner.configurable import configurable
-from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, Theta
+from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, State, Theta
 from lobench.inner.optimizers.features import decayed, rms_norm, tanh_scales
 from lobench.inner.optimizers.tensor_lstm import clipped_log, initial_rows, linear, lstm, new_linear, new_rows, spread
 
@@ -79,7 +79,7 @@ class RNNMLPLOpt(LearnedOptimizer):
     def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
         decays = jnp.asarray(self._decays, jnp.float32)
 
-        def init(params: PyTree) -> dict[str, Any]:
+        def init(params: PyTree) -> State:
             sizes = [jnp.size(leaf) for leaf in jax.tree.leaves(params)]
             return {
                 "step": jnp.int32(0),
@@ -93,8 +93,8 @@ class RNNMLPLOpt(LearnedOptimizer):
             }
 
         def update(
-            grads: PyTree, state: dict[str, Any], params: PyTree = None, *, value: jax.Array, **extra: Any
-        ) -> tuple[PyTree, dict[str, Any]]:
+            grads: PyTree, state: State, params: PyTree = None, *, value: jax.Array, **extra: Any
+        ) -> tuple[PyTree, State]:
             leaves, structure = jax.tree.flatten(grads)
             step = state["step"]
             loss, of_loss = _loss_features(state["loss"], value, step)
