@@ -1,8 +1,10 @@
-"""Stepper with schedules that know the number of updates, and observe losses if they request them."""
+"""Stepper: an optimizer as the inner program calls it, with schedules that know the length of the training."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -13,10 +15,30 @@ from lobench.inner.extra_inputs.task_side import NOTHING, ExtraInputs, ExtraValu
 from lobench.inner.optimizer import PyTree
 from lobench.inner.schedules.schedule import Horizon, LossSchedule, Watch, any_schedules, within
 
-__all__ = ["ScheduledState", "Watches"]
+__all__ = ["ScheduledState", "Stepper", "with_schedules"]
 
-_Init = Callable[..., PyTree]
-_Step = Callable[..., tuple[PyTree, PyTree, PyTree]]
+
+@dataclass(frozen=True)
+class Stepper:
+    """Optimizer in the form that the inner program calls.
+
+    Attributes:
+      init: Function of (params, model_state, key, facts={}) that returns opt_state; `facts` are properties of the task.
+      step: Function of (opt_state, params, model_state, grads, loss, key, value_fn=None, extra_values={}) that returns
+        (opt_state, params, model_state). `model_state` is the one after the loss, `value_fn` the loss of the same batch
+        as a function of parameters, and `extra_values` the extra inputs.
+      eval_params: Function of (opt_state, params) that returns the parameters to evaluate.
+      initial_params: Function of the task's initial parameters and facts that returns those of the training.
+      extra_inputs: Function of params that returns the names of extra inputs.
+      metrics: Function of opt_state that returns the optimizer's metrics, float32[] by name.
+    """
+
+    init: Callable[..., PyTree]
+    step: Callable[..., tuple[PyTree, PyTree, PyTree]]
+    eval_params: Callable[[PyTree, PyTree], PyTree] = lambda opt_state, params: params
+    initial_params: Callable[..., PyTree] = lambda params, facts=NOTHING: params
+    extra_inputs: Callable[[PyTree], ExtraInputs] = lambda params: NOTHING
+    metrics: Callable[[PyTree], Mapping[str, jax.Array]] = lambda opt_state: NOTHING
 
 
 class ScheduledState(NamedTuple):
@@ -33,36 +55,44 @@ class ScheduledState(NamedTuple):
     states: tuple[PyTree, ...]
 
 
-class Watches:
-    """Stepper whose schedules know the length of the training.
-
-    Whether schedules look at losses is known only when the optimizer is asked for an update, so one is traced for it,
-    if the process has any schedules.
+def with_schedules(stepper: Stepper, num_steps: int, first_step: int) -> Stepper:
+    """Returns a stepper whose schedules know the length of the training.
 
     Args:
-      init, step, eval_params, extra_inputs: As of a `Stepper`.
+      stepper: Stepper of the optimizer.
       num_steps: Number of updates over which schedules run.
       first_step: Number of updates that the optimizer's state has seen before.
     """
+    scheduled = _Scheduled(stepper, num_steps, first_step)
+    return dataclasses.replace(
+        stepper,
+        init=scheduled.init,
+        step=scheduled.step,
+        eval_params=scheduled.eval_params,
+        extra_inputs=scheduled.extra_inputs,
+        metrics=lambda opt_state: stepper.metrics(_own_state(opt_state)),
+    )
 
-    def __init__(
-        self,
-        init: _Init,
-        step: _Step,
-        eval_params: Callable[[PyTree, PyTree], PyTree],
-        extra_inputs: Callable[[PyTree], ExtraInputs],
-        num_steps: int,
-        first_step: int,
-    ) -> None:
-        self._init = init
-        self._step = step
-        self._eval_params = eval_params
-        self._extra_inputs = extra_inputs
+
+def _own_state(opt_state: PyTree) -> PyTree:
+    """Returns the state of the optimizer itself."""
+    return opt_state.opt_state if isinstance(opt_state, ScheduledState) else opt_state
+
+
+class _Scheduled:
+    """Functions of the stepper that `with_schedules` returns.
+
+    Whether schedules look at losses is known only when the optimizer is asked for an update, so one is traced for it,
+    if the process has any schedules.
+    """
+
+    def __init__(self, stepper: Stepper, num_steps: int, first_step: int) -> None:
+        self._stepper = stepper
         self._num_steps, self._first_step = num_steps, first_step
 
     def init(self, params: PyTree, model_state: PyTree, key: jax.Array, facts: Facts = NOTHING) -> PyTree:
         with within(self._horizon(Watch())):
-            opt_state = self._init(params, model_state, key, facts)
+            opt_state = self._stepper.init(params, model_state, key, facts)
         read = self._asked(opt_state, params, model_state, key, blank(self.extra_inputs(params), facts, params))
         if not read.asked and not read.counted:
             return opt_state
@@ -82,7 +112,7 @@ class Watches:
         if not isinstance(opt_state, ScheduledState):
             watch = Watch()
             with within(self._horizon(watch)):
-                stepped = self._step(opt_state, params, model_state, grads, loss, key, value_fn, extra_values)
+                stepped = self._stepper.step(opt_state, params, model_state, grads, loss, key, value_fn, extra_values)
             if watch.asked or watch.counted:
                 raise ConfigError(
                     "a schedule looks at what this optimizer's state does not hold",
@@ -94,23 +124,18 @@ class Watches:
         observed = [self._observed(*each, opt_state, index, loss) for index, each in enumerate(read.asked)]
         watch = Watch(opt_state.num_updates, dict(zip(read.asked, observed, strict=True)))
         with within(self._horizon(watch)):
-            new_state, params, model_state = self._step(
+            new_state, params, model_state = self._stepper.step(
                 opt_state.opt_state, params, model_state, grads, loss, key, value_fn, extra_values
             )
         return ScheduledState(new_state, opt_state.num_updates + 1, tuple(observed)), params, model_state
 
     def eval_params(self, opt_state: PyTree, params: PyTree) -> PyTree:
         with within(self._horizon(Watch())):
-            return self._eval_params(self.own_state(opt_state), params)
-
-    @staticmethod
-    def own_state(opt_state: PyTree) -> PyTree:
-        """Returns the state of the optimizer itself."""
-        return opt_state.opt_state if isinstance(opt_state, ScheduledState) else opt_state
+            return self._stepper.eval_params(_own_state(opt_state), params)
 
     def extra_inputs(self, params: PyTree) -> ExtraInputs:
         with within(self._horizon(Watch())):
-            return self._extra_inputs(params)
+            return self._stepper.extra_inputs(params)
 
     def _horizon(self, watch: Watch) -> Horizon:
         return Horizon(self._num_steps, self._first_step, self._first_step, watch)
@@ -126,7 +151,9 @@ class Watches:
         def update(opt_state: PyTree, params: PyTree, model_state: PyTree, key: jax.Array) -> Any:
             value_fn = lambda at: sum((0 * leaf.sum() for leaf in jax.tree.leaves(at)), jnp.float32(0))  # noqa: E731
             with within(self._horizon(watch)):
-                return self._step(opt_state, params, model_state, params, jnp.float32(0), key, value_fn, extra_values)
+                return self._stepper.step(
+                    opt_state, params, model_state, params, jnp.float32(0), key, value_fn, extra_values
+                )
 
         try:
             jax.eval_shape(update, opt_state, params, model_state, key)

@@ -1,11 +1,9 @@
-"""Stepper: common interface of optax transformations, averaging ones, and google/learned_optimization's objects."""
+"""Steppers of optax transformations, averaging ones, and google/learned_optimization's objects."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import jax
@@ -13,7 +11,7 @@ import jax.numpy as jnp
 import optax
 
 from lobench.core.errors import ConfigError
-from lobench.inner.adapters.scheduled import Watches
+from lobench.inner.adapters.scheduled import Stepper, with_schedules
 from lobench.inner.extra_inputs.calling import call_accepting
 from lobench.inner.extra_inputs.optimizer_side import (
     declared_extra_inputs,
@@ -22,7 +20,7 @@ from lobench.inner.extra_inputs.optimizer_side import (
     starts_of,
     with_requested,
 )
-from lobench.inner.extra_inputs.task_side import NOTHING, ExtraInputs, ExtraValues, Facts
+from lobench.inner.extra_inputs.task_side import NOTHING, ExtraValues, Facts
 from lobench.inner.lookahead import is_lookahead, refuse_lookahead_inside, synced_lookahead
 from lobench.inner.optimizer import PyTree
 from lobench.inner.schedules.schedule import note_horizon_read
@@ -35,29 +33,6 @@ _Result: TypeAlias = Callable[[PyTree, PyTree], PyTree]  # (params, updates) -> 
 
 def _applied(params: PyTree, updates: PyTree) -> PyTree:
     return optax.apply_updates(params, updates)
-
-
-@dataclass(frozen=True)
-class Stepper:
-    """Optimizer in the form that the inner program calls.
-
-    Attributes:
-      init: Function of (params, model_state, key, facts={}) that returns opt_state; `facts` are properties of the task.
-      step: Function of (opt_state, params, model_state, grads, loss, key, value_fn=None, extra_values={}) that returns
-        (opt_state, params, model_state). `model_state` is the one after the loss, `value_fn` the loss of the same batch
-        as a function of parameters, and `extra_values` the extra inputs.
-      eval_params: Function of (opt_state, params) that returns the parameters to evaluate.
-      initial_params: Function of the task's initial parameters and facts that returns those of the training.
-      extra_inputs: Function of params that returns the names of extra inputs.
-      metrics: Function of opt_state that returns the optimizer's metrics, float32[] by name.
-    """
-
-    init: Callable[..., PyTree]
-    step: Callable[..., tuple[PyTree, PyTree, PyTree]]
-    eval_params: Callable[[PyTree, PyTree], PyTree]
-    initial_params: Callable[..., PyTree] = lambda params, facts=NOTHING: params
-    extra_inputs: Callable[[PyTree], ExtraInputs] = lambda params: NOTHING
-    metrics: Callable[[PyTree], Mapping[str, jax.Array]] = lambda opt_state: NOTHING
 
 
 def as_stepper(optimizer: Any, num_steps: int, first_step: int = 0, *, result: _Result = _applied) -> Stepper:
@@ -77,23 +52,10 @@ def as_stepper(optimizer: Any, num_steps: int, first_step: int = 0, *, result: _
     >>> callable(stepper.init)
     True
     """
-    stepper = _stepper(optimizer, num_steps, result)
-    watches = Watches(stepper.init, stepper.step, stepper.eval_params, stepper.extra_inputs, num_steps, first_step)
-    return dataclasses.replace(
-        stepper,
-        init=watches.init,
-        step=watches.step,
-        eval_params=watches.eval_params,
-        extra_inputs=watches.extra_inputs,
-        metrics=lambda opt_state: stepper.metrics(watches.own_state(opt_state)),
-    )
-
-
-def _stepper(optimizer: Any, num_steps: int, result: _Result) -> Stepper:
     if callable(getattr(optimizer, "get_params", None)) and callable(getattr(optimizer, "update", None)):
-        return _google_stepper(optimizer, num_steps, result)
+        return with_schedules(_google_stepper(optimizer, num_steps, result), num_steps, first_step)
     if callable(getattr(optimizer, "init", None)) and callable(getattr(optimizer, "update", None)):
-        return _optax_stepper(optimizer, result)
+        return with_schedules(_optax_stepper(optimizer, result), num_steps, first_step)
     raise ConfigError(
         "not an optimizer",
         got=type(optimizer).__name__,
@@ -187,6 +149,4 @@ def _google_stepper(optimizer: Any, num_steps: int, result: _Result) -> Stepper:
             new_params = result(params, jax.tree.map(jnp.subtract, new_params, params))
         return opt_state, new_params, optimizer.get_state(opt_state)
 
-    return Stepper(
-        init=init, step=step, eval_params=lambda opt_state, params: params, extra_inputs=lambda params: declared
-    )
+    return Stepper(init=init, step=step, extra_inputs=lambda params: declared)
