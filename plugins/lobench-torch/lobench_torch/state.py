@@ -46,14 +46,8 @@ _ALIGNMENT = 64
 _MOST_OBJECTS = 20_000  # limit of a module's search for functions
 _HEADER = 16  # two int64: bytes of the text, and of everything
 NEXT_STEP = "train with it in torch and import its curves: `lobench import`"
-_OF_BUILTINS = (
-    "builtins",
-    "torch",
-    "torch.nn.functional",
-    "numpy",
-    "math",
-    "operator",
-)  # modules of functions without `__module__`
+# Modules of functions without `__module__`.
+_OF_BUILTINS = ("builtins", "torch", "torch.nn.functional", "numpy", "math", "operator")
 _BASES = (collections.OrderedDict, collections.defaultdict, dict, list, object)  # classes whose content is known
 
 
@@ -212,9 +206,8 @@ class _Encoder:
         if it is None or kind is bool or kind is str:
             return it
         if kind is int:
-            return (
-                it if it not in self._names else ["id", self._names[it]]
-            )  # some optimizers use `id(parameter)` as a key
+            # Some optimizers use `id(parameter)` as a key.
+            return it if it not in self._names else ["id", self._names[it]]
         if kind is float:
             return it if math.isfinite(it) else ["float", str(it)]
         number = self._seen.get(id(it))
@@ -350,10 +343,9 @@ class _Encoder:
             return ["method", self.value(owner), it.__name__]
         if not isinstance(it, types.FunctionType):
             raise _NotSaved(it)
-        module, code = (
-            it.__globals__["__name__"],
-            it.__code__,
-        )  # `functools.wraps` changes `__module__` and `__qualname__`
+        # `functools.wraps` changes `__module__` and `__qualname__`.
+        module = it.__globals__["__name__"]
+        code = it.__code__
         name = getattr(code, "co_qualname", it.__qualname__)
         if _functions_of(module).get((name, code.co_firstlineno)) is it:
             return ["function", module, name, code.co_firstlineno]
@@ -516,10 +508,17 @@ class _Decoder:
             return float(rest[0])
         number = len(self._seen)
         self._seen.append(None)
-        made: Callable[..., Any] = getattr(self, "_" + kind.replace(" ", "_"))
-        found = made(number, *rest)
-        self._seen[number] = found
-        return found
+        if kind in _OF_ARGUMENTS:
+            value = _OF_ARGUMENTS[kind](*rest)
+        elif kind in _OF_VALUES:
+            value = _OF_VALUES[kind](*map(self.value, rest))
+        elif kind in _OF_ITEMS:
+            value = _OF_ITEMS[kind](map(self.value, rest[0]))
+        else:
+            decode: Callable[..., Any] = getattr(self, "_" + kind.replace(" ", "_"))
+            value = decode(number, *rest)
+        self._seen[number] = value
+        return value
 
     def _take(self, size: int) -> torch.Tensor:
         values = self._memory[self._next : self._next + size]
@@ -553,17 +552,11 @@ class _Decoder:
         found.extend(map(self.value, items))
         return found
 
-    def _tuple(self, number: int, items: list[Json]) -> Any:
-        return tuple(map(self.value, items))
-
     def _set(self, number: int, items: list[Json]) -> Any:
         found: set[Any] = set()
         self._seen[number] = found
         found.update(map(self.value, items))
         return found
-
-    def _frozenset(self, number: int, items: list[Json]) -> Any:
-        return frozenset(map(self.value, items))
 
     def _deque(self, number: int, items: list[Json], longest: int | None) -> Any:
         found: collections.deque[Any] = collections.deque(maxlen=longest)
@@ -594,24 +587,6 @@ class _Decoder:
             return torch.nn.Parameter(found, requires_grad=grad)
         return found.requires_grad_(grad)
 
-    def _bytes(self, number: int, text: str) -> bytes:
-        return base64.b64decode(text)
-
-    def _bytearray(self, number: int, text: str) -> Any:
-        return bytearray(base64.b64decode(text))
-
-    def _complex(self, number: int, real: Json, imag: Json) -> Any:
-        return complex(self.value(real), self.value(imag))
-
-    def _torch(self, number: int, name: str) -> Any:
-        return _of_torch(name)
-
-    def _device(self, number: int, name: str) -> Any:
-        return torch.device(name)
-
-    def _size(self, number: int, sizes: list[int]) -> Any:
-        return torch.Size(sizes)
-
     def _generator(self, number: int, size: int) -> Any:
         found = torch.Generator()
         found.set_state(self._take(size).clone())
@@ -622,9 +597,6 @@ class _Decoder:
 
     def _scalar(self, number: int, dtype: str, size: int) -> Any:
         return np.frombuffer(self._take(size).numpy().tobytes(), np.dtype(dtype))[0]
-
-    def _dtype(self, number: int, text: str) -> Any:
-        return np.dtype(text)
 
     def _numpy_generator(self, number: int, name: str, state: Json) -> Any:
         bits = {
@@ -644,24 +616,6 @@ class _Decoder:
         found.setstate(self.value(state))
         return found
 
-    def _range(self, number: int, parts: list[Json]) -> Any:
-        return range(*map(self.value, parts))
-
-    def _slice(self, number: int, parts: list[Json]) -> Any:
-        return slice(*map(self.value, parts))
-
-    def _constant(self, number: int, text: str) -> Any:
-        return {"Ellipsis": Ellipsis, "NotImplemented": NotImplemented}[text]
-
-    def _count(self, number: int, start: Json, step: Json) -> Any:
-        return itertools.count(self.value(start), self.value(step))
-
-    def _weakref(self, number: int, target: Json) -> Any:
-        return weakref.ref(self.value(target))
-
-    def _module(self, number: int, name: str) -> Any:
-        return sys.modules[name]
-
     def _enum(self, number: int, kind: Json, name: str) -> Any:
         found = self.value(kind)
         if not (isinstance(found, type) and issubclass(found, enum.Enum)):
@@ -673,9 +627,6 @@ class _Decoder:
         if found is None:
             raise KeyError(f"{module}.{name} is not imported")
         return found
-
-    def _function(self, number: int, module: str, name: str, line: int) -> Any:
-        return _functions_of(module)[name, line]
 
     def _nested(
         self,
@@ -743,3 +694,29 @@ def _of_torch(name: str) -> Any:
     if not isinstance(found, torch.dtype | torch.memory_format | torch.layout):
         raise ValueError(f"{name} is not a type of torch")
     return found
+
+
+# Decoders of kinds that hold no object that is still being decoded: of the arguments as they are, of the values of the
+# arguments, and of the values of the items of a single argument.
+_OF_ARGUMENTS: dict[str, Callable[..., Any]] = {
+    "bytes": base64.b64decode,
+    "bytearray": lambda text: bytearray(base64.b64decode(text)),
+    "torch": _of_torch,
+    "device": torch.device,
+    "size": torch.Size,
+    "dtype": np.dtype,
+    "constant": {"Ellipsis": Ellipsis, "NotImplemented": NotImplemented}.__getitem__,
+    "module": sys.modules.__getitem__,
+    "function": lambda module, name, line: _functions_of(module)[name, line],
+}
+_OF_VALUES: dict[str, Callable[..., Any]] = {
+    "complex": complex,
+    "count": itertools.count,
+    "weakref": weakref.ref,
+}
+_OF_ITEMS: dict[str, Callable[[Iterable[Any]], Any]] = {
+    "tuple": tuple,
+    "frozenset": frozenset,
+    "range": lambda parts: range(*parts),
+    "slice": lambda parts: slice(*parts),
+}

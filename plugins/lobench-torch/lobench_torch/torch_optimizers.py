@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,13 +12,11 @@ from typing import Any
 import gin
 
 import lobench
-from lobench import ConfigError
-from lobench_torch.transformation import transformation
+from lobench_torch.transformation import SELECTOR, transformation
 
 __all__ = ["torch_optimizer"]
 
 _HOME = "torch.optim"
-_SELECTOR = "lobench_torch_selector"  # attribute of a configurable that stands for a class of optimizers
 
 
 @lobench.configurable
@@ -53,61 +50,9 @@ def torch_optimizer(
     Raises:
       ConfigError: torch is not installed, the class does not exist, or it needs a module.
     """
-    return _made(
+    return transformation(
         optimizer, settings, no_decay=no_decay, groups=groups, closure=closure, transposed=transposed, python=python
     )
-
-
-def _made(
-    optimizer: str,
-    settings: Mapping[str, Any],
-    *,
-    no_decay: str = "",
-    groups: Mapping[str, Mapping[str, Any]] | None = None,
-    closure: bool | None = None,
-    transposed: bool = False,
-    python: str = "",
-    library: str = "",
-) -> Any:
-    """Implement `torch_optimizer`, with a separate mapping for settings that have the name of an argument here."""
-    special = [(_pattern(pattern), dict(own)) for pattern, own in (groups or {}).items()]
-    if not python:
-        _check_torch()
-    return transformation(
-        optimizer,
-        special,
-        {name: _as_class(value) for name, value in settings.items()},
-        closure=closure,
-        transposed=transposed,
-        python=python,
-        no_decay=_pattern(no_decay),
-    )
-
-
-def _as_class(value: Any) -> Any:
-    """Return a reference to a class if a value is a configurable for one (`@torch.optim.SGD`); otherwise the value."""
-    selector = getattr(value, _SELECTOR, None)
-    if selector is None:
-        return value
-    from lobench_torch.host import ClassReference
-
-    return ClassReference(selector, tuple(value(**{_SELECTOR: True}).items()))
-
-
-def _pattern(text: str) -> str:
-    try:
-        return re.compile(text).pattern
-    except re.error as error:
-        raise ConfigError(
-            "no pattern of parameters' paths", got=f"{text!r}: {error}", expected="a pattern of re"
-        ) from None
-
-
-def _check_torch() -> None:
-    try:
-        importlib.import_module("torch")
-    except ImportError as error:
-        raise ConfigError("torch is not installed", got=str(error), next_step="pip install torch") from error
 
 
 class _TorchNames:
@@ -170,12 +115,12 @@ def _register(selector: str) -> None:
     rest = [each for each in parameters if each.kind is each.VAR_KEYWORD]
 
     def make(**values: Any) -> Any:
-        if values.pop(_SELECTOR, False):
+        if values.pop(SELECTOR, False):
             return values
         how = {each.name: values.pop(each.name) for each in ours if each.name in values and each.name not in names}
-        return _made(selector, values, **how)
+        return transformation(selector, values, **how)
 
-    setattr(make, _SELECTOR, selector)
+    setattr(make, SELECTOR, selector)
     make.__doc__ = cls.__doc__
     make.__signature__ = inspect.Signature([*keywords, *(each for each in ours if each.name not in names), *rest])  # type: ignore[attr-defined]
     gin.external_configurable(make, name=name, module=home)

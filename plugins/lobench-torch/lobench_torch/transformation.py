@@ -8,8 +8,10 @@ parameters, gradients and state.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import itertools
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -26,7 +28,9 @@ from lobench_torch.other_python import OtherPython
 if TYPE_CHECKING:
     from lobench_torch.host import Library, OptimizerSpec, StepResult
 
-__all__ = ["transformation"]
+__all__ = ["SELECTOR", "transformation"]
+
+SELECTOR = "lobench_torch_selector"  # attribute of a configurable that stands for a class of optimizers
 
 _USUAL = 0.1  # placeholder for a setting whose value is not known yet; valid for nearly every setting
 _MOST_HOSTS = 32
@@ -36,28 +40,29 @@ _HOSTS: dict[Any, Any] = {}  # shared by all traces of a program
 
 def transformation(
     name: str,
-    groups: Sequence[tuple[str, Mapping[str, Any]]],
     settings: Mapping[str, Any],
     *,
-    closure: bool | None,
-    transposed: bool,
-    python: str = "",
     no_decay: str = "",
+    groups: Mapping[str, Mapping[str, Any]] | None = None,
+    closure: bool | None = None,
+    transposed: bool = False,
+    python: str = "",
+    library: str = "",
 ) -> Any:
     """Returns the optax transformation that steps a torch optimizer.
 
     Args:
       name: Name of its class, with the module.
-      groups: (pattern, settings) for parameters whose path matches; the first match counts.
-      settings: Settings of the class.
-      closure: Whether `step` is passed a function that recomputes the loss. None: if its signature requires one.
-      transposed: Whether matrices and kernels are passed in torch's layout.
-      python: Python of the optimizer's environment. "": this one.
-      no_decay: Pattern of the parameters whose weight_decay is 0; "": none.
+      settings: Settings of the class, which may have the name of an argument here.
+      no_decay, groups, closure, transposed, python, library: As of `torch_optimizer`.
     """
-    library = _library(python)
+    settings_by_pattern = tuple((_pattern(pattern), dict(own)) for pattern, own in (groups or {}).items())
+    no_decay = _pattern(no_decay)
+    torch_library = _library(python)
+    from lobench_torch.host import OptimizerSpec
+
     with _config_errors():
-        optimizer = library.look(name)
+        optimizer = torch_library.look(name)
     if optimizer.first in ("model", "module", "net", "network"):
         raise ConfigError(
             f"{name} wants a module of torch's, for hooks in it; lobench's tasks are functions of jax",
@@ -65,11 +70,29 @@ def transformation(
             expected="a class that is made of parameters alone",
             next_step="train with it in torch and import its curves: `lobench import`",
         )
-    from lobench_torch.host import OptimizerSpec
-
     takes_closure = optimizer.takes_closure if closure is None else closure
-    made = OptimizerSpec(name, tuple(groups), takes_closure, no_decay)
-    return _Transformation(library, made, dict(settings), transposed).made(optimizer.has_modes)
+    spec = OptimizerSpec(name, settings_by_pattern, takes_closure, no_decay)
+    values = {setting: _as_class(value) for setting, value in settings.items()}
+    return _Transformation(torch_library, spec, values, transposed).as_optax(optimizer.has_modes)
+
+
+def _as_class(value: Any) -> Any:
+    """Returns a reference to a class if a value is a configurable for one (`@torch.optim.SGD`); otherwise the value."""
+    selector = getattr(value, SELECTOR, None)
+    if selector is None:
+        return value
+    from lobench_torch.host import ClassReference
+
+    return ClassReference(selector, tuple(value(**{SELECTOR: True}).items()))
+
+
+def _pattern(text: str) -> str:
+    try:
+        return re.compile(text).pattern
+    except re.error as error:
+        raise ConfigError(
+            "no pattern of parameters' paths", got=f"{text!r}: {error}", expected="a pattern of re"
+        ) from None
 
 
 def _python_at(python: str) -> str:
@@ -83,6 +106,10 @@ def _python_at(python: str) -> str:
 def _library(python: str) -> Library | OtherPython:
     if python:
         return OtherPython.at(_python_at(python))
+    try:
+        importlib.import_module("torch")
+    except ImportError as error:
+        raise ConfigError("torch is not installed", got=str(error), next_step="pip install torch") from error
     from lobench_torch.host import Library
 
     return Library()
@@ -106,18 +133,18 @@ class _Transformation:
     """
 
     def __init__(
-        self, library: Library | OtherPython, made: OptimizerSpec, settings: Mapping[str, Any], transposed: bool
+        self, library: Library | OtherPython, spec: OptimizerSpec, settings: Mapping[str, Any], transposed: bool
     ) -> None:
         self._library = library
-        self._made = made
+        self._spec = spec
         self._transposed = transposed
         self._numbers = {name: value for name, value in settings.items() if _is_number(value)}
         self._constants = {name: value for name, value in settings.items() if name not in self._numbers}
         self._scheduled = [name for name, value in self._numbers.items() if isinstance(value, lobench.Schedule)]
 
-    def made(self, has_modes: bool) -> Any:
+    def as_optax(self, has_modes: bool) -> Any:
         eval_params = self._eval_params if has_modes else None
-        return lobench.with_extra_inputs(self._init, self._update, name=self._made.name, eval_params=eval_params)
+        return lobench.with_extra_inputs(self._init, self._update, name=self._spec.name, eval_params=eval_params)
 
     def _init(self, params: Any) -> Any:
         return jnp.asarray(self._host(params).empty_state)
@@ -138,11 +165,9 @@ class _Transformation:
         kinds = [_kind(np.zeros(2, np.int32)), _kind(flat), _kind(state)]
 
         def begin(bits: Any, numbers: Any, flat: Any, state: Any) -> Any:
-            (high, low), (loss, *settings), (params, grads) = (
-                np.asarray(bits).tolist(),
-                np.asarray(numbers),
-                np.asarray(flat),
-            )
+            high, low = np.asarray(bits).tolist()
+            loss, *settings = np.asarray(numbers)
+            params, grads = np.asarray(flat)
             fixed, scheduled = self._split(settings)
             with _config_errors():
                 seed = high << 31 | low >> 1
@@ -154,9 +179,9 @@ class _Transformation:
                 return before if is_done else _parts(host.go_on(token, np.asarray(loss), np.asarray(grads)))
 
         stepped = host_call(begin, kinds, bits, numbers, jnp.stack([flat, self._flat(grads)]), state)
-        if self._made.takes_closure:
+        if self._spec.takes_closure:
             if obj_fn is None:
-                raise ConfigError(f"{self._made.name} takes a closure, which lobench does not provide")
+                raise ConfigError(f"{self._spec.name} takes a closure, which lobench does not provide")
 
             def more(stepped: Any) -> Any:
                 loss, grads = jax.value_and_grad(obj_fn)(self._tree(stepped[1], params))
@@ -193,13 +218,13 @@ class _Transformation:
             jax.tree_util.keystr(path, simple=True, separator="/"): self._turned(np.empty(leaf.shape, np.bool_)).shape
             for path, leaf in jax.tree_util.tree_leaves_with_path(params)
         }
-        asked = repr((self._made, shapes, self._constants, list(self._numbers), self._scheduled))
-        key = self._library.identity(self._made.name), asked
+        asked = repr((self._spec, shapes, self._constants, list(self._numbers), self._scheduled))
+        key = self._library.identity(self._spec.name), asked
         if key not in _HOSTS:
             probed = {name: value if type(value) is float else _USUAL for name, value in self._numbers.items()}
             with _config_errors():
                 settings = {**self._constants, **probed}
-                _HOSTS[key] = self._library.host(self._made, shapes, settings, self._scheduled)
+                _HOSTS[key] = self._library.host(self._spec, shapes, settings, self._scheduled)
             if len(_HOSTS) > _MOST_HOSTS:
                 del _HOSTS[next(iter(_HOSTS))]
         return _HOSTS[key]
