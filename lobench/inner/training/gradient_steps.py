@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +17,7 @@ from lobench.inner.optimizer import Theta
 from lobench.inner.task import Task, TaskFamily
 from lobench.inner.training.compile_cache import Found
 from lobench.inner.training.devices import place
-from lobench.inner.training.loop import TrainingLoop
+from lobench.inner.training.loop import RunOptions, TrainingLoop
 from lobench.inner.training.prefetch import Feed, empty
 from lobench.inner.training.train import TrainingProgram
 
@@ -32,13 +31,7 @@ _LEAST_STEPS, _LONG = 2, 4 * _SECONDS  # a chunk above this ends the timing with
 class _TimedSteps(TrainingLoop):
     """Loop that repeats the first inner steps, without evaluations and without the end of the training."""
 
-    def _run_phase(
-        self,
-        phase: int,
-        program: Found,
-        on_progress: Callable[[int], None] | None,
-        should_stop: Callable[[], bool] | None,
-    ) -> bool:
+    def _run_phase(self, phase: int, program: Found) -> bool:
         self.layout = layout = program.layout
         first = self._stop_after(0)
         batches = self._feed.next_chunk(first)
@@ -97,7 +90,8 @@ class GradientSteps(TrainingProgram):
         feed = Feed(self._datasets, block, self._tasks_per_seed, self._bare)
         with contextlib.closing(feed):
             replicas = self._replicas(block)
-            loop = self._training_loop({"learning_rate": rate}, (), num_thetas, replicas, feed, None, None, _TimedSteps)
-            loop.run(None, None)
-        found = self._cost(loop, max(num_thetas, 1) * self._num_seeds)
-        return found if found is not None and found.samples else None
+            theta = {"learning_rate": rate}
+            loop = self._training_loop(theta, (), num_thetas, replicas, feed, RunOptions(), _TimedSteps)
+            loop.run()
+        cost = self._cost(loop, max(num_thetas, 1) * self._num_seeds)
+        return cost if cost is not None and cost.samples else None

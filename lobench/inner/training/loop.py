@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 
-from lobench.core.case import Case
 from lobench.inner.backend import device_peak_bytes
 from lobench.inner.host_call import host_error
 from lobench.inner.training.checkpointing import SavedState, SavePoints, Saves, StateMismatch, carry_of, state_of
@@ -19,25 +19,43 @@ from lobench.inner.training.recorder import Recorder
 from lobench.inner.training.seed_block import Carry
 from lobench.inner.training.step_clock import StepClock
 
-__all__ = ["TrainingLoop"]
+__all__ = ["RunOptions", "TrainingLoop"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """End of a run, and its connections to the caller.
+
+    Attributes:
+      end: Step at which the training ends (`Case.end`). None: the last step.
+      on_progress: Called with the number of finished inner steps after each chunk.
+      should_stop: Called after each chunk; True stops the run.
+      saves: Storage from which the training continues, and into which it saves its state. None: neither.
+    """
+
+    end: int | None = None
+    on_progress: Callable[[int], None] | None = None
+    should_stop: Callable[[], bool] | None = None
+    saves: Saves | None = None
 
 
 class TrainingLoop:
     """State of a training, and the loop that runs it to its end.
 
     Args:
-      case: Case with the rules for saving states.
+      recorder: Recorder of the training, whose case has the rules for saving states.
+      feed: Batches from iterators.
       spans: Ranges of the inner steps of each phase.
       arguments: Replicas, arrays, and the batches of evaluations.
       find: Function that returns the program of a phase.
       enter: Function of (phase after the first, given values of its program, carry of the previous phase) that returns
         the initial carry of the phase.
       shape: Function that returns the shapes of the carry of a phase, without compilation.
-      saves: Storage for saved states. None: states are not saved.
-      end: Step at which the training ends (`Case.end`).
+      options: End of the run, and its connections to the caller.
 
     Attributes:
       carry: Present carry; None before the start.
+      end: Step at which the training ends.
       resumed_at: Step of the saved state from which this run continued.
       compile_seconds: Seconds of compilation in this run.
       wall_seconds, cpu_seconds: Seconds of all runs of this training.
@@ -50,7 +68,6 @@ class TrainingLoop:
 
     def __init__(
         self,
-        case: Case,
         recorder: Recorder,
         feed: Feed,
         spans: Sequence[range],
@@ -59,10 +76,9 @@ class TrainingLoop:
         find: Callable[[int], Found],
         enter: Callable[[int, Found, Carry], Carry],
         shape: Callable[[int], Carry],
-        saves: Saves | None,
-        end: int,
+        options: RunOptions,
     ) -> None:
-        self._case = case
+        self._case = case = recorder.case
         self._recorder = recorder
         self._feed = feed
         self._spans = spans
@@ -70,13 +86,14 @@ class TrainingLoop:
         self._find = find
         self._enter = enter
         self._shape = shape
-        self._saves = saves
+        self._options = options
+        self._saves = options.saves
         self.carry: Carry | None = None
-        self.end = end
+        self.end = case.num_inner_steps if options.end is None else options.end
         self._step = self._phase = self.resumed_at = 0
         self.compile_seconds = self.wall_seconds = self.cpu_seconds = 0.0
         self._since = time.perf_counter(), time.process_time()
-        self._points = SavePoints(case, saves)
+        self._points = SavePoints(case, options.saves)
         self.clock = StepClock(recorder.eval_steps)
         self.layout: ProgramLayout | None = None
         self.at_once = 0
@@ -119,10 +136,10 @@ class TrainingLoop:
         self.compile_seconds += found.compile_seconds
         return found
 
-    def run(self, on_progress: Callable[[int], None] | None, should_stop: Callable[[], bool] | None) -> bool:
+    def run(self) -> bool:
         """Runs the training to its end. Returns False if it was stopped."""
-        if on_progress is not None and self.resumed_at:
-            on_progress(self.resumed_at)
+        if self._options.on_progress is not None and self.resumed_at:
+            self._options.on_progress(self.resumed_at)
         if self._step < self.end:
             self._feed.read_ahead(self._stop_after(self._step) - self._step)  # while the program compiles
         peak = device_peak_bytes()
@@ -133,7 +150,7 @@ class TrainingLoop:
                 continue  # it was saved at the end of this phase
             program = self._program(phase)
             self._since = time.perf_counter(), time.process_time()
-            is_through = self._run_phase(phase, program, on_progress, should_stop)
+            is_through = self._run_phase(phase, program)
             self._count_seconds()
             if not is_through:
                 self._save(program)
@@ -144,13 +161,9 @@ class TrainingLoop:
             self._save(program, is_final=not is_part)
         return True
 
-    def _run_phase(
-        self,
-        phase: int,
-        program: Found,
-        on_progress: Callable[[int], None] | None,
-        should_stop: Callable[[], bool] | None,
-    ) -> bool:
+    def _run_phase(self, phase: int, program: Found) -> bool:
+        on_progress = self._options.on_progress
+        should_stop = self._options.should_stop
         self.layout = layout = program.layout
         self.at_once = min(filter(None, (self.at_once, layout.at_once)), default=0)
         self.clock.calls = program.text.call_seconds
@@ -180,9 +193,8 @@ class TrainingLoop:
                 raise host_error(error) from None
             self.carry, self._step, is_first = carry, stop, False
             chunk = next_chunk(chunk, (time.perf_counter() - chunk_started) * chunk / (stop - start))
-            if (
-                on_progress is not None and not start + 1 == stop < wanted
-            ):  # a single step for the clock is not reported
+            is_single = start + 1 == stop < wanted  # a step for the clock
+            if on_progress is not None and not is_single:
                 on_progress(stop)
             if should_stop is not None and stop < self.end and should_stop():
                 return False

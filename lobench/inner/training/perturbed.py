@@ -17,7 +17,7 @@ from lobench.core.case import SeedBlock
 from lobench.core.result import Curves
 from lobench.inner.optimizer import PyTree, Theta
 from lobench.inner.training.compile_cache import Found
-from lobench.inner.training.loop import TrainingLoop
+from lobench.inner.training.loop import RunOptions, TrainingLoop
 from lobench.inner.training.seed_block import Carry
 from lobench.inner.training.train import TrainingProgram
 
@@ -31,7 +31,9 @@ class _Perturbed(TrainingLoop):
     training batches come from an iterator, calls are as long as the chunks that were read ahead.
     """
 
-    number = 0
+    def __init__(self, *arguments: Any, number: int, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self._number = number
 
     def _stop_after(self, start: int, chunk: int = 1) -> int:
         if self._feed.feeds_training:
@@ -46,7 +48,7 @@ class _Perturbed(TrainingLoop):
     def _moved(self, phase_program: Found, *arguments: Any) -> Carry:
         *fixed, batches, carry, start, stop = arguments
         if start > 0:  # the first call makes the initial parameters itself
-            key = jax.random.fold_in(jax.random.PRNGKey(self.number), start)
+            key = jax.random.fold_in(jax.random.PRNGKey(self._number), start)
             carry = carry._replace(params=_moved(carry.params, key))
         after: Carry = phase_program.program(*fixed, batches, carry, start, stop)
         return after
@@ -87,6 +89,7 @@ class PerturbedProgram(TrainingProgram):
           theta, block, settings, end, should_stop: As for `run`.
           number: Number of the perturbation; each has different random signs.
         """
-        kind = type("_Numbered", (_Perturbed,), {"number": number})
-        trained = self._train(theta, settings, 0, block, end, None, should_stop, None, kind)
+        options = RunOptions(end=end, should_stop=should_stop)
+        kind = functools.partial(_Perturbed, number=number)
+        trained = self._train(theta, settings, 0, block, options, kind)
         return self._curves(trained.carry, trained, block, theta, settings) if trained is not None else None

@@ -45,6 +45,7 @@ class Recorder:
       case: Case of the training.
       ends: Steps at which phases end, if there is an evaluation at each of them in addition to `eval_every`.
     Attributes:
+      case: Case of the training.
       eval_steps: Inner steps at which the metrics are written.
       log_steps: Inner steps whose batches are logged.
       evaluates_ends: Whether the last step of each phase is one of `eval_steps`.
@@ -52,7 +53,7 @@ class Recorder:
     """
 
     def __init__(self, case: Case, ends: Sequence[int] = ()) -> None:
-        self._case, self.evaluates_ends = case, bool(ends)
+        self.case, self.evaluates_ends = case, bool(ends)
         self._window = 0 if case.eval_batches else min(case.eval_every, case.num_inner_steps)
         self.eval_steps = eval_steps(case.num_inner_steps, case.eval_every, ends)
         self.log_steps = list(range(0, case.num_inner_steps, case.log_every)) if case.log_every else []
@@ -135,7 +136,7 @@ class Recorder:
           begin: Carry before the stretch.
           carry: Carry of the stretch.
         """
-        log = _put_all(begin.log, carry.log, _rows_before(begin.step, self._case.log_every))
+        log = _put_all(begin.log, carry.log, _rows_before(begin.step, self.case.log_every))
         if self._window:
             return carry._replace(log=log)
         return carry._replace(metrics=_put_all(begin.metrics, carry.metrics, begin.num_evals), log=log)
@@ -157,7 +158,7 @@ class Recorder:
         if self.keeps_batches:
             shown = {name: jnp.where(diverged_at >= 0, jnp.nan, value) for name, value in values.items()}
         if self.log_steps:
-            every = self._case.log_every
+            every = self.case.log_every
             row = index // every - _rows_before(begin.step, every)
             if every > 1:
                 row = jnp.where(index % every == 0, row, self._rows_of_log - 1)

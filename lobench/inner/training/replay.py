@@ -20,7 +20,7 @@ from lobench.core.errors import UsageError
 from lobench.core.result import Curves
 from lobench.inner.optimizer import PyTree, Theta
 from lobench.inner.training.compile_cache import Found
-from lobench.inner.training.loop import TrainingLoop
+from lobench.inner.training.loop import RunOptions, TrainingLoop
 from lobench.inner.training.prefetch import Feed
 from lobench.inner.training.seed_block import Carry, Trained
 from lobench.inner.training.train import TrainingProgram
@@ -131,10 +131,10 @@ class ReplayedProgram(TrainingProgram):
 
         feed = Feed(self._datasets, block, self._tasks_per_seed, self._case)
         with contextlib.closing(feed):
-            loop = self._training_loop(theta, settings, 0, replicas, feed, end, None, _Steps)
+            loop = self._training_loop(theta, settings, 0, replicas, feed, RunOptions(end=end), _Steps)
             assert isinstance(loop, _Steps)
             loop.watch, loop.state_of = watch, state_of
-            loop.run(None, None)
+            loop.run()
         assert loop.carry is not None
         trained = Trained(loop.carry, 0.0, 0.0, 0.0, 0, loop.end, at_once=loop.at_once)
         return self._curves(loop.carry, trained, block, theta, settings)

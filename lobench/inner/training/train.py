@@ -31,7 +31,7 @@ from lobench.inner.task import ArrayDataset, Task, TaskFamily
 from lobench.inner.training.checkpointing import Saves
 from lobench.inner.training.compile_cache import Compiled, Found, ProgramLayout
 from lobench.inner.training.devices import jitted, num_parts, shard
-from lobench.inner.training.loop import TrainingLoop
+from lobench.inner.training.loop import RunOptions, TrainingLoop
 from lobench.inner.training.parallel_sessions import num_replicas, with_copies
 from lobench.inner.training.phase_transitions import LaterPhase, PhasePlace
 from lobench.inner.training.prefetch import Feed
@@ -126,14 +126,12 @@ class TrainingProgram:
           theta: Theta in the optimizer's structure and dtypes.
           block: Seed block with the number of seeds of the program.
           settings: Values of all settings, phase by phase.
-          end: Step at which the training ends (`Case.end`). None: the last step.
-          on_progress: Called with the number of finished inner steps after each chunk.
-          should_stop: Called after each chunk; True stops the run.
-          saves: Storage from which the training continues, and into which it saves its state. None: neither.
+          end, on_progress, should_stop, saves: As of `RunOptions`.
         Returns:
           Curves with metrics float32[num_seeds, num_evals]; None if the run was stopped.
         """
-        trained = self._train(theta, settings, 0, block, end, on_progress, should_stop, saves)
+        options = RunOptions(end=end, on_progress=on_progress, should_stop=should_stop, saves=saves)
+        trained = self._train(theta, settings, 0, block, options)
         return self._curves(trained.carry, trained, block, theta, settings) if trained is not None else None
 
     def run_many(
@@ -158,7 +156,8 @@ class TrainingProgram:
           Curves of each theta, in order, each with its share of the seconds; None if the run was stopped.
         """
         stacked = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *thetas)
-        trained = self._train(stacked, settings, len(thetas), block, end, on_progress, should_stop, None)
+        options = RunOptions(end=end, on_progress=on_progress, should_stop=should_stop)
+        trained = self._train(stacked, settings, len(thetas), block, options)
         if trained is None:
             return None
         carry = jax.tree.map(np.asarray, trained.carry)
@@ -193,28 +192,28 @@ class TrainingProgram:
         settings: Sequence[float],
         num_thetas: int,
         block: SeedBlock,
-        end: int | None,
-        on_progress: Callable[[int], None] | None,
-        should_stop: Callable[[], bool] | None,
-        saves: Saves | None,
-        loop_kind: type[TrainingLoop] = TrainingLoop,
+        options: RunOptions,
+        kind: Callable[..., TrainingLoop] = TrainingLoop,
     ) -> Trained | None:
         assert block.size == self._num_seeds, (block, self._num_seeds)
         theta = jax.tree.map(jnp.asarray, theta)
-        feed = Feed(self._datasets, block, self._tasks_per_seed, self._case, keeps_positions=saves is not None)
+        feed = Feed(self._datasets, block, self._tasks_per_seed, self._case, keeps_positions=options.saves is not None)
         with contextlib.closing(feed):
-            loop = self._training_loop(theta, settings, num_thetas, self._replicas(block), feed, end, saves, loop_kind)
+            loop = self._training_loop(theta, settings, num_thetas, self._replicas(block), feed, options, kind)
             loop.resume()
-            if not loop.run(on_progress, should_stop):
+            if not loop.run():
                 return None
         assert loop.carry is not None
         share = max(num_thetas, 1)
-        compiled = loop.compile_seconds
-        wall = loop.wall_seconds
-        used = loop.cpu_seconds
-        cost = self._cost(loop, share * self._num_seeds)
         return Trained(
-            loop.carry, compiled / share, wall / share, used / share, loop.resumed_at, loop.end, cost, loop.at_once
+            carry=loop.carry,
+            compile_seconds=loop.compile_seconds / share,
+            wall_seconds=loop.wall_seconds / share,
+            cpu_seconds=loop.cpu_seconds / share,
+            resumed_at=loop.resumed_at,
+            end=loop.end,
+            cost=self._cost(loop, share * self._num_seeds),
+            at_once=loop.at_once,
         )
 
     def _cost(self, loop: TrainingLoop, num_together: int) -> StepCost | None:
@@ -240,16 +239,14 @@ class TrainingProgram:
         num_thetas: int,
         replicas: Replica,
         feed: Feed,
-        end: int | None,
-        saves: Saves | None,
-        loop: type[TrainingLoop] = TrainingLoop,
+        options: RunOptions,
+        kind: Callable[..., TrainingLoop] = TrainingLoop,
     ) -> TrainingLoop:
         arguments = (replicas, self._arrays, feed.eval_batches)
         traced_with = (*arguments, feed.example_chunk)
         values = self._by_phase(settings)
         constants = self._constants(theta, values)
-        return loop(
-            self._case,
+        return kind(
             self._recorder,
             feed,
             self._spans,
@@ -268,8 +265,7 @@ class TrainingProgram:
                 found.given, replicas, carry, *self._place(phase)
             ),
             shape=lambda phase: self._shape(phase, constants, traced_with, num_thetas),
-            saves=saves,
-            end=self._case.num_inner_steps if end is None else end,
+            options=options,
         )
 
     def _by_phase(self, settings: Sequence[float]) -> list[Sequence[float]]:
