@@ -181,14 +181,8 @@ class KeptExecutables:
           num_thetas: Number of thetas. 0: one, without an axis.
         """
         folder = str(jax.config.values["jax_compilation_cache_dir"] or "")
-        if os.environ.get(EXECUTABLES) == "off":
-            return None
-        if (
-            not folder
-            or not jax.config.values["jax_enable_compilation_cache"]
-            or jax.default_backend() != "cpu"
-            or "://" in folder
-        ):
+        is_cached = folder and "://" not in folder and jax.config.values["jax_enable_compilation_cache"]
+        if os.environ.get(EXECUTABLES) == "off" or not is_cached or jax.default_backend() != "cpu":
             return None
         theta, values = given
         numbers = [float(value) for value in values]

@@ -145,15 +145,12 @@ def _distributions() -> tuple[str, ...]:
     distributions = set()
     for folder in folders:
         if os.path.isdir(folder):
-            distributions |= {
-                entry
-                for entry in os.listdir(folder)
-                if entry.endswith((".dist-info", ".egg-info", ".egg-link", ".pth"))
-            }
+            distributions |= {entry for entry in os.listdir(folder) if entry.endswith(_METADATA)}
     return tuple(sorted(distributions))
 
 
 _PATHS = sysconfig.get_paths()
+_METADATA = (".dist-info", ".egg-info", ".egg-link", ".pth")
 
 
 def outlines() -> dict[str, str]:
@@ -280,18 +277,9 @@ class WatchedTrace:
 
 
 _OUTSIDE = (
-    "socket.",
-    "subprocess.",
-    "os.system",
-    "os.exec",
-    "os.fork",
-    "os.posix_spawn",
-    "os.putenv",
-    "ctypes.dlopen",
-    "sqlite3.",
-    "urllib.",
-    "mmap.",
-)
+    "socket.", "subprocess.", "os.system", "os.exec", "os.fork", "os.posix_spawn", "os.putenv", "ctypes.dlopen",
+    "sqlite3.", "urllib.", "mmap.",
+)  # fmt: skip
 
 
 def _is_ours(path: Any) -> bool:

@@ -49,35 +49,11 @@ _WITHOUT_STATE = (
 # Bases of values whose content is hashed. Other classes not written in Python hide their content.
 _BASES = frozenset(
     {
-        object,
-        typing.Generic,
-        tuple,
-        list,
-        dict,
-        set,
-        frozenset,
-        int,
-        float,
-        complex,
-        str,
-        bytes,
-        type,
-        OrderedDict,
-        defaultdict,
-        deque,
-        property,
+        object, typing.Generic, tuple, list, dict, set, frozenset, int, float, complex, str, bytes, type, OrderedDict,
+        defaultdict, deque, property, functools.partial, types.ModuleType, types.SimpleNamespace, BaseException,
+        Exception, ValueError, TypeError, RuntimeError,
     }
-    | {
-        functools.partial,
-        types.ModuleType,
-        types.SimpleNamespace,
-        BaseException,
-        Exception,
-        ValueError,
-        TypeError,
-        RuntimeError,
-    }
-)
+)  # fmt: skip
 _IS_HEAP_TYPE = 1 << 9
 _FIELD = type(vars(namedtuple("_One", "first"))["first"])  # type of a named tuple's field descriptors
 _LRU_CACHE = type(functools.lru_cache(lambda: None))
@@ -158,9 +134,8 @@ class StateHash:
         elif isinstance(value, _BY_REPR):
             self._say(kind.__qualname__, repr(value))
         elif kind in _WITHOUT_STATE:
-            self._say(
-                "without state", kind.__qualname__, getattr(value, "__qualname__", getattr(value, "__name__", ""))
-            )
+            own_name = getattr(value, "__qualname__", getattr(value, "__name__", ""))
+            self._say("without state", kind.__qualname__, own_name)
         elif isinstance(value, _FIELD):
             self._say("field", value.__reduce__()[1][0])
         elif not self._wrapper(value) and not self._collection(value):
@@ -313,11 +288,8 @@ class StateHash:
             for name in (slots,) if isinstance(slots, str) else tuple(slots):
                 has_state = True
                 if name not in ("__dict__", "__weakref__"):
-                    mangled = (
-                        f"_{cls.__name__.lstrip('_')}{name}"
-                        if name.startswith("__") and not name.endswith("__")
-                        else name
-                    )
+                    is_private = name.startswith("__") and not name.endswith("__")
+                    mangled = f"_{cls.__name__.lstrip('_')}{name}" if is_private else name
                     self._say(name)
                     try:
                         self._add(object.__getattribute__(value, mangled))
