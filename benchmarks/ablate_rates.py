@@ -1,29 +1,32 @@
-"""How often `lobench ablate` finds the knobs that matter among ten, and what it costs beside the full factorial.
+"""How often `lobench ablate` finds the settings that matter, and what it costs beside the full factorial.
 
 Usage:
   python benchmarks/ablate_rates.py [--searches 100] [--world NAME]
 
-Ten knobs of which three matter; six cases; the noise of a seed and case is .08, and configurations share a part of it,
-as paired seeds do; the margin is .05. `found` is the share of searches whose smallest set is equal to the one that is
-planted, `kept` and `missed` how many knobs too many and too few a search has on average. `forward` is the share in
-which the forward search ends in the same set. `cost` is in seeds of a case, of what all 1,024 configurations cost at
-the seeds that the table shows each knob with (8).
+Ten settings of which three matter, on six cases, or six settings on one case; the noise of a paired difference of a
+seed and case is .08, and configurations share a part of it, as paired seeds do; the margin is .05. `found` is the share
+of searches whose smallest set is equal to the one that is planted, `kept` and `missed` how many settings too many and
+too few a search has on average. `forward` is the share in which the forward search ends in the same set. `false` is the
+share of searches that call any setting without an effect needed, `needed` the share of the settings with one that are
+called needed, `open` the share of all that are left open. `cost` is in seeds of a case, of what all configurations cost
+at the seeds that the table shows each setting with (8).
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from simulated_seeds import noise
 
 from lobench.analysis.stats.paired_samples import Samples
-from lobench.tools.ablate.change_search import AblateRules, Subset, ablated
+from lobench.tools.ablate.change_search import AblateRules, Need, Subset, ablated
 
 __all__ = ["WORLDS", "play"]
 
-KNOBS, CASES, NOISE, RULES = 10, 6, 0.08, AblateRules()
+NOISE, RULES = 0.08, AblateRules()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,13 +34,16 @@ class World:
     """What is planted.
 
     Attributes:
-      score: Of a set of the knobs that matter, which are 0, 1 and 2.
+      num_settings, num_cases: Settings that are searched, and cases.
+      score: Of a set of the settings that matter, which are among 0, 1 and 2.
       smallest: The sets that count as found.
       distribution: Of the noise.
-      rest: What each of the other knobs is worth.
+      rest: What each of the other settings is worth.
     """
 
     name: str
+    num_settings: int = 10
+    num_cases: int = 6
     score: Callable[[Subset], float]
     smallest: tuple[Subset, ...] = (Subset({0, 1, 2}),)
     distribution: str = "normal"
@@ -45,7 +51,18 @@ class World:
 
 
 def _sum(*worth: float) -> Callable[[Subset], float]:
-    return lambda subset: sum(value for knob, value in enumerate(worth) if knob in subset)
+    return lambda subset: sum(value for setting, value in enumerate(worth) if setting in subset)
+
+
+def _six(name: str, distribution: str, *worth: float) -> World:
+    return World(
+        name=f"six on one case: {name}, {distribution}",
+        num_settings=6,
+        num_cases=1,
+        score=_sum(*worth),
+        smallest=(Subset(range(len(worth))),),
+        distribution=distribution,
+    )
 
 
 WORLDS = (
@@ -64,6 +81,10 @@ WORLDS = (
     ),
     World(name="the others are worth .003 each", score=_sum(0.3, 0.2, 0.15), rest=0.003),
     World(name="none matters", score=_sum(), smallest=(Subset(),)),
+    _six("none", "normal"),
+    _six("none", "t3"),
+    _six("three of .08", "normal", NOISE, NOISE, NOISE),
+    _six("three of .08", "t3", NOISE, NOISE, NOISE),
 )
 
 
@@ -72,37 +93,51 @@ class Planted:
 
     def __init__(self, world: World, rng: np.random.Generator) -> None:
         self._world, self._rng = world, rng
-        self._places = rng.permutation(KNOBS)  # which place a knob has in the search
-        self._shared = self._noise(max(RULES.looks)) / 2**0.5
+        self._places = rng.permutation(world.num_settings)  # which place a setting has in the search
+        self._shared = self._noise() / 2**0.5
         self._scores: dict[Subset, np.ndarray] = {}
 
-    def named(self, subset: Subset) -> Subset:
-        """Returns the knobs of the world of a set of places."""
-        return Subset(int(self._places[place]) for place in subset)
+    def named(self, places: Iterable[int]) -> Subset:
+        """Returns the settings of the world at places of the search."""
+        return Subset(int(self._places[place]) for place in places)
 
-    def _noise(self, seeds: int) -> np.ndarray:
-        shape = (CASES, seeds)
-        if self._world.distribution == "t3":
-            return self._rng.standard_t(3, shape) / 3**0.5 * NOISE
-        return self._rng.standard_normal(shape) * NOISE
+    def _noise(self) -> np.ndarray:
+        return NOISE * noise(self._world.distribution, (self._world.num_cases, max(RULES.looks)), self._rng)
 
     def evaluate(self, wanted: Sequence[Subset], seeds: int) -> None:
         for one in wanted:
             if one not in self._scores:
-                knobs = self.named(one)
-                true = self._world.score(knobs) + self._world.rest * len(knobs - {0, 1, 2})
-                self._scores[one] = true + self._shared + self._noise(max(RULES.looks)) / 2**0.5
+                settings = self.named(one)
+                true = self._world.score(settings) + self._world.rest * len(settings - {0, 1, 2})
+                self._scores[one] = true + self._shared + self._noise() / 2**0.5
 
     def samples(self, a: Subset, b: Subset, seeds: int) -> Mapping[str, Samples]:
         sides = [self._scores[one][:, :seeds].tolist() for one in (a, b)]
         return {str(case): Samples(a=tuple(x), b=tuple(y)) for case, (x, y) in enumerate(zip(*sides, strict=True))}
 
 
-def play(world: World, rng: np.random.Generator) -> tuple[Subset, Subset, int]:
-    """Returns the smallest set, what the forward search took, and the cost in seeds."""
-    lab = Planted(world, rng)
-    found = ablated(KNOBS, lab, RULES)
-    return lab.named(found.smallest), lab.named(found.forward), found.seeds
+def play(world: World, rng: np.random.Generator) -> tuple[float, ...]:
+    """Plays a search, and returns the figures of a row."""
+    planted = Planted(world, rng)
+    search = ablated(world.num_settings, planted, RULES)
+    smallest, matter = planted.named(search.smallest), Subset().union(*world.smallest)
+    needed, is_open = (
+        planted.named(place for place, need in search.needs.items() if need is kind)
+        for kind in (Need.NEEDED, Need.OPEN)
+    )
+    return (
+        smallest in world.smallest,
+        len(smallest - matter),
+        min(len(planted_set - smallest) for planted_set in world.smallest),
+        search.smallest == search.forward,
+        bool(needed - matter),
+        len(needed & matter) / len(matter) if matter else np.nan,
+        len(is_open) / world.num_settings,
+        100 * search.seeds / (2**world.num_settings * RULES.shown),
+    )
+
+
+COLUMNS = ("found", "kept", "missed", "forward", "false", "needed", "open", "cost %")
 
 
 def main() -> None:
@@ -110,19 +145,13 @@ def main() -> None:
     parser.add_argument("--searches", type=int, default=100)
     parser.add_argument("--world", default="", help="Only those whose name has this in it.")
     options = parser.parse_args()
-    print(f"{'world':34}{'found':>7}{'kept':>7}{'missed':>8}{'forward':>9}{'cost':>7}")
+    print(f"{'world':38}" + "".join(f"{column:>8}" for column in COLUMNS))
     for number, world in enumerate(WORLDS):
         if options.world not in world.name:
             continue
         rng = np.random.default_rng((number, 2))
-        played = [play(world, rng) for _ in range(options.searches)]
-        found = np.mean([smallest in world.smallest for smallest, _, _ in played])
-        most = Subset().union(*world.smallest)
-        kept = np.mean([len(smallest - most) for smallest, _, _ in played])
-        missed = np.mean([min(len(one - smallest) for one in world.smallest) for smallest, _, _ in played])
-        forward = np.mean([smallest == taken for smallest, taken, _ in played])
-        cost = np.mean([seeds for *_, seeds in played]) / (2**KNOBS * RULES.shown)
-        print(f"{world.name:34}{found:>7.2f}{kept:>7.2f}{missed:>8.2f}{forward:>9.2f}{cost:>7.1%}", flush=True)
+        means = np.mean([play(world, rng) for _ in range(options.searches)], axis=0)
+        print(f"{world.name:38}" + "".join(f"{mean:>8.3f}" for mean in means), flush=True)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from simulated_seeds import noise
 
 from lobench.analysis.stats.paired_samples import DIVERGED, Samples
 from lobench.tools.alarm.alarm_rules import AlarmRules
@@ -133,14 +134,9 @@ class Run:
     def _draw(self, place: int, seeds: int) -> np.ndarray:
         """Returns float64[cases, seeds]."""
         world, shape = self._world, (CASES, seeds)
-        if world.distribution == "t3":
-            noise = self._rng.standard_t(3, shape) / 3**0.5
-        elif world.distribution == "skewed":
-            noise = -(self._rng.exponential(1.0, shape) - 1.0)
-        else:
-            noise = self._rng.standard_normal(shape)
+        drawn = noise(world.distribution, shape, self._rng)
         true = np.repeat([world.outside(place), world.inside(place)], CASES // 2)[:, None]
-        scores = true + NOISE * noise
+        scores = true + NOISE * drawn
         scores[self._rng.random(shape) < world.diverging] = DIVERGED
         return scores
 

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import argparse
 import collections
-import dataclasses
 import gzip
 import os
 import subprocess
@@ -37,6 +36,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+from audit_varied import evaluated_here
 from tiny import GIN, make_run, make_suite, watch
 
 _GIN = """
@@ -82,15 +82,8 @@ def _made(folder: Path, suite: Path, count: int, flags: list[str]) -> None:
         environment |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
         if limit:
             environment["XLA_FLAGS"] = f"--xla_cpu_max_isa={limit}"
-        command = [
-            sys.executable,
-            __file__,
-            "--make",
-            str(folder),
-            str(suite),
-            str(first),
-            str(min(_AT_ONCE, count - first)),
-        ]
+        command = [sys.executable, __file__, "--make", str(folder), str(suite), str(first)]
+        command.append(str(min(_AT_ONCE, count - first)))
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         if done.returncode:
             sys.exit(done.stderr)
@@ -101,34 +94,6 @@ def _bits(curves: Any) -> bytes:
     return b"".join(np.asarray(values).tobytes() for _, values in sorted(curves.metrics.items()))
 
 
-def _evaluate_here(suite: Path) -> set[bytes]:
-    """Has audits evaluate in this process, as their children do, so that equal programs are compiled once for all.
-
-    Returns:
-      The bits of all that is evaluated, unperturbed: a second opinion on what is identical.
-    """
-    from lobench.core.case import CaseSpec
-    from lobench.engine.config.layers import Layers
-    from lobench.evaluation.programs import Programs
-    from lobench.evaluation.runner import BlockRunner
-    from lobench.tools.audit import reevaluation
-
-    programs, runners, evaluated = Programs(), dict[Layers, BlockRunner](), set[bytes]()
-
-    class Here(reevaluation.IsolatedRunner):
-        def run(self, layers: Layers, spec: CaseSpec, test: str, theta: Any, block: Any, **how: Any) -> Any:
-            # Equal files, extracted elsewhere each time.
-            spec = dataclasses.replace(spec, path=str(suite / Path(spec.path).name), root=str(suite.parent))
-            runner = runners.setdefault(layers, BlockRunner(layers, programs))
-            curves = runner.repeat(spec, test, theta, block, **{"together": "", "perturbation": 0} | how)
-            if not how.get("perturbation"):
-                evaluated.add(_bits(curves))
-            return curves
-
-    reevaluation.IsolatedRunner = Here  # type: ignore[misc]
-    return evaluated
-
-
 def runs(count: int, flags: list[str], made: Path | None, sample: str) -> None:
     from tampered import published
 
@@ -136,7 +101,7 @@ def runs(count: int, flags: list[str], made: Path | None, sample: str) -> None:
 
     verdicts: collections.Counter[str] = collections.Counter()
     accused, wrong, p_values = 0, 0, []
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, evaluated_here() as (set_suite, evaluated):
         folder = made or Path(name)
         folder, is_made = folder.resolve(), made is not None and made.is_dir()
         suite = folder / ("digits_small" if any(flags) else "tiny")
@@ -145,7 +110,7 @@ def runs(count: int, flags: list[str], made: Path | None, sample: str) -> None:
             (suite / "small.gin").write_text(_GIN)
         elif not is_made:
             make_suite(folder, _TINY)
-        evaluated = _evaluate_here(suite)
+        set_suite(suite)
         if not is_made:
             _made(folder, suite, count, flags)
         for number in range(count):
@@ -154,7 +119,8 @@ def runs(count: int, flags: list[str], made: Path | None, sample: str) -> None:
             found = audit(bundle, sample=sample, beacon=f"beacon {number}")
             verdicts.update(found.counts)
             accused += not found.is_passed
-            alike = [_bits(one.row.curves) in evaluated for one in found.checked]
+            bits = {_bits(curves) for curves in evaluated}
+            alike = [_bits(one.row.curves) in bits for one in found.checked]
             wrong += sum(
                 one.verdict == "identical" for one, is_alike in zip(found.checked, alike, strict=True) if not is_alike
             )
@@ -177,10 +143,10 @@ def tampered_bundles(count: int) -> None:
 
     named: collections.Counter[str] = collections.Counter()
     total: collections.Counter[str] = collections.Counter()
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, evaluated_here() as (set_suite, _):
         folder = Path(name)
         suite = make_suite(folder, _TINY)
-        _evaluate_here(suite)
+        set_suite(suite)
         for store, rates in (("store", (-3.0, -2.0)), ("many", np.linspace(-4, -1, 20).tolist())):
             run = make_run(folder / store, *rates)
             done = watch(run, suite, "--once", "--checkpoints", "all", "--store", str(folder / store))

@@ -251,15 +251,20 @@ def _done(*words: str | Path, cwd: Path, codes: Sequence[int] = (0, 1)) -> None:
 
 
 @contextlib.contextmanager
-def evaluated_here() -> Iterator[Callable[[Path], None]]:
-    """Has audits evaluate in this process, and each evaluation once. Yields a function that sets the suite."""
+def evaluated_here() -> Iterator[tuple[Callable[[Path], None], list[Any]]]:
+    """Has audits evaluate in this process, each evaluation once, and equal programs of all suites compiled once.
+
+    Yields:
+      A function that sets the suite, and the curves of all that is asked for, unperturbed.
+    """
     from lobench.core.case import CaseSpec
     from lobench.engine.config.layers import Layers
     from lobench.evaluation.programs import Programs
     from lobench.evaluation.runner import BlockRunner
     from lobench.tools.audit import reevaluation
 
-    suites, runners, known, isolated = [Path()], dict[Any, BlockRunner](), dict[Any, Any](), reevaluation.IsolatedRunner
+    suites, evaluated, isolated = [Path()], list[Any](), reevaluation.IsolatedRunner
+    programs, runners, known = Programs(), dict[Any, BlockRunner](), dict[Any, Any]()
 
     class Here(reevaluation.IsolatedRunner):
         def run(self, layers: Layers, spec: CaseSpec, test: str, theta: Any, block: Any, **how: Any) -> Any:
@@ -270,18 +275,20 @@ def evaluated_here() -> Iterator[Callable[[Path], None]]:
             spec = dataclasses.replace(spec, path=str(ours), root=str(suite.parent))
             key = (suite, layers, spec, test, theta.sha256, block, repr(sorted(how.items())))
             if key not in known:
-                runner = runners.setdefault((suite, layers), BlockRunner(layers, Programs()))
+                runner = runners.setdefault((suite, layers), BlockRunner(layers, programs))
                 try:
                     known[key] = runner.repeat(spec, test, theta, block, **{"together": "", "perturbation": 0} | how)
                 except Exception as error:  # noqa: BLE001  (raised again, each time)
                     known[key] = error
             if isinstance(known[key], Exception):
                 raise known[key]
+            if not how.get("perturbation"):
+                evaluated.append(known[key])
             return known[key]
 
     reevaluation.IsolatedRunner = Here  # type: ignore[misc]
     try:
-        yield suites.append
+        yield suites.append, evaluated
     finally:
         reevaluation.IsolatedRunner = isolated  # type: ignore[misc]
 
@@ -289,7 +296,7 @@ def evaluated_here() -> Iterator[Callable[[Path], None]]:
 def honest(count: int, first: int) -> int:
     """Returns the number of honest bundles that were accused."""
     accused = 0
-    with evaluated_here() as set_suite:
+    with evaluated_here() as (set_suite, _):
         for number in range(first, first + count):
             with tempfile.TemporaryDirectory() as name:
                 begun = time.perf_counter()
@@ -301,11 +308,8 @@ def honest(count: int, first: int) -> int:
                 seconds = time.perf_counter() - begun
                 print(f"{number}: {what}: {dict(found.counts)}, {seconds:.0f} s", flush=True)
                 if not found.is_passed:
-                    print(
-                        "  ACCUSED",
-                        found.contradictions,
-                        [one.why for one in found.checked if one.verdict == "differs"],
-                    )
+                    reasons = [one.why for one in found.checked if one.verdict == "differs"]
+                    print("  ACCUSED", found.contradictions, reasons)
     print(f"{count} honest bundles: {accused} accused", flush=True)
     return accused
 
@@ -349,7 +353,7 @@ def _edit(content: _Content, table: str, change: Callable[[list[dict[str, Any]]]
 def tampered(count: int, first: int) -> int:
     """Returns the number of tampered bundles that passed, and of which nothing was named."""
     passed = counted = 0
-    with tempfile.TemporaryDirectory() as name, evaluated_here() as set_suite:
+    with tempfile.TemporaryDirectory() as name, evaluated_here() as (set_suite, _):
         folder = Path(name)
         store, suite, _ = make_store(folder, 2)  # two experiments
         publish(store, folder / "honest.lobench", suites=[suite])

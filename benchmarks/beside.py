@@ -1,4 +1,4 @@
-"""Whole evaluations by google/learned_optimization's loop over lobench's, and the counts behind each ratio.
+"""Whole evaluations by google/learned_optimization's loop over lobench's.
 
 Usage:
   python benchmarks/beside.py --beside CHECKOUT
@@ -9,10 +9,6 @@ CHECKOUT is one of google/learned_optimization; flax, dm-haiku, chex, toolz and 
 need not be. Both sides run in one process, on one thread of jax, with the same theta, compiled before: processor
 seconds, in turns, medians. Its arrays of images are the digits, and all else is its own code: its loader, which
 shuffles on the host and reads ahead in a thread, and its loop with its progress bar. `_SET_UPS` says what is evaluated.
-
-The second table takes either side apart. A step is what more steps without evaluations cost each, an evaluation is all
-batches of all splits at one point, and the rest is paid once. An execution is a call of a compiled program, as jax's
-profiler sees it. The third table has XLA's counts of lobench's own compiled loop.
 """
 
 from __future__ import annotations
@@ -22,14 +18,12 @@ import contextlib
 import functools
 import importlib
 import io
-import re
 import statistics
 import sys
-import tempfile
 import time
 import types
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -80,7 +74,6 @@ _SET_UPS = (
     DRAWN,
     SetUp(name="drawn, all splits, four tasks", num_tasks=4, is_drawn=True),
 )
-_TAKEN_APART = ("its defaults, one task", "its defaults, four tasks")
 
 
 def _imported() -> None:
@@ -234,26 +227,18 @@ def _family(task: Any) -> Any:
     return base.single_task_to_family(task)
 
 
-def _program(set_up: SetUp, name: str, num_steps: int) -> Any:
-    from inner import _digits, _program
-
-    from lobench.inner.task import Datasets
-
-    task = _digits()
-    task.datasets = Datasets(**{split: getattr(task.datasets, split) for split in set_up.splits})
-    return _program(
-        task, name, num_steps, set_up.num_tasks, eval_every=set_up.eval_every, eval_batches=set_up.eval_batches
-    )
-
-
 def ours(set_up: SetUp, name: str, num_steps: int) -> Callable[[], Any]:
     """Returns lobench's training program on the same, as a worker calls it."""
-    from inner import _theta
+    from inner import _digits, _program, _theta
 
     from lobench.core.case import SeedBlock
+    from lobench.inner.task import Datasets
 
-    program, theta = _program(set_up, name, num_steps), _theta(name)
-    return lambda: program.run(theta, SeedBlock(start=0, size=set_up.num_tasks))
+    task, theta, num_tasks = _digits(), _theta(name), set_up.num_tasks
+    task.datasets = Datasets(**{split: getattr(task.datasets, split) for split in set_up.splits})
+    evaluations = {"eval_every": set_up.eval_every, "eval_batches": set_up.eval_batches}
+    program = _program(task, name, num_steps, num_tasks, **evaluations)
+    return lambda: program.run(theta, SeedBlock(start=0, size=num_tasks))
 
 
 def rounds_of(set_up: SetUp, name: str, num_steps: int, rounds: int, *, by_processor_time: bool) -> Rounds:
@@ -269,117 +254,6 @@ def rounds_of(set_up: SetUp, name: str, num_steps: int, rounds: int, *, by_proce
         rounds,
         by_processor_time=by_processor_time,
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """Seconds of a whole evaluation: of each step, of each point of evaluation, and of what is paid once."""
-
-    step: float
-    evaluation: float
-    once: float
-
-
-_FEWEST_STEPS = 10  # as many as `multi_task_training_curves` runs in one program
-
-
-def _num_evaluations(set_up: SetUp, num_steps: int) -> int:
-    return num_steps // set_up.eval_every + 1
-
-
-def _at_ends(set_up: SetUp, num_steps: int) -> SetUp:
-    """Returns the same with two evaluations: before the first step, and behind the last one."""
-    return replace(set_up, eval_every=num_steps)
-
-
-_Side = Callable[[SetUp, str, int], Callable[[], Any]]
-
-
-def _parts(side: _Side, set_up: SetUp, name: str, num_steps: int, rounds: int) -> Parts:
-    """Returns medians of processor seconds: of a training, one evaluated at its ends alone, and one of ten steps."""
-    lengths = (num_steps, _FEWEST_STEPS)
-    works = [side(set_up, name, num_steps), *(side(_at_ends(set_up, count), name, count) for count in lengths)]
-    for work in works:
-        work()
-    taken = [[seconds_of(work, time.process_time) for work in works] for _ in range(rounds)]
-    # Differences within a round, since what disturbs one disturbs its neighbour.
-    step = statistics.median((long - short) / (num_steps - _FEWEST_STEPS) for _, long, short in taken)
-    evaluation = statistics.median(whole - long for whole, long, _ in taken) / (_num_evaluations(set_up, num_steps) - 2)
-    once = statistics.median(short for *_, short in taken) - _FEWEST_STEPS * step - 2 * evaluation
-    return Parts(step=step, evaluation=evaluation, once=max(once, 0.0))
-
-
-def _executions(work: Callable[[], Any]) -> int:
-    """Returns how often a call runs a compiled program, by jax's profiler."""
-    import jax
-
-    work()
-    options = jax.profiler.ProfileOptions()
-    options.python_tracer_level, options.host_tracer_level = 0, 2
-    with tempfile.TemporaryDirectory() as folder:
-        with jax.profiler.trace(folder, profiler_options=options):
-            work()
-        (file,) = Path(folder).rglob("*.xplane.pb")
-        planes = jax.profiler.ProfileData.from_file(str(file)).planes
-        events = (event.name for plane in planes for line in plane.lines for event in line.events)
-        found = sum(event.endswith("::ExecuteHelperOnSingleDevice") for event in events)
-    if not found:
-        raise SystemExit("jax's profiler names no execution as this script knows it")
-    return found
-
-
-def _executions_each(set_up: SetUp, name: str) -> tuple[float, float]:
-    """Returns executions of its loop for each step and for each point of evaluation."""
-    steps = 40
-    short, long = (_executions(theirs(_at_ends(set_up, count), name, count)) for count in (steps, 2 * steps))
-    more = _executions(theirs(set_up, name, 2 * steps)) - long
-    return (long - short) / steps, more / (_num_evaluations(set_up, 2 * steps) - 2)
-
-
-def _their_step(name: str, count: int) -> Any:
-    """Returns what its step on one task costs, as `roofline` counts and times it: alone in a compiled loop."""
-    import jax
-    import roofline
-    from learned_optimization import eval_training
-
-    task, (_, _, optimizer) = _their_task(False), _their_optimizer(name)
-    batch = jax.device_put(next(task.datasets.train))
-    key = jax.random.PRNGKey(0)
-
-    def one(_: Any, key: Any, state: Any) -> Any:
-        state, _, key, _ = eval_training._next_state(task, optimizer, state, batch, key)
-        return key, state
-
-    state = optimizer.init(task.init(key), num_steps=1000)
-    return roofline._cost(one, key, jax.tree.map(jax.numpy.asarray, state), count)
-
-
-def _kernels_of_loop(text: str) -> tuple[int, int]:
-    """Returns of how many kernels a step is in lobench's compiled program, and an evaluation.
-
-    The step is the body of the loop that has no other one inside; beside that loop stands the condition of which one
-    branch is the evaluation.
-    """
-    import roofline
-
-    for computation in roofline.computations(text).values():
-        bodies = re.findall(r" while\(.*?body=%?([\w.-]+)", computation)
-        branches = re.findall(r" conditional\(.*?\{(.*?)\}", computation)
-        if len(bodies) == len(branches) == 1:
-            named = [branch.strip(" %") for branch in branches[0].split(",")]
-            return roofline.num_kernels(text, bodies[0]), max(roofline.num_kernels(text, name) for name in named)
-    raise SystemExit("lobench's program is not built as this script knows it")
-
-
-def _our_kernels(set_up: SetUp, name: str, num_steps: int) -> tuple[int, int]:
-    from inner import _theta
-
-    from lobench.core.case import SeedBlock
-
-    program = _program(set_up, name, num_steps)
-    program.run(_theta(name), SeedBlock(start=0, size=set_up.num_tasks))
-    ((compiled, _, _),) = program._compiled[0]._programs.values()
-    return _kernels_of_loop(compiled.as_text())
 
 
 def _bare(set_up: SetUp, num_steps: int) -> Callable[[], object]:
@@ -412,65 +286,13 @@ def _ratios(set_ups: list[SetUp], names: list[str], num_steps: int, *, quick: bo
             yield f"| {set_up.name} | {LABELS[name]} | {' | '.join(cells)} | {found.seconds[0] / floor:.1f} |"
 
 
-def _apart(set_ups: list[SetUp], names: list[str], num_steps: int, *, quick: bool) -> Iterator[str]:
-    heads = ("a step, us", "an evaluation, us", "once, ms", "shares of these", "executions", "us an execution")
-    yield f"| set-up | optimizer | side | {' | '.join(heads)} |"
-    yield "| --- | --- | --- |" + " ---: |" * len(heads)
-    for set_up in set_ups:
-        points = _num_evaluations(set_up, num_steps)
-        for name in names:
-            for label, side in (("its loop", theirs), ("ours", ours)):
-                parts = _parts(side, set_up, name, num_steps, 1 if quick else 5)
-                whole = num_steps * parts.step + points * parts.evaluation + parts.once
-                shares = (num_steps * parts.step / whole, points * parts.evaluation / whole, parts.once / whole)
-                cells = [f"{1e6 * parts.step:.1f}", f"{1e6 * parts.evaluation:.0f}", f"{1e3 * parts.once:.1f}"]
-                cells.append(", ".join(f"{share:.0%}" for share in shares))
-                if side is theirs:
-                    step, evaluation = _executions_each(set_up, name)
-                    cells.append(f"{step:.1f} a step, {evaluation:.0f} an evaluation")
-                    cells.append(f"{1e6 * parts.step / step:.0f}, {1e6 * parts.evaluation / evaluation:.0f}")
-                else:
-                    cells += [f"{_executions(side(set_up, name, num_steps))} in all", ""]
-                yield f"| {set_up.name} | {LABELS[name]} | {label} | {' | '.join(cells)} |"
-
-
-def _counts(names: list[str], num_steps: int) -> Iterator[str]:
-    """Yields XLA's counts of a step of one task on either side, and of lobench's evaluation; rates of this machine."""
-    import roofline
-
-    flop_rate, byte_rate = roofline._rates()
-    kernel = roofline.kernel_seconds()
-    yield (
-        f"A matrix product runs at {flop_rate / 1e9:.0f} GFLOP/s, adding one to an array beyond the caches at "
-        f"{byte_rate / 1e9:.1f} GB/s; a kernel of 64 numbers in a loop takes {1e9 * kernel:.0f} ns."
-    )
-    yield ""
-    yield "| one task | kernels | MFLOP | MB | kernels, us | arithmetic, us | memory, us | alone in a loop, us |"
-    yield "| --- |" + " ---: |" * 7
-
-    def row(label: str, kernels: int, cost: Any) -> str:
-        flops, moved, _, _, seconds = cost
-        cells = [f"{kernels}", f"{flops / 1e6:.2f}", f"{moved / 1e6:.2f}", f"{1e6 * kernels * kernel:.1f}"]
-        cells += [f"{1e6 * flops / flop_rate:.1f}", f"{1e6 * moved / byte_rate:.1f}", f"{1e6 * seconds:.1f}"]
-        return f"| {label} | {' | '.join(cells)} |"
-
-    evaluation = 0
-    for name in names:
-        cost = _their_step(name, num_steps)
-        yield row(f"its step, {LABELS[name]}", cost[3], cost)
-        step, evaluation = _our_kernels(_SET_UPS[0], name, num_steps)
-        yield row(f"our step, {LABELS[name]}", step, roofline._step(name, num_steps)[1])
-    yield row("our evaluation of 15 batches", evaluation, roofline._evaluation(num_steps))
-
-
 def main() -> int:
-    """Prints the tables; returns 2 where google/learned_optimization can't be imported."""
+    """Prints the table; returns 2 where google/learned_optimization can't be imported."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--beside", required=True, metavar="CHECKOUT", help="Of google/learned_optimization.")
     parser.add_argument("--quick", action="store_true", help="One round of fewer steps: a look, not a record.")
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="Part of a set-up's name.")
     parser.add_argument("--optimizers", default=",".join(LABELS))
-    parser.add_argument("--tables", default="ratios,apart,counts")
     options = parser.parse_args()
     sys.path.insert(0, str(Path(options.beside).absolute()))
     try:
@@ -481,23 +303,15 @@ def main() -> int:
     from lobench.inner.backend import claim_backend
 
     claim_backend(1)
-    names, tables = options.optimizers.split(","), options.tables.split(",")
+    names = options.optimizers.split(",")
     set_ups = [each for each in _SET_UPS if not options.only or any(part in each.name for part in options.only)]
     num_steps = 200 if options.quick else 1000
     print(", ".join(f"{key} {value}" for key, value in machine().items()))
     print(f"\n{num_steps:,} steps of the digits MLP 64-32-10, batches of 128, one thread, processor time:\n")
     print("\n".join(f"- {each.name}: {each}" for each in set_ups))
-    parts = {
-        "ratios": lambda: _ratios(set_ups, names, num_steps, quick=options.quick),
-        "apart": lambda: _apart(
-            [each for each in set_ups if each.name in _TAKEN_APART], names, num_steps, quick=options.quick
-        ),
-        "counts": lambda: _counts(names, num_steps),
-    }
-    for table in tables:
-        print()
-        for line in parts[table]():
-            print(line, flush=True)
+    print()
+    for line in _ratios(set_ups, names, num_steps, quick=options.quick):
+        print(line, flush=True)
     return 0
 
 

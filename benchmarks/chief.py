@@ -154,18 +154,8 @@ def _latency(quick: bool) -> list[float]:
         run.mkdir()
         (suite / "conftest.py").write_text(_LATENCY_CONFTEST)
         (suite / "tiny.gin").write_text(_LATENCY_GIN)
-        command = [
-            sys.executable,
-            "-c",
-            _POLLS,
-            "watch",
-            str(run),
-            "--suite",
-            str(suite / "tiny.gin"),
-            "--workers",
-            "1",
-        ]
-        command += ["--store", str(root / "store"), "--until-step", str(count)]
+        command = [sys.executable, "-c", _POLLS, "watch", str(run), "--suite", str(suite / "tiny.gin")]
+        command += ["--workers", "1", "--store", str(root / "store"), "--until-step", str(count)]
         environment = {**os.environ, "LOBENCH_LATENCY_LOG": str(log), "LOBENCH_POLL_LOG": str(polls)}
         child = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
         waits, whole = [], []
@@ -240,39 +230,11 @@ def _together(quick: bool, *, task: str) -> Rounds:
 
 
 BENCHMARKS = (
-    Benchmark(
-        name="chief_rate",
-        target=">= 500",
-        measure=_rate,
-    ),
-    Benchmark(
-        name="chief_rate_slow_disk",
-        target=">= 500",
-        measure=functools.partial(_rate, slow_disk=True),
-    ),
-    Benchmark(
-        name="chief_rate_growth",
-        target=">= 0.8",
-        measure=functools.partial(_growth, figure="rate"),
-    ),
-    Benchmark(
-        name="chief_memory_growth",
-        target="<= 1.2",
-        measure=functools.partial(_growth, figure="megabytes"),
-    ),
-    Benchmark(
-        name="checkpoint_latency",
-        target="<= 0.1",
-        measure=_worst_latency,
-    ),
-    Benchmark(
-        name="backlog_together_quadratic",
-        target="",
-        measure=functools.partial(_together, task="quadratic"),
-    ),
-    Benchmark(
-        name="backlog_together_digits",
-        target="",
-        measure=functools.partial(_together, task="digits"),
-    ),
+    Benchmark(name="chief_rate", target=">= 500", measure=_rate),
+    Benchmark(name="chief_rate_slow_disk", target=">= 500", measure=functools.partial(_rate, slow_disk=True)),
+    Benchmark(name="chief_rate_growth", target=">= 0.8", measure=functools.partial(_growth, figure="rate")),
+    Benchmark(name="chief_memory_growth", target="<= 1.2", measure=functools.partial(_growth, figure="megabytes")),
+    Benchmark(name="checkpoint_latency", target="<= 0.1", measure=_worst_latency),
+    Benchmark(name="backlog_together_quadratic", target="", measure=functools.partial(_together, task="quadratic")),
+    Benchmark(name="backlog_together_digits", target="", measure=functools.partial(_together, task="digits")),
 )

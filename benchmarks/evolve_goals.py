@@ -3,14 +3,13 @@
     python benchmarks/evolve_goals.py runs.jsonl                  # 50 runs, some 15 minutes of one core; resumes
     python benchmarks/evolve_goals.py runs.jsonl --figure docs/images/evolve-goals.svg
     python benchmarks/evolve_goals.py quick.jsonl --quick         # seconds: one run of each at a tiny size
-    python benchmarks/evolve_goals.py grid.jsonl --grid           # what SETTINGS was chosen by
 
 Each run has the same number of environment steps, all of its evaluations counted. The genetic algorithm and evolution
 strategies are `lobench evolve` on `examples/evolve/goals.gin` and `goals_es.gin`, in one process; MAML is
 `examples/evolve/maml.py`, with the episodes held fixed and with the score term. What counts is the loss after the
 adaptation, the policy without its noise, over 250 goals that none has seen: `MemberProgram`'s, the same for all.
-Settings are the best of a grid, by one run with another seed and other goals: the outer one at one round, the inner
-rate at each; MAML with the score term has MAML's.
+Settings were the best of a grid (inner rates .01, .03, .1; two outer ones), by one run with another seed and other
+goals: the outer one at one round, the inner rate at each; MAML with the score term has MAML's.
 """
 
 from __future__ import annotations
@@ -54,8 +53,6 @@ METHODS = {
     "maml_score": "MAML with the score term",
     "none": "the policy's own initial parameters",
 }
-INNER_RATES = (0.01, 0.03, 0.1)
-OUTER = {"ga": (0.03, 0.1), "es": (0.01, 0.03), "maml": (3e-4, 1e-3), "maml_score": (3e-4, 1e-3), "none": (0.0,)}
 FAMILY = PointGoals(num_episodes=EPISODES, num_moves=MOVES)
 SETTINGS = {  # by method and rounds: the inner rate, and the outer one or sigma
     ("ga", 1): (0.1, 0.1),
@@ -67,8 +64,7 @@ SETTINGS = {  # by method and rounds: the inner rate, and the outer one or sigma
     **{(method, rounds): (0.03, 1e-3) for method in ("maml", "maml_score") for rounds in (1, 3, 10)},
     **{("none", rounds): (0.03, 0.0) for rounds in (1, 3, 10)},
 }
-CHECKPOINTS = 8
-TUNING_SEED, TUNING_GOALS, GOALS_SEED = 900, 1, 2
+CHECKPOINTS, GOALS_SEED = 8, 2
 Run = dict[str, Any]
 
 
@@ -174,25 +170,6 @@ def run(method: str, rounds: int, seed: int, settings: tuple[float, float], budg
     }
 
 
-def grid(path: Path, rounds: list[int], methods: list[str], budget: float) -> None:
-    """Runs the grid; prints the best settings: the outer one of one round, the inner rate of each number."""
-    for method in methods:
-        outers = OUTER[method]
-        for many in sorted({1, *rounds}):
-            for settings in ((inner, outer) for outer in outers for inner in INNER_RATES):
-                keep(path, method, many, TUNING_SEED, settings, budget, goals=250, goals_seed=TUNING_GOALS)
-            best = best_settings(path, method, many)
-            outers = (best[1],)
-            print(f"({method!r}, {many}): {best},", flush=True)
-
-
-def best_settings(path: Path, method: str, rounds: int) -> tuple[float, float]:
-    inner, outer = min(
-        of_method(kept(path), method, rounds), key=lambda one: np.nan_to_num(one["losses"][-1], nan=np.inf)
-    )["settings"]
-    return inner, outer
-
-
 def kept(path: Path) -> list[Run]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -278,7 +255,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", type=Path, help="JSON lines, one a run; what is there is not run again.")
     parser.add_argument("--quick", action="store_true", help="One tiny run of each method.")
-    parser.add_argument("--grid", action="store_true", help="Choose settings, with another seed and other goals.")
     parser.add_argument("--figure", type=Path, help="Draw what is there, and run nothing.")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--rounds", type=int, nargs="+", default=[3, 10])
@@ -289,13 +265,10 @@ def main() -> None:
         draw(kept(arguments.runs), arguments.figure)
         return
     claim_for(read_config(EXAMPLE / "goals.gin", ()).cases[0], Layers())  # a worker's threads, before the first array
-    if arguments.grid:
-        grid(arguments.runs, arguments.rounds, arguments.methods, arguments.budget)
-        return
     for seed in range(1 if arguments.quick else arguments.seeds):
         for many in [2] if arguments.quick else arguments.rounds:
             for method in arguments.methods:
-                settings = SETTINGS.get((method, many), (INNER_RATES[1], OUTER[method][0]))
+                settings = SETTINGS[method, max(many, 3)]
                 budget, goals = (1e5, 20) if arguments.quick else (arguments.budget, 250)
                 keep(arguments.runs, method, many, seed, settings, budget, goals=goals, goals_seed=GOALS_SEED)
     print_table(kept(arguments.runs))

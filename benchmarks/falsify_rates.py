@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from simulated_seeds import noise
 
 from lobench.analysis.stats.location import locate
 from lobench.analysis.stats.paired_samples import Samples
@@ -88,13 +89,9 @@ class Planted:
         return self.world.gap + self.world.rise * min(at - least for at, least in active)
 
     def _drawn(self, cell: CellIndex, count: int) -> np.ndarray:
-        noise = (
-            self.rng.normal(size=count)
-            if self.world.distribution == "normal"
-            else self.rng.standard_t(3, count) / 3**0.5
-        )
+        drawn = noise(self.world.distribution, count, self.rng)
         exploded = self.rng.random(count) < self.world.rare
-        return self.gap(cell) + NOISE * noise + 2 * (self.world.rare - exploded)
+        return self.gap(cell) + NOISE * drawn + 2 * (self.world.rare - exploded)
 
     def gaps(self, cells: Sequence[CellIndex]) -> list[float]:
         return [float(self._drawn(cell, LOOK).mean()) for cell in cells]

@@ -19,12 +19,12 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from quick_subjects import FACTOR_FILE, SUITE
 from scipy import optimize, stats
-from simulated_seeds import Losses, Population
+from simulated_seeds import Losses, Population, noise
 
 from lobench.analysis.comparisons.best_group import bold_cells
 from lobench.analysis.comparisons.gate_looks import decide
@@ -52,8 +52,6 @@ __all__ = [
 ]
 
 LOOKS = Looks(sizes=(4, 8, 12))
-SUITE = Path(__file__).parents[1] / "suites" / "quick" / "quick.gin"
-SUBJECTS = Path(__file__).parents[1] / "tests" / "analysis" / "quick_subjects.json"  # by `quick_subjects.py`
 
 
 def false_alarms(kind: str, num_cases: int, looks: Looks | None, num_experiments: int, seed: int = 0) -> float:
@@ -133,7 +131,7 @@ def passed_regressions(kind: ScaleKind) -> dict[str, tuple[int, int]]:
     Returns:
       For the whole gate and its mean, of clear pairs; and for the clear cases of all pairs.
     """
-    subjects, scales = json.loads(SUBJECTS.read_text(encoding="utf-8")), _scales(kind)
+    subjects, scales = json.loads(FACTOR_FILE.read_text(encoding="utf-8")), _scales(kind)
     found = [_gate_pair(a, b, scales) for a, b in itertools.permutations(subjects.values(), 2)]
     clear = [report for worse, _, report in found if worse >= 3]
     cases = [one.verdict for _, beyond, report in found for one in report.cases if one.case in beyond]
@@ -210,13 +208,8 @@ class World:
 
     def _side(self, generator: np.random.Generator, size: int, lost: float) -> np.ndarray:
         shape = (self.num_cases, size)
-        if self.distribution == "t3":
-            noise = generator.standard_t(3, shape) / math.sqrt(3)
-        elif self.distribution == "lognormal":
-            noise = (generator.lognormal(0, 1, shape) - math.exp(0.5)) / math.sqrt((math.e - 1) * math.e)
-        else:
-            noise = generator.standard_normal(shape)
-        return np.where(generator.random(shape) < lost, DIVERGED, 0.5 + _SD * noise)
+        values = 0.5 + _SD * noise(self.distribution, shape, generator)
+        return np.where(generator.random(shape) < lost, DIVERGED, values)
 
 
 _SD = 0.1

@@ -45,7 +45,7 @@ _TESTS = (
 _SMALL_TESTS = ("tests/testing/test_optimizers.py::Testadam",)
 _ROWS = (
     *("digits_adam", "digits_adafac", "scan_adam", "scan_mlp", "scan_adafac", "floor_adam", "floor_adafac"),
-    *("wide_adam", "wide_adafac", "bare_conv", "bare_text_transformer", "compilation_cache"),
+    *("wide_adam", "wide_adafac", "bare_conv", "bare_text_transformer", "first_result_warm"),
 )
 _SMALL_ROWS = ("floor_adam",)
 _FAR = 1e-3  # relative: a device's curves of 50 steps are as close as this to a CPU's
@@ -61,21 +61,10 @@ class Run:
 
 def _tests(run: Run) -> Iterator[str]:
     asked = _SMALL_TESTS if run.is_rehearsal else _TESTS
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:randomly",
-        "-n0",
-        "--tb=line",
-        "--maxfail=20",
-        "-rfE",
-        *asked,
-    ]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-n0", "--tb=line", "--maxfail=20", "-rfE"]
     yield f"`pytest {' '.join(asked)}`"
     yield ""
+    command += asked
     with subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
         last = ""
@@ -192,15 +181,8 @@ def _rows(run: Run) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         for name in _SMALL_ROWS if run.is_rehearsal else _ROWS:
             into = Path(folder) / "row.json"
-            command = [
-                sys.executable,
-                str(_ROOT / "benchmarks" / "run.py"),
-                "--quick",
-                "--only",
-                name,
-                "--json",
-                str(into),
-            ]
+            command = [sys.executable, str(_ROOT / "benchmarks" / "run.py"), "--quick", "--only", name]
+            command += ["--json", str(into)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             rows = json.loads(into.read_text())["results"] if into.exists() else []
             into.unlink(missing_ok=True)

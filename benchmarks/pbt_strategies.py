@@ -91,9 +91,7 @@ _OF_KIND = {"a": (-1.0, 0.1), "b": (-2.0, 0.15), "c": (-2.5, 0.4), "d": (-3.0, 0
 def _kinds(state: tuple[float, int], trial: StudyTrial) -> tuple[float, int]:
     """One kind of four learns well; the others stop early, and each wants a rate of its own."""
     loss, age = state
-    best, speed = {"a": (-1.0, 0.1), "b": (-2.0, 0.15), "c": (-2.5, 0.4), "d": (-3.0, 0.05)}[
-        str(trial.params["toy.kind"])
-    ]
+    best, speed = _OF_KIND[str(trial.params["toy.kind"])]
     miss = math.log10(float(trial.params["toy.rate"])) - best
     return loss * math.exp(-speed * math.exp(-2 * miss**2)), age + 1
 

@@ -27,12 +27,7 @@ class PlainLoop:
       task: Whose `datasets` are arrays on the device, or None.
       optimizer: An optax transformation, theta inside.
       splits: Evaluated every `eval_every` steps on `eval_batches` batches each.
-
-    Attributes:
-      gives_all: Whether one program gives all that the task says of batches and evaluations, as ours does, or losses.
     """
-
-    gives_all = False
 
     def __init__(
         self, task: Task, optimizer: Any, *, num_steps: int, eval_every: int, eval_batches: int, splits: tuple[str, ...]
@@ -41,7 +36,6 @@ class PlainLoop:
         self._eval_batches = eval_batches if task.datasets else 1
         datasets = {split: getattr(task.datasets, split) if task.datasets else None for split in splits}
         self._splits = splits
-        gives_all = self.gives_all
 
         def draw(split: str, key: jax.Array) -> Any:
             dataset = datasets[split]
@@ -56,20 +50,16 @@ class PlainLoop:
             data = draw("train", jax.random.fold_in(data_key, index))
 
             def loss_fn(params: Any) -> Any:
-                loss, state, aux = task.loss_with_state_and_aux(
-                    params, model_state, jax.random.fold_in(loss_key, index), data
-                )
-                return loss, (state, {"loss": loss, **(aux if gives_all else {})})
+                return task.loss_with_state(params, model_state, jax.random.fold_in(loss_key, index), data)
 
-            (loss, (state, named)), grads = jax.value_and_grad(loss_fn, has_aux=True)(params)
+            (loss, state), grads = jax.value_and_grad(loss_fn, has_aux=True)(params)
             updates, opt_state = optimizer.update(grads, opt_state, params, value=loss)
-            return jax.tree.map(jnp.add, params, updates), opt_state, state, named
+            return jax.tree.map(jnp.add, params, updates), opt_state, state, loss
 
         def evaluate(split: str) -> Callable[..., Any]:
             def one(params: Any, model_state: Any, key: jax.Array) -> Any:
                 data_key, loss_key = jax.random.split(key)
-                loss, aux = task.eval_loss_with_aux(params, model_state, loss_key, draw(split, data_key))
-                return {"loss": loss, **aux}
+                return task.eval_loss_with_aux(params, model_state, loss_key, draw(split, data_key))
 
             return one
 
@@ -99,12 +89,12 @@ class PlainLoop:
                     metrics = [self._evaluate[split](params, model_state, key) for key in keys[split]]
                     curves[split].append(metrics)
             if index < self._num_steps:
-                params, opt_state, model_state, named = self._step(
+                params, opt_state, model_state, loss = self._step(
                     params, opt_state, model_state, data_key, loss_key, indices[index]
                 )
-                losses.append(named["loss"])
+                losses.append(loss)
         return np.asarray(jax.device_get(losses)), {
-            split: np.asarray([np.mean([one["loss"] for one in row]) for row in jax.device_get(rows)])
+            split: np.asarray([np.mean([loss for loss, _ in row]) for row in jax.device_get(rows)])
             for split, rows in curves.items()
         }
 
@@ -122,13 +112,13 @@ class OneScan(PlainLoop):
             def values(params: Any, model_state: Any) -> Any:
                 found = {}
                 for split, one in evaluate.items():
-                    named = jax.vmap(lambda key, one=one: one(params, model_state, key))(keys[split])
-                    found[split] = {name: jnp.mean(named[name]) for name in (named if self.gives_all else ["loss"])}
+                    losses, _ = jax.vmap(lambda key, one=one: one(params, model_state, key))(keys[split])
+                    found[split] = jnp.mean(losses)
                 return found
 
             def one_step(carry: Any, index: jax.Array) -> Any:
-                *carry, named = step(*carry, data_key, loss_key, index)
-                return tuple(carry), named
+                *carry, loss = step(*carry, data_key, loss_key, index)
+                return tuple(carry), loss
 
             def period(carry: Any, indices: jax.Array) -> Any:
                 before = values(carry[0], carry[2])
@@ -137,11 +127,10 @@ class OneScan(PlainLoop):
 
             carry, (losses, curves) = jax.lax.scan(period, (params, opt_state, model_state), periods)
             last = values(carry[0], carry[2])
-            losses = {name: rows.reshape(-1) for name, rows in losses.items()}
-            return losses, jax.tree.map(lambda curve, end: jnp.append(curve, end), curves, last)
+            return losses.reshape(-1), jax.tree.map(lambda curve, end: jnp.append(curve, end), curves, last)
 
         self._train = jax.jit(train, compiler_options=compiler_options())
 
     def run(self, seed: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         losses, curves = jax.device_get(self._train(np.uint32(seed), self._keys(seed)))
-        return np.asarray(losses["loss"]), {split: np.asarray(curve["loss"]) for split, curve in curves.items()}
+        return np.asarray(losses), {split: np.asarray(curve) for split, curve in curves.items()}

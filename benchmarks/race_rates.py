@@ -18,10 +18,11 @@ import argparse
 from dataclasses import dataclass
 
 import numpy as np
+from simulated_seeds import noise
 
 from lobench.analysis.stats.racing import PairSums, log_threshold, losers
 
-__all__ = ["noise", "play"]
+__all__ = ["play"]
 
 CASES, SEEDS, NOISE, ALPHA = 6, 24, 0.08, 0.05
 
@@ -32,7 +33,7 @@ class World:
 
     Attributes:
       gaps: `equal`; a number, by which all but the first are worse; `spread`: from 0 to .5.
-      distribution: Of the noise; `skewed best` is skewed downwards for the best alone, with the same mean.
+      distribution: Of the noise; `skewed best`: lognormal downwards for the best alone, normal for the others.
       lost: Share of seeds on which a method diverges; of the best and of the others.
       step: In which scores are rounded.
     """
@@ -59,19 +60,6 @@ WORLDS = (
     World(name="gaps 0 to .5, 10% diverge", gaps="spread", lost=(0.1, 0.1)),
     World(name="0 against 30% diverge, no gap", lost=(0.0, 0.3)),
 )
-
-
-def noise(distribution: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """Returns noise of mean 0 and deviation 1."""
-    if distribution == "t3":
-        return rng.standard_t(3, shape) / np.sqrt(3)
-    if distribution == "normal":
-        return rng.standard_normal(shape)
-    found = (np.exp(rng.standard_normal(shape)) - np.exp(0.5)) / np.sqrt((np.e - 1) * np.e)
-    if distribution == "skewed best":
-        found[:, 1:] = rng.standard_normal((shape[0], shape[1] - 1, *shape[2:]))
-        found[:, 0] *= -1
-    return found
 
 
 def play(
@@ -119,6 +107,15 @@ def _margin_worlds(margin: float) -> tuple[World, ...]:
     return (*found, World(name=f"10% diverge, gap {margin:g}", gaps=margin, lost=(0.1, 0.1)))
 
 
+def _noise(distribution: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    if distribution != "skewed best":
+        return noise(distribution, shape, rng)
+    skewed = noise("lognormal", shape, rng)
+    skewed[:, 1:] = rng.standard_normal((shape[0], shape[1] - 1, *shape[2:]))
+    skewed[:, 0] *= -1
+    return skewed
+
+
 def _drawn(world: World, methods: int, races: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Returns scores by race, method, case and seed, and how bad each method is."""
     if world.gaps == "spread":
@@ -130,7 +127,7 @@ def _drawn(world: World, methods: int, races: int, rng: np.random.Generator) -> 
     lost[0] = world.lost[0]
     shape = (races, methods, CASES, SEEDS)
     common = rng.normal(0, NOISE, (races, 1, CASES, SEEDS))  # a seed is harder for all
-    values = common - gaps[:, None, None] + NOISE * noise(world.distribution, shape, rng)
+    values = common - gaps[:, None, None] + NOISE * _noise(world.distribution, shape, rng)
     if world.step:
         values = np.round(values / world.step) * world.step
     values[rng.random(shape) < lost[:, None, None]] = -np.inf

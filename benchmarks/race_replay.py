@@ -2,10 +2,9 @@
 
 Usage:
   python benchmarks/race_replay.py [--orders 200] [--track3 track3_val_loss.csv.gz] [--algoperf LOG.csv.gz TARGETS.json]
-  python benchmarks/race_replay.py --record FILE [OPTIMIZER ...]
 
-The record, `race_quick.json`, has optimizers of suites/quick/baselines at their tuned settings, 24 seeds a case;
---record makes it. Their scores are on tuned Adam's scale. --track3 takes the steps to a validation loss of 3.28 of
+`race_quick.json` has optimizers of suites/quick/baselines at their tuned settings, 24 seeds a case; `quick_subjects.py
+tuned` makes it. Their scores are on tuned Adam's scale. --track3 takes the steps to a validation loss of 3.28 of
 those results of modded-nanogpt's optimizer track that have ten runs: their logarithms, one case, runs in any order,
 since they share no draws. --algoperf takes the log of AlgoPerf's external tuning and its targets: the logarithm of the
 time to the target on the base workloads, of each of 25 trials, or of the best trial of each of 5 studies; a workload
@@ -24,59 +23,26 @@ import math
 from pathlib import Path
 
 import numpy as np
+from quick_subjects import SUITE, TUNED_FILE, TUNED_SEEDS
 from race_rates import play
 
 from lobench.analysis.scores.algoperf_files import read_log, read_targets
 from lobench.analysis.scores.baseline_file import Baseline, find_baselines
-from lobench.analysis.scores.baseline_grids import BaselineGrid
 from lobench.analysis.scores.scales import seed_scores
 from lobench.analysis.scores.score_scale import ScoreScale
 from lobench.core.metric import Direction
 from lobench.engine.config.suite import specs_in
-from lobench.evaluation.tuning import run_points
-from lobench.experiments.baseline import case_key, default_layers
+from lobench.experiments.baseline import case_key
 
-SUITE = Path(__file__).parents[1] / "suites" / "quick" / "quick.gin"
-RECORD = Path(__file__).with_name("race_quick.json")
-SEEDS, TARGET, RUNS = 24, 3.28, 10
-
-
-def _record(file: Path, names: list[str]) -> None:
-    """Trains each optimizer at its tuned setting; what the file has is not repeated."""
-    found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    for place in find_baselines(SUITE.parent):
-        baseline = Baseline.load(place)
-        cells = found.setdefault(place.stem, {})
-        for spec in specs_in(SUITE) if not names or place.stem in names else ():
-            if spec.scope not in cells:
-                case = baseline.cases[case_key(spec, SUITE)]
-                points = (dict(case.grid[case.best[0]].values),)
-                grid = BaselineGrid(name="tuned", points=points, studies=(0,))
-                (curves,) = run_points(spec, default_layers(), baseline.optimizer, grid, num_seeds=SEEDS)
-                losses = np.asarray(curves.metrics["train/loss"])
-                cells[spec.scope] = {"starts": _numbers(losses[:, 0]), "finals": _numbers(losses[:, -1])}
-                file.write_text(_text(found), encoding="utf-8")
-                print(place.stem, spec.scope, flush=True)
-
-
-def _numbers(values: np.ndarray) -> list[float | None]:
-    return [float(f"{value:.6g}") if math.isfinite(value) else None for value in values.tolist()]
-
-
-def _text(found: dict[str, dict[str, object]]) -> str:
-    def lines(cells: dict[str, object]) -> str:
-        return ",\n".join(f"  {json.dumps(case)}: {json.dumps(cell)}" for case, cell in cells.items())
-
-    parts = [f" {json.dumps(name)}: {{\n{lines(cells)}\n }}" for name, cells in found.items() if cells]
-    return "{\n" + ",\n".join(parts) + "\n}\n"
+TARGET, RUNS = 3.28, 10
 
 
 def _quick() -> tuple[list[str], np.ndarray]:
     """Returns the optimizers and their scores by case and seed, -inf of what diverged."""
-    found = json.loads(RECORD.read_text(encoding="utf-8"))
+    found = json.loads(TUNED_FILE.read_text(encoding="utf-8"))
     adam = Baseline.load(find_baselines(SUITE.parent)[0])
     names = [name for name, cells in found.items() if len(cells) == len(adam.cases)]
-    values = np.full((len(names), len(adam.cases), SEEDS), -np.inf)
+    values = np.full((len(names), len(adam.cases), TUNED_SEEDS), -np.inf)
     for place, spec in enumerate(specs_in(SUITE)):
         case = adam.cases[case_key(spec, SUITE)]
         scale = ScoreScale.of_baseline(
@@ -165,15 +131,10 @@ def _replay(name: str, names: list[str], values: np.ndarray, num_orders: int, ma
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("optimizers", nargs="*")
     parser.add_argument("--orders", type=int, default=200)
     parser.add_argument("--track3", type=Path)
     parser.add_argument("--algoperf", type=Path, nargs=2)
-    parser.add_argument("--record", type=Path)
     asked = parser.parse_args()
-    if asked.record:
-        _record(asked.record, asked.optimizers)
-        return
     print("| trainings | margin | methods | seeds | best | stays in | leads | leader is worse by | left | fewer |")
     print("| --- | ---: | ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: |")
     _replay("quick, tuned", *_quick(), asked.orders, (0.0, 0.02, 0.05, 0.1))

@@ -45,25 +45,12 @@ def _rates() -> tuple[float, float]:
 _FREE = ("parameter", "constant", "tuple", "get-tuple-element", "bitcast")
 
 
-def computations(text: str) -> dict[str, str]:
-    """Returns the computations of a compiled program by name, its entry as "ENTRY"."""
-    found = re.findall(r"^(ENTRY )?%?([\w.-]+) \(.*\{\n((?: .*\n)*)\}", text, re.M)
-    return {"ENTRY" if entry else name: body for entry, name, body in found}
-
-
-def num_kernels(text: str, of: str = "ENTRY") -> int:
-    """Returns of how many kernels a compiled program's computation is: its instructions that compute or copy."""
-    instructions = re.findall(r"^ +(?:ROOT )?%?\S+ = (?:\(.*?\)|\S+) ([\w-]+)\(", computations(text)[of], re.M)
+def _num_kernels(text: str) -> int:
+    """Returns of how many kernels a compiled program is: the instructions of its entry that compute or copy."""
+    entry = re.search(r"^ENTRY .*\{\n((?: .*\n)*)\}", text, re.M)
+    assert entry is not None, text
+    instructions = re.findall(r"^ +(?:ROOT )?%?\S+ = (?:\(.*?\)|\S+) ([\w-]+)\(", entry[1], re.M)
     return sum(name not in _FREE for name in instructions)
-
-
-def kernel_seconds() -> float:
-    """Returns what a kernel costs that computes next to nothing: one of many in the body of a loop."""
-    arrays = [jnp.full(64, 1.0) + index for index in range(64)]
-    body = jax.jit(lambda arrays: [array * 0.5 + 1 for array in arrays])
-    kernels = num_kernels(body.lower(arrays).compile().as_text())
-    many = jax.jit(lambda arrays: jax.lax.fori_loop(0, 1000, lambda _, arrays: body(arrays), arrays))
-    return _best(lambda: jax.block_until_ready(many(arrays))) / (1000 * kernels)
 
 
 _Cost = tuple[float, float, float, int, float]  # FLOPs, bytes, exponentials, kernels, seconds
@@ -72,7 +59,7 @@ _Cost = tuple[float, float, float, int, float]  # FLOPs, bytes, exponentials, ke
 def _cost(one: Callable[[Any, Any, Any], Any], params: Any, state: Any, count: int) -> _Cost:
     """Returns what one step costs: counted where it is alone, timed as one of many in a loop."""
     compiled = jax.jit(one).lower(jnp.int32(0), params, state).compile()
-    cost, kernels = compiled.cost_analysis(), num_kernels(compiled.as_text())
+    cost, kernels = compiled.cost_analysis(), _num_kernels(compiled.as_text())
     many = jax.jit(lambda params, state: jax.lax.fori_loop(0, count, lambda i, both: one(i, *both), (params, state)))
     seconds = _best(lambda: jax.block_until_ready(many(params, state))) / count
     return cost["flops"], cost["bytes accessed"], cost.get("transcendentals", 0.0), kernels, seconds
@@ -110,26 +97,6 @@ def _step(name: str, count: int) -> tuple[int, _Cost]:
 
     size = sum(leaf.size for leaf in jax.tree.leaves(params))
     return size, _cost(one, params, optimizer.init(params), count)
-
-
-def _evaluation(count: int) -> _Cost:
-    """Returns the cost of an evaluation of the digits MLP: all batches of all splits, drawn before."""
-    task = inner._digits()
-    assert task.datasets is not None
-    params, task_state = task.init_with_state(jax.random.key(0))
-    keys = jax.random.split(jax.random.key(1), len(inner._SPLITS) * inner._EVAL_BATCHES)
-    batches = jax.vmap(task.datasets.train.sample)(keys)
-
-    def one(_: Any, params: Any, total: Any) -> Any:
-        def means(key: Any, batch: Any) -> Any:
-            loss, more = task.eval_loss_with_aux(params, task_state, key, batch)
-            return jnp.stack([loss, *jax.tree.leaves(more)])
-
-        total += jax.vmap(means)(keys, batches).mean(axis=0)
-        # Parameters that hang on the losses: else XLA would evaluate once, before the loop.
-        return jax.tree.map(lambda p: p + 1e-9 * total[0], params), total
-
-    return _cost(one, params, jnp.zeros(2), count)
 
 
 _DIGITS = {"w0": (64, 32), "b0": (32,), "w1": (32, 10), "b1": (10,)}

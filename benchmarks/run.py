@@ -22,19 +22,7 @@ from pathlib import Path
 
 from harness import Benchmark, Measurement, Rounds, machine, table, to_json
 
-_MODULES = (
-    "inner",
-    "wide",
-    "families",
-    "starting",
-    "feeding",
-    "chief",
-    "makespan",
-    "unevaluated",
-    "trials",
-    "saved",
-    "run_overhead",
-)
+_MODULES = ("inner", "wide", "families", "starting", "chief")
 
 
 def _benchmarks() -> list[Benchmark]:

@@ -9,11 +9,27 @@ from numpy.typing import NDArray
 
 from lobench.analysis.scores.score_scale import ScaleKind, ScoreScale, scores
 
-__all__ = ["KINDS", "Losses", "Population"]
+__all__ = ["KINDS", "Losses", "Population", "noise"]
 
 FloatArray = NDArray[np.float64]
 
 KINDS = ("normal", "skewed", "diverged", "very skewed")
+
+
+def noise(law: str, shape: int | tuple[int, ...], rng: np.random.Generator) -> FloatArray:
+    """Returns noise of mean 0 and standard deviation 1.
+
+    Args:
+      law: `normal`; `t3`: Student's t with three degrees of freedom; `lognormal`: with sigma 1; `skewed`: exponential
+        downwards.
+    """
+    if law == "t3":
+        return np.asarray(rng.standard_t(3, shape) / np.sqrt(3))
+    if law == "lognormal":
+        return np.asarray((np.exp(rng.standard_normal(shape)) - np.exp(0.5)) / np.sqrt((np.e - 1) * np.e))
+    if law == "skewed":
+        return np.asarray(1 - rng.exponential(size=shape))
+    return rng.standard_normal(shape)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

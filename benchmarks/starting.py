@@ -9,9 +9,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from harness import Benchmark, Rounds, seconds_of
+from harness import Benchmark, Rounds, interleaved, seconds_of
 
 __all__ = ["BENCHMARKS"]
 
@@ -51,31 +53,25 @@ def _plain() -> None:
     subprocess.run([sys.executable, "-c", _PLAIN], check=True, env=_environment(), cwd=Path(__file__).parent)
 
 
-def _pytest(folder: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "digits.gin",
-        "--lobench-checkpoint=theta_1.npz",
-        "--lobench-store=s",
-    ]
-    subprocess.run(
-        [*command, "--lobench-gin-param=Case.learned_optimizer = @AdafacMLPLOpt()"],
-        check=True,
-        env=_environment(),
-        cwd=folder,
-        stdout=subprocess.DEVNULL,
-    )
+def _pytest(folder: Path, *options: str, **environment: str) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "digits.gin", "--lobench-checkpoint=theta_1.npz"]
+    command += ["--lobench-store=s", "--lobench-gin-param=Case.learned_optimizer = @AdafacMLPLOpt()", *options]
+    subprocess.run(command, check=True, env=_environment() | environment, cwd=folder, stdout=subprocess.DEVNULL)
 
 
-def _to_first_result(is_warm: bool, quick: bool) -> Rounds:
+@contextmanager
+def _evaluated_folder() -> Iterator[Path]:
+    """Yields a folder with a case, a checkpoint, and a store in which the case was evaluated once."""
     with tempfile.TemporaryDirectory() as path:
         folder = Path(path)
         (folder / "digits.gin").write_text(_GIN)
         subprocess.run([sys.executable, "-c", _CHECKPOINT, str(folder / "theta_1.npz")], check=True)
         _pytest(folder)
+        yield folder
+
+
+def _to_first_result(is_warm: bool, quick: bool) -> Rounds:
+    with _evaluated_folder() as folder:
         ratios, seconds = [], []
         for _ in range(1 if quick else 5):
             if not is_warm:
@@ -89,7 +85,21 @@ def _to_first_result(is_warm: bool, quick: bool) -> Rounds:
     return Rounds(what=what, ratios=ratios)
 
 
+def _kept_executables(quick: bool) -> Rounds:
+    """Returns the seconds of a fresh process that reads a kept executable over those of one that may not."""
+    what = (
+        "digits MLP, AdafacMLPLOpt: a fresh `pytest SUITE` with kept executables over one without, all compiled before"
+    )
+    with _evaluated_folder() as folder:
+        # A hit that is checked is traced all the same: here it would be one run in sixteen.
+        kept = functools.partial(_pytest, folder, LOBENCH_EXECUTABLES="unchecked")
+        traced = functools.partial(_pytest, folder, "--lobench-no-executables")
+        found = interleaved(what, kept, traced, 1 if quick else 7)
+    return Rounds(what=what, ratios=found.ratios)
+
+
 BENCHMARKS = (
     Benchmark(name="first_result_warm", target="", measure=functools.partial(_to_first_result, True)),
     Benchmark(name="first_result_cold", target="", measure=functools.partial(_to_first_result, False)),
+    Benchmark(name="kept_executables", target="", measure=_kept_executables),
 )

@@ -1,9 +1,9 @@
 """How often `alarm`, `race`, `ablate`, `best` and `budget` err about equal methods, in worlds that the tables of
-alarm_rates.py, race_rates.py, ablate_rates.py and expected_best.py do not have: cases that move together, few seeds,
-missing seeds, explosions, heavy tails; through the functions that the commands call.
+alarm_rates.py, race_rates.py and ablate_rates.py do not have: cases that move together, few seeds, missing seeds,
+explosions, heavy tails; through the functions that the commands call.
 
 Usage:
-  python benchmarks/tool_rates.py [--only race,best,budget,alarm,runs,ablate] [--cells '*t3*'] [--worlds 1000]
+  python benchmarks/tool_rates.py [--only race,best,budget,alarm,ablate] [--cells '*t3*'] [--worlds 1000]
 
 `correlation` is the share of the variance that a seed adds to all cases, which are one group by design then. `crash`: a
 tenth of the values of either side is missing, any or the worst ones.
@@ -12,16 +12,14 @@ tenth of the values of either side is missing, any or the worst ones.
 them; level .05. `best`: 3 equal checkpoints on 2 cases: the seeds of the run choose two, fresh ones the best of them,
 and as many others give the score to report; how often its 95% interval holds the expected score, and the mean of that
 score less the expected one, in deviations of a seed, beside that of the score that chose it. The law is that of the
-score; in rows of losses it is that of the losses, whose score on a log scale is normal. `budget`: two searches of
-one law; how often a lead is shown, level .05, and how often the 95% interval of the best of 1 and of a tenth of the
-trials holds the expected one. Trials that fall behind the median at half of their training are stopped in rows that say
-so; the interval is then to meet the range between the two bounds. `alarm`: first confirmations, on 4 cases (2 of them
-out of distribution for `overfit`), of a harm that is just the margin; level .0304. `runs`: runs of 50 checkpoints, six
-cases that move together (correlation .5), where the worst tenth of the values of every checkpoint is missing and each
-one from the 25th on is worse by just the margin; runs with an alarm of kind regress, rate .05. `ablate`: searches over
-six settings without an effect, or two of them, that call any setting needed, or harmful; levels .05. With `at the
-margin` each setting is worth just the margin, and `dropped` is how often the first one is taken for not needed; level
-.05 a test.
+score; in rows of losses it is that of the losses, whose score on a log scale is normal. `budget`: two searches of one
+law; how often a lead is shown, level .05, and how often the 95% interval of the best of 1, of a tenth and of a fifth of
+the trials holds the expected one. Trials that fall behind the median at half of their training are stopped in rows that
+say so; the interval is then to meet the range between the two bounds. `alarm`: first confirmations, on 4 cases (2 of
+them out of distribution for `overfit`), of a harm that is just the margin; level .0304. `ablate`: searches over six
+settings without an effect, or two of them, that call any setting needed, or harmful; levels .05. With `at the margin`
+each setting is worth just the margin, and `dropped` is how often the first one is taken for not needed; level .05 a
+test.
 
 In 1,000 worlds a row of `race` takes 3 s of a processor, of `best` 10 s, of `budget` 15 s, of `alarm` 5 s, of `ablate`
 60 s.
@@ -29,7 +27,6 @@ In 1,000 worlds a row of `race` takes 3 s of a processor, of `best` 10 s, of `bu
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +34,19 @@ from dataclasses import dataclass
 import click
 import numpy as np
 from race_rates import play
-from verdict_rates import Cell, Floats, Losses, Part, Run, is_wanted, print_tables, samples_of, sides, values
+from verdict_rates import (
+    Cell,
+    Floats,
+    Losses,
+    Part,
+    common_samples,
+    is_wanted,
+    lacking,
+    print_tables,
+    samples_of,
+    sides,
+    values,
+)
 
 from lobench.analysis.scores.mean_scores import rank
 from lobench.analysis.stats.expected_best import are_ahead, expected_best
@@ -46,18 +55,12 @@ from lobench.core.search.search import Trial
 from lobench.core.trials import below_median, stopped_between
 from lobench.tools.ablate.change_search import AblateRules, Need, Subset, ablated
 from lobench.tools.alarm.rule import (
-    AlarmKind,
-    AlarmRules,
-    Confirmation,
     Overfitted,
-    TwoStages,
-    detector_of,
     level_of,
     regressed,
 )
 
 NOISE = 0.08  # of a seed and case on the score
-CRASHING = 0.1  # share of values that are missing where seeds crash
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,15 +109,6 @@ def rows_of(num_cases: int, few: int, many: int) -> tuple[Row, ...]:
         row(many, 0.5, crash="any"),
         row(many, 0.5, crash="worst"),
     )
-
-
-def lacking(draw: np.random.Generator, crash: str, scores: Floats) -> Floats:
-    """Returns values of which a tenth is NaN: any, or the worst of every case."""
-    if not crash:
-        return scores
-    if crash == "any":
-        return np.where(draw.random(scores.shape) < CRASHING, math.nan, scores)
-    return np.where(scores < np.quantile(scores[np.isfinite(scores)], CRASHING), math.nan, scores)
 
 
 def race(worlds: int, draw: np.random.Generator, wanted: str = "*") -> Iterator[str]:
@@ -177,20 +171,21 @@ FITNESS: Mapping[str, Callable[[np.random.Generator, tuple[int, ...]], Floats]] 
     "a ceiling, beta(5, 1)": lambda draw, shape: draw.beta(5, 1, shape),
     "a long lower tail": lambda draw, shape: -np.exp(draw.standard_normal(shape)),
     "40% explode": lambda draw, shape: np.where(draw.random(shape) < 0.4, -1.0, draw.beta(2, 4, shape)),
+    "a long upper tail": lambda draw, shape: np.exp(draw.standard_normal(shape)),
 }
 
 
 def budget(worlds: int, draw: np.random.Generator, wanted: str = "*") -> Iterator[str]:
     """Yields the rows of `budget`."""
-    yield "| fitness of a trial | trials | stopped | a lead is shown | holds, best of 1 | holds, a tenth |"
-    yield "| --- | --- | --- | --- | --- | --- |"
+    yield "| fitness of a trial | trials | stopped | a lead is shown | holds, best of 1 | a tenth | a fifth |"
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
     for law, drawn in FITNESS.items():
         for counts, is_stopped in (((20, 20), False), ((60, 60), False), ((20, 60), False), ((20, 20), True)):
             label = f"| {law} | {counts[0]}, {counts[1]} | {'half' if is_stopped else '-'} |"
             if not is_wanted(label, wanted):
                 continue
-            many, found = drawn(draw, (20_000, max(counts))), np.zeros(3)
-            ks = (1, counts[0] // 10)
+            many, found = drawn(draw, (20_000, max(counts))), np.zeros(4)
+            ks = (1, counts[0] // 10, counts[0] // 5)
             truth = [many[:, :k].max(axis=1).mean() for k in ks]
             for _ in range(worlds):
                 searches = [_bounds(drawn(draw, (count,)), draw, is_stopped=is_stopped) for count in counts]
@@ -230,62 +225,9 @@ def alarm(worlds: int, draw: np.random.Generator, wanted: str = "*") -> Iterator
         for _ in range(worlds):
             a, b = sides(draw, row.cell)
             a, b = (lacking(draw, row.crash, NOISE * side) for side in (a, b))
-            both = [_common(a, b - harm, row.cell) for harm in (margin, margin * is_outside)]
+            both = [common_samples(a, b - harm, row.cell) for harm in (margin, margin * is_outside)]
             found += (regressed(both[0], margin, level).is_found, test(both[1], margin, level).is_found)
         yield f"{row.label()} {' | '.join(f'{share:.3f}' for share in found / worlds)} |"
-
-
-def _common(a: Floats, b: Floats, cell: Cell) -> dict[str, Samples]:
-    """Returns the samples of the seeds that both sides have, by case; of two seeds or more."""
-    found = {}
-    for case in range(len(a)):
-        kept = ~np.isnan(a[case]) & ~np.isnan(b[case])
-        (samples,) = samples_of(
-            a[case : case + 1, kept], b[case : case + 1, kept], is_one_group=cell.is_one_group
-        ).values()
-        seeds = tuple(np.flatnonzero(kept).tolist())
-        if len(seeds) > 1:
-            missing = (int(np.isnan(a[case]).sum()), int(np.isnan(b[case]).sum()))
-            found[str(case)] = dataclasses.replace(samples, seeds_a=seeds, seeds_b=seeds, missing=missing)
-    return found
-
-
-class LackingRun(Run):
-    """Evidence of a run of which the worst values of each checkpoint are missing."""
-
-    def __init__(self, draw: np.random.Generator, harm: float) -> None:
-        super().__init__(draw, 0.5, 0.0, harm)
-
-    def _of(self, place: int, seeds: int) -> Floats:
-        return lacking(self._draw, "worst", super()._of(place, seeds))
-
-    def worth(self, place: int, at: int, kind: AlarmKind = "stall", number: int = 0, cases: object = None) -> float:
-        return float(np.mean([case[np.isfinite(case)].mean() for case in self._scores[place]]))
-
-    def usual(self, reference: int, place: int) -> dict[str, Samples]:
-        return _common(self._scores[reference], self._scores[place], TOGETHER)
-
-    def fresh(self, asked: Confirmation) -> dict[str, Samples]:
-        return _common(self._of(asked.reference, 8), self._of(asked.place, 8), TOGETHER)
-
-
-TOGETHER = Cell(num_cases=6, num_seeds=8, correlation=0.5)
-
-
-def runs(worlds: int, draw: np.random.Generator, wanted: str = "*") -> Iterator[str]:
-    """Yields the rows of `runs`."""
-    yield "| harm from 25 on | runs with an alarm |"
-    yield "| --- | --- |"
-    for harm in (0.0, 0.05):
-        if not is_wanted(f"| {harm:g} |", wanted):
-            continue
-        alarms = 0
-        for _ in range(worlds):
-            detector = detector_of("regress", AlarmRules())
-            assert isinstance(detector, TwoStages)
-            detector.go_on(LackingRun(draw, harm))
-            alarms += bool(detector.alarms)
-        yield f"| {harm:g} | {alarms / worlds:.3f} |"
 
 
 class Planted:
@@ -332,7 +274,6 @@ PARTS: dict[str, Part] = {
     "best": best,
     "budget": budget,
     "alarm": alarm,
-    "runs": runs,
     "ablate": ablate,
 }
 

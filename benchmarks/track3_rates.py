@@ -17,6 +17,7 @@ import argparse
 from collections.abc import Callable
 
 import numpy as np
+from simulated_seeds import noise
 
 from lobench.analysis.stats.known_sigma import LOSS_PER_STEP, NEEDED, SIGMA
 
@@ -24,22 +25,7 @@ __all__ = ["first_look", "statistics"]
 
 BATCH = 20_000
 NUM_STEPS, STEP = 20, 25  # printed losses, and steps between two
-Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
-
-
-def _normal(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    return rng.normal(size=shape)
-
-
-def _t3(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    return rng.standard_t(3, shape) / 3**0.5
-
-
-def _skewed(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    return 1 - rng.exponential(size=shape)  # of losses that are below their mean by much, seldom
-
-
-DISTRIBUTIONS: dict[str, Draw] = {"normal": _normal, "t3": _t3, "skewed downwards": _skewed}
+LAWS = {"normal": "normal", "t3": "t3", "skewed downwards": "skewed"}  # name in the table -> law of the noise
 
 
 def statistics(losses: np.ndarray) -> np.ndarray:
@@ -66,11 +52,11 @@ def _steps(rng: np.random.Generator, size: int, runs: int, moves: float | None) 
     """Returns the largest statistic of the printed steps before the last one."""
     before = LOSS_PER_STEP * STEP * np.arange(NUM_STEPS)[::-1]
     if moves is None:
-        noise = SIGMA * rng.normal(size=(size, runs, NUM_STEPS))
+        losses = SIGMA * rng.normal(size=(size, runs, NUM_STEPS))
     else:
         walk = moves * rng.normal(size=(size, runs, NUM_STEPS)).cumsum(axis=2)
-        noise = SIGMA * rng.normal(size=(size, runs, 1)) + walk
-    return (-(noise + before).mean(axis=1) * runs**0.5).max(axis=1)
+        losses = SIGMA * rng.normal(size=(size, runs, 1)) + walk
+    return (-(losses + before).mean(axis=1) * runs**0.5).max(axis=1)
 
 
 def main() -> None:
@@ -81,15 +67,13 @@ def main() -> None:
     most, shown = 100, (1, 4, 10, 20, 40, 100)
     print("| runs, sd | " + " | ".join(f"{runs}" for runs in shown) + " |\n| --- |" + " ---: |" * len(shown))
     kept: dict[str, np.ndarray] = {}
-    for name, distribution in DISTRIBUTIONS.items():
+    for name, law in LAWS.items():
         for deviation in (SIGMA, 0.0011, 0.0016) if name == "normal" else (SIGMA,):
             of = f"{name}, {deviation}"
             for how, looks in (("planned", False), ("looks after each run", True)):
 
-                def drawn(
-                    size: int, distribution: Draw = distribution, sd: float = deviation, looks: bool = looks
-                ) -> np.ndarray:
-                    found = statistics(sd * distribution(rng, (size, most)))
+                def drawn(size: int, law: str = law, sd: float = deviation, looks: bool = looks) -> np.ndarray:
+                    found = statistics(sd * noise(law, (size, most), rng))
                     return first_look(found) if looks else found
 
                 kept[how] = _rate(num, drawn)
@@ -109,7 +93,7 @@ def main() -> None:
         print(f"| earliest of {NUM_STEPS} steps, noise {name} | {_rate(num, early):.5f} |", flush=True)
     tail, looks = 0.00105, [[] for _ in shown]  # type: list[float], list[list[np.ndarray]]
     for _ in range(max(1, num // BATCH)):
-        found = first_look(statistics(SIGMA * _normal(rng, (min(BATCH, num), most))))
+        found = first_look(statistics(SIGMA * noise("normal", (min(BATCH, num), most), rng)))
         for place, runs in enumerate(shown):
             looks[place].append(np.partition(found[:, runs - 1], -200 if len(found) > 200 else 0)[-200:])
     print(

@@ -2,7 +2,7 @@
 seeds say little; through the functions that the commands call.
 
 Usage:
-  python benchmarks/verdict_rates.py [--only means,explosions,unequal,better,shares,race,alarm,bisect,history]
+  python benchmarks/verdict_rates.py [--only means,explosions,unequal,better,shares,alarm,bisect,history]
       [--cells '*8 | *'] [--worlds 50]
 
 `means`: pairs of common seeds on several cases. What a seed adds to all cases is the share `correlation` of the
@@ -10,11 +10,11 @@ variance. Cases with a correlation are one group by design, others are groups of
 columns: a difference of the mean and of any case (Holm) of equal methods, level .05; REGRESSED and PASS of the mean if
 the harm is just the margin, levels .025 (.05 of one case) and .05; coverage of the mean's 95% interval; the power at a
 shift of 2.8 standard errors over that of a t test of the seeds' means. `explosions`: the same of losses, where some
-seeds of either side end at ten times their start. `unequal`: two sides without common seeds, by
-their sizes and the ratio of the first side's standard deviation to the other's; the power is over Welch's.
-`better`: coverage of the interval of P(better). `shares`: coverage of a mean win rate. `race`: races that throw out an
-equal method, level .05. `alarm`: runs of 50 checkpoints with a false alarm, rate .05. `bisect` and `history`: falls of
-four deviations that are found within one place, over those that a binary search on medians finds.
+seeds of either side end at ten times their start. `unequal`: two sides without common seeds, by their sizes and the
+ratio of the first side's standard deviation to the other's; the power is over Welch's. `better`: coverage of the
+interval of P(better). `shares`: coverage of a mean win rate. `alarm`: runs of 50 checkpoints with a false alarm, rate
+.05. `bisect` and `history`: falls of four deviations that are found within one place, over those that a binary search
+on medians finds.
 
 In 2,000 worlds a cell of one case takes 2 to 4 s of a processor, one of 6 cases 10 to 40 s, one of 16 cases 30 to 60 s,
 a row of `alarm` 600 s. `--cells` chooses rows of `means`, `explosions`, `unequal` and `alarm` by their first columns.
@@ -43,7 +43,6 @@ from lobench.analysis.stats.change_point import Probe, believe, next_probes, sca
 from lobench.analysis.stats.comparison import Effect, compare_cases
 from lobench.analysis.stats.intervals import metric_mean
 from lobench.analysis.stats.paired_samples import DIVERGED, Samples
-from lobench.analysis.stats.racing import PairSums, log_threshold, losers
 from lobench.analysis.stats.t_distribution import t_sf
 from lobench.analysis.store.subjects import Cell as StoredCell
 from lobench.analysis.store.subjects import StoredSubject
@@ -57,6 +56,7 @@ from lobench.tools.alarm.rule import AlarmKind, Confirmation, TwoStages, detecto
 Floats = NDArray[np.float64]
 RUN = frozenset({"run"})
 SHIFT = 2.8  # standard errors
+MISSING = 0.1  # share of values that are missing where seeds crash
 RULES = GateRules(margin=0.0, resolution=1e6)  # the number of seeds that would decide is not asked for
 DISTRIBUTIONS = ("normal", "t3", "lognormal", "rounded")
 
@@ -377,39 +377,50 @@ def shares(worlds: int, draw: np.random.Generator, wanted: str = "*") -> Iterato
             yield f"| {games}, {seeds} | {' | '.join(held)} |"
 
 
-def race(worlds: int, draw: np.random.Generator, wanted: str = "*") -> Iterator[str]:
-    """Yields the rows of `race`: looks after every second of 24 seeds; two or six equal methods."""
-    yield "| methods | correlation | diverge on all cases | the first of equals is out |"
-    yield "| --- | --- | --- | --- |"
-    for methods in (2, 6):
-        for correlation, diverging in ((0.0, 0.0), (0.5, 0.0), (0.8, 0.0), (0.0, 0.1), (0.5, 0.1), (0.5, 0.3)):
-            out, level = 0, log_threshold(methods, 0.05)
-            for _ in range(worlds):
-                common = draw.normal(0, 1, (methods, 1, 24))
-                scores = math.sqrt(1 - correlation) * draw.normal(0, 1, (methods, 6, 24))
-                scores += math.sqrt(correlation) * common
-                scores[np.broadcast_to(draw.random((methods, 1, 24)) < diverging, scores.shape)] = DIVERGED
-                thrown = False
-                for end in range(4, 25, 2):
-                    part = scores[..., :end]
-                    thrown |= bool(losers(PairSums.of(part[:, None], part[None]), level)[0][0])
-                out += thrown
-            yield f"| {methods} | {correlation:g} | {diverging:g} | {out / worlds:.3f} |"
+def lacking(draw: np.random.Generator, crash: str, scores: Floats) -> Floats:
+    """Returns values of which a tenth is NaN: any, or the worst of every case."""
+    if not crash:
+        return scores
+    if crash == "any":
+        return np.where(draw.random(scores.shape) < MISSING, math.nan, scores)
+    return np.where(scores < np.quantile(scores[np.isfinite(scores)], MISSING), math.nan, scores)
+
+
+def common_samples(a: Floats, b: Floats, cell: Cell) -> dict[str, Samples]:
+    """Returns the samples of the seeds that both sides have, by case; of two seeds or more."""
+    found = {}
+    for case in range(len(a)):
+        kept = ~np.isnan(a[case]) & ~np.isnan(b[case])
+        (samples,) = samples_of(
+            a[case : case + 1, kept], b[case : case + 1, kept], is_one_group=cell.is_one_group
+        ).values()
+        seeds = tuple(np.flatnonzero(kept).tolist())
+        if len(seeds) > 1:
+            missing = (int(np.isnan(a[case]).sum()), int(np.isnan(b[case]).sum()))
+            found[str(case)] = dataclasses.replace(samples, seeds_a=seeds, seeds_b=seeds, missing=missing)
+    return found
 
 
 class Run:
-    """Evidence of a run of 50 checkpoints whose six cases move together; nothing is worse by more than the margin."""
+    """Evidence of a run of 50 checkpoints whose six cases move together; nothing is worse by more than the margin.
 
-    def __init__(self, draw: np.random.Generator, correlation: float, diverging: float, harm: float) -> None:
-        self._draw, self._correlation, self._diverging, self._harm = draw, correlation, diverging, harm
+    Args:
+      draw: Generator.
+      cell: Cases, correlation, and the seeds that diverge.
+      missing: Values that each checkpoint lacks, as of `lacking`.
+      harm: How much worse each checkpoint is from the 25th on.
+    """
+
+    def __init__(self, draw: np.random.Generator, cell: Cell, missing: str, harm: float) -> None:
+        self._draw, self._cell, self._missing, self._harm = draw, cell, missing, harm
         self._scores = [self._of(place, 4) for place in range(50)]
 
     def _of(self, place: int, seeds: int) -> Floats:
-        noise = math.sqrt(1 - self._correlation) * self._draw.normal(0, 1, (6, seeds))
-        noise += math.sqrt(self._correlation) * self._draw.normal(0, 1, seeds)
+        noise = math.sqrt(1 - self._cell.correlation) * self._draw.normal(0, 1, (6, seeds))
+        noise += math.sqrt(self._cell.correlation) * self._draw.normal(0, 1, seeds)
         scores = 0.08 * noise - self._harm * (place >= 25)
-        scores[:, self._draw.random(seeds) < self._diverging] = DIVERGED
-        return scores
+        scores[:, self._draw.random(seeds) < self._cell.diverging] = DIVERGED
+        return lacking(self._draw, self._missing, scores)
 
     def __len__(self) -> int:
         return 50
@@ -418,29 +429,42 @@ class Run:
         return 1000 * place
 
     def worth(self, place: int, at: int, kind: AlarmKind = "stall", number: int = 0, cases: object = None) -> float:
-        return float(np.where(np.isfinite(self._scores[place]), self._scores[place], -1.0).mean())
+        scores = np.where(np.isneginf(self._scores[place]), -1.0, self._scores[place])
+        return float(np.mean([case[np.isfinite(case)].mean() for case in scores]))
 
     def usual(self, reference: int, place: int) -> dict[str, Samples]:
-        return samples_of(self._scores[reference], self._scores[place], is_one_group=True)
+        return common_samples(self._scores[reference], self._scores[place], self._cell)
 
     def fresh(self, asked: Confirmation) -> dict[str, Samples]:
-        return samples_of(self._of(asked.reference, 8), self._of(asked.place, 8), is_one_group=True)
+        return common_samples(self._of(asked.reference, 8), self._of(asked.place, 8), self._cell)
+
+
+# Correlation, share of seeds that diverge, values that are missing, harm from checkpoint 25 on.
+RUNS = (
+    (0.0, 0.0, "", 0.0),
+    (0.5, 0.0, "", 0.05),
+    (0.8, 0.0, "", 0.05),
+    (0.5, 0.1, "", 0.0),
+    (0.5, 0.0, "worst", 0.0),
+    (0.5, 0.0, "worst", 0.05),
+)
 
 
 def alarm(worlds: int, draw: np.random.Generator, wanted: str = "*") -> Iterator[str]:
     """Yields the rows of `alarm`."""
-    yield "| correlation | diverge on all cases | harm from 25 on | runs with an alarm |"
-    yield "| --- | --- | --- | --- |"
-    for correlation, diverging, harm in ((0.0, 0.0, 0.0), (0.5, 0.0, 0.05), (0.8, 0.0, 0.05), (0.5, 0.1, 0.0)):
-        if not is_wanted(f"{correlation:g} | {diverging:g} | {harm:g}", wanted):
+    yield "| correlation | diverge on all cases | missing | harm from 25 on | runs with an alarm |"
+    yield "| --- | --- | --- | --- | --- |"
+    for correlation, diverging, missing, harm in RUNS:
+        label = f"{correlation:g} | {diverging:g} | {missing or '-'} | {harm:g}"
+        if not is_wanted(label, wanted):
             continue
-        alarms = 0
+        cell, alarms = Cell(num_cases=6, num_seeds=4, correlation=correlation, diverging=diverging), 0
         for _ in range(worlds):
             detector = detector_of("regress", AlarmRules())
             assert isinstance(detector, TwoStages)
-            detector.go_on(Run(draw, correlation, diverging, harm))
+            detector.go_on(Run(draw, cell, missing, harm))
             alarms += bool(detector.alarms)
-        yield f"| {correlation:g} | {diverging:g} | {harm:g} | {alarms / worlds:.3f} |"
+        yield f"| {label} | {alarms / worlds:.3f} |"
 
 
 FALL, PLACES = 4.0, 200
@@ -539,7 +563,6 @@ PARTS: dict[str, Part] = {
     "unequal": unequal,
     "better": better,
     "shares": shares,
-    "race": race,
     "alarm": alarm,
     "bisect": bisect,
     "history": history,

@@ -18,15 +18,6 @@ from shown import texts_of
 SHOWN = texts_of("lobench")
 
 TIMEOUT_SECONDS = 600  # bounds a hang
-TINY = """
-import lobench.inner.tasks.image
-Case.num_inner_steps = 10
-Case.num_seeds = 2
-Case.eval_every = 5
-relu8/Case.task = @DigitsMLP()
-relu8/DigitsMLP.hidden_sizes = (8,)
-"""
-
 
 EVOLVE = " --executor inline --gin-param Evolve.num_generations=1 --gin-param Case.num_inner_steps=2"
 GA = f"{EVOLVE} --gin-param TruncationGA.population_size=4 --gin-param TruncationGA.num_parents=2"
@@ -34,29 +25,18 @@ GA += " --gin-param TruncationGA.parents_per_child=1 --gin-param TruncationGA.el
 ES = f"{EVOLVE} --gin-param AntitheticES.num_pairs=1"
 # File -> its smallest command, in a folder of its own (`{tmp}`), `;` between several; `lobench` and Python's files.
 SMALLEST = {
-    "benchmarks/ablate_needs.py": "benchmarks/ablate_needs.py --searches 2",
-    "benchmarks/ablate_rates.py": "benchmarks/ablate_rates.py --searches 2",
+    "benchmarks/ablate_rates.py": "benchmarks/ablate_rates.py --searches 1",
     "benchmarks/alarm_rates.py": "benchmarks/alarm_rates.py --runs 1 --world outside",
     "benchmarks/audit_rates.py": "benchmarks/audit_rates.py size --count 20",
     "benchmarks/audit_varied.py": "benchmarks/audit_varied.py honest --count 1",
-    "benchmarks/baseline_grid.py": "benchmarks/baseline_grid.py tiny.gin --sample 1",
     "benchmarks/budget_optuna.py": "benchmarks/budget_optuna.py --case quadratic --searches 1 --trials 5",
     "benchmarks/chief.py": "benchmarks/run.py --quick --only chief_rate_growth",
     "benchmarks/control.py": "benchmarks/control.py 512",
     "benchmarks/coverage.py": "benchmarks/coverage.py 1",
-    "benchmarks/evolve_digits.py": (
-        f"lobench evolve {ROOT}/examples/evolve/digits_es.gin --store {{tmp}}/run{ES}; "
-        "benchmarks/evolve_digits.py compared run --quick"
-    ),
     "benchmarks/evolve_goals.py": "benchmarks/evolve_goals.py runs.jsonl --quick",
-    "benchmarks/evolve_sphere.py": "benchmarks/evolve_sphere.py 1",
-    "benchmarks/evolve_throughput.py": "benchmarks/evolve_throughput.py programs runs --quick",
-    "benchmarks/expected_best.py": "benchmarks/expected_best.py --searches 20",
+    "benchmarks/evolve_throughput.py": "benchmarks/evolve_throughput.py --quick",
     "benchmarks/falsify_rates.py": "benchmarks/falsify_rates.py --searches 2",
     "benchmarks/families.py": "benchmarks/run.py --quick --only bare_gru",
-    "benchmarks/feeding.py": "benchmarks/run.py --quick --only fed",
-    "benchmarks/first_call.py": "benchmarks/first_call.py --quick",
-    "benchmarks/gate_added_seeds.py": "benchmarks/gate_added_seeds.py 2 2",
     "benchmarks/gate_rates.py": "benchmarks/gate_rates.py 1",
     "benchmarks/item_rates.py": "benchmarks/item_rates.py --worlds 4 --items 10",
     "benchmarks/keep_rates.py": "benchmarks/keep_rates.py --loops 2",
@@ -65,18 +45,14 @@ SMALLEST = {
     "benchmarks/inner.py": "benchmarks/run.py --quick --only scan_adam",
     "benchmarks/mnist1d.py": "benchmarks/mnist1d.py logistic",
     "benchmarks/pbt_digits.py": "benchmarks/pbt_digits.py --quick",
-    "benchmarks/pbt_service.py": "benchmarks/pbt_service.py --clients 5 --trials 20 --population 10",
     "benchmarks/pbt_strategies.py": "benchmarks/pbt_strategies.py --studies 2 --population 3 --generations 3",
     "benchmarks/planted_change_points.py": "benchmarks/planted_change_points.py --runs 1",
     "benchmarks/planted_faults.py": "benchmarks/planted_faults.py 1",
-    "benchmarks/quick_subjects.py": "benchmarks/quick_subjects.py subjects.json relu32",
+    "benchmarks/quick_subjects.py": "benchmarks/quick_subjects.py factors --file subjects.json --case quadratic",
     "benchmarks/race_rates.py": "benchmarks/race_rates.py --races 2 --methods 2",
     "benchmarks/race_replay.py": "benchmarks/race_replay.py --orders 2",
     "benchmarks/many_evaluations.py": "benchmarks/many_evaluations.py 60",
-    "benchmarks/run.py": "benchmarks/run.py --quick --only makespan_simulated",
-    "benchmarks/saved.py": "benchmarks/run.py --quick --only saved_seconds",
     "benchmarks/scaling.py": "benchmarks/scaling.py --workers 10 --hours .01 --per-hour 1000",
-    "benchmarks/search.py": "benchmarks/search.py --trials 2 --seeds 2",
     "benchmarks/seeds_at_once.py": "benchmarks/seeds_at_once.py --quick --tasks quadratic --seeds 2",
     "benchmarks/skewed_means.py": "benchmarks/skewed_means.py 2",
     "benchmarks/starting.py": "benchmarks/run.py --quick --only first_result_warm",
@@ -85,9 +61,7 @@ SMALLEST = {
     "benchmarks/tool_rates.py": "benchmarks/tool_rates.py --worlds 1 --only alarm,race",
     "benchmarks/torch_steps.py": "benchmarks/torch_steps.py --quick",
     "benchmarks/track3_rates.py": "benchmarks/track3_rates.py --results 50",
-    "benchmarks/trials.py": "benchmarks/run.py --quick --only trials",
     "benchmarks/tuned_optimizers.py": "benchmarks/tuned_optimizers.py",
-    "benchmarks/unevaluated.py": "benchmarks/run.py --quick --only unevaluated",
     "benchmarks/view_speed.py": "benchmarks/view_speed.py 50",
     "benchmarks/wide.py": "benchmarks/run.py --quick --only wide_flops",
     "examples/continual/protocols/test_protocols.py": "-m pytest -q -p no:cacheprovider --collect-only {file}",
@@ -105,7 +79,6 @@ SMALLEST = {
 
 @pytest.mark.parametrize("file", SMALLEST)
 def test_it_runs_at_its_smallest_size(file: str, tmp_path: Path) -> None:
-    (tmp_path / "tiny.gin").write_text(TINY)
     if file == "benchmarks/torch_steps.py":
         pytest.importorskip("lobench_torch", reason="lobench-torch is not installed: `ci/test --all` installs it")
     for command in SMALLEST[file].split("; "):

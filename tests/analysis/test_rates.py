@@ -18,13 +18,12 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from coverage import coverage, coverage_of_losses
 from gate_rates import (
-    SUBJECTS,
-    SUITE,
     false_alarms_on_losses,
     passed_regressions,
     power_of_named_seeds,
     seeds_to_pass,
 )
+from quick_subjects import FACTOR_FILE, SUITE
 from simulated_seeds import Population
 
 
@@ -85,7 +84,7 @@ def test_no_clear_regression_passes() -> None:
 
 def test_adam_at_its_tuned_rate_is_the_baseline() -> None:
     """The stored subject with factor 1 was trained four seeds wide, the baseline seventy-five: the rest is rounding."""
-    subject = json.loads(SUBJECTS.read_text(encoding="utf-8"))["1"]
+    subject = json.loads(FACTOR_FILE.read_text(encoding="utf-8"))["1"]
     baseline = Baseline.load(SUITE.parent / "baselines" / "adam-velo.json")
     for key, case in baseline.cases.items():
         cell = subject[key.partition(":")[2]]["train/loss"]
