@@ -439,7 +439,8 @@ class HookSpecs:
         """Declares modules whose import registers gin configurables (factory: "module:" with nothing after the colon).
 
         `lobench list tasks` shows the names in the `__all__` of a module whose own name ends in `tasks`, and the same
-        for `optimizers` and `schedules`. Names of other modules work in gin files, but are not listed.
+        for `optimizers` and `schedules`. Of a module with another name, it shows the classes of tasks, of families and
+        of learned optimizers.
 
         A module with very many names may register each on first use in a gin file. It then has an attribute
         `lobench_on_use` with `names()`, which returns all names; `find(selector)`, which registers one and returns its

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any, NotRequired, TypedDict
 
 import click
@@ -70,6 +71,7 @@ _HOOKS = {
     "formats": "lobench_import_formats",
     "commands": "lobench_cli_commands",
 }
+_GIN_KINDS = ("tasks", "optimizers", "weighters", "continual", "schedules")
 _KINDS = {
     "tasks": "inner problems, for `Case.task`",
     "optimizers": "optimizers, for `--optimizer` and `Case.learned_optimizer`",
@@ -211,14 +213,12 @@ def _list_suites(folder: Path | None, broken: list[LobenchError]) -> list[Item]:
 
 
 def _list_configurables(kind: str, *, verbose: bool) -> list[Item]:
-    """Lists the configurables of a kind in the gin modules of lobench and of plugins.
-
-    The kind of a module is the end of its name. Its `lobench_kinds` lists configurables with other kinds.
-    """
+    """Lists the configurables of a kind in the gin modules of lobench and of plugins."""
     from lobench.plugins import load_plugins
     from lobench.report.tables.text import described_list
 
-    items = list[Item]()
+    made = dict[str, Callable[..., Any]]()
+    summaries = list[str]()
     for gin_module in load_plugins().usable_declarations("lobench_gin_modules").values():
         module_name, _, _ = gin_module.declaration.factory.partition(":")
         try:
@@ -231,23 +231,45 @@ def _list_configurables(kind: str, *, verbose: bool) -> list[Item]:
             failure = PluginFailure(f"cannot import {module_name!r}", where=where, got=headline(error))
             click.echo(f"lobench: {failure}; going on", err=True)
             continue
-        other_kinds: dict[str, Collection[str]] = getattr(module, "lobench_kinds", {})
-        is_own = module_name.endswith(kind)
-        names = set(getattr(module, "__all__", ())).difference(*other_kinds.values()) if is_own else set()
-        made = {name: getattr(module, name) for name in sorted({*names, *other_kinds.get(kind, ())})}
-        if not made:
-            continue
-        on_use = getattr(module, "lobench_on_use", None) if is_own else None
-        if verbose:
-            more: dict[str, Callable[..., Any]] = getattr(on_use, "optimizers", dict)()
-            made |= more
-            show("\n".join(line for name, one in made.items() for line in _described(name, one)))
-        else:
-            show(described_list((name, _description(name, one)["summary"]) for name, one in made.items()))
-            if on_use:
-                show(on_use.summary)
-        items += [_description(name, one) for name, one in made.items()]
-    return items
+        made |= {name: getattr(module, name) for name in sorted(_names_of_kind(module, kind))}
+        on_use = getattr(module, "lobench_on_use", None)
+        if on_use is not None and module_name.endswith(kind):
+            if verbose:
+                made |= getattr(on_use, "optimizers", dict)()
+            else:
+                summaries.append(on_use.summary)
+    if verbose:
+        show("\n".join(line for name, configurable in made.items() for line in _described(name, configurable)))
+    elif made:
+        show(described_list((name, _description(name, configurable)["summary"]) for name, configurable in made.items()))
+    for summary in summaries:
+        show(summary)
+    return [_description(name, configurable) for name, configurable in made.items()]
+
+
+def _names_of_kind(module: ModuleType, kind: str) -> set[str]:
+    """Returns the public configurables of a gin module that are of a kind.
+
+    The kind is that of `lobench_kinds` of the module, else the end of the module's name, else that of the methods.
+    """
+    other_kinds: dict[str, Collection[str]] = getattr(module, "lobench_kinds", {})
+    rest = set(getattr(module, "__all__", ())).difference(*other_kinds.values())
+    of_module = [each for each in _GIN_KINDS if module.__name__.endswith(each)]
+    if not of_module:
+        rest = {name for name in rest if _kind_by_methods(getattr(module, name)) == kind}
+    elif kind not in of_module:
+        rest = set()
+    return rest.union(other_kinds.get(kind, ()))
+
+
+def _kind_by_methods(configurable: object) -> str:
+    """Returns "tasks" for the classes of tasks and families, "optimizers" for learned optimizers, else ""."""
+    if not inspect.isclass(configurable):
+        return ""
+    if hasattr(configurable, "opt_fn"):
+        return "optimizers"
+    is_task = hasattr(configurable, "init") and hasattr(configurable, "loss")
+    return "tasks" if is_task or hasattr(configurable, "task_fn") else ""
 
 
 def _described(name: str, made: Callable[..., Any]) -> list[str]:

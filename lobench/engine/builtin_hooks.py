@@ -15,9 +15,9 @@ __all__ = [
 
 _STRATEGIES = {
     "tournament": "each member meets an opponent; the better one is the parent (initiator-based, one objective)",
-    "pareto": "the same; the opponent wins only if no worse in every objective and better in one",
+    "pareto": "tournament of several objectives: an opponent wins if no worse in any and better in one",
     "truncation": "truncation[:COUNT|SHARE]: the parent is drawn among the best (default: 0.2 of all)",
-    "exploit_explore": "exploit_explore[:SHARE]: the worst share copies the best and explores, others go on (0.2)",
+    "exploit_explore": "exploit_explore[:SHARE]: the worst share copies the best and explores, others continue (0.2)",
     "winner_takes_all": "the best member is the parent of all",
     "single_worker": "each member keeps the better of its last two parameter sets",
     "fixed_schedule": "no selection; parameters follow a given schedule",
@@ -54,7 +54,7 @@ def lobench_admission_policies() -> Iterable[Declaration]:
             summary="each run's newest when a worker is free; skips others",
         ),
         Declaration(name="all", factory=f"{module}:every_checkpoint", summary="every checkpoint, in order"),
-        Declaration(name="every", factory=f"{module}:every_nth", summary="every:N: each Nth, and the last of all"),
+        Declaration(name="every", factory=f"{module}:every_nth", summary="every:N: each Nth, and the last one"),
     ]
 
 

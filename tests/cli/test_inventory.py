@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from commands import lobench
+from forked import python
 from shown import texts_of
 from stores import add
 from tiny import make_run, make_suite
@@ -165,3 +167,48 @@ def test_a_command_whose_reader_is_gone_ends_quietly_and_is_no_verdict() -> None
 def test_list_alone_lists_the_kinds() -> None:
     done = lobench("list")
     assert done.returncode == 0 and SHOWN["lobench-list-optimizers"] in done.stdout and "--sink" in done.stdout
+
+
+PROBLEMS = '''
+import gin
+from lobench import LearnedOptimizer, Task, TaskFamily
+from lobench.hookspecs import Declaration
+
+__all__ = ["Dunes", "Family", "Lopt", "helper"]
+
+def lobench_gin_modules():
+    return [Declaration(name="problems", factory="problems:")]
+
+@gin.configurable
+class Dunes(Task):
+    """Hills of sand."""
+
+@gin.configurable
+class Family(TaskFamily):
+    """Family of hills."""
+
+@gin.configurable
+class Lopt(LearnedOptimizer):
+    """Sand blaster."""
+
+def helper():
+    """None of these."""
+'''
+
+
+def test_list_shows_tasks_and_optimizers_of_a_gin_module_with_any_name(tmp_path: Path) -> None:
+    info = tmp_path / "problems-1.0.dist-info"
+    info.mkdir()
+    (tmp_path / "problems.py").write_text(PROBLEMS)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: problems\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[lobench]\nproblems = problems\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    listed = {
+        kind: python("-m", "lobench.cli", "list", kind, env=environment).stdout for kind in ("tasks", "optimizers")
+    }
+    assert re.search(r"^Dunes +Hills of sand\.$", listed["tasks"], re.M)
+    assert re.search(r"^Family +Family of hills\.$", listed["tasks"], re.M)
+    assert re.search(r"^Lopt +Sand blaster\.$", listed["optimizers"], re.M)
+    assert not re.search("Lopt|helper", listed["tasks"]) and not re.search(
+        "Dunes|Family  |helper", listed["optimizers"]
+    )

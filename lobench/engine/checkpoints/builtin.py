@@ -13,7 +13,7 @@ __all__ = ["lobench_checkpoint_readers", "lobench_checkpoint_sources"]
 def lobench_checkpoint_sources() -> Iterable[Declaration]:
     module = "lobench.engine.checkpoints.population_source"
     one = "checkpoints in a folder and its generation_N, trial_N below, or a single one by path"
-    many = "every folder below that holds checkpoints is a run"
+    many = "several runs: each folder below that holds checkpoints is one"
     return [
         Declaration(name="directory", factory=f"{module}:PopulationSource", summary=one),
         Declaration(name="population", factory=f"{module}:RunsSource", summary=many),
@@ -24,8 +24,8 @@ def lobench_checkpoint_sources() -> Iterable[Declaration]:
 def lobench_checkpoint_readers() -> Iterable[Declaration]:
     module = "lobench.engine.checkpoints.readers"
     return [
-        Declaration(name="npz", factory=f"{module}:NpzReader", summary="numpy .npz"),
-        Declaration(name="safetensors", factory=f"{module}:SafetensorsReader", summary=".safetensors"),
+        Declaration(name="npz", factory=f"{module}:NpzReader", summary="numpy's .npz"),
+        Declaration(name="safetensors", factory=f"{module}:SafetensorsReader", summary="safetensors files"),
         Declaration(name="torch", factory="lobench.engine.checkpoints.torch_file:TorchReader", summary="torch's .pt"),
-        Declaration(name="pickle", factory=f"{module}:PickleReader", summary="refused unless --allow-pickle"),
+        Declaration(name="pickle", factory=f"{module}:PickleReader", summary="pickles, if --allow-pickle is given"),
     ]

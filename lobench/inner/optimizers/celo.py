@@ -46,7 +46,7 @@ _INPUTS = 18
 
 @configurable
 class Celo(LearnedOptimizer):
-    """Celo, with its one set of per-parameter networks.
+    """Celo: per-parameter MLP optimizer with learning rates per tensor from an LSTM.
 
     Source: Moudgil et al. 2025 (arXiv 2501.12670).
     """

@@ -30,7 +30,7 @@ _EPSILON = 1e-9
 
 @configurable
 class Celo2(LearnedOptimizer):
-    """Celo2, without its own schedule.
+    """Celo2: per-parameter MLP optimizer with orthogonalized steps, without its own schedule.
 
     Args:
       learning_rate: Learning rate of all tensors.
@@ -135,7 +135,7 @@ class Celo2(LearnedOptimizer):
 
 @configurable
 class EloCelo2(Celo2):
-    """Celo2 meta-trained together with an expert, with its own settings.
+    """Celo2 with the settings of ELO_CELO2, which was meta-trained together with an expert.
 
     Args:
       learning_rate, weight_decay, orthogonalize, exp_mult, max_norm, adamw_paths: As of Celo2.

@@ -21,7 +21,7 @@ _SHIFTS = {"momentum_decays": 3, "rms_decays": 1, "adafactor_decays": 3}  # size
 
 @configurable
 class ELO(AdafacFeatured):
-    """ELO after meta-training, without its own schedule.
+    """ELO: per-parameter MLP optimizer with Adafactor features, without its own schedule.
 
     Args:
       learning_rate: Learning rate of all tensors.

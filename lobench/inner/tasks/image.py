@@ -13,7 +13,7 @@ __all__ = ["DigitsAutoencoder", "DigitsConv", "DigitsMLP", "PermutedDigits"]
 
 @configurable
 class DigitsMLP(MLPClassifier):
-    """`MLPClassifier` of the digits, with its arguments."""
+    """Classification of the digits with a multilayer perceptron; arguments of `MLPClassifier`."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class DigitsMLP(MLPClassifier):
 
 @configurable
 class DigitsConv(ConvClassifier):
-    """`ConvClassifier` of the digits, with its arguments."""
+    """Classification of the digits with a convolutional network; arguments of `ConvClassifier`."""
 
     def __init__(self, *, channels: tuple[int, ...] = (8, 16), activation: str = "relu", batch_size: int = 32) -> None:
         super().__init__(data="digits", channels=channels, activation=activation, batch_size=batch_size)
@@ -38,7 +38,7 @@ class DigitsConv(ConvClassifier):
 
 @configurable
 class DigitsAutoencoder(ImageAutoencoder):
-    """`ImageAutoencoder` of the digits, with its arguments."""
+    """Autoencoder of the digits; arguments of `ImageAutoencoder`."""
 
     def __init__(
         self,

@@ -197,7 +197,7 @@ def _matrices(num_losses: int, num_inputs: int, num_outputs: int, seed: int) -> 
 
 @configurable
 class MultiTaskDigits(MultiTask):
-    """Four losses on a digit: which one it is, whether it is odd, whether it is 5 or more, its pixels.
+    """Multi-task network on the digits, with four losses: class, parity, 5 or more, reconstruction of the pixels.
 
     The losses are, in this order, the cross entropies of the ten digits, of odd and of 5 or more, and the mean squared
     error of the reconstruction. Hidden layers of a perceptron are shared; each loss has its own linear layer after the

@@ -43,7 +43,7 @@ _WAITING = f"""<!doctype html>
 
 @hookimpl
 def lobench_result_sinks() -> Iterable[Declaration]:
-    summary = f"keeps a web page of the results current: {PAGE} in the store"
+    summary = f"web page of the results, kept current: {PAGE} in the store"
     return [Declaration(name=REPORT, factory=f"{__name__}:ReportSink", summary=summary)]
 
 

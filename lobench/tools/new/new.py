@@ -15,6 +15,7 @@ import re
 import shlex
 import shutil
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias, get_args
@@ -102,11 +103,7 @@ def new(
     if into is not None and not folder.is_dir():
         raise UsageError("--into is not a folder", where=str(folder), expected="an existing folder")
     contents = {folder / path: text for path, text in _contents(template, module, title).items()}
-    for path in contents:
-        if _is_there(path):
-            raise UsageError(
-                "this exists already", where=str(path), next_step="nothing was written: rename or remove it"
-            )
+    _check_absent(contents)
     _check_free(kind, module, title)
     new_folder = folder if into is None else None
     _write(contents, new_folder=new_folder)
@@ -120,12 +117,12 @@ def _skill(name: str, into: str | Path | None) -> Skeleton:
     if into is not None:
         raise UsageError("--into does not apply to a skill", expected="lobench new skill FOLDER")
     folder = Path(name)
+    for path in (folder, *folder.parents):
+        if path.exists() and not path.is_dir():
+            expected = "a new or an existing folder for SKILL.md, such as .claude/skills/lobench-keep"
+            raise UsageError("this is a file, not a folder", where=str(path), expected=expected)
     contents = {folder / path: text for path, text in _contents("skill", "", "").items()}
-    for path in contents:
-        if _is_there(path):
-            raise UsageError(
-                "this exists already", where=str(path), next_step="nothing was written: rename or remove it"
-            )
+    _check_absent(contents)
     _write(contents, new_folder=None)
     return Skeleton(
         kind="skill", name=folder.name, folder=folder, files=tuple(sorted(contents)), next_command=_NEXT["skill"]
@@ -160,6 +157,14 @@ def _shown(name: str) -> str:
     """Formats any name for an error of one line."""
     text = ascii(name)
     return text if len(text) <= _MOST else f"{text[: _MOST - 3]}..."
+
+
+def _check_absent(paths: Iterable[Path]) -> None:
+    for path in paths:
+        if _is_there(path):
+            raise UsageError(
+                "this exists already", where=str(path), next_step="nothing was written: rename or remove it"
+            )
 
 
 def _is_there(path: Path) -> bool:

@@ -31,7 +31,7 @@ def torch_optimizer(
     library: str = "",
     **settings: Any,
 ) -> Any:
-    """An optimizer of torch's, or of any package for torch.
+    """Optimizer of torch's, or of any package for torch.
 
     Args:
       optimizer: Location of the class: "torch.optim.AdamW", "my_package.muon:Muon".
