@@ -167,9 +167,9 @@ def _theta_of(leaves: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
     bindings_leaf = {path: leaf for path, leaf in leaves.items() if path == OWN_BINDINGS}
     theta = {path: leaf for path, leaf in leaves.items() if path not in bindings_leaf}
     place = _place_of_theta(theta)
-    theta = _below(theta, place) if place else theta
+    theta = _leaves_below(theta, place) if place else theta
     while wrapper := next((name for name in WRAPPER_NAMES if _are_below(theta, name)), None):
-        theta = _below(theta, wrapper)
+        theta = _leaves_below(theta, wrapper)
     return {**theta, **bindings_leaf}
 
 
@@ -185,7 +185,7 @@ def _place_of_theta(leaves: Mapping[str, np.ndarray]) -> str:
         if len(places) != 1:
             continue
         place = places.pop()
-        theta = _below(leaves, place)
+        theta = _leaves_below(leaves, place)
         others = {path: leaf for path, leaf in leaves.items() if not path.startswith(f"{place}/")}
         around = f"{place.rpartition('/')[0]}/"
         are_states = all(_is_beside_theta(path.removeprefix(around)) for path in others)
@@ -223,6 +223,6 @@ def _are_below(leaves: Mapping[str, np.ndarray], name: str) -> bool:
     return bool(leaves) and all(path.startswith(f"{name}/") for path in leaves)
 
 
-def _below(leaves: Mapping[str, np.ndarray], place: str) -> dict[str, np.ndarray]:
+def _leaves_below(leaves: Mapping[str, np.ndarray], place: str) -> dict[str, np.ndarray]:
     prefix = f"{place}/"
     return {path.removeprefix(prefix): leaf for path, leaf in leaves.items() if path.startswith(prefix)}

@@ -90,13 +90,13 @@ class Codec(Generic[M]):
         Raises:
           ValueError: The bytes are not a message of any of these kinds. The text names the faulty field.
         """
-        values, payload = _unpacked(data)
+        values, payload = _header_and_body(data)
         name = values.pop("kind", None)
         if not isinstance(name, str):
             raise ValueError("no message: it has no kind")
         kind = self._kinds.get(name)
         if kind is None:
-            raise ValueError(f"a message of unknown kind {_shown(name)}, expected one of {', '.join(self._kinds)}")
+            raise ValueError(f"a message of unknown kind {_shortened(name)}, expected one of {', '.join(self._kinds)}")
         if payload_name := _payload_name(kind):
             if payload_name in values:
                 raise ValueError(f"{name}.{payload_name}: it belongs behind the fields, not among them")
@@ -127,7 +127,7 @@ def kind_of(message: bytes) -> str:
     return message[start : start + _LONGEST_KIND].partition(b'"')[0].decode(errors="replace")
 
 
-def _unpacked(data: bytes) -> tuple[dict[str, object], bytes]:
+def _header_and_body(data: bytes) -> tuple[dict[str, object], bytes]:
     try:
         (length,) = _LENGTH.unpack_from(data)
         end = _LENGTH.size + length
@@ -163,19 +163,19 @@ def _reader(hint: Any) -> _Reader:
     origin = typing.get_origin(hint)
     arguments = typing.get_args(hint)
     if hint in _PLAIN:
-        return functools.partial(_plain, _PLAIN[hint], getattr(hint, "__name__", str(hint)))
+        return functools.partial(_read_plain, _PLAIN[hint], getattr(hint, "__name__", str(hint)))
     if origin in (types.UnionType, typing.Union):
         readers = tuple(_reader(one) for one in arguments if one is not types.NoneType)
         read = readers[0] if len(readers) == 1 else functools.partial(_any_of, readers, str(hint))
-        return functools.partial(_optional, read) if types.NoneType in arguments else read
+        return functools.partial(_read_optional, read) if types.NoneType in arguments else read
     if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
-        return functools.partial(_many, _reader(arguments[0]))
+        return functools.partial(_read_list, _reader(arguments[0]))
     if origin is tuple:
-        return functools.partial(_each, tuple(map(_reader, arguments)))
+        return functools.partial(_read_fixed_list, tuple(map(_reader, arguments)))
     if isinstance(origin, type) and issubclass(origin, Mapping) and arguments[0] is str:
-        return functools.partial(_mapping, _reader(arguments[1]))
+        return functools.partial(_read_mapping, _reader(arguments[1]))
     if isinstance(hint, type) and issubclass(hint, enum.StrEnum):
-        return functools.partial(_enum, hint)
+        return functools.partial(_read_enum, hint)
     if hasattr(hint, "__dataclass_fields__"):
         return _dataclass_reader(hint)
     raise TypeError(f"a message cannot have a field of type {hint}")
@@ -185,13 +185,13 @@ def _reader(hint: Any) -> _Reader:
 _PLAIN: Mapping[Any, tuple[type, ...]] = {str: (str,), int: (int,), float: (float, int), bool: (bool,), bytes: (bytes,)}
 
 
-def _plain(accepted: tuple[type, ...], expected: str, value: object, where: str) -> object:
+def _read_plain(accepted: tuple[type, ...], expected: str, value: object, where: str) -> object:
     if type(value) not in accepted:
-        raise _refused(value, where, expected)
+        raise _invalid(value, where, expected)
     return value
 
 
-def _optional(read: _Reader, value: object, where: str) -> object:
+def _read_optional(read: _Reader, value: object, where: str) -> object:
     return None if value is None else read(value, where)
 
 
@@ -199,54 +199,54 @@ def _any_of(readers: tuple[_Reader, ...], expected: str, value: object, where: s
     for read in readers:
         with contextlib.suppress(ValueError):
             return read(value, where)
-    raise _refused(value, where, expected)
+    raise _invalid(value, where, expected)
 
 
-def _many(read: _Reader, value: object, where: str) -> tuple[object, ...]:
+def _read_list(read: _Reader, value: object, where: str) -> tuple[object, ...]:
     if not isinstance(value, list):
-        raise _refused(value, where, "a list")
+        raise _invalid(value, where, "a list")
     return tuple(read(each, f"{where}[{index}]") for index, each in enumerate(value))
 
 
-def _each(readers: tuple[_Reader, ...], value: object, where: str) -> tuple[object, ...]:
+def _read_fixed_list(readers: tuple[_Reader, ...], value: object, where: str) -> tuple[object, ...]:
     if not isinstance(value, list) or len(value) != len(readers):
-        raise _refused(value, where, f"a list of {len(readers)}")
+        raise _invalid(value, where, f"a list of {len(readers)}")
     return tuple(read(each, f"{where}[{index}]") for index, (read, each) in enumerate(zip(readers, value, strict=True)))
 
 
-def _mapping(read: _Reader, value: object, where: str) -> dict[str, object]:
+def _read_mapping(read: _Reader, value: object, where: str) -> dict[str, object]:
     if not isinstance(value, dict):
-        raise _refused(value, where, "an object")
+        raise _invalid(value, where, "an object")
     return {name: read(each, f"{where}[{name!r}]") for name, each in value.items()}
 
 
-def _enum(kind: type[enum.StrEnum], value: object, where: str) -> enum.StrEnum:
+def _read_enum(kind: type[enum.StrEnum], value: object, where: str) -> enum.StrEnum:
     if isinstance(value, str) and value in kind._value2member_map_:
         return kind(value)
-    raise _refused(value, where, f"one of {', '.join(kind)}")
+    raise _invalid(value, where, f"one of {', '.join(kind)}")
 
 
 @functools.cache
 def _dataclass_reader(kind: Any) -> _Reader:
     hints = typing.get_type_hints(kind)
     readers = {field.name: _reader(hints[field.name]) for field in dataclasses.fields(kind)}
-    return functools.partial(_dataclass, kind, readers)
+    return functools.partial(_read_dataclass, kind, readers)
 
 
-def _dataclass(kind: type, readers: Mapping[str, _Reader], value: object, where: str) -> object:
+def _read_dataclass(kind: type, readers: Mapping[str, _Reader], value: object, where: str) -> object:
     if not isinstance(value, dict):
-        raise _refused(value, where, f"the fields of {kind.__name__}")
+        raise _invalid(value, where, f"the fields of {kind.__name__}")
     if missing := [name for name in readers if name not in value]:
         raise ValueError(f"{where}: no field {', '.join(map(repr, missing))}")
     if unknown := [name for name in value if name not in readers]:
-        raise ValueError(f"{where}: unknown field {', '.join(map(_shown, unknown))}")
+        raise ValueError(f"{where}: unknown field {', '.join(map(_shortened, unknown))}")
     return kind(**{name: read(value[name], f"{where}.{name}") for name, read in readers.items()})
 
 
-def _refused(value: object, where: str, expected: str) -> ValueError:
-    return ValueError(f"{where}: got {_shown(value)}, expected {expected}")
+def _invalid(value: object, where: str, expected: str) -> ValueError:
+    return ValueError(f"{where}: got {_shortened(value)}, expected {expected}")
 
 
-def _shown(value: object) -> str:
+def _shortened(value: object) -> str:
     text = ascii(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -49,7 +49,7 @@ def checkpoint_cost(cases: Sequence[CaseInfo], durations: Mapping[str, float], *
       durations: Seconds of an evaluation, by `CaseInfo.key`.
       widest: Largest number of cores that a case can have.
     """
-    rates = [durations[case.key] / _work(case) for case in cases if durations.get(case.key, 0.0) > 0]
+    rates = [durations[case.key] / _num_seed_steps(case) for case in cases if durations.get(case.key, 0.0) > 0]
     rate = statistics.median(rates) if rates else _GUESS_SECONDS
     costs = []
     for case in cases:
@@ -58,7 +58,7 @@ def checkpoint_cost(cases: Sequence[CaseInfo], durations: Mapping[str, float], *
             CaseCost(
                 case=case,
                 num_evaluations=len(case.blocks()),
-                seconds=measured if measured > 0 else rate * _work(case),
+                seconds=measured if measured > 0 else rate * _num_seed_steps(case),
                 num_cpus=int(min(case.num_cpus, widest)),
                 num_gpus=case.num_gpus,
                 recorded=measured > 0,
@@ -67,7 +67,7 @@ def checkpoint_cost(cases: Sequence[CaseInfo], durations: Mapping[str, float], *
     return costs
 
 
-def _work(case: CaseInfo) -> float:
+def _num_seed_steps(case: CaseInfo) -> float:
     """Returns the inner steps of all seeds of the largest block."""
     return float(case.num_inner_steps * max(block.size for block in case.blocks()))
 

@@ -62,7 +62,7 @@ def summarize(curves: Curves, primary: str) -> tuple[str, bytes]:
         _SECONDS.pack(curves.wall_seconds, curves.compile_seconds),
         struct.pack(f"<{num_seeds}q", *curves.diverged_at),
     ]
-    for name in _kept(shapes):
+    for name in _metrics_per_eval(shapes):
         rows: list[list[float]] = curves.metrics[name].tolist()  # type: ignore[assignment]  # typeshed knows one axis
         ends = [_finite_ends(row) for row in rows]
         columns = [
@@ -80,7 +80,7 @@ def summarize(curves: Curves, primary: str) -> tuple[str, bytes]:
     return text, b"".join(parts)
 
 
-def _kept(shapes: Mapping[str, Sequence[int]]) -> list[str]:
+def _metrics_per_eval(shapes: Mapping[str, Sequence[int]]) -> list[str]:
     """Returns the metrics with a value per seed and evaluation."""
     return [name for name, shape in shapes.items() if len(shape) == 2 and all(shape) and not is_of_batch(name)]
 
@@ -133,7 +133,7 @@ def _read_head(text: str) -> _Head:
     steps = struct.Struct(f"<{len(seeds)}q")
     column = struct.Struct(f"<{len(seeds)}f")
     offset = _SECONDS.size + steps.size
-    for name in _kept(shapes):
+    for name in _metrics_per_eval(shapes):
         places[name] = offset
         offset += _NUM_COLUMNS * column.size
         if name == read["primary"]:

@@ -106,7 +106,7 @@ class TrialHistory:
         history = tuple(self._trials)
         number = len(self._trials)
         left = math.inf if self._num_trials is None else self._num_trials - number
-        proposed = [] if left <= 0 else list(self._proposed(history))
+        proposed = [] if left <= 0 else list(self._propose(history))
         if left < len(proposed):
             proposed = proposed[: int(left)]
         wave = history[-1].wave + 1 if history else 0
@@ -120,7 +120,7 @@ class TrialHistory:
         self._is_over = not new
         return new
 
-    def _proposed(self, history: Sequence[Trial]) -> Sequence[Mapping[str, Value]]:
+    def _propose(self, history: Sequence[Trial]) -> Sequence[Mapping[str, Value]]:
         proposed = self._strategy.next_wave(
             self._space, history, seed=self._seed, width=self._width, num_trials=self._num_trials
         )

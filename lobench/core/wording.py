@@ -117,7 +117,7 @@ def headline(error: BaseException) -> str:
     """
     if isinstance(error, LobenchError):
         return cause(error)
-    return _first(f"{type(error).__name__}: {_text_of(error)}")
+    return _first_line(f"{type(error).__name__}: {_text_of(error)}")
 
 
 def described(value: object) -> str:
@@ -137,7 +137,7 @@ def cause(error: BaseException) -> str:
     >>> cause(ValueError("cut off"))
     'cut off'
     """
-    return getattr(error, "strerror", None) or _first(_text_of(error)) or type(error).__name__
+    return getattr(error, "strerror", None) or _first_line(_text_of(error)) or type(error).__name__
 
 
 def _text_of(error: BaseException) -> str:
@@ -148,7 +148,7 @@ def _text_of(error: BaseException) -> str:
         return f"its text cannot be made ({type(failed).__name__})"
 
 
-def _first(text: str) -> str:
+def _first_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     announces = len(lines) > 1 and lines[0].endswith(":")
     return " ".join(lines[: 1 + announces])

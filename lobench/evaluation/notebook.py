@@ -56,15 +56,15 @@ def evaluate(
     forget_edited_code()
     with stand_ins() as stand_in:
         objects = list[object]()
-        name = functools.partial(_named, objects, stand_in)
+        name = functools.partial(_record_and_name, objects, stand_in)
         spec = spec_called(case, find_suite(suite)) if own is None else _spec_of(own, name)
         layers = functools.partial(
             layers_at, optimizer=optimizer, gin_files=gin_files, gin_params=gin_params, variant=variant
         )
-        return _evaluated(spec, layers, test or "", checkpoint, allow_pickle=allow_pickle, is_here=bool(objects))
+        return _evaluate(spec, layers, test or "", checkpoint, allow_pickle=allow_pickle, is_here=bool(objects))
 
 
-def _named(objects: list[object], stand_in: Callable[[object], str], value: object) -> str:
+def _record_and_name(objects: list[object], stand_in: Callable[[object], str], value: object) -> str:
     objects.append(value)
     return stand_in(value)
 
@@ -76,7 +76,7 @@ def _spec_of(case: Case, stand_in: Callable[[object], str]) -> CaseSpec:
     return CaseSpec(path=str(path), scope=_NAME, root=str(path.parent.parent), text=text)
 
 
-def _evaluated(
+def _evaluate(
     spec: CaseSpec,
     layers_of: Callable[[str | Path, PluginManager], Layers],
     test: str,

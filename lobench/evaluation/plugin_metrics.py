@@ -38,7 +38,7 @@ def with_metrics(curves: Curves, declared: Mapping[str, Registered]) -> Curves:
     directions = dict(curves.directions)
     for name, registered in declared.items():
         try:
-            computed = _computed(registered, shown)
+            computed = _compute(registered, shown)
             for metric in computed:
                 if metric in metrics:
                     raise LobenchError(f"there is a metric {metric!r} already")
@@ -60,7 +60,7 @@ def with_metrics(curves: Curves, declared: Mapping[str, Registered]) -> Curves:
     )
 
 
-def _computed(registered: Registered, curves: Curves) -> dict[str, memoryview[float]]:
+def _compute(registered: Registered, curves: Curves) -> dict[str, memoryview[float]]:
     """Calls a metric and checks the values that it returns."""
     metric = registered.load()
     with plugins_contained():

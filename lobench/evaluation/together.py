@@ -43,30 +43,32 @@ class JobRunner:
         """
         key = (spec, test, job.seed_block, job.theta_path)
         if key not in self._kept and job.companions and (spec, test) not in self._apart:
-            self._kept = self._computed(spec, test, job, theta, on_progress)
+            self._kept = self._compute_group(spec, test, job, theta, on_progress)
         if key in self._kept:
             return self._kept[key]
-        return self._marked(spec, test, self._runner.run(spec, test, theta, job.seed_block, on_progress=on_progress))
+        return self._with_reason_alone(
+            spec, test, self._runner.run(spec, test, theta, job.seed_block, on_progress=on_progress)
+        )
 
     def apart(self, spec: CaseSpec, test: str, job: Job, curves: Curves, why: str) -> Curves:
         """Returns curves from another process, with the reason if they were planned in a group."""
         if job.companions:
             self._apart.setdefault((spec, test), why)
-        return self._marked(spec, test, curves)
+        return self._with_reason_alone(spec, test, curves)
 
-    def _marked(self, spec: CaseSpec, test: str, curves: Curves) -> Curves:
+    def _with_reason_alone(self, spec: CaseSpec, test: str, curves: Curves) -> Curves:
         if (spec, test) not in self._apart:
             return curves
         return dataclasses.replace(curves, provenance=curves.provenance.alone(self._apart[spec, test]))
 
-    def _computed(
+    def _compute_group(
         self, spec: CaseSpec, test: str, job: Job, theta: ThetaLeaves, on_progress: Callable[[int], None] | None
     ) -> dict[tuple[CaseSpec, str, SeedBlock, str], Curves]:
         """Returns the curves of the whole group by job; empty if they cannot be computed together."""
         theta_by_path = {job.theta_path: theta}
         if not self._runner.fits(spec, test, theta):
             return {}
-        loaded = {path: _loaded(uri, path) for uri, path in job.companions}
+        loaded = {path: _theta_at(uri, path) for uri, path in job.companions}
         others = {path: other for path, other in loaded.items() if other is not None}
         alike = {path: other for path, other in others.items() if other.own_bindings == theta.own_bindings}
         if others and not alike:
@@ -86,7 +88,7 @@ class JobRunner:
         return {(spec, test, job.seed_block, path): each for path, each in zip(theta_by_path, curves, strict=False)}
 
 
-def _loaded(uri: str, path: str) -> ThetaLeaves | None:
+def _theta_at(uri: str, path: str) -> ThetaLeaves | None:
     try:
         return ThetaLeaves.at(path, where=uri)
     except LobenchError:

@@ -75,12 +75,12 @@ def tune(
       ConfigError: The optimizer is unknown, it lacks a parameter of the grid, or the case does not bind.
       LobenchError: The task or the optimizer fails.
     """
-    grid = _suited(_bound(spec, layers, build=False), grid, optimizer)
+    grid = _grid_or_point(_bind(spec, layers, build=False), grid, optimizer)
     first: list[bool] = []  # whether the optimizer depends on the length of the training
     curves: list[Curves] = []
 
     def run(points: Sequence[Mapping[str, float]]) -> list[float]:
-        bound = _bound(spec, layers, _template(optimizer, points[0]))
+        bound = _bind(spec, layers, _template(optimizer, points[0]))
         with _training(spec, optimizer):
             if not first:
                 first.append(_knows_horizon(bound.case))
@@ -88,11 +88,11 @@ def tune(
             found = _run(bound, optimizer, points, num_seeds, factor)
         curves.extend(found)
         at = found[0].eval_steps.index(bound.case.num_inner_steps)
-        return [_worth(one, at) for one in found]
+        return [_fitness(one, at) for one in found]
 
     tried = grid.tried(run)
-    made = _of_grid(_bound(spec, layers, build=False), tried, curves, knows_horizon=first[0])
-    return _with_evaluated(made, _evaluated(spec, layers, optimizer, made))
+    made = _of_grid(_bind(spec, layers, build=False), tried, curves, knows_horizon=first[0])
+    return _with_evaluated(made, _evaluate_best(spec, layers, optimizer, made))
 
 
 def tuned_again(spec: CaseSpec, layers: Layers, optimizer: str, before: BaselineCase) -> BaselineCase | None:
@@ -103,7 +103,7 @@ def tuned_again(spec: CaseSpec, layers: Layers, optimizer: str, before: Baseline
     Raises:
       LobenchError: As `tune`.
     """
-    bound = _bound(spec, layers, point_text(optimizer, before.grid[before.best[0]].values))
+    bound = _bind(spec, layers, point_text(optimizer, before.grid[before.best[0]].values))
     with _training(spec, optimizer):
         knows_horizon = _knows_horizon(bound.case)
     if bound.phases or (knows_horizon and before.horizon_factor > 1):
@@ -115,7 +115,7 @@ def tuned_again(spec: CaseSpec, layers: Layers, optimizer: str, before: Baseline
         scale=bound.case.scale,
         minimum=bound.case.minimum,
     )
-    return _with_evaluated(made, _evaluated(spec, layers, optimizer, made))
+    return _with_evaluated(made, _evaluate_best(spec, layers, optimizer, made))
 
 
 def point_text(optimizer: str, point: Mapping[str, float]) -> str:
@@ -123,7 +123,7 @@ def point_text(optimizer: str, point: Mapping[str, float]) -> str:
     return "; ".join([f"{optimizer}()", *(f"{optimizer}.{name} = {value!r}" for name, value in point.items())])
 
 
-def _worth(curves: Curves, at: int) -> float:
+def _fitness(curves: Curves, at: int) -> float:
     """Returns a point's fitness: the mean score of `train/loss` at the budget, on the case's own scale."""
     losses = np.asarray(curves.metrics["train/loss"], np.float64)
     scale = own_scale("train/loss", Direction.MIN, losses[:, 0])
@@ -137,9 +137,9 @@ def run_points(spec: CaseSpec, layers: Layers, optimizer: str, grid: BaselineGri
     Raises:
       LobenchError: As `tune`.
     """
-    _suited(_bound(spec, layers, build=False), grid, optimizer)
+    _grid_or_point(_bind(spec, layers, build=False), grid, optimizer)
     with _training(spec, optimizer):
-        return _run(_bound(spec, layers, _template(optimizer, grid.points[0])), optimizer, grid.points, num_seeds)
+        return _run(_bind(spec, layers, _template(optimizer, grid.points[0])), optimizer, grid.points, num_seeds)
 
 
 def _template(optimizer: str, point: Mapping[str, float]) -> str:
@@ -147,7 +147,7 @@ def _template(optimizer: str, point: Mapping[str, float]) -> str:
     return point_text(optimizer, {name: float(value) for name, value in point.items()})
 
 
-def _bound(spec: CaseSpec, layers: Layers, optimizer: str = "", *, build: bool = True) -> BoundCase:
+def _bind(spec: CaseSpec, layers: Layers, optimizer: str = "", *, build: bool = True) -> BoundCase:
     """Binds a case for this process, whose backend is claimed first: the case's modules may make arrays."""
     layers = dataclasses.replace(layers, optimizer=optimizer)
     is_ours = claim_for(spec, layers)
@@ -215,17 +215,17 @@ class _PointMaker(StepperMaker):
 
     def in_phase(self, index: int, theta: Any, *values: Any) -> Stepper:
         return _with_steady_dtypes(
-            super().in_phase(index, {}, *self._at(theta, self.bound.phases[index].settings, values))
+            super().in_phase(index, {}, *self._current_values(theta, self.bound.phases[index].settings, values))
         )
 
     def __call__(self, theta: Any, *values: Any) -> Stepper:
-        return _with_steady_dtypes(super().__call__({}, *self._at(theta, self.bound.settings, values)))
+        return _with_steady_dtypes(super().__call__({}, *self._current_values(theta, self.bound.settings, values)))
 
-    def _at(self, theta: Mapping[str, Any], settings: Settings, values: Sequence[Any]) -> list[Any]:
+    def _current_values(self, theta: Mapping[str, Any], settings: Settings, values: Sequence[Any]) -> list[Any]:
         return [theta.get(name, value) for name, value in zip(settings.names, values, strict=True)]
 
 
-def _evaluated(spec: CaseSpec, layers: Layers, optimizer: str, case: BaselineCase) -> list[Curves]:
+def _evaluate_best(spec: CaseSpec, layers: Layers, optimizer: str, case: BaselineCase) -> list[Curves]:
     """Evaluates the best point of each study alone, as a method is, with the baseline's seeds."""
     block = SeedBlock(start=case.seeds[0], size=len(case.seeds))
     shown = ["Case.log_every = 0"]
@@ -264,7 +264,9 @@ def _eval_every(case: Case) -> int:
     return next(step for step in range(most, 0, -1) if case.num_inner_steps % step == 0)
 
 
-def _suited(bound: BoundCase, grid: BaselineGrid | BaselineSearch, optimizer: str) -> BaselineGrid | BaselineSearch:
+def _grid_or_point(
+    bound: BoundCase, grid: BaselineGrid | BaselineSearch, optimizer: str
+) -> BaselineGrid | BaselineSearch:
     """Returns the grid, or a single point if the grid varies only a learning rate that the optimizer does not have.
 
     Args:
@@ -318,7 +320,7 @@ def _of_grid(bound: BoundCase, grid: BaselineGrid, curves: Sequence[Curves], *, 
     )
     best = tuple(_best(finals, grid.studies, study) for study in sorted(set(grid.studies)))
     chosen = curves[best[0]]
-    kept = _kept(len(steps), at)
+    kept = _chosen_evals(len(steps), at)
     return BaselineCase(
         problem=bound.info.problem,
         code=bound.info.task_code,
@@ -345,7 +347,7 @@ def _with_evaluated(case: BaselineCase, evaluated: Sequence[Curves]) -> Baseline
     chosen = evaluated[0]
     steps = np.asarray(chosen.eval_steps)
     beyond = case.curve_steps > case.num_inner_steps
-    kept = _kept(len(steps), len(steps) - 1)
+    kept = _chosen_evals(len(steps), len(steps) - 1)
     metrics = {name: np.asarray(values) for name, values in chosen.metrics.items()}
     unknown = np.full(len(case.curve_steps), np.nan, np.float32)
     return dataclasses.replace(
@@ -369,7 +371,7 @@ def _best(finals: np.ndarray, studies: Sequence[int], study: int) -> int:
     return int(own[np.argmin(np.where(np.isnan(finals[own]), np.inf, finals[own]))])
 
 
-def _kept(num_evals: int, at: int) -> np.ndarray:
+def _chosen_evals(num_evals: int, at: int) -> np.ndarray:
     """Picks evaluations: evenly up to the case's own budget, in growing steps beyond it."""
     own = np.linspace(0, at, _CURVE_POINTS + 1)
     beyond = np.geomspace(max(at, 1), num_evals - 1, _CURVE_POINTS + 1)

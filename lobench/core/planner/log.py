@@ -73,13 +73,13 @@ class LoggedStep:
 
     def to_line(self) -> str:
         event: Any = self.event
-        values = [_short(getattr(event, name)) for name in event.__dataclass_fields__]
+        values = [_truncated(getattr(event, name)) for name in event.__dataclass_fields__]
         step: list[Any] = [type(event).__name__, values, self.digest]
         whole_step = step if self.answer == _NOTHING else [*step, self.answer]
         return json.dumps(whole_step, default=dataclasses.asdict, separators=(",", ":"))
 
 
-def _short(value: Any) -> Any:
+def _truncated(value: Any) -> Any:
     return value[:_LONGEST_MESSAGE] if isinstance(value, str) else value
 
 
@@ -132,10 +132,10 @@ class _RecordingPolicy:
 
 def digest_of(actions: Iterable[Action]) -> int:
     """Returns a digest of decisions. Messages for people are not part of it."""
-    return zlib.crc32("\n".join(map(_brief, actions)).encode())
+    return zlib.crc32("\n".join(map(_action_text, actions)).encode())
 
 
-def _brief(action: Action) -> str:
+def _action_text(action: Action) -> str:
     match action:
         case events.Lease(worker, lease, evaluation, _, deadline, companions):
             others = " ".join(map(_name, companions))

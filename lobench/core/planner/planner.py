@@ -207,7 +207,7 @@ class Planner:
         for evaluation, case in evaluations:
             wanted = self._wanted.setdefault(evaluation, _Wanted(case=case, position=position, subjects=[]))
             if not wanted.subjects:
-                works.append(self._work(evaluation, case, position))
+                works.append(self._work_for(evaluation, case, position))
                 self._num_wanted[case.program_key] += 1
             for subject in subjects:
                 if subject not in wanted.subjects:
@@ -227,7 +227,7 @@ class Planner:
     def _admit(self) -> None:
         if not self._backlog.has_waiting or self._machine.is_draining:
             return
-        sizes = (_size(case) for cases in self._cases.values() for case in cases)
+        sizes = (_size_of(case) for cases in self._cases.values() for case in cases)
         for action in self._backlog.decide(idle=self._machine.is_idle(sizes)):
             self._actions.append(action)
             if isinstance(action, events.Admit):
@@ -245,12 +245,12 @@ class Planner:
             self._actions.append(events.Reopen(position))
             self._open_position(position)
 
-    def _work(self, evaluation: EvaluationId, case: CaseInfo, position: int) -> schedule.Work:
+    def _work_for(self, evaluation: EvaluationId, case: CaseInfo, position: int) -> schedule.Work:
         guess = _GUESS_SECONDS * case.num_inner_steps * evaluation.block.size
         return schedule.Work(
             key=evaluation,
             warm_key=case.program_key,
-            size=_size(case),
+            size=_size_of(case),
             timeout_seconds=case.timeout_seconds + (_STOPPING_SECONDS if case.evaluator == COMMAND else 0.0),
             rank=position,
             guess_seconds=self._seconds.get(case.key, self._seconds.get(case.program_key, guess)),
@@ -284,7 +284,7 @@ class Planner:
                         self._actions.append(events.CommandEnded(work.key, text))
                     elif end is schedule.End.RETURNED:
                         assert event is not None
-                        self._returned(work.key, event, lease)
+                        self._finish_evaluation(work.key, event, lease)
                     else:
                         self._record(work.key, _OUTCOMES[end], None, message)
                 case schedule.Death(work, count):
@@ -302,7 +302,7 @@ class Planner:
         case = self._wanted[key].case
         self._actions.append(events.Lease(action.worker, action.lease, key, case, action.deadline, others, action.why))
 
-    def _returned(self, evaluation: EvaluationId, event: events.Finished, lease: int | None) -> None:
+    def _finish_evaluation(self, evaluation: EvaluationId, event: events.Finished, lease: int | None) -> None:
         if event.outcome is Outcome.OOM and self._may_split(evaluation):
             self._split(evaluation, self._wanted[evaluation])
         else:
@@ -357,7 +357,7 @@ class Planner:
         return self._backlog.has_ended and not (self._backlog.has_waiting or self._open or self._commands)
 
 
-def _size(case: CaseInfo) -> schedule.Size:
+def _size_of(case: CaseInfo) -> schedule.Size:
     return schedule.Size(case.num_cpus, case.num_gpus)
 
 

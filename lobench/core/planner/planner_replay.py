@@ -72,14 +72,14 @@ class Replay:
     def _of_action(self, action: Action, event: Event) -> str:
         match action:
             case StartWorker(worker, size):
-                return f"worker {worker} is started, with {_size(size)}"
+                return f"worker {worker} is started, with {_size_text(size)}"
             case KillWorker(worker, reason):
                 return f"worker {worker} is ended: {reason}"
             case events.Lease(worker, lease, evaluation, _, deadline, companions, why):
                 self._leased[lease] = self._now
                 others = f", together with {len(companions)} others that are alike" if companions else ""
                 seconds = deadline - self._now - (self._zero or 0.0)
-                return f"worker {worker} gets {self._name(evaluation)}{others}: {why}; deadline in {seconds:g} s"
+                return f"worker {worker} gets {self._name_of(evaluation)}{others}: {why}; deadline in {seconds:g} s"
             case events.LeaseCommand(worker, _, command):
                 return f"worker {worker} runs {command.method}, session {command.session}, a command"
             case events.CommandEnded(command, message):
@@ -88,11 +88,11 @@ class Replay:
             case events.Record(evaluation, _, outcome, lease, message):
                 took = f" after {self._now - self._leased[lease]:.3f} s" if lease in self._leased else ""
                 reason = f": {message.splitlines()[0]}" if message else ""
-                return f"{self._name(evaluation)} is recorded as {outcome}{took}{reason}"
+                return f"{self._name_of(evaluation)} is recorded as {outcome}{took}{reason}"
             case events.RecordSplit(evaluation):
-                return f"{self._name(evaluation)} ran out of memory: its halves take its place"
+                return f"{self._name_of(evaluation)} ran out of memory: its halves take its place"
             case events.RecordDeath(evaluation, count):
-                return f"a worker died with {self._name(evaluation)}: death {count} of {Rules().max_deaths}"
+                return f"a worker died with {self._name_of(evaluation)}: death {count} of {Rules().max_deaths}"
             case events.Admit(position):
                 return f"{self._subject(position)} is admitted by the policy"
             case events.Skip(position):
@@ -111,7 +111,7 @@ class Replay:
     def _subject(self, position: int) -> str:
         return self._subjects.get(position, f"subject {position}")
 
-    def _name(self, evaluation: EvaluationId) -> str:
+    def _name_of(self, evaluation: EvaluationId) -> str:
         case = self._cases.get(evaluation.case_key, evaluation.case_key[:8])
         return f"{case} seeds {evaluation.block} of {evaluation.sha256[:8]}"
 
@@ -126,6 +126,6 @@ class _Played:
         return self.answer
 
 
-def _size(size: Size) -> str:
+def _size_text(size: Size) -> str:
     cores = counted(size.num_cpus, "core")
     return f"{cores} and {size.num_gpus:g} devices" if size.num_gpus else cores

@@ -175,14 +175,16 @@ fixed_schedule = _without_argument("fixed_schedule", Continuation())
 def truncation(argument: str) -> Truncation:
     if argument.isdecimal() and int(argument) >= 1:
         return Truncation(count=int(argument))
-    return Truncation(share=_share("truncation", argument, expected="a count >= 1 or a share in (0, 1)"))
+    return Truncation(share=_checked_share("truncation", argument, expected="a count >= 1 or a share in (0, 1)"))
 
 
 def exploit_explore(argument: str) -> ExploitExplore:
-    return ExploitExplore(share=_share("exploit_explore", argument, expected="a share in (0, 0.5]", highest=0.5))
+    return ExploitExplore(
+        share=_checked_share("exploit_explore", argument, expected="a share in (0, 0.5]", highest=0.5)
+    )
 
 
-def _share(name: str, argument: str, *, expected: str, highest: float = 1.0) -> float:
+def _checked_share(name: str, argument: str, *, expected: str, highest: float = 1.0) -> float:
     if not argument:
         return 0.2
     try:

@@ -168,7 +168,7 @@ class Machine:
                 self._losses.started()  # also if the worker was ended meanwhile
                 self._workers.set_ready(worker)
             case events.WorkerDied():
-                self._died(event)
+                self._worker_died(event)
             case events.Capacity():
                 self._workers.resize(event)
                 self._widest = event.limit  # not the widest machine: a wider one may come
@@ -186,7 +186,7 @@ class Machine:
         """Leases work that fits, and starts the workers that are needed."""
         self._actions = []
         if not self._draining:
-            self._place()
+            self._lease_fitting()
         return tuple(self._actions)
 
     def warm_up(self, size: Size, at_most: int | None = None) -> tuple[Action, ...]:
@@ -267,7 +267,7 @@ class Machine:
 
     # Workers.
 
-    def _died(self, event: events.WorkerDied) -> None:
+    def _worker_died(self, event: events.WorkerDied) -> None:
         self._now = event.now
         dead = self._remove(event.worker)
         if dead is None:
@@ -333,7 +333,7 @@ class Machine:
 
     # Placing work.
 
-    def _place(self) -> None:
+    def _lease_fitting(self) -> None:
         """Leases work that fits. Work is passed over only if a worker of its size exists or is starting."""
         for number in self._workers.promised():
             worker = self._workers.get(number)

@@ -141,11 +141,11 @@ class Workers:
             self._room.clear()
             worker.ready = True
             self._starting[worker.size] -= 1
-            self._rest(number, worker)
+            self._mark_idle(number, worker)
 
     def lease(self, number: int, leased: Leased) -> None:
         worker = self._workers[number]
-        self._stir(number, worker)
+        self._mark_busy(number, worker)
         worker.lease = self._busy[number] = leased
         self._earliest = min(self._earliest, leased.deadline)
 
@@ -153,15 +153,15 @@ class Workers:
         worker = self._workers[number]
         worker.lease = None
         del self._busy[number]
-        self._rest(number, worker)
+        self._mark_idle(number, worker)
 
-    def _rest(self, number: int, worker: Worker) -> None:
+    def _mark_idle(self, number: int, worker: Worker) -> None:
         """Marks the worker idle."""
         bisect.insort(self._idle.setdefault(worker.size, []), number)
         if worker.promised:
             self._promised.add(number)
 
-    def _stir(self, number: int, worker: Worker) -> None:
+    def _mark_busy(self, number: int, worker: Worker) -> None:
         """Marks the worker no longer idle."""
         numbers = self._idle[worker.size]
         del numbers[bisect.bisect_left(numbers, number)]
@@ -176,7 +176,7 @@ class Workers:
             if worker.lease is not None:
                 del self._busy[number]
             elif worker.ready:
-                self._stir(number, worker)
+                self._mark_busy(number, worker)
         return worker
 
     def num_busy(self) -> int:
@@ -211,7 +211,7 @@ class Workers:
     def _finds_room(self, size: Size) -> bool:
         if not self._is_possible(size):
             return not self._sizes[size]
-        return self._fit(self._sizes, self._starting, size)
+        return self._workers_fit(self._sizes, self._starting, size)
 
     def surplus(self) -> list[int]:
         """Returns starting workers for which there may be no room any more, the latest first."""
@@ -219,7 +219,7 @@ class Workers:
         starting = self._starting.copy()
         chosen = []
         for number, worker in reversed(self._workers.items()):
-            if self._fit(staying, starting):
+            if self._workers_fit(staying, starting):
                 break
             if not worker.ready and self._is_possible(worker.size):
                 chosen.append(number)
@@ -231,7 +231,7 @@ class Workers:
         machines = self._machines or (Size(self.max_cores, self.max_gpus),)
         return any(size.num_cpus <= one.num_cpus and size.num_gpus <= one.num_gpus for one in machines)
 
-    def _fit(self, sizes: Counter[Size], starting: Counter[Size], more: Size | None = None) -> bool:
+    def _workers_fit(self, sizes: Counter[Size], starting: Counter[Size], more: Size | None = None) -> bool:
         """Returns whether all workers of possible sizes, and `more`, fit on the machines together."""
         real = Counter({size: count for size, count in sizes.items() if count and self._is_possible(size)})
         if more is not None:
@@ -279,7 +279,7 @@ class Workers:
                 chosen.append(number)
                 staying[worker.size] -= 1
                 starting[worker.size] -= not worker.ready
-                if self._fit(staying, starting, size):
+                if self._workers_fit(staying, starting, size):
                     return chosen
         return []
 

@@ -65,7 +65,7 @@ class AutoIteratedGrid:
             # A parameter that has become active comes first, because its importance is unknown.
             candidates = [found for found in candidates if found[0].path not in replay.num_sweeps] or candidates
             spreads = [replay.spread(parameter) for parameter, _ in candidates]
-            missing = replay.sweep(*candidates[_drawn(spreads, Draws(seed, "auto_ic_grid", count))])
+            missing = replay.sweep(*candidates[_weighted_index(spreads, Draws(seed, "auto_ic_grid", count))])
             count += 1
         return missing[:left]
 
@@ -179,7 +179,7 @@ def _known_value(value: Value, tried: Sequence[Value], tolerance: float) -> Valu
     return value
 
 
-def _drawn(weights: Sequence[float], draws: Draws) -> int:
+def _weighted_index(weights: Sequence[float], draws: Draws) -> int:
     """Returns an index drawn with probability proportional to its weight; uniformly if all weights are 0."""
     total = sum(weights)
     if not total > 0:

@@ -218,7 +218,7 @@ def check_parameters(parameters: Sequence[Parameter], where: str) -> None:
             if wrong or not values:
                 raise ConfigError(f"no value of {parent!r} to depend on", where=here, got=repr(wrong or list(values)))
     try:
-        _order(by_path)
+        _dependency_order(by_path)
     except graphlib.CycleError as error:
         raise ConfigError("the conditions form a cycle", where=where, got=" -> ".join(error.args[1])) from error
 
@@ -324,7 +324,7 @@ def _crosses(value: object) -> bool:
     return isinstance(value, str) or (isinstance(value, float) and math.isfinite(value))
 
 
-def _order(by_path: Mapping[str, Parameter]) -> list[str]:
+def _dependency_order(by_path: Mapping[str, Parameter]) -> list[str]:
     """Returns the paths in a fixed order, each after those that it depends on."""
     sorter = graphlib.TopologicalSorter({path: sorted(by_path[path].when) for path in sorted(by_path)})
     return list(sorter.static_order())
@@ -346,7 +346,7 @@ class Space:
     def __init__(self, parameters: Sequence[Parameter]) -> None:
         self.parameters = tuple(parameters)
         self._by_path = {parameter.path: parameter for parameter in parameters}
-        self._paths = _order(self._by_path)
+        self._paths = _dependency_order(self._by_path)
         self.parents = frozenset(path for parameter in self.parameters for path in parameter.when)
         ordered: dict[str, Parameter] = {}
         while len(ordered) < len(self.parameters):

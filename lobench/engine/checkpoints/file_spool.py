@@ -95,14 +95,14 @@ class FileSpool(Spool):
                 if not os.path.exists(real):
                     raise FileNotFoundError(real) from None
                 if not is_small and (size := sum(os.stat(one).st_size for one in files)) > self._keep_limit:
-                    self._refer(source, copy, size)
+                    self._link(source, copy, size)
                     return
                 is_small = True
                 with self._writing():
                     shutil.copy2(real, target)
                     open_to_group(target)
 
-    def _refer(self, source: epath.Path, copy: Path, size: int) -> None:
+    def _link(self, source: epath.Path, copy: Path, size: int) -> None:
         """Makes a symbolic link in place of a copy."""
         with self._writing():
             shutil.rmtree(copy, ignore_errors=True)

@@ -269,7 +269,7 @@ def content_of(leaves: Mapping[str, Any], where: str) -> CheckpointContent:
         raise CheckpointError("theta is empty", where=where, expected="at least one array")
     arrays = {path: _array(path, leaf, where) for path, leaf in rest.items()}
     if OWN_BINDINGS in leaves:
-        arrays[OWN_BINDINGS] = _text(leaves[OWN_BINDINGS], where)
+        arrays[OWN_BINDINGS] = _text_bytes(leaves[OWN_BINDINGS], where)
     return CheckpointContent(
         leaves=arrays,
         outer_step=_counter(counters, STEP_NAMES, where),
@@ -295,7 +295,7 @@ def _array(path: str, leaf: Any, where: str) -> np.ndarray:
     return array
 
 
-def _text(leaf: Any, where: str) -> np.ndarray:
+def _text_bytes(leaf: Any, where: str) -> np.ndarray:
     """Returns text as its bytes, uint8[length], which every format of checkpoints can store."""
     if np.asarray(leaf).dtype.kind == "U":
         return np.frombuffer(str(leaf).encode(), np.uint8)

@@ -79,7 +79,7 @@ def given_optimizer(text: str, *, label: str = "") -> Subject:
     """
     subject = Subject.of_optimizer(text, label=label)
     if text.endswith(".gin"):
-        variant = Variant(bindings=(_inlined(Path(text), parse_file),), trainer_config="")
+        variant = Variant(bindings=(_gin_text(Path(text), parse_file),), trainer_config="")
         subject = dataclasses.replace(subject, variant=variant)
     _check(subject.variant.bindings)
     return subject
@@ -195,13 +195,13 @@ def run_variant(location: str, uri: str) -> Variant:
         return Variant()
     above = trainer_config_at(location)
     texts = _inlined_configs(above) if above is not None else []
-    texts += [_inlined(config, parse_trainer_config) for config in configs]
+    texts += [_gin_text(config, parse_trainer_config) for config in configs]
     return Variant(trainer_config="\n".join(texts))
 
 
 def _inlined_configs(config: Path) -> list[str]:
     """Returns the texts of a `config.gin` and of those around it, the outermost first."""
-    return [_inlined(one, parse_trainer_config) for one in config_chain(config)]
+    return [_gin_text(one, parse_trainer_config) for one in config_chain(config)]
 
 
 def _check(bindings: Iterable[str]) -> None:
@@ -209,7 +209,7 @@ def _check(bindings: Iterable[str]) -> None:
         parse_text(binding, repr(binding))
 
 
-def _inlined(path: Path, parse: Callable[[Path], object]) -> str:
+def _gin_text(path: Path, parse: Callable[[Path], object]) -> str:
     """Returns the text of a gin file with its includes inlined, because workers receive content, not paths."""
     parse(path)  # checks that each file exists and none includes itself
 

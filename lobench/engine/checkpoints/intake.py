@@ -194,7 +194,7 @@ class Intake:
             before = None  # it must be read to compare its theta
         if before is None:
             with self._recording():
-                return self._take(seen, given)
+                return self._admit(seen, given)
         subject = given.read_as(before)
         position = self._ledger.record_sighting(subject, on_restart=lambda restart: self._log_restart(restart, subject))
         return position, subject
@@ -231,7 +231,7 @@ class Intake:
         if seen is not None:
             seen = dataclasses.replace(seen, run=at.run, generation=at.generation)
             with self._recording():
-                self._take(seen, dataclasses.replace(_given(at), sha256=at.sha256), is_fetched=True)
+                self._admit(seen, dataclasses.replace(_given_checkpoint(at), sha256=at.sha256), is_fetched=True)
         is_there = self.holds(subject.sha256)
         if not is_there and not any(_exists(one.uri) for one in self._ledger.sightings(subject.sha256).values()):
             self._gone[subject.sha256] = self._clock() + _GONE_SECONDS
@@ -281,7 +281,7 @@ class Intake:
     @property
     def is_choosing(self) -> bool:
         """Whether checkpoints that `poll` has not processed yet may be newer than the processed ones."""
-        return any(_series(seen) not in self._newest for seen in self._found)
+        return any(_series_of(seen) not in self._newest for seen in self._found)
 
     def poll(self) -> tuple[int, list[tuple[int, Subject]]]:
         """Processes checkpoints that the source finds, for at most about 0.5 s. Further calls continue.
@@ -354,15 +354,15 @@ class Intake:
 
     def _take_next(self) -> tuple[int, Subject] | None:
         if not self._only_newest:
-            return self._take(self._found.popleft())
+            return self._admit(self._found.popleft())
         seen = self._found.pop()
-        if _series(seen) in self._newest:
+        if _series_of(seen) in self._newest:
             self._pass_over(seen)
             return None
-        sighting = self._take(seen)
+        sighting = self._admit(seen)
         with contextlib.suppress(CheckpointError):
             if sighting is not None or (_is_text(seen.uri) and self._is_known(seen)):
-                self._newest.add(_series(seen))
+                self._newest.add(_series_of(seen))
         return sighting
 
     def _is_known(self, seen: SeenCheckpoint) -> bool:
@@ -400,7 +400,7 @@ class Intake:
                 self._spool.discard(sha256)
                 del self._released[sha256]
 
-    def _take(
+    def _admit(
         self, seen: SeenCheckpoint, given: GivenCheckpoint | None = None, *, is_fetched: bool = False
     ) -> tuple[int, Subject] | None:
         """Reads a checkpoint and records its sighting.
@@ -569,7 +569,7 @@ def _folder(seen: SeenCheckpoint) -> tuple[str, str]:
     return seen.run, _parent(seen.uri)
 
 
-def _series(seen: SeenCheckpoint) -> tuple[str, str, bool]:
+def _series_of(seen: SeenCheckpoint) -> tuple[str, str, bool]:
     """Returns the run and folder of a checkpoint, and whether its name has a number."""
     return *_folder(seen), seen.index is not None
 
@@ -582,7 +582,7 @@ class _OtherTheta(CheckpointGone):
     """Error: a path has another theta than the chosen one."""
 
 
-def _given(subject: Subject) -> GivenCheckpoint:
+def _given_checkpoint(subject: Subject) -> GivenCheckpoint:
     return GivenCheckpoint(uri=subject.uri, variant=subject.variant, label=subject.label)
 
 

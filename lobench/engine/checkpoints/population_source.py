@@ -105,7 +105,7 @@ class PopulationSource:
                 return
             for checkpoint in seen:
                 yield dataclasses.replace(checkpoint, run=folder.run, generation=folder.generation)
-            folder.inside = self._inside(folder.source) if len(parts) < _DEEPEST else []
+            folder.inside = self._nested_folders(folder.source) if len(parts) < _DEEPEST else []
             if folder.noticed[0] != changed_at:
                 folder.noticed = changed_at, time.monotonic()
             is_settled = changed_at is not None and time.monotonic() - folder.noticed[1] > _SETTLED_SECONDS
@@ -124,7 +124,7 @@ class PopulationSource:
         except OSError:
             return None
 
-    def _inside(self, source: DirectorySource) -> list[epath.Path]:
+    def _nested_folders(self, source: DirectorySource) -> list[epath.Path]:
         inside = []
         for child in source.inside:
             with contextlib.suppress(OSError):  # the source reports it

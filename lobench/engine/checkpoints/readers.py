@@ -84,7 +84,8 @@ class NpzReader(FileReader):
             with zipfile.ZipFile(file) as archive:
                 members = archive.infolist()
                 declared = max(
-                    sum(member.file_size for member in members), sum(_declared(archive, member) for member in members)
+                    sum(member.file_size for member in members),
+                    sum(_declared_size(archive, member) for member in members),
                 )
                 packed = sum(member.compress_size for member in members)
             most = min(_LARGEST_BYTES, _memory() // 2, max(_LEAST_UNPACKED, _MOST_TIMES * packed))
@@ -101,12 +102,12 @@ class NpzReader(FileReader):
                     leaves = {name: loaded[name] for name in loaded.files}
             except ValueError as error:
                 if "allow_pickle" in str(error):
-                    raise _refused(path, "an npz with pickled objects") from error
+                    raise _pickle_refused(path, "an npz with pickled objects") from error
                 raise
             return content_of(leaves, str(path))
 
 
-def _declared(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> int:
+def _declared_size(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> int:
     """Returns the number of bytes that an array's header declares; 0 if it cannot be read."""
     try:
         with archive.open(member) as file:
@@ -171,7 +172,7 @@ class PickleReader(FileReader):
 
     def read(self, path: epath.Path) -> CheckpointContent:
         if not self._allow_pickle or path.suffix not in (".pkl", ".pickle"):
-            raise _refused(path, "a pickle")
+            raise _pickle_refused(path, "a pickle")
         import pickle
 
         with reading(path, "a pickle"):
@@ -179,7 +180,7 @@ class PickleReader(FileReader):
             return content_of(flatten(tree), str(path))
 
 
-def _refused(path: epath.Path, what: str) -> PickleRefused:
+def _pickle_refused(path: epath.Path, what: str) -> PickleRefused:
     return PickleRefused(
         f"{what} is not loaded: it can run code",
         where=str(path),
@@ -239,7 +240,7 @@ def load_checkpoint(
     """
     path = path_of(location)
     readers = load_readers(manager, allow_pickle=allow_pickle)
-    with _looking(location):
+    with _lookup_errors(location):
         if not retried(lambda: exists(path)):
             raise CheckpointGone("no checkpoint found", where=location, next_step=similar_path(location))
     name = reader_for(path, readers)
@@ -252,7 +253,7 @@ def load_checkpoint(
             expected=f"one of {', '.join(readers)}",
             next_step="is a plugin missing? see `lobench plugins`",
         )
-    with _looking(location):
+    with _lookup_errors(location):
         content = _read_whole(path, readers[name])
     return checkpoint_of(content, absolute_place(location), index_in_name(path.name)), content.leaves
 
@@ -273,7 +274,7 @@ def _read_whole(path: epath.Path, reader: CheckpointReader) -> CheckpointContent
     return content
 
 
-def _looking(location: str) -> contextlib.AbstractContextManager[None]:
+def _lookup_errors(location: str) -> contextlib.AbstractContextManager[None]:
     return one_line_of(OSError, CheckpointError, "the checkpoint cannot be looked at", where=location)
 
 

@@ -66,14 +66,14 @@ class DirectorySource:
         self._failing = {}
         self._failed_before = failing
         seen: list[tuple[float, SeenCheckpoint]] = []
-        for path in self._listed():
+        for path in self._list_paths():
             found = self._examine(path)
             if found is not None:
                 seen.append(found)
         seen.sort(key=lambda item: (item[1].index is None, item[1].index or 0, item[0], item[1].uri))
         return [checkpoint for _, checkpoint in seen]
 
-    def _listed(self) -> list[epath.Path]:
+    def _list_paths(self) -> list[epath.Path]:
         try:
             return self._candidates()
         except OSError as error:
@@ -142,7 +142,7 @@ class DirectorySource:
             return None
         is_complete, is_awaited = mark == _FORBIDDEN, False
         if not is_complete:
-            is_complete, is_awaited = self._state(reader, path, mark, is_done=is_done)
+            is_complete, is_awaited = self._readiness(reader, path, mark, is_done=is_done)
         if not is_complete:
             why = "it may still be written" if is_awaited else "half-written"
             why += ": its end is missing, or a file that marks it as complete"
@@ -151,7 +151,7 @@ class DirectorySource:
         self._yielded[name] = mark
         return mark[1], SeenCheckpoint(uri=name, reader=reader_name, index=index_in_name(path.name))
 
-    def _state(
+    def _readiness(
         self, reader: CheckpointReader, path: epath.Path, mark: tuple[int, float], *, is_done: bool
     ) -> tuple[bool, bool]:
         """Returns whether to read a checkpoint, and if not, whether it may still become complete.

@@ -87,7 +87,7 @@ class KnownCases:
         if row is None:
             return None
         if self._at_start is None:
-            self._at_start = self._fingerprint(), self._around()
+            self._at_start = self._fingerprint(), self._environment_stamps()
         around = [tuple(mark) for mark in row.files["around"]]
         loaded = [tuple(mark) for mark in row.files["loaded"]]
         if any(os.path.exists(path) for path in row.files.get("missing", ())):
@@ -108,7 +108,7 @@ class KnownCases:
         Called before each worker starts; the first call counts.
         """
         if self._before is None:
-            self._before = self._fingerprint(), self._around()
+            self._before = self._fingerprint(), self._environment_stamps()
 
     def keep(self, variant: Variant, described: Described) -> None:
         """Stores a worker's description of a variant."""
@@ -127,7 +127,7 @@ class KnownCases:
         note_named_data(self._ledger, self._config().arguments, data)
         self._ledger.record_described(variant.key, fingerprint=fingerprint, cases=described.cases, files=files)
 
-    def _around(self) -> list[_Mark]:
+    def _environment_stamps(self) -> list[_Mark]:
         """Returns stamps of the files that a worker looks for, including missing ones: creating one is a change."""
         config = self._config()
         files = set(self._suite.files())

@@ -86,14 +86,14 @@ class CommandRun:
 
 def holds_checkpoint(run: CommandRun, readers: Mapping[str, CheckpointReader]) -> bool:
     """Returns whether a command's folder contains a complete checkpoint."""
-    return run.folder.is_dir() and bool(_polled(_source_of(run, readers)))
+    return run.folder.is_dir() and bool(_poll(_source_of(run, readers)))
 
 
 def _source_of(run: CommandRun, readers: Mapping[str, CheckpointReader]) -> DirectorySource:
     return DirectorySource(SourceContext(location=str(run.folder), readers=readers))
 
 
-def _polled(source: DirectorySource) -> list[SeenCheckpoint]:
+def _poll(source: DirectorySource) -> list[SeenCheckpoint]:
     return [one for _ in range(_LOOKS) for one in source.poll()]
 
 
@@ -237,7 +237,7 @@ class CommandRuns(Arrivals):
 
     def _outcome(self, run: CommandRun) -> tuple[bool, str]:
         """Returns whether a command that exited with 0 wrote a checkpoint, and a message on missing ones."""
-        seen, left_out = self._look(run)
+        seen, left_out = self._last_checkpoint(run)
         missing = "" if seen else f"it wrote no checkpoint into {run.folder}"
         return bool(seen), "; ".join(filter(None, (missing, left_out)))
 
@@ -281,7 +281,7 @@ class CommandRuns(Arrivals):
                 continue
             looks = _LOOKS if is_done else 1
             seen = (
-                self._look(run)[0]
+                self._last_checkpoint(run)[0]
                 if is_last_wanted
                 else [one for _ in range(looks) for one in self._sources[command].poll()]
             )
@@ -290,10 +290,10 @@ class CommandRuns(Arrivals):
                 self._drained.add(command)
         return sightings_of_runs
 
-    def _look(self, run: CommandRun) -> tuple[Sequence[SeenCheckpoint], str]:
+    def _last_checkpoint(self, run: CommandRun) -> tuple[Sequence[SeenCheckpoint], str]:
         """Returns the last complete checkpoint of a command, and a message on incomplete ones."""
         source = _source_of(run, self._readers)
-        seen = _polled(source)
+        seen = _poll(source)
         pending = source.pending().items()  # incomplete for good: the command has ended
         left_out = "; ".join(
             f"{path} is left out: it is half-written ({found.reason.removeprefix('half-written: ')})"

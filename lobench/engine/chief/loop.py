@@ -328,7 +328,7 @@ class Chief:
             return num_found  # the ledger has recorded them, and the next watch evaluates them
         if not self._intake.is_choosing:  # until then the newest checkpoint would be missing from the choice
             for position, subject in self._sighted:
-                self._see(position, subject)
+                self._record_sighting(position, subject)
             self._sighted.clear()
         return num_found
 
@@ -359,7 +359,7 @@ class Chief:
         self._progress.log(f"{why}: restarting with the present files")
         self._own_events.append(planner.Drain())
 
-    def _see(self, position: int, subject: Subject) -> None:
+    def _record_sighting(self, position: int, subject: Subject) -> None:
         if position in self._subjects:
             self._subjects.release_unneeded(subject)
             return

@@ -43,7 +43,7 @@ class Variants:
 
         If one is missing, a worker is needed anyway and describes the cases itself.
         """
-        found = self._recalled(self._variants.values(), subjects, history)
+        found = self._recorded_cases(self._variants.values(), subjects, history)
         self._reported = dict(found) if found.keys() == self._variants.keys() else {}
         return self._reported
 
@@ -55,11 +55,11 @@ class Variants:
         A variant needs no description if its cases are recorded and its subjects lack no evaluation.
         """
         new = self.add(subject.variant for subject in subjects)
-        found = self._recalled(new, [one for one in subjects if one.variant in new], history)
+        found = self._recorded_cases(new, [one for one in subjects if one.variant in new], history)
         self._reported = {**self._reported, **found}
         return found, [variant for variant in new if variant.key not in found]
 
-    def _recalled(
+    def _recorded_cases(
         self, variants: Iterable[Variant], subjects: Iterable[Subject], history: History
     ) -> dict[str, _Cases]:
         """Returns the recorded cases of each variant whose subjects lack no evaluation."""
@@ -79,13 +79,13 @@ class Variants:
         Returns the cases to report: those of all variants, once the last one is described.
         """
         self._known.keep(self._variants[described.variant_key], described)
-        return self._take(described.variant_key, self._selected(described.cases))
+        return self._add(described.variant_key, self._selected(described.cases))
 
     def refuse(self, variant: Variant) -> Mapping[str, _Cases]:
         """Records that a variant has no cases because they cannot be bound. Returns the same as `describe`."""
-        return self._take(variant.key, ())
+        return self._add(variant.key, ())
 
-    def _take(self, variant: str, cases: _Cases) -> Mapping[str, _Cases]:
+    def _add(self, variant: str, cases: _Cases) -> Mapping[str, _Cases]:
         self._described[variant] = cases
         if self._reported.keys() != self._variants.keys() == self._described.keys() | self._reported.keys():
             new = {key: cases for key, cases in self._described.items() if key not in self._reported}

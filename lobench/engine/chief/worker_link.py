@@ -119,10 +119,10 @@ class WatchWorkers:
         ended: set[int] = set()
         for event in self._executor.wait(timeout):
             if not (isinstance(event, WorkerMessage | WorkerExited) and event.worker in ended):
-                events += self._take(event, ended)
+                events += self._events_of(event, ended)
         return events
 
-    def _take(self, event: ExecutorEvent, ended: set[int]) -> Sequence[WorkerEvent]:
+    def _events_of(self, event: ExecutorEvent, ended: set[int]) -> Sequence[WorkerEvent]:
         """Returns the events for an executor's event. A worker that sends an invalid message is killed."""
         if isinstance(event, WorkerMessage):
             try:
@@ -150,14 +150,14 @@ class WatchWorkers:
                     return ()  # another worker was asked meanwhile
                 del self._wanted[variant], self._asked[variant]
                 self._is_described = True
-                return [(worker, message), *self._released()]
+                return [(worker, message), *self._release_waiting()]
             case JobResult():
                 self._usage.end(worker, time.monotonic())
                 self._away.discard(worker)
                 self._ask()
-        return self._released() if isinstance(message, protocol.Ready) else [(worker, message)]
+        return self._release_waiting() if isinstance(message, protocol.Ready) else [(worker, message)]
 
-    def _released(self) -> Sequence[WorkerEvent]:
+    def _release_waiting(self) -> Sequence[WorkerEvent]:
         """Returns the events of ready workers, once there are cases that they could run."""
         if not self._is_described and self._wanted:
             return ()

@@ -118,8 +118,8 @@ def settings_of(scope: str, optimizer_lines: Sequence[str], paths: Sequence[str]
     return Settings(
         names=names,
         values=tuple(setting.value for setting in chosen),
-        usual=tuple(map(_usual, chosen)),
-        program_hash=_sha256(*lines, *names, *sorted(_rest(config, set(sources)))),
+        usual=tuple(map(_default_of, chosen)),
+        program_hash=_sha256(*lines, *names, *sorted(_other_bindings(config, set(sources)))),
         _make=make,
     )
 
@@ -157,7 +157,7 @@ def _defaults(callables: Iterable[tuple[str, str]]) -> Iterator[Reached]:
                 yield Reached(scope, selector, names[selector], name, LeftToDefault(default))
 
 
-def _rest(config: Mapping[_Key, Mapping[str, Any]], sources: Set[tuple[_Key, str]]) -> Iterator[str]:
+def _other_bindings(config: Mapping[_Key, Mapping[str, Any]], sources: Set[tuple[_Key, str]]) -> Iterator[str]:
     """Yields all bindings except those of the case and of settings.
 
     An optimizer may read bindings that it does not reach, by calling another configurable.
@@ -172,7 +172,7 @@ def _rest(config: Mapping[_Key, Mapping[str, Any]], sources: Set[tuple[_Key, str
                     yield f"{scope}/{names[selector]}.{parameter} = {value!r}"
 
 
-def _usual(setting: Reached) -> float:
+def _default_of(setting: Reached) -> float:
     """Returns the default of a setting's parameter."""
     default = getattr(_parameters(setting.selector).get(setting.parameter), "default", None)
     return default if type(default) is float and math.isfinite(default) else _USUAL

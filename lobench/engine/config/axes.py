@@ -34,10 +34,10 @@ def cells_of(statements: Sequence[Statement], scope: str) -> list[AxisPairs]:
         return [()]
     binding = max(bound, key=lambda one: len(one.scope))  # the innermost scope, and the last binding in it, as in gin
     binding = [one for one in bound if one.scope == binding.scope][-1]
-    axes = _checked(binding)
+    axes = _checked_axes(binding)
     read = {one.name for one in _macros(statements)}
     if unread := [name for name in axes if name not in read]:
-        raise _error(
+        raise _axes_error(
             binding,
             f"nothing reads the axis {unread[0]!r}",
             expected=f"a binding such as `{scope}/Case.num_inner_steps = %{unread[0]}`",
@@ -81,25 +81,25 @@ def _macros(statements: Sequence[Statement]) -> list[Macro]:
     return [one for one in found if isinstance(one, Macro)]
 
 
-def _checked(binding: Binding) -> dict[str, Sequence[AxisValue]]:
+def _checked_axes(binding: Binding) -> dict[str, Sequence[AxisValue]]:
     """Returns the axes as written, after checking them."""
     axes = binding.value
     if not isinstance(axes, dict) or not axes:
-        raise _error(binding, got=gin_text(axes), expected='values by the name of an axis: {"width": [8, 32]}')
+        raise _axes_error(binding, got=gin_text(axes), expected='values by the name of an axis: {"width": [8, 32]}')
     for name, values in axes.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise _error(binding, "the name of an axis", got=repr(name), expected="a name for a macro: 'width'")
+            raise _axes_error(binding, "the name of an axis", got=repr(name), expected="a name for a macro: 'width'")
         if not isinstance(values, list) or not values:
-            raise _error(binding, f"the axis {name!r}", got=gin_text(values), expected="a list of values")
+            raise _axes_error(binding, f"the axis {name!r}", got=gin_text(values), expected="a list of values")
         for value in values:
             if not _is_value(value):
-                raise _error(binding, f"the axis {name!r}", got=gin_text(value), expected=_VALUES)
+                raise _axes_error(binding, f"the axis {name!r}", got=gin_text(value), expected=_VALUES)
         texts = [axis_text(value) for value in values]
         if twice := [text for text in texts if texts.count(text) > 1]:
-            raise _error(binding, f"the axis {name!r} has two values that read {twice[0]!r}")
+            raise _axes_error(binding, f"the axis {name!r} has two values that read {twice[0]!r}")
     count = math.prod(map(len, axes.values()))
     if count > _MOST_CELLS:
-        raise _error(binding, got=f"{count:,} cells", expected=f"{_MOST_CELLS:,} at most")
+        raise _axes_error(binding, got=f"{count:,} cells", expected=f"{_MOST_CELLS:,} at most")
     return axes
 
 
@@ -111,5 +111,5 @@ def _is_value(value: Any) -> bool:
     return value is None or type(value) in (bool, int) or (type(value) is float and math.isfinite(value))
 
 
-def _error(binding: Binding, what: str = "", **more: str) -> ConfigError:
+def _axes_error(binding: Binding, what: str = "", **more: str) -> ConfigError:
     return ConfigError(f"Case.axes{': ' if what else ''}{what}", where=binding.where, **more)

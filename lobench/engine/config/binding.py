@@ -251,7 +251,7 @@ def _parameters(selector: str) -> Mapping[str, inspect.Parameter]:
 
 def _unknown(selector: str, where: str) -> UnknownName:
     what = f"unknown name {selector!r}"
-    if (path := _unregistered(selector)) is not None:
+    if (path := _registrable_path(selector)) is not None:
         advice = f"`{path}` exists and is not configurable: put `@lobench.configurable` on it"
         return UnknownName(what, where=where, next_step=advice)
     if (package := _SHIPPED_PLUGINS.get(selector.partition(".")[0])) is not None:
@@ -299,7 +299,7 @@ def _configurable_in_python(selector: str) -> list[str]:
     ][:1]
 
 
-def _unregistered(selector: str) -> str | None:
+def _registrable_path(selector: str) -> str | None:
     """Returns the path of a class or function with a name, if it is not registered with gin but can be."""
     for path in [selector] if "." in selector else [f"{module}.{selector}" for module in _IMPORTED]:
         found = _in_python(path)

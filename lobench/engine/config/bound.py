@@ -190,7 +190,7 @@ def bind_case(
         problems = _bind_layers(parsed)
         where = f"{spec.path}: case {spec.name!r}"
         phases = bind_phases(spec.scope, where, paths, num_inner_steps=_num_inner_steps(spec.scope), build=build)
-        reached_case, reached_optimizer = _reached(spec.scope, where, phases)
+        reached_case, reached_optimizer = _reached_lines(spec.scope, where, phases)
         fixed = (_home_of(spec, parsed.case), spec.name, test)
         stop = f"{spec.scope}/lobench.Case.stop_after = "
         identity = _sha256(*fixed, *reached_case)
@@ -545,7 +545,7 @@ def _sha256(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-def _reached(scope: str, where: str, phases: Sequence[BoundPhase]) -> tuple[list[str], list[str]]:
+def _reached_lines(scope: str, where: str, phases: Sequence[BoundPhase]) -> tuple[list[str], list[str]]:
     """Returns the bindings reached from the case, and from its optimizer, as canonical lines."""
     bindings = bindings_in(scope, "lobench.Case")
     if "task" not in bindings:

@@ -208,14 +208,14 @@ class CodeWalk:
         parts = [part for part in imported.module.split(".") if part]
         near = [self._import_root(os.path.dirname(file)), os.path.dirname(file)]
         if imported.has_all:
-            whole = folder if imported.level else self._outermost(file)
-            roots = [folder] if imported.level else [*self._searched(near)]
+            whole = folder if imported.level else self._outermost_folder(file)
+            roots = [folder] if imported.level else [*self._module_folders(near)]
             for package in ["/".join((root, *parts)) for root in roots] if parts else [whole]:
                 self._add_all(package)
         elif imported.level:
             self._add_below([folder], parts, imported.names)
         elif imported.is_text:
-            self._elsewhere.append((file, imported, self._find_text(imported, near, [*self._searched(near)])))
+            self._elsewhere.append((file, imported, self._find_text(imported, near, [*self._module_folders(near)])))
         else:
             self._elsewhere.append((file, imported, self._find(imported, near)))
 
@@ -241,7 +241,7 @@ class CodeWalk:
             return True
         is_standard = top in sys.stdlib_module_names  # a file beside a script comes before it
         namespaces: list[str] = []
-        for folder in near[:1] if is_standard else self._searched(near):
+        for folder in near[:1] if is_standard else self._module_folders(near):
             package = f"{folder}/{top}"
             if found := self._module_files(package):
                 self._add_each(found)
@@ -277,7 +277,7 @@ class CodeWalk:
         if parts[0] in _NOT_COUNTED:
             return True
         for folder in folders:
-            if self._resolved(folder, parts, imported.names, is_near=folder in near):
+            if self._add_module(folder, parts, imported.names, is_near=folder in near):
                 return True
         spec = self._spec_of(parts[0]) if imported.names else None
         if spec is None or not spec.origin or origin_of_file(spec.origin) is not Origin.USER:
@@ -286,7 +286,7 @@ class CodeWalk:
             self.add_file(spec.origin)
         return self._add_below(list(spec.submodule_search_locations or ()), parts[1:], imported.names)
 
-    def _resolved(self, folder: str, parts: Sequence[str], names: Sequence[str], *, is_near: bool) -> bool:
+    def _add_module(self, folder: str, parts: Sequence[str], names: Sequence[str], *, is_near: bool) -> bool:
         """Adds the files of "a.b.c" or "a.b.Class" below a folder. Returns whether they exist."""
         path = folder
         files = list[str]()
@@ -331,7 +331,7 @@ class CodeWalk:
         for file in files:
             self.add_file(file)
 
-    def _searched(self, near: Sequence[str]) -> Iterator[str]:
+    def _module_folders(self, near: Sequence[str]) -> Iterator[str]:
         """Yields the folders that may contain the user's modules."""
         for folder in dict.fromkeys((*near, *self._folders, *self._on_path)):
             if origin_of_file(f"{folder}{os.sep}") is Origin.USER:
@@ -363,7 +363,7 @@ class CodeWalk:
             self._roots[folder] = folder if is_root else self._import_root(above)
         return self._roots[folder]
 
-    def _outermost(self, file: str) -> str:
+    def _outermost_folder(self, file: str) -> str:
         """Returns the folder of the outermost package that holds a file; of a file in no package, its folder."""
         folder = os.path.dirname(file)
         root = self._import_root(folder)
@@ -389,7 +389,7 @@ class CodeWalk:
         here = os.path.dirname(file)
         is_package = os.path.basename(file) == "__init__.py"
         for path in source.folders:
-            for folder in self._places(file, path):
+            for folder in self._possible_paths(file, path):
                 if "*" in folder or not self._disk.is_dir(folder):
                     continue
                 self._added[folder] = None
@@ -403,7 +403,7 @@ class CodeWalk:
         """Yields the folders that the paths in a file name."""
         for path in self._sources[file].paths if file else ():
             if not suffix_of(path) and "*" not in path:
-                yield from (folder for folder in self._places(file, path) if self._disk.is_dir(folder))
+                yield from (folder for folder in self._possible_paths(file, path) if self._disk.is_dir(folder))
 
     @property
     def _num_added_folders(self) -> int:
@@ -457,8 +457,8 @@ class CodeWalk:
         if suffix in ("", ".gin"):  # bindings are part of the case, not data
             return
         is_code = suffix in CODE_SUFFIXES
-        for place in self._places(file, path):
-            files = [*self._matching(place)][:_MOST_FILES] if "*" in place else [place]
+        for place in self._possible_paths(file, path):
+            files = [*self._matching_paths(place)][:_MOST_FILES] if "*" in place else [place]
             files = [one for one in files if self._disk.is_file(one)]
             if is_code and not files and "*" not in place:
                 self._missing.add(place)
@@ -468,7 +468,7 @@ class CodeWalk:
                 elif origin_of_file(one) is Origin.USER and os.path.splitext(one)[1] not in CODE_SUFFIXES:
                     self._data.add(os.path.realpath(one))
 
-    def _places(self, file: str, path: str) -> Iterator[str]:
+    def _possible_paths(self, file: str, path: str) -> Iterator[str]:
         """Yields the absolute paths that a path may mean, inside of the folders that are searched.
 
         A path that begins with the file's own folder and has no unknown part may lead elsewhere.
@@ -491,7 +491,7 @@ class CodeWalk:
             if _is_in(bases, place := os.path.normpath(f"{base}/{path}")):
                 yield place
 
-    def _matching(self, pattern: str) -> Iterator[str]:
+    def _matching_paths(self, pattern: str) -> Iterator[str]:
         """Yields the paths that match a pattern, sorted. Hidden folders, environments and stores are left out."""
         parts = pattern.split("/")
         place = next(index for index, part in enumerate(parts) if "*" in part)
@@ -504,17 +504,17 @@ class CodeWalk:
             return
         self._listed.add(folder)
         if part == "**" and rest:
-            yield from self._continued("/".join((folder, *rest)))
+            yield from self._expanded_paths("/".join((folder, *rest)))
         for name in names:
             if part == "**" and rest:
                 if not name.startswith((".", "__pycache__")) and self._disk.is_dir(f"{folder}/{name}"):
-                    yield from self._matching("/".join((folder, name, *parts[place:])))
+                    yield from self._matching_paths("/".join((folder, name, *parts[place:])))
             elif fnmatch.fnmatchcase(name, part) and not name.startswith("."):
-                yield from self._continued("/".join((folder, name, *rest)))
+                yield from self._expanded_paths("/".join((folder, name, *rest)))
 
-    def _continued(self, path: str) -> Iterator[str]:
+    def _expanded_paths(self, path: str) -> Iterator[str]:
         if "*" in path:
-            yield from self._matching(path)
+            yield from self._matching_paths(path)
         else:
             yield path
 

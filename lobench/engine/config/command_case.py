@@ -78,12 +78,12 @@ def of_command(parsed: ParsedLayers) -> ParsedLayers:
     A file with commands alone has no imports, and all of its names are checked.
     """
     is_mixed = any(isinstance(one, Import) for one in parsed.case)
-    case = list(_own(parsed.case)) if is_mixed else parsed.case
-    overrides = list(_own(parsed.overrides))
+    case = list(_command_bindings(parsed.case)) if is_mixed else parsed.case
+    overrides = list(_command_bindings(parsed.overrides))
     return replace(parsed, modules=[], trainer=[], trainer_comments=[], own=[], case=case, overrides=overrides)
 
 
-def _own(statements: Sequence[Statement]) -> Iterator[Binding]:
+def _command_bindings(statements: Sequence[Statement]) -> Iterator[Binding]:
     for one in only_bindings(statements):
         is_read = not one.parameter or (one.name in _OWN and one.parameter not in OPTIMIZER_FIELDS)
         if is_read and not any(isinstance(each, Reference) for each in references_in(one.value)):

@@ -128,17 +128,17 @@ class CommandFiles:
         Raises:
           ConfigError: A pattern of `files` names no file.
         """
-        named = retried_briefly(self._named)
+        named = retried_briefly(self._named_files)
         further = retried_briefly(self._further_files)
         files = {**named.files, **dict.fromkeys(further)}
         modules = [*self._modules(), *named.modules]
         folders = [str(folder) for folder in named.folders]
         return fingerprint_of(files, modules=modules, folders=[str(self.folder)], added=folders, as_imported=False)
 
-    def _named(self) -> _Named:
+    def _named_files(self) -> _Named:
         """Returns what the words of the command name, without its program."""
         named = _Named(self.folder)
-        words = self._words()
+        words = self._filled_words()
         program = next((place for place, word in enumerate(words) if not _BEFORE_PROGRAM.fullmatch(word)), -1)
         if program >= 0 and _is_installed(words[program]):
             named.add_entry_point(words[program])
@@ -151,7 +151,7 @@ class CommandFiles:
         named.add_line(shlex.join(words))
         return named
 
-    def _words(self) -> list[str]:
+    def _filled_words(self) -> list[str]:
         """Returns the words of the command with values in place of `{NAME}`, if these are equal in all runs."""
         filled = (
             re.sub(r"\{([\w./]+)\}", lambda found: self.values.get(found[1], found[0]), word)
@@ -176,7 +176,7 @@ class CommandFiles:
 
     def _modules(self) -> list[str]:
         """Returns the module of `python -m my_package.train`, and the one that runs if it is a package."""
-        words = [word for word in self._words() if " " not in word]
+        words = [word for word in self._filled_words() if " " not in word]
         named = [words[place + 1] for place, word in enumerate(words[:-1]) if word == "-m" and place > 0]
         return [*named, *(f"{name}.__main__" for name in named)]
 

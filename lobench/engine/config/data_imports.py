@@ -49,7 +49,7 @@ def refuse_data(statement: Import) -> None:
         spec = None if name in sys.modules else PathFinder.find_spec(name, searched)
         if spec is None:
             return
-        for place in _places(spec):
+        for place in _module_paths(spec):
             run = _run_of(place.parent)
             if run is not None and not _is_asked_for(place, run):
                 raise DataNotImported(
@@ -63,7 +63,7 @@ def refuse_data(statement: Import) -> None:
         searched = list(spec.submodule_search_locations or ())
 
 
-def _places(spec: ModuleSpec) -> list[Path]:
+def _module_paths(spec: ModuleSpec) -> list[Path]:
     """Returns the module's file, or the folders of a package."""
     if spec.submodule_search_locations is not None:
         return [Path(folder).absolute() for folder in spec.submodule_search_locations]

@@ -130,7 +130,7 @@ def bindings_in(scope: str, selector: str) -> dict[str, Any]:
     """Returns the values that gin would supply to a configurable in a scope. Inner scopes take precedence."""
     found: dict[str, Any] = {}
     for each in enclosing(scope):
-        found.update(_at(each, selector))
+        found.update(_bindings_at(each, selector))
     return found
 
 
@@ -142,11 +142,11 @@ def is_configurable(selector: str, parameter: str) -> bool:
 
 def source_of(reached: Reached) -> str:
     """Returns the scope in which a reached binding is made: the scope of the call, or one around it."""
-    held = [each for each in enclosing(reached.scope) if reached.parameter in _at(each, reached.selector)]
+    held = [each for each in enclosing(reached.scope) if reached.parameter in _bindings_at(each, reached.selector)]
     return held[-1]
 
 
-def _at(scope: str, selector: str) -> dict[str, Any]:
+def _bindings_at(scope: str, selector: str) -> dict[str, Any]:
     return BINDINGS.get((scope, selector), {})
 
 

@@ -41,13 +41,13 @@ class Layers:
 
     def relative_to(self, base: Path) -> Layers:
         """Returns the layers with their files' paths relative to a folder that contains them all."""
-        return self._moved(lambda path: Path(os.path.abspath(path)).relative_to(base).as_posix())
+        return self._map_paths(lambda path: Path(os.path.abspath(path)).relative_to(base).as_posix())
 
     def relocated(self, base: Path) -> Layers:
         """Returns the layers with their files' relative paths resolved in a folder, possibly on another machine."""
-        return self._moved(lambda path: str(base / path))
+        return self._map_paths(lambda path: str(base / path))
 
-    def _moved(self, move: Callable[[str], str]) -> Layers:
+    def _map_paths(self, move: Callable[[str], str]) -> Layers:
         trainer_config = move(self.trainer_config) if self.trainer_config else None
         gin_files, import_folders = (tuple(map(move, paths)) for paths in (self.gin_files, self.import_folders))
         return replace(self, trainer_config=trainer_config, gin_files=gin_files, import_folders=import_folders)

@@ -43,16 +43,16 @@ _COMMENT = re.compile(r"^# Parameters for (?:[^:]*/)?([\w.]+):$", re.MULTILINE)
 
 def trained_optimizer(statements: Iterable[Statement]) -> Binding | None:
     """Returns the binding that names the learned optimizer, or None."""
-    found = {_place(binding): binding for binding in only_bindings(statements)}
+    found = {_target(binding): binding for binding in only_bindings(statements)}
     return next((found[place] for place in _PLACES if place in found), None)
 
 
 def is_theirs(statements: Iterable[Statement]) -> bool:
     """Returns whether a configuration was written by google/learned_optimization's trainer."""
-    return any(_place(binding) in _PLACES for binding in only_bindings(statements))
+    return any(_target(binding) in _PLACES for binding in only_bindings(statements))
 
 
-def _place(binding: Binding) -> tuple[str, str]:
+def _target(binding: Binding) -> tuple[str, str]:
     return binding.name, binding.parameter
 
 
@@ -70,7 +70,7 @@ def import_optimizer(statements: Sequence[Statement], optimizer: Binding, commen
     Raises:
       ConfigError: A module cannot be imported.
     """
-    for name in _reached(statements, optimizer):
+    for name in _reached_names(statements, optimizer):
         last = last_name(name)
         known = [binding.selector for binding in only_bindings(statements)]
         longer = [other for other in (*known, *comments) if other.endswith(f".{name}") or other == name]
@@ -86,7 +86,7 @@ def import_optimizer(statements: Sequence[Statement], optimizer: Binding, commen
                 import_code(Import(module=module, where=optimizer.where))
 
 
-def _reached(statements: Sequence[Statement], optimizer: Binding) -> list[str]:
+def _reached_names(statements: Sequence[Statement], optimizer: Binding) -> list[str]:
     """Returns the names that an optimizer refers to, directly and through bindings."""
     seen: dict[Reference | Macro, str] = {}
     waiting = [optimizer.value]
@@ -124,13 +124,13 @@ def _modules_that_define(name: str) -> list[str]:
 
 def prefer_theirs(statement: Binding) -> Binding:
     """Returns a binding with names of google/learned_optimization, for names that other packages also register."""
-    return replace(statement, selector=_theirs(statement.selector), value=_with_theirs(statement.value))
+    return replace(statement, selector=_original_selector(statement.selector), value=_with_theirs(statement.value))
 
 
 def _with_theirs(value: Any) -> Any:
     if isinstance(value, Reference):
         scope, slash, selector = value.scoped_selector.rpartition("/")
-        return replace(value, scoped_selector=f"{scope}{slash}{_theirs(selector)}")
+        return replace(value, scoped_selector=f"{scope}{slash}{_original_selector(selector)}")
     if isinstance(value, dict):
         return {_with_theirs(key): _with_theirs(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -138,7 +138,7 @@ def _with_theirs(value: Any) -> Any:
     return value
 
 
-def _theirs(selector: str) -> str:
+def _original_selector(selector: str) -> str:
     matching = matching_names(selector)
     theirs = [name for name in matching if name.startswith(f"{_PACKAGE}.")]
     return theirs[0] if len(matching) > 1 and len(theirs) == 1 else selector

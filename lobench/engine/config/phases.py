@@ -102,7 +102,7 @@ def bind_phases(scope: str, where: str, paths: Sequence[str], *, num_inner_steps
     if not scopes and not lists and not is_sequence:
         return []
     if is_sequence:
-        phases = _sequence(bound, scope, num_inner_steps, where)
+        phases = _phases_of_sequence(bound, scope, num_inner_steps, where)
         scopes = [""] * len(phases)
     elif not scopes:
         length = len(next(iter(lists.values())))
@@ -121,14 +121,14 @@ def bind_phases(scope: str, where: str, paths: Sequence[str], *, num_inner_steps
             chosen = {name: value for name, value in bindings_in(scope, _CASE).items() if name in OPTIMIZER_FIELDS}
             kind = ", ".join(f"{name} {_kind(value)}" for name, value in sorted(chosen.items()))
             default = "keep" if kind == chosen_before else "reset"
-            phase = _checked(bindings, called, default=default)
+            phase = _checked_phase(bindings, called, default=default)
             chosen_before = kind
             lines = optimizer_lines(scope)
             modules = modules_reached(scope, _CASE, OPTIMIZER_FIELDS)
             texts = texts_reached(scope, _CASE, OPTIMIZER_FIELDS)
             settings = settings_of(scope, lines, paths)
             if build:
-                built = _built(scope, chosen, called)
+                built = _built_phase(scope, chosen, called)
                 phase = dataclasses.replace(phase, optimizer=built.optimizer, learned_optimizer=built.learned_optimizer)
         own_lines = [f"{name} = {bindings[name]!r}" for name in sorted(bindings) if name not in OPTIMIZER_FIELDS]
         case_lines = [f"{_CASE}.phases[{index}].{line}" for line in own_lines] if named or is_sequence else []
@@ -215,7 +215,7 @@ def without_optimizers(scope: str) -> Iterator[None]:
 
     Each phase creates its own optimizer.
     """
-    with _restored():
+    with _restored_config():
         _unbind(scope, *OPTIMIZER_FIELDS, "phases")
         yield
 
@@ -234,7 +234,7 @@ def _as_in_phase(
     scope: str, phase_scope: str, bindings: dict[str, Any], index: int, count: int, where: str
 ) -> Iterator[None]:
     """Binds for the case the bindings of a phase's scope, and the phase's own item of each list of values."""
-    with _restored():
+    with _restored_config():
         if phase_scope and phase_scope != scope:
             _check_changes_no_task(scope, phase_scope, where)
             for ancestor in enclosing(phase_scope)[1:]:
@@ -267,7 +267,7 @@ def _unbind(scope: str, *names: str) -> None:
 
 
 @contextlib.contextmanager
-def _restored() -> Iterator[None]:
+def _restored_config() -> Iterator[None]:
     """Restores gin's configuration after the body."""
     saved = {key: dict(parameters) for key, parameters in BINDINGS.items()}
     try:
@@ -303,7 +303,7 @@ def _takes_one_value(selector: str, name: str) -> bool:
     return isinstance(parameter.default, bool | int | float | str) or bool(_ONE.search(annotation))
 
 
-def _sequence(reference: Any, scope: str, num_inner_steps: Any, where: str) -> list[dict[str, Any]]:
+def _phases_of_sequence(reference: Any, scope: str, num_inner_steps: Any, where: str) -> list[dict[str, Any]]:
     """Returns the values of the phases of a `task_sequence`."""
     found = bindings_in("/".join(reference.scopes) or scope, _SEQUENCE_NAME)
     values = {"num_tasks": None, "num_inner_steps": None} | {name: plain(value) for name, value in found.items()}
@@ -317,7 +317,7 @@ def _sequence(reference: Any, scope: str, num_inner_steps: Any, where: str) -> l
         what = f"Case.num_inner_steps are shared by {count} tasks"
         got = repr(num_inner_steps)
         advice = "or bind task_sequence.num_inner_steps, those of each task"
-        steps = _share(num_inner_steps, count, what, where=where, got=got, next_step=advice)
+        steps = _steps_per_part(num_inner_steps, count, what, where=where, got=got, next_step=advice)
     phases = task_sequence(num_tasks=count, num_inner_steps=steps)
     return [{"num_inner_steps": phase.num_inner_steps, "opt_state": phase.opt_state} for phase in phases]
 
@@ -327,10 +327,10 @@ def _equal_steps(num_inner_steps: Any, lists: dict[tuple[str, str, str], Sequenc
     what = f"{last_name(selector)}.{name} has {len(values)} values, each for a phase of equal length"
     got = f"Case.num_inner_steps = {num_inner_steps!r}"
     advice = "or bind Case.phases, whose lengths may differ"
-    return _share(num_inner_steps, len(values), what, where=where, got=got, next_step=advice)
+    return _steps_per_part(num_inner_steps, len(values), what, where=where, got=got, next_step=advice)
 
 
-def _share(num_inner_steps: Any, count: int, what: str, **more: str) -> int:
+def _steps_per_part(num_inner_steps: Any, count: int, what: str, **more: str) -> int:
     """Returns the number of steps of each of several equal parts of a case, or raises ConfigError."""
     if not isinstance(num_inner_steps, int) or num_inner_steps < count or num_inner_steps % count:
         raise ConfigError(what, expected=f"a multiple of {count}", **more)
@@ -351,7 +351,7 @@ def _check_changes_no_task(scope: str, phase_scope: str, where: str) -> None:
             )
 
 
-def _checked(bindings: dict[str, Any], where: str, *, default: str) -> Phase:
+def _checked_phase(bindings: dict[str, Any], where: str, *, default: str) -> Phase:
     """Returns a phase's plain values."""
     values = {name: plain(value) for name, value in bindings.items() if name not in OPTIMIZER_FIELDS}
     phase = Phase(**values)
@@ -371,7 +371,7 @@ def _checked(bindings: dict[str, Any], where: str, *, default: str) -> Phase:
     return dataclasses.replace(phase, opt_state=phase.opt_state or default)
 
 
-def _built(scope: str, chosen: dict[str, Any], where: str) -> Phase:
+def _built_phase(scope: str, chosen: dict[str, Any], where: str) -> Phase:
     """Returns a phase with its optimizer created."""
     for ancestor in enclosing(scope):
         BINDINGS.pop((ancestor, _PHASE_NAME), None)

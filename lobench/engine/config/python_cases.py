@@ -268,7 +268,7 @@ class _Written:
 
     def _reference(self, value: Any, path: str, at: str) -> Reference:
         if inspect.isclass(value) or inspect.isfunction(value):
-            return self._named(value, path, scope="", evaluate=False)
+            return self._reference_to(value, path, scope="", evaluate=False)
         call = call_of(value)
         if call is None:
             kind = type(value)
@@ -287,7 +287,7 @@ class _Written:
                 raise self._refusal(f"{path}: {type(value).__name__}", f"*{name}", "arguments by name")
             else:
                 arguments[name] = argument
-        selector = self._named(type(value), path, scope="", evaluate=True).selector
+        selector = self._reference_to(type(value), path, scope="", evaluate=True).selector
         scope = at
         is_another = self._made.setdefault((at, selector), value) is not value
         if is_another or isinstance(value, Phase):  # a second instance has a scope of its own
@@ -300,9 +300,9 @@ class _Written:
                 continue
             text = gin_text(self.value(argument, f"{type(value).__name__}.{name}", scope))
             self.lines.append(f"{scope or self._scope}/{selector}.{name} = {text}")
-        return self._named(type(value), path, scope="" if scope == at else scope, evaluate=True)
+        return self._reference_to(type(value), path, scope="" if scope == at else scope, evaluate=True)
 
-    def _named(self, value: Callable[..., Any], path: str, *, scope: str, evaluate: bool) -> Reference:
+    def _reference_to(self, value: Callable[..., Any], path: str, *, scope: str, evaluate: bool) -> Reference:
         """Returns a reference to a registered class or function, whose module is imported."""
         if value is Phase:  # registered with the first case that is bound
             scoped_selector = f"{scope}/Phase" if scope else "Phase"

@@ -51,7 +51,7 @@ def reached_files(
         if above == root or above.is_relative_to(root)
         if (conftest := above / "conftest.py").is_file()
     }
-    named = _named(below, code_names, folder, root)
+    named = _files_named(below, code_names, folder, root)
     modules = {one for file in gin_files for one in _imported_by(file)}
     modules |= {module for text in texts for module in imported_modules(text)}
     homes = list(dict.fromkeys([*(file.parent for file in sorted(gin_files)), folder, root]))
@@ -60,7 +60,7 @@ def reached_files(
     reached = {*gin_files, *tests, *conftests, *named, *starts, *(Path(file) for file in code.files)}
     reached |= {file for file in below if file.parent.name == BASELINES and file.suffix == ".json"}
     data = {file for file in below if file.suffix not in _CODE and file not in reached}
-    words = _words(reached) if data else set()
+    words = _words_in(reached) if data else set()
     return reached | {file for file in data if any(fnmatch.fnmatch(file.name, word) for word in words)}
 
 
@@ -92,7 +92,7 @@ def is_of_spec(spec: CaseSpec, case: CaseInfo) -> bool:
 
 def data_files_beside(file: Path) -> set[Path]:
     """Returns the files in the folder of a Python file that it names and that are not code."""
-    words = _words([file])
+    words = _words_in([file])
     return {
         beside
         for beside in file.parent.iterdir()
@@ -100,7 +100,7 @@ def data_files_beside(file: Path) -> set[Path]:
     }
 
 
-def _named(files: Iterable[Path], names: Collection[str], folder: Path, root: Path) -> set[Path]:
+def _files_named(files: Iterable[Path], names: Collection[str], folder: Path, root: Path) -> set[Path]:
     """Returns the files of recorded code: those at a place from which a case imports, or else all of that name."""
     python_files = {file for file in files if file.suffix == ".py"}
     named_files: set[Path] = set()
@@ -144,7 +144,7 @@ def _files_of(module: str, homes: Iterable[Path]) -> Iterator[Path]:
                 return
 
 
-def _words(files: Iterable[Path]) -> set[str]:
+def _words_in(files: Iterable[Path]) -> set[str]:
     """Returns the words in code and gin files that may be file names or patterns."""
     words = set[str]()
     for file in files:

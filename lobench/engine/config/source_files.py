@@ -179,15 +179,15 @@ def _sha256_of(tree: ast.AST) -> str:
                 if name == "body" and isinstance(node, _HAS_DOCSTRING):
                     value = _without_docstring(value)
                 if value is not None and value != [] and name not in _IGNORED_FIELDS:
-                    stack += [value if isinstance(value, ast.AST | list) else _word(value), f"{name}="]
+                    stack += [value if isinstance(value, ast.AST | list) else _constant_text(value), f"{name}="]
         else:
             words.append("[")
             stack.append("]")
-            stack += [one if isinstance(one, ast.AST | list) else _word(one) for one in reversed(node)]
+            stack += [one if isinstance(one, ast.AST | list) else _constant_text(one) for one in reversed(node)]
     return hashlib.sha256("\0".join(words).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _word(value: object) -> str:
+def _constant_text(value: object) -> str:
     text = hex(value) if type(value) is int else repr(value)
     return f"{type(value).__name__} {text}"
 
@@ -229,7 +229,7 @@ class _NamesIn:
                     self._note_assignment(target, node.value)
             elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value is not None:
                 self._note_assignment(node.target, node.value)
-            if isinstance(node, ast.If) and _name(node.test) == "TYPE_CHECKING":
+            if isinstance(node, ast.If) and _name_of(node.test) == "TYPE_CHECKING":
                 stack += node.orelse
             else:
                 stack += [one for one in ast.iter_child_nodes(node) if not _is_text_alone(one)]
@@ -244,7 +244,7 @@ class _NamesIn:
     def _note_assignment(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, ast.Name):
             self._assigned.setdefault(target.id, []).append(value)
-            if _name(value) in _IMPORTERS:
+            if _name_of(value) in _IMPORTERS:
                 self._importers.add(target.id)
 
     # Modules.
@@ -262,7 +262,7 @@ class _NamesIn:
                 yield from self._imported_by_call(node)
             elif isinstance(node, ast.Name | ast.Attribute):
                 is_given = id(node) not in called and id(node) not in assigned and isinstance(node.ctx, ast.Load)
-                if is_given and _name(node) in self._importers:
+                if is_given and _name_of(node) in self._importers:
                     yield ImportedNames(0, "", has_all=True)  # `map(import_module, names)`
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 yield from _imported_by_text(node.value)
@@ -271,7 +271,7 @@ class _NamesIn:
 
     def _imported_by_call(self, node: ast.Call) -> Iterator[ImportedNames]:
         """Yields the imports made by `importlib.import_module("a.b")`, `__import__("a")` and similar calls."""
-        called = _name(node.func)
+        called = _name_of(node.func)
         given = [*node.args[:1], *(argument.value for argument in node.keywords if argument.arg == "name")]
         if called in _MODULE_LISTERS:
             yield ImportedNames(0, "", has_all=True)
@@ -309,15 +309,15 @@ class _NamesIn:
 
         Of a stub, or a table of another form, any module of the package counts.
         """
-        called = _name(node.func)
-        is_of_lazy = isinstance(node.func, ast.Attribute) and _name(node.func.value) in _LAZY
+        called = _name_of(node.func)
+        is_of_lazy = isinstance(node.func, ast.Attribute) and _name_of(node.func.value) in _LAZY
         if called == "load" and is_of_lazy and node.args:
             yield from (
                 ImportedNames(0, argument) for argument in self._values_of(node.args[0]) if _UNKNOWN not in argument
             )
         elif called in ("attach_stub", "_LazyModule"):
             yield ImportedNames(1, "", has_all=True)
-        elif called == "attach" and node.args and _name(node.args[0]) == "__name__":
+        elif called == "attach" and node.args and _name_of(node.args[0]) == "__name__":
             for argument in (*node.args[1:3], *(argument.value for argument in node.keywords)):
                 names = argument.keys if isinstance(argument, ast.Dict) else getattr(argument, "elts", None)
                 if names is None:
@@ -352,22 +352,22 @@ class _NamesIn:
                     named = (
                         folder for folder in self._values_of(keyword.value) if folder != _UNKNOWN
                     )  # None names no folder
-                    names = (_joined((HERE, value)) for value in named)
+                    names = (_joined_path((HERE, value)) for value in named)
                     paths.update(dict.fromkeys(f"{name}/**/*.yaml" for name in names))
-            if isinstance(node, ast.Call) and _name(node.func) in _MODULE_LISTERS and node.args:
+            if isinstance(node, ast.Call) and _name_of(node.func) in _MODULE_LISTERS and node.args:
                 inside = node.args[0].elts if isinstance(node.args[0], ast.List | ast.Tuple) else node.args[:1]
                 paths.update(dict.fromkeys(f"{value}/*.py" for folder in inside for value in self._values_of(folder)))
             if values and all(value.startswith(HERE) for value in values):
                 used.update(map(id, ast.walk(node)))  # its parts are no paths by themselves
         return (
-            tuple(folder for folder in map(_cleaned, paths) if _is_path(folder)),
-            tuple(folder for folder in map(_cleaned, folders) if _is_path(folder)),
+            tuple(folder for folder in map(_normalized_path, paths) if _is_path(folder)),
+            tuple(folder for folder in map(_normalized_path, folders) if _is_path(folder)),
             extends_path,
         )
 
     def _extends_path(self, node: ast.AST) -> bool:
         if isinstance(node, ast.Attribute):
-            is_of_module = node.attr in ("path", "addsitedir") and _name(node.value) in self._sys
+            is_of_module = node.attr in ("path", "addsitedir") and _name_of(node.value) in self._sys
             return is_of_module or node.attr == "syspath_prepend"
         return isinstance(node, ast.Name) and (node.id in self._of_sys or node.id == "__path__")
 
@@ -400,7 +400,7 @@ class _NamesIn:
         if isinstance(node, ast.Subscript):
             return self._is_import_path(node.value)
         if isinstance(node, ast.Attribute):
-            return node.attr == "path" and _name(node.value) in self._sys
+            return node.attr == "path" and _name_of(node.value) in self._sys
         return isinstance(node, ast.Name) and (node.id in self._of_sys or node.id == "__path__")
 
     # Values of expressions.
@@ -411,11 +411,11 @@ class _NamesIn:
             if depth > _DEEPEST:
                 return (_UNKNOWN,)
             self._values[id(node)] = (_UNKNOWN,)  # of a name that is assigned by itself
-            values = dict.fromkeys(self._computed(node, depth + 1))
+            values = dict.fromkeys(self._evaluate_node(node, depth + 1))
             self._values[id(node)] = tuple(one for one in values if len(one) <= _LONGEST)[:_MOST_VALUES]
         return self._values[id(node)]
 
-    def _computed(self, node: ast.AST, depth: int) -> Iterable[str]:
+    def _evaluate_node(self, node: ast.AST, depth: int) -> Iterable[str]:
         if isinstance(node, ast.Constant):
             return [node.value] if isinstance(node.value, str) else [_UNKNOWN]
         if isinstance(node, ast.Name):
@@ -431,7 +431,7 @@ class _NamesIn:
             return self._of_operator(node, depth)
         if isinstance(node, ast.JoinedStr):
             parts = [one.value if isinstance(one, ast.FormattedValue) else one for one in node.values]
-            return self._combined("".join, parts, depth)
+            return self._combinations("".join, parts, depth)
         if isinstance(node, ast.IfExp):
             return [*self._values_of(node.body, depth), *self._values_of(node.orelse, depth)]
         if isinstance(node, ast.BoolOp):
@@ -450,49 +450,49 @@ class _NamesIn:
 
     def _of_operator(self, node: ast.BinOp, depth: int) -> Iterable[str]:
         if isinstance(node.op, ast.Div):
-            return self._combined(_joined, [node.left, node.right], depth)
+            return self._combinations(_joined_path, [node.left, node.right], depth)
         if isinstance(node.op, ast.Add):
-            return self._combined("".join, [node.left, node.right], depth)
+            return self._combinations("".join, [node.left, node.right], depth)
         if isinstance(node.op, ast.Mod):
             return [_PLACEHOLDER.sub(_UNKNOWN, value) for value in self._values_of(node.left, depth)]
         return [_UNKNOWN]
 
     def _of_call(self, node: ast.Call, depth: int) -> Iterable[str]:
-        called = _name(node.func)
+        called = _name_of(node.func)
         args = node.args
         owner = node.func.value if isinstance(node.func, ast.Attribute) else None
         is_of_text = isinstance(owner, ast.Constant)
         if called in _PATHS or (called == "join" and not is_of_text):
-            return self._combined(_joined, args, depth) if args else [""]
+            return self._combinations(_joined_path, args, depth) if args else [""]
         if called == "files" and args:  # `importlib.resources.files("package")`
             return [value.replace(".", "/") for value in self._values_of(args[0], depth)]
         if called == "dirname" and args:
             return map(_folder_of, self._values_of(args[0], depth))
         if called in _KEEPERS and len(args) == 1:
             return self._values_of(args[0], depth)
-        is_of_environment = called == "get" and owner is not None and _name(owner) == "environ"
+        is_of_environment = called == "get" and owner is not None and _name_of(owner) == "environ"
         if len(args) == 2 and (called == "getenv" or is_of_environment):
             return self._values_of(args[1], depth)  # the default
         if called in ("getcwd", "cwd"):
             return [""]
         if called in _FOLDER_LISTERS and (args or called != "walk"):
-            return self._combined(_joined, [*args[:1], None], depth) if args else [_UNKNOWN]
+            return self._combinations(_joined_path, [*args[:1], None], depth) if args else [_UNKNOWN]
         if owner is None:
             return self._values_of(args[0], depth) if called in ("glob", "iglob") and args else [_UNKNOWN]
         if called in _KEEPING_METHODS:
             return self._values_of(owner, depth)
-        if called in ("glob", "iglob") and _name(owner) == "glob" and args:
+        if called in ("glob", "iglob") and _name_of(owner) == "glob" and args:
             return self._values_of(args[0], depth)
         if called in ("joinpath", "glob"):
-            return self._combined(_joined, [owner, *args], depth)
+            return self._combinations(_joined_path, [owner, *args], depth)
         if called == "rglob" and args:
             return [f"{folder}/**/{name}" for folder in self._values_of(owner, depth)
                     for name in self._values_of(args[0], depth)]  # fmt: skip
         if called == "iterdir":
-            return self._combined(_joined, [owner, None], depth)
+            return self._combinations(_joined_path, [owner, None], depth)
         if called == "with_name" and args:
             folders = map(_folder_of, self._values_of(owner, depth))
-            return [_joined((folder, name)) for folder in folders for name in self._values_of(args[0], depth)]
+            return [_joined_path((folder, name)) for folder in folders for name in self._values_of(args[0], depth)]
         if called == "with_suffix" and args:
             return [os.path.splitext(path)[0] + suffix for path in self._values_of(owner, depth)
                     for suffix in self._values_of(args[0], depth)]  # fmt: skip
@@ -500,7 +500,7 @@ class _NamesIn:
             return [re.sub(r"\{[^{}]*\}", _UNKNOWN, value) for value in self._values_of(owner, depth)]
         return [_UNKNOWN]
 
-    def _combined(
+    def _combinations(
         self, combine: Callable[[tuple[str, ...]], str], parts: Iterable[ast.AST | None], depth: int
     ) -> Iterable[str]:
         """Returns the combinations of the values of several expressions; None is an unknown one."""
@@ -513,7 +513,7 @@ class _NamesIn:
 
 def _written_by(node: ast.Call) -> ast.expr | None:
     """Returns the path of a file that a call writes, by `open(path, "w")` or `path.write_text(...)`."""
-    called = _name(node.func)
+    called = _name_of(node.func)
     if called in ("write_text", "write_bytes") and isinstance(node.func, ast.Attribute):
         return node.func.value
     is_method = isinstance(node.func, ast.Attribute) and bool(node.args) and isinstance(node.args[0], ast.Constant)
@@ -527,7 +527,7 @@ def _written_by(node: ast.Call) -> ast.expr | None:
     return node.args[0] if node.args else None
 
 
-def _joined(parts: Collection[str]) -> str:
+def _joined_path(parts: Collection[str]) -> str:
     path = ""
     for part in parts:
         path = part if not path or part.startswith(("/", "\0")) else f"{path}/{part}"
@@ -547,7 +547,7 @@ def _folder_of(path: str) -> str:
     return path if path == _UNKNOWN else path.rpartition("/")[0]
 
 
-def _cleaned(path: str) -> str:
+def _normalized_path(path: str) -> str:
     """Returns a path in its shortest form: `a***b` becomes `a*b`, and unknown folders at its start (`*/`) are removed.
 
     A path that starts with an unknown folder is searched in all of the user's folders.
@@ -590,12 +590,12 @@ def _imported_by_text(text: str) -> Iterator[ImportedNames]:
 def _pytest_plugins(node: ast.Assign | ast.AnnAssign) -> Iterator[ImportedNames]:
     """Yields the modules of `pytest_plugins = ["helpers.fixtures"]`."""
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-    if node.value is not None and any(_name(target) == "pytest_plugins" for target in targets):
+    if node.value is not None and any(_name_of(target) == "pytest_plugins" for target in targets):
         for one in ast.walk(node.value):
             if isinstance(one, ast.Constant) and isinstance(one.value, str) and one.value:
                 yield ImportedNames(0, one.value)
 
 
-def _name(node: ast.AST) -> str:
+def _name_of(node: ast.AST) -> str:
     """Returns the name of a variable, or the last name of an attribute."""
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""

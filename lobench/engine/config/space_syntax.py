@@ -257,11 +257,11 @@ def _keywords(reference: Reference, scope: str, bindings: Sequence[Binding]) -> 
         for one in bindings:
             is_read = _own_name(one.selector) == _own_name(reference.selector)
             if is_read and one.scope == "/".join(parts[:depth]) and one.parameter:
-                keywords[one.parameter] = _plain(one, bindings)
+                keywords[one.parameter] = _plain_value(one, bindings)
     return keywords
 
 
-def _plain(binding: Binding, bindings: Sequence[Binding]) -> Any:
+def _plain_value(binding: Binding, bindings: Sequence[Binding]) -> Any:
     """Returns a binding's value. A macro is replaced by its value."""
     value = binding.value
     if isinstance(value, Macro):

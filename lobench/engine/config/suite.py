@@ -214,7 +214,7 @@ def specs_called(names: Sequence[str], *suites: str | Path, with_tests: bool = F
     """
     specs = specs_of(*suites)
     tests = tests_of(*suites) if with_tests else []
-    specs_by_name = {name: [*_called(name, specs), *_tests_called(name, tests)] for name in names}
+    specs_by_name = {name: [*_specs_called(name, specs), *_tests_called(name, tests)] for name in names}
     known_specs = [*specs, *tests]
     for name in [name for name in names if not specs_by_name[name]] or ([] if known_specs else [""]):
         known = ", ".join(dict.fromkeys(spec.name for spec in known_specs))
@@ -231,14 +231,14 @@ def specs_called(names: Sequence[str], *suites: str | Path, with_tests: bool = F
     return [*(spec for spec in specs if any(map(spec.is_called, names))), *of_tests]
 
 
-def _called(name: str, specs: Iterable[CaseSpec]) -> list[CaseSpec]:
+def _specs_called(name: str, specs: Iterable[CaseSpec]) -> list[CaseSpec]:
     return [spec for spec in specs if spec.is_called(name)]
 
 
 def _tests_called(name: str, tests: Iterable[CaseSpec]) -> list[CaseSpec]:
     """Returns the tests that a name such as `test_loss[relu32]` means, with the parameters in its brackets."""
     function, bracket, parameters = name.partition("[")
-    return [replace(test, scope=f"{test.scope}{bracket}{parameters}") for test in _called(function, tests)]
+    return [replace(test, scope=f"{test.scope}{bracket}{parameters}") for test in _specs_called(function, tests)]
 
 
 def spec_called(name: str | None, suite: str | Path) -> CaseSpec:

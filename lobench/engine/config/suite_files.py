@@ -56,7 +56,9 @@ def files_of_suite(suite: Path, *, follow_links: bool = False) -> Iterator[Path]
       follow_links: Whether linked folders are searched.
     """
     seen: set[Path] = set()
-    for file in files_below(suite, follow_links=follow_links) if path_exists(suite, kind="folder") else _beside(suite):
+    for file in (
+        files_below(suite, follow_links=follow_links) if path_exists(suite, kind="folder") else _files_beside(suite)
+    ):
         yield file
         if file.suffix == ".gin":
             yield from included_files(file, seen)
@@ -86,10 +88,10 @@ def files_below(folder: Path, *, follow_links: bool = False) -> Iterator[Path]:
     Raises:
       OSError: The folder's disk has failed for some seconds.
     """
-    yield from retried_briefly(lambda: list(_walked(folder, follow_links=follow_links)))
+    yield from retried_briefly(lambda: list(_walk_files(folder, follow_links=follow_links)))
 
 
-def _walked(folder: Path, *, follow_links: bool) -> Iterator[Path]:
+def _walk_files(folder: Path, *, follow_links: bool) -> Iterator[Path]:
     for root, folders, names in os.walk(folder, onerror=_raise_if_transient, followlinks=follow_links):
         here = Path(root)
         folders[:] = [
@@ -114,7 +116,7 @@ def _is_circle(folder: Path) -> bool:
     return folder.is_symlink() and folder.resolve() in (above.resolve() for above in folder.parents)
 
 
-def _beside(gin_file: Path) -> Iterator[Path]:
+def _files_beside(gin_file: Path) -> Iterator[Path]:
     """Yields a gin file and the files that it can import or include: Python and gin files in its folder."""
     for file in sorted(retried_briefly(lambda: list(gin_file.parent.iterdir()))):
         if file == gin_file or (file.suffix in (".py", ".gin") and path_exists(file, kind="file")):
@@ -188,7 +190,7 @@ class SuiteFiles:
     def remember(self) -> None:
         """Records the state of the files from which the cases come. Only the first call counts."""
         if self._seen is None:
-            self._seen = retried_briefly(lambda: {file: _state(file) for file in self.files()})
+            self._seen = retried_briefly(lambda: {file: _stamp_and_hash(file) for file in self.files()})
             configs = list(self._config_files())
             self._config_stamps = retried_briefly(lambda: list(map(stamp_of, configs)))
             self._config = self._config_statements()
@@ -197,7 +199,7 @@ class SuiteFiles:
         """Records the state of code that the cases import from elsewhere. Only the first call for a file counts."""
         for file in files:
             if file not in self._code:
-                self._code[file] = retried_briefly(partial(_state, file))
+                self._code[file] = retried_briefly(partial(_stamp_and_hash, file))
 
     def changed(self) -> Path | None:
         """Returns a file that was edited, created or removed since `remember`.
@@ -205,13 +207,13 @@ class SuiteFiles:
         None if there was no change, or if it is unknown because the disk fails at the moment.
         """
         try:
-            return self._changed()
+            return self._changed_file()
         except OSError as error:
             if not is_transient(error, may_forbid=False):
                 raise
             return None
 
-    def _changed(self) -> Path | None:
+    def _changed_file(self) -> Path | None:
         if self._seen is None:
             return None
         files = set(self.files())
@@ -334,7 +336,7 @@ def _gone_has_none() -> Iterator[None]:
         _raise_if_transient(error)
 
 
-def _state(file: Path) -> tuple[FileStamp | None, str]:
+def _stamp_and_hash(file: Path) -> tuple[FileStamp | None, str]:
     """Returns the stamp and the hash of a file."""
     return stamp_of(file), _digest(file)
 

@@ -153,7 +153,7 @@ def parse_data(text: str, where: str, *, is_file: bool = False) -> list[Statemen
     Raises:
       ConfigError: The text has a syntax error, or includes a file.
     """
-    return list(_statements(text, where, Path(where) if is_file else None, (), _nothing))
+    return list(_statements(text, where, Path(where) if is_file else None, (), _refuse_include))
 
 
 def gin_file_text(path: Path, included_in: str = "") -> str:
@@ -187,7 +187,7 @@ def _included_file(root: Path, folder: Path, name: str, where: str) -> Path:
     return path
 
 
-def _nothing(folder: Path, name: str, where: str) -> Path:
+def _refuse_include(folder: Path, name: str, where: str) -> Path:
     raise ConfigError(
         "the include is refused", where=where, got=repr(name), expected="`Name.parameter = number, text or bool`"
     )
@@ -204,7 +204,7 @@ def _statements(
     text: str, where: str, path: Path | None, includers: tuple[Path, ...], included: _Included
 ) -> Iterator[Statement]:
     try:
-        for statement in _parsed(text):
+        for statement in _gin_statements(text):
             line = f"{where}:{statement.location.line_num}" if path else where
             if isinstance(statement, config_parser.BindingStatement):
                 yield Binding(
@@ -225,7 +225,7 @@ def _statements(
             error.msg.splitlines()[-1].strip(),
             (error.text or "").strip(),
         )  # earlier lines are Python's own message
-        expected, next_step = _corrected(message, content)
+        expected, next_step = _expected_and_fix(message, content)
         got = repr(content) if content else ""
         if where == got and content.startswith(_OPTION):  # the optimizer of an option, as it was typed
             where, got = "", repr(content.removeprefix(_OPTION))
@@ -261,7 +261,7 @@ _OPTION = "Case.optimizer = @"
 _SPACES = tuple(kind.capitalize() for kind in Kind)
 
 
-def _corrected(message: str, content: str) -> tuple[str, str]:
+def _expected_and_fix(message: str, content: str) -> tuple[str, str]:
     """Returns the form that gin's parser expected, in gin's syntax, and the corrected text if it is obvious."""
     expected = next((meaning for start, meaning in _EXPECTED.items() if message.startswith(start)), "")
     if call := re.search(r"@((?:\w+/)*[\w.]+)\(([^()]+)\)", content):
@@ -287,7 +287,7 @@ def _corrected(message: str, content: str) -> tuple[str, str]:
 
 
 @functools.lru_cache(maxsize=16)
-def _parsed(text: str) -> tuple[Any, ...]:
+def _gin_statements(text: str) -> tuple[Any, ...]:
     """Returns gin's own statements. Cached, because the file is parsed once per case."""
     return tuple(config_parser.ConfigParser(text, _Delegate()))
 

@@ -51,8 +51,8 @@ def first_mistyped(lines: Iterable[str]) -> Mistyped | None:
             ):
                 continue
             wanted = _members(CONFIGURABLES.get_match(names[0]).wrapped, binding.parameter)
-            if wanted and not any(_takes(each, binding.value) for each in wanted):
-                expected = " or ".join(dict.fromkeys(map(_name, wanted)))
+            if wanted and not any(_accepts(each, binding.value) for each in wanted):
+                expected = " or ".join(dict.fromkeys(map(_type_name, wanted)))
                 return Mistyped(path=f"{binding.name}.{binding.parameter}", got=repr(binding.value), expected=expected)
     return None
 
@@ -75,7 +75,7 @@ def _members(target: Any, parameter: str) -> tuple[Any, ...]:
     return typing.get_args(hint) if is_union else (hint,)
 
 
-def _takes(wanted: Any, value: Any) -> bool:
+def _accepts(wanted: Any, value: Any) -> bool:
     """Returns whether a type accepts a value. A type that is not a class accepts anything."""
     kind = typing.get_origin(wanted) or wanted
     if kind is typing.Literal:
@@ -92,7 +92,7 @@ def _takes(wanted: Any, value: Any) -> bool:
         return True
 
 
-def _name(wanted: Any) -> str:
+def _type_name(wanted: Any) -> str:
     kind = typing.get_origin(wanted) or wanted
     if kind is typing.Literal:
         return ", ".join(map(repr, typing.get_args(wanted)))

@@ -43,7 +43,7 @@ def ledger_about(ledger: Ledger, rows: Sequence[EvaluationRow]) -> dict[str, Any
 
 def ledger_gaps(ledger: Ledger, rows: Sequence[EvaluationRow]) -> list[str]:
     """Returns lines on evaluations without curves, planned evaluations without an outcome, and lost checkpoints."""
-    return [*_without_curves(rows), *_gaps(ledger, rows)]
+    return [*_without_curves(rows), *_missing_lines(ledger, rows)]
 
 
 def short_place(uri: str) -> str:
@@ -67,7 +67,7 @@ def _without_curves(rows: Sequence[EvaluationRow]) -> Iterator[str]:
         yield f"no curves of {counted(count, 'evaluation')} of {suite}/{name}: {Outcome(outcome)}"
 
 
-def _gaps(ledger: Ledger, rows: Sequence[EvaluationRow]) -> Iterator[str]:
+def _missing_lines(ledger: Ledger, rows: Sequence[EvaluationRow]) -> Iterator[str]:
     for one, case, blocks in absent(ledger.planned(), rows):
         yield f"planned and not evaluated: {one.label} on {case.name}, seeds {', '.join(map(str, blocks))}"
     counts = Counter(kind for kind, _ in ledger.events(*_LOST))

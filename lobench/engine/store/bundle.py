@@ -130,7 +130,7 @@ def ledger_file(store: Path) -> Path:
     if not _is_bundle(store):
         return store / "ledger.sqlite"
     found = store.stat()
-    return _unpacked(str(store.resolve()), found.st_size, found.st_mtime_ns)
+    return _unpacked_ledger(str(store.resolve()), found.st_size, found.st_mtime_ns)
 
 
 def _is_bundle(path: Path) -> bool:
@@ -160,7 +160,7 @@ class ResultBundle:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with self._reading():
+        with self._read_errors():
             self._archive = zipfile.ZipFile(path)
             members = self._archive.infolist()
             self.names = tuple(one.filename for one in members)
@@ -172,7 +172,7 @@ class ResultBundle:
 
     def read(self, name: str) -> bytes:
         """Returns a member's content."""
-        with self._reading():
+        with self._read_errors():
             return self._archive.read(name)
 
     def below(self, folder: str) -> tuple[str, ...]:
@@ -181,13 +181,13 @@ class ResultBundle:
 
     def table(self, name: str) -> tuple[list[str], list[list[Any]]]:
         """Returns a table's columns and rows."""
-        with self._reading():
+        with self._read_errors():
             columns, *rows = map(json.loads, self.read(f"ledger/{name}.jsonl").decode().splitlines())
         return columns, rows
 
     def evaluations(self) -> Iterator[StoredEvaluation]:
         """Yields the rows of evaluations, with their curves."""
-        with self._reading():
+        with self._read_errors():
             yield from _evaluations(self.read(_ROWS), self.read(_PAYLOADS))
 
     def computed_root(self) -> str:
@@ -196,15 +196,15 @@ class ResultBundle:
         return _root_of(self.read(_ROWS).decode().partition("\n")[0], self.evaluations(), others)
 
     @contextlib.contextmanager
-    def _reading(self) -> Iterator[None]:
+    def _read_errors(self) -> Iterator[None]:
         try:
             yield
         except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-            raise self._damaged(error) from error
+            raise self._damaged_bundle(error) from error
         except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, RuntimeError) as error:
-            raise self._damaged(error) from error
+            raise self._damaged_bundle(error) from error
 
-    def _damaged(self, error: Exception) -> StoreError:
+    def _damaged_bundle(self, error: Exception) -> StoreError:
         return StoreError(
             "not a bundle, or a damaged one", where=str(self.path), got=cause(error), next_step="copy it again"
         )
@@ -322,7 +322,7 @@ def _tables_of(db: sqlite3.Connection, *, has_patches: bool = True) -> Iterator[
         db.execute("BEGIN")  # one consistent state of a store that is in use
         payloads: list[bytes] = []
         for table in _TABLES:
-            cursor = db.execute(f"SELECT * FROM {table} ORDER BY {_order(db, table)}")
+            cursor = db.execute(f"SELECT * FROM {table} ORDER BY {_order_columns(db, table)}")
             columns = [one[0] for one in cursor.description]
             lines = [json.dumps(columns)]
             for row in cursor:
@@ -345,7 +345,7 @@ def _without_patch(row: dict[str, Any]) -> list[Any]:
     return list(row.values())
 
 
-def _order(db: sqlite3.Connection, table: str) -> str:
+def _order_columns(db: sqlite3.Connection, table: str) -> str:
     if table == "evaluations":  # a view, in a ledger of schema 2
         return "id"
     keys = [row[1] for row in db.execute(f"PRAGMA table_info({table})") if row[5]]
@@ -364,7 +364,7 @@ _opened: list[tempfile.TemporaryDirectory[str]] = []  # removed when this proces
 
 
 @functools.lru_cache(maxsize=256)
-def _unpacked(path: str, size: int, mtime_ns: int) -> Path:
+def _unpacked_ledger(path: str, size: int, mtime_ns: int) -> Path:
     """Builds the ledger of a bundle, once per content, and returns its database."""
     bundle = ResultBundle(Path(path))
     if bundle.computed_root() != bundle.root:
@@ -406,7 +406,7 @@ def make_ledger(bundle: ResultBundle, folder: Path) -> Path:
     """
     database = folder / "ledger.sqlite"
     try:
-        with contextlib.closing(open_to_write(database)) as db, bundle._reading():
+        with contextlib.closing(open_to_write(database)) as db, bundle._read_errors():
             make_tables(db)
             db.execute("BEGIN")
             for table in _TABLES:
@@ -414,7 +414,7 @@ def make_ledger(bundle: ResultBundle, folder: Path) -> Path:
             db.execute("COMMIT")
         open_to_read(database).close()
     except sqlite3.Error as error:
-        raise bundle._damaged(error) from error
+        raise bundle._damaged_bundle(error) from error
     return database
 
 

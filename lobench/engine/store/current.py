@@ -154,7 +154,7 @@ class PlanHistory:
             orders.update(dict.fromkeys(forms.values(), self.num_records))
             return
         if detail["start"] != self._start:
-            self._before, self._group, self._start = self._folded(), {}, detail["start"]
+            self._before, self._group, self._start = self._merge_group(), {}, detail["start"]
         self._variants.add(variant)
         for place, form in forms.items():
             self._group.setdefault(place, {})[variant] = form.identity
@@ -193,10 +193,10 @@ class PlanHistory:
     def identities(self) -> Mapping[CasePlace, Mapping[str, str]]:
         """Return the current identities of the places that were planned, by variant."""
         if self._now is None:
-            self._now = self._folded()
+            self._now = self._merge_group()
         return self._now
 
-    def _folded(self) -> dict[CasePlace, dict[str, str]]:
+    def _merge_group(self) -> dict[CasePlace, dict[str, str]]:
         folded = dict(self._before)
         for place, new in self._group.items():
             known = folded.get(place, {})

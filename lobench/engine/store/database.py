@@ -99,7 +99,7 @@ def database_errors(where: Path | str, what: str) -> Iterator[None]:
         next_step = _next_step(error)
         if next_step == _LOCKED and (why := _lock_problem(Path(where))):
             got, next_step = why, _NO_LOCKS  # SQLite cannot tell an impossible lock from a held one
-        elif next_step == _ANOTHER_FOLDER and (whose := _unreadable(Path(where))):
+        elif next_step == _ANOTHER_FOLDER and (whose := _unreadable_owner(Path(where))):
             got = f"Permission denied: {whose}"
             next_step = let_in(Path(where))
         raise StoreError(f"cannot use {what}", where=str(where), got=got, next_step=next_step) from error
@@ -112,7 +112,7 @@ def _next_step(error: sqlite3.Error) -> str:
     return next((text for kind, text in _NEXT_STEPS.items() if name.startswith(f"SQLITE_{kind}")), "")
 
 
-def _unreadable(where: Path) -> str:
+def _unreadable_owner(where: Path) -> str:
     """Returns the owner of the first file of a store that this user may not read; "" if all are readable."""
     files = sorted(where.glob("ledger.sqlite*")) if where.is_dir() else [where]
     file = next((one for one in files if one.exists() and not _may(one, os.R_OK)), None)
@@ -253,7 +253,7 @@ def open_to_read(database: Path, *, is_live: bool = True) -> sqlite3.Connection:
     log, index = (database.with_name(database.name + suffix) for suffix in ("-wal", "-shm"))
     has_log = log.is_file() and index.is_file()
     if not has_log and (not is_live or _is_anothers(database)):
-        copied = _copied(database) if _is_filled(log) else _at_rest(database)
+        copied = _copy_in_memory(database) if _is_filled(log) else _at_rest(database)
         if copied is not None:
             return copied
     connection = _open(database, "mode=ro")
@@ -264,7 +264,7 @@ def open_to_read(database: Path, *, is_live: bool = True) -> sqlite3.Connection:
         connection.close()
         if "readonly" not in str(error) and "unable to open" not in str(error):
             raise
-    return _copied(database) if _is_filled(log) else _open(database, "immutable=1")
+    return _copy_in_memory(database) if _is_filled(log) else _open(database, "immutable=1")
 
 
 def _is_filled(file: Path) -> bool:
@@ -298,7 +298,7 @@ def _at_rest(database: Path) -> sqlite3.Connection | None:
     return connection
 
 
-def _copied(database: Path) -> sqlite3.Connection:
+def _copy_in_memory(database: Path) -> sqlite3.Connection:
     """Returns a copy in memory of a database and its log."""
     with tempfile.TemporaryDirectory(prefix="lobench-") as folder:
         copy = Path(folder) / database.name
@@ -392,7 +392,7 @@ class StoreLock:
                     lambda: _opened_lock(store / file), may_forbid=False, most_seconds=_PATIENCE_SECONDS
                 )
             try:
-                self._take(store, name, busy)
+                self._acquire(store, name, busy)
             except BaseException:
                 os.close(self._file)
                 raise
@@ -402,7 +402,7 @@ class StoreLock:
                 break
             os.close(self._file)  # its holder has removed the new store since the file was opened
 
-    def _take(self, store: Path, name: str, busy: str) -> None:
+    def _acquire(self, store: Path, name: str, busy: str) -> None:
         deadline = time.monotonic() + _LEFT_SECONDS
         try:
             while not _lock(self._file, waits=time.monotonic() < deadline and self._is_of_ended_process()):

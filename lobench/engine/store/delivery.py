@@ -201,7 +201,7 @@ class _Written:
         self._taken: set[int] = set()  # completions
         self._owners: dict[tuple[str, int, int], Subject] = {}
         for run, subject in ledger.first_deliveries(sequence):
-            self._owners.setdefault(_place(run, subject), subject)
+            self._owners.setdefault(_series_and_index(run, subject), subject)
 
     def add(self, deliveries: Sequence[Delivery]) -> tuple[_Unwritten, ...]:
         """Adds deliveries that the sink received, and returns the results among them that it did not write."""
@@ -210,7 +210,7 @@ class _Written:
 
     def _add(self, delivery: Delivery, reopened: Mapping[SubjectKey, set[int]]) -> _Unwritten | None:
         run, subject = delivery.run, delivery.event.subject
-        owner = self._owners.setdefault(_place(run, subject), subject)
+        owner = self._owners.setdefault(_series_and_index(run, subject), subject)
         if not isinstance(delivery.event, CheckpointFinished):
             return None
         self._taken.add(delivery.sequence)
@@ -224,7 +224,7 @@ class _Written:
         return None
 
 
-def _place(run: str, subject: Subject) -> tuple[str, int, int]:
+def _series_and_index(run: str, subject: Subject) -> tuple[str, int, int]:
     return run, subject.checkpoint.generation, subject.outer_step
 
 

@@ -98,11 +98,11 @@ class _PresentFiles:
             canonical = same.get(fingerprint, fingerprint)
             alike = [fingerprint, *(one for one, other in same.items() if other == canonical and one != fingerprint)]
             known = [parts for one in alike if (parts := self._ledger.code_parts(one)) is not None]
-            changed = [self._differing(parts) for parts in known]
+            changed = [self._differing_parts(parts) for parts in known]
             self._changed[fingerprint] = changed[0] if changed and all(changed) else ()
         return self._changed[fingerprint]
 
-    def _differing(self, parts: Mapping[str, str]) -> tuple[str, ...]:
+    def _differing_parts(self, parts: Mapping[str, str]) -> tuple[str, ...]:
         """Returns the names of parts that differ now; () if no file is found, as for another machine's code."""
         files = {name: hashes for name in parts if (hashes := self._hashes_of(name))}
         packages = [name for name in parts if "/" not in name and not name.endswith(tuple(CODE_SUFFIXES))]

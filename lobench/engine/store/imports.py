@@ -162,7 +162,7 @@ class CurveWriter:
         start = 0 if curves.items else curves.seeds[0]
         key = _key(subject, case, start)
         identity = (subject.sha256, case.identity, start)
-        stored = _stored(self._ledger, key) if identity in self._known else None
+        stored = _stored_curves(self._ledger, key) if identity in self._known else None
         if stored is not None and _are_equal(stored, curves):
             self._added.known += 1
             return key
@@ -182,7 +182,9 @@ def forget_file(ledger: Ledger, file: str) -> int:
     """Removes the curves imported from a file, before a new import, and returns their number."""
     with ledger.transaction():
         gone = [
-            number for number, curves in _imported(ledger) if file in curves.provenance.imported["file"].split("; ")
+            number
+            for number, curves in _imported_curves(ledger)
+            if file in curves.provenance.imported["file"].split("; ")
         ]
         for number in gone:
             for table in ("memberships", "deliveries", "completions"):
@@ -192,7 +194,7 @@ def forget_file(ledger: Ledger, file: str) -> int:
         return len(gone)
 
 
-def _imported(ledger: Ledger) -> Iterator[tuple[int, Curves]]:
+def _imported_curves(ledger: Ledger) -> Iterator[tuple[int, Curves]]:
     query = "SELECT id FROM evaluations WHERE program_version = ?"
     with intact_rows(ledger.store):
         for (number,) in ledger.connection.execute(query, (_PROGRAM,)).fetchall():
@@ -200,7 +202,7 @@ def _imported(ledger: Ledger) -> Iterator[tuple[int, Curves]]:
             yield number, Curves.from_payload(payload)
 
 
-def _stored(ledger: Ledger, key: EvaluationKey) -> Curves | None:
+def _stored_curves(ledger: Ledger, key: EvaluationKey) -> Curves | None:
     query = (
         "SELECT payload FROM evaluations WHERE checkpoint_sha256 = ? AND case_identity = ? AND seed_start = ? "
         "AND program_version = ?"

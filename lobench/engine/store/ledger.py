@@ -217,16 +217,16 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
             self.remember(subject.uri, fingerprint)
             position = int(row[0])
             if subject.has_theta:
-                self._sighted.add_sighting(position, subject)
-                restart = self._sighted.caused_by(position, subject, from_step=restarts_from)
+                self._restarts.add_sighting(position, subject)
+                restart = self._restarts.caused_by(position, subject, from_step=restarts_from)
                 if restart is not None and on_restart is not None:
                     self.record_event(restart.kind, **restart.detail)
-                    self._sighted.add_event(restart.kind, restart.detail)
+                    self._restarts.add_event(restart.kind, restart.detail)
                     on_restart(restart)
             return position
 
     @functools.cached_property
-    def _sighted(self) -> Restarts:
+    def _restarts(self) -> Restarts:
         """Sightings and restarts recorded so far. Cached, since this process is the only writer."""
         return Restarts.of(self.recorded_sightings(), self.restart_events())
 
@@ -235,17 +235,17 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
 
         They are in order of their first sight. Superseded checkpoints are left out.
         """
-        if self._sighted.is_highest(subject):
+        if self._restarts.is_highest(subject):
             return []
-        return [one for one in self._sighted.before(subject) if one.outer_step >= subject.outer_step]
+        return [one for one in self._restarts.before(subject) if one.outer_step >= subject.outer_step]
 
     def run_of(self, subject: Subject) -> list[Subject]:
         """Returns the checkpoints seen in a subject's run, without superseded ones."""
-        return self._sighted.before(subject)
+        return self._restarts.before(subject)
 
     def arrival(self, uri: str, sha256: str) -> int:
         """Returns the number of a content of a file without an outer step: 0, 1, 2, ... in order of arrival."""
-        return self._sighted.arrival(uri, sha256)
+        return self._restarts.arrival(uri, sha256)
 
     def has_seen(self, sha256: str) -> bool:
         """Returns whether a theta with this hash was ever seen."""
@@ -341,10 +341,10 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
             if experiment or trial or session:
                 label(self._db, identity, experiment=experiment, trial=trial, session=session)
             if positions is None or positions:
-                self._announce(identity, positions)
+                self._add_deliveries(identity, positions)
         return True
 
-    def _announce(self, identity: tuple[object, ...], positions: Collection[int] | None) -> None:
+    def _add_deliveries(self, identity: tuple[object, ...], positions: Collection[int] | None) -> None:
         """Adds deliveries of an evaluation for its subject's sightings that are admitted and unfinished."""
         is_its = (
             "c.position IN (SELECT value FROM json_each(?))"

@@ -91,14 +91,14 @@ def _merge(ledger: Ledger, store: Path) -> Merged:
                 _name_programs(db)
             (version,) = db.execute("SELECT value FROM source.meta WHERE key = 'schema_version'").fetchone()
             check_schema(int(version), store)
-            conflicts, known = _both(db)
+            conflicts, known = _compared(db)
             _take_checkpoints(db)
             columns = EVALUATION_COLUMNS
             taken = db.execute(
                 f"INSERT OR IGNORE INTO main.evaluations ({columns}) SELECT {columns} FROM {_ROWS} s WHERE NOT EXISTS "
                 f"(SELECT 1 FROM main.evaluations m WHERE {_same_work('m', 's')}) ORDER BY id"
             ).rowcount
-            _announce(db)
+            _add_deliveries(db)
             db.execute(
                 "INSERT INTO main.events (kind, detail, at) SELECT kind, detail, at FROM source.events s WHERE NOT "
                 "EXISTS (SELECT 1 FROM main.events m WHERE m.kind = s.kind AND m.detail = s.detail AND m.at = s.at)"
@@ -133,7 +133,7 @@ def _name_programs(db: sqlite3.Connection) -> None:
         db.execute("INSERT OR IGNORE INTO main.expectations SELECT expected, program FROM source.expectations")
 
 
-def _both(db: sqlite3.Connection) -> tuple[tuple[str, ...], int]:
+def _compared(db: sqlite3.Connection) -> tuple[tuple[str, ...], int]:
     """Returns the conflicts, a line each, and the number of evaluations that both have with the same result."""
     rows = db.execute(
         "SELECT s.case_json, s.seed_start, s.seed_count, s.checkpoint_sha256, "
@@ -203,7 +203,7 @@ def _take_checkpoints(db: sqlite3.Connection) -> None:
     )
 
 
-def _announce(db: sqlite3.Connection) -> None:
+def _add_deliveries(db: sqlite3.Connection) -> None:
     """Adds deliveries of the merged evaluations, so that the target's sinks receive them."""
     same_sighting = " AND ".join(f"m.{column} = s.{column}" for column in SIGHTING)
     same_key = _same_work("me", "se")

@@ -38,9 +38,9 @@ class Places(LedgerPart):
         ]
         query = "SELECT suite, path, baselines FROM suites ORDER BY id DESC LIMIT ?"
         known = self._rows(query, (len(rows),))
-        if known != rows[::-1] or self._locations()[:1] != (self._here,):
+        if known != rows[::-1] or self._locations()[:1] != (self._absolute_folder,):
             with self.transaction():
-                self._db.execute("INSERT OR REPLACE INTO locations (path) VALUES (?)", (self._here,))
+                self._db.execute("INSERT OR REPLACE INTO locations (path) VALUES (?)", (self._absolute_folder,))
                 self._db.executemany("INSERT OR REPLACE INTO suites (suite, path, baselines) VALUES (?, ?, ?)", rows)
         self.__dict__.pop("_moved_from", None)
         self.__dict__["_places_of_suites"] = self._read_places()  # `placed` is called by other threads
@@ -55,7 +55,7 @@ class Places(LedgerPart):
         digests_by_suite = self._data_in(folders)
         others = {name: digest for name, digest in digests.items() if name not in digests_by_suite}
         changed = self.changed_data(digests, folders)
-        replaced = _differing(digests_by_suite, digests)
+        replaced = _differing_files(digests_by_suite, digests)
         if replaced or others:
             with self.transaction():
                 for name in replaced:
@@ -69,7 +69,7 @@ class Places(LedgerPart):
 
         A file that is again as it was does not count, unless results were recorded meanwhile.
         """
-        changed = _differing(self._data_in(folders), digests)
+        changed = _differing_files(self._data_in(folders), digests)
         if not changed:
             return []
         last = self._last_evaluation()
@@ -79,7 +79,7 @@ class Places(LedgerPart):
 
     def _data_in(self, folders: Collection[str]) -> dict[str, str]:
         """Returns the hashes of the recorded data files of these folders, by name."""
-        known = self._rows("SELECT name, digest FROM data_files") if self._has("data_files") else []
+        known = self._rows("SELECT name, digest FROM data_files") if self._has_table("data_files") else []
         return {name: digest for name, digest in known if name.partition("/")[0] in folders}
 
     def _last_evaluation(self) -> int:
@@ -141,7 +141,7 @@ class Places(LedgerPart):
 
     def present_paths(self, path: str) -> list[str]:
         """Returns the possible current paths of a recorded absolute path, which may have been moved with the store."""
-        return relocated(path, self._here, self._moved_from)
+        return relocated(path, self._absolute_folder, self._moved_from)
 
     def folders_of_suites(self) -> list[str]:
         """Returns the possible current folders of the recorded suites, the latest first."""
@@ -151,14 +151,14 @@ class Places(LedgerPart):
     def _candidates(self, uri: str) -> list[str]:
         """Returns possible current paths of a checkpoint. Relative paths are tried from several folders."""
         if os.path.isabs(uri):
-            return relocated(uri, self._here, self._moved_from)
-        around = Path(self._here).parents
+            return relocated(uri, self._absolute_folder, self._moved_from)
+        around = Path(self._absolute_folder).parents
         return [os.path.normpath(folder / uri) for folder in (Path.cwd(), *around)]
 
     @functools.cached_property
     def _moved_from(self) -> tuple[str, ...]:
         """Earlier paths of the store."""
-        return tuple(path for path in self._locations() if path != self._here)
+        return tuple(path for path in self._locations() if path != self._absolute_folder)
 
     def placed(self, case: CaseInfo) -> CaseInfo:
         """Returns a case with the locations of its suite, the latest first."""
@@ -169,11 +169,11 @@ class Places(LedgerPart):
         """Returns the location of a suite without a record, from the files that a worker has read for the case."""
         end = f"/{case.node_id.partition('::')[0]}"
         folder = next((os.path.dirname(path) for path in self._files_of_workers if path.endswith(end)), "")
-        return SuitePlace(suite=case.suite, path=folder, store=self._here)
+        return SuitePlace(suite=case.suite, path=folder, store=self._absolute_folder)
 
     @functools.cached_property
     def _files_of_workers(self) -> tuple[str, ...]:
-        if not self._has("described"):
+        if not self._has_table("described"):
             return ()
         rows = self._rows("SELECT files_json FROM described ORDER BY variant")
         with intact_rows(self.store):
@@ -181,7 +181,7 @@ class Places(LedgerPart):
 
     def places_of_suites(self) -> tuple[object, ...]:
         """Returns a value that is equal in two readings if `placed` returns the same for each case."""
-        return self._places_of_suites, self._files_of_workers, self._here
+        return self._places_of_suites, self._files_of_workers, self._absolute_folder
 
     @functools.cached_property
     def _places_of_suites(self) -> _Places:
@@ -189,29 +189,31 @@ class Places(LedgerPart):
 
     def _read_places(self) -> _Places:
         places_by_suite: dict[str, list[SuitePlace]] = {}
-        if not self._has("suites"):
+        if not self._has_table("suites"):
             return {}
         stores = self._locations()
         rows = self._rows("SELECT suite, path, baselines FROM suites ORDER BY id DESC")
         with intact_rows(self.store):
             for suite, path, text in rows:
                 baselines = tuple((str(name), str(sha256)) for name, sha256 in json.loads(text))
-                place = SuitePlace(suite=suite, path=path, baselines=baselines, store=self._here, stores=stores)
+                place = SuitePlace(
+                    suite=suite, path=path, baselines=baselines, store=self._absolute_folder, stores=stores
+                )
                 places_by_suite.setdefault(suite, []).append(place)
         return {suite: tuple(places) for suite, places in places_by_suite.items()}
 
     def _locations(self) -> tuple[str, ...]:
-        if not self._has("locations"):
+        if not self._has_table("locations"):
             return ()
         return tuple(path for (path,) in self._rows("SELECT path FROM locations ORDER BY id DESC"))
 
-    def _has(self, table: str) -> bool:
+    def _has_table(self, table: str) -> bool:
         """Returns whether the ledger has a table. Ledgers of an older lobench may lack it."""
         query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
         return bool(self._rows(query, (table,)))
 
     @property
-    def _here(self) -> str:
+    def _absolute_folder(self) -> str:
         return os.path.abspath(self.store)
 
 
@@ -224,6 +226,6 @@ def _with_places(case: CaseInfo, places: tuple[SuitePlace, ...]) -> CaseInfo:
     return dataclasses.replace(case, places=places)
 
 
-def _differing(own: Mapping[str, str], digests: Mapping[str, str]) -> list[str]:
+def _differing_files(own: Mapping[str, str], digests: Mapping[str, str]) -> list[str]:
     """Returns the sorted names of files that have another hash now, or none."""
     return sorted(name for name, digest in own.items() if digests.get(name) != digest)

@@ -135,7 +135,7 @@ class Plans(LedgerPart):
           plan: Plan as returned by `suite_plan`.
           programs: Keys of the programs that are expected to compute the results. Empty: unknown.
         """
-        known = self._chained
+        known = self._history
         variant = subject.variant.key
         mark = plan["plan"]
         last = mark, tuple(sorted(programs))
@@ -172,19 +172,19 @@ class Plans(LedgerPart):
         """
         self._last_marks.pop(variant, None)
         start = _Start(variant=variant, make_plan=make_plan, programs=tuple(sorted(programs)))
-        if self._chained.agrees(variant, forms, programs, codes):
+        if self._history.agrees(variant, forms, programs, codes):
             if not self._started:
-                self._unwritten[variant, frozenset(forms)] = start
+                self._unwritten_starts[variant, frozenset(forms)] = start
             return
         with self.transaction():
-            for each in (*self._unwritten.values(), start):
+            for each in (*self._unwritten_starts.values(), start):
                 plan = each.make_plan()
-                if plan["plan"] not in self._chained.marks:
+                if plan["plan"] not in self._history.marks:
                     self._chain(PLAN, plan)
                 detail = {"variant": each.variant, "plan": plan["plan"], "programs": list(each.programs)}
-                self._started = self._started or digest_of({**detail, _PREVIOUS: self._chained.last})[:_HASHED]
+                self._started = self._started or digest_of({**detail, _PREVIOUS: self._history.last})[:_HASHED]
                 self._chain(CURRENT, {"start": self._started, **detail})
-        self._unwritten.clear()
+        self._unwritten_starts.clear()
 
     @functools.cached_property
     def _last_marks(self) -> dict[str, tuple[str, tuple[str, ...]]]:
@@ -192,12 +192,12 @@ class Plans(LedgerPart):
         return {}
 
     @functools.cached_property
-    def _unwritten(self) -> dict[tuple[str, frozenset[CasePlace]], _Start]:
+    def _unwritten_starts(self) -> dict[tuple[str, frozenset[CasePlace]], _Start]:
         """Plans of this start that the ledger already has. Written once another plan of the start differs."""
         return {}
 
     @functools.cached_property
-    def _chained(self) -> PlanHistory:
+    def _history(self) -> PlanHistory:
         """Plans recorded so far. Cached, since this process is the only writer."""
         return self.plan_history()
 
@@ -214,10 +214,10 @@ class Plans(LedgerPart):
         return history
 
     def _chain(self, kind: str, detail: Mapping[str, Any]) -> None:
-        detail = {**detail, _PREVIOUS: self._chained.last}
+        detail = {**detail, _PREVIOUS: self._history.last}
         detail[_DIGEST] = digest_of(detail)
         self.record_event(kind, **detail)
-        self._chained.add(kind, detail)
+        self._history.add(kind, detail)
 
     def current_cases(self, rows: Iterable[EvaluationRow] = ()) -> CurrentCases:
         """Returns the current cases of the store, by its last plans.

@@ -182,7 +182,7 @@ class ChiefEnd(Generic[M]):
             with self._sending:
                 self._connection.send_bytes(data)
         except OSError:
-            self._gone()
+            self._peer_gone()
 
     def listen(self, take: Callable[[M | None], None]) -> None:
         """Calls `take` with each message, in a listening thread, and with None once the chief is lost."""
@@ -194,9 +194,9 @@ class ChiefEnd(Generic[M]):
             while True:
                 self._take(self._codec.from_bytes(self._connection.recv_bytes()))
         except (EOFError, OSError):
-            self._gone()
+            self._peer_gone()
 
-    def _gone(self) -> None:
+    def _peer_gone(self) -> None:
         if self._owns_process:
             _end_process(1)
         self._take(None)

@@ -138,7 +138,7 @@ class CommandRunner:
                 with self._changing:
                     if command.lease in self._stopped:
                         return "stopped before it began"
-                    self._process = _started(command, out.fileno(), err.fileno())
+                    self._process = _start_process(command, out.fileno(), err.fileno())
                     self._lease = command.lease
                 os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)  # keeps its id from being reused
                 with self._changing:
@@ -159,7 +159,7 @@ class CommandRunner:
                 kill_tree(self._process.pid)
 
 
-def _started(asked: Command, out: int, err: int) -> subprocess.Popen[bytes]:
+def _start_process(asked: Command, out: int, err: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         list(asked.words), cwd=asked.folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=_environment()
     )

@@ -26,7 +26,7 @@ def last_words(log: Path, start: int = 0, *, problem: str = "") -> str:
     """
     allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
     reasons = [
-        f"{log} cannot be written: {problem}" if problem else _cause(log, start),
+        f"{log} cannot be written: {problem}" if problem else _cause_in(log, start),
         f"`ulimit -v` allows {allowed / 2**30:.2g} GiB" if allowed != resource.RLIM_INFINITY else "",
     ]
     return "; ".join(part for part in reasons if part)
@@ -49,7 +49,7 @@ def tail_of(log: Path, start: int) -> str:
         return file.read().decode(errors="replace")
 
 
-def _cause(log: Path, start: int) -> str:
+def _cause_in(log: Path, start: int) -> str:
     try:
         text = tail_of(log, start)
     except OSError:

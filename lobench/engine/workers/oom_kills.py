@@ -19,16 +19,16 @@ class OomKills:
 
     def __init__(self) -> None:
         self._file = _count_file()
-        self._accounted = self._count()
+        self._accounted = self._num_kills()
 
     def take(self) -> bool:
         """Returns whether there was a kill that is not attributed to a worker yet, and marks one as attributed."""
-        if self._count() <= self._accounted:
+        if self._num_kills() <= self._accounted:
             return False
         self._accounted += 1
         return True
 
-    def _count(self) -> int:
+    def _num_kills(self) -> int:
         if self._file is None:
             return 0
         try:

@@ -54,10 +54,10 @@ def test_values_macros_includes_and_references_with_a_scope(suite: Path) -> None
 
 def test_the_cases_of_a_file_share_one_parse_until_the_file_is_edited(suite: Path) -> None:
     bind(suite, "small", build=False)
-    before = gin_syntax._parsed.cache_info().misses
+    before = gin_syntax._gin_statements.cache_info().misses
     for case in ("small", "large"):
         bind(suite, case, build=False)
-    assert gin_syntax._parsed.cache_info().misses == before
+    assert gin_syntax._gin_statements.cache_info().misses == before
     (suite.parent / "common.gin").write_text("Case.eval_every = 6\n")
     assert bind(suite, "small", build=False).case.eval_every == 6
 

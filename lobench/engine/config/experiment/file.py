@@ -307,7 +307,7 @@ def _method(
     keys = [one for one in bindings if one.name == "Method" and one.scope == name]
     scoped = [one for one in bindings if one.scope.split("/")[0] == name and one.name != "Method"]
     own_bindings = effective([one for one in scoped if not is_of_search(one, bindings)])
-    values = _values(name, keys)
+    values = _method_values(name, keys)
     search = values.pop("search", None)
     if "optimizer" in values and not isinstance(values["optimizer"], str):
         values["optimizer"] = gin_text(replace(values["optimizer"], evaluate=True))
@@ -327,7 +327,7 @@ def _method(
             method, own_bindings, folder, next(one.where for one in keys if one.parameter == "python")
         )
     method = replace(method, space=space_of(name, own_bindings, bindings))
-    knobs = _knobs(method, keys, is_searched=search is not None)
+    knobs = _bindings_by_knob(method, keys, is_searched=search is not None)
     bound = [*own_bindings, *(binding for knob in knobs for binding in knob)]
     read = [] if method.curves else reach.read_by(method, bound)
     for binding in bound:
@@ -351,13 +351,13 @@ def _method(
     return replace(
         method,
         search=search_of(method, search, keys, own_bindings, bindings),
-        knobs=tuple("; ".join(_bare(name, binding) for binding in knob) for knob in knobs),
-        bindings=tuple(_bare(name, binding) for binding in read if binding in own_bindings),
-        trainer_bindings=tuple(_bare(name, binding) for binding in own_bindings),
+        knobs=tuple("; ".join(_line_without_scope(name, binding) for binding in knob) for knob in knobs),
+        bindings=tuple(_line_without_scope(name, binding) for binding in read if binding in own_bindings),
+        trainer_bindings=tuple(_line_without_scope(name, binding) for binding in own_bindings),
     )
 
 
-def _knobs(method: Method, keys: Sequence[Binding], *, is_searched: bool) -> list[list[Binding]]:
+def _bindings_by_knob(method: Method, keys: Sequence[Binding], *, is_searched: bool) -> list[list[Binding]]:
     """Returns the bindings of each knob, in the method's scope."""
     where = {one.parameter: one.where for one in keys}.get("knobs", "")
     if method.knobs and (method.kind not in ("optimizer", "checkpoint") or is_searched):
@@ -399,16 +399,16 @@ def _why_unread(method: Method, binding: Binding) -> str:
     return f"its optimizer is {method.optimizer}{f', not @{binding.name}()' if is_misspelt else ''}" if name else ""
 
 
-def _bare(name: str, binding: Binding) -> str:
+def _line_without_scope(name: str, binding: Binding) -> str:
     """Returns a binding's line without the method's scope."""
     return binding_text(binding, binding.scope.removeprefix(name).removeprefix("/"))
 
 
 def _path(name: str, binding: Binding) -> str:
-    return _bare(name, binding).split(" = ")[0]
+    return _line_without_scope(name, binding).split(" = ")[0]
 
 
-def _values(name: str, keys: Sequence[Binding]) -> dict[str, Any]:
+def _method_values(name: str, keys: Sequence[Binding]) -> dict[str, Any]:
     """Returns the values of `Method.*` in one scope. Later bindings, by other files or parameters, take precedence."""
     values: dict[str, Any] = {}
     places: dict[str, str] = {}

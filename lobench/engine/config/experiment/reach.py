@@ -33,7 +33,7 @@ def suite_statements(suites: Sequence[Path]) -> list[Statement]:
     """
     statements: list[Statement] = []
     for suite in suites:
-        of_suite = [statement for file in gin_files_of(suite) for statement in _parsed(file)]
+        of_suite = [statement for file in gin_files_of(suite) for statement in _statements_of(file)]
         if not case_scopes(of_suite) and not (suite.is_dir() and any(suite.rglob("test_*.py"))):
             raise ConfigError(
                 "the suite holds no case", where=str(suite), expected="a scope that binds Case.task or Case.command"
@@ -42,7 +42,7 @@ def suite_statements(suites: Sequence[Path]) -> list[Statement]:
     return statements
 
 
-def _parsed(file: Path) -> list[Statement]:
+def _statements_of(file: Path) -> list[Statement]:
     try:
         return parse_file(file)
     except ConfigError:
@@ -64,7 +64,7 @@ class Reach:
         refs = [ref for one in self._bindings for ref in references_in(one.value)]
         paths = [ref.scoped_selector if isinstance(ref, Reference) else ref.name for ref in refs]
         self.scopes = {*(path.split("/")[0] for path in paths if "/" in path), *case_scopes(suites)}
-        self._of_cases = self._reached(
+        self._of_cases = self._reached_names(
             one.value for one in self._bindings if one.name == "Case" and one.parameter not in OPTIMIZER_FIELDS
         )
 
@@ -81,7 +81,7 @@ class Reach:
 
         If the optimizer of a theta is named in the file next to it, the worker that binds it reports unknown names.
         """
-        known = self._known(method, own_bindings)
+        known = self._reached_by_method(method, own_bindings)
         if known is None and not method.command:
             return list(own_bindings)
         return [
@@ -89,18 +89,18 @@ class Reach:
         ]
 
     def names_of(self, method: Method, own: Sequence[Binding]) -> list[str]:
-        return sorted({last_name(selector) for selector in self._known(method, own) or ()})
+        return sorted({last_name(selector) for selector in self._reached_by_method(method, own) or ()})
 
-    def _known(self, method: Method, own_bindings: Sequence[Binding]) -> set[str] | None:
+    def _reached_by_method(self, method: Method, own_bindings: Sequence[Binding]) -> set[str] | None:
         """Returns the selectors that a method's optimizer reaches; None if its optimizer is unknown here."""
         values = [one.value for one in own_bindings if _is_optimizer(one)]
         if method.optimizer:
             values.append(Reference(scoped_selector=method.optimizer.strip("@()"), evaluate=True))
         if not values:
             values = [one.value for one in self._bindings if _is_optimizer(one) and not one.scope]
-        return self._reached(values, own_bindings) | self._of_cases if values else None
+        return self._reached_names(values, own_bindings) | self._of_cases if values else None
 
-    def _reached(self, values: Iterable[object], own_bindings: Sequence[Binding] = ()) -> set[str]:
+    def _reached_names(self, values: Iterable[object], own_bindings: Sequence[Binding] = ()) -> set[str]:
         """Returns the selectors and macros that values reach, without their scopes.
 
         Args:
