@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import ast
-import dataclasses
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import lobench
 from lobench_pbt.server import Security, start_server
 from lobench_pbt.service import Service
-from lobench_pbt.study import Study
 from lobench_pbt.study_file import read_study
 from pages import blocks_of
 from pbt_simulation import PLUGINS
@@ -70,21 +66,3 @@ def test_the_study_and_the_trainer(folder: Path) -> None:
     assert [str(trial.state) for trial in service.list_trials("")] == ["succeeded"] * 4
     server.stop(grace=None).wait()
     service.close()
-
-
-def test_every_command_is_there(folder: Path) -> None:
-    commands = re.findall(r"^lobench (pbt \w+)", TEXT, re.MULTILINE)
-    assert sorted(set(commands)) == ["pbt export", "pbt replay", "pbt serve", "pbt status", "pbt stop"]
-    for command in commands:
-        assert "Usage:" in lobench(*command.split(), "--help").stdout
-
-
-def test_every_setting_of_a_study_is_there_with_its_default() -> None:
-    """But for those that the example sets, and the schedule's, which has its own paragraph."""
-    rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \| .+ \|$", TEXT, re.MULTILINE))  # name, default, meaning
-    fields = {field.name: field.default for field in dataclasses.fields(Study)}
-    elsewhere = {"name", "population", "generations", "n_steps", "objectives", "parameters", "fitness_from", "schedule"}
-    assert rows.keys() == fields.keys() - elsewhere
-    for name, text in rows.items():
-        found = ast.literal_eval(text.strip("`"))
-        assert (type(found), found) == (str if isinstance(fields[name], str) else type(found), fields[name]), name

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import io
-import json
 import os
 import struct
 import subprocess
@@ -106,35 +105,6 @@ class TestContract(SinkContract):
         return scalars(folder).get((f"{suite}/{case}/{metric}", step)) if folder.is_dir() else None
 
 
-def test_values_read_back_with_tensorboards_own_reader(tmp_path: Path) -> None:
-    sink = TensorBoardSink(SinkContext(store=tmp_path))
-    sink.deliver(deliveries(2, 2))
-    sink.close()
-    found = scalars(tmp_path / "tensorboard")
-    assert found["s/c1/train/loss", 10] == 2.5
-    place = "zz_intervals/s/c1/train/loss"
-    assert found[f"{place}_lower", 10] < 2.5 < found[f"{place}_upper", 10]
-    assert found["0_headline/verdicts_passed", 10] == 1
-    assert found["zz_diagnostics/s/diverged", 10] == 0
-
-
-def test_a_diverged_seed_is_nan_and_counted(tmp_path: Path) -> None:
-    subject = Subject.of_checkpoint(Checkpoint(uri="c", sha256="0", outer_step=3, generation=2))
-    event = EvaluationFinished(
-        subject=subject,
-        case=case("c"),
-        seed_block=SeedBlock(start=0, size=2),
-        outcome=Outcome.PASSED,
-        curves=curves(1.0, float("nan")),
-    )
-    sink = TensorBoardSink(SinkContext(store=tmp_path / "unused", argument=str(tmp_path / "logs")))
-    sink.deliver([Delivery(sequence=1, event=event, run="")])
-    sink.close()
-    found = scalars(tmp_path / "logs" / "generation_2")
-    assert np.isnan(found["s/c/train/loss", 3])
-    assert found["zz_diagnostics/s/c/diverged", 3] == 1
-
-
 def test_numbers_of_an_evaluation_and_its_completion_at_once_are_one_record(tmp_path: Path) -> None:
     everything = deliveries(2, 3)
     for name, batches in {"apart": [[one] for one in everything], "at_once": [everything]}.items():
@@ -183,66 +153,10 @@ def test_what_is_written_does_not_hang_on_how_deliveries_are_cut(
     assert found[0] == found[1] == found[2]
 
 
-# Forks one child for each place to be killed at: (place, 1 to flush first, so that the record is whole on the disk).
-KILLS = """
-import json, os, signal, sys
-sys.path[:0] = [sys.argv[1], f"{sys.argv[1]}/../../../tests"]
-from pathlib import Path
-from test_sink import deliveries, SinkContext, TensorBoardSink
-import lobench_tensorboard.sink as module
-def run(store, place, flushed):
-    class EventFile(module.EventFile):
-        left = place
-        def add(self, *arguments):
-            super().add(*arguments)
-            EventFile.left -= 1
-            if EventFile.left == 0:
-                if flushed:
-                    self.flush()
-                os.kill(os.getpid(), signal.SIGKILL)
-    module.EventFile = EventFile
-    sink = TensorBoardSink(SinkContext(store=store))
-    everything = deliveries(2, 2)
-    for start in range(0, len(everything), 2):
-        sink.deliver(everything[start:start + 2])
-    sink.close()
-for store, kills in json.loads(sys.argv[2]).items():
-    for place, flushed in kills:
-        child = os.fork()
-        if child == 0:
-            run(Path(store), place, flushed)
-            os._exit(0)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL, (store, place)
-"""
-
-
 def num_records(folder: Path) -> int:
     """Records with values in a folder's event files."""
     files = folder.glob("events.*")
     return sum(bool(event.summary.value) for file in files for event in EventFileLoader(str(file)).Load())
-
-
-def test_killed_at_any_record_each_scalar_is_there_once(tmp_path: Path) -> None:
-    reference = TensorBoardSink(SinkContext(store=tmp_path / "reference"))
-    reference.deliver(deliveries(2, 2))
-    reference.close()
-    expected = Counter(written_scalars(tmp_path / "reference" / "tensorboard"))
-    assert set(expected.values()) == {1}
-    plan: dict[str, list[tuple[int, int]]] = {}
-    for flushed in (0, 1):
-        for place in range(1, num_records(tmp_path / "reference" / "tensorboard") + 1):
-            plan[str(tmp_path / f"once_{place}_{flushed}")] = [(place, flushed)]
-    plan[str(tmp_path / "often")] = [(1, 0), (2, 1), (2, 0), (1, 1), (1, 1), (1, 0)]
-    here = str(Path(__file__).parent)
-    done = subprocess.run([sys.executable, "-c", KILLS, here, json.dumps(plan)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    for store in plan:
-        sink = TensorBoardSink(SinkContext(store=Path(store)))
-        sink.deliver(deliveries(2, 2))
-        sink.close()
-        assert Counter(written_scalars(Path(store) / "tensorboard")) == expected, store
-    often = tmp_path / "often" / "tensorboard"
-    assert scalars(often) == scalars(tmp_path / "reference" / "tensorboard")
 
 
 def test_a_record_that_was_cut_off_is_written_again_as_a_whole(tmp_path: Path) -> None:
@@ -332,20 +246,6 @@ def test_attempts_on_a_full_disk_leave_no_files_behind(tmp_path: Path, monkeypat
     sink.deliver(deliveries(1, 1))
     sink.close()
     assert len(list((tmp_path / "tensorboard").glob("events.*"))) == 1
-
-
-def test_a_truncated_record_does_not_hide_what_comes_later(tmp_path: Path) -> None:
-    everything = deliveries(2, 2)
-    sink = TensorBoardSink(SinkContext(store=tmp_path))
-    sink.deliver(everything[:4])
-    sink.close()
-    (file,) = (tmp_path / "tensorboard").iterdir()
-    file.write_bytes(file.read_bytes()[:-7])
-    again = TensorBoardSink(SinkContext(store=tmp_path))
-    again.deliver(everything)
-    again.close()
-    assert set(Counter(written_scalars(tmp_path / "tensorboard")).values()) == {1}
-    assert scalars(tmp_path / "tensorboard")["s/c1/train/loss", 10] == 2.5
 
 
 def test_a_case_of_several_blocks_waits_for_all_its_seeds(tmp_path: Path) -> None:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -120,51 +117,6 @@ def test_database_that_was_removed_is_filled_again(tmp_path: Path, folder: Path)
     assert TrackioSink(context).destination == before
     (folder / "p.db").unlink()
     assert TrackioSink(context).destination != before
-
-
-KILLED = """
-import os, signal, sqlite3, sys
-from pathlib import Path
-from lobench.hookspecs import SinkContext
-from lobench.testing.sinks import sample_deliveries
-from lobench_trackio.sink import TrackioSink
-from trackio.sqlite_storage import SQLiteStorage
-
-class Dying(sqlite3.Connection):
-    left = 1 << 30
-    def commit(self):
-        Dying.left -= 1
-        if Dying.left < 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        super().commit()
-
-connect = sqlite3.connect
-sqlite3.connect = lambda *words, **more: connect(*words, factory=Dying, **more)
-for place in map(int, sys.argv[2:]):
-    child = os.fork()
-    if child == 0:
-        sink = TrackioSink(SinkContext(store=Path(sys.argv[1]) / f"at_{place}", argument=f"at_{place}"))
-        Dying.left = place
-        for one in sample_deliveries(2):
-            sink.deliver([one])
-        os._exit(0)
-    os.waitpid(child, 0)
-"""
-
-
-def test_killed_before_any_transaction_each_is_there_once(tmp_path: Path) -> None:
-    deliver(SinkContext(store=tmp_path / "whole", argument="whole"), sample_deliveries(2))
-    expected = Counter(repr(rest) for _, *rest in logged("whole"))
-    places = range(12)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-c", KILLED, str(tmp_path), *map(str, places)]
-    subprocess.run(command, env=environment, timeout=300, check=True)
-    cut: list[int] = []
-    for place in places:
-        cut.append(len(logged(f"at_{place}")))
-        deliver(SinkContext(store=tmp_path / f"at_{place}", argument=f"at_{place}"), sample_deliveries(2))
-        assert Counter(repr(rest) for _, *rest in logged(f"at_{place}")) == expected, place
-    assert len(set(cut)) > 3, "kills were in the middle"
 
 
 def test_projects_and_folders_that_trackio_does_not_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

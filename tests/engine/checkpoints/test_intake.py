@@ -507,22 +507,6 @@ def present(start: Start) -> list[int]:
     return [one.outer_step for one in start.ledger.sightings().values() if one not in superseded]
 
 
-def test_restart_in_place_is_reported_and_supersedes_the_run_before(tmp_path: Path) -> None:
-    for step in (0, 20, 40):
-        write(tmp_path, step, step)
-    start = Start(tmp_path)
-    start.take_all()
-    for file in (tmp_path / "run").iterdir():
-        file.unlink()
-    write(tmp_path, 0, 100.0)
-    start.take_all()
-    assert present(start) == [0]
-    assert len(start.output) == 1 and SHOWN["checkpoints-of-the-former-one"] in start.output[0]
-    write(tmp_path, 20, 120.0)
-    start.take_all()
-    assert present(start) == [0, 20] and len(start.output) == 1
-
-
 def test_restarts_at_each_step_ask_whether_two_trainers_write_to_the_folder(tmp_path: Path) -> None:
     start = Start(tmp_path)
     for step in (1, 2, 3):
@@ -531,16 +515,6 @@ def test_restarts_at_each_step_ask_whether_two_trainers_write_to_the_folder(tmp_
             start.take_all()
     (line,) = (one for one in start.output if "two trainers" in one)
     assert line.startswith(f"{tmp_path / 'run'}: 3 restarts")
-
-
-def test_trainer_that_goes_on_from_a_checkpoint_keeps_those_before_it(tmp_path: Path) -> None:
-    for step in (0, 20, 40):
-        write(tmp_path, step, step)
-    start = Start(tmp_path)
-    start.take_all()
-    write(tmp_path, 40, 41.0)
-    start.take_all()
-    assert present(start) == [0, 20, 40] and len(start.ledger.superseded()) == 1
 
 
 def test_lower_step_after_the_newest_has_gone_is_a_restart(tmp_path: Path) -> None:
@@ -575,26 +549,6 @@ def test_restart_of_which_only_the_newest_is_read_supersedes_all_that_was_overwr
     second = Start(tmp_path, only_newest=True)
     second.take_all()
     assert present(second) == [40]
-
-
-def test_overwritten_file_without_a_step_is_numbered_by_arrival(tmp_path: Path) -> None:
-    start, steps = Start(tmp_path), []
-    path = write(tmp_path, 0, 0.0).rename(tmp_path / "run" / "latest.npz")
-    path.with_name("latest.npz.done").touch()
-    for value in (1.0, 2.0, 3.0):
-        np.savez(path, x=np.float32(value))
-        steps += start.take_all()
-    assert steps == [0, 1, 2] == present(start)
-
-
-def test_newest_checkpoint_with_a_number_is_read_beside_a_newer_file_without_one(tmp_path: Path) -> None:
-    for step in (0, 20):
-        write(tmp_path, step, step)
-    path = write(tmp_path, 40, 40.0).rename(tmp_path / "run" / "latest.npz")
-    path.with_name("latest.npz.done").touch()
-    start = Start(tmp_path, only_newest=True)
-    start.take_all()
-    assert [Path(one.uri).name for one in start.ledger.sightings().values()] == ["theta_20.npz", "latest.npz"]
 
 
 def test_given_checkpoint_is_not_taken_if_another_theta_lies_there(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from lobench.core.errors import CheckpointError, CheckpointGone, PickleRefused
 from lobench.engine.checkpoints.readers import NpzReader, PickleReader, SafetensorsReader, load_checkpoint, load_readers
 from lobench.engine.checkpoints.source import DirectorySource
 from lobench.engine.checkpoints.spool import Spool, load_theta
-from lobench.hookspecs import CheckpointReader, SourceContext
+from lobench.hookspecs import SourceContext
 from lobench.plugins import load_plugins
 
 SHOWN = texts_of("checkpoints")
@@ -36,28 +36,6 @@ def write(path: Path) -> None:
 
 
 READERS = [("t.npz", NpzReader()), ("t.safetensors", SafetensorsReader())]
-
-
-@pytest.mark.parametrize(("name", "reader"), READERS)
-def test_what_was_written_is_read(tmp_path: Path, name: str, reader: CheckpointReader) -> None:
-    path = epath.Path(tmp_path / name)
-    assert reader.recognises(path)
-    write(tmp_path / name)
-    assert reader.is_complete(path)
-    content = reader.read(path)
-    assert set(content.leaves) == set(THETA)
-    for leaf in THETA:
-        np.testing.assert_array_equal(content.leaves[leaf], THETA[leaf])
-
-
-@pytest.mark.parametrize(("name", "reader"), READERS)
-def test_cut_off_anywhere_it_is_one_clear_error(tmp_path: Path, name: str, reader: CheckpointReader) -> None:
-    write(tmp_path / name)
-    data = (tmp_path / name).read_bytes()
-    for kept in (0, 1, 8, len(data) // 2, len(data) - 1):
-        (tmp_path / name).write_bytes(data[:kept])
-        with pytest.raises(CheckpointError, match=SHOWN["cannot-read-it-as"].format(name=name)):
-            reader.read(epath.Path(tmp_path / name))
 
 
 @settings(max_examples=60, deadline=None)

@@ -167,15 +167,6 @@ def test_a_death_is_noticed_while_a_forked_child_holds_the_pipe_and_the_child_en
     assert ends(output[0].step)
 
 
-def test_a_killed_workers_children_end_with_it(pools: Callable[[str], LocalPool]) -> None:
-    pool = pools("forks_and_waits")
-    pool.start(0, 1)
-    child = until(pool, Progress)[0].step
-    assert is_alive(child)
-    pool.kill(0)
-    assert ends(child) and pool.wait(0.0) == []
-
-
 def test_what_workers_started_does_not_outlive_a_killed_chief(
     pools: Callable[[str], LocalPool], tmp_path: Path
 ) -> None:
