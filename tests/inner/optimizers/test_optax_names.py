@@ -63,9 +63,6 @@ class NetworkOfTanh(Task):
 """
 REQUIRED = {
     "optax.sgd": {"learning_rate": 0.1, "momentum": 0.9},
-    "optax.adamw": {"learning_rate": 0.01, "b1": 0.9, "b2": 0.99, "eps": 1e-7, "weight_decay": 0.01},
-    "optax.nadamw": {"learning_rate": 0.01, "b1": 0.9, "b2": 0.99, "eps": 1e-7, "weight_decay": 0.01},
-    "optax.lion": {"learning_rate": 0.01, "b1": 0.8, "b2": 0.9, "weight_decay": 0.01},
     "optax.adafactor": {
         "learning_rate": 0.1,
         "decay_rate": 0.7,
@@ -93,15 +90,6 @@ REQUIRED = {
         "adam_learning_rate": 0.02,
         "consistent_rms": 0.3,
     },
-    "optax.contrib.ademamix": {
-        "learning_rate": 0.01,
-        "b1": 0.8,
-        "b2": 0.9,
-        "b3": 0.99,
-        "alpha": 3.0,
-        "eps": 1e-7,
-        "weight_decay": 0.01,
-    },
     "optax.contrib.prodigy": {
         "learning_rate": 0.9,
         "beta3": 0.9,
@@ -109,19 +97,6 @@ REQUIRED = {
         "estim_lr0": 1e-3,
         "estim_lr_coef": 1.1,
         "weight_decay": 0.01,
-    },
-    "optax.contrib.dadapt_adamw": {"learning_rate": 0.9, "eps": 1e-7, "estim_lr0": 1e-2, "weight_decay": 0.01},
-    "optax.contrib.adopt": {"learning_rate": 0.01, "b1": 0.8, "b2": 0.99, "eps": 1e-5},
-    "optax.adan": {"learning_rate": 0.01, "b1": 0.9, "b2": 0.8, "b3": 0.9, "eps": 1e-7, "weight_decay": 0.01},
-    "optax.lamb": {"learning_rate": 0.01, "b1": 0.8, "b2": 0.99, "eps": 1e-5, "weight_decay": 0.01},
-    "optax.contrib.sophia": {
-        "learning_rate": 0.01,
-        "b1": 0.9,
-        "b2": 0.9,
-        "eps": 1e-7,
-        "weight_decay": 0.01,
-        "gamma": 0.02,
-        "clip_threshold": 0.9,
     },
     "optax.lbfgs": {"learning_rate": 0.9},
 }
