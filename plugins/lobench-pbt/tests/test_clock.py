@@ -125,9 +125,9 @@ def test_controller_under_a_clock_that_steps_keeps_the_lease_of_a_live_trainer_a
             live = next(trials)  # renews its lease in a thread
             dead = suggestion(connection, "dead-0").id
             begun = time.monotonic()
-            for count, seconds in enumerate((3600.0, -3600.0, 86_400.0, -86_400.0), start=1):
+            for count, seconds in enumerate((86_400.0, -86_400.0), start=1):
                 clock.set(seconds)
-                if count == 4:  # a restart reads the clock anew
+                if count == 2:  # a restart reads the clock anew
                     process.send_signal(signal.SIGKILL)
                     process.wait()
                     process = serve(trainer, clock.environment)
@@ -138,7 +138,7 @@ def test_controller_under_a_clock_that_steps_keeps_the_lease_of_a_live_trainer_a
                 begun = now
             assert not live.is_lost
             attempts = {trial.id: trial.attempt for trial in study.all_trials()}
-            assert attempts == {live.id: 0, dead: 4}
+            assert attempts == {live.id: 0, dead: 2}
     finally:
         connection.close()
         process.send_signal(signal.SIGTERM)
