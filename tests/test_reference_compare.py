@@ -49,16 +49,6 @@ def recorded_store(store: Path, *names: str) -> None:
     ledger.close()
 
 
-def test_celos_train_and_test_loss_tell_different_stories(tmp_path: Path) -> None:
-    recorded_store(tmp_path, "adam_0.01", "celo")
-    done = lobench("compare", "1", "2", "--store", tmp_path, "--format", "json")
-    (found,) = json.loads(done.stdout)
-    train, test = (found["metrics"][name]["difference"]["mean"] for name in ("train/loss", "test/loss"))
-    assert train > 0 > test
-    headline = lobench("compare", "1", "2", "--store", tmp_path, "--details").stdout
-    assert "\ntrain/loss  +" in headline and "\ntest/loss   -" in headline
-
-
 def test_curriculum_is_better_on_the_recorded_curves_and_the_same_is_never_worse(tmp_path: Path) -> None:
     recorded_store(tmp_path, "dm", "dm_cl")
     done = lobench("compare", "1", "2", "--store", tmp_path, "--format", "json")

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from commands import pytest_session
-from forked import python
 from shown import texts_of
-from tiny import KILLED_CHIEF, PATIENCE, content, make_run, make_suite
+from tiny import PATIENCE, make_run, make_suite
 
 from lobench.api.engine_run import Watched
 from lobench.api.evaluate import evaluate_into
@@ -132,16 +129,3 @@ def test_an_unknown_name_is_refused_before_anything_runs(done: Path, tmp_path: P
     text = str(refused.value)
     assert "'adamm()'" in text and SHOWN["did-you-mean-adam"] in text and "\n" not in text
     assert not (tmp_path / "store").exists(), "nothing was evaluated"
-
-
-def test_killed_at_two_moments_it_ends_with_the_same_ledger(done: Path, tmp_path: Path) -> None:
-    program = KILLED_CHIEF.split("from lobench.cli import main")[0] + EVALUATE
-    for name in ("tiny", "run"):
-        shutil.copytree(done / name, tmp_path / name)
-    arguments = [str(tmp_path / "store"), str(tmp_path / "tiny"), *subjects_in(tmp_path)]
-    for write in ("9", "8"):
-        killed = python("-c", program, write, "1", *arguments, timeout=PATIENCE)
-        assert killed.returncode == -signal.SIGKILL, killed.stderr
-    undisturbed = python("-c", EVALUATE, *arguments, timeout=PATIENCE)
-    assert undisturbed.returncode == 0, undisturbed.stderr
-    assert content(tmp_path / "store") == content(done / "store")

@@ -7,9 +7,7 @@ import dataclasses
 import json
 import re
 import shutil
-import signal
 import sqlite3
-import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -19,14 +17,10 @@ from shown import texts_of
 from tiny import (
     CONFIG,
     GIN,
-    PATIENCE,
-    content,
-    killed_chief,
     make_run,
     make_suite,
     results,
     watch,
-    watch_command,
     write_checkpoint,
 )
 
@@ -157,35 +151,6 @@ def test_results_of_another_jax_are_kept_beside_todays_and_never_taken_for_them(
     assert SHOWN["results-of-2-programs-which"] in lobench("results", "--store", folder / "store").stdout
 
 
-def test_a_spool_that_is_removed_in_mid_run_is_filled_again(folder: Path) -> None:
-    (folder / "tiny" / "tiny.gin").write_text(GIN + "".join(f"{name}/Case.task = @Bowl()\n" for name in "cdefgh"))
-    command = watch_command(folder / "run", folder / "tiny", *ONCE, "--checkpoints", "all")
-    command += ["--store", str(folder / "store")]
-    chief = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    assert chief.stdout is not None
-    lines = []
-    for line in chief.stdout:
-        lines.append(line)
-        if "  passed  " in line:  # again and again, while the next one is on its way to the worker
-            shutil.rmtree(folder / "store" / "spool", ignore_errors=True)
-    assert chief.wait(PATIENCE) == 0, "".join(lines)
-    assert steps(folder).total() == 16 and {r["outcome"] for r in results(folder / "store")} == {"passed"}
-
-
-def test_killed_at_every_write_while_it_catches_up_it_ends_with_the_same_ledger(folder: Path, tmp_path: Path) -> None:
-    (folder / "tiny" / "tiny.gin").write_text(GIN + "c/Case.task = @Bowl()\n")
-    options = [str(folder / "run"), "--suite", str(folder / "tiny"), *ONCE, "--checkpoints", "all", "--store"]
-    for write in range(1, 30):
-        code = killed_chief(write, 1, "watch", *options, folder / "store").returncode
-        if code == 0:
-            break
-        assert code == -signal.SIGKILL
-    assert write > 3
-    whole = watch(folder / "run", folder / "tiny", *HERE, "--checkpoints", "all", "--store", str(tmp_path / "whole"))
-    assert whole.returncode == 0, whole.stdout + whole.stderr
-    assert content(folder / "store") == content(tmp_path / "whole")
-
-
 def test_bindings_that_return_are_shown_by_every_command_though_nothing_is_trained(
     folder: Path, tmp_path: Path
 ) -> None:
@@ -215,18 +180,6 @@ def test_bindings_that_return_are_shown_by_every_command_though_nothing_is_train
     assert len(results(store)) == count
     after = shown()
     assert [one == other for one, other in zip(before, after, strict=True)] == [True] * len(before), after
-
-
-def test_results_after_bindings_that_return_have_no_note_of_other_bindings(folder: Path) -> None:
-    config, all_of_them = folder / "run" / "config.gin", ("--checkpoints", "all")
-    config.write_text(f"{CONFIG}LearnableSGD.initial_lr = 0.5\n")
-    again(folder, *all_of_them)
-    config.write_text(CONFIG)
-    again(folder, *all_of_them)
-    write_checkpoint(folder / "run" / "theta_3.npz", -1.5)
-    again(folder, *all_of_them)
-    shown = lobench("results", "--store", folder / "store")
-    assert shown.returncode == 0 and SHOWN["different-bindings"] not in shown.stdout, shown.stdout
 
 
 def test_comparison_by_outer_steps_in_a_watchs_store_trains_nothing_and_adds_no_row(folder: Path) -> None:
