@@ -64,8 +64,11 @@ def watch(folder: Path, plugin: str, *options: str, checkpoint: str = "") -> Don
     return lobench("watch", "run", "--suite", "tiny", "--once", "--executor", "inline", *options, cwd=folder)
 
 
-@pytest.mark.parametrize("body", BODIES)
-@pytest.mark.parametrize("hook", [hook for hook, kind in DECLARED.items() if kind in OPTIONS])
+@pytest.mark.parametrize(
+    ("hook", "body"),
+    [("lobench_checkpoint_sources", body) for body in ("raises", "leaves", "text")]
+    + [("lobench_admission_policies", body) for body in ("exits", "has no memory", "none")],
+)
 def test_watch_with_a_failing_plugin_names_it_and_exits_with_3(tmp_path: Path, hook: str, body: str) -> None:
     kind, (code, message) = DECLARED[hook], BODIES[body]
     done = watch(tmp_path, HEADER.replace("HOOK", hook).replace("BODY", code), *OPTIONS[kind])
@@ -74,7 +77,7 @@ def test_watch_with_a_failing_plugin_names_it_and_exits_with_3(tmp_path: Path, h
     assert done.returncode == 3
 
 
-@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("body", ["raises", "leaves", "text"])
 def test_a_reader_that_fails_on_one_checkpoint_leaves_the_others(tmp_path: Path, body: str) -> None:
     code, message = BODIES[body]
     hook = "lobench_checkpoint_readers"
@@ -96,8 +99,14 @@ def test_a_reader_that_recognises_nothing_properly_is_named_once(tmp_path: Path,
     assert done.stderr.count("recognises()") == 1 and SHOWN["going-on"] in done.stderr
 
 
-@pytest.mark.parametrize("hook", ["lobench_checkpoint_readers", "lobench_metrics", "lobench_result_sinks"])
-@pytest.mark.parametrize("code", ["raise ZeroDivisionError", "sys.exit(0)", "raise GeneratorExit"])
+@pytest.mark.parametrize(
+    ("hook", "code"),
+    [
+        ("lobench_checkpoint_readers", "raise ZeroDivisionError"),
+        ("lobench_metrics", "sys.exit(0)"),
+        ("lobench_result_sinks", "raise GeneratorExit"),
+    ],
+)
 def test_a_declaring_hook_that_raises_does_not_stop_a_watch_that_does_not_need_it(
     tmp_path: Path, hook: str, code: str
 ) -> None:

@@ -30,7 +30,7 @@ command/Case.curves = "{out}/metrics.json"
 command/Case.primary_metric = "valid/loss"
 command/Case.num_seeds = 2
 """
-NUM_KILLS = 6
+NUM_KILLS = 4
 
 
 def of_tensorboard(store: Path) -> Counter[tuple[str, int]]:
@@ -56,7 +56,7 @@ def test_watch_killed_many_times_delivers_each_scalar_once(tmp_path: Path) -> No
     suite, run, store, starts = write_suite(tmp_path, KILLED), tmp_path / "run", tmp_path / "store", tmp_path / "starts"
     (suite / "evaluate.py").write_text(EVAL)
     (suite / "eval.gin").write_text(GIN)
-    steps = range(1, 7)
+    steps = range(1, 5)
     for step in steps:
         (run / f"checkpoint-{step}").mkdir(parents=True)
         (run / f"checkpoint-{step}/model.json").write_text(f'{{"loss": {step}}}')

@@ -18,7 +18,7 @@ pytestmark = COMPILING
 def test_watch_under_a_clock_that_steps_evaluates_each_checkpoint_once(tmp_path: Path) -> None:
     clock = SteppingClock(tmp_path)
     suite, run, store = make_suite(tmp_path), make_run(tmp_path, -3.0), tmp_path / "store"
-    options = ("--checkpoints", "all", "--workers", "1", "--until-step", "5", "--idle-timeout", "3000", "--quiet")
+    options = ("--checkpoints", "all", "--workers", "1", "--until-step", "3", "--idle-timeout", "3000", "--quiet")
     with subprocess.Popen(
         [word for word in watch_command(run, suite, *options, "--store", str(store)) if word != "--verbose"],
         stdout=subprocess.PIPE,
@@ -29,7 +29,7 @@ def test_watch_under_a_clock_that_steps_evaluates_each_checkpoint_once(tmp_path:
     ) as watch:
         assert watch.stdout is not None
         lines = []
-        for step, seconds in enumerate((3600.0, -3600.0, 86_400.0, -86_400.0), start=1):
+        for step, seconds in enumerate((86_400.0, -86_400.0), start=1):
             for line in watch.stdout:
                 lines.append(line)
                 if line.startswith(f"outer step {step}:"):
@@ -40,7 +40,7 @@ def test_watch_under_a_clock_that_steps_evaluates_each_checkpoint_once(tmp_path:
         lines += watch.stdout.readlines()
     assert watch.returncode == 0, "".join(lines)
     records = results(store)
-    assert sorted(record["checkpoint"]["outer_step"] for record in records) == sorted([1, 2, 3, 4, 5] * 2)
+    assert sorted(record["checkpoint"]["outer_step"] for record in records) == sorted([1, 2, 3] * 2)
     assert {record["outcome"] for record in records} == {"passed"}
     times = [record["recorded_at"] for record in records]
     assert max(times) - min(times) > 86_400.0, "the watch saw the steps"

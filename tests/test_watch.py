@@ -145,7 +145,7 @@ def test_a_killed_workers_case_runs_again_and_a_second_death_poisons_it(tmp_path
 
 
 def test_a_case_that_hangs_is_ended_at_its_deadline(tmp_path: Path) -> None:
-    suite = make_suite(tmp_path, extra=extra_case("Hang", "Case.timeout_seconds = 2"))
+    suite = make_suite(tmp_path, extra=extra_case("Hang", "Case.timeout_seconds = 1"))
     run = make_run(tmp_path, -3.0)
     assert watch(run, suite, *ALL, "--store", str(tmp_path / "store")).returncode == 3
     assert outcomes(tmp_path / "store") == {"a": "passed", "b": "passed", "bad": "timeout"}

@@ -14,7 +14,7 @@ SLOW = """
 @configurable
 class Slow(Bowl):
     def init(self, key):
-        time.sleep(2)
+        time.sleep(0.7)
         return super().init(key)
 """
 

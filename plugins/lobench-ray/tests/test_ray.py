@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 from commands import lobench as lobench_command
+from forked import started
 from left_behind import traceless
 from shown import texts_of
 from tiny import (
@@ -103,13 +104,9 @@ main()
 
 def chief(gated: Gated, cluster: Cluster, store: Path, *options: str) -> subprocess.Popen[str]:
     arguments = watch_command(gated.run, gated.suite, *cluster.options(), *options)[3:]
-    process = subprocess.Popen(
-        [sys.executable, "-c", SHORT_SILENCE, *arguments, "--store", str(store)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=cluster.environment,
-    )
+    words = ("-c", SHORT_SILENCE, *arguments, "--store", str(store))
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    process = started(*words, **output, env=cluster.environment)
     gated.chiefs.append(process)
     return process
 
@@ -255,7 +252,8 @@ def test_a_ray_of_this_machine_alone_ends_with_its_watch_however_that_ends(tmp_p
     command = watch_command(run, suite, *LOCAL, "--executor", "ray", "--ray-address", "local", "--store", str(store))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     with tempfile.TemporaryDirectory(prefix="lobench-ray-", dir="/tmp") as scratch:  # short, for its sockets' names
-        environment |= {"RAY_TMPDIR": scratch, "TMPDIR": str(tmp_path)}
+        environment |= {"RAY_TMPDIR": scratch, "TMPDIR": str(tmp_path), "RAY_USAGE_STATS_ENABLED": "0"}
+        environment["RAY_worker_niceness"] = "0"  # as in `Cluster`
 
         def of_ray() -> list[str]:
             lines = [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])]

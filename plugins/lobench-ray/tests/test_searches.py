@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 from curve_scripts import NUMPY, SEARCH
+from forked import python
 from tiny import KILLED_CHIEF, PATIENCE, content
 from two_nodes import Cluster
 
@@ -30,15 +29,8 @@ def lobench(
     code: int = 0,
     run: tuple[str, ...] = ("-m", "lobench.cli"),
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, *run, "run", "x.gin", "--store", store, *options],
-        cwd=folder,
-        env=cluster.environment,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    words = (*run, "run", "x.gin", "--store", store, *options)
+    done = python(*words, cwd=folder, env=cluster.environment, timeout=PATIENCE)
     assert done.returncode == code, done.stdout + done.stderr
 
 

@@ -50,6 +50,10 @@ def watch(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_watch(littered: Path) -> None:
+    """What the run's config names is not run either."""
+    (littered / "mine.py").write_text("raise SystemExit('mine.py of the current folder was run')\n")
+    with (littered / "config.gin").open("a") as config:
+        config.write("import mine\n")
     done = watch(littered, "--report")
     assert done.returncode == 0, done.stdout + done.stderr
     assert [record["outcome"] for record in results(littered / "lobench_results" / "tiny")] == ["passed", "passed"]
@@ -60,14 +64,6 @@ def test_watch(littered: Path) -> None:
     assert again.returncode == 3, "what was evaluated is older than what is there"
     assert SHOWN["newest-checkpoint-could-not-be"] in again.stdout.splitlines()[-1]
     assert "theta_900.npz" in again.stdout.splitlines()[-1]
-
-
-def test_what_a_config_names_is_not_run_either(littered: Path) -> None:
-    (littered / "mine.py").write_text("raise SystemExit('mine.py of the current folder was run')\n")
-    with (littered / "config.gin").open("a") as config:
-        config.write("import mine\n")
-    done = watch(littered)
-    assert done.returncode == 0, done.stdout + done.stderr
     asked = watch(littered, "--gin-param", "import mine")
     assert asked.returncode and SHOWN["mine-py-of-the-current"] in asked.stdout + asked.stderr
 
