@@ -138,17 +138,9 @@ def bold_means(summary: Summary, subjects: Sequence[int], metric: str, suite: st
 def _mean_verdicts(
     summary: Summary, best: int, others: Mapping[int, int], metric: str, suite: str, alpha: float
 ) -> dict[int, tuple[Effect, Collection[Method]]]:
-    """Returns the verdict of a comparison with the best subject, and its tests.
+    """Returns the verdict of a comparison with the best subject, and its tests, by index in `others`.
 
-    Subjects without a common case are left out.
-
-    Args:
-      summary: Summary of the store.
-      best: Place of the best subject.
-      others: Places of the other subjects, by index.
-      metric: Name of the metric, or "primary".
-      suite: Suite whose cases are compared. "": all suites.
-      alpha: Level of each verdict.
+    Subjects without a common case are left out. `alpha` is the level of each verdict.
     """
     subjects = summary.snapshot.subjects
     metric_name = None if metric == "primary" else metric

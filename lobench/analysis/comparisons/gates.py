@@ -488,15 +488,7 @@ def _bounded(
 
     REGRESSED has the level `alpha` for all tests together (Holm), and so has the lower bound (Bonferroni). If Holm's
     steps decide a case that Bonferroni's leaves open, the bound is that of Holm's own step. A verdict of an earlier
-    look keeps the bound of that look.
-
-    Args:
-      result: Result with its verdict.
-      measured: Difference of the result.
-      rules: Rules of the gate.
-      alpha: Level of REGRESSED for all `num_tests` tests together.
-      num_tests: Number of tests.
-      previous: Result of the previous look.
+    look keeps the bound of that look. `alpha` is the level of REGRESSED for all `num_tests` tests together.
     """
     difference = measured.difference
     if difference is None:
@@ -537,10 +529,9 @@ def _settle(result: GateResult, rules: GateRules, *, alpha: float, num_tests: in
     """Returns a result with its verdict, or with the number of seeds that would decide it.
 
     Args:
-      result: Result without a verdict.
-      rules: Rules of the gate.
       alpha: Level of REGRESSED, to which `p_holm` is compared. PASS has `rules.alpha`.
       num_tests: Number of tests in Holm's correction. The seeds are for the level of the smallest p-value.
+      result, rules: The result without a verdict, and the rules of the gate.
     """
     if result.p_holm <= alpha:
         return dataclasses.replace(result, verdict=Verdict.REGRESSED)

@@ -27,6 +27,7 @@ from lobench.core.result import Outcome
 
 __all__ = ["Ending", "RaceResult", "Standing", "decided"]
 
+_STORED_MEAN = "the best mean that is stored"  # in the description of scales
 Ending: TypeAlias = Literal["one left", "within the margin", "all seeds"]
 
 
@@ -138,7 +139,7 @@ def decided(
         steps=tuple(size * (looks if at is None else at) for size, at in zip(sizes, out_at, strict=True)),
         all_steps=max(sizes) * rules.rounds,
         missing=missing,
-        scale=_described(scales) if scales is not None else "",
+        scale="" if scales is None else scales.describe().replace(_STORED_MEAN, "the best mean of the first round"),
         edges=() if leader is None else tuple(edges_among([one.who for one in entrants], leader)),
     )
 
@@ -197,10 +198,6 @@ def _scales(entrants: Sequence[Entrant], rules: Race, places: Sequence[Path]) ->
             next_step="`lobench baseline SUITE` defines a scale for all methods",
         )
     return scales
-
-
-def _described(scales: Scales) -> str:
-    return scales.describe().replace("the best mean that is stored", "the best mean of the first round")
 
 
 def _pairs(subjects: Sequence[StoredSubject], num_seeds: int, scales: Scales) -> PairSums:

@@ -142,32 +142,20 @@ def _scored(subject: StoredSubject, scales: Scales) -> Scored:
 
 
 def _with_fallback(scored: Scored, scales: Scales, means: Sequence[tuple[StoredSubject, float]]) -> Scored:
-    """Returns a score with its fallback.
-
-    Args:
-      scored: Subject without a score.
-      scales: Scales of the store.
-      means: Mean scores of all subjects, in order.
-    """
+    """Returns a subject without a score with its fallback. `means` are those of all subjects, in order."""
     subject = scored.subject
     before = [
         (one.who, mean)
         for one, mean in means
         if _place(one) < _place(subject) and one.cells.keys() == subject.cells.keys() and math.isfinite(mean)
     ]
+    cells = sorted(subject.cells.values(), key=lambda cell: (cell.case.suite, cell.case.name))
     fallback = Fallback(
         score=mean_score(subject, None, scales),
-        finals=tuple(
-            (cell.case.name, cell.case.primary_metric, _final(cell))
-            for _, cell in sorted(subject.cells.items(), key=_name)
-        ),
+        finals=tuple((cell.case.name, cell.case.primary_metric, _final(cell)) for cell in cells),
         before=tuple(before),
     )
     return dataclasses.replace(scored, fallback=fallback)
-
-
-def _name(item: tuple[str, Cell]) -> tuple[str, str]:
-    return item[1].case.suite, item[1].case.name
 
 
 def _final(cell: Cell) -> float:

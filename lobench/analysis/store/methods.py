@@ -357,10 +357,7 @@ def _method(sessions: Mapping[int, Sequence[_Part]], *, current: CurrentCases, i
 def _with_failed(subject: StoredSubject, trials: Sequence[TrialRow], methods: Collection[str]) -> StoredSubject:
     """Returns a method of commands whose failed sessions are missing on each of its cases.
 
-    Args:
-      subject: The method.
-      trials: Rows of the experiment's sessions and trials.
-      methods: Names of the method in these rows: its own, and that of its trial.
+    `methods` are its names in `trials`: its own, and that of its trial.
     """
     failed = {
         row.number: row.state

@@ -252,9 +252,7 @@ class Snapshot:
 def _labels(subjects: Sequence[StoredSubject], without_step: Collection[Who]) -> list[str]:
     """Returns the label of each subject: its outer step, or its name if the step does not distinguish it.
 
-    Args:
-      subjects: The subjects.
-      without_step: Checkpoints whose outer step is only the number of their arrival.
+    The outer steps of the checkpoints in `without_step` are only the numbers of their arrival.
     """
     by_step = {one.who for one in subjects if one.who.has_theta} - {*without_step}
     steps = Counter((one.who.generation, one.who.outer_step) for one in subjects if one.who in by_step)

@@ -666,10 +666,7 @@ def subject_of(who: Who, rows: Sequence[EvaluationRow], current: Collection[str]
 def _with_holes(cells: Mapping[str, Cell]) -> dict[str, Cell]:
     """Returns cells in which the seeds that an imported case lacks, and other cases of its training have, are missing.
 
-    Imports have no plan, so such a seed is treated like a planned one without a value.
-
-    Args:
-      cells: Cells of one subject.
+    Imports have no plan, so such a seed is treated like a planned one without a value. The cells are of one subject.
     """
     imported = {key: cell for key, cell in cells.items() if cell.is_imported}
     if len(imported) < 2:

@@ -97,16 +97,12 @@ def _levels(summary: Summary, metric: str, ends: Sequence[float]) -> list[Series
     """Returns level lines for methods without outer steps, as many as there are styles."""
     snapshot = summary.snapshot
     styles = method_styles(summary)
-    places = [place for place in snapshot.groups.alone if _is_scored(summary, place, metric)]
+    means = {place: summary.mean_score(place, metric).mean for place in snapshot.groups.alone}
+    scored = [place for place, mean in means.items() if not math.isnan(mean)]
     return [
-        Series(label=snapshot.labels[place], x=ends, y=[mean, mean], style=f"{styles[place].split()[0]} dashed")
-        for place in places[: len(STYLES) - 1]
-        for mean in [summary.mean_score(place, metric).mean]
+        Series(label=snapshot.labels[place], x=ends, y=[means[place]] * 2, style=f"{styles[place].split()[0]} dashed")
+        for place in scored[: len(STYLES) - 1]
     ]
-
-
-def _is_scored(summary: Summary, place: int, metric: str) -> bool:
-    return not math.isnan(summary.mean_score(place, metric).mean)
 
 
 def _lacking(summary: Summary, metric: str, places: Iterable[int]) -> str:

@@ -83,11 +83,14 @@ def render_page(
     listed = listed or listed_part(summary)
     keys = _keys_of(listed.subjects.snapshot)
     drawn = sections(summary, figure)
+    explorer: str | Markup = ""
+    if figure is None:  # a served page gets only the version of the data, and requests them itself
+        explorer = version or _json(explorer_data(ViewerIndex(listed.subjects), served=False))
     costs = _cost_columns(summary, cases)
     context: dict[str, Any] = {
         "subtitle": subtitle(snapshot),
         "version": version,
-        "explorer": _explorer(listed.subjects, version) if figure is None else "",
+        "explorer": explorer,
         "cards": cards(summary, None),
         "pair_cards": [pair_card(f"Against {snapshot.labels[summary.first]}", comparison)] if comparison else [],
         "verdict_lines": verdict_lines(summary, comparison, cases),
@@ -126,11 +129,6 @@ def reading_page(store: Path, num_evaluations: int) -> str:
         text=text,
         step=250,
     )
-
-
-def _explorer(summary: Summary, version: str) -> Markup | str:
-    """Returns the data of the page's explorer. A served page gets only their version, and requests the data itself."""
-    return version or _json(explorer_data(ViewerIndex(summary), served=False))
 
 
 def _left_out(listed: ListedPart, snapshot: Snapshot) -> str:
@@ -185,12 +183,7 @@ def _link(view: str, *parts: str) -> str:
 
 
 def _heat(summary: Summary, keys: Mapping[int, str]) -> dict[str, Any]:
-    """Returns the mean score of each method on each case, the best method on top.
-
-    Args:
-      summary: Summary of the store.
-      keys: Keys of the subjects that the page lists, by the `id` of the subject.
-    """
+    """Returns the mean score of each method on each case, the best method on top. `keys` are those of `_keys_of`."""
     snapshot = summary.snapshot
     means = {place: summary.mean_score(place, "primary").mean for place in snapshot.groups.ends(summary.shown)}
     places = sorted((place for place, mean in means.items() if not math.isnan(mean)), key=lambda place: -means[place])
@@ -327,12 +320,7 @@ def _value(value: float) -> str:
 
 
 def _warnings(snapshot: Snapshot, keys: Mapping[int, str]) -> list[TableCell]:
-    """Returns warnings, line by line; `value` is the text of the link to the evaluation.
-
-    Args:
-      snapshot: Content of the store.
-      keys: Keys of the subjects that have links, by the `id` of the subject.
-    """
+    """Returns warnings, line by line; `value` is the text of the link to the evaluation. `keys`: as of `_keys_of`."""
     lines = list[TableCell]()
     for place, case in itertools.product(range(len(snapshot.subjects)), range(len(snapshot.cases))):
         cell = snapshot.cell(place, case)
@@ -350,14 +338,13 @@ def _warnings(snapshot: Snapshot, keys: Mapping[int, str]) -> list[TableCell]:
         key = keys.get(id(snapshot.subjects[place]), "")
         link = _link("evaluation", key, snapshot.name(case)) if key else ""
         lines += [TableCell(value=f"{where}:", link=link, text=text) for text in texts]
-    if several := describe_programs({row.program for row in snapshot.rows}):
-        lines.insert(0, TableCell(text=several))
-    if several := codes_note(snapshot.rows):
-        lines.insert(0, TableCell(text=several))
-    if other_code := snapshot.edited_code_line():
-        lines.insert(0, TableCell(text=other_code))
-    if several := bindings_note(snapshot.rows, snapshot.current):
-        lines.insert(0, TableCell(text=several))
+    notes = (
+        bindings_note(snapshot.rows, snapshot.current),
+        snapshot.edited_code_line(),
+        codes_note(snapshot.rows),
+        describe_programs({row.program for row in snapshot.rows}),
+    )
+    lines = [*(TableCell(text=note) for note in notes if note), *lines]
     skipped = sum(int(str(detail.get("count", 1))) for kind, detail in snapshot.events if kind == "skipped")
     if skipped:
         count = counted(skipped, "checkpoint")

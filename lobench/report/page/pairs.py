@@ -8,7 +8,7 @@ from typing import Any
 
 from lobench.analysis.comparisons.summary import Summary, improvement
 from lobench.core.wording import counted
-from lobench.drawing.svg import rounded
+from lobench.drawing.svg import short
 from lobench.report.tables.verdict import Card, pair_card, score_card
 
 __all__ = ["pair_record"]
@@ -23,9 +23,14 @@ def pair_record(summary: Summary, b: int, a: int) -> dict[str, Any] | None:
     places = {case.identity: place for place, case in enumerate(snapshot.cases)}
     chance = improvement(snapshot.subjects[a], snapshot.subjects[b], None, summary.scales)
     bounds = "" if math.isnan(chance.lower) else f"95% [{chance.lower:.2f}, {chance.upper:.2f}]; 0.5: no difference"
+    share = "n/a" if math.isnan(chance.mean) else f"{chance.mean:.2f}"
     cards = [
         pair_card(f"{snapshot.openings[b]} against {snapshot.labels[a]}", comparison),
-        Card(label="Chance that a seed ends better", value=_two(chance.mean), note=bounds),
+        Card(
+            label="Chance that a seed ends better",
+            value=share,
+            note=bounds,
+        ),
     ]
     for place in (b, a):
         mean = summary.mean_score(place, "primary")
@@ -33,10 +38,7 @@ def pair_record(summary: Summary, b: int, a: int) -> dict[str, Any] | None:
     rows = [
         [
             places[effect.case],
-            *(
-                _finite(value)
-                for value in (effect.paired.mean, effect.paired.lower, effect.paired.upper, effect.p_holm)
-            ),
+            *short([effect.paired.mean, effect.paired.lower, effect.paired.upper, effect.p_holm]),
             str(effect.verdict),
             effect.paired.note,
         ]
@@ -44,11 +46,3 @@ def pair_record(summary: Summary, b: int, a: int) -> dict[str, Any] | None:
         if effect.case in places
     ]
     return {"cards": [asdict(card) for card in cards], "cases": rows}
-
-
-def _two(value: float) -> str:
-    return "n/a" if math.isnan(value) else f"{value:.2f}"
-
-
-def _finite(value: float) -> float | None:
-    return rounded(value) if math.isfinite(value) else None

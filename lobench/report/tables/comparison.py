@@ -180,11 +180,13 @@ def comparison_html(
     """Returns the comparison for a notebook: the metrics, the cases in the primary metric, and the costs."""
     parts = []
     for pair, cost in zip(comparisons, costs or [()] * len(comparisons), strict=True):
-        title, *head = _head(pair, scale)
+        title, *head = [*comparison_head(pair), *scale.splitlines()]
+        ending = [*comparison_limits(pair), *comparison_notes(pair), comparison_sentence(pair)]
+        labels = (_short(pair.a.label), _short(pair.b.label))
         rows_of_tables = (headline_rows(pair), case_rows(pair, pair.primary))
         tables = [html_table(rows[0], rows[1:]) for rows in rows_of_tables if rows[1:]]
-        parts += [f"<h4>{html_text(title)}</h4>", *map(paragraph, head), *tables, *map(paragraph, _ending(pair))]
-        parts += [html_table(rows[0], rows[1:]) for rows in cost_tables(cost, _short_labels(pair))]
+        parts += [f"<h4>{html_text(title)}</h4>", *map(paragraph, head), *tables, *map(paragraph, ending)]
+        parts += [html_table(rows[0], rows[1:]) for rows in cost_tables(cost, labels)]
         parts += map(paragraph, cost_notes(cost))
     return "".join(parts)
 
@@ -234,10 +236,6 @@ def _series(pair: MethodComparison, names: Sequence[str], place: int, num_pairs:
     return [points, *(Series(label="", x=[one.lower, one.upper], y=[row] * 2, style=style) for row, one in shown)]
 
 
-def _head(compared: MethodComparison, scale: str) -> list[str]:
-    return [*comparison_head(compared), *scale.splitlines()]
-
-
 def comparison_head(comparison: MethodComparison) -> tuple[str, str]:
     """Returns a line on the compared subjects, and one on the numbers of cases and seeds."""
     return (
@@ -257,10 +255,6 @@ def headline_rows(comparison: MethodComparison) -> list[list[str]]:
         header,
         *(_headline(effect, comparison.replicate) for effect in comparison.effects if effect.comparison.cases),
     ]
-
-
-def _ending(compared: MethodComparison) -> list[str]:
-    return [*comparison_limits(compared), *comparison_notes(compared), comparison_sentence(compared)]
 
 
 def comparison_limits(compared: MethodComparison) -> list[str]:
@@ -562,10 +556,6 @@ def tests_line(comparison: MethodComparison) -> str:
     ]
     texts = [f"{len(own)} {words.format(names=first_of(own, _NAMED))}" for own, words in parts if own]
     return f"tests: {'; '.join(texts)}" if texts else ""
-
-
-def _short_labels(compared: MethodComparison) -> tuple[str, str]:
-    return _short(compared.a.label), _short(compared.b.label)
 
 
 def _short(label: str, most: int = 24) -> str:

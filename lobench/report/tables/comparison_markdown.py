@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -41,9 +41,8 @@ def comparison_markdown(
       comparisons: The pairs.
       scale, steps: As for `comparison_text`.
     """
-    worst = next(
-        (one for one in (Verdict.REGRESSED, Verdict.INCONCLUSIVE) if one in _verdicts(comparisons)), Verdict.PASS
-    )
+    verdicts = {pair.verdict for pair in comparisons}
+    worst = next((one for one in (Verdict.REGRESSED, Verdict.INCONCLUSIVE) if one in verdicts), Verdict.PASS)
     for most_cases, most_curves in ((_MOST_CASES, _MOST_CASES), (_MOST_CASES, 0), (10, 0), (0, 0)):
         parts = [f"### {_MARKS.get(worst, '❓')} lobench: {worst}"]
         for pair, own in zip(comparisons, steps or [()] * len(comparisons), strict=True):
@@ -53,10 +52,6 @@ def comparison_markdown(
         if len(text.encode("utf-16-le")) // 2 <= MOST_LETTERS:
             return text
     return parts[0] + "\n\nIt is too long for a comment: `--format table` has it all.\n"
-
-
-def _verdicts(comparisons: Iterable[MethodComparison]) -> set[Verdict]:
-    return {pair.verdict for pair in comparisons}
 
 
 def _pair(comparison: MethodComparison, steps: Sequence[CaseSteps], most_cases: int, most_curves: int) -> Iterator[str]:

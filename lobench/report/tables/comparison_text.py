@@ -276,16 +276,12 @@ def _case_notes(comparison: MethodComparison, most: int | None) -> list[str]:
     return [*lines[:most], f"{hidden} more: --details"] if hidden > 1 else lines
 
 
-def _case_tables(compared: MethodComparison) -> list[list[list[str]]]:
-    """Returns the table of the cases for each metric, without its notes."""
-    return [[row[:-1] for row in case_rows(compared, effect)] for effect in compared.effects]
-
-
 def _details(comparison: MethodComparison, costs: Sequence[CaseCosts]) -> list[str]:
     a, b = _short_labels(comparison)
+    without_notes = [[row[:-1] for row in case_rows(comparison, effect)] for effect in comparison.effects]
     return [
         "\n".join(map(one_line, comparison_head(comparison))),
-        *(text_table(rows) for rows in (headline_rows(comparison), *_case_tables(comparison)) if rows[1:]),
+        *(text_table(rows) for rows in (headline_rows(comparison), *without_notes) if rows[1:]),
         *map(text_table, cost_tables(costs, (a, b))),
         "\n".join(map(one_line, comparison_notes(comparison))),
     ]

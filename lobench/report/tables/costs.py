@@ -10,7 +10,7 @@ from lobench.analysis.comparisons.step_costs import CaseCosts, SideCost
 from lobench.analysis.stats.comparison import MeanDifference
 from lobench.core.json_numbers import record_from
 from lobench.core.result import mean_of
-from lobench.core.step_cost import UNSTEADY_NOTE, MachineClass
+from lobench.core.step_cost import UNSTEADY_NOTE
 from lobench.report.tables.text import interval_cell, overhead_cell, p_cell, step_cell, times_mark
 
 __all__ = ["CostRecord", "cost_notes", "cost_records", "cost_tables"]
@@ -92,15 +92,12 @@ def cost_notes(case_costs: Sequence[CaseCosts]) -> list[str]:
     sides = [side for one in case_costs for side in _sides(one)]
     notes += [UNSTEADY_NOTE] if any(side.is_unsteady or side.overhead.is_unsteady for side in sides) else []
     apart = [one for one in case_costs if one.shared is None]
-    pairs = {", ".join(map(str, own)) + " against " + ", ".join(map(str, other)) for own, other in map(_classes, apart)}
+    sides_of_classes = [[", ".join(map(str, classes or ("none",))) for classes in one.classes] for one in apart]
+    pairs = {" against ".join(both) for both in sides_of_classes}
     if apart:
         cases = ", ".join(sorted(one.case for one in apart))
         notes.append(f"no time of one class of machines, and none compared: {cases} ({'; '.join(sorted(pairs))})")
     return notes
-
-
-def _classes(one: CaseCosts) -> tuple[tuple[MachineClass | str, ...], tuple[MachineClass | str, ...]]:
-    return one.classes[0] or ("none",), one.classes[1] or ("none",)
 
 
 def cost_records(costs: Sequence[CaseCosts]) -> dict[str, CostRecord]:

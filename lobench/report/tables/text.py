@@ -293,13 +293,7 @@ def _are_names(cells: _Cells, place: int) -> bool:
 
 
 def _in_the_middle(cell: str, width: int, begin: float) -> str:
-    """Removes the middle of a name.
-
-    Args:
-      cell: The name.
-      width: Largest width in columns.
-      begin: Fraction of the letters that are kept before the gap.
-    """
+    """Removes the middle of a name, but for a fraction `begin` of the letters that are kept before it."""
     if _columns(cell) <= width:
         return cell
     count = int((width - 1) * begin)
