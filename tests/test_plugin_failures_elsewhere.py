@@ -35,7 +35,7 @@ from lobench.experiments.search.planned import _SEARCH_RESULTS
 from lobench.hookspecs import Declaration, SinkContext
 from lobench.plugins import BrokenPlugin, PluginManager, Registered, load_plugins
 from lobench.pytest_plugin.recording import _takes_part
-from lobench.report.charts.charts import _of_plugin as section_of_plugin
+from lobench.report.charts.charts import _plugin_sections as section_of_plugin
 from lobench.report.charts.sections import Figure, Section
 from lobench.tools.curve_import.file_kind import FileKind
 from lobench.tools.curve_import.formats.kinds import _of_plugin as format_of_plugin

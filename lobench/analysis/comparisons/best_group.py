@@ -78,7 +78,7 @@ def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alo
     worse = dict(zip(places, block.are_worse(alpha).tolist(), strict=True)) if block is not None else {}
     tests: set[Method] = {"paired"} if worse else set()
     for index in theirs.keys() - worse.keys():
-        effect = compare_cases({"": _samples(first, theirs[index], metric, scales)}, alpha=alpha).cases[0]
+        effect = compare_cases({"": _values_to_compare(first, theirs[index], metric, scales)}, alpha=alpha).cases[0]
         worse[index] = effect.verdict is Effect.WORSE
         tests |= {effect.paired.method} if effect.paired.num_seeds else set()
     return _with_best(best, worse, tests)
@@ -89,7 +89,7 @@ def _with_best(best: int, worse: Mapping[int, bool], tests: Collection[Method]) 
     return Bold(places=places, tests=frozenset(tests))
 
 
-def _samples(best: Cell, cell: Cell, metric: str, scales: Scales) -> Samples:
+def _values_to_compare(best: Cell, cell: Cell, metric: str, scales: Scales) -> Samples:
     paired = paired_values(best, cell, metric, scales)
     # Without a scale there are no scores, but final values.
     return paired.samples if paired.scale.is_usable else values_of(best, cell, metric, paired.scale.direction)

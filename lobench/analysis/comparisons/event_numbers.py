@@ -120,13 +120,13 @@ def numbers_of(
     if isinstance(event, AlarmRaised):
         return [Number(group=Group.HEADLINE, name=f"alarm/{event.kind}", value=event.value)]
     if isinstance(event, EvaluationFinished):
-        return _of_cases([[event]])
+        return _case_numbers([[event]])
     by_case: dict[str, list[EvaluationFinished]] = {}
     for evaluation in event.evaluations:
         by_case.setdefault(evaluation.case.key, []).append(evaluation)
     names = sorted({evaluation.case.suite for evaluation in event.evaluations})
-    warnings = [number for name in names for number in _warnings(name, event.evaluations)]
-    return [*_scores(event, suites, names), *_passed(event), *_of_cases(by_case.values()), *warnings]
+    warnings = [number for name in names for number in _problem_numbers(name, event.evaluations)]
+    return [*_score_numbers(event, suites, names), *_passed_numbers(event), *_case_numbers(by_case.values()), *warnings]
 
 
 def run_label(store: Path, delivery: Delivery) -> str:
@@ -160,7 +160,7 @@ def row_of(event: EvaluationFinished, at: float) -> EvaluationRow:
     )
 
 
-def _of_cases(cases: Iterable[Sequence[EvaluationFinished]]) -> list[Number]:
+def _case_numbers(cases: Iterable[Sequence[EvaluationFinished]]) -> list[Number]:
     """Returns the numbers of cases whose seeds are all evaluated. Partial results could not be corrected later."""
     kept: list[tuple[Sequence[EvaluationFinished], list[str]]] = []
     finals: dict[str, list[list[float]]] = {}  # by metric, one case after another
@@ -176,8 +176,8 @@ def _of_cases(cases: Iterable[Sequence[EvaluationFinished]]) -> list[Number]:
     numbers: list[Number] = []
     for evaluations, metrics in kept:
         case = evaluations[0].case
-        numbers += (_metric(case, name, next(intervals[name])) for name in metrics)
-        numbers += _diverged(evaluations, case.suite, case.name)
+        numbers += (_metric_number(case, name, next(intervals[name])) for name in metrics)
+        numbers += _lost_seed_numbers(evaluations, case.suite, case.name)
     return numbers
 
 
@@ -190,7 +190,7 @@ def _finals(blocks: Sequence[Curves], name: str) -> list[float]:
     ]
 
 
-def _metric(case: CaseInfo, name: str, interval: Interval) -> Number:
+def _metric_number(case: CaseInfo, name: str, interval: Interval) -> Number:
     is_primary = name == case.primary_metric
     bounds = _bounds(interval)
     return Number(group=Group.CASES, name=name, suite=case.suite, case=case.name, is_primary=is_primary, **bounds)
@@ -200,49 +200,51 @@ def _bounds(interval: Interval) -> dict[str, Any]:
     return {"value": interval.mean, "lower": interval.lower, "upper": interval.upper}
 
 
-def _diverged(evaluations: Sequence[EvaluationFinished], suite: str, case: str = "") -> list[Number]:
+def _lost_seed_numbers(evaluations: Sequence[EvaluationFinished], suite: str, case: str = "") -> list[Number]:
     exploded = sum(one.curves.num_exploded(one.case) for one in evaluations if one.curves is not None)
     counts = {"diverged": sum(block.num_diverged for block in _curves(evaluations)), "exploded": exploded}
-    return [_count(name, count, suite, case) for name, count in counts.items()]
+    return [_count_number(name, count, suite, case) for name, count in counts.items()]
 
 
-def _warnings(suite: str, evaluations: Iterable[EvaluationFinished]) -> list[Number]:
+def _problem_numbers(suite: str, evaluations: Iterable[EvaluationFinished]) -> list[Number]:
     of_suite = [evaluation for evaluation in evaluations if evaluation.case.suite == suite]
     outcomes = Counter({Outcome.PASSED: 0, Outcome.FAILED: 0})
     outcomes.update(evaluation.outcome for evaluation in of_suite)
     missing = sum(evaluation.curves is None for evaluation in of_suite)
-    counted = [_count(f"outcomes/{outcome}", outcomes[outcome], suite) for outcome in sorted(outcomes)]
-    return [*_diverged(of_suite, suite), _count("not_evaluated", missing, suite), *counted]
+    counted = [_count_number(f"outcomes/{outcome}", outcomes[outcome], suite) for outcome in sorted(outcomes)]
+    return [*_lost_seed_numbers(of_suite, suite), _count_number("not_evaluated", missing, suite), *counted]
 
 
-def _count(name: str, count: int, suite: str, case: str = "") -> Number:
+def _count_number(name: str, count: int, suite: str, case: str = "") -> Number:
     return Number(group=Group.DIAGNOSTICS, name=name, suite=suite, case=case, value=float(count))
 
 
-def _passed(event: CheckpointFinished) -> list[Number]:
+def _passed_numbers(event: CheckpointFinished) -> list[Number]:
     if not event.evaluations:
         return []
     share = sum(one.outcome is Outcome.PASSED for one in event.evaluations) / len(event.evaluations)
     return [Number(group=Group.HEADLINE, name="verdicts_passed", value=share)]
 
 
-def _scores(event: CheckpointFinished, suites: Sequence[str], names: Sequence[str]) -> list[Number]:
+def _score_numbers(event: CheckpointFinished, suites: Sequence[str], names: Sequence[str]) -> list[Number]:
     places = [Path(suite) for suite in suites]
     if not event.evaluations or not any(map(find_baselines, places)):
         return []
     subject = subjects_of(row_of(one, float(place)) for place, one in enumerate(event.evaluations))[0]
     scales = Scales.of([subject], places)
-    numbers = [_score(subject, subject.cells, scales)]
+    numbers = [_score_number(subject, subject.cells, scales)]
     if len(names) > 1:
         for name in names:
             of_suite = [identity for identity, cell in subject.cells.items() if cell.case.suite == name]
-            numbers.append(_score(subject, of_suite, scales, suite=name))
+            numbers.append(_score_number(subject, of_suite, scales, suite=name))
     for cell in subject.cells.values():
-        numbers.append(_score(subject, [cell.case.identity], scales, suite=cell.case.suite, case=cell.case.name))
+        numbers.append(_score_number(subject, [cell.case.identity], scales, suite=cell.case.suite, case=cell.case.name))
     return [number for number in numbers if not math.isnan(number.value)]
 
 
-def _score(subject: StoredSubject, cases: Iterable[str], scales: Scales, *, suite: str = "", case: str = "") -> Number:
+def _score_number(
+    subject: StoredSubject, cases: Iterable[str], scales: Scales, *, suite: str = "", case: str = ""
+) -> Number:
     kept = {identity: subject.cells[identity] for identity in cases}
     is_tuned = kept.keys() <= scales.tuned.keys()
     interval = mean_score(replace(subject, cells=kept), None, scales).interval if is_tuned else Interval()

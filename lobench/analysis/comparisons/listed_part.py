@@ -45,10 +45,12 @@ def listed_part(summary: Summary) -> ListedPart:
     """Returns the subjects of a store that a page lists."""
     snapshot = summary.snapshot
     notes = list[str]()
-    checkpoints, methods = _kinds(snapshot)
+    checkpoints, methods = _checkpoints_and_methods(snapshot)
     listed_checkpoints = checkpoints
     if len(checkpoints) > MOST_CHECKPOINTS:
-        listed_checkpoints = _first(MOST_CHECKPOINTS, _checkpoints(summary, checkpoints), checkpoints)
+        listed_checkpoints = _first_listed(
+            MOST_CHECKPOINTS, _checkpoints_by_importance(summary, checkpoints), checkpoints
+        )
         count = len(listed_checkpoints)
         notes.append(f"{count} of {counted(len(checkpoints), 'checkpoint')}: the newest, the best and some between")
     listed_methods, note = _listed_methods(summary, methods)
@@ -56,8 +58,8 @@ def listed_part(summary: Summary) -> ListedPart:
     if not notes:
         return ListedPart(subjects=summary, methods=summary, note="")
     return ListedPart(
-        subjects=summary.of_part(_part_of(snapshot, sorted([*listed_checkpoints, *listed_methods]))),
-        methods=summary.of_part(_part_of(snapshot, sorted([*checkpoints, *listed_methods]))),
+        subjects=summary.of_part(_part_with(snapshot, sorted([*listed_checkpoints, *listed_methods]))),
+        methods=summary.of_part(_part_with(snapshot, sorted([*checkpoints, *listed_methods]))),
         note=f"The lists and tables of this page have {', and '.join(notes)}.",
     )
 
@@ -83,19 +85,19 @@ def listed_with_new(listed: ListedPart, whole: Summary, snapshot: Snapshot) -> S
     if len(changed) > MOST_CHECKPOINTS + MOST_METHODS:
         return None
     kept = [place for place, one in enumerate(snapshot.subjects) if (one.who, one.optimizer_hashes) in known]
-    return whole.of_later(_part_of(snapshot, sorted({*kept, *changed})))
+    return whole.of_later(_part_with(snapshot, sorted({*kept, *changed})))
 
 
 def best_methods(summary: Summary) -> tuple[Summary, str]:
     """Returns `ListedPart.methods` alone, and how many they are, as in "the best 200 of 2,002 methods"; "" if all."""
-    checkpoints, methods = _kinds(summary.snapshot)
+    checkpoints, methods = _checkpoints_and_methods(summary.snapshot)
     listed, note = _listed_methods(summary, methods)
     if not note:
         return summary, ""
-    return summary.of_part(_part_of(summary.snapshot, sorted([*checkpoints, *listed]))), note
+    return summary.of_part(_part_with(summary.snapshot, sorted([*checkpoints, *listed]))), note
 
 
-def _kinds(snapshot: Snapshot) -> tuple[list[int], list[int]]:
+def _checkpoints_and_methods(snapshot: Snapshot) -> tuple[list[int], list[int]]:
     """Returns the places of the checkpoints that stand for themselves, and those of all other subjects."""
     places = range(len(snapshot.subjects))
     checkpoints = [place for place in places if snapshot.subjects[place].who.has_theta and not snapshot.methods]
@@ -105,21 +107,21 @@ def _kinds(snapshot: Snapshot) -> tuple[list[int], list[int]]:
 def _listed_methods(summary: Summary, methods: Sequence[int]) -> tuple[Sequence[int], str]:
     if len(methods) <= MOST_METHODS or summary.snapshot.race is not None:  # standings of a race are of all its methods
         return methods, ""
-    listed = _first(MOST_METHODS, [*_needed(summary), *_best(summary, methods)], methods)
+    listed = _first_listed(MOST_METHODS, [*_needed_subjects(summary), *_best_first(summary, methods)], methods)
     return listed, f"the best {len(listed)} of {counted(len(methods), 'method')}"
 
 
-def _checkpoints(summary: Summary, places: Sequence[int]) -> Iterator[int]:
+def _checkpoints_by_importance(summary: Summary, places: Sequence[int]) -> Iterator[int]:
     """Yields checkpoints, the most important ones first."""
-    yield from _needed(summary)
+    yield from _needed_subjects(summary)
     yield from places[: -_NEWEST - 1 : -1]
-    yield from _best(summary, places)[:_BEST]
+    yield from _best_first(summary, places)[:_BEST]
     for run in reversed(summary.snapshot.groups.runs):  # the places that are left are those of the newest runs
-        yield from (run[0], run[-1], *_best(summary, run)[:1])
+        yield from (run[0], run[-1], *_best_first(summary, run)[:1])
     yield from (places[at] for at in ever_finer(len(places)))
 
 
-def _needed(summary: Summary) -> list[int]:
+def _needed_subjects(summary: Summary) -> list[int]:
     """Returns the subjects that a part needs for the headline and the common cases of the whole."""
     lacking = list[int]()
     for metric in summary.metrics:
@@ -130,7 +132,7 @@ def _needed(summary: Summary) -> list[int]:
     return [summary.shown, summary.first, *lacking]
 
 
-def _best(summary: Summary, places: Iterable[int]) -> list[int]:
+def _best_first(summary: Summary, places: Iterable[int]) -> list[int]:
     """Returns subjects by mean score, the best first. Those with fewer cases follow, then those without a score."""
     means = {place: summary.mean_score(place, "primary") for place in places}
 
@@ -140,12 +142,12 @@ def _best(summary: Summary, places: Iterable[int]) -> list[int]:
     return sorted(means, key=order)
 
 
-def _first(most: int, order: Iterable[int], among: Sequence[int]) -> list[int]:
+def _first_listed(most: int, order: Iterable[int], among: Sequence[int]) -> list[int]:
     known = set(among)
     return [place for place in dict.fromkeys(order) if place in known][:most]
 
 
-def _part_of(snapshot: Snapshot, places: Sequence[int]) -> Snapshot:
+def _part_with(snapshot: Snapshot, places: Sequence[int]) -> Snapshot:
     """Returns a snapshot with some of its subjects, and with their evaluations."""
     subjects = tuple(snapshot.subjects[place] for place in places)
     hashes = {subject.who.sha256 for subject in subjects}

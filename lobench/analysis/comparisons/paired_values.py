@@ -95,7 +95,7 @@ def paired_values(a: Cell | None, b: Cell | None, metric: str | None, scales: Sc
         starts = {**scales.starts_of(b, name), **scales.starts_of(a, name)}
         is_paired = _is_fresh(a) == _is_fresh(b)
         samples = scored(sides[0], sides[1], starts, scale, is_paired=is_paired)
-        may_vary = samples.may_vary or _are_one(a, b)
+        may_vary = samples.may_vary or _have_same_curves(a, b)
         samples = dataclasses.replace(
             samples, may_vary=may_vary, shared=_shared(a, b), missing=missing, missing_seeds=missing_seeds
         )
@@ -106,7 +106,7 @@ def paired_values(a: Cell | None, b: Cell | None, metric: str | None, scales: Sc
         return PairedValues(samples=without_scale(samples), scale=scale)
     scale, note = _scale_of_two(a, b, name, scales)
     samples = samples_of(sides[0], sides[1], a, b)
-    may_vary = samples.may_vary or _are_one(a, b)
+    may_vary = samples.may_vary or _have_same_curves(a, b)
     samples = dataclasses.replace(samples, may_vary=may_vary, missing=missing, missing_seeds=missing_seeds)
     if a.draws == ITEM_DRAWS:
         samples = dataclasses.replace(samples, replicate="item")
@@ -242,7 +242,7 @@ def without_scale(samples: Samples) -> Samples:
     return dataclasses.replace(samples, a=a, b=b)
 
 
-def _are_one(a: Cell, b: Cell) -> bool:
+def _have_same_curves(a: Cell, b: Cell) -> bool:
     """Returns True if two cells contain the same curves, as when a subject is compared with itself."""
     mine, theirs = ({seed: (id(curves), row) for seed, (curves, row) in cell.sources.items()} for cell in (a, b))
     return bool(mine) and mine == theirs
@@ -325,7 +325,7 @@ def _in_units(samples: Samples, scale: ScoreScale, *, is_relative: bool) -> tupl
     step = _in_unit(samples.step, [value + low for value in finite], scale)
     if scale.kind is ScaleKind.LINEAR:
 
-        def worth(value: float) -> float:
+        def signed_value(value: float) -> float:
             return -(value - low) / scale.unit
 
     elif is_relative:
@@ -334,15 +334,17 @@ def _in_units(samples: Samples, scale: ScoreScale, *, is_relative: bool) -> tupl
         unit = scale.unit * math.fsum(known) / len(known)
         share_of_a = len(kept.a) / max(len(kept.a) + len(kept.b), 1)
 
-        def worth(value: float) -> float:
+        def signed_value(value: float) -> float:
             return -(value - low) / unit
 
     else:
 
-        def worth(value: float) -> float:
+        def signed_value(value: float) -> float:
             return -math.log(max(value - low, scale.floor)) / scale.unit
 
-    a, b = (tuple(value if value == DIVERGED else worth(value) for value in side) for side in (samples.a, samples.b))
+    a, b = (
+        tuple(value if value == DIVERGED else signed_value(value) for value in side) for side in (samples.a, samples.b)
+    )
     precision = _precision([value + low for value in finite], scale)
     return dataclasses.replace(samples, a=a, b=b, step=step, precision=precision), share_of_a
 

@@ -109,13 +109,13 @@ def decided(
     racing = list(range(len(entrants)))
     scales = None
     while ending is None and looks != until:
-        missing = _missing([entrants[place] for place in racing], rules, looks + 1)
+        missing = _missing_evaluations([entrants[place] for place in racing], rules, looks + 1)
         if missing:
             break
         looks += 1
         if scales is None:
             scales = _scales(entrants, rules, places)
-        subjects = [_subject(entrants[place], rules, looks) for place in racing]
+        subjects = [_subject_so_far(entrants[place], rules, looks) for place in racing]
         pairs = _pairs(subjects, rules.block * looks, scales)
         out, beats = losers(pairs, level)
         width = pairs.half_width(level)
@@ -152,20 +152,20 @@ def _ending(others: Sequence[Standing | None], looks: int, rules: Race) -> Endin
     return "all seeds" if looks == rules.rounds else None
 
 
-def _round(case: CaseInfo, rules: Race, look: int) -> list[SeedBlock]:
+def _round_blocks(case: CaseInfo, rules: Race, look: int) -> list[SeedBlock]:
     """Returns the seed blocks of a case in a round. The first round is 1."""
     start = case.first_seed + (look - 1) * rules.block
     return list(seed_blocks(rules.block, case.seed_block, start))
 
 
-def _missing(entrants: Sequence[Entrant], rules: Race, look: int) -> tuple[str, ...]:
+def _missing_evaluations(entrants: Sequence[Entrant], rules: Race, look: int) -> tuple[str, ...]:
     """Returns the evaluations that a round lacks. Skipped evaluations are not missing."""
     missing_pairs = []
     for entrant in entrants:
         given = {(row.key.case_identity, row.key.seed_block): row for row in entrant.rows}
         given |= {(row.key.case_identity, row.key.seed_block): row for row in entrant.rows if row.has_curves}
         for case in entrant.cases:
-            for block in _round(case, rules, look):
+            for block in _round_blocks(case, rules, look):
                 row = given.get((case.identity, block))
                 if row is None or not (row.has_curves or row.outcome is Outcome.SKIPPED):
                     why = f": {row.outcome}" if row is not None else ""
@@ -173,10 +173,10 @@ def _missing(entrants: Sequence[Entrant], rules: Race, look: int) -> tuple[str, 
     return tuple(missing_pairs)
 
 
-def _subject(entrant: Entrant, rules: Race, looks: int) -> StoredSubject:
+def _subject_so_far(entrant: Entrant, rules: Race, looks: int) -> StoredSubject:
     """Returns a method with its results of the first rounds only."""
     rounds = itertools.product(entrant.cases, range(1, looks + 1))
-    blocks = {(case.identity, block) for case, look in rounds for block in _round(case, rules, look)}
+    blocks = {(case.identity, block) for case, look in rounds for block in _round_blocks(case, rules, look)}
     rows = [row for row in entrant.rows if (row.key.case_identity, row.key.seed_block) in blocks]
     return subject_of(entrant.who, rows, {case.identity for case in entrant.cases})
 
@@ -189,7 +189,7 @@ def _scales(entrants: Sequence[Entrant], rules: Race, places: Sequence[Path]) ->
     Raises:
       LobenchError: No case has a scale.
     """
-    scales = Scales.of([_subject(one, rules, 1) for one in entrants], list(places) or None)
+    scales = Scales.of([_subject_so_far(one, rules, 1) for one in entrants], list(places) or None)
     cases = scales.cases.values()
     if not any(scales.scale(case, case.primary_metric).is_usable for case in cases):
         raise LobenchError(

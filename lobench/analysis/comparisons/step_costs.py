@@ -122,7 +122,7 @@ def _class_costs(
     known: Sequence[Mapping[MachineClass, Sequence[StepCost]]],
     metric: str,
 ) -> ClassCosts:
-    costs = _pooled(cells, [own.get(machine, ()) for own in known])
+    costs = _pooled_costs(cells, [own.get(machine, ()) for own in known])
     seconds = [StepSeconds.of(own) for own in costs]
     budget = min(
         one.median * cell.steps[-1]
@@ -134,19 +134,19 @@ def _class_costs(
         metric=metric,
         budget=float(budget),
         sides=tuple(
-            _side(cell, own, one, float(budget), metric) if cell is not None and own else None
+            _side_cost(cell, own, one, float(budget), metric) if cell is not None and own else None
             for cell, own, one in zip(cells, costs, seconds, strict=True)
         ),
     )
 
 
-def _pooled(cells: Sequence[Cell | None], costs: Sequence[Sequence[StepCost]]) -> list[Sequence[StepCost]]:
+def _pooled_costs(cells: Sequence[Cell | None], costs: Sequence[Sequence[StepCost]]) -> list[Sequence[StepCost]]:
     """Returns the costs of each cell, pooled over all cells that run the same program.
 
     Thetas of one program, or settings that are its arguments, have equal costs on one class of machines, and differ by
     timing noise only. Cells without times of the class get none from others.
     """
-    keys = [_program(cell) for cell in cells]
+    keys = [_program_key(cell) for cell in cells]
     return [
         [cost for other, costs_of_other in zip(keys, costs, strict=True) if other == key for cost in costs_of_other]
         if key and own
@@ -155,7 +155,7 @@ def _pooled(cells: Sequence[Cell | None], costs: Sequence[Sequence[StepCost]]) -
     ]
 
 
-def _program(cell: Cell | None) -> str:
+def _program_key(cell: Cell | None) -> str:
     """Returns an identifier of the compiled program of a cell; "" if it is not known."""
     return cell.case.program_key if cell is not None and cell.case.program_hash else ""
 
@@ -205,12 +205,12 @@ def timed_difference(
 def time_factors(cells: Sequence[Cell], sides: Sequence[SideCost]) -> tuple[float, ...]:
     """Returns factors on the ratio of two times: 1 and its two 95% bounds, or only 1 for one program."""
     error = math.hypot(*(side.seconds.error for side in sides))
-    if (_program(cells[0]) and _program(cells[0]) == _program(cells[1])) or not error > 0:
+    if (_program_key(cells[0]) and _program_key(cells[0]) == _program_key(cells[1])) or not error > 0:
         return (1.0,)
     return 1.0, math.exp(-_Z * error), math.exp(_Z * error)
 
 
-def _side(cell: Cell, costs: Sequence[StepCost], seconds: StepSeconds, budget: float, metric: str) -> SideCost:
+def _side_cost(cell: Cell, costs: Sequence[StepCost], seconds: StepSeconds, budget: float, metric: str) -> SideCost:
     steps = min(budget / seconds.median, float(cell.steps[-1]))
     peaks = [cost.peak_bytes for cost in costs if cost.peak_bytes is not None]
     return SideCost(

@@ -272,7 +272,7 @@ class Summary:
         key = (id(stored), metric)
         if key not in self._means:
             cases = [case.identity for case in self.snapshot.cases]
-            self._means[key] = mean_score(stored, _asked(metric), self.scales, cases)
+            self._means[key] = mean_score(stored, _metric_or_none(metric), self.scales, cases)
         return self._means[key]
 
     def own_scores(self, subject: int, metric: str) -> Mapping[str, Mapping[int, float]]:
@@ -408,7 +408,7 @@ class Summary:
         """
         samples_by_case: dict[str, Samples] = {}
         for identity, cell in self.snapshot.subjects[self.shown].cells.items():
-            name = _asked(metric) or cell.case.primary_metric
+            name = _metric_or_none(metric) or cell.case.primary_metric
             tuned = self.tuned_cell(cell.case, name)
             if tuned is not None and name in cell.final:
                 samples_by_case[identity] = paired_values(tuned, cell, name, self.scales).samples
@@ -428,7 +428,7 @@ class Summary:
         sides = [self.snapshot.subjects[place] for place in (before, after)]
         if not sides[0].cells.keys() & sides[1].cells.keys():
             return None
-        values_by_case = differences(sides[0], sides[1], _asked(metric), self.scales)
+        values_by_case = differences(sides[0], sides[1], _metric_or_none(metric), self.scales)
         if suite:
             cases = self.cases_of(suite)
             values_by_case = {case: one for case, one in values_by_case.items() if case in cases}
@@ -494,8 +494,8 @@ class Summary:
                 if cell is None or "train/loss" not in cell.final:
                     row.append(math.inf)
                     continue
-                row.append(_first(cell.curve("train/loss"), cell.steps, target))
-            rows[-1].append(_first(baseline.curves["train/loss"], baseline.curve_steps, target))
+                row.append(_first_step_at(cell.curve("train/loss"), cell.steps, target))
+            rows[-1].append(_first_step_at(baseline.curves["train/loss"], baseline.curve_steps, target))
         return np.asarray(rows, np.float64)
 
 
@@ -530,7 +530,7 @@ def summary_of_methods(store: Path, experiment: str | None = None, *, every: boo
     return summary_of(store, snapshot=read_methods(store, experiment, every=every, summarized=True))
 
 
-def _asked(metric: str) -> str | None:
+def _metric_or_none(metric: str) -> str | None:
     return None if metric == "primary" else metric
 
 
@@ -538,20 +538,20 @@ def _speedups(cell: Cell, baseline: BaselineCase | None) -> tuple[Speedup | None
     if baseline is None or "train/loss" not in cell.final:
         return None, None
     final = mean_of(list(cell.final["train/loss"].values()))
-    best = _curve(baseline.curve_steps, baseline.curves["train/loss"], Form.BEST_SINGLE)
+    best = _baseline_curve(baseline.curve_steps, baseline.curves["train/loss"], Form.BEST_SINGLE)
     return speedup(final, baseline.num_inner_steps, best), _over_envelope(final, baseline)
 
 
 def _over_envelope(final: float, baseline: BaselineCase) -> Speedup:
-    curve = _curve(baseline.envelope_steps, baseline.envelope, Form.ENVELOPE)
+    curve = _baseline_curve(baseline.envelope_steps, baseline.envelope, Form.ENVELOPE)
     return speedup(final, baseline.num_inner_steps, curve)
 
 
-def _curve(steps: np.ndarray, losses: np.ndarray, form: Form) -> BaselineCurve:
+def _baseline_curve(steps: np.ndarray, losses: np.ndarray, form: Form) -> BaselineCurve:
     running = np.fmin.accumulate(np.asarray(losses, np.float64))
     return BaselineCurve(steps=np.asarray(steps, np.float64), losses=running, form=form)
 
 
-def _first(curve: np.ndarray, steps: np.ndarray, target: float) -> float:
+def _first_step_at(curve: np.ndarray, steps: np.ndarray, target: float) -> float:
     reached = np.asarray(curve) <= target
     return float(max(steps[int(reached.argmax())], 1)) if reached.any() else math.inf

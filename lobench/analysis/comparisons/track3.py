@@ -120,12 +120,12 @@ def _judged(subject: StoredSubject, target: Target) -> Judged:
         mean=float(np.mean(losses)),
         test=test,
         deviation=Deviation.of(losses, target.value),
-        earliest=_earliest(cell, metric, target.value, len(losses)),
+        earliest=_earliest_step(cell, metric, target.value, len(losses)),
         runs_needed=max(1, math.ceil((NEEDED / test.difference) ** 2 - 1e-6)) if reachable else None,
     )
 
 
-def _earliest(cell: Cell, metric: str, target: float, num_runs: int) -> int | None:
+def _earliest_step(cell: Cell, metric: str, target: float, num_runs: int) -> int | None:
     by_run = [
         dict(zip(curves.eval_steps, np.asarray(curves.metrics[metric])[row], strict=True))
         for curves, row in cell.sources.values()

@@ -42,9 +42,9 @@ class ViewerIndex:
         cells = [cell for subject in self.snapshot.subjects for cell in subject.cells.values()]
         declared = {name: way for cell in cells for name, way in cell.directions.items()}
         self.directions = {name: direction_of(name, declared) for name in self.metrics}
-        self.finals = {name: _finals(self.snapshot, name, self.directions[name]) for name in self.metrics}
+        self.finals = {name: _final_bounds(self.snapshot, name, self.directions[name]) for name in self.metrics}
         self.runs = self.snapshot.groups.runs
-        self.best = tuple(_best(summary, run) for run in self.runs)
+        self.best = tuple(_best_checkpoint(summary, run) for run in self.runs)
 
     def keys_of(self, place: int) -> list[CurveKey]:
         """Returns the curves that a subject may have."""
@@ -66,7 +66,7 @@ class ViewerIndex:
         return list(dict.fromkeys(subjects))
 
 
-def _best(summary: Summary, run: Sequence[int]) -> int | None:
+def _best_checkpoint(summary: Summary, run: Sequence[int]) -> int | None:
     means = {place: summary.mean_score(place, "primary") for place in run}
     scored = {place: one for place, one in means.items() if not math.isnan(one.interval.mean)}
     most = max((one.num_cases for one in scored.values()), default=0)
@@ -82,7 +82,7 @@ def ever_finer(count: int) -> Iterator[int]:
         width //= 2
 
 
-def _finals(snapshot: Snapshot, metric: str, direction: Direction | None) -> NDArray[np.float64]:
+def _final_bounds(snapshot: Snapshot, metric: str, direction: Direction | None) -> NDArray[np.float64]:
     finals = np.full((len(snapshot.subjects), len(snapshot.cases), 3), np.nan)
     groups: dict[int, list[tuple[int, int, list[float]]]] = {}
     for place, subject in enumerate(snapshot.subjects):

@@ -60,11 +60,11 @@ def baselines_of_cases(cases: Iterable[CaseInfo]) -> PlacedBaselines:
     working directory. The baselines of lobench's own suites are found by the suite's name.
     """
     texts = functools.cache(lambda suite: [file.read_text() for file in find_baselines(suite)])
-    look = functools.cache(_look)
+    look = functools.cache(_permitted_folder)
     folders: set[Path] = set()
     notes: dict[str, None] = {}
     for case in cases:
-        found, note = _of_case(case, look, texts)
+        found, note = _baselines_of_case(case, look, texts)
         if found is not None:
             folders.add(found)
         if note:
@@ -79,7 +79,7 @@ def folder_of_suite(case: CaseInfo) -> Path | None:
     )
 
 
-def _of_case(
+def _baselines_of_case(
     case: CaseInfo,
     look: Callable[[SuitePlace, str], tuple[Path | None, str]],
     texts: Callable[[Path], Sequence[str]],
@@ -100,13 +100,13 @@ def _of_case(
     return best if best is not None else (None, looked[0][1])
 
 
-def _look(place: SuitePlace, file: str) -> tuple[Path | None, str]:
+def _permitted_folder(place: SuitePlace, file: str) -> tuple[Path | None, str]:
     """Returns the folder of a suite with its baselines, and a note if these differ from the recorded ones.
 
     A suite counts as absent if this user is not permitted to read it.
     """
     try:
-        return _found(place, file)
+        return _folder_with_note(place, file)
     except PermissionError as error:
         names = ", ".join(name for name, _ in place.baselines)
         if not names:
@@ -117,7 +117,7 @@ def _look(place: SuitePlace, file: str) -> tuple[Path | None, str]:
         )
 
 
-def _found(place: SuitePlace, file: str) -> tuple[Path | None, str]:
+def _folder_with_note(place: SuitePlace, file: str) -> tuple[Path | None, str]:
     there = [Path(path) for path in place.candidates() if path_exists(path, kind="folder")]
     around = [folder for folder in _around(place, file) if find_baselines(folder)]
     if not place.path:

@@ -90,9 +90,9 @@ class StoreScores:
         return [one for found in self._subjects.values() for one in found]
 
     def _scored(self, subjects: Sequence[StoredSubject]) -> list[Scored]:
-        known = sorted(self._known(), key=_place)
+        known = sorted(self._known(), key=_position)
         scales = Scales.of(known, self._places)
-        scored = [_scored(one, scales) for one in sorted(subjects, key=_place)]
+        scored = [_scored(one, scales) for one in sorted(subjects, key=_position)]
         if all(one.score is not None for one in scored):
             return scored
         # The best mean may have changed, and with it all scores.
@@ -147,21 +147,21 @@ def _with_fallback(scored: Scored, scales: Scales, means: Sequence[tuple[StoredS
     before = [
         (one.who, mean)
         for one, mean in means
-        if _place(one) < _place(subject) and one.cells.keys() == subject.cells.keys() and math.isfinite(mean)
+        if _position(one) < _position(subject) and one.cells.keys() == subject.cells.keys() and math.isfinite(mean)
     ]
     cells = sorted(subject.cells.values(), key=lambda cell: (cell.case.suite, cell.case.name))
     fallback = Fallback(
         score=mean_score(subject, None, scales),
-        finals=tuple((cell.case.name, cell.case.primary_metric, _final(cell)) for cell in cells),
+        finals=tuple((cell.case.name, cell.case.primary_metric, _final_mean(cell)) for cell in cells),
         before=tuple(before),
     )
     return dataclasses.replace(scored, fallback=fallback)
 
 
-def _final(cell: Cell) -> float:
+def _final_mean(cell: Cell) -> float:
     values = list(cell.finals(cell.case.primary_metric).values())
     return mean_of(values) if values else math.nan
 
 
-def _place(subject: StoredSubject) -> tuple[int, int]:
+def _position(subject: StoredSubject) -> tuple[int, int]:
     return subject.who.generation, subject.who.outer_step

@@ -140,7 +140,7 @@ class Scales:
         tuned: dict[str, BaselineCase] = {}
         problems = []
         for identity, info in current.items():
-            baseline_case = _case(loaded, info)
+            baseline_case = _baseline_or_error(loaded, info)
             if isinstance(baseline_case, BaselineError):
                 problems.append(baseline_case)
             elif baseline_case is not None:
@@ -536,7 +536,7 @@ class Scales:
         found: dict[str, list[BaselineError]] = {}
         for problem in self.problems:
             found.setdefault(problem.what, []).append(problem)
-        return [_of_all(what, problems) for what, problems in sorted(found.items())]
+        return [_problem_line(what, problems) for what, problems in sorted(found.items())]
 
     def notes(self) -> list[str]:
         """Returns a line for each limit of the scales: thin scales, signed losses, baselines without starts."""
@@ -581,7 +581,7 @@ def seed_scores(
     return dict(zip(finals, values.tolist(), strict=True))
 
 
-def _of_all(what: str, problems: Sequence[BaselineError]) -> str:
+def _problem_line(what: str, problems: Sequence[BaselineError]) -> str:
     """Returns one line for problems of the same kind, with the cases and each next step once."""
     # Two cases may share one baseline if they differ in seeds or deadlines only.
     cases = sorted({problem.where for problem in problems})
@@ -593,7 +593,7 @@ def _of_all(what: str, problems: Sequence[BaselineError]) -> str:
     return f"{what} ({counted(len(cases), 'case')}: {some}); run {', '.join(steps[:_NAMED])}{more}"
 
 
-def _case(loaded: Sequence[Baseline], info: CaseInfo) -> BaselineCase | BaselineError | None:
+def _baseline_or_error(loaded: Sequence[Baseline], info: CaseInfo) -> BaselineCase | BaselineError | None:
     errors: list[BaselineError] = []
     for baseline in loaded:
         try:

@@ -215,7 +215,7 @@ def believe(probes: Iterable[Probe], num_places: int) -> Belief:
     ordered = sorted(probes, key=lambda probe: (probe.place, probe.block))
     if len({probe.place for probe in ordered}) < 2:
         raise ValueError("a fall takes two checkpoints")
-    begin = _begin(ordered)
+    begin = _first_good_place(ordered)
     kept = [probe for probe in ordered if probe.place >= begin]
     if len({probe.place for probe in kept}) < 2:
         begin = min(probe.place for probe in ordered)
@@ -295,7 +295,7 @@ def _noise(probes: Sequence[_Converged]) -> _Noise:
     return _Noise(squares=variance * degrees, degrees=degrees, spread=spread)
 
 
-def _begin(probes: Sequence[Probe]) -> int:
+def _first_good_place(probes: Sequence[Probe]) -> int:
     """Returns the place of the first checkpoint that is as good as the best one, up to noise.
 
     A checkpoint whose seeds all diverged does not qualify, except in a row with reversed signs.
@@ -405,7 +405,7 @@ def _scores_part(probes: Sequence[_Converged], places: Sequence[int]) -> _Scores
     for probe in probes:
         where = places.index(probe.place), blocks.index(probe.block)
         seeds[where], scores[where] = probe.num_seeds, probe.mean - middle
-    found = [_of_wobble(seeds, scores, wobble, noise) for wobble in _WOBBLES]
+    found = [_evidence_of_wobble(seeds, scores, wobble, noise) for wobble in _WOBBLES]
     priors = np.log(list(_WOBBLES.values()))
     logs, drops, errors, noises = np.stack([one for one, _ in found], axis=1)
     never = np.asarray([none for _, none in found])
@@ -449,7 +449,7 @@ def _log_sum(values: Array, axis: int | tuple[int, ...]) -> Array:
     return np.asarray(np.log(np.exp(values - top).sum(axis=axis)) + np.squeeze(top, axis=axis))
 
 
-def _of_wobble(seeds: Array, scores: Array, wobble: float, noise: _Noise) -> tuple[Array, float]:
+def _evidence_of_wobble(seeds: Array, scores: Array, wobble: float, noise: _Noise) -> tuple[Array, float]:
     """Returns the log evidence for each class of places and size of fall, with the fall and its error, and for no fall.
 
     In class i the break lies between the i-th probed place and the next. The model is a regression with a flat prior on
@@ -475,8 +475,8 @@ def _of_wobble(seeds: Array, scores: Array, wobble: float, noise: _Noise) -> tup
     system = np.diag(seeds.max(axis=0) / noise.spread + seeds.sum(axis=0)) - own_wobble * (seeds.T * kept) @ seeds
     inverse = np.linalg.inv(system)
     # For the checkpoints from each place on: weight with each block, total weight, weighted scores.
-    with_block = _from_on(seeds * kept[:, None])
-    there = _from_on(weighed * kept)
+    with_block = _sums_from(seeds * kept[:, None])
+    there = _sums_from(weighed * kept)
     weight = with_block.sum(axis=1)
     through = with_block @ inverse
     level = weight[0] - through[0] @ with_block[0]
@@ -499,17 +499,17 @@ def _of_wobble(seeds: Array, scores: Array, wobble: float, noise: _Noise) -> tup
     fall = -side / precise
     error = np.sqrt(scale / half / precise)
     log = common - 0.5 * np.log(precise * variance) - half * np.log(scale)
-    log += np.log(2 * np.maximum(_below(fall / error, 2 * half), 1e-300)) - math.log(len(_SIZES))
+    log += np.log(2 * np.maximum(_t_probability_below(fall / error, 2 * half), 1e-300)) - math.log(len(_SIZES))
     none = common - half * math.log((noise.squares + max(rest, 0.0)) / 2 + tiny)
     return np.stack([log, fall, error, scale / half * (1 / width + own_wobble)]), none
 
 
-def _from_on(values: Array) -> Array:
+def _sums_from(values: Array) -> Array:
     """Returns cumulative sums from each place to the last one."""
     return values[::-1].cumsum(axis=0)[::-1]
 
 
-def _below(value: Array, degrees: float) -> Array:
+def _t_probability_below(value: Array, degrees: float) -> Array:
     """Returns P(T < value) for Student's t, approximated by a normal distribution."""
     found: Array = ndtr(value * (1 - 1 / (4 * degrees)) / np.sqrt(1 + value**2 / (2 * degrees)))
     return found

@@ -158,7 +158,7 @@ class Samples:
         changes = [round((b - self.raised - a) / self.binary_unit) for a, b in zip(self.a, self.b, strict=True)]
         return changes.count(1), changes.count(-1)
 
-    def _of_binary(self) -> Estimate:
+    def _binary_estimate(self) -> Estimate:
         (gains, losses), n = self.discordant(), len(self)
         discordant = (gains + losses + 1) / (n + 2)
         mean = (gains - losses) / (n + 2)
@@ -184,11 +184,11 @@ class Samples:
         Source: Student 1908; Welch 1947; Satterthwaite 1946; Agresti and Min 2005.
         """
         if self.binary_unit and len(self):
-            return self._of_binary()
+            return self._binary_estimate()
         if self.is_paired:
-            return _of_sample(self._differences(), 2 * self.floor)
-        a = _of_sample(self.a, self.floor)
-        b = _of_sample(self.b, self.floor)
+            return _sample_estimate(self._differences(), 2 * self.floor)
+        a = _sample_estimate(self.a, self.floor)
+        b = _sample_estimate(self.b, self.floor)
         variance, degrees = pooled([a, b])
         return Estimate(mean=b.mean - a.mean, variance=variance, degrees=degrees)
 
@@ -253,7 +253,7 @@ def _smallest_gap(values: Sequence[float]) -> float:
     return min((high - low for low, high in pairs if high - low > EQUAL * max(abs(low), abs(high))), default=0.0)
 
 
-def _of_sample(values: Sequence[float], floor: float) -> Estimate:
+def _sample_estimate(values: Sequence[float], floor: float) -> Estimate:
     n = len(values)
     mean = math.fsum(values) / n if n and all(map(math.isfinite, values)) else math.nan
     if n < 2 or math.isnan(mean):

@@ -69,8 +69,8 @@ def read_methods(
         return snapshot
     with Ledger.open(store, read_only=True) as ledger:
         known = [row for row in ledger.experiments() if row.config]
-        row = _asked(store, known, experiment)
-        return snapshot if row is None else _of_experiment(snapshot, row, ledger)
+        row = _asked_experiment(store, known, experiment)
+        return snapshot if row is None else _experiment_part(snapshot, row, ledger)
 
 
 def read_parts(store: Path) -> list[Snapshot]:
@@ -90,7 +90,7 @@ def read_parts(store: Path) -> list[Snapshot]:
         positions = {who: place for place, who in ledger.sightings().items()}
         last = {row.name: row for row in ledger.experiments() if row.config}
         rows = sorted(last.values(), key=lambda row: (row.last_at, row.id))
-        parts = [found for row in rows if (found := _of_experiment(whole, row, ledger)).rows]
+        parts = [found for row in rows if (found := _experiment_part(whole, row, ledger)).rows]
     used = {row.id for part in parts for row in part.rows}  # some are copies with another identity, as of `_Forms`
     others = [row for row in whole.rows if row.id not in used]
     if others:
@@ -98,7 +98,7 @@ def read_parts(store: Path) -> list[Snapshot]:
     return parts
 
 
-def _of_experiment(whole: Snapshot, row: ExperimentRow, ledger: Ledger) -> Snapshot:
+def _experiment_part(whole: Snapshot, row: ExperimentRow, ledger: Ledger) -> Snapshot:
     """Returns the part of a store's snapshot that belongs to an experiment, with its race."""
     found = of_members(whole, row.config, ledger.memberships(row.id), ledger.trials(row.id))
     return with_race(dataclasses.replace(found, experiment=row.name), row.config, ledger)
@@ -121,10 +121,10 @@ def check_experiment(store: Path, name: str | None) -> None:
     """Raises UsageError if a store lacks an experiment. None: any store is right."""
     if name is not None:
         with Ledger.open(store, read_only=True) as ledger:
-            _asked(store, [row for row in ledger.experiments() if row.config], name)
+            _asked_experiment(store, [row for row in ledger.experiments() if row.config], name)
 
 
-def _asked(store: Path, known: Sequence[ExperimentRow], name: str | None) -> ExperimentRow | None:
+def _asked_experiment(store: Path, known: Sequence[ExperimentRow], name: str | None) -> ExperimentRow | None:
     experiment_rows = [row for row in known if name in (None, row.name)]
     if name is not None and not experiment_rows:
         names = ", ".join(dict.fromkeys(row.name for row in known)) or "none: `lobench run` makes one"
@@ -152,7 +152,7 @@ def of_members(
     """
     rows: dict[object, EvaluationRow] = {}
     for stored_row in snapshot.rows:
-        rows[_key(stored_row)] = rows[_key(stored_row), stored_row.key.code] = stored_row
+        rows[_evaluation_key(stored_row)] = rows[_evaluation_key(stored_row), stored_row.key.code] = stored_row
     bindings_of = _bindings_of_methods(config)
     groups: dict[tuple[str, int | str], dict[int, list[_Part]]] = {}
     by_place: dict[object, tuple[Membership, EvaluationRow | None]] = {}
@@ -309,7 +309,7 @@ def _space(config: str, method: str) -> tuple[Parameter, ...]:
         return ()
 
 
-def _key(row: EvaluationRow) -> tuple[object, ...]:
+def _evaluation_key(row: EvaluationRow) -> tuple[object, ...]:
     return row.key.checkpoint_sha256, row.case.key, row.key.seed_block, row.key.program_version
 
 
@@ -339,7 +339,7 @@ def _method(sessions: Mapping[int, Sequence[_Part]], *, current: CurrentCases, i
         who = rows[0].sightings[-1]
         subject = subject_of(who, current.ordered(who, rows), identities)
         return dataclasses.replace(
-            subject, cells={key: _of_seeds(cell, sessions.keys()) for key, cell in subject.cells.items()}
+            subject, cells={key: _cell_of_seeds(cell, sessions.keys()) for key, cell in subject.cells.items()}
         )
     cells: dict[str, dict[int, Cell]] = {}
     for session, group in sessions.items():
@@ -349,9 +349,9 @@ def _method(sessions: Mapping[int, Sequence[_Part]], *, current: CurrentCases, i
         seeds = {part.seed for part in group}
         who = trained[0].sightings[-1]
         for identity, cell in subject_of(who, current.ordered(who, trained), identities).cells.items():
-            cells.setdefault(identity, {})[session] = _of_seeds(cell, seeds)
+            cells.setdefault(identity, {})[session] = _cell_of_seeds(cell, seeds)
     whole = subject_of(rows[-1].sightings[-1], rows, identities)
-    return dataclasses.replace(whole, cells={key: _of_sessions(found) for key, found in cells.items()})
+    return dataclasses.replace(whole, cells={key: _cell_of_sessions(found) for key, found in cells.items()})
 
 
 def _with_failed(subject: StoredSubject, trials: Sequence[TrialRow], methods: Collection[str]) -> StoredSubject:
@@ -376,7 +376,7 @@ def _with_failed(subject: StoredSubject, trials: Sequence[TrialRow], methods: Co
     return dataclasses.replace(subject, cells=cells)
 
 
-def _of_seeds(cell: Cell, seeds: Collection[int]) -> Cell:
+def _cell_of_seeds(cell: Cell, seeds: Collection[int]) -> Cell:
     """Returns a cell with only the given seeds."""
     wanted = {seed for seed in cell.sources if seed in seeds}
 
@@ -393,7 +393,7 @@ def _of_seeds(cell: Cell, seeds: Collection[int]) -> Cell:
     )
 
 
-def _of_sessions(cells: Mapping[int, Cell]) -> Cell:
+def _cell_of_sessions(cells: Mapping[int, Cell]) -> Cell:
     """Joins the cells of trained checkpoints. Each session has one value, which is NaN if one of its seeds diverged."""
 
     def of(field: str) -> dict[str, dict[int, float]]:

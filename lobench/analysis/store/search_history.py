@@ -72,8 +72,8 @@ def chosen_by_search(
     sessions: Mapping[int, Sequence[_Part]], make: Callable[[Mapping[int, Sequence[_Part]]], StoredSubject]
 ) -> tuple[StoredSubject, BestTrial]:
     """Returns the best trial on fresh seeds, if there are some, and on the seeds that chose it."""
-    of_search = _of(sessions, lambda part: part.seed < FIRST_REPORT_SEED)
-    fresh = _of(sessions, lambda part: part.seed >= FIRST_REPORT_SEED)
+    of_search = _filtered_sessions(sessions, lambda part: part.seed < FIRST_REPORT_SEED)
+    fresh = _filtered_sessions(sessions, lambda part: part.seed >= FIRST_REPORT_SEED)
     if not of_search or not fresh:
         subject = make(of_search or fresh)
         return subject, BestTrial(subject=subject, is_fresh=False)
@@ -81,7 +81,9 @@ def chosen_by_search(
     return dataclasses.replace(make(fresh), who=searched.who), BestTrial(subject=searched, is_fresh=True)
 
 
-def _of(sessions: Mapping[int, Sequence[_Part]], is_wanted: Callable[[_Part], bool]) -> dict[int, Sequence[_Part]]:
+def _filtered_sessions(
+    sessions: Mapping[int, Sequence[_Part]], is_wanted: Callable[[_Part], bool]
+) -> dict[int, Sequence[_Part]]:
     kept = {session: [part for part in parts if is_wanted(part)] for session, parts in sessions.items()}
     return {session: parts for session, parts in kept.items() if parts}
 

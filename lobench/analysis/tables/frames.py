@@ -163,7 +163,7 @@ class StoredResults:
         parts = []
         for name in [metric] if metric is not None else sorted(known):
             for info, who, latest in blocks:
-                by_seed = _of_metric(name, latest)
+                by_seed = _curves_by_seed(name, latest)
                 if not by_seed:
                     continue
                 steps, values = (np.concatenate(arrays) for arrays in zip(*by_seed.values(), strict=True))
@@ -372,7 +372,7 @@ def _provenance(curves: Curves | None) -> dict[str, Any]:
 _Latest: TypeAlias = dict[int, tuple[Curves, int]]  # by seed: the curves of its evaluation, and its place in them
 
 
-def _of_metric(metric: str, latest: _Latest) -> dict[int, tuple[NDArray[np.int64], NDArray[np.float32]]]:
+def _curves_by_seed(metric: str, latest: _Latest) -> dict[int, tuple[NDArray[np.int64], NDArray[np.float32]]]:
     """Returns the steps and the values of each seed that has the metric."""
     return {
         seed: (
@@ -385,7 +385,7 @@ def _of_metric(metric: str, latest: _Latest) -> dict[int, tuple[NDArray[np.int64
 
 
 def _joined(metric: str, case: CaseInfo, who: Subject, latest: _Latest) -> CaseCurves | None:
-    values_by_seed = _of_metric(metric, latest)
+    values_by_seed = _curves_by_seed(metric, latest)
     if not values_by_seed:
         return None
     # Imported curves may differ in their steps; use the common ones.

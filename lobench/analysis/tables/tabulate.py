@@ -112,7 +112,7 @@ class _Maker:
         groups = summary.snapshot.groups
         if not spec.methods and groups.runs and len(places) > _MOST_COLUMNS:
             places = groups.ends(summary.shown)
-            self._notes += _left_out(snapshot, places)
+            self._notes += _left_out_notes(snapshot, places)
         self._whole = summary.snapshot
         titles = [snapshot.labels[place] for place in places]
         titles += [spec.names.get(baseline, baseline)] if self._has_baseline else []
@@ -122,15 +122,15 @@ class _Maker:
             [self._case_title(case) for case in range(len(snapshot.cases))],
             case_groups or self._suites(),
         )
-        self._metrics, self._tests = self._asked(), set[Method]()
-        self._left = _left_race(summary, snapshot)
+        self._metrics, self._tests = self._metric_names(), set[Method]()
+        self._eliminated = _eliminated_entries(summary, snapshot)
         self._notes += race_notes(summary)
         searches = [snapshot.search(place) for place, _ in self._methods if place >= 0]
         self._notes += [SEARCHED_NOTE] if any(one and not one.num_infeasible for one in searches) else []
         self._edges = edges_in(snapshot)
         self._notes += [f"{label}: {line}" for label, lines in self._edges.items() for line in lines]
 
-    def _asked(self) -> list[str]:
+    def _metric_names(self) -> list[str]:
         known = {name for subject in self._summary.snapshot.subjects for name in subject.metrics()}
         for key in ("metrics", "precision", "interval"):
             for name in getattr(self._spec, key):
@@ -267,13 +267,13 @@ class _Maker:
     ) -> dict[str, list[Entry | None]]:
         """Returns the entries of each panel of costs on a case, by method. Empty panels are left out."""
         entries_by_panel: dict[str, list[Entry | None]] = {
-            "seconds of a step": [_time(side.seconds.median, side) if side else None for side in sides],
+            "seconds of a step": [_time_entry(side.seconds.median, side) if side else None for side in sides],
             "times a gradient step": [
-                _time(side.overhead.ratio, side.overhead) if side is not None else None for side in sides
+                _time_entry(side.overhead.ratio, side.overhead) if side is not None else None for side in sides
             ],
             f"{metric} at equal time": [self._at_equal_time(side, metric) if side else None for side in sides],
             "seconds to tuned train/loss": [
-                _time(tuned.get(place, math.nan) * side.seconds.median, side) if side is not None else None
+                _time_entry(tuned.get(place, math.nan) * side.seconds.median, side) if side is not None else None
                 for (place, _), side in zip(self._methods, sides, strict=True)
             ],
         }
@@ -303,7 +303,7 @@ class _Maker:
         entries = self._entries_of(columns, name, bold)
         entries = [_with_counts(entry, cell) for entry, cell in zip(entries, cells, strict=True)]
         return [
-            self._with_search(entry, place, lambda searched: self._mean_of(searched, case, name))
+            self._with_search(entry, place, lambda searched: self._case_mean(searched, case, name))
             for entry, (place, _) in zip(entries, self._methods, strict=True)
         ]
 
@@ -317,13 +317,13 @@ class _Maker:
             return dataclasses.replace(entry, is_chosen=has_value, is_bold=False)
         return dataclasses.replace(entry, searched=mean(search.subject))
 
-    def _mean_of(self, subject: StoredSubject, case: int, metric: str) -> float:
+    def _case_mean(self, subject: StoredSubject, case: int, metric: str) -> float:
         cell = subject.cells.get(self._summary.snapshot.cases[case].identity)
         column = cell.finals(metric) if cell is not None else {}
         return mean_of(list(column.values())) if column else math.nan
 
     def _cell(self, place: int, case: int, metric: str) -> Cell | None:
-        if place in self._left:
+        if place in self._eliminated:
             return None  # its few seeds are those that eliminated it
         if place < 0:
             return self._summary.tuned_cell(self._summary.snapshot.cases[case], metric)
@@ -396,13 +396,13 @@ class _Maker:
         if place < 0:
             return self._summary.tuned_scores(metric)
         search = self._summary.snapshot.search(place)
-        if place in self._left:
+        if place in self._eliminated:
             return {}
         return {} if search and not search.is_fresh else self._summary.mean_score(place, metric).scores
 
     def _means(self, metric: str) -> list[Entry | None]:
         """Returns each method's mean score, where the tuned baseline scores 1; [] if no case has a scale."""
-        places = [place for place, _ in self._methods if place >= 0 and place not in self._left]
+        places = [place for place, _ in self._methods if place >= 0 and place not in self._eliminated]
         means = {place: self._summary.mean_score(place, metric).interval for place in places}
         self._note_left_out(metric)
         if all(math.isnan(interval.mean) for interval in means.values()):
@@ -428,8 +428,8 @@ class _Maker:
                 bold = references
         of_tuned = Interval(mean=1.0)
         entries = [
-            (self._left[place] if is_primary else None)
-            if place in self._left
+            (self._eliminated[place] if is_primary else None)
+            if place in self._eliminated
             else None
             if place >= 0 and math.isnan(means[place].mean)
             else Entry(
@@ -479,13 +479,13 @@ def _with_counts(entry: Entry | None, cell: Cell | None) -> Entry | None:
     return dataclasses.replace(entry, num_missing=len(cell.missing), num_exploded=len(cell.exploded))
 
 
-def _time(value: float, of: SideCost | Overhead) -> Entry | None:
+def _time_entry(value: float, of: SideCost | Overhead) -> Entry | None:
     if math.isnan(value):
         return None
     return Entry(interval=Interval(mean=value), num_lost=0, num_seeds=0, is_bold=False, is_unsteady=of.is_unsteady)
 
 
-def _left_race(summary: Summary, snapshot: Snapshot) -> dict[int, Entry]:
+def _eliminated_entries(summary: Summary, snapshot: Snapshot) -> dict[int, Entry]:
     """Returns the methods eliminated from a race, with their distance from the method that eliminated them."""
     if summary.race is None:
         return {}
@@ -535,7 +535,7 @@ def race_notes(summary: Summary) -> list[str]:
     return notes
 
 
-def _left_out(snapshot: Snapshot, shown: Sequence[int]) -> list[str]:
+def _left_out_notes(snapshot: Snapshot, shown: Sequence[int]) -> list[str]:
     """Returns the note on checkpoints of runs that a table leaves out; [] if it shows all."""
     if len(shown) == len(snapshot.subjects):
         return []

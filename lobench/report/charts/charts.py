@@ -43,37 +43,37 @@ def sections(summary: Summary, figure: str | None = None) -> list[Section]:
     Raises:
       StoreError: The store has no such section.
     """
-    chosen = [one for one in _all(summary) if figure in (None, one.id.partition("-")[0])]
+    chosen = [one for one in _every_section(summary) if figure in (None, one.id.partition("-")[0])]
     if figure and not chosen:
         where = str(summary.snapshot.store)
-        known = dict.fromkeys(one.id.partition("-")[0] for one in _all(summary))
+        known = dict.fromkeys(one.id.partition("-")[0] for one in _every_section(summary))
         next_step = "a search is a method with `Method.search`" if figure == "search" else ""
         raise StoreError(f"nothing to draw of {figure!r}", where=where, expected=", ".join(known), next_step=next_step)
     return chosen
 
 
-def _all(summary: Summary) -> list[Section]:
+def _every_section(summary: Summary) -> list[Section]:
     groups = summary.snapshot.groups
     every = range(len(summary.snapshot.subjects))
-    drawn = [place for place, _, _ in _drawn(summary)]
+    drawn = [place for place, _, _ in _drawn_subjects(summary)]
     charts = [
         (along_runs(summary), [*(place for run in groups.runs for place in run), *groups.alone]),
         (side_by_side(summary), groups.ends(summary.shown)),
-        (_profiles(summary), drawn),
-        (_cases(summary), drawn),
-        (_accuracies(summary), every),
+        (_profiles_section(summary), drawn),
+        (_cases_section(summary), drawn),
+        (_accuracy_section(summary), every),
         (task_panels(summary, sorted(groups.beside(summary.shown))), drawn),
     ]
     sections = [replace(one, trained_with=_trained_with(summary, places)) for one, places in charts if one is not None]
     labels = dict(zip(summary.snapshot.methods, summary.snapshot.labels, strict=False))
     declared = load_plugins().usable_declarations("lobench_report_sections")
-    added = [section for name, one in declared.items() for section in _of_plugin(name, one, summary)]
+    added = [section for name, one in declared.items() for section in _plugin_sections(name, one, summary)]
     histories = histories_of(summary.snapshot.trials, labels)
     searches = [search_section(history, search_notes(summary.snapshot, history)) for history in histories]
     return [*sections, *(one for one in searches if one is not None), *added]
 
 
-def _of_plugin(name: str, declared: Registered, summary: Summary) -> list[Section]:
+def _plugin_sections(name: str, declared: Registered, summary: Summary) -> list[Section]:
     """Returns a plugin's sections. If the plugin raises, its section contains only the error."""
     try:
         drawn = declared.make(summary, where="a report")
@@ -122,8 +122,8 @@ def _trained_with(summary: Summary, places: Sequence[int]) -> str:
     return "; ".join(known)
 
 
-def _profiles(summary: Summary) -> Section:
-    drawn = _drawn(summary)
+def _profiles_section(summary: Summary) -> Section:
+    drawn = _drawn_subjects(summary)
     taus = np.linspace(-1, 2, 121)
     figures = []
     for metric in summary.metrics:
@@ -152,11 +152,11 @@ def _profiles(summary: Summary) -> Section:
     if summary.baseline_label:
         figures.append(_ratio_profile(summary, drawn))
     note = "Score profiles ask how often a score is reached, ratio profiles how many times longer than the fastest "
-    note += "it took." + _left_out(summary, drawn)
+    note += "it took." + _left_out_note(summary, drawn)
     return Section(id="profiles", title="Profiles", note=note, kind="wide", figures=tuple(figures))
 
 
-def _drawn(summary: Summary) -> list[tuple[int, str, str]]:
+def _drawn_subjects(summary: Summary) -> list[tuple[int, str, str]]:
     """Returns index, label and style of the subjects in charts: the shown one, the first of its run, other methods."""
     labels = summary.snapshot.labels
     styles = method_styles(summary)
@@ -164,7 +164,7 @@ def _drawn(summary: Summary) -> list[tuple[int, str, str]]:
     return [(place, labels[place], styles[place]) for place in places]
 
 
-def _left_out(summary: Summary, drawn: Sequence[tuple[int, str, str]]) -> str:
+def _left_out_note(summary: Summary, drawn: Sequence[tuple[int, str, str]]) -> str:
     count = len(summary.snapshot.groups.beside(summary.shown))
     return f" The first {len(drawn)} of {count} methods are drawn." if len(drawn) < count else ""
 
@@ -198,11 +198,11 @@ def _ratio_profile(summary: Summary, drawn: Sequence[tuple[int, str, str]]) -> F
     )
 
 
-def _cases(summary: Summary) -> Section:
+def _cases_section(summary: Summary) -> Section:
     snapshot = summary.snapshot
-    drawn = _drawn(summary)[:_MOST_CURVES]
+    drawn = _drawn_subjects(summary)[:_MOST_CURVES]
     figures = tuple(
-        figure for case in range(len(snapshot.cases)) if (figure := _case(summary, case, drawn)) is not None
+        figure for case in range(len(snapshot.cases)) if (figure := _case_figure(summary, case, drawn)) is not None
     )
     who = [label for _, label, _ in drawn]
     against = f", against {summary.baseline_label}" if summary.baseline_label else ""
@@ -212,7 +212,7 @@ def _cases(summary: Summary) -> Section:
         title="Inner training",
         note=f"Seed means of {', '.join(who[:-1])}{' and ' * (len(who) > 1)}{who[-1]}{against}{dashes}. Bands are "
         "95% intervals over seeds. A cross marks where a seed diverged: a mean has no value from there on."
-        f"{_left_out(summary, drawn)}",
+        f"{_left_out_note(summary, drawn)}",
         kind="small",
         figures=figures,
         view="cases",
@@ -224,7 +224,7 @@ def _has_test(drawn: Sequence[tuple[int, str, str]]) -> bool:
     return len(drawn) <= _MOST_WITH_TEST
 
 
-def _case(summary: Summary, case: int, drawn: Sequence[tuple[int, str, str]]) -> Figure | None:
+def _case_figure(summary: Summary, case: int, drawn: Sequence[tuple[int, str, str]]) -> Figure | None:
     """Returns the curves of a case; None if no drawn subject has any."""
     snapshot = summary.snapshot
     metric = snapshot.cases[case].primary_metric
@@ -258,14 +258,14 @@ def _case(summary: Summary, case: int, drawn: Sequence[tuple[int, str, str]]) ->
     )
 
 
-def _accuracies(summary: Summary) -> Section | None:
+def _accuracy_section(summary: Summary) -> Section | None:
     """Returns the accuracies of each method on streams of tasks; None if no case is a stream."""
     snapshot = summary.snapshot
     figures = [
         figure
         for case in range(len(snapshot.cases))
         for place in range(len(snapshot.subjects))
-        if (figure := _heat_map(summary, place, case)) is not None
+        if (figure := _accuracy_figure(summary, place, case)) is not None
     ]
     note = (
         "Row i is after training on task i, column j the accuracy on task j; seed means. "
@@ -279,7 +279,7 @@ def _accuracies(summary: Summary) -> Section | None:
     return Section(id="matrix", title="Accuracy by task", note=note, kind="small", figures=shown, view="cases")
 
 
-def _heat_map(summary: Summary, place: int, case: int) -> Figure | None:
+def _accuracy_figure(summary: Summary, place: int, case: int) -> Figure | None:
     snapshot = summary.snapshot
     cell = snapshot.cell(place, case)
     found = accuracy_matrix(cell) if cell is not None and cell.sources else None

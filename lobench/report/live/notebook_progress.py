@@ -35,7 +35,7 @@ def default_progress(methods: Methods | None = None) -> WatchProgress:
     Args:
       methods: Methods of an experiment, updated while it runs. None: only evaluations are shown.
     """
-    return NotebookProgress(_display(), methods) if in_notebook() else SilentProgress()
+    return NotebookProgress(_new_display(), methods) if in_notebook() else SilentProgress()
 
 
 def in_notebook() -> bool:
@@ -45,7 +45,7 @@ def in_notebook() -> bool:
     return shell is not None and hasattr(shell, "kernel")
 
 
-def _display() -> Callable[[str], object]:
+def _new_display() -> Callable[[str], object]:
     """Creates a display in the current cell. Returns a function that sets its HTML."""
     shown: Any = sys.modules["IPython"].display
     handle = shown.display(shown.HTML(""), display_id=True)
@@ -123,7 +123,8 @@ class NotebookProgress(PlainProgress):
         parts: list[str] = [paragraph(line) for line in self._log_lines]
         if self._methods is not None and (states := self._methods.states()):
             shown = [
-                [one.name, _bar(one.num_done, one.num_planned), one.count, one.trials or one.score] for one in states
+                [one.name, _progress_bar(one.num_done, one.num_planned), one.count, one.trials or one.score]
+                for one in states
             ]
             parts.append(table(["method", "", "evaluations", "so far"], shown))
             parts.append(paragraph(self._methods.time_left().removeprefix(", ")))
@@ -134,5 +135,5 @@ class NotebookProgress(PlainProgress):
         return "".join(parts)
 
 
-def _bar(done: int, planned: int) -> Markup:
+def _progress_bar(done: int, planned: int) -> Markup:
     return Markup(f'<progress value="{done}" max="{planned}"></progress>' if planned else "")

@@ -97,15 +97,15 @@ def render_page(
         "warnings": [*warnings(summary, cases), *([_left_out(listed, snapshot)] if listed.note else [])],
         "chart_sections": drawn,
         "views": _VIEWS if figure is None else (),
-        "heat": _heat(summary, keys) if figure is None else {},
+        "heat": _heat_table(summary, keys) if figure is None else {},
         "films": films(summary) if figure is None else [],
         "cases_note": f"{snapshot.openings[summary.shown]}: seed means of the final values.",
         **_case_table(summary, cases, costs, _column_help(summary, comparison)),
-        **_methods(summary if spec is not None and spec.methods else listed.methods, spec),
-        "failures": _warnings(snapshot, keys if figure is None else {}),
+        **_method_tables(summary if spec is not None and spec.methods else listed.methods, spec),
+        "failures": _failure_lines(snapshot, keys if figure is None else {}),
         "is_one": len(snapshot.subjects) < 2,
         "command": f"lobench results --store {shlex.quote(str(snapshot.store))} --format json",
-        **_provenance(summary),
+        **_provenance_lists(summary),
     }
     return rendered("page.html", title=title(snapshot), served=bool(version), script="page.js", **context)
 
@@ -145,7 +145,7 @@ def _keys_of(snapshot: Snapshot) -> dict[int, str]:
     return dict(zip(map(id, snapshot.subjects), subject_keys(snapshot), strict=True))
 
 
-def _methods(summary: Summary, spec: TableSpec | None) -> dict[str, Any]:
+def _method_tables(summary: Summary, spec: TableSpec | None) -> dict[str, Any]:
     """Returns the table of methods. It is empty for the checkpoints of a single run, unless a table is requested."""
     snapshot = summary.snapshot
     if spec is None and not snapshot.groups.shows_methods:
@@ -182,7 +182,7 @@ def _link(view: str, *parts: str) -> str:
     return "#/" + "/".join([view, *(quote(part, safe="") for part in parts)])
 
 
-def _heat(summary: Summary, keys: Mapping[int, str]) -> dict[str, Any]:
+def _heat_table(summary: Summary, keys: Mapping[int, str]) -> dict[str, Any]:
     """Returns the mean score of each method on each case, the best method on top. `keys` are those of `_keys_of`."""
     snapshot = summary.snapshot
     means = {place: summary.mean_score(place, "primary").mean for place in snapshot.groups.ends(summary.shown)}
@@ -319,7 +319,7 @@ def _value(value: float) -> str:
     return f"{value:.6g}" if math.isfinite(value) else ""
 
 
-def _warnings(snapshot: Snapshot, keys: Mapping[int, str]) -> list[TableCell]:
+def _failure_lines(snapshot: Snapshot, keys: Mapping[int, str]) -> list[TableCell]:
     """Returns warnings, line by line; `value` is the text of the link to the evaluation. `keys`: as of `_keys_of`."""
     lines = list[TableCell]()
     for place, case in itertools.product(range(len(snapshot.subjects)), range(len(snapshot.cases))):
@@ -362,7 +362,7 @@ def _json(value: Any) -> Markup:
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
-def _provenance(summary: Summary) -> dict[str, Any]:
+def _provenance_lists(summary: Summary) -> dict[str, Any]:
     snapshot, baseline = summary.snapshot, summary.scales.baseline
     measured = [(row.case, curves) for row, curves in snapshot.measured_rows() if curves is not None]
     curve_origins = list({id(curves.origin): curves.origin for _, curves in measured}.values())
@@ -385,8 +385,8 @@ def _provenance(summary: Summary) -> dict[str, Any]:
     if baseline is not None:
         made = baseline.provenance
         cases = summary.scales.tuned.values()
-        settings = _range(len(one.grid) for one in cases)
-        seeds = _range(len(one.seeds) for one in cases)
+        settings = _range_text(len(one.grid) for one in cases)
+        seeds = _range_text(len(one.seeds) for one in cases)
         pairs.append(
             (
                 "baseline",
@@ -400,6 +400,6 @@ def _provenance(summary: Summary) -> dict[str, Any]:
     return {"provenance": pairs, "bindings": sorted(bindings.items())}
 
 
-def _range(counts: Iterable[int]) -> str:
+def _range_text(counts: Iterable[int]) -> str:
     """Returns `15`, or `11 to 15` if the counts differ."""
     return " to ".join(map(str, dict.fromkeys((min(known), max(known))))) if (known := sorted(counts)) else "0"

@@ -87,20 +87,26 @@ def _parts(summary: Summary) -> tuple[list[_Part], ExperimentRow | None]:
     snapshot.require_rows()
     with Ledger.open(snapshot.store, read_only=True) as ledger:
         experiments = [row for row in ledger.experiments() if row.config]
-    fits = [row for row in experiments if _is_of(snapshot, row)]
+    fits = [row for row in experiments if _belongs_to(snapshot, row)]
     experiment = fits[-1] if fits else None
-    parts = [_methods(summary), _spaces(summary), _budgets(summary), _seeds(summary), _machines(summary)]
-    parts += [_versions(summary, experiment), _exclusions(summary)]
+    parts = [
+        _methods_part(summary),
+        _spaces_part(summary),
+        _budgets_part(summary),
+        _seeds_part(summary),
+        _machines_part(summary),
+    ]
+    parts += [_versions_part(summary, experiment), _exclusions_part(summary)]
     return [part for part in parts if part.lines], experiment
 
 
-def _is_of(snapshot: Snapshot, experiment: ExperimentRow) -> bool:
+def _belongs_to(snapshot: Snapshot, experiment: ExperimentRow) -> bool:
     if snapshot.experiment:
         return experiment.name == snapshot.experiment
     return bool(snapshot.methods) and all(name in experiment.config for name in snapshot.methods)
 
 
-def _methods(summary: Summary) -> _Part:
+def _methods_part(summary: Summary) -> _Part:
     snapshot = summary.snapshot
     lines = []
     for place, label in enumerate(snapshot.labels):
@@ -114,7 +120,7 @@ def _methods(summary: Summary) -> _Part:
     return _Part("Methods and their settings", (*lines, *scale))
 
 
-def _spaces(summary: Summary) -> _Part:
+def _spaces_part(summary: Summary) -> _Part:
     """Returns the trials of searches: their numbers, and the values of each parameter."""
     lines = []
     snapshot = summary.snapshot
@@ -139,7 +145,7 @@ def _spaces(summary: Summary) -> _Part:
     return _Part("Searches: settings that were tried (the spaces are in the configuration)", tuple(lines))
 
 
-def _budgets(summary: Summary) -> _Part:
+def _budgets_part(summary: Summary) -> _Part:
     return _Part(
         "Cases and budgets",
         tuple(
@@ -153,7 +159,7 @@ def _budgets(summary: Summary) -> _Part:
     )
 
 
-def _seeds(summary: Summary) -> _Part:
+def _seeds_part(summary: Summary) -> _Part:
     """Returns the seeds of each case, over all methods. A case whose values are of items has none."""
     seeds_by_case: dict[str, set[int]] = {}
     for row in summary.snapshot.rows:
@@ -165,7 +171,7 @@ def _seeds(summary: Summary) -> _Part:
     return _Part("Seeds", tuple((", ".join(names), seeds) for seeds, names in by_seeds.items()))
 
 
-def _machines(summary: Summary) -> _Part:
+def _machines_part(summary: Summary) -> _Part:
     machines = Counter(
         (curves.origin.host or "not recorded", f"{curves.origin.device}: " if curves.origin.device else "")
         for row in summary.snapshot.rows
@@ -175,7 +181,7 @@ def _machines(summary: Summary) -> _Part:
     return _Part("Machines", tuple(lines))
 
 
-def _versions(summary: Summary, experiment: ExperimentRow | None) -> _Part:
+def _versions_part(summary: Summary, experiment: ExperimentRow | None) -> _Part:
     made = [curves.origin for row in summary.snapshot.rows if (curves := row.measured) is not None]
     versions: dict[str, set[str]] = {}
     for name, version in (pair for one in made for pair in one.versions.items()):
@@ -192,7 +198,7 @@ def _versions(summary: Summary, experiment: ExperimentRow | None) -> _Part:
     return _Part("Versions", tuple(lines))
 
 
-def _exclusions(summary: Summary) -> _Part:
+def _exclusions_part(summary: Summary) -> _Part:
     """Returns notes on missing numbers: failed evaluations, diverged and exploded seeds, missing cases."""
     snapshot = summary.snapshot
     bad = [row for row in snapshot.rows if row.outcome is not Outcome.PASSED]

@@ -238,12 +238,12 @@ def _series(pair: MethodComparison, names: Sequence[str], place: int, num_pairs:
 
 def comparison_head(comparison: MethodComparison) -> tuple[str, str]:
     """Returns a line on the compared subjects, and one on the numbers of cases and seeds."""
-    return (
-        f"{comparison.b.label}{_origin(comparison.b)} against {comparison.a.label}{_origin(comparison.a)}",
-        f"{counted(len(comparison.primary.comparison.cases), 'case')}, {_seeds(comparison)}"
-        if comparison.primary.comparison.cases
-        else counted(sum(map(len, _names_of_tests(comparison).values())), "test"),
-    )
+    a, b = (f"{side.label}{_revisions_text(side)}" for side in (comparison.a, comparison.b))
+    num_cases = len(comparison.primary.comparison.cases)
+    counts = f"{counted(num_cases, 'case')}, {_pairs_text(comparison)}"
+    if not num_cases:
+        counts = counted(sum(map(len, _names_of_tests(comparison).values())), "test")
+    return f"{b} against {a}", counts
 
 
 def headline_rows(comparison: MethodComparison) -> list[list[str]]:
@@ -253,7 +253,7 @@ def headline_rows(comparison: MethodComparison) -> list[list[str]]:
     header = ["", f"difference [{level:g}%]", "p", "effect", "P(better) [95%]", f"gate, {margins}"]
     return [
         header,
-        *(_headline(effect, comparison.replicate) for effect in comparison.effects if effect.comparison.cases),
+        *(_headline_row(effect, comparison.replicate) for effect in comparison.effects if effect.comparison.cases),
     ]
 
 
@@ -289,7 +289,12 @@ def comparison_notes(comparison: MethodComparison) -> list[str]:
     notes.append(
         "effect: whether B differs at all, two-sided; gate: whether B is worse by more than the margin, one-sided"
     )
-    return [*notes, f"reference: {with_hash(comparison.a)}", *_group_notes(comparison), *_parted(comparison)]
+    return [
+        *notes,
+        f"reference: {with_hash(comparison.a)}",
+        *_group_notes(comparison),
+        *_first_difference_notes(comparison),
+    ]
 
 
 def _group_notes(compared: MethodComparison) -> list[str]:
@@ -300,7 +305,7 @@ def _group_notes(compared: MethodComparison) -> list[str]:
     return notes
 
 
-def _parted(compared: MethodComparison) -> list[str]:
+def _first_difference_notes(compared: MethodComparison) -> list[str]:
     """Returns a note on the first steps at which the curves of common seeds differ, as a list of at most one text."""
     steps = {name: "nowhere" if math.isinf(step) else f"at step {step:,.0f}" for name, step in compared.parted.items()}
     if not steps:
@@ -316,7 +321,7 @@ def _parted(compared: MethodComparison) -> list[str]:
     ]
 
 
-def _seeds(compared: MethodComparison) -> str:
+def _pairs_text(compared: MethodComparison) -> str:
     """Returns the number of pairs, and of cases without pairs."""
     effect, replicates = compared.primary, f"{compared.replicate}s"
     num_apart = sum(not one.paired.is_paired for one in effect.comparison.cases)
@@ -331,12 +336,12 @@ def margins_text(effect: MetricEffect) -> str:
     return f"margin {found[0]:g}" if len(found) == 1 else f"margins {found[0]:g} to {found[-1]:g}"
 
 
-def _origin(subject: StoredSubject) -> str:
+def _revisions_text(subject: StoredSubject) -> str:
     revisions = ", ".join(sorted(subject.git_revisions))
     return f" (git {revisions})" if revisions else ""
 
 
-def _headline(effect: MetricEffect, replicate: str) -> list[str]:
+def _headline_row(effect: MetricEffect, replicate: str) -> list[str]:
     comparison, gate = effect.comparison, effect.gate
     return [
         effect.metric,
@@ -344,7 +349,7 @@ def _headline(effect: MetricEffect, replicate: str) -> list[str]:
         p_cell(comparison.p_value),
         verdict_words(comparison.verdict, gate.overall),
         interval_cell(effect.improvement),
-        _gate(gate.verdict, gate.overall, replicate),
+        _gate_words(gate.verdict, gate.overall, replicate),
     ]
 
 
@@ -376,8 +381,8 @@ def case_rows(comparison: MethodComparison, effect: MetricEffect) -> list[list[s
             *differences,
             p_cell(case_difference.p_holm),
             verdict_words(case_difference.verdict, gate),
-            _gate(gate.verdict, gate, comparison.cases[case_difference.case].replicate),
-            _tolerated(effect, case_difference.case),
+            _gate_words(gate.verdict, gate, comparison.cases[case_difference.case].replicate),
+            _margin_cell(effect, case_difference.case),
             effect.notes.get(case_difference.case, ""),
         ]
         rows.append(row)
@@ -388,7 +393,7 @@ def overall_cells(effect: MetricEffect, replicate: str) -> dict[str, str]:
     """Returns the cells of the mean over the cases by the headers of `case_rows`, which has one of the differences."""
     difference = interval_cell(effect.comparison.overall, _SIGNED)
     verdict = verdict_words(effect.comparison.verdict, effect.gate.overall)
-    gate = _gate(effect.gate.overall.verdict, effect.gate.overall, replicate)
+    gate = _gate_words(effect.gate.overall.verdict, effect.gate.overall, replicate)
     return {_SCORE: difference, _DIFFERENCE: difference, "effect": verdict, "gate": gate}
 
 
@@ -430,7 +435,7 @@ def _arithmetic_means(cells: Sequence[Cell | None], metric: str, *, is_paired: b
     return ours, theirs
 
 
-def _tolerated(effect: MetricEffect, case: str) -> str:
+def _margin_cell(effect: MetricEffect, case: str) -> str:
     ratio = effect.tolerated[case]
     return f"{effect.margins[case]:g}" + ("" if math.isnan(ratio) else f" ({times_mark(ratio)})")
 
@@ -449,17 +454,17 @@ def _mean_of_cell(cell: Cell | None, metric: str, mean: float, digits: int) -> s
         text = f"{mean:.{digits}g}" + (f" ({', '.join(marks)})" if marks else "")
     else:
         text = next((word for word, count in counts.items() if count), "-")
-    return f"{text}{_seeds_of(cell)}"
+    return f"{text}{_planned_note(cell)}"
 
 
-def _seeds_of(cell: Cell | None) -> str:
+def _planned_note(cell: Cell | None) -> str:
     """Returns how many of the planned seeds have a value: " (2 of 3 seeds)"; "" if all have."""
     if cell is None or not cell.missing:
         return ""
     return f" ({cell.num_planned - len(cell.missing)} of {counted(cell.num_planned, 'seed')})"
 
 
-def _gate(verdict: Verdict, gate: GateResult, replicate: str) -> str:
+def _gate_words(verdict: Verdict, gate: GateResult, replicate: str) -> str:
     if verdict is Verdict.INCONCLUSIVE and gate.seeds_to_decide is not None:
         return f"{verdict} ({gate.seeds_to_decide} {replicate}s would decide)"
     if verdict is Verdict.PASS and gate.divergence:
@@ -582,15 +587,15 @@ def comparison_records(
 def _record(comparison: MethodComparison, scale: str) -> ComparisonRecord:
     return {
         "score_version": SCORE_VERSION,
-        "a": _subject(comparison.a),
-        "b": _subject(comparison.b),
+        "a": _subject_record(comparison.a),
+        "b": _subject_record(comparison.b),
         "verdict": comparison.verdict,
         "tests": record_from(TestOutcomes, comparison.tests, **_names_of_tests(comparison)),
         "primary_metric": comparison.primary.metric,
         "changed_cases": list(comparison.changed),
         "edges": list(comparison.edges),
         "first_difference": dict(comparison.parted),
-        "metrics": {effect.metric: _metric(comparison, effect) for effect in comparison.effects},
+        "metrics": {effect.metric: _metric_record(comparison, effect) for effect in comparison.effects},
         "scale": scale,
     }
 
@@ -599,7 +604,7 @@ def _names_of_tests(compared: MethodComparison) -> dict[str, list[str]]:
     return {part.name: list(getattr(compared.tests, part.name)) for part in dataclasses.fields(compared.tests)}
 
 
-def _metric(compared: MethodComparison, effect: MetricEffect) -> ComparedMetric:
+def _metric_record(compared: MethodComparison, effect: MetricEffect) -> ComparedMetric:
     gates = {row.case: row for row in effect.gate.cases}
     comparison = effect.comparison
     return record_from(
@@ -630,7 +635,7 @@ def _gate_of_case(gate: GateResult, identity: str) -> GateOfCase:
     return GateOfCase(**{**dataclasses.asdict(gate), "case": identity, "name": gate.case})
 
 
-def _subject(subject: StoredSubject) -> ComparedSubject:
+def _subject_record(subject: StoredSubject) -> ComparedSubject:
     checkpoint = subject.checkpoint
     has_theta = subject.who.has_theta
     outer_step = checkpoint.outer_step if has_theta else None
@@ -664,29 +669,29 @@ def steps_text(pair: MethodComparison, case_steps: Sequence[CaseSteps], labels: 
         name = f"{one.case}, {one.target.metric} {one.target.value:g}"
         note = one.difference.note or APART.get(one.difference.method, "")
         cells = interval_cell(one.difference, "+,.4g"), p_cell(one.difference.p_value)
-        steps.append([name, _side(one.a), _side(one.b), *cells, note])
+        steps.append([name, _steps_cell(one.a), _steps_cell(one.b), *cells, note])
         if one.time is not None:
-            seconds.append([name, *_times(one.time)])
+            seconds.append([name, *_time_cells(one.time)])
     return "\n\n".join(text_table(table) for table in (steps, seconds) if len(table) > 1)
 
 
-def _times(times: TimeToTarget) -> list[str]:
+def _time_cells(times: TimeToTarget) -> list[str]:
     mark = "~" if times.is_unsteady else ""
-    sides = [mark + _side(side) for side in (times.a, times.b)]
+    sides = [mark + _steps_cell(side) for side in (times.a, times.b)]
     difference = times.difference.note or interval_cell(times.difference, "+.3g")
     return [*sides, difference, p_cell(times.difference.p_value)]
 
 
-def _side(steps: StepsToTarget) -> str:
+def _steps_cell(steps: StepsToTarget) -> str:
     all_there = steps.num_reached == len(steps.steps)
     shown = steps.mean if all_there else steps.median
-    text = _steps(shown.mean, steps.horizon)
+    text = _steps_number(shown.mean, steps.horizon)
     if not math.isnan(shown.lower):
-        text += f" [{_steps(shown.lower, steps.horizon)}, {_steps(shown.upper, steps.horizon)}]"
+        text += f" [{_steps_number(shown.lower, steps.horizon)}, {_steps_number(shown.upper, steps.horizon)}]"
     return text if all_there else f"median {text}, {steps.num_reached} of {counted(len(steps.steps), 'seed')}"
 
 
-def _steps(value: float, horizon: float) -> str:
+def _steps_number(value: float, horizon: float) -> str:
     number = horizon if math.isinf(value) else value
     text = f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.4g}"
     return f"> {text}" if math.isinf(value) else text

@@ -158,17 +158,17 @@ def _gate_line(comparison: MethodComparison) -> str:
         return ""
     margin = margins_text(effect)
     if gate.verdict is Verdict.REGRESSED:
-        return f"gate, {margin} of the score: exceeded {_where(comparison)}{_lost(gate.overall)}"
+        return f"gate, {margin} of the score: exceeded {_where(comparison)}{_divergence_note(gate.overall)}"
     if gate.verdict is Verdict.INCONCLUSIVE:
         seeds = _most_seeds([gate.overall, *gate.cases])
         decide = f"; about {seeds:,} {comparison.replicate}s per case would decide" if seeds else ""
         return f"gate, {margin} of the score: not decided {_where(comparison)}{decide}"
     if effect.comparison.verdict is Effect.BETTER:
         return ""
-    return f"gate, {margin} of the score: not exceeded in the mean or on any case{_lost(gate.overall)}"
+    return f"gate, {margin} of the score: not exceeded in the mean or on any case{_divergence_note(gate.overall)}"
 
 
-def _lost(gate_result: GateResult) -> str:
+def _divergence_note(gate_result: GateResult) -> str:
     return f"; {gate_result.divergence}" if gate_result.diverged_a + gate_result.diverged_b else ""
 
 

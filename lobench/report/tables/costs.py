@@ -66,7 +66,7 @@ def cost_tables(case_costs: Sequence[CaseCosts], labels: tuple[str, str]) -> lis
             for difference in (costs.at_equal_time, costs.at_equal_steps)
             for text in (difference.note or interval_cell(difference, "+.4g"), p_cell(difference.p_value))
         ]
-        times.append([f"{costs.case}, {costs.metric}", f"{budget:.3g}", *map(_reached, both), *differences])
+        times.append([f"{costs.case}, {costs.metric}", f"{budget:.3g}", *map(_reached_cell, both), *differences])
     if not shared:
         return []
     header = ["seconds of a step", a, b, "B / A", *([f"{a}, over a gradient", f"{b}, over it"] if has_gradient else [])]
@@ -79,7 +79,7 @@ def _sides(one: CaseCosts) -> list[SideCost]:
     return [side for side in one.shared.sides if side is not None] if one.shared is not None else []
 
 
-def _reached(side: SideCost) -> str:
+def _reached_cell(side: SideCost) -> str:
     values = list(side.at_equal_time.values())
     mean = mean_of(values) if values else math.nan
     return f"{'diverged' if math.isnan(mean) else f'{mean:.4g}'} ({side.steps:,.0f})"
@@ -106,20 +106,20 @@ def cost_records(costs: Sequence[CaseCosts]) -> dict[str, CostRecord]:
     for one in costs:
         machines_a, machines_b = ([str(machine) for machine in own] for own in one.classes)
         records[one.case] = record_from(
-            CostRecord, one, shared=_shared(one), machines_a=machines_a, machines_b=machines_b
+            CostRecord, one, shared=_shared_record(one), machines_a=machines_a, machines_b=machines_b
         )
     return records
 
 
-def _shared(costs: CaseCosts) -> SharedCosts | None:
+def _shared_record(costs: CaseCosts) -> SharedCosts | None:
     if costs.shared is None:
         return None
-    a, b = map(_side, _sides(costs))
+    a, b = map(_side_record, _sides(costs))
     machine = costs.shared.machine
     return record_from(SharedCosts, machine, seconds=costs.shared.budget, a=a, b=b)
 
 
-def _side(side: SideCost) -> CostOfSide:
+def _side_record(side: SideCost) -> CostOfSide:
     gradient = side.overhead.gradient.median
     has_gradient = not math.isnan(gradient)
     gradient_seconds = gradient if has_gradient else None

@@ -32,7 +32,7 @@ def every_eval_ever_records(summary: Summary) -> Iterator[tuple[str, dict[str, A
         for subject in row.subjects:
             ends[subject.sha256] = max(ends.get(subject.sha256, 0.0), row.recorded_at)
     for place, stored in enumerate(summary.snapshot.subjects):
-        results = [one for case in range(len(summary.snapshot.cases)) for one in _results(summary, place, case)]
+        results = [one for case in range(len(summary.snapshot.cases)) for one in _case_results(summary, place, case)]
         if results:
             at = f"{ends.get(stored.who.sha256, 0.0):.0f}"
             yield f"{place}-{stored.who.sha256[:12]}", _record(summary.snapshot.labels[place], stored, results, at)
@@ -63,7 +63,7 @@ def _record(label: str, stored: StoredSubject, results: list[dict[str, Any]], at
     }
 
 
-def _results(summary: Summary, subject: int, case: int) -> Iterator[dict[str, Any]]:
+def _case_results(summary: Summary, subject: int, case: int) -> Iterator[dict[str, Any]]:
     finding = summary.case(subject, case, None)
     if finding is None:
         return
@@ -73,7 +73,7 @@ def _results(summary: Summary, subject: int, case: int) -> Iterator[dict[str, An
     details = {"diverged_seeds": str(finding.num_diverged), "exploded_seeds": str(finding.num_exploded)}
     if math.isfinite(finding.final.get(metric, math.nan)) and direction is not None:
         yield {
-            **_head(info, metric),
+            **_result_head(info, metric),
             "metric_config": {"metric_name": metric, "lower_is_better": direction is Direction.MIN},
             "score_details": {
                 "score": finding.final[metric],
@@ -88,7 +88,7 @@ def _results(summary: Summary, subject: int, case: int) -> Iterator[dict[str, An
             bounds = {"lower": score.lower, "upper": score.upper, "confidence_level": 0.95}
             uncertainty["confidence_interval"] = {**bounds, "method": "Student's t over seeds"}
         yield {
-            **_head(info, "score"),
+            **_result_head(info, "score"),
             "metric_config": {
                 "metric_name": "score",
                 "lower_is_better": False,
@@ -98,7 +98,7 @@ def _results(summary: Summary, subject: int, case: int) -> Iterator[dict[str, An
         }
 
 
-def _head(info: CaseInfo, metric: str) -> dict[str, Any]:
+def _result_head(info: CaseInfo, metric: str) -> dict[str, Any]:
     details = {"case_identity": info.identity, "num_inner_steps": str(info.num_inner_steps)}
     return {
         "evaluation_result_id": f"{info.identity[:16]}/{metric}",

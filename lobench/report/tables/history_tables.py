@@ -29,7 +29,7 @@ def experiments_table(experiments: Sequence[ExperimentSummary]) -> str:
         more = [f"and {len(row.methods) - _NAMED} more"] if len(row.methods) > _NAMED else []
         rows.append(
             [
-                _date(row.last),
+                _date_text(row.last),
                 str(row.store),
                 one_line(row.name),
                 str(row.id),
@@ -55,7 +55,7 @@ def experiments_table(experiments: Sequence[ExperimentSummary]) -> str:
     return "\n".join([text_table(rows, left={0, 1, 2, 4, 6, 8}), "", *filter(None, lines)])
 
 
-def _date(at: float) -> str:
+def _date_text(at: float) -> str:
     """Formats a time in UTC, marked by Z."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%MZ")
 
@@ -66,7 +66,7 @@ def history_table(runs: Sequence[RunSummary]) -> str:
         return "the stores hold no evaluation yet"
     metrics = list(dict.fromkeys(name for run in runs for name in run.scores))
     header = ["date", "store", "revision", "subjects", "evaluations", "last subject"]
-    rows = [[*header, *metrics, "diverged", "exploded"], *(_cells(run, metrics) for run in runs)]
+    rows = [[*header, *metrics, "diverged", "exploded"], *(_run_row(run, metrics) for run in runs)]
     unscored = sum(run.num_unscored for run in runs)
     legend = "of the last subject, mean over its cases and 95% interval"
     note = [f"{unscored} cases have no scale, since they were not trained here"] if unscored else []
@@ -75,9 +75,9 @@ def history_table(runs: Sequence[RunSummary]) -> str:
     return "\n".join([text_table(rows, left={0, 1, 2, 5}), "", legend, runs[0].scale, *note])
 
 
-def _cells(run: RunSummary, metrics: Sequence[str]) -> list[str]:
+def _run_row(run: RunSummary, metrics: Sequence[str]) -> list[str]:
     return [
-        _date(run.last),
+        _date_text(run.last),
         str(run.store),
         run.git_revision or "-",
         str(run.num_checkpoints),

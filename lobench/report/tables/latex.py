@@ -152,7 +152,7 @@ def _tables(tabulated: Tabulated, room: float, style: CellStyle) -> list[str]:
         parts[-1].append(place)
     lines: list[str] = []
     for part in parts:
-        shown = _of_columns(tabulated, part)
+        shown = _with_columns(tabulated, part)
         count = 1 + len(part)
         lines += ["\\par\\medskip"] if lines else []
         lines += ["\\noindent"] if math.isfinite(room) else []
@@ -168,7 +168,7 @@ def _tables(tabulated: Tabulated, room: float, style: CellStyle) -> list[str]:
     return lines
 
 
-def _of_columns(tabulated: Tabulated, places: Sequence[int]) -> Tabulated:
+def _with_columns(tabulated: Tabulated, places: Sequence[int]) -> Tabulated:
     """Returns the part of a table with these columns. Rows and panels without an entry there are left out."""
     panels = []
     for panel in tabulated.panels:
@@ -184,10 +184,10 @@ def _of_columns(tabulated: Tabulated, places: Sequence[int]) -> Tabulated:
 def _points(text: str) -> float:
     """Returns the estimated width of LaTeX text at 10pt, rather too large than too small."""
     plain = re.sub(r"\\[A-Za-z]+ ?|\\(.)", lambda found: found[1] or ("xx" if found[0].startswith(_WIDE) else ""), text)
-    return sum(_wide(letter) for letter in plain if letter not in "{}$^")
+    return sum(_letter_points(letter) for letter in plain if letter not in "{}$^")
 
 
-def _wide(letter: str) -> float:
+def _letter_points(letter: str) -> float:
     if letter in "iljtfr.,;:'!()[] ":
         return 4.0
     return 10.0 if letter in "mwMW" or ord(letter) > 127 else 8.0 if letter.isupper() or letter in "+=_%&" else 5.8

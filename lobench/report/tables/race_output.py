@@ -82,7 +82,7 @@ def race_record(result: RaceResult, alpha: float) -> RaceRecord:
 def race_text(result: RaceResult, alpha: float, margin: float) -> str:
     """Returns the answer in a line, a row for each method, those that stayed longest first, and notes."""
     rows = [["method", "out at", "against", "score against it", "diverged", "inner steps"]]
-    for place in _order(result):
+    for place in _longest_first(result):
         standing = result.standings[place]
         out_at = result.out_at[place]
         rows.append(
@@ -90,16 +90,16 @@ def race_text(result: RaceResult, alpha: float, margin: float) -> str:
                 result.labels[place],
                 f"look {out_at}" if out_at is not None else "in",
                 result.labels[standing.against] if standing is not None else "leads",
-                interval_cell(_bounds(standing.gap)) if standing is not None else "",
+                interval_cell(_finite_bounds(standing.gap)) if standing is not None else "",
                 "{} : {}".format(*standing.diverged) if standing is not None and any(standing.diverged) else "",
                 f"{result.steps[place]:,}",
             ]
         )
-    answer, *notes = map(one_line, _lines(result, alpha, margin))
+    answer, *notes = map(one_line, _answer_and_notes(result, alpha, margin))
     return "\n".join([answer, "", text_table(rows, left={0, 1, 2}), "", *notes])
 
 
-def _order(result: RaceResult) -> list[int]:
+def _longest_first(result: RaceResult) -> list[int]:
     def key(place: int) -> tuple[float, float]:
         out_at = result.out_at[place]
         standing = result.standings[place]
@@ -108,11 +108,11 @@ def _order(result: RaceResult) -> list[int]:
     return sorted(range(len(result.labels)), key=key)
 
 
-def _bounds(gap: Interval) -> Interval:
+def _finite_bounds(gap: Interval) -> Interval:
     return gap if gap.upper < float("inf") else Interval(mean=gap.mean)
 
 
-def _lines(result: RaceResult, alpha: float, margin: float) -> list[str]:
+def _answer_and_notes(result: RaceResult, alpha: float, margin: float) -> list[str]:
     assert result.leader is not None
     left = len(result.racing)
     leader = result.labels[result.leader]

@@ -60,8 +60,8 @@ def ranking_text(summary: Summary, *, every: bool = False, names_options: bool =
     more = [f"{hidden:,} more{': --all' if names_options else ''}"] if hidden else []
     answer = [_answer(summary, rows, _not_worse(summary, rows)), *_next_steps(summary, rows)]
     options = ["By case: --cases. Every evaluation: --evaluations"] if names_options else []
-    notes = [*more, *_found_settings(summary, rows), *_notes(summary, rows), *options]
-    table = text_table(_cells(summary, shown), left={1})
+    notes = [*more, *_found_settings(summary, rows), *_ranking_notes(summary, rows), *options]
+    table = text_table(_table_rows(summary, shown), left={1})
     return "\n\n".join(["\n".join(map(one_line, answer)), table, "\n".join(map(one_line, notes))])
 
 
@@ -124,7 +124,7 @@ def _answer(summary: Summary, rows: Sequence[_Row], equal: Sequence[_Row]) -> st
         return f"{counted(len(rows), kind)}, and none can be ranked: {_why_unranked(summary, rows)}"
     best, *others = equal
     score = interval_cell(best.score.interval)
-    over = f"{counted(best.score.num_cases, 'case')} x {_seeds(best.score, summary)}"
+    over = f"{counted(best.score.num_cases, 'case')} x {_seeds_text(best.score, summary)}"
     text = f"{_label(best)} is the best of {counted(len(rows), kind)}: score {score} (95%), {over}"
     if len(rows) == 1:
         return f"{_label(best)}: score {score} (95%), {over}"
@@ -151,7 +151,7 @@ def _why_unranked(summary: Summary, rows: Sequence[_Row]) -> str:
     return f"each lacks a case or a planned {noun}, or diverged on every {noun}"
 
 
-def _seeds(score: MeanScore, summary: Summary) -> str:
+def _seeds_text(score: MeanScore, summary: Summary) -> str:
     numbers = sorted({len(seeds) for seeds in score.scores.values()})
     noun = replicate_of(case for case in summary.snapshot.cases if case.identity in score.scores)
     return counted(numbers[0], noun) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]} {noun}s"
@@ -175,7 +175,7 @@ def _next_steps(summary: Summary, rows: Sequence[_Row]) -> list[str]:
     return ["optimistic, because the score's seeds chose the best: `lobench best` evaluates the top on fresh seeds"]
 
 
-def _cells(summary: Summary, rows: Sequence[_Row]) -> list[list[str]]:
+def _table_rows(summary: Summary, rows: Sequence[_Row]) -> list[list[str]]:
     snapshot = summary.snapshot
     has_lost = any(snapshot.subjects[row.place].num_missing for row in rows)
     has_exploded = any(snapshot.subjects[row.place].num_exploded for row in rows)
@@ -193,13 +193,13 @@ def _cells(summary: Summary, rows: Sequence[_Row]) -> list[list[str]]:
         line = [
             f"{rank}" if row.is_ranked else "-",
             _label(row),
-            *([_mean(subject, case) for _, case in shown] or [interval_cell(row.score.interval)]),
+            *([_mean_cell(subject, case) for _, case in shown] or [interval_cell(row.score.interval)]),
             over,
             f"{subject.num_diverged} of {subject.num_seeds}",
         ]
         line += [str(subject.num_exploded)] if has_exploded else []
         line += [str(subject.num_missing)] if has_lost else []
-        table.append([*line, _time(summary, row)])
+        table.append([*line, _time_cell(summary, row)])
     return table
 
 
@@ -209,14 +209,14 @@ def _without_scores(summary: Summary) -> list[tuple[str, CaseInfo]]:
     return [(snapshot.name(place), case) for place, case in enumerate(snapshot.cases[:_MOST_CASES])]
 
 
-def _mean(subject: StoredSubject, case: CaseInfo) -> str:
+def _mean_cell(subject: StoredSubject, case: CaseInfo) -> str:
     """Returns the mean final value over the seeds; "-" without one."""
     cell = subject.cells.get(case.identity)
     values = list(cell.final.get(case.primary_metric, {}).values()) if cell is not None else []
     return f"{mean_of(values):.4g}" if values else "-"
 
 
-def _time(summary: Summary, row: _Row) -> str:
+def _time_cell(summary: Summary, row: _Row) -> str:
     """Returns the total seconds of a row's trainings."""
     cells = summary.snapshot.subjects[row.place].cells.values()
     curves = {id(own): own for cell in cells for own in cell.blocks}
@@ -237,7 +237,7 @@ def _found_settings(summary: Summary, rows: Sequence[_Row]) -> list[str]:
     return lines
 
 
-def _notes(summary: Summary, rows: Sequence[_Row]) -> list[str]:
+def _ranking_notes(summary: Summary, rows: Sequence[_Row]) -> list[str]:
     """Returns notes on the scores, and on limits of the ranking."""
     snapshot = summary.snapshot
     lines = summary.scales.describe("`lobench baseline` tunes one").splitlines()

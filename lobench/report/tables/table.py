@@ -59,7 +59,7 @@ def results_table(lines: Sequence[EvaluationSummary], *, sort: str = "case", met
     if not lines:
         return "the store holds no evaluation yet"
     key = COLUMNS[sort]
-    ordered = sorted(lines, key=lambda line: (key(line), _place(line)))
+    ordered = sorted(lines, key=lambda line: (key(line), _order(line)))
     added = {name for line in lines for name in line.added}
     finals = final_columns((line.row.case.primary_metric for line in lines), added)
     if any("test/accuracy" in line.final for line in lines):
@@ -67,16 +67,18 @@ def results_table(lines: Sequence[EvaluationSummary], *, sort: str = "case", met
     has_failed_alone = not any(line.final for line in lines)
     finals = {name: title for name, title in finals.items() if has_failed_alone or any(name in x.final for x in lines)}
     finals |= {name: name for name in metrics if name not in finals}
-    who, step = ("outer step", _step) if all(line.subject.has_theta for line in lines) else ("subject", subject_name)
+    who, step = (
+        ("outer step", _step_name) if all(line.subject.has_theta for line in lines) else ("subject", subject_name)
+    )
     header = ["case", who, "seeds", "outcome", *finals.values()]
     costs = [_COST] if any(line.cost is not None for line in lines) else []
     costs += [_OVERHEAD] if any(line.cost is not None and line.cost.gradient is not None for line in lines) else []
     header += ["best", "diverged", "exploded", "wall s", *(title for one in costs for title in one[0]), "loss"]
-    names = _distinguished({line.subject: step(line.subject) for line in lines})
+    names = _distinct_names({line.subject: step(line.subject) for line in lines})
     cases = case_names([line.row.case for line in lines])
     rows = [
         header,
-        *(_cells(line, cases[line.row.case.identity], names[line.subject], finals, costs) for line in ordered),
+        *(_row(line, cases[line.row.case.identity], names[line.subject], finals, costs) for line in ordered),
     ]
     table = text_table(rows, left={0, 1, 3, len(header) - 1}, keys=2)
     measured = [line for line in lines if line.diverged >= 0]
@@ -94,12 +96,12 @@ def results_table(lines: Sequence[EvaluationSummary], *, sort: str = "case", met
     return "\n".join([table, "", _summary(lines), *map(one_line, notes)])
 
 
-def _place(line: EvaluationSummary) -> tuple[Any, ...]:
+def _order(line: EvaluationSummary) -> tuple[Any, ...]:
     case, subject = line.row.case, line.subject
     return case.suite, case.name, case.identity, subject.generation, subject.outer_step, line.row.key.seed_block.start
 
 
-def _cells(
+def _row(
     line: EvaluationSummary, case: str, subject: str, finals: Iterable[str], costs: Sequence[_CostColumns]
 ) -> list[str]:
     row, block = line.row, line.row.key.seed_block
@@ -108,7 +110,7 @@ def _cells(
         subject,
         "items" if row.case.has_items else block.span,
         str(row.outcome),
-        *(_number(line.final, name) for name in finals),
+        *(_final_cell(line.final, name) for name in finals),
     ]
     if line.diverged < 0:
         return [*cells, "-", "", "", "", *("" for titles, _ in costs for _ in titles), row.message[:60]]
@@ -123,12 +125,12 @@ def _cells(
     ]
 
 
-def _step(subject: Subject) -> str:
+def _step_name(subject: Subject) -> str:
     step = f"{subject.generation}:{subject.outer_step}" if subject.generation else str(subject.outer_step)
     return f"{subject.run} {step}" if subject.run else step
 
 
-def _distinguished(names: Mapping[Subject, str]) -> dict[Subject, str]:
+def _distinct_names(names: Mapping[Subject, str]) -> dict[Subject, str]:
     """Returns names of subjects. Equal names, as for two checkpoints of one outer step, get the end of their path.
 
     Equal thetas at two paths are two lines too.
@@ -144,7 +146,7 @@ def _distinguished(names: Mapping[Subject, str]) -> dict[Subject, str]:
     return distinct_names
 
 
-def _number(final: dict[str, float], name: str) -> str:
+def _final_cell(final: dict[str, float], name: str) -> str:
     return f"{final[name]:.4g}" if name in final else "-"
 
 

@@ -59,19 +59,19 @@ class Track3Record(TypedDict):
 
 def track3_record(verdict: Track3) -> Track3Record:
     """Returns the record for `--format json`."""
-    results = [_result(one) for one in verdict.results]
-    pairs = [record_from(Track3PairRecord, one, test=_test(one.test)) for one in verdict.pairs]
+    results = [_result_record(one) for one in verdict.results]
+    pairs = [record_from(Track3PairRecord, one, test=_test_record(one.test)) for one in verdict.pairs]
     assumes = AssumedRecord(sigma=SIGMA, needed=NEEDED, loss_per_step=LOSS_PER_STEP)
     return finite_or_none(Track3Record(target=verdict.target, results=results, pairs=pairs, assumes=assumes))
 
 
-def _result(judged: Judged) -> Track3ResultRecord:
+def _result_record(judged: Judged) -> Track3ResultRecord:
     return record_from(
         Track3ResultRecord,
         judged,
         method=judged.label,
         runs=len(judged.losses),
-        test=_test(judged.test),
+        test=_test_record(judged.test),
         deviation=judged.deviation.value,
         deviation_p_value=judged.deviation.p_larger,
         student_p_value=judged.deviation.p_t_test,
@@ -79,7 +79,7 @@ def _result(judged: Judged) -> Track3ResultRecord:
     )
 
 
-def _test(one: ZTest) -> Track3TestRecord:
+def _test_record(one: ZTest) -> Track3TestRecord:
     return record_from(Track3TestRecord, one, passed=one.is_passed)
 
 
@@ -112,12 +112,12 @@ def track3_text(verdict: Track3) -> str:
     lines += [
         f"accepted: ({verdict.target:g} - mean) x sqrt(runs) is {NEEDED:g} or more, which is p = .00105 if each run is "
         f"normal with a standard deviation of {SIGMA:g} and their number was planned",
-        *(one_line(_spread(judged)) for judged in verdict.results if judged.deviation.p_larger < 0.05),
+        *(one_line(_spread_note(judged)) for judged in verdict.results if judged.deviation.p_larger < 0.05),
     ]
     return "\n".join(lines)
 
 
-def _spread(one: Judged) -> str:
+def _spread_note(one: Judged) -> str:
     own = one.deviation
     verb = f"{one.label}: its runs spread more than is assumed, sd {own.value:.5f}, p = {p_cell(own.p_larger)}"
     return f"{verb}; Student's test, with their own, has p = {p_cell(own.p_t_test)}"
