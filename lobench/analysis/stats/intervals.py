@@ -65,6 +65,11 @@ class Interval:
     degrees: float = math.nan
     method: IntervalMethod = "t"
 
+    def error(self, alpha: float = 0.05) -> float:
+        """Returns the standard error of the mean, given that the bounds are a t interval at level 1 - alpha."""
+        half = self.upper - self.mean
+        return half / t_isf(alpha / 2, self.degrees) if half else 0.0
+
 
 def stratified_t_mean(
     cells: Sequence[Sequence[float]], confidence: float = 0.95, *, least: Sequence[float] = ()
