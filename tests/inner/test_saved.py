@@ -40,9 +40,7 @@ SHOWN = texts_of("inner")
 # Every two of these meet: an optimizer, a task, a kind of data, a number of phases.
 WORLDS = [
     ("adam", Regression, "array", 2),
-    ("adam", Regression, "iterator", 1),
-    ("adam", Counting, "array", 1),
-    ("adam", Counting, "iterator", 2),
+    ("adam", Counting, "iterator", 1),
     ("schedule_free", Regression, "array", 1),
     ("schedule_free", Counting, "iterator", 2),
     ("clipped", Regression, "iterator", 1),

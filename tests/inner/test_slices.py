@@ -90,7 +90,8 @@ def test_a_slice_has_the_bits_that_it_has_alone(
 ) -> None:
     per_seed = more.get("num_tasks", 1)
     rate = np.float32(0.1)
-    halves = [ran(program_of(task, 2, **more).run(rate, SeedBlock(start=start, size=2))) for start in (0, 2)]
+    half = program_of(task, 2, **more)
+    halves = [ran(half.run(rate, SeedBlock(start=start, size=2))) for start in (0, 2)]
     in_slices_of(monkeypatch, 2 * per_seed)
     curves = ran(program_of(task, 4, **more).run(rate, SeedBlock(start=0, size=4)))
     assert (curves.provenance.at_once, halves[0].provenance.at_once) == (2 * per_seed, 0)
@@ -98,7 +99,7 @@ def test_a_slice_has_the_bits_that_it_has_alone(
         assert_rows(curves, rows, alone)
 
 
-@pytest.mark.parametrize(("most", "at_once"), [(1, 1), (2, 2), (3, 2), (4, 4)])
+@pytest.mark.parametrize(("most", "at_once"), [(1, 1), (3, 2), (4, 4)])
 def test_thetas_and_seeds_are_cut_alike(most: int, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rates, block = [np.float32(rate) for rate in (0.1, np.nan, 0.3, 0.2)], SeedBlock(start=3, size=2)
     in_slices_of(monkeypatch, most)
@@ -133,7 +134,7 @@ def test_what_would_leave_the_cache_together_is_cut_by_its_size() -> None:
     assert str(Program(device="cpu: x86-64-v3", at_once=1)).endswith(", cpu: x86-64-v3, 1 at a time")
 
 
-@settings(max_examples=25)  # each compiles
+@settings(max_examples=12)  # each compiles
 @given(size=st.integers(1, 6), most=st.integers(1, 6), axis=st.integers(0, 2), data=st.data())
 def test_a_function_in_slices_is_the_function_mapped(size: int, most: int, axis: int, data: Any) -> None:
     shape = data.draw(st.lists(st.integers(1, 3), min_size=2, max_size=2))
