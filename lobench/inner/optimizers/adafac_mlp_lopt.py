@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -34,15 +35,11 @@ class AdafacFeatured(LearnedOptimizer):
 
     Attributes:
       num_outputs: Number of outputs of the network.
-
-    Args:
       hidden_size: Width of both hidden layers.
     """
 
     num_outputs = 2
-
-    def __init__(self, *, hidden_size: int) -> None:
-        self._hidden_size = hidden_size
+    hidden_size: int
 
     def subtracted(self, outputs: Units, tensor: TensorValues) -> jax.Array:
         """Returns the step that is subtracted from one tensor, from the network's outputs of the tensor's shape."""
@@ -54,7 +51,7 @@ class AdafacFeatured(LearnedOptimizer):
 
     def init(self, key: jax.Array) -> Theta:
         """Returns zero decay shifts and a network with scaled normal weights and zero biases."""
-        sizes = [_NUM_FEATURES, self._hidden_size, self._hidden_size, self.num_outputs]
+        sizes = [_NUM_FEATURES, self.hidden_size, self.hidden_size, self.num_outputs]
         network: dict[str, jax.Array] = {}
         for layer, layer_key in enumerate(jax.random.split(key, 3)):
             made = new_linear(layer_key, sizes[layer], sizes[layer + 1])
@@ -96,6 +93,7 @@ class AdafacFeatured(LearnedOptimizer):
 
 
 @configurable
+@dataclass(eq=False, repr=False)
 class AdafacMLPLOpt(AdafacFeatured):
     """Per-parameter MLP optimizer with Adafactor features.
 
@@ -105,13 +103,13 @@ class AdafacMLPLOpt(AdafacFeatured):
     Source: Metz et al. 2022 (arXiv 2203.11860).
     """
 
-    def __init__(self, step_mult: float = 0.001, exp_mult: float = 0.001, hidden_size: int = 4) -> None:
-        super().__init__(hidden_size=hidden_size)
-        self._step_mult, self._exp_mult = step_mult, exp_mult
+    step_mult: float = 0.001
+    exp_mult: float = 0.001
+    hidden_size: int = 4
 
     def subtracted(self, outputs: Units, tensor: TensorValues) -> jax.Array:
         direction, magnitude = outputs
-        return direction * jnp.exp(magnitude * self._exp_mult) * self._step_mult
+        return direction * jnp.exp(magnitude * self.exp_mult) * self.step_mult
 
 
 def adafac_features(tensor: TensorValues) -> list[jax.Array]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -29,6 +30,7 @@ _EPSILON = 1e-9
 
 
 @configurable
+@dataclass(eq=False, repr=False)
 class Celo2(LearnedOptimizer):
     """Celo2: per-parameter MLP optimizer with orthogonalized steps, without its own schedule.
 
@@ -42,20 +44,15 @@ class Celo2(LearnedOptimizer):
     Source: Moudgil et al. 2026 (arXiv 2602.19142).
     """
 
-    def __init__(
-        self,
-        learning_rate: Rate = 0.001,
-        weight_decay: float = 0.0,
-        orthogonalize: bool = True,
-        exp_mult: float = 0.0,
-        max_norm: float | None = None,
-        adamw_paths: str = "",
-    ) -> None:
-        self._learning_rate = learning_rate
-        self._weight_decay = weight_decay
-        self._exp_mult = exp_mult
-        self._orthogonalize, self._max_norm = orthogonalize, max_norm
-        self._adamw_paths = re.compile(adamw_paths) if adamw_paths else None
+    learning_rate: Rate = 0.001
+    weight_decay: float = 0.0
+    orthogonalize: bool = True
+    exp_mult: float = 0.0
+    max_norm: float | None = None
+    adamw_paths: str = ""
+
+    def __post_init__(self) -> None:
+        self._adamw_paths = re.compile(self.adamw_paths) if self.adamw_paths else None
 
     def init(self, key: jax.Array) -> Theta:
         """Returns truncated normal weights and zero biases, under the names of the published weights."""
@@ -82,7 +79,7 @@ class Celo2(LearnedOptimizer):
             }
 
         def update(grads: PyTree, state: State, params: PyTree = None, **extra: Any) -> tuple[PyTree, State]:
-            grads = clipped(grads, self._max_norm)
+            grads = clipped(grads, self.max_norm)
             grads = jax.tree.map(lambda grad: jnp.clip(grad, -1000.0, 1000.0), grads)
             matrices, vectors = self._parted(grads, params)
             steps, adam_state = adam.update(vectors, state["adam"])
@@ -102,7 +99,7 @@ class Celo2(LearnedOptimizer):
                 squares[path] = r = decayed(state["rms"][path], grad * grad, of_squares)
                 features = _features(grad, at[path], m, r, tensor_values.scales[index], rows_and_columns[index])
                 steps[path] = self._step(theta, first, features)
-            updates = [-self._learning_rate * (steps[path] + self._weight_decay * param) for path, param in at.items()]
+            updates = [-self.learning_rate * (steps[path] + self.weight_decay * param) for path, param in at.items()]
             state = {"momentum": momenta, "rms": squares, "factored": factored, "adam": adam_state}
             return jax.tree.unflatten(jax.tree.structure(grads), updates), state
 
@@ -129,11 +126,12 @@ class Celo2(LearnedOptimizer):
         hidden = jax.nn.relu(jnp.einsum("c...,cu->...u", features, first) + theta["b0"])
         hidden = jax.nn.relu(hidden @ theta["dense_w.0"] + theta["dense_b.0"])
         outputs = hidden @ theta["dense_w.1"] + theta["dense_b.1"]
-        step = outputs[..., 0] * jnp.exp(outputs[..., 1] * self._exp_mult)
-        return _normalised(_orthogonal(step) if self._orthogonalize else step)
+        step = outputs[..., 0] * jnp.exp(outputs[..., 1] * self.exp_mult)
+        return _normalised(_orthogonal(step) if self.orthogonalize else step)
 
 
 @configurable
+@dataclass(eq=False, repr=False)
 class EloCelo2(Celo2):
     """Celo2 with the settings of ELO_CELO2, which was meta-trained together with an expert.
 
@@ -142,16 +140,8 @@ class EloCelo2(Celo2):
     Source: PyLO (github.com/Belilovsky-Lab/pylo), ELO_CELO2.
     """
 
-    def __init__(
-        self,
-        learning_rate: Rate = 0.001,
-        weight_decay: float = 0.1,
-        orthogonalize: bool = True,
-        exp_mult: float = 0.0,
-        max_norm: float | None = 1.0,
-        adamw_paths: str = "",
-    ) -> None:
-        super().__init__(learning_rate, weight_decay, orthogonalize, exp_mult, max_norm, adamw_paths)
+    weight_decay: float = 0.1
+    max_norm: float | None = 1.0
 
 
 def clipped(grads: PyTree, max_norm: float | None) -> PyTree:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -20,6 +21,7 @@ _INPUTS = 18
 
 
 @configurable
+@dataclass(eq=False, repr=False)
 class CeloAdam(LearnedOptimizer):
     """Celo's scheduler with Adam in place of its network.
 
@@ -28,10 +30,9 @@ class CeloAdam(LearnedOptimizer):
     Source: Moudgil et al. 2025 (arXiv 2501.12670).
     """
 
-    def __init__(self, learning_rate: float = 0.001, beta1: float = 0.9, beta2: float = 0.999) -> None:
-        self._learning_rate = learning_rate
-        self._beta1 = beta1
-        self._beta2 = beta2
+    learning_rate: float = 0.001
+    beta1: float = 0.9
+    beta2: float = 0.999
 
     def init(self, key: jax.Array) -> Theta:
         """Returns scaled normal weights and zero biases, in the structure of the published checkpoint."""
@@ -45,8 +46,8 @@ class CeloAdam(LearnedOptimizer):
 
     def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
         horizon = require_horizon(self, num_steps)
-        beta1 = jnp.float32(self._beta1)
-        beta2 = jnp.float32(self._beta2)
+        beta1 = jnp.float32(self.beta1)
+        beta2 = jnp.float32(self.beta2)
 
         def init(params: PyTree) -> State:
             zeros = [jnp.zeros(jnp.shape(leaf)) for leaf in jax.tree.leaves(params)]
@@ -63,7 +64,7 @@ class CeloAdam(LearnedOptimizer):
             count = schedule["step"].astype(jnp.float32)
             of_m, of_v = 1 - beta1**count, 1 - beta2**count
             scales = [
-                self._learning_rate * rates[index] / (1e-8 + jnp.sqrt(v / of_v + 1e-10)) for index, v in enumerate(vs)
+                self.learning_rate * rates[index] / (1e-8 + jnp.sqrt(v / of_v + 1e-10)) for index, v in enumerate(vs)
             ]
             updates = [-(m / of_m) * scale for m, scale in zip(ms, scales, strict=True)]
             return jax.tree.unflatten(structure, updates), {**schedule, "m": ms, "v": vs}

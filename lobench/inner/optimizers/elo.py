@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -20,6 +22,7 @@ _SHIFTS = {"momentum_decays": 3, "rms_decays": 1, "adafactor_decays": 3}  # size
 
 
 @configurable
+@dataclass(eq=False, repr=False)
 class ELO(AdafacFeatured):
     """ELO: per-parameter MLP optimizer with Adafactor features, without its own schedule.
 
@@ -32,18 +35,11 @@ class ELO(AdafacFeatured):
     Source: PyLO (github.com/Belilovsky-Lab/pylo), ELO.
     """
 
-    def __init__(
-        self,
-        learning_rate: Rate = 0.001,
-        weight_decay: float = 0.0,
-        exp_mult: float = 0.001,
-        max_norm: float | None = None,
-        hidden_size: int = 32,
-    ) -> None:
-        super().__init__(hidden_size=hidden_size)
-        self._learning_rate = learning_rate
-        self._weight_decay = weight_decay
-        self._exp_mult, self._max_norm = exp_mult, max_norm
+    learning_rate: Rate = 0.001
+    weight_decay: float = 0.0
+    exp_mult: float = 0.001
+    max_norm: float | None = None
+    hidden_size: int = 32
 
     def init(self, key: jax.Array) -> Theta:
         """Returns a network with scaled normal weights and zero biases."""
@@ -54,12 +50,12 @@ class ELO(AdafacFeatured):
         optimizer = super().opt_fn({**theta, **shifts}, num_steps)
 
         def update(grads: PyTree, state: PyTree, params: PyTree = None, **extra: object) -> tuple[PyTree, PyTree]:
-            grads = jax.tree.map(jnp.nan_to_num, clipped(grads, self._max_norm))
+            grads = jax.tree.map(jnp.nan_to_num, clipped(grads, self.max_norm))
             return optimizer.update(grads, state, params)
 
         return optax.GradientTransformationExtraArgs(optimizer.init, update)
 
     def subtracted(self, outputs: Units, tensor: TensorValues) -> jax.Array:
         direction, magnitude = outputs
-        step = direction * jnp.exp(magnitude * self._exp_mult)
-        return self._learning_rate * (step + self._weight_decay * tensor.param)
+        step = direction * jnp.exp(magnitude * self.exp_mult)
+        return self.learning_rate * (step + self.weight_decay * tensor.param)

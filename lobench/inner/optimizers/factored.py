@@ -119,10 +119,10 @@ class FactoredMoments:
 
     def parts(self, state: jax.Array) -> list[tuple[jax.Array, ...]]:
         """Returns the row and column moments of each tensor, broadcastable to it; below rank 2 the moment itself."""
-        found: list[list[jax.Array]] = [[] for _ in self._shapes]
+        by_tensor: list[list[jax.Array]] = [[] for _ in self._shapes]
         for segment in self._segments:
-            found[segment.tensor].append(self._cut(state, segment))
-        return [tuple(each) for each in found]
+            by_tensor[segment.tensor].append(self._cut(state, segment))
+        return [tuple(each) for each in by_tensor]
 
     def _cut(self, rows: jax.Array, segment: _Segment) -> jax.Array:
         return rows[:, segment.start : segment.start + segment.size].reshape(rows.shape[0], *segment.shape)

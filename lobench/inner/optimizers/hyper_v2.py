@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -35,6 +36,7 @@ _BUGGED_HORIZON = 10  # horizon of the loss features with the original's error, 
 
 
 @configurable
+@dataclass(eq=False, repr=False)
 class HyperV2(LearnedOptimizer):
     """Hypernetwork optimizer: the architecture of VeLO.
 
@@ -49,45 +51,40 @@ class HyperV2(LearnedOptimizer):
     Source: Metz et al. 2022 (arXiv 2211.09760).
     """
 
-    def __init__(
-        self,
-        lstm_hidden_size: int = 128,
-        param_inits: int = 64,
-        ff_hidden_size: int = 4,
-        ff_hidden_layers: int = 2,
-        exp_mult: float = 0.001,
-        step_mult: float = 0.001,
-        use_bugged_loss_features: bool = True,
-        use_bugged_next_lstm_state: bool = False,
-        rnn_state_decay: float = 0.0,
-    ) -> None:
-        self._hidden = lstm_hidden_size
-        self._param_inits = param_inits
-        self._widths = [ff_hidden_size] * ff_hidden_layers + [3]
-        self._exp_mult = exp_mult
-        self._step_mult = step_mult
-        self._rnn_state_decay = rnn_state_decay
-        self._has_bugged_loss = use_bugged_loss_features
-        self._has_bugged_state = use_bugged_next_lstm_state
+    lstm_hidden_size: int = 128
+    param_inits: int = 64
+    ff_hidden_size: int = 4
+    ff_hidden_layers: int = 2
+    exp_mult: float = 0.001
+    step_mult: float = 0.001
+    use_bugged_loss_features: bool = True
+    use_bugged_next_lstm_state: bool = False
+    rnn_state_decay: float = 0.0
+
+    @property
+    def _widths(self) -> list[int]:
+        """Returns the widths of the layers of a tensor's network."""
+        return [self.ff_hidden_size] * self.ff_hidden_layers + [3]
 
     def init(self, key: jax.Array) -> Theta:
         """Returns scaled normal weights and zero biases."""
+        hidden = self.lstm_hidden_size
         keys = iter(jax.random.split(key, len(BLOCKS) + len(self._widths) + 6))
         widths = self._widths
         inputs = sum(BLOCKS)
         shapes = {f"w0__{index}": (channels, widths[0]) for index, channels in enumerate(BLOCKS)}
         shapes |= {f"w{layer}": (widths[layer - 1], widths[layer]) for layer in range(1, len(widths))}
         network = {
-            name: jax.random.truncated_normal(next(keys), -2, 2, (self._param_inits, *shape))
+            name: jax.random.truncated_normal(next(keys), -2, 2, (self.param_inits, *shape))
             / np.sqrt(inputs if name.startswith("w0") else shape[0])
             for name, shape in shapes.items()
         }
-        network |= {f"b{layer}": jnp.zeros((self._param_inits, width)) for layer, width in enumerate(widths)}
-        recurrent = {name: new_linear(next(keys), _NUM_INPUTS, self._hidden) for name in _LAYERS}
-        recurrent["rnn/linear"] = new_linear(next(keys), 2 * self._hidden, 4 * self._hidden)
-        recurrent["rnn_to_controls"] = new_linear(next(keys), self._hidden, self._param_inits)
-        recurrent["step_size"] = new_linear(next(keys), self._hidden, 1)
-        return {"ff_mod_stack": {"~": network}, "lstm_init_state": new_rows(self._hidden), "rnn_params": recurrent}
+        network |= {f"b{layer}": jnp.zeros((self.param_inits, width)) for layer, width in enumerate(widths)}
+        recurrent = {name: new_linear(next(keys), _NUM_INPUTS, hidden) for name in _LAYERS}
+        recurrent["rnn/linear"] = new_linear(next(keys), 2 * hidden, 4 * hidden)
+        recurrent["rnn_to_controls"] = new_linear(next(keys), hidden, self.param_inits)
+        recurrent["step_size"] = new_linear(next(keys), hidden, 1)
+        return {"ff_mod_stack": {"~": network}, "lstm_init_state": new_rows(hidden), "rnn_params": recurrent}
 
     def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
         horizon = require_horizon(self, num_steps)
@@ -97,7 +94,7 @@ class HyperV2(LearnedOptimizer):
         def init(params: PyTree) -> State:
             return {
                 "step": jnp.int32(0),
-                "losses": loss_buffer(_BUGGED_HORIZON if self._has_bugged_loss else horizon),
+                "losses": loss_buffer(_BUGGED_HORIZON if self.use_bugged_loss_features else horizon),
                 "rows": initial_rows(theta["lstm_init_state"], len(jax.tree.leaves(params))),
                 **accumulators.init(params),
             }
@@ -111,8 +108,8 @@ class HyperV2(LearnedOptimizer):
 
             def step(index: int, tensor: TensorValues) -> jax.Array:
                 direction, magnitude = networks.apply(rows[index], block_features(tensor), tensor.sums)
-                scale = jnp.sqrt(jnp.mean(tensor.param * tensor.param) + 1e-9) * self._step_mult * rates[index]
-                return -scale * direction * jnp.exp(self._exp_mult * magnitude)
+                scale = jnp.sqrt(jnp.mean(tensor.param * tensor.param) + 1e-9) * self.step_mult * rates[index]
+                return -scale * direction * jnp.exp(self.exp_mult * magnitude)
 
             narrow = networks.first_layers(rows)[:, NARROW]
             updates, accumulated = accumulators.update(state, leaves, params, narrow, step)
@@ -132,12 +129,13 @@ class HyperV2(LearnedOptimizer):
         h, c = mixed_lstm(theta, x, state["rows"])
         controls = linear(theta["rnn_to_controls"], h)
         rates = linear(theta["step_size"], h)[:, 0]
-        rows = state["rows"] if self._has_bugged_state else (h, c)
-        rows = jax.tree.map(lambda leaf: leaf * (1 - self._rnn_state_decay), rows)
+        rows = state["rows"] if self.use_bugged_next_lstm_state else (h, c)
+        rows = jax.tree.map(lambda leaf: leaf * (1 - self.rnn_state_decay), rows)
         return {"step": step + 1, "losses": losses, "rows": rows}, controls, rates
 
 
 @configurable
+@dataclass(eq=False, repr=False)
 class VeLO(HyperV2):
     """VeLO: HyperV2 in the size that was meta-trained and published.
 
@@ -146,17 +144,11 @@ class VeLO(HyperV2):
     Source: Metz et al. 2022 (arXiv 2211.09760).
     """
 
-    def __init__(
-        self,
-        lstm_hidden_size: int = 512,
-        param_inits: int = 256,
-        ff_hidden_size: int = 4,
-        ff_hidden_layers: int = 2,
-        exp_mult: float = 0.001,
-        step_mult: float = 0.001,
-    ) -> None:
-        sizes = lstm_hidden_size, param_inits, ff_hidden_size, ff_hidden_layers
-        super().__init__(*sizes, exp_mult, step_mult, use_bugged_loss_features=False, use_bugged_next_lstm_state=False)
+    lstm_hidden_size: int = 512
+    param_inits: int = 256
+    use_bugged_loss_features: bool = field(default=False, init=False)
+    use_bugged_next_lstm_state: bool = field(default=False, init=False)
+    rnn_state_decay: float = field(default=0.0, init=False)
 
 
 _LAYERS = ("linear", "linear_1", "linear_2")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -30,6 +31,7 @@ _LAYOUTS = {"rows": (initial_state, two_layers), "columns": (initial_columns, tw
 
 
 @configurable
+@dataclass(eq=False, repr=False)
 class L2ODM(LearnedOptimizer):
     """LSTM optimizer of "Learning to learn by gradient descent by gradient descent".
 
@@ -41,16 +43,18 @@ class L2ODM(LearnedOptimizer):
     Source: Andrychowicz et al. 2016 (arXiv 1606.04474).
     """
 
-    def __init__(self, step_mult: float = 0.01, layout: str = "rows") -> None:
-        if layout not in _LAYOUTS:
-            raise ConfigError("L2ODM.layout", got=repr(layout), expected=" or ".join(map(repr, _LAYOUTS)))
-        self._step_mult, self._layers = step_mult, _LAYOUTS[layout]
+    step_mult: float = 0.01
+    layout: str = "rows"
+
+    def __post_init__(self) -> None:
+        if self.layout not in _LAYOUTS:
+            raise ConfigError("L2ODM.layout", got=repr(self.layout), expected=" or ".join(map(repr, _LAYOUTS)))
 
     def init(self, key: jax.Array) -> Theta:
         return init_lstm(key, 2)
 
     def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
-        initial, layers = self._layers
+        initial, layers = _LAYOUTS[self.layout]
 
         # All coordinates are one vector, for one matrix product per layer.
         def init(params: PyTree) -> LSTMState:
@@ -61,6 +65,6 @@ class L2ODM(LearnedOptimizer):
             log = jnp.maximum(jnp.log(jnp.abs(grad) + _EPSILON) / _K, -1.0)
             sign = jnp.clip(grad * np.float32(np.exp(_K)), -1.0, 1.0)
             output, state = layers(theta, [log, sign], state)
-            return unravel(self._step_mult * output), state
+            return unravel(self.step_mult * output), state
 
         return optax.GradientTransformationExtraArgs(init, update)

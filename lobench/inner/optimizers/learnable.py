@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -15,37 +16,37 @@ __all__ = ["LearnableAdam", "LearnableSGD", "LearnableSGDM"]
 
 
 @configurable
+@dataclass(eq=False, repr=False)
 class LearnableSGD(LearnedOptimizer):
     """SGD with a learned learning rate.
 
     Theta: `log_lr`, float32[], the natural logarithm of the learning rate.
     """
 
-    def __init__(self, initial_lr: float = 0.01) -> None:
-        self._initial_lr = initial_lr
+    initial_lr: float = 0.01
 
     def init(self, key: jax.Array) -> Theta:
-        return {"log_lr": jnp.log(jnp.float32(self._initial_lr))}
+        return {"log_lr": jnp.log(jnp.float32(self.initial_lr))}
 
     def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
         return optax.with_extra_args_support(optax.sgd(jnp.exp(theta["log_lr"])))
 
 
 @configurable
+@dataclass(eq=False, repr=False)
 class LearnableSGDM(LearnedOptimizer):
     """SGD with momentum, with learned learning rate and decay.
 
     Theta: `log_lr` and `one_minus_momentum`, float32[], the natural logarithms of the learning rate and of 1 - decay.
     """
 
-    def __init__(self, initial_lr: float = 0.01, initial_momentum: float = 0.9) -> None:
-        self._initial_lr = initial_lr
-        self._initial_momentum = initial_momentum
+    initial_lr: float = 0.01
+    initial_momentum: float = 0.9
 
     def init(self, key: jax.Array) -> Theta:
         return {
-            "log_lr": jnp.log(jnp.float32(self._initial_lr)),
-            "one_minus_momentum": jnp.log(jnp.float32(1 - self._initial_momentum)),
+            "log_lr": jnp.log(jnp.float32(self.initial_lr)),
+            "one_minus_momentum": jnp.log(jnp.float32(1 - self.initial_momentum)),
         }
 
     def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
@@ -54,6 +55,7 @@ class LearnableSGDM(LearnedOptimizer):
 
 
 @configurable
+@dataclass(eq=False, repr=False)
 class LearnableAdam(LearnedOptimizer):
     """Adam with learned hyperparameters.
 
@@ -62,22 +64,19 @@ class LearnableAdam(LearnedOptimizer):
     1e-8 is added to the second moment before the root, as in google/learned_optimization's class of the same name.
     """
 
-    def __init__(
-        self,
-        initial_lr: float = 1e-3,
-        initial_beta1: float = 0.9,
-        initial_beta2: float = 0.999,
-        initial_epsilon: float = 1e-8,
-    ) -> None:
-        self._initial = {
-            "log_lr": initial_lr,
-            "one_minus_beta1": 1 - initial_beta1,
-            "one_minus_beta2": 1 - initial_beta2,
-            "log_epsilon": initial_epsilon,
-        }
+    initial_lr: float = 1e-3
+    initial_beta1: float = 0.9
+    initial_beta2: float = 0.999
+    initial_epsilon: float = 1e-8
 
     def init(self, key: jax.Array) -> Theta:
-        return {name: jnp.log(jnp.float32(value)) for name, value in self._initial.items()}
+        initial = {
+            "log_lr": self.initial_lr,
+            "one_minus_beta1": 1 - self.initial_beta1,
+            "one_minus_beta2": 1 - self.initial_beta2,
+            "log_epsilon": self.initial_epsilon,
+        }
+        return {name: jnp.log(jnp.float32(value)) for name, value in initial.items()}
 
     def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
         values = jax.tree.map(jnp.exp, theta)

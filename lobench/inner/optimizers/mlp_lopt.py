@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -21,6 +22,7 @@ _NUM_FEATURES = 19
 
 
 @configurable
+@dataclass(eq=False, repr=False)
 class MLPLOpt(LearnedOptimizer):
     """Per-parameter MLP optimizer.
 
@@ -30,14 +32,13 @@ class MLPLOpt(LearnedOptimizer):
     Source: Metz et al. 2019 (arXiv 1810.10180).
     """
 
-    def __init__(self, step_mult: float = 0.001, exp_mult: float = 0.001, hidden_size: int = 32) -> None:
-        self._step_mult = step_mult
-        self._exp_mult = exp_mult
-        self._hidden_size = hidden_size
+    step_mult: float = 0.001
+    exp_mult: float = 0.001
+    hidden_size: int = 32
 
     def init(self, key: jax.Array) -> Theta:
         """Returns scaled normal weights and zero biases."""
-        sizes = [_NUM_FEATURES, self._hidden_size, self._hidden_size, 2]
+        sizes = [_NUM_FEATURES, self.hidden_size, self.hidden_size, 2]
         layers = {}
         for layer, layer_key in enumerate(jax.random.split(key, 3)):
             layers[f"linear_{layer}"] = new_linear(layer_key, sizes[layer], sizes[layer + 1])
@@ -64,7 +65,7 @@ class MLPLOpt(LearnedOptimizer):
             hidden = jax.nn.relu(first["w"][:8].T @ jnp.concatenate(features, axis=1) + bias[:, None])
             hidden = jax.nn.relu(layers[1]["w"].T @ hidden + layers[1]["b"][:, None])
             direction, magnitude = layers[2]["w"].T @ hidden + layers[2]["b"][:, None]
-            steps = direction * jnp.exp(magnitude * self._exp_mult) * self._step_mult
+            steps = direction * jnp.exp(magnitude * self.exp_mult) * self.step_mult
             updates = _split(-steps, grads)
             new_state = {"step": state["step"] + 1, "momentum": momenta}
             return updates, new_state

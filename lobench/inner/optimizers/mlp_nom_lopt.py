@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import jax
@@ -20,6 +21,7 @@ Estimator = Literal["SGD", "SGDM", "AggMo", "Adam", "AdamAggMo"]
 
 
 @configurable
+@dataclass(eq=False, repr=False)
 class MLPNomLOpt(AdafacFeatured):
     """Learned optimizer added to a nominal one: parameters step by the sum of both.
 
@@ -39,39 +41,26 @@ class MLPNomLOpt(AdafacFeatured):
 
     num_outputs = 4  # direction, magnitude, and the controls of the nominal step and of the weight decay
 
-    def __init__(
-        self,
-        exp_mult: Sequence[float] = (0.001, 0.001, 0.001),
-        step_mult: float = 0.001,
-        hidden_size: int = 4,
-        nominal_stepsize: float = 0.0,
-        weight_decay: float = 0.0,
-        nominal_controller: bool = False,
-        regularization_controller: bool = False,
-        nominal_grad_estimator: Estimator = "AdamAggMo",
-        aggregate_magnitude: bool = False,
-        aggregate_nom_magnitude: bool = False,
-        normalize_blackbox: bool = False,
-        selfnormalize_blackbox: bool = False,
-    ) -> None:
-        if nominal_grad_estimator not in _ESTIMATORS:
+    exp_mult: Sequence[float] = (0.001, 0.001, 0.001)
+    step_mult: float = 0.001
+    hidden_size: int = 4
+    nominal_stepsize: float = 0.0
+    weight_decay: float = 0.0
+    nominal_controller: bool = False
+    regularization_controller: bool = False
+    nominal_grad_estimator: Estimator = "AdamAggMo"
+    aggregate_magnitude: bool = False
+    aggregate_nom_magnitude: bool = False
+    normalize_blackbox: bool = False
+    selfnormalize_blackbox: bool = False
+
+    def __post_init__(self) -> None:
+        if self.nominal_grad_estimator not in _ESTIMATORS:
             raise ConfigError(
                 "MLPNomLOpt.nominal_grad_estimator is unknown",
-                got=repr(nominal_grad_estimator),
+                got=repr(self.nominal_grad_estimator),
                 expected=", ".join(_ESTIMATORS),
             )
-        super().__init__(hidden_size=hidden_size)
-        self._exp_mult = tuple(exp_mult)
-        self._step_mult = step_mult
-        self._stepsize = nominal_stepsize
-        self._weight_decay = weight_decay
-        self._is_nominal_scaled = nominal_controller
-        self._is_decay_scaled = regularization_controller
-        self._estimator = nominal_grad_estimator
-        self._shares_magnitude = aggregate_magnitude
-        self._shares_nominal = aggregate_nom_magnitude
-        self._is_normalized = normalize_blackbox
-        self._is_self_normalized = selfnormalize_blackbox
 
     def laid_out(self, leaf: jax.Array) -> jax.Array:
         return laid_out(leaf).astype(jnp.float32)
@@ -79,23 +68,23 @@ class MLPNomLOpt(AdafacFeatured):
     def subtracted(self, outputs: Units, tensor: TensorValues) -> jax.Array:
         grad, param, m, r, *_ = tensor
         direction, magnitude, nominal, decay = outputs
-        if self._shares_magnitude:
+        if self.aggregate_magnitude:
             magnitude = jnp.mean(magnitude)
-        step = direction * jnp.exp(magnitude * self._exp_mult[0]) * self._step_mult
-        if self._is_normalized:
+        step = direction * jnp.exp(magnitude * self.exp_mult[0]) * self.step_mult
+        if self.normalize_blackbox:
             step = step * jax.lax.rsqrt(r[0] + 1e-6)
-        if self._is_self_normalized:
+        if self.selfnormalize_blackbox:
             step = step * jnp.mean(grad)
-        if self._weight_decay:
-            scale = jnp.exp(decay * self._exp_mult[2]) if self._is_decay_scaled else 1.0
-            step = step + self._weight_decay * scale * param
-        if self._stepsize:
-            if not self._is_nominal_scaled:
+        if self.weight_decay:
+            scale = jnp.exp(decay * self.exp_mult[2]) if self.regularization_controller else 1.0
+            step = step + self.weight_decay * scale * param
+        if self.nominal_stepsize:
+            if not self.nominal_controller:
                 nominal = jnp.ones(())
-            elif self._shares_nominal:
+            elif self.aggregate_nom_magnitude:
                 nominal = jnp.mean(nominal)
-            nominal_direction = _ESTIMATORS[self._estimator](grad, m, r)
-            step = step + self._stepsize * jnp.exp(nominal * self._exp_mult[1]) * nominal_direction
+            nominal_direction = _ESTIMATORS[self.nominal_grad_estimator](grad, m, r)
+            step = step + self.nominal_stepsize * jnp.exp(nominal * self.exp_mult[1]) * nominal_direction
         return step
 
 

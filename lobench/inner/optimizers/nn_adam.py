@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -20,6 +21,7 @@ _NUM_INPUTS = 19
 
 
 @configurable
+@dataclass(eq=False, repr=False)
 class NNAdam(LearnedOptimizer):
     """Adam without bias correction, with hyperparameters per tensor on a logarithmic scale.
 
@@ -31,28 +33,23 @@ class NNAdam(LearnedOptimizer):
     Source: google/learned_optimization's class of the same name.
     """
 
-    def __init__(
-        self,
-        output_scale: float = 0.01,
-        initial_learning_rate: float = 1e-4,
-        initial_beta1: float = 0.9,
-        initial_beta2: float = 0.999,
-        initial_epsilon: float = 1e-8,
-        decay_strength: float = 0.0,
-        lstm_hidden_size: int = 32,
-    ) -> None:
-        self._output_scale = output_scale
-        self._decay_strength = decay_strength
-        self._hidden = lstm_hidden_size
-        self._initial = (initial_learning_rate, initial_beta1, initial_beta2, initial_epsilon)
+    output_scale: float = 0.01
+    initial_learning_rate: float = 1e-4
+    initial_beta1: float = 0.9
+    initial_beta2: float = 0.999
+    initial_epsilon: float = 1e-8
+    decay_strength: float = 0.0
+    lstm_hidden_size: int = 32
 
     def init(self, key: jax.Array) -> Theta:
         """Returns a scaled normal LSTM with zero changes: Adam with the initial hyperparameters."""
-        initial = _transformed(jnp.asarray(self._initial, jnp.float32)[:, None])[:, 0]
-        moves = {"w": jnp.zeros((self._hidden, len(_NAMES))), "b": jnp.zeros(len(_NAMES))}
+        hidden = self.lstm_hidden_size
+        values = (self.initial_learning_rate, self.initial_beta1, self.initial_beta2, self.initial_epsilon)
+        initial = _transformed(jnp.asarray(values, jnp.float32)[:, None])[:, 0]
+        moves = {"w": jnp.zeros((hidden, len(_NAMES))), "b": jnp.zeros(len(_NAMES))}
         return {
-            "lstm_init_state": new_rows(self._hidden),
-            "rnn_params": {"rnn/linear": new_linear(key, _NUM_INPUTS + self._hidden, 4 * self._hidden)},
+            "lstm_init_state": new_rows(hidden),
+            "rnn_params": {"rnn/linear": new_linear(key, _NUM_INPUTS + hidden, 4 * hidden)},
             "rnn_to_controls_params": {"rnn_to_controls": moves},
             **{f"per_layer_{name}": initial[index] for index, name in enumerate(_NAMES)},
         }
@@ -86,8 +83,8 @@ class NNAdam(LearnedOptimizer):
                 rs.append(r)
             ranks = np.asarray([jnp.ndim(leaf) for leaf in jax.tree.leaves(params)])
             rows = lstm(recurrent, _inputs(state["hyper"], ranks, jnp.stack(spreads, axis=1)), state["rows"])
-            hyper = state["hyper"] + self._output_scale * linear(controls, rows[0]).T
-            hyper = hyper - self._decay_strength * (hyper - initial)
+            hyper = state["hyper"] + self.output_scale * linear(controls, rows[0]).T
+            hyper = hyper - self.decay_strength * (hyper - initial)
             new_state = {"m": ms, "r": rs, "hyper": _transformed(_taken_back(hyper)), "rows": rows}
             return jax.tree.unflatten(jax.tree.structure(grads), updates), new_state
 

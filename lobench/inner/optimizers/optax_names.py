@@ -43,8 +43,8 @@ class OptaxNames:
 
     def optimizers(self) -> dict[str, Callable[..., Any]]:
         """Returns all optimizers by their full names: functions with a learning rate, or known as optimizers."""
-        found = {f"{home.__name__}.{name}": _function(home, name) for home in _HOMES for name in dir(home)}
-        return {name: function for name, function in found.items() if function and _is_optimizer(function)}
+        functions = {f"{home.__name__}.{name}": _function(home, name) for home in _HOMES for name in dir(home)}
+        return {name: function for name, function in functions.items() if function and _is_optimizer(function)}
 
     def find(self, selector: str) -> str | None:
         """Registers the function of optax that a selector names, and returns its full name.
@@ -55,9 +55,8 @@ class OptaxNames:
           One name for each function, whichever selector is used; None if optax has no such function.
         """
         path, _, name = selector.removeprefix("optax.").rpartition(".")
-        function = next(
-            (found for home in _modules(path, selector.startswith("optax.")) if (found := _function(home, name))), None
-        )
+        homes = _modules(path, selector.startswith("optax."))
+        function = next(filter(None, (_function(home, name) for home in homes)), None)
         if function is None:
             return None
         home = next((home.__name__ for home in _HOMES if getattr(home, name, None) is function), f"optax.{path}")
@@ -83,8 +82,8 @@ def _modules(path: str, names_optax: bool) -> list[ModuleType]:
 
 
 def _function(home: ModuleType, name: str) -> Callable[..., Any] | None:
-    found = None if name.startswith("_") else getattr(home, name, None)
-    return found if inspect.isroutine(found) or isinstance(found, functools.partial) else None
+    candidate = None if name.startswith("_") else getattr(home, name, None)
+    return candidate if inspect.isroutine(candidate) or isinstance(candidate, functools.partial) else None
 
 
 def _is_optimizer(function: Callable[..., Any]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -23,6 +24,7 @@ _NUM_SHAPE = 4  # axes whose lengths the LSTM sees
 
 
 @configurable
+@dataclass(eq=False, repr=False)
 class RNNMLPLOpt(LearnedOptimizer):
     """Hierarchical optimizer of "Tasks, stability, architecture, and compute".
 
@@ -37,47 +39,43 @@ class RNNMLPLOpt(LearnedOptimizer):
     Source: Metz et al. 2020 (arXiv 2009.11243). Validation losses, an optional input there, are not used.
     """
 
-    def __init__(
-        self,
-        step_multiplier: float = 0.001,
-        magnitude_rate: float = 0.001,
-        hidden_size: int = 32,
-        hidden_layer: int = 2,
-        from_mlp_size: int = 16,
-        from_lstm_size: int = 18,
-        lstm_to_ff: int = 17,
-        lstm_hidden_size: int = 64,
-        decays: Sequence[float] = (0.5, 0.9, 0.99, 0.999, 0.9999),
-    ) -> None:
-        self._step_multiplier = step_multiplier
-        self._magnitude_rate = magnitude_rate
-        self._widths = [hidden_size] * hidden_layer + [2 + from_mlp_size]
-        self._from_mlp = from_mlp_size
-        self._from_lstm = from_lstm_size
-        self._to_ff = lstm_to_ff
-        self._hidden, self._decays = lstm_hidden_size, decays
+    step_multiplier: float = 0.001
+    magnitude_rate: float = 0.001
+    hidden_size: int = 32
+    hidden_layer: int = 2
+    from_mlp_size: int = 16
+    from_lstm_size: int = 18
+    lstm_to_ff: int = 17
+    lstm_hidden_size: int = 64
+    decays: Sequence[float] = (0.5, 0.9, 0.99, 0.999, 0.9999)
+
+    @property
+    def _widths(self) -> list[int]:
+        """Returns the widths of the MLP's layers."""
+        return [self.hidden_size] * self.hidden_layer + [2 + self.from_mlp_size]
 
     def init(self, key: jax.Array) -> Theta:
         """Returns scaled normal weights and zero biases."""
+        hidden = self.lstm_hidden_size
         keys = iter(jax.random.split(key, 5 + len(self._widths)))
-        inputs = 3 + 4 * len(self._decays) + 14 + self._to_ff
+        inputs = 3 + 4 * len(self.decays) + 14 + self.lstm_to_ff
         layers = {}
         for layer, width in enumerate(self._widths):
             layers[f"linear_{layer}"] = new_linear(next(keys), inputs, width)
             inputs = width
-        tensor_inputs = 18 + self._from_lstm + self._from_mlp + self._hidden
+        tensor_inputs = 18 + self.from_lstm_size + self.from_mlp_size + hidden
         return {
-            "initial_from_lstm": jax.random.normal(next(keys), (self._from_lstm,)) / np.sqrt(self._from_lstm),
-            "initial_from_mlp": jax.random.normal(next(keys), (self._from_mlp,)) / np.sqrt(self._from_mlp),
-            "lstm_init_state": new_rows(self._hidden),
-            "rnn_params": {"rnn/linear": new_linear(next(keys), tensor_inputs, 4 * self._hidden)},
-            "rnn_to_ff_params": {"rnn_to_ff": new_linear(next(keys), self._hidden, self._to_ff)},
-            "rnn_to_in_params": {"rnn_to_in": new_linear(next(keys), self._hidden, self._from_lstm)},
+            "initial_from_lstm": jax.random.normal(next(keys), (self.from_lstm_size,)) / np.sqrt(self.from_lstm_size),
+            "initial_from_mlp": jax.random.normal(next(keys), (self.from_mlp_size,)) / np.sqrt(self.from_mlp_size),
+            "lstm_init_state": new_rows(hidden),
+            "rnn_params": {"rnn/linear": new_linear(next(keys), tensor_inputs, 4 * hidden)},
+            "rnn_to_ff_params": {"rnn_to_ff": new_linear(next(keys), hidden, self.lstm_to_ff)},
+            "rnn_to_in_params": {"rnn_to_in": new_linear(next(keys), hidden, self.from_lstm_size)},
             "ffmod_params": {"mlp": {"~": layers}},
         }
 
     def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
-        decays = jnp.asarray(self._decays, jnp.float32)
+        decays = jnp.asarray(self.decays, jnp.float32)
 
         def init(params: PyTree) -> State:
             sizes = [jnp.size(leaf) for leaf in jax.tree.leaves(params)]
@@ -148,7 +146,7 @@ class RNNMLPLOpt(LearnedOptimizer):
             of_layer = layers[f"linear_{layer}"]
             hidden = jax.nn.relu(of_layer["w"].T @ hidden + of_layer["b"][:, None])
         direction, magnitude = last["w"][:, :2].T @ hidden + last["b"][:2, None]
-        steps = direction * jnp.exp(magnitude * self._magnitude_rate) * self._step_multiplier
+        steps = direction * jnp.exp(magnitude * self.magnitude_rate) * self.step_multiplier
         ends = np.cumsum(sizes)[:-1]
         # The mean of the other outputs is the output of the mean, since the last layer is linear.
         means = [jnp.sum(part, axis=1) / max(part.shape[1], 1) for part in jnp.split(hidden, ends, axis=1)]

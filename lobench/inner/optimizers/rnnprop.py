@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -20,6 +21,7 @@ _BETA = 0.95
 
 
 @configurable
+@dataclass(eq=False, repr=False)
 class RNNProp(LearnedOptimizer):
     """RNNProp: an LSTM optimizer on inputs normalized as in Adam and RMSProp.
 
@@ -28,8 +30,7 @@ class RNNProp(LearnedOptimizer):
     Source: Lv, Jiang, Li 2017 (arXiv 1703.03633).
     """
 
-    def __init__(self, step_mult: float = 0.01) -> None:
-        self._step_mult = step_mult
+    step_mult: float = 0.01
 
     def init(self, key: jax.Array) -> Theta:
         projection_key, lstm_key = jax.random.split(key)
@@ -52,6 +53,6 @@ class RNNProp(LearnedOptimizer):
             denominator = jnp.sqrt(v / correction) + 1e-8
             inputs = jnp.stack([m / correction / denominator, grad / denominator], axis=1)
             output, lstm = two_layers(theta, jax.nn.elu(inputs @ projection["w"] + projection["b"]), state["lstm"])
-            return unravel(self._step_mult * jnp.tanh(output)), {"step": step, "m": m, "v": v, "lstm": lstm}
+            return unravel(self.step_mult * jnp.tanh(output)), {"step": step, "m": m, "v": v, "lstm": lstm}
 
         return optax.GradientTransformationExtraArgs(init, update)
