@@ -31,13 +31,12 @@ class _Reconstruction(ReferencedTask):
     datasets: Datasets
 
     def __init__(self, *, data: str, hidden_sizes: tuple[int, ...], activation: str, batch_size: int) -> None:
-        name = type(self).__name__
-        arguments.choice(name, "data", data, _IMAGES)
-        arguments.choice(name, "activation", activation, ACTIVATIONS)
+        arguments.choice(self, "data", data, _IMAGES)
+        arguments.choice(self, "activation", activation, ACTIVATIONS)
         self.data = LABELLED[data]
-        self._hidden_sizes = arguments.sizes(name, "hidden_sizes", hidden_sizes)
+        self._hidden_sizes = arguments.sizes(self, "hidden_sizes", hidden_sizes)
         self._activation, self._gain = ACTIVATIONS[activation], init_gain(activation)
-        self.datasets = datasets(self.data.splits, arguments.integer(name, "batch_size", batch_size))
+        self.datasets = datasets(self.data.splits, arguments.integer(self, "batch_size", batch_size))
 
 
 @configurable
@@ -64,7 +63,7 @@ class ImageAutoencoder(_Reconstruction):
         loss: str = "mse",
     ) -> None:
         super().__init__(data=data, hidden_sizes=hidden_sizes, activation=activation, batch_size=batch_size)
-        arguments.choice(type(self).__name__, "loss", loss, ("mse", "bernoulli"))
+        arguments.choice(self, "loss", loss, ("mse", "bernoulli"))
         self._loss = loss
 
     @property
@@ -118,7 +117,7 @@ class ImageVAE(_Reconstruction, MeasuredTask):
         batch_size: int = 64,
     ) -> None:
         super().__init__(data=data, hidden_sizes=hidden_sizes, activation=activation, batch_size=batch_size)
-        self._code_size = arguments.integer(type(self).__name__, "code_size", code_size)
+        self._code_size = arguments.integer(self, "code_size", code_size)
 
     @property
     def floor(self) -> float:

@@ -32,9 +32,8 @@ class AnalyticFunction(NoisyFunction):
     min_dim: ClassVar[int] = 1
 
     def __init__(self, *, dim: int = 2, noise_std: float = 0.0) -> None:
-        name = type(self).__name__
-        dim = arguments.integer(name, "dim", dim, at_least=self.min_dim)
-        super().__init__(dim=dim, noise_std=arguments.number(name, "noise_std", noise_std) or None)
+        dim = arguments.integer(self, "dim", dim, at_least=self.min_dim)
+        super().__init__(dim=dim, noise_std=arguments.number(self, "noise_std", noise_std) or None)
 
     def init(self, key: jax.Array) -> Params:
         low, high = self.box

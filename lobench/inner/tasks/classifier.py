@@ -36,14 +36,13 @@ class Classifier(ReferencedTask, MeasuredTask):
     norm: Norm = Norm()
 
     def __init__(self, *, data: str, activation: str, batch_size: int) -> None:
-        name = type(self).__name__
-        arguments.choice(name, "data", data, [known for known, each in LABELLED.items() if each.kind in self.kinds])
-        arguments.choice(name, "activation", activation, ACTIVATIONS)
+        arguments.choice(self, "data", data, [known for known, each in LABELLED.items() if each.kind in self.kinds])
+        arguments.choice(self, "activation", activation, ACTIVATIONS)
         self.data = LABELLED[data]
         self.reference_loss = math.log(self.data.num_classes)
         self._activation = ACTIVATIONS[activation]
         self._gain = init_gain(activation)
-        self.datasets = datasets(self.data.splits, arguments.integer(name, "batch_size", batch_size))
+        self.datasets = datasets(self.data.splits, arguments.integer(self, "batch_size", batch_size))
 
     def logits(self, params: Params, state: PyTree, inputs: jax.Array, *, training: bool) -> tuple[jax.Array, PyTree]:
         """Returns logits float32[batch, num_classes] for float32[batch, num_inputs], and the state after them."""

@@ -48,10 +48,9 @@ class ConvClassifier(Classifier):
         norm_epsilon: float = 1e-5,
     ) -> None:
         super().__init__(data=data, activation=activation, batch_size=batch_size)
-        name = type(self).__name__
         # Layers after the first halve the side, which is at least eight pixels.
-        self._channels = arguments.sizes(name, "channels", channels, min_count=1, max_count=4)
-        self.norm = norm_of(name, norm, norm_epsilon)
+        self._channels = arguments.sizes(self, "channels", channels, min_count=1, max_count=4)
+        self.norm = norm_of(self, norm, norm_epsilon)
 
     def init_with_state(self, key: jax.Array) -> tuple[Params, PyTree]:
         key, head_key = jax.random.split(key)
@@ -115,10 +114,9 @@ class ResNetClassifier(Classifier):
         norm_epsilon: float = 1e-5,
     ) -> None:
         super().__init__(data=data, activation=activation, batch_size=batch_size)
-        name = type(self).__name__
-        self._channels = arguments.sizes(name, "channels", channels, min_count=1, max_count=4)
-        arguments.choice(name, "norm", norm, NORMS[1:])
-        self.norm = norm_of(name, norm, norm_epsilon)
+        self._channels = arguments.sizes(self, "channels", channels, min_count=1, max_count=4)
+        arguments.choice(self, "norm", norm, NORMS[1:])
+        self.norm = norm_of(self, norm, norm_epsilon)
 
     def init_with_state(self, key: jax.Array) -> tuple[Params, PyTree]:
         key, head_key = jax.random.split(key)

@@ -67,15 +67,14 @@ class PatchDenoiser(ReferencedTask):
         activation: str = "relu",
         batch_size: int = 64,
     ) -> None:
-        name = type(self).__name__
-        arguments.choice(name, "side", side, range(4, 17))
-        arguments.choice(name, "activation", activation, ACTIVATIONS)
+        arguments.choice(self, "side", side, range(4, 17))
+        arguments.choice(self, "activation", activation, ACTIVATIONS)
         self._side = side
-        self._hidden_sizes = arguments.sizes(name, "hidden_sizes", hidden_sizes)
-        self._noise_std = arguments.number(name, "noise_std", noise_std, at_least=1e-3)
+        self._hidden_sizes = arguments.sizes(self, "hidden_sizes", hidden_sizes)
+        self._noise_std = arguments.number(self, "noise_std", noise_std, at_least=1e-3)
         self.reference_loss = self._noise_std**2  # without denoising
         self._activation, self._gain = ACTIVATIONS[activation], init_gain(activation)
-        self.datasets = datasets(_splits_of(side), arguments.integer(name, "batch_size", batch_size))
+        self.datasets = datasets(_splits_of(side), arguments.integer(self, "batch_size", batch_size))
 
     @property
     def linear_floor(self) -> float:

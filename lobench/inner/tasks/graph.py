@@ -59,13 +59,12 @@ class BlockModelGCN(ReferencedTask, MeasuredTask):
         separation: float = 1.0,
         problem_seed: int = 0,
     ) -> None:
-        name = type(self).__name__
-        arguments.integer(name, "num_nodes", num_nodes, at_least=12)
-        self._width = arguments.integer(name, "width", width)
-        degree = arguments.number(name, "degree", degree, at_least=0.1)
-        contrast = arguments.number(name, "contrast", contrast, at_least=1.0)
-        separation = arguments.number(name, "separation", separation)
-        arguments.integer(name, "problem_seed", problem_seed, at_least=0)
+        arguments.integer(self, "num_nodes", num_nodes, at_least=12)
+        self._width = arguments.integer(self, "width", width)
+        degree = arguments.number(self, "degree", degree, at_least=0.1)
+        contrast = arguments.number(self, "contrast", contrast, at_least=1.0)
+        separation = arguments.number(self, "separation", separation)
+        arguments.integer(self, "problem_seed", problem_seed, at_least=0)
         graph = _graph(num_nodes, degree, contrast, separation, problem_seed)
         self.propagation, self.propagated, self.one_hot, self.best_loss = graph
         self.datasets = _masks(num_nodes, problem_seed)

@@ -44,11 +44,10 @@ class PythonText(SymbolTask):
         sequence_length: int = 32,
         batch_size: int = 16,
     ) -> None:
-        name = type(self).__name__
-        arguments.integer(name, "sequence_length", sequence_length, at_most=_HELD_OUT - 1)
+        arguments.integer(self, "sequence_length", sequence_length, at_most=_HELD_OUT - 1)
         vocab_size = len(_alphabet())
-        self.network = network_of(name, network, vocab_size, sequence_length, width, num_layers, num_heads)
-        self.datasets = _datasets(sequence_length + 1, arguments.integer(name, "batch_size", batch_size))
+        self.network = network_of(self, network, vocab_size, sequence_length, width, num_layers, num_heads)
+        self.datasets = _datasets(sequence_length + 1, arguments.integer(self, "batch_size", batch_size))
 
 
 def _alphabet() -> bytes:

@@ -109,15 +109,14 @@ class HiddenMarkov(SymbolTask):
         batch_size: int = 32,
         problem_seed: int = 0,
     ) -> None:
-        name = type(self).__name__
-        arguments.integer(name, "num_states", num_states)
-        arguments.integer(name, "num_symbols", num_symbols, at_least=2, at_most=256)
-        arguments.integer(name, "sequence_length", sequence_length)
-        arguments.integer(name, "problem_seed", problem_seed, at_least=0)
-        self.network = network_of(name, network, num_symbols, sequence_length, width, num_layers, num_heads)
+        arguments.integer(self, "num_states", num_states)
+        arguments.integer(self, "num_symbols", num_symbols, at_least=2, at_most=256)
+        arguments.integer(self, "sequence_length", sequence_length)
+        arguments.integer(self, "problem_seed", problem_seed, at_least=0)
+        self.network = network_of(self, network, num_symbols, sequence_length, width, num_layers, num_heads)
         windows = _windows(num_states, num_symbols, sequence_length + 1, problem_seed)
         self.best_loss = float(np.mean(windows["bayes"], dtype=np.float64))
-        self.datasets = row_datasets(windows, _SIZES, arguments.integer(name, "batch_size", batch_size))
+        self.datasets = row_datasets(windows, _SIZES, arguments.integer(self, "batch_size", batch_size))
 
     def loss_with_state_and_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> LossStateAux:
         loss, state, metrics = super().loss_with_state_and_aux(params, state, key, data)

@@ -59,8 +59,8 @@ class MetaTraining(ReferencedTask):
                 f"{name}.family", got=got, expected="a family without datasets, such as @QuadraticFamily()"
             )
         self._family = inner_family
-        self._num_unroll = arguments.integer(name, "num_unroll", num_unroll)
-        self._num_tasks = arguments.integer(name, "num_tasks", num_tasks)
+        self._num_unroll = arguments.integer(self, "num_unroll", num_unroll)
+        self._num_tasks = arguments.integer(self, "num_tasks", num_tasks)
 
     def init(self, key: jax.Array) -> PyTree:
         return self._learned_optimizer.init(key)
@@ -216,10 +216,9 @@ class DatasetDistillation(ReferencedTask, MeasuredTask):
     reference_loss = math.log(NUM_CLASSES)
 
     def __init__(self, *, images_per_class: int = 1, num_unroll: int = 10, batch_size: int = 64) -> None:
-        name = type(self).__name__
-        self._num_unroll = arguments.integer(name, "num_unroll", num_unroll)
-        self._labels = np.tile(np.arange(NUM_CLASSES), arguments.integer(name, "images_per_class", images_per_class))
-        self.datasets = datasets(digits_splits, arguments.integer(name, "batch_size", batch_size))
+        self._num_unroll = arguments.integer(self, "num_unroll", num_unroll)
+        self._labels = np.tile(np.arange(NUM_CLASSES), arguments.integer(self, "images_per_class", images_per_class))
+        self.datasets = datasets(digits_splits, arguments.integer(self, "batch_size", batch_size))
 
     def init(self, key: jax.Array) -> Params:
         images = 0.1 * jax.random.normal(key, (len(self._labels), NUM_PIXELS), jnp.float32)

@@ -50,9 +50,8 @@ class MLPClassifier(Classifier):
         hidden_biases: bool = True,
     ) -> None:
         super().__init__(data=data, activation=activation, batch_size=batch_size)
-        name = type(self).__name__
-        self._hidden_sizes = arguments.sizes(name, "hidden_sizes", hidden_sizes)
-        self.norm = norm_of(name, norm, norm_epsilon)
+        self._hidden_sizes = arguments.sizes(self, "hidden_sizes", hidden_sizes)
+        self.norm = norm_of(self, norm, norm_epsilon)
         self._hidden_biases = hidden_biases
 
     def init_with_state(self, key: jax.Array) -> tuple[Params, PyTree]:
@@ -94,11 +93,10 @@ class DiabetesMLP(ReferencedTask):
     reference_loss = 1.0  # of predicting the mean
 
     def __init__(self, *, hidden_sizes: tuple[int, ...] = (), activation: str = "tanh", batch_size: int = 64) -> None:
-        name = type(self).__name__
-        self._hidden_sizes = arguments.sizes(name, "hidden_sizes", hidden_sizes)
-        arguments.choice(name, "activation", activation, ACTIVATIONS)
+        self._hidden_sizes = arguments.sizes(self, "hidden_sizes", hidden_sizes)
+        arguments.choice(self, "activation", activation, ACTIVATIONS)
         self._activation, self._gain = ACTIVATIONS[activation], init_gain(activation)
-        self.datasets = datasets(diabetes_splits, arguments.integer(name, "batch_size", batch_size))
+        self.datasets = datasets(diabetes_splits, arguments.integer(self, "batch_size", batch_size))
 
     @property
     def floor(self) -> float:

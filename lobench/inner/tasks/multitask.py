@@ -127,15 +127,14 @@ class MultiTaskRegression(MultiTask):
         batch_size: int = 64,
         problem_seed: int = 0,
     ) -> None:
-        name = type(self).__name__
-        self.num_losses = arguments.integer(name, "num_losses", num_losses)
+        self.num_losses = arguments.integer(self, "num_losses", num_losses)
         self._scales = self._checked_scales(scales)
-        self._hidden_sizes = arguments.sizes(name, "hidden_sizes", hidden_sizes, min_count=1)
-        self._num_inputs = arguments.integer(name, "num_inputs", num_inputs)
-        self._num_outputs = arguments.integer(name, "num_outputs", num_outputs)
-        seed = arguments.integer(name, "problem_seed", problem_seed, at_least=0)
+        self._hidden_sizes = arguments.sizes(self, "hidden_sizes", hidden_sizes, min_count=1)
+        self._num_inputs = arguments.integer(self, "num_inputs", num_inputs)
+        self._num_outputs = arguments.integer(self, "num_outputs", num_outputs)
+        seed = arguments.integer(self, "problem_seed", problem_seed, at_least=0)
         self._matrices = _matrices(self.num_losses, self._num_inputs, self._num_outputs, seed)
-        shape = (arguments.integer(name, "batch_size", batch_size), self._num_inputs)
+        shape = (arguments.integer(self, "batch_size", batch_size), self._num_inputs)
 
         def sample(key: jax.Array) -> dict[str, jax.Array]:
             return {"input": _INPUT_STD * jax.random.normal(key, shape, jnp.float32)}
@@ -149,10 +148,10 @@ class MultiTaskRegression(MultiTask):
         got = repr(scales)
         if not isinstance(scales, list | tuple) or len(scales) != self.num_losses:
             raise ConfigError(f"{name}.scales", got=got, expected=f"{self.num_losses} numbers, one for each loss")
-        found = [arguments.number(name, "scales", scale) for scale in scales]
-        if 0 in found:
+        numbers = [arguments.number(self, "scales", scale) for scale in scales]
+        if 0 in numbers:
             raise ConfigError(f"{name}.scales", got=got, expected="numbers > 0")
-        return np.asarray(found, np.float32)
+        return np.asarray(numbers, np.float32)
 
     @property
     def metric_directions(self) -> Mapping[str, str]:  # type: ignore[override]
@@ -215,11 +214,10 @@ class MultiTaskDigits(MultiTask):
     def __init__(
         self, *, hidden_sizes: tuple[int, ...] = (32,), activation: str = "relu", batch_size: int = 64
     ) -> None:
-        name = type(self).__name__
-        self._hidden_sizes = arguments.sizes(name, "hidden_sizes", hidden_sizes, min_count=1)
-        arguments.choice(name, "activation", activation, ACTIVATIONS)
+        self._hidden_sizes = arguments.sizes(self, "hidden_sizes", hidden_sizes, min_count=1)
+        arguments.choice(self, "activation", activation, ACTIVATIONS)
         self._activation, self._gain = ACTIVATIONS[activation], init_gain(activation)
-        self.datasets = datasets(digits_splits, arguments.integer(name, "batch_size", batch_size))
+        self.datasets = datasets(digits_splits, arguments.integer(self, "batch_size", batch_size))
 
     @property
     def metric_directions(self) -> Mapping[str, str]:  # type: ignore[override]

@@ -47,11 +47,11 @@ class Norm:
     groups: int = 0
 
 
-def norm_of(task: str, kind: str | None, epsilon: float) -> Norm:
+def norm_of(task: object, kind: str | None, epsilon: float) -> Norm:
     """Returns the norm for a task's arguments `norm` and `norm_epsilon`.
 
     Args:
-      task: Name of the task, for error messages.
+      task: Task, or its name, for error messages.
       kind: One of NORMS.
       epsilon: Number added to a variance.
     Raises:

@@ -45,10 +45,9 @@ class HeatPINN(MeasuredTask):
     def __init__(
         self, *, hidden_sizes: tuple[int, ...] = (32, 32), diffusivity: float = 0.1, num_points: int = 128
     ) -> None:
-        name = type(self).__name__
-        self._widths = (2, *arguments.sizes(name, "hidden_sizes", hidden_sizes, min_count=1), 1)
-        self._diffusivity = arguments.number(name, "diffusivity", diffusivity)
-        quarter = arguments.integer(name, "num_points", num_points, at_least=4) // 4
+        self._widths = (2, *arguments.sizes(self, "hidden_sizes", hidden_sizes, min_count=1), 1)
+        self._diffusivity = arguments.number(self, "diffusivity", diffusivity)
+        quarter = arguments.integer(self, "num_points", num_points, at_least=4) // 4
 
         def sample(key: jax.Array) -> dict[str, jax.Array]:
             numbers = jax.random.uniform(key, (10 * quarter,), jnp.float32)
@@ -131,17 +130,16 @@ class StiffODE(Task):
     step = 0.1
 
     def __init__(self, *, width: int = 32, stiffness: float = 100.0, num_steps: int = 20, batch_size: int = 32) -> None:
-        name = type(self).__name__
-        self._width = arguments.integer(name, "width", width)
-        self._stiffness = arguments.number(name, "stiffness", stiffness, at_least=1.0)
-        self._num_steps = arguments.integer(name, "num_steps", num_steps)
+        self._width = arguments.integer(self, "width", width)
+        self._stiffness = arguments.number(self, "stiffness", stiffness, at_least=1.0)
+        self._num_steps = arguments.integer(self, "num_steps", num_steps)
         rates = np.array([1.0, self._stiffness])
         z = -rates * self.step
         self._rates, self._decay = rates.astype(np.float32), np.exp(z).astype(np.float32)
         self._first = (np.expm1(z) / z * self.step).astype(np.float32)
         self._second = ((np.expm1(z) - z) / z**2 * self.step).astype(np.float32)
         starts = np.random.default_rng(0).uniform([0.2, 0.0], [2.0, 2.0], (sum(_STARTS.values()), 2)).astype(np.float32)
-        self.datasets = row_datasets(starts, _STARTS, arguments.integer(name, "batch_size", batch_size))
+        self.datasets = row_datasets(starts, _STARTS, arguments.integer(self, "batch_size", batch_size))
 
     def init(self, key: jax.Array) -> Params:
         return layers_init(key, (2, self._width, 2), 1.0)

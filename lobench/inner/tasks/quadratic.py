@@ -50,11 +50,10 @@ class Quadratic(_Bowl):
         noise_std: float = 0.0,
         problem_seed: int = 0,
     ) -> None:
-        name = type(self).__name__
-        condition = arguments.number(name, "condition", condition, at_least=1.0)
-        noise_std = arguments.number(name, "noise_std", noise_std)
-        super().__init__(dim=arguments.integer(name, "dim", dim), noise_std=noise_std or None)
-        rng = np.random.default_rng(arguments.integer(name, "problem_seed", problem_seed, at_least=0))
+        condition = arguments.number(self, "condition", condition, at_least=1.0)
+        noise_std = arguments.number(self, "noise_std", noise_std)
+        super().__init__(dim=arguments.integer(self, "dim", dim), noise_std=noise_std or None)
+        rng = np.random.default_rng(arguments.integer(self, "problem_seed", problem_seed, at_least=0))
         optimum = rng.standard_normal(dim)
         basis = np.linalg.qr(rng.standard_normal((dim, dim)))[0] if rotated else np.eye(dim)
         eigenvalues = np.logspace(-math.log10(condition), 0.0, dim)
@@ -81,10 +80,9 @@ class QuadraticFamily(TaskFamily):
     """
 
     def __init__(self, *, dim: int = 10, max_condition: float = 100.0, max_noise_std: float = 0.0) -> None:
-        name = type(self).__name__
-        self._dim = arguments.integer(name, "dim", dim)
-        self._log_range = math.log(arguments.number(name, "max_condition", max_condition, at_least=1.0))
-        self._max_noise_std = arguments.number(name, "max_noise_std", max_noise_std)
+        self._dim = arguments.integer(self, "dim", dim)
+        self._log_range = math.log(arguments.number(self, "max_condition", max_condition, at_least=1.0))
+        self._max_noise_std = arguments.number(self, "max_noise_std", max_noise_std)
         self._cosines = _cosine_transform(dim)
 
     def sample(self, key: jax.Array) -> dict[str, jax.Array]:

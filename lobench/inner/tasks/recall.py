@@ -45,13 +45,12 @@ class AssociativeRecall(SymbolTask):
         num_heads: int = 4,
         batch_size: int = 32,
     ) -> None:
-        name = type(self).__name__
-        arguments.integer(name, "num_pairs", num_pairs, at_least=2)
-        arguments.integer(name, "num_keys", num_keys, at_most=255)
-        arguments.integer(name, "num_values", num_values, at_most=256 - num_keys)
-        self.network = network_of(name, network, num_keys + num_values, 2 * num_pairs - 1, width, num_layers, num_heads)
+        arguments.integer(self, "num_pairs", num_pairs, at_least=2)
+        arguments.integer(self, "num_keys", num_keys, at_most=255)
+        arguments.integer(self, "num_values", num_values, at_most=256 - num_keys)
+        self.network = network_of(self, network, num_keys + num_values, 2 * num_pairs - 1, width, num_layers, num_heads)
         windows = _pairs(num_pairs, num_keys, num_values)
-        self.datasets = row_datasets(windows, _SIZES, arguments.integer(name, "batch_size", batch_size))
+        self.datasets = row_datasets(windows, _SIZES, arguments.integer(self, "batch_size", batch_size))
 
 
 @functools.cache
@@ -91,12 +90,11 @@ class ModularAddition(SymbolTask):
         num_heads: int = 4,
         batch_size: int = 128,
     ) -> None:
-        name = type(self).__name__
-        arguments.integer(name, "modulus", modulus, at_least=4, at_most=255)
-        self.network = network_of(name, network, modulus + 1, 3, width, num_layers, num_heads)
+        arguments.integer(self, "modulus", modulus, at_least=4, at_most=255)
+        self.network = network_of(self, network, modulus + 1, 3, width, num_layers, num_heads)
         held_out = modulus**2 * 2 // 15
         sizes = {"train": modulus**2 - 3 * held_out} | dict.fromkeys(("inner_valid", "outer_valid", "test"), held_out)
-        self.datasets = row_datasets(_sums(modulus), sizes, arguments.integer(name, "batch_size", batch_size))
+        self.datasets = row_datasets(_sums(modulus), sizes, arguments.integer(self, "batch_size", batch_size))
 
 
 @functools.cache

@@ -40,12 +40,11 @@ class ByteRNN(SymbolTask):
         sequence_length: int = 24,
         batch_size: int = 16,
     ) -> None:
-        name = type(self).__name__
-        arguments.choice(name, "grammar", grammar, GRAMMARS)
-        arguments.choice(name, "cell", cell, CELLS)
-        self.network = Recurrent(cell, len(alphabet(grammar)), arguments.integer(name, "width", width))
-        arguments.integer(name, "sequence_length", sequence_length)
-        self.datasets = _datasets(grammar, sequence_length + 1, arguments.integer(name, "batch_size", batch_size))
+        arguments.choice(self, "grammar", grammar, GRAMMARS)
+        arguments.choice(self, "cell", cell, CELLS)
+        self.network = Recurrent(cell, len(alphabet(grammar)), arguments.integer(self, "width", width))
+        arguments.integer(self, "sequence_length", sequence_length)
+        self.datasets = _datasets(grammar, sequence_length + 1, arguments.integer(self, "batch_size", batch_size))
 
 
 @functools.cache

@@ -49,18 +49,17 @@ class SeriesClassifier(ReferencedTask, MeasuredTask):
     datasets: Datasets
 
     def __init__(self, *, data: str = "vowels", network: str = "gru", width: int = 32, batch_size: int = 32) -> None:
-        name = type(self).__name__
-        arguments.choice(name, "data", data, _NUM_CLASSES)
-        arguments.choice(name, "network", network, _NETWORKS)
+        arguments.choice(self, "data", data, _NUM_CLASSES)
+        arguments.choice(self, "network", network, _NETWORKS)
         self._network, self._num_classes = network, _NUM_CLASSES[data]
         self.reference_loss = math.log(self._num_classes)
-        self._width = arguments.integer(name, "width", width)
+        self._width = arguments.integer(self, "width", width)
         examples = _examples(data)
         self._shape = examples["series"].shape[1:]
         tenth = len(examples["label"]) // 10
         sizes = {"train": len(examples["label"]) - 3 * tenth}
         sizes |= dict.fromkeys(("inner_valid", "outer_valid", "test"), tenth)
-        self.datasets = row_datasets(examples, sizes, arguments.integer(name, "batch_size", batch_size))
+        self.datasets = row_datasets(examples, sizes, arguments.integer(self, "batch_size", batch_size))
 
     def init(self, key: jax.Array) -> Params:
         length, channels = self._shape
@@ -115,11 +114,10 @@ class SinusoidFamily(TaskFamily):
     def __init__(
         self, *, width: int = 16, sequence_length: int = 24, noise_std: float = 0.1, batch_size: int = 16
     ) -> None:
-        name = type(self).__name__
-        self._width = arguments.integer(name, "width", width)
-        length = arguments.integer(name, "sequence_length", sequence_length) + 1
-        noise_std = arguments.number(name, "noise_std", noise_std)
-        arguments.integer(name, "batch_size", batch_size)
+        self._width = arguments.integer(self, "width", width)
+        length = arguments.integer(self, "sequence_length", sequence_length) + 1
+        noise_std = arguments.number(self, "noise_std", noise_std)
+        arguments.integer(self, "batch_size", batch_size)
 
         def sample(key: jax.Array) -> dict[str, jax.Array]:
             phase_key, noise_key = jax.random.split(key)

@@ -39,7 +39,7 @@ class SignalConv(Classifier):
         self, *, data: str = "mnist1d", channels: int = 25, activation: str = "relu", batch_size: int = 100
     ) -> None:
         super().__init__(data=data, activation=activation, batch_size=batch_size)
-        self._channels = arguments.integer(type(self).__name__, "channels", channels)
+        self._channels = arguments.integer(self, "channels", channels)
 
     def init(self, key: jax.Array) -> Params:
         key, head_key = jax.random.split(key)
@@ -78,7 +78,7 @@ class SignalGRU(Classifier):
 
     def __init__(self, *, data: str = "mnist1d", width: int = 6, batch_size: int = 100) -> None:
         super().__init__(data=data, activation="tanh", batch_size=batch_size)
-        self._width = arguments.integer(type(self).__name__, "width", width)
+        self._width = arguments.integer(self, "width", width)
 
     def init(self, key: jax.Array) -> Params:
         in_key, state_key, out_key = jax.random.split(key, 3)

@@ -92,12 +92,12 @@ class Transformer(SymbolNetwork):
 
 
 def network_of(
-    task: str, network: str, vocab_size: int, length: int, width: int, num_layers: int, num_heads: int
+    task: object, network: str, vocab_size: int, length: int, width: int, num_layers: int, num_heads: int
 ) -> SymbolNetwork:
     """Returns the network for a task's arguments.
 
     Args:
-      task: Name of the task, for error messages.
+      task: Task, or its name, for error messages.
       network: One of NETWORKS.
       vocab_size: Number of symbols.
       length: Number of predictions of a window.
@@ -111,7 +111,8 @@ def network_of(
         return Recurrent(network, vocab_size, width)
     arguments.integer(task, "num_layers", num_layers)
     if width % arguments.integer(task, "num_heads", num_heads):
-        raise ConfigError(f"{task}.num_heads", got=repr(num_heads), expected=f"a divisor of width, {width}")
+        what = arguments.setting(task, "num_heads")
+        raise ConfigError(what, got=repr(num_heads), expected=f"a divisor of width, {width}")
     return Transformer(vocab_size, length, width, num_layers, num_heads)
 
 

@@ -35,11 +35,11 @@ class _PatchClassifier(Classifier):
         super().__init__(data=data, activation=activation, batch_size=batch_size)
         name = type(self).__name__
         side = self.data.shape[0]
-        self._patch = arguments.integer(name, "patch", patch)
+        self._patch = arguments.integer(self, "patch", patch)
         if side % patch:
             raise ConfigError(f"{name}.patch", got=repr(patch), expected=f"a divisor of the {side} pixels of a side")
-        self._width = arguments.integer(name, "width", width)
-        self._num_layers = arguments.integer(name, "num_layers", num_layers)
+        self._width = arguments.integer(self, "width", width)
+        self._num_layers = arguments.integer(self, "num_layers", num_layers)
         self._length = (side // patch) ** 2
 
     def init(self, key: jax.Array) -> dict[str, PyTree]:
@@ -132,7 +132,7 @@ class ViTClassifier(_PatchClassifier):
         batch_size: int = 32,
     ) -> None:
         super().__init__(data=data, patch=patch, width=width, num_layers=num_layers, batch_size=batch_size)
-        self._num_heads = arguments.integer(type(self).__name__, "num_heads", num_heads)
+        self._num_heads = arguments.integer(self, "num_heads", num_heads)
         if width % num_heads:
             expected = f"a multiple of its {num_heads} heads"
             raise ConfigError(f"{type(self).__name__}.width", got=repr(width), expected=expected)

@@ -148,8 +148,8 @@ class Stream(Wrapping):
         self.classifier = _for_protocol(name, classifier, protocol, self.groups)
         self.labelled = classifier.data
         super().__init__(self.classifier)
-        arguments.integer(name, "num_tasks", num_tasks)
-        memory_size = arguments.integer(name, "memory_size", self.memory_size, at_least=0)
+        arguments.integer(self, "num_tasks", num_tasks)
+        memory_size = arguments.integer(self, "memory_size", self.memory_size, at_least=0)
         self._remembers = memory_size > 0 and not interleaved
         self.num_phases = 1 if interleaved else num_tasks
         self.metric_directions = _DIRECTIONS | {_accuracy_of_task(task): "max" for task in range(num_tasks)}

@@ -79,16 +79,16 @@ class ControlTask(MeasuredTask):
         name = type(self).__name__
         set_field = functools.partial(object.__setattr__, self)
         set_field("env", as_environment(CartPole() if self.env is None else self.env, f"{name}.env"))
-        set_field("hidden_sizes", arguments.sizes(name, "hidden_sizes", self.hidden_sizes))
+        set_field("hidden_sizes", arguments.sizes(self, "hidden_sizes", self.hidden_sizes))
         if self.num_steps is None:
             set_field("num_steps", self._env.time_limit)
         for setting in ("num_envs", "num_steps", "eval_episodes", "solved_episodes"):
-            arguments.integer(name, setting, getattr(self, setting))
-        arguments.integer(name, "film_steps", self.film_steps, at_least=0)
-        arguments.choice(name, "activation", self.activation, ACTIVATIONS)
-        arguments.choice(name, "cell", self.cell, (None, *CELLS))
-        arguments.choice(name, "collection", self.collection, COLLECTIONS)
-        arguments.number(name, "discount", self.discount)
+            arguments.integer(self, setting, getattr(self, setting))
+        arguments.integer(self, "film_steps", self.film_steps, at_least=0)
+        arguments.choice(self, "activation", self.activation, ACTIVATIONS)
+        arguments.choice(self, "cell", self.cell, (None, *CELLS))
+        arguments.choice(self, "collection", self.collection, COLLECTIONS)
+        arguments.number(self, "discount", self.discount)
         if self.film_steps and self._env.shapes:
             env = self._env
             scene = Scene(title=type(env).__name__, shapes=env.shapes, frame_seconds=env.frame_seconds)

@@ -115,9 +115,9 @@ def layout_of(env: Environment) -> Layout:
     for part, old, new in (("observation", before[0], step.observation), ("state", before[1], step.state)):
         _require_same(f"{name}.step changes the {part}", old, new)
     for flag in ("reward", "terminated", "truncated", "success", "life_lost"):
-        found = getattr(step, flag)
-        if found is not None and jnp.shape(found) != ():
-            got = f"shape {list(jnp.shape(found))}"
+        value = getattr(step, flag)
+        if value is not None and jnp.shape(value) != ():
+            got = f"shape {list(jnp.shape(value))}"
             raise ConfigError(f"{name}.step gives a {flag} that is not a single number", got=got, expected="shape []")
     leaves = jax.tree.leaves(before[0])
     if len(leaves) != 1:

@@ -73,8 +73,8 @@ class _ByShape(Environment):
         return self._wrapped.reset(key, task) if self.num_tasks > 1 else self._wrapped.reset(key)
 
     def step(self, key: jax.Array, state: PyTree, action: jax.Array) -> Step:
-        found = self._wrapped.step(key, state, action)
-        return found if isinstance(found, Step) else Step(*found)
+        result = self._wrapped.step(key, state, action)
+        return result if isinstance(result, Step) else Step(*result)
 
 
 def as_environment(candidate: Any, where: str) -> Environment:

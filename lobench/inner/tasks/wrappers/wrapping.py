@@ -47,8 +47,10 @@ class Wrapping(MeasuredTask):
             raise AttributeError(name)
         if name in OPTIONAL and type(self).loss_with_state_and_aux is not Wrapping.loss_with_state_and_aux:
             raise AttributeError(name)  # those of the wrapped task belong to another loss
-        found = getattr(self.task, name)
-        return (lambda params, *rest: found(self.at(params), *rest)) if name in ("memory_loss", "losses") else found
+        attribute = getattr(self.task, name)
+        if name in ("memory_loss", "losses"):
+            return lambda params, *rest: attribute(self.at(params), *rest)
+        return attribute
 
     def at(self, params: PyTree) -> PyTree:
         """Returns the parameters of the wrapped task when the optimizer has `params`."""
@@ -147,8 +149,8 @@ def each_split(name: str, datasets: Datasets | None, change: Callable[[str, Data
     """
     if datasets is None:
         raise ConfigError(f"{name}: the wrapped task has no data", next_step="wrap a task that has datasets")
-    found = {split: getattr(datasets, split) for split in SPLITS}
-    return Datasets(**{split: change(split, dataset) for split, dataset in found.items() if dataset is not None})
+    splits = {split: getattr(datasets, split) for split in SPLITS}
+    return Datasets(**{split: change(split, dataset) for split, dataset in splits.items() if dataset is not None})
 
 
 def mapped_batches(dataset: Dataset, change: Callable[[Any, Batch], Batch]) -> Dataset:
