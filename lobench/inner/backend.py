@@ -202,8 +202,8 @@ def _processor() -> str:
 
 def device_peak_bytes() -> int | None:
     """Returns the peak memory of this process's devices in bytes; None if the backend does not report it."""
-    found = [(device.memory_stats() or {}).get("peak_bytes_in_use") for device in jax.local_devices()]
-    return max((peak for peak in found if peak is not None), default=None)
+    peaks = [(device.memory_stats() or {}).get("peak_bytes_in_use") for device in jax.local_devices()]
+    return max((peak for peak in peaks if peak is not None), default=None)
 
 
 class CompilationCounter:

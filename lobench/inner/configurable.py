@@ -55,5 +55,5 @@ def configurables_in(package: str, path: Iterable[str]) -> dict[str, object]:
     """
     for module in pkgutil.iter_modules(path):
         importlib.import_module(f"{package}.{module.name}")
-    found = {each.__name__: each for each in _named if each.__module__.startswith(f"{package}.")}  # type: ignore[attr-defined]
-    return dict(sorted(found.items()))
+    configurables = {each.__name__: each for each in _named if each.__module__.startswith(f"{package}.")}  # type: ignore[attr-defined]
+    return dict(sorted(configurables.items()))

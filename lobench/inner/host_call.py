@@ -78,8 +78,8 @@ def _one_after_another(args: Sequence[Any], axes: Sequence[int | None], **known:
             *(arg if axis is None else next(given) for arg, axis in zip(args, axes, strict=True)), **known
         )
 
-    found = jax.lax.map(one, batched)
-    return found, [0] * len(found)
+    results = jax.lax.map(one, batched)
+    return results, [0] * len(results)
 
 
 mlir.register_lowering(_CALL, _lowering, cacheable=False)

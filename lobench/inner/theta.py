@@ -75,8 +75,8 @@ def match_theta(leaves: _Leaves, optimizer: LearnedOptimizer, *, where: str, par
                 next_step=f'say which one is theta: `Checkpoint.theta = "{places[0]}"`, in gin',
             )
         if places:
-            found = _inside(named, places[0])
-            arrays = [np.asarray(found[path]).astype(expected_leaf.dtype) for path, expected_leaf in expected.items()]
+            theta_leaves = _inside(named, places[0])
+            arrays = [np.asarray(theta_leaves[path]).astype(leaf.dtype) for path, leaf in expected.items()]
             return jax.tree.unflatten(jax.tree.structure(template), arrays)
     raise _mismatch(named, optimizer, leaf_paths(template), where)
 

@@ -40,5 +40,5 @@ def when(due: jax.Array, compute: Callable[[], T], kept: T) -> T:
         chosen: T = jax.tree.map(lambda new, old: jnp.where(due, new, old), compute(), kept)
         return chosen
 
-    found: T = jax.lax.cond(_anywhere(due), computed, lambda: kept)
-    return found
+    result: T = jax.lax.cond(_anywhere(due), computed, lambda: kept)
+    return result

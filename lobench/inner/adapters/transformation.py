@@ -62,5 +62,5 @@ def as_transformation(optimizer: Any, num_steps: int, *, name: str) -> Transform
 
 def _needs_loss(optimizer: Any) -> bool:
     parameters = inspect.signature(optimizer.update).parameters
-    found = [parameters[name] for name in ("value", "loss") if name in parameters]
-    return any(one.default is inspect.Parameter.empty for one in found)
+    loss_parameters = [parameters[name] for name in ("value", "loss") if name in parameters]
+    return any(parameter.default is inspect.Parameter.empty for parameter in loss_parameters)

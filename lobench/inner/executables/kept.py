@@ -85,9 +85,9 @@ class Asked:
     def find(self) -> KeptProgram | None:
         """Returns the program; None if no stored one may be used."""
         try:
-            found = _load(self._path)
-            _log.info("an executable is there: %s", self._path.name if found is not None else "of other packages")
-            return found
+            program = _load(self._path)
+            _log.info("an executable is there: %s", self._path.name if program is not None else "of other packages")
+            return program
         except OSError:
             return None
         except Exception:  # noqa: BLE001  (a damaged file, another jax: whatever is wrong with it, it is made again)
@@ -211,10 +211,10 @@ def _shapes(values: Any) -> list[str]:
 
 
 def _shape(leaf: Any) -> str:
-    found = leaf if isinstance(leaf, jax.ShapeDtypeStruct) or hasattr(leaf, "donated") else jax.typeof(leaf)
-    if hasattr(found, "donated"):
-        return repr(found)
-    return f"{found.shape} {found.dtype} {found.weak_type}"
+    aval = leaf if isinstance(leaf, jax.ShapeDtypeStruct) or hasattr(leaf, "donated") else jax.typeof(leaf)
+    if hasattr(aval, "donated"):
+        return repr(aval)
+    return f"{aval.shape} {aval.dtype} {aval.weak_type}"
 
 
 @functools.cache

@@ -40,9 +40,10 @@ def _taken_by(function: Callable[..., Any], num_args: int, names: frozenset[str]
         parameters = inspect.signature(function, follow_wrapped=False).parameters.values()
     except (TypeError, ValueError):
         return frozenset()
-    filled = {one.name for one in [one for one in parameters if one.kind in _BY_PLACE][:num_args]}
-    named = names & {one.name for one in parameters if one.kind in _BY_NAME} - filled
-    is_open = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters)
+    by_place = [parameter.name for parameter in parameters if parameter.kind in _BY_PLACE]
+    filled = set(by_place[:num_args])
+    named = names & {parameter.name for parameter in parameters if parameter.kind in _BY_NAME} - filled
+    is_open = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
     rest = names - filled - named if is_open else frozenset[str]()
     for inner in _inner_methods(function):
         rest = _taken_by(inner, num_args, rest) if rest else rest

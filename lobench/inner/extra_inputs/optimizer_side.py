@@ -173,10 +173,10 @@ def providing(facts: Facts, extra_values: ExtraValues) -> Iterator[None]:
 
 def extra_inputs_of(optimizer: Any, params: PyTree) -> ExtraInputs:
     """Returns the extra inputs of an optimizer and of the optimizers inside it that `with_extra_inputs` made."""
-    found = dict(declared_extra_inputs(optimizer))
+    extra_inputs = dict(declared_extra_inputs(optimizer))
     for requests in _requests_of(optimizer, params):
-        found |= dict.fromkeys(requests.extra_inputs, requests.name)
-    return found
+        extra_inputs |= dict.fromkeys(requests.extra_inputs, requests.name)
+    return extra_inputs
 
 
 def declared_extra_inputs(optimizer: Any) -> ExtraInputs:

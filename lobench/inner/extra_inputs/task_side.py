@@ -160,5 +160,5 @@ def blank(extra_inputs: ExtraInputs, facts: Facts, params: PyTree) -> ExtraValue
         "task_gradients": rows,
         "scale_invariant": facts.get("scale_invariant"),
     }
-    found = {requested: every[requested] for requested in extra_inputs}
-    return {**found, "weighted_gradient": lambda weights: zeros} if "task_losses" in extra_inputs else found
+    values = {requested: every[requested] for requested in extra_inputs}
+    return {**values, "weighted_gradient": lambda weights: zeros} if "task_losses" in extra_inputs else values

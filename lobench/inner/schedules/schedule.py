@@ -266,18 +266,18 @@ def within(horizon: Horizon) -> Iterator[None]:
 @contextlib.contextmanager
 def horizon_reads() -> Iterator[list[None]]:
     """Yields a list that gets an entry each time an optimizer traced inside reads the length of the training."""
-    found: list[None] = []
-    token = _READS.set(found)
+    reads: list[None] = []
+    token = _READS.set(reads)
     try:
-        yield found
+        yield reads
     finally:
         _READS.reset(token)
 
 
 def note_horizon_read() -> None:
     """Adds an entry to the lists of `horizon_reads`."""
-    if (found := _READS.get()) is not None:
-        found.append(None)
+    if (reads := _READS.get()) is not None:
+        reads.append(None)
 
 
 def any_schedules() -> bool:

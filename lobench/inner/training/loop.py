@@ -104,10 +104,10 @@ class TrainingLoop:
 
         States that do not fit are discarded.
         """
-        found = self._saves.load() if self._saves is not None else None
-        if self._saves is not None and found is not None:
+        loaded = self._saves.load() if self._saves is not None else None
+        if self._saves is not None and loaded is not None:
             try:
-                self._take(SavedState(*found))
+                self._take(SavedState(*loaded))
             except StateMismatch as error:
                 self._saves.refuse(str(error))
 
@@ -132,9 +132,9 @@ class TrainingLoop:
         self.at_once = header.get("at_once", 0)
 
     def _program(self, phase: int) -> Found:
-        found = self._find(phase)
-        self.compile_seconds += found.compile_seconds
-        return found
+        program = self._find(phase)
+        self.compile_seconds += program.compile_seconds
+        return program
 
     def run(self) -> bool:
         """Runs the training to its end. Returns False if it was stopped."""

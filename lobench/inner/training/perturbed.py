@@ -42,8 +42,8 @@ class _Perturbed(TrainingLoop):
         return super()._stop_after(start, max(left // 2, 1))
 
     def _program(self, phase: int) -> Found:
-        found = super()._program(phase)
-        return found._replace(program=functools.partial(self._moved, found))
+        phase_program = super()._program(phase)
+        return phase_program._replace(program=functools.partial(self._moved, phase_program))
 
     def _moved(self, phase_program: Found, *arguments: Any) -> Carry:
         *fixed, batches, carry, start, stop = arguments

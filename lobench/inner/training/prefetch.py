@@ -227,10 +227,10 @@ def _stacked(trees: Sequence[PyTree]) -> PyTree:
 
 
 def _some_batches(iterator: Iterator[PyTree], count: int, split: str) -> list[PyTree]:
-    found = list(itertools.islice(iterator, count))
-    if len(found) < count:
-        raise _ended(split, len(found), count)
-    return found
+    batches = list(itertools.islice(iterator, count))
+    if len(batches) < count:
+        raise _ended(split, len(batches), count)
+    return batches
 
 
 def _ended(split: str, got: int, count: int) -> ConfigError:

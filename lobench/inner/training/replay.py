@@ -65,8 +65,8 @@ class _Steps(TrainingLoop):
         return start + 1 if is_single else super()._stop_after(start, chunk)
 
     def _program(self, phase: int) -> Found:
-        found = super()._program(phase)
-        return found._replace(program=functools.partial(self._stepped, phase, found))
+        phase_program = super()._program(phase)
+        return phase_program._replace(program=functools.partial(self._stepped, phase, phase_program))
 
     def _stepped(self, phase: int, phase_program: Found, *arguments: Any) -> Carry:
         if not self.is_watched:

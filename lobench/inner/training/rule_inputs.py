@@ -110,7 +110,7 @@ class _Reader:
 def _inner(equation: Any) -> Any:
     """Returns the program that an equation calls; None if it calls no program."""
     for name in _CALLS:
-        found = equation.params.get(name)
-        if found is not None:
-            return found if hasattr(found, "consts") else ClosedJaxpr(found, ())
+        program = equation.params.get(name)
+        if program is not None:
+            return program if hasattr(program, "consts") else ClosedJaxpr(program, ())
     return None

@@ -98,9 +98,9 @@ def in_slices(
             taken = [leaf if axis is None else next(left) for leaf, axis in zip(leaves, axes, strict=True)]
             return None, function(*jax.tree.unflatten(structure, taken))
 
-        _, found = jax.lax.scan(one, None, cut)
-        leaves_found, structure_found = jax.tree.flatten(found)
-        joined = [_join(leaf, axis, width) for leaf, axis in zip(leaves_found, _spread(results, found), strict=True)]
+        _, outputs = jax.lax.scan(one, None, cut)
+        leaves_found, structure_found = jax.tree.flatten(outputs)
+        joined = [_join(leaf, axis, width) for leaf, axis in zip(leaves_found, _spread(results, outputs), strict=True)]
         return jax.tree.unflatten(structure_found, joined)
 
     return sliced

@@ -99,8 +99,8 @@ class Replica(NamedTuple):
 
     def alone(self) -> Replica:
         """Returns a single replica without its axis."""
-        found: Replica = jax.tree.map(lambda leaf: leaf[0], self)
-        return found
+        replica: Replica = jax.tree.map(lambda leaf: leaf[0], self)
+        return replica
 
 
 def key_of(seed: jax.Array | np.ndarray | np.uint32 | int) -> jax.Array:

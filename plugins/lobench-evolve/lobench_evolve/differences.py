@@ -49,7 +49,7 @@ def refusal(where: str, all_differences: Sequence[Difference], *, values: Mappin
       all_differences: Differences from the stored run.
       values: Current values by field.
     """
-    is_longer = [one.name for one in all_differences] == [LENGTH] and int(all_differences[0].now) > int(
+    is_longer = [difference.name for difference in all_differences] == [LENGTH] and int(all_differences[0].now) > int(
         all_differences[0].then
     )
     if is_longer:

@@ -39,9 +39,9 @@ def extended(experiment: Evolution) -> Evolution:
     then = json.loads(parent.values["settings"])[0]
     as_then = dataclasses.replace(experiment.run, first_generation=then.get("first_generation", 0))
     now = {**dataclasses.replace(experiment, run=as_then).identity(), LINES: experiment.bindings}
-    found = [one for one in differences(parent.values, now) if one.name != LENGTH]
-    if found:
-        raise refusal(where, found, values=now)
+    changes = [change for change in differences(parent.values, now) if change.name != LENGTH]
+    if changes:
+        raise refusal(where, changes, values=now)
     length = then["num_generations"]
     if wanted <= length:
         raise UsageError(

@@ -87,9 +87,9 @@ def selection_strategy(settings: TruncationGA) -> SelectionStrategy:
       ConfigError: The strategy does not select among a population.
     """
     name, _, argument = (settings.selection or f"truncation:{settings.num_parents}").partition(":")
-    found = load_plugins().find("lobench_selection_strategies", name, kind="selection strategy")
+    declared = load_plugins().find("lobench_selection_strategies", name, kind="selection strategy")
     hook = "lobench_selection_strategies"
-    strategy: SelectionStrategy = found.make_guarded(
+    strategy: SelectionStrategy = declared.make_guarded(
         argument, where="TruncationGA.selection", hook=hook, results={"select": lambda got: isinstance(got, Selection)}
     )
     if strategy.pool not in (Pool.ALL, Pool.NEWEST):

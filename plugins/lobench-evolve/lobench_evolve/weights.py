@@ -61,8 +61,8 @@ class Weights:
         factors = [initial_scale.get(path, 1.0) for path in leaves]
 
         def init(key: jax.Array) -> jax.Array:
-            found, structure = jax.tree.flatten(optimizer.init(key))
-            scaled = [leaf * factor for leaf, factor in zip(found, factors, strict=True)]
+            theta_leaves, structure = jax.tree.flatten(optimizer.init(key))
+            scaled = [leaf * factor for leaf, factor in zip(theta_leaves, factors, strict=True)]
             return ravel_pytree(jax.tree.unflatten(structure, scaled))[0]
 
         self._kept_share = 1.0 - decay

@@ -115,8 +115,8 @@ class Evaluator:
             is_schedule = isinstance(node, optax.ScaleByScheduleState)
             return node._replace(count=jnp.zeros_like(node.count)) if is_schedule else node
 
-        found = self._loaded(state)
-        return _dump(jax.tree.map(one, found, is_leaf=lambda node: isinstance(node, optax.ScaleByScheduleState)))
+        tree = self._loaded(state)
+        return _dump(jax.tree.map(one, tree, is_leaf=lambda node: isinstance(node, optax.ScaleByScheduleState)))
 
     def _loaded(self, state: bytes) -> Any:
         zeros = jnp.zeros(self.weights.num_weights)

@@ -148,8 +148,8 @@ def _array(item: epath.Path, name: str, metadata: Mapping[str, Any]) -> np.ndarr
 
 def _damage(item: epath.Path, leaf: str, text: str, *, is_database: bool) -> CheckpointError:
     """Returns an error that names the missing or damaged file, in place of tensorstore's long message."""
-    named = [epath.Path(found) for found in _FILE.findall(text)]
-    files = [file for file in named if not file.is_dir()]
+    paths = [epath.Path(path) for path in _FILE.findall(text)]
+    files = [file for file in paths if not file.is_dir()]
     manifest = item / "manifest.ocdbt"
     if is_database and not manifest.exists():
         files = [manifest]

@@ -102,8 +102,10 @@ class MlflowSink(RunSink["_Run"]):
         return kept_id(self.context.store / "mlflow.id")
 
     def _experiment_id(self, name: str) -> str:  # MLflow's search does not support quotes in names
-        found = next((one for one in self._client.search_experiments() if one.name == name), None)
-        return str(found.experiment_id if found is not None else self._client.create_experiment(name))
+        for experiment in self._client.search_experiments():
+            if experiment.name == name:
+                return str(experiment.experiment_id)
+        return str(self._client.create_experiment(name))
 
     def run_key(self, delivery: Delivery) -> str:
         generation = delivery.event.checkpoint.generation

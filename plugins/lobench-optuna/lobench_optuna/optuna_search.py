@@ -104,8 +104,8 @@ class _Domain:
         return FloatDistribution(parameter.low, parameter.high, log=is_log)
 
     def ours(self, value: Any) -> Value:
-        found: Value = self._values[value] if self._values else value
-        return found
+        parameter_value: Value = self._values[value] if self._values else value
+        return parameter_value
 
     def theirs(self, value: Value) -> Any:
         return self._values.index(value) if self._values else value

@@ -32,8 +32,8 @@ def apply(params: Mapping[str, Value]) -> None:
     bind(params)
     for path, value in params.items():
         last, before = _applied.get(path, (_NOTHING, _NOTHING))
-        found = held.get(path, _NOTHING)
-        _applied[path] = (value, before if found == last else found)
+        present = held.get(path, _NOTHING)
+        _applied[path] = (value, before if present == last else present)
 
 
 def _put_back(path: str, before: object) -> None:

@@ -182,8 +182,8 @@ class _Servicer:
             suggestion = self._service.suggest(
                 request.study, request.worker, process=request.process, gone=request.gone
             )
-            found, lease = suggestion.trial, suggestion.lease_seconds
-            trial = trial_to(found, study=request.study, lease_seconds=lease) if found is not None else None
+            row, lease = suggestion.trial, suggestion.lease_seconds
+            trial = trial_to(row, study=request.study, lease_seconds=lease) if row is not None else None
             return pbt_pb2.SuggestReply(answer=suggestion.answer.name, trial=trial, holder=suggestion.holder)
 
     def Heartbeat(self, request: Any, context: Any) -> Any:

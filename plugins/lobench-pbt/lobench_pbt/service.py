@@ -175,8 +175,8 @@ class Service:
         check_study(study, f"study {study.name!r}", self._plugins)
         text = study_to_json(study)
         with self._lock, self._transaction():
-            found = studies(self._db, study.name)
-            if found and (other := study_from_json(found[0].config)) != study:
+            rows = studies(self._db, study.name)
+            if rows and (other := study_from_json(rows[0].config)) != study:
                 names = [field.name for field in dataclasses.fields(Study)]
                 pairs = {name: (getattr(study, name), getattr(other, name)) for name in names}
                 changed = [f"{name} = {new!r}, not {old!r}" for name, (new, old) in pairs.items() if new != old]
@@ -197,9 +197,9 @@ class Service:
         """Returns a study and the number of its trials by state."""
         with self._lock, self._using():
             row = self._row(name)
-            found = row, TrialTable(self._db, row.name).counts()
+            study_and_counts = row, TrialTable(self._db, row.name).counts()
         self._log.wait()
-        return found
+        return study_and_counts
 
     def stop_study(self, name: str = "") -> StudyRow:
         """Stops a study. Active trials may end early, and no trial starts."""
@@ -211,9 +211,9 @@ class Service:
 
     def list_trials(self, name: str = "", *, after: int = 0, limit: int = 500) -> list[StudyTrial]:
         with self._lock, self._using():
-            found = TrialTable(self._db, self._row(name).name).page(after, limit)
+            trials = TrialTable(self._db, self._row(name).name).page(after, limit)
         self._log.wait()
-        return found
+        return trials
 
     # Workers.
 

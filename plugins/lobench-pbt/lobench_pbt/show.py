@@ -155,10 +155,10 @@ def _front_tables(study: Study, trials: list[StudyTrial], front: Front) -> dict[
         for id, end in front.dominated.items()
         if end.was_of_front
     ]
-    found = {f"Front of {aims}: what no trial beats": [(*header, "lineage"), *now]}
+    tables = {f"Front of {aims}: what no trial beats": [(*header, "lineage"), *now]}
     if before:
-        found["Earlier on the front"] = [(*header, "dominated by", "when", "lineage"), *before]
-    return found
+        tables["Earlier on the front"] = [(*header, "dominated by", "when", "lineage"), *before]
+    return tables
 
 
 def _status(

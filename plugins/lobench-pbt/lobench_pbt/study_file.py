@@ -141,8 +141,8 @@ def _parameter(kind: Kind) -> Callable[..., Parameter]:
         where = f"parameter {path!r}"
         if not all(isinstance(bound, int | float) and not isinstance(bound, bool) for bound in (low, high)):
             raise ConfigError("the bounds", where=where, got=f"{low!r}, {high!r}", expected="two numbers")
-        found: dict[str, Any] = {"scale": _enum(Scale, scale, where), "rule": _enum(Rule, rule, where)}
-        return Parameter(path=path, kind=kind, low=low, high=high, when=_when(when), **found)
+        scale_and_rule: dict[str, Any] = {"scale": _enum(Scale, scale, where), "rule": _enum(Rule, rule, where)}
+        return Parameter(path=path, kind=kind, low=low, high=high, when=_when(when), **scale_and_rule)
 
     def of_values(path: str = "", values: Sequence[Any] = (), when: Any = None) -> Parameter:
         return Parameter(path=path, kind=kind, values=tuple(values), when=_when(when))

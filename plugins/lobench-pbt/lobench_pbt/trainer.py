@@ -200,9 +200,9 @@ class TrialSession:
         for artifact, digest in ((self._trial.warm_checkpoint, checkpoint_sha256), (self._trial.warm_state, _bytes)):
             if artifact is None or (digest is checkpoint_sha256 and holds_theta(artifact.uri, artifact.sha256)):
                 continue  # also for a digest of an older version of lobench
-            if (found := digest(artifact.uri)) != artifact.sha256:
+            if (actual := digest(artifact.uri)) != artifact.sha256:
                 raise LobenchError(
-                    "the checkpoint to start from has changed", where=artifact.uri, got=found, expected=artifact.sha256
+                    "the checkpoint to start from has changed", where=artifact.uri, got=actual, expected=artifact.sha256
                 )
 
     def apply(self) -> None:

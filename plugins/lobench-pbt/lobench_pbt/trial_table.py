@@ -240,8 +240,8 @@ class TrialTable:
         query = "SELECT MIN(generation) FROM trials WHERE study = ? AND has_child = 0"
         mothers = self._db.execute(f"{query} AND is_terminal = 1 AND generation < ?", (self._study, generations))
         unfinished = self._db.execute(f"{query} AND is_terminal = 0", (self._study,))
-        found = (mothers.fetchone()[0], unfinished.fetchone()[0])
-        return min([generations, *(int(low) - 1 for low in found if low is not None)])
+        lowest = (mothers.fetchone()[0], unfinished.fetchone()[0])
+        return min([generations, *(int(low) - 1 for low in lowest if low is not None)])
 
     def _best(self) -> set[int]:
         first = next(self._outlines("score IS NOT NULL ORDER BY score DESC, id LIMIT 1"), None)

@@ -136,7 +136,7 @@ class Bridge:
         while True:
             alive = [node for node in ray.nodes() if node["Alive"]]
             resources = {node["NodeID"]: node["Resources"] for node in alive}
-            sizes = {node: (found.get("CPU", 0.0), found.get("GPU", 0.0)) for node, found in resources.items()}
+            sizes = {node: (amounts.get("CPU", 0.0), amounts.get("GPU", 0.0)) for node, amounts in resources.items()}
             names = {
                 node["NodeID"]: node_name(node["NodeManagerHostname"], node["NodeManagerAddress"], node["NodeID"])
                 for node in alive
@@ -348,9 +348,9 @@ def _connect(address: str, *, insecure: bool) -> str:
     elif head := canonicalize_bootstrap_address(address):
         check_token(head)
     ray.init(**options)
-    found: str = ray.get_runtime_context().gcs_address
-    check_access(found, insecure=insecure)
-    return found
+    joined: str = ray.get_runtime_context().gcs_address
+    check_access(joined, insecure=insecure)
+    return joined
 
 
 def _is_loss(error: BaseException) -> bool:

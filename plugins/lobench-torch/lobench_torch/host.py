@@ -199,8 +199,8 @@ class OptimizerSpec:
             index = next((at for at, (pattern, _) in enumerate(self.groups, 1) if re.search(pattern, name)), 0)
             members.setdefault((bool(self.no_decay and re.search(self.no_decay, name)), index), []).append(tensor)
         return [
-            {"params": found, **owns[index], **({"weight_decay": 0.0} if spared else {})}
-            for (spared, index), found in sorted(members.items(), key=lambda member: member[0])
+            {"params": tensors, **owns[index], **({"weight_decay": 0.0} if spared else {})}
+            for (spared, index), tensors in sorted(members.items(), key=lambda member: member[0])
         ]
 
 

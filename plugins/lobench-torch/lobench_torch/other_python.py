@@ -181,8 +181,8 @@ class _Server:
         self._library, self._hosts = Library(), list[Any]()
 
     def look(self, where: str) -> tuple[str, bool, bool]:
-        found = self._library.look(where)
-        return found.first, found.takes_closure, found.has_modes
+        facts = self._library.look(where)
+        return facts.first, facts.takes_closure, facts.has_modes
 
     def make(self, spec: Any, shapes: Any, settings: Any, scheduled: Any) -> tuple[int, int]:
         """Creates a host. Returns its number and the size of its state."""
@@ -217,8 +217,8 @@ class _Server:
         return self._host(host).eval_params(settings, flat, seen).tobytes()
 
     def _host(self, number: int) -> Host:
-        found: Host = self._hosts[number]
-        return found
+        host: Host = self._hosts[number]
+        return host
 
 
 def _sent(stepped: StepResult) -> tuple[bool, bytes, bytes, int]:

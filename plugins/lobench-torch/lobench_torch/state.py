@@ -541,28 +541,28 @@ class _Decoder:
         return self._fill(self._seen[number], pairs)
 
     def _default(self, number: int, factory: Json, pairs: list[Json]) -> Any:
-        found: collections.defaultdict[Any, Any] = collections.defaultdict(None)
-        self._seen[number] = found
-        found.default_factory = self.value(factory)
-        return self._fill(found, pairs)
+        mapping: collections.defaultdict[Any, Any] = collections.defaultdict(None)
+        self._seen[number] = mapping
+        mapping.default_factory = self.value(factory)
+        return self._fill(mapping, pairs)
 
     def _list(self, number: int, items: list[Json]) -> Any:
-        found: list[Any] = []
-        self._seen[number] = found
-        found.extend(map(self.value, items))
-        return found
+        members: list[Any] = []
+        self._seen[number] = members
+        members.extend(map(self.value, items))
+        return members
 
     def _set(self, number: int, items: list[Json]) -> Any:
-        found: set[Any] = set()
-        self._seen[number] = found
-        found.update(map(self.value, items))
-        return found
+        members: set[Any] = set()
+        self._seen[number] = members
+        members.update(map(self.value, items))
+        return members
 
     def _deque(self, number: int, items: list[Json], longest: int | None) -> Any:
-        found: collections.deque[Any] = collections.deque(maxlen=longest)
-        self._seen[number] = found
-        found.extend(map(self.value, items))
-        return found
+        members: collections.deque[Any] = collections.deque(maxlen=longest)
+        self._seen[number] = members
+        members.extend(map(self.value, items))
+        return members
 
     def _tensor(
         self,
@@ -588,9 +588,9 @@ class _Decoder:
         return found.requires_grad_(grad)
 
     def _generator(self, number: int, size: int) -> Any:
-        found = torch.Generator()
-        found.set_state(self._take(size).clone())
-        return found
+        generator = torch.Generator()
+        generator.set_state(self._take(size).clone())
+        return generator
 
     def _array(self, number: int, dtype: str, shape: list[int], size: int) -> Any:
         return np.frombuffer(self._take(size).numpy().tobytes(), np.dtype(dtype)).reshape(shape).copy()
@@ -607,26 +607,26 @@ class _Decoder:
         return np.random.Generator(bits)
 
     def _numpy_state(self, number: int, state: Json) -> Any:
-        found = np.random.RandomState()
-        found.set_state(self.value(state))
-        return found
+        generator = np.random.RandomState()
+        generator.set_state(self.value(state))
+        return generator
 
     def _random(self, number: int, state: Json) -> Any:
-        found = random.Random()
-        found.setstate(self.value(state))
-        return found
+        generator = random.Random()
+        generator.setstate(self.value(state))
+        return generator
 
     def _enum(self, number: int, kind: Json, name: str) -> Any:
-        found = self.value(kind)
-        if not (isinstance(found, type) and issubclass(found, enum.Enum)):
-            raise ValueError(f"{found!r} is no enumeration")
-        return found[name]
+        enumeration = self.value(kind)
+        if not (isinstance(enumeration, type) and issubclass(enumeration, enum.Enum)):
+            raise ValueError(f"{enumeration!r} is no enumeration")
+        return enumeration[name]
 
     def _name(self, number: int, module: str, name: str) -> Any:
-        found = _lookup(module, name)
-        if found is None:
+        value = _lookup(module, name)
+        if value is None:
             raise KeyError(f"{module}.{name} is not imported")
-        return found
+        return value
 
     def _nested(
         self,
@@ -665,10 +665,10 @@ class _Decoder:
         return functools.partial(self.value(function), *map(self.value, args), **self._fill({}, named))
 
     def _named(self, number: int, kind: Json, items: list[Json]) -> Any:
-        found = self.value(kind)
-        if not (isinstance(found, type) and issubclass(found, tuple)):
-            raise ValueError(f"{found!r} is not a named tuple")
-        return tuple.__new__(found, map(self.value, items))
+        named_tuple = self.value(kind)
+        if not (isinstance(named_tuple, type) and issubclass(named_tuple, tuple)):
+            raise ValueError(f"{named_tuple!r} is not a named tuple")
+        return tuple.__new__(named_tuple, map(self.value, items))
 
     def _object(self, number: int, kind: Json, attributes: list[Json], content: Json) -> Any:
         cls = self.value(kind)
@@ -690,10 +690,10 @@ class _Decoder:
 
 
 def _of_torch(name: str) -> Any:
-    found = operator.attrgetter(name.removeprefix("torch."))(torch)
-    if not isinstance(found, torch.dtype | torch.memory_format | torch.layout):
+    value = operator.attrgetter(name.removeprefix("torch."))(torch)
+    if not isinstance(value, torch.dtype | torch.memory_format | torch.layout):
         raise ValueError(f"{name} is not a type of torch")
-    return found
+    return value
 
 
 # Decoders of kinds that hold no object that is still being decoded: of the arguments as they are, of the values of the

@@ -200,8 +200,8 @@ class _Transformation:
                 return host.eval_params(fixed, np.asarray(params), np.asarray(state))
 
         numbers = jnp.array([jnp.asarray(number, jnp.float32) for number in self._numbers.values()], jnp.float32)
-        found = host_call(at, _kind(flat), numbers, flat, state)
-        return self._tree(found, params)
+        evaluated = host_call(at, _kind(flat), numbers, flat, state)
+        return self._tree(evaluated, params)
 
     def _flat(self, params: Any) -> jax.Array:
         """Returns the leaves as one vector, in the layout that torch gets."""

@@ -143,8 +143,8 @@ class _Run:
                 self._num_rows += 1
 
     def add(self, numbers: Sequence[Number], step: int, *, is_whole: bool) -> None:
-        found = dict(value for number in numbers for value in number.values())
-        new = {key: value for key, value in found.items() if (key, step) not in self._written}
+        values = dict(value for number in numbers for value in number.values())
+        new = {key: value for key, value in values.items() if (key, step) not in self._written}
         if new:
             self._rows.append({self._axis: step, **new})
             self._written |= {(key, step) for key in new}
