@@ -271,34 +271,22 @@ class Axisless(Several):
         return {"a": None, "b": 2}
 
 
-REFUSED = [
-    (
-        Plain(),
-        "memory",
-        "as_requested requests 'memory', which Plain does not give; expected a task that defines memory_loss",
-    ),
-    (
-        Plain(),
-        "task_gradients",
-        "as_requested requests 'task_gradients', which Plain does not give; expected .* num_losses",
-    ),
-    (
-        Plain(),
-        "scale_invariant",
-        "requests 'scale_invariant', which Plain does not give; .* an axis for some of its leaves",
-    ),
-    (Uncounted(), "task_losses", r"Uncounted.losses; got the shape \[3\]; expected \[num_losses\] = \[2\]"),
-    (Shapeless(), "scale_invariant", "Shapeless.scale_invariant is of another structure than params; got {'a': None}"),
-    (Axisless(), "scale_invariant", r"Axisless.scale_invariant of the leaf \['b'\]; got 2; expected None, or an axis"),
-    (GradientNoise(task=Several()), "memory", "which Several, wrapped, does not give"),
-]
-
-
-@pytest.mark.parametrize(("task", "requested", "line"), REFUSED)
-def test_what_the_task_lacks_is_refused_in_a_line(task: Any, requested: str, line: str) -> None:
-    with pytest.raises(ConfigError, match=line) as caught:
+@pytest.mark.parametrize(
+    ("task", "requested", "named"),
+    [
+        (Plain(), "memory", "Plain"),
+        (Plain(), "task_gradients", "Plain"),
+        (Plain(), "scale_invariant", "Plain"),
+        (Uncounted(), "task_losses", "Uncounted.losses"),
+        (Shapeless(), "scale_invariant", "Shapeless.scale_invariant"),
+        (Axisless(), "scale_invariant", "Axisless.scale_invariant"),
+        (GradientNoise(task=Several()), "memory", "Several"),
+    ],
+)
+def test_what_the_task_lacks_is_refused_in_a_line_that_names_the_task(task: Any, requested: str, named: str) -> None:
+    with pytest.raises(ConfigError) as caught:
         run(task, optax.chain(as_requested(requested)))
-    assert "\n" not in str(caught.value)
+    assert named in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_a_wrapper_that_keeps_the_loss_passes_on_what_the_task_gives() -> None:

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import flax.serialization
 import flax.struct
 import flax.training.checkpoints
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from reference import reference_data
 from tiny import make_suite, results, watch
-
-from lobench.inner.optimizers import AdafacMLPLOpt
 
 GIN = "import tiny_tasks\nCase.num_inner_steps = 5\nCase.num_seeds = 1\na/Case.task = @Bowl()\n"
 ONCE = ("--once", "--checkpoints", "all", "--workers", "1")
@@ -87,7 +82,7 @@ class OptCheckpoint:
     total_inner_steps: Any
 
 
-def write_run(run: Path, name: str, thetas: list[Any], *, as_files: bool = False) -> None:
+def write_run(run: Path, name: str, thetas: list[Any]) -> None:
     """Writes what the trainer does: `params_0` first, later `checkpoint_N` before `params_N`."""
     run.mkdir()
     (run / "config.gin").write_text(CONFIG.format(name))
@@ -99,38 +94,12 @@ def write_run(run: Path, name: str, thetas: list[Any], *, as_files: bool = False
             "checkpoint_": OptCheckpoint({"theta_opt_state": opt_state}, jnp.float32(1.5), 100),
         }
         for prefix, state in states.items():
-            if as_files:
-                (run / f"{prefix}{index}").write_bytes(flax.serialization.to_bytes(state))
-            else:
-                flax.training.checkpoints.save_checkpoint(str(run), state, index, prefix=prefix, keep=9)
+            (run / f"{prefix}{index}").write_bytes(flax.serialization.to_bytes(state))
 
 
 def finals(store: Path) -> dict[str, float]:
     """Returns the final losses by the checkpoint's name."""
     return {Path(r["checkpoint"]["uri"]).name: r["metrics"]["train/loss"]["per_seed"][0] for r in results(store)}
-
-
-def by_pytest(suite: Path, checkpoint: Path, store: Path) -> dict[str, float]:
-    options = ("-q", "-p", "no:cacheprovider", "--lobench-checkpoint", str(checkpoint), "--lobench-store", str(store))
-    command = [sys.executable, "-m", "pytest", str(suite), *options]
-    done = subprocess.run(command, cwd=suite.parent, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return finals(store)
-
-
-def test_a_run_of_today_is_watched_as_it_is(tmp_path: Path) -> None:
-    run, suite = tmp_path / "run", make_suite(tmp_path, GIN)
-    write_run(run, "AdafacMLPLOpt", [AdafacMLPLOpt().init(jax.random.key(seed)) for seed in (0, 1)])
-    assert (run / "params_1").is_dir() and (run / "checkpoint_1").is_dir()
-    done = watch(run, suite, *ONCE, "--store", str(tmp_path / "store"))
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = results(tmp_path / "store")
-    assert [(Path(r["checkpoint"]["uri"]).name, r["checkpoint"]["outer_step"]) for r in found] == [
-        ("params_0", 0),
-        ("params_1", 10),
-    ]
-    both = finals(tmp_path / "store")
-    assert by_pytest(suite, run / "params_1", tmp_path / "pytest") == {"params_1": both["params_1"]}
 
 
 def test_an_optimizer_of_the_package_itself_is_imported_and_called_as_it_wants(tmp_path: Path) -> None:
@@ -140,7 +109,7 @@ def test_an_optimizer_of_the_package_itself_is_imported_and_called_as_it_wants(t
     (package / "their_lopt.py").write_text(THEIRS)
     (package / "__init__.py").touch()
     (package.parent / "__init__.py").touch()
-    write_run(run, "TheirLOpt", [{"log_lr": jnp.float32(np.log(rate))} for rate in (0.1, 0.4)], as_files=True)
+    write_run(run, "TheirLOpt", [{"log_lr": jnp.float32(np.log(rate))} for rate in (0.1, 0.4)])
     done = watch(run, suite, *ONCE, "--store", str(tmp_path / "store"))
     assert done.returncode == 0, done.stdout + done.stderr
     found = finals(tmp_path / "store")
