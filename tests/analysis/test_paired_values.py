@@ -78,7 +78,7 @@ def test_scores_of_imports_that_end_alike_are_alike_wherever_each_begins() -> No
 def test_what_has_no_common_step_0_says_so() -> None:
     notes = [between(imported(A, START), imported(B, other))[2] for other in (START, (5.4,) * 4, ())]
     assert notes[0] == SHOWN["final-values-in-units-of"]
-    assert SHOWN["step-0-is-at-10"] in notes[1] and SHOWN["second-has-no-step-0"] in notes[2]
+    assert SHOWN["start-from-other-values"] in notes[1] and SHOWN["second-has-no-step-0"] in notes[2]
     assert SHOWN["neither-has-a-step-0"] in between(imported(A), imported(B))[2]
 
 
