@@ -13,8 +13,7 @@ import numpy as np
 
 from lobench.analysis.scores.baseline_file import BaselineCase, GridPoint, trained_by
 from lobench.analysis.scores.baseline_grids import BaselineGrid, BaselineSearch, untuned
-from lobench.analysis.scores.fallback_scale import own_scale
-from lobench.analysis.scores.score_scale import scores
+from lobench.analysis.scores.score_scale import own_scale, scores
 from lobench.analysis.stats.speedup import envelope
 from lobench.core.case import Case, CaseSpec, SeedBlock
 from lobench.core.errors import ConfigError, LobenchError

@@ -18,9 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from lobench.analysis.scores.baseline_file import BaselineCase
-from lobench.analysis.scores.fallback_scale import own_scale
 from lobench.analysis.scores.scales import Scales, seed_scores
-from lobench.analysis.scores.score_scale import SIGNED, ScaleKind, is_signed
+from lobench.analysis.scores.score_scale import SIGNED, ScaleKind, is_signed, own_scale
 from lobench.analysis.store.subjects import Cell, StoredSubject, subject_of
 from lobench.core.case import CaseInfo
 from lobench.core.errors import LobenchError
