@@ -87,29 +87,30 @@ def paired_values(a: Cell | None, b: Cell | None, metric: str | None, scales: Sc
     name = metric or case.primary_metric
     scale = scales.scale(case, name)
     missing_seeds = _missing_seeds(a, b, name)
-    missing = (len(missing_seeds[0]), len(missing_seeds[1]))
+    no_values = Samples(missing=(len(missing_seeds[0]), len(missing_seeds[1])), missing_seeds=missing_seeds)
     if a is None or b is None:
-        return PairedValues(samples=Samples(missing=missing, missing_seeds=missing_seeds), scale=scale)
+        return PairedValues(samples=no_values, scale=scale)
     sides = [cell.converged_finals(name) for cell in (a, b)]
-    if a.draws == b.draws == LOBENCH_SEEDS and not (a.has_single_values and b.has_single_values):
+    has_scores = a.draws == b.draws == LOBENCH_SEEDS and not (a.has_single_values and b.has_single_values)
+    if has_scores:
         starts = {**scales.starts_of(b, name), **scales.starts_of(a, name)}
         is_paired = _is_fresh(a) == _is_fresh(b)
         samples = scored(sides[0], sides[1], starts, scale, is_paired=is_paired)
-        may_vary = samples.may_vary or _have_same_curves(a, b)
-        samples = dataclasses.replace(
-            samples, may_vary=may_vary, shared=_shared(a, b), missing=missing, missing_seeds=missing_seeds
-        )
+        samples = dataclasses.replace(samples, shared=_shared(a, b))
+    else:
+        samples = samples_of(sides[0], sides[1], a, b)
+    samples = dataclasses.replace(
+        samples,
+        may_vary=samples.may_vary or _have_same_curves(a, b),
+        missing=no_values.missing,
+        missing_seeds=missing_seeds,
+        replicate="item" if a.draws == ITEM_DRAWS else "seed",
+    )
+    if has_scores:
         return PairedValues(samples=samples, scale=scale)
     if scale.direction is None:
-        samples = samples_of(sides[0], sides[1], a, b)
-        samples = dataclasses.replace(samples, missing=missing, missing_seeds=missing_seeds)
         return PairedValues(samples=without_scale(samples), scale=scale)
     scale, note = _scale_of_two(a, b, name, scales)
-    samples = samples_of(sides[0], sides[1], a, b)
-    may_vary = samples.may_vary or _have_same_curves(a, b)
-    samples = dataclasses.replace(samples, may_vary=may_vary, missing=missing, missing_seeds=missing_seeds)
-    if a.draws == ITEM_DRAWS:
-        samples = dataclasses.replace(samples, replicate="item")
     found, share_of_a = _in_units(samples, scale, is_relative=_is_relative(a, b, name))
     if a.draws == ITEM_DRAWS and scale.kind is ScaleKind.LINEAR and {*samples.a, *samples.b} <= {0.0, 1.0, DIVERGED}:
         found = dataclasses.replace(found, binary_unit=1 / abs(scale.unit))

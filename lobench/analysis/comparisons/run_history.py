@@ -28,41 +28,50 @@ _ADVICE = "`lobench baseline SUITE` makes one"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunSummary:
-    """Evaluations of one store at one git revision.
+class HistoryEntry:
+    """Evaluations of one store: of a run or of an experiment.
 
     Attributes:
-      kind: Always "run".
       store: Folder of the store.
-      first, last: Times at which its first and last evaluation were recorded, in seconds since 1970.
+      first, last: Times of the first and the last evaluation, or call of the experiment, in seconds since 1970.
       git_revision: Revision of the checkout, with `+` if that had changes. Empty outside of a checkout.
-      num_checkpoints: Number of checkpoints and optimizers.
       num_evaluations: Number of evaluations.
-      last_checkpoint: Label of the last checkpoint among those with the most cases.
-      scores: Mean score of the last checkpoint over its cases, by metric, on a scale common to all runs of the list.
-      scale: Description of 0 and 1 on that scale.
-      num_diverged, num_exploded, num_seeds: Numbers of seeds of the last checkpoint.
-      num_unscored: Number of cases of the last checkpoint without a scale. They are excluded from the means.
-      programs: Programs that made the last checkpoint's results.
+      scale: Description of 0 and 1 on a scale that is common to all entries of the list.
       score_version: Version of the definition of scores.
     """
 
-    kind: Literal["run"] = "run"
     store: Path
     first: Finite
     last: Finite
     git_revision: str
-    num_checkpoints: int
     num_evaluations: int
+    scale: str
+    score_version: int = SCORE_VERSION
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary(HistoryEntry):
+    """Evaluations of one store at one git revision.
+
+    Attributes:
+      kind: Always "run".
+      num_checkpoints: Number of checkpoints and optimizers.
+      last_checkpoint: Label of the last checkpoint among those with the most cases.
+      scores: Mean score of the last checkpoint over its cases, by metric.
+      num_diverged, num_exploded, num_seeds: Numbers of seeds of the last checkpoint.
+      num_unscored: Number of cases of the last checkpoint without a scale. They are excluded from the means.
+      programs: Programs that made the last checkpoint's results.
+    """
+
+    kind: Literal["run"] = "run"
+    num_checkpoints: int
     last_checkpoint: str
     scores: dict[str, Interval]
-    scale: str
     num_diverged: int
     num_exploded: int
     num_seeds: int
     num_unscored: int
     programs: tuple[str, ...] = ()
-    score_version: int = SCORE_VERSION
 
 
 def find_stores(folder: Path) -> list[Path]:
@@ -149,46 +158,32 @@ def _run_summary(revision: str, snapshot: Snapshot, scales: Scales) -> RunSummar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExperimentSummary:
+class ExperimentSummary(HistoryEntry):
     """One form of an experiment: a configuration at a revision.
 
     Attributes:
       kind: Always "experiment".
-      store: Folder of the store.
       id: Number of the form in its store, as used by `--patch`.
       name: Name of the experiment.
-      first, last: Times at which it was first and last run, in seconds since 1970.
-      git_revision: Revision of the checkout, with `+` if that had changes. Empty outside of a checkout.
       patch_bytes: Size of the patch from the revision to its dirty tree; 0 without a patch.
       note: Line on the contents that the patch lacks.
       methods: Methods with evaluations, in the order of its file.
-      num_evaluations: Number of evaluations.
-      best: Method with the highest mean score over the cases that all its methods have, on a scale common to all
-        experiments of the list. "" if no method has a score.
+      best: Method with the highest mean score over the cases that all its methods have. "" if no method has a score.
       score: Score of the best method.
       over: Cases that the mean is over, and the methods that lack the others; "" if all methods have all cases.
       metric: Name of the metric.
-      scale: Description of 0 and 1 on the scale.
-      score_version: Version of the definition of scores.
     """
 
     kind: Literal["experiment"] = "experiment"
-    store: Path
     id: int
     name: str
-    first: Finite
-    last: Finite
-    git_revision: str
     patch_bytes: int
     note: str
     methods: tuple[str, ...]
-    num_evaluations: int
     best: str
     score: Interval | None
     over: str
     metric: str
-    scale: str
-    score_version: int = SCORE_VERSION
 
 
 def experiment_history(stores: Iterable[Path]) -> list[ExperimentSummary]:

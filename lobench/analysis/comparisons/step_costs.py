@@ -70,6 +70,11 @@ class ClassCosts:
     budget: float
     sides: tuple[SideCost | None, ...]
 
+    @property
+    def timed_sides(self) -> list[SideCost]:
+        """Costs of the subjects that have times of this class."""
+        return [side for side in self.sides if side is not None]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseCosts:
@@ -265,11 +270,11 @@ def compare_costs(
             continue
         shared = shared_costs(cells, metric)
         finals = [cell.converged_finals(metric) for cell in cells]
-        timed = [side.at_equal_time for side in shared.sides if side is not None] if shared is not None else [{}, {}]
         at_steps = mean_difference(samples_of(finals[0], finals[1], *cells), 1 - alpha)
-        at_time = mean_difference(samples_of(timed[0], timed[1], *cells), 1 - alpha)
         if shared is not None:
-            at_time = _at_equal_time(cells, metric, [side for side in shared.sides if side is not None], alpha)
+            at_time = _at_equal_time(cells, metric, shared.timed_sides, alpha)
+        else:
+            at_time = mean_difference(samples_of({}, {}, *cells), 1 - alpha)
         case_costs.append(
             CaseCosts(
                 case=case,
@@ -311,8 +316,4 @@ def _at_equal_time(cells: Sequence[Cell], metric: str, sides: Sequence[SideCost]
 def shared_costs(cells: Sequence[Cell], metric: str) -> ClassCosts | None:
     """Returns the costs on the class of machines on which all cells have times. Of several, that with most chunks."""
     both = [one for one in class_costs(cells, metric) if None not in one.sides]
-    return max(both, key=_num_samples, default=None)
-
-
-def _num_samples(one: ClassCosts) -> int:
-    return min(side.seconds.num_samples for side in one.sides if side is not None)
+    return max(both, key=lambda one: min(side.seconds.num_samples for side in one.timed_sides), default=None)

@@ -196,7 +196,7 @@ def compare_steps(
         case_target = Target(metric=metric, value=target.value)
         time = None
         if (shared := shared_costs(cells, metric)) is not None:
-            costs = [cost for cost in shared.sides if cost is not None]
+            costs = shared.timed_sides
             timed = [side.timed(cost) for side, cost in zip((steps_of_a, steps_of_b), costs, strict=True)]
             time = TimeToTarget(
                 machine=shared.machine,

@@ -6,6 +6,8 @@ import functools
 import math
 from dataclasses import dataclass
 
+from lobench.analysis.stats.proportions import least_share
+
 __all__ = ["McNemar"]
 
 
@@ -87,14 +89,12 @@ class McNemar:
 @functools.lru_cache(maxsize=256)
 def _lower_bound(gains: int, losses: int, num_items: int, tail: float) -> float:
     from scipy.optimize import brentq  # slow to import, and seldom needed
-    from scipy.stats import binomtest
 
     test = McNemar(gains=gains, losses=losses, num_items=num_items)
     discordant = gains + losses
     conditional = 0.0
     if discordant:
-        exact = binomtest(gains, discordant, alternative="greater").proportion_ci(1 - tail, method="exact")
-        conditional = (2 * float(exact.low) - 1) * discordant / num_items
+        conditional = (2 * least_share(gains, discordant, tail) - 1) * discordant / num_items
     score = -1.0
     if test._score(-1 + 1e-9) < tail:
         score = float(brentq(lambda shift: test._score(shift) - tail, -1 + 1e-9, test.mean, xtol=1e-9))

@@ -82,10 +82,11 @@ def _boschloo(num_a: int, num_b: int) -> FloatArray:
     if fisher.size > _MOST_OUTCOMES:
         return fisher
     shares = np.sin(np.linspace(0, math.pi / 2, _NUM_SHARES)[1:-1]) ** 2
-    sides = [
-        np.exp(ways + np.outer(np.log(shares), np.arange(len(ways))) + np.outer(np.log1p(-shares), _rest(ways)))
-        for ways in log_ways
-    ]
+    sides = []
+    for ways in log_ways:
+        counts = np.arange(len(ways), dtype=np.float64)
+        logs = ways + np.outer(np.log(shares), counts) + np.outer(np.log1p(-shares), counts[::-1])
+        sides.append(np.exp(logs))
     joint = (sides[0][:, :, None] * sides[1][:, None, :]).reshape(len(shares), -1)
     order = np.argsort(fisher.ravel(), kind="stable")
     ordered = fisher.ravel()[order]
@@ -94,10 +95,6 @@ def _boschloo(num_a: int, num_b: int) -> FloatArray:
     found = np.empty(fisher.size)
     found[order] = np.minimum(1.0, cumulated[last])
     return found.reshape(fisher.shape)
-
-
-def _rest(ways: FloatArray) -> FloatArray:
-    return np.arange(len(ways), dtype=np.float64)[::-1]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -151,8 +148,4 @@ def escape_chance(num_all: int, num_false: int, num_drawn: int) -> float:
       num_false: Number of false items.
       num_drawn: Number of items drawn.
     """
-    if num_drawn > num_all - num_false:
-        return 0.0
-    of = math.lgamma
-    logs = of(num_all - num_false + 1) - of(num_all - num_false - num_drawn + 1)
-    return min(1.0, math.exp(logs - of(num_all + 1) + of(num_all - num_drawn + 1)))
+    return math.comb(num_all - num_false, num_drawn) / math.comb(num_all, num_drawn)

@@ -34,9 +34,10 @@ def search_section(history: StoppedTrials, lines: Sequence[str] = ()) -> Section
     values = (
         f"{axis.path} = {_values(axis, best)}" for axis in history.parameters if not math.isnan(axis.values[best])
     )
-    note = f"{counted(len(history.numbers), 'trial')}; the best is trial {history.numbers[best]} "
-    note += f"({', '.join(values)}), with"
-    note += f" a fitness of {number(history.fitness.values[best])}. Higher is better."
+    note = (
+        f"{counted(len(history.numbers), 'trial')}; the best is trial {history.numbers[best]} ({', '.join(values)}), "
+    )
+    note += f"with a fitness of {number(history.fitness.values[best])}. Higher is better."
     note += f" {history.num_failed} failed." if history.num_failed else ""
     note += f" {history.num_stopped} stopped early, without a final fitness." if history.num_stopped else ""
     note += f" {history.num_waiting} have not ended." if history.num_waiting else ""
@@ -60,7 +61,6 @@ def _over_trials(history: StoppedTrials, axis: Axis) -> Figure:
     """Draws the value in each trial, and in the best trial so far."""
     x = [float(one) for one in history.numbers]
     so_far = [axis.values[place] if place is not None else math.nan for place in history.best]
-    note = "log scale" if axis.is_log else ""
     return Figure(
         title=axis.path,
         chart=Chart(
@@ -77,14 +77,13 @@ def _over_trials(history: StoppedTrials, axis: Axis) -> Figure:
             width=360,
             height=230,
         ),
-        note=note,
+        note="log scale" * axis.is_log,
     )
 
 
 def _slice(history: StoppedTrials, axis: Axis, best: int) -> Figure:
     """Draws the fitness against a parameter."""
     y = history.fitness.values
-    note = "log scale" if axis.is_log else ""
     return Figure(
         title=f"fitness by {axis.path}",
         chart=Chart(
@@ -101,7 +100,7 @@ def _slice(history: StoppedTrials, axis: Axis, best: int) -> Figure:
             width=360,
             height=230,
         ),
-        note=note,
+        note="log scale" * axis.is_log,
     )
 
 

@@ -261,7 +261,7 @@ def _cost_columns(summary: Summary, cases: Sequence[CaseFinding]) -> _Columns:
     for case in (found.case for found in cases):
         cell = summary.snapshot.cell(summary.shown, case)
         for costs in class_costs([cell], summary.metric_of(case, summary.metrics[0])):
-            for side in filter(None, costs.sides):
+            for side in costs.timed_sides:
                 seconds = TableCell(text=step_cell(side.seconds), value=_value(side.seconds.median))
                 columns.setdefault(f"seconds of a step ({costs.machine})", {})[case] = seconds
                 if not math.isnan(side.overhead.ratio):

@@ -76,7 +76,7 @@ def cost_tables(case_costs: Sequence[CaseCosts], labels: tuple[str, str]) -> lis
 
 def _sides(one: CaseCosts) -> list[SideCost]:
     """Returns the costs of A and of B; [] if they share no class of machines."""
-    return [side for side in one.shared.sides if side is not None] if one.shared is not None else []
+    return one.shared.timed_sides if one.shared is not None else []
 
 
 def _reached_cell(side: SideCost) -> str:
