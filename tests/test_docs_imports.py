@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import re
 from pathlib import Path
 
 import numpy as np
-from commands import lobench
 from pages import Story, blocks_of, follow
 from reader import Reader
-from reference import ROOT
 from shown import texts_of
 
 from lobench.testing import parity
@@ -75,14 +72,3 @@ def _logged(folder: Path, script: str) -> list[dict[str, object]]:
     rows = [json.loads(line) for line in (folder / "curves.jsonl").read_text().splitlines()]
     assert all(np.isfinite(row.pop("value")) for row in rows)
     return rows
-
-
-def test_the_page_knows_every_kind_and_every_option() -> None:
-    from lobench.tools.curve_import.formats.kinds import kinds
-
-    text = (ROOT / "docs" / "import.md").read_text()
-    assert set(re.findall(r"\| `([a-z][a-z0-9-]+)` \|", text)) == set(kinds())
-    shown = lobench("import", "--help").stdout
-    options = set(re.findall(r"`(--[a-z-]+)", text)) - {"--kind", "--format", "--lobench-against", "--curves"}
-    assert not {option for option in options if option not in shown}
-    assert "Examples:" in shown and np.all([name in shown for name in ("W&B", "TensorBoard", "MLflow", "AlgoPerf")])

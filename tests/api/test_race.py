@@ -65,7 +65,7 @@ def test_a_race_that_is_killed_again_and_again_decides_the_same_on_the_same_bits
     tmp_path: Path, raced: tuple[Path, dict[str, Any]]
 ) -> None:
     noisy_suite(tmp_path)
-    for commits, after in ((6, 0), (15, 1), (26, 0), (9, 1)):
+    for commits, after in ((15, 1), (26, 0)):
         words = ["compare", *METHODS, "--race", "--suite", "tiny", *OPTIONS]
         killed = killed_chief(commits, after, *words, cwd=tmp_path)
         assert killed.returncode == -9, killed.stderr

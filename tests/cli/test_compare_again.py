@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from commands import lobench
+from commands import lobench_here as lobench
 from imported import curve, write_csv
 from shown import texts_of
 from stores import add

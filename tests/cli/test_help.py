@@ -46,11 +46,3 @@ def test_folded_example_is_the_same_command_when_it_is_pasted() -> None:
 def test_folded_line_with_a_single_apostrophe_keeps_it() -> None:
     line = f"  lobench runs what the suite's gin files bind {'a' * 30}"
     assert folded_help(line, 40).replace("\\\n", " ").split() == line.split()
-
-
-def test_comment_of_a_long_example_is_above_it() -> None:
-    text = folded_help(f"    lobench view {'a' * 30}        # beyond this machine: with a token", 60)
-    assert text.splitlines() == [
-        "    # beyond this machine: with a token",
-        SHOWN["lobench-view"].format(store="a" * 30),
-    ]

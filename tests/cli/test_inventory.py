@@ -33,12 +33,6 @@ def test_a_broken_suite_is_named_and_hides_no_other(tmp_path: Path) -> None:
     assert len(done.stderr.splitlines()) == 1 and str(tmp_path / "neither.gin") in done.stderr
 
 
-def test_a_folder_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
-    done = lobench("list", "suites", "--folder", tmp_path / "typo")
-    assert done.returncode == 2 and not done.stdout
-    assert done.stderr == SHOWN["lobench-no-such-folder-name"].format(folder=tmp_path / "typo")
-
-
 def test_list_parameters_case_shows_paths_that_patterns_match(tmp_path: Path) -> None:
     namesake = "from lobench import configurable\n\n@configurable\ndef sgd():\n    return None\n"
     (tmp_path / "own_rules.py").write_text(namesake)  # of the optimizer that lobench binds here

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -10,7 +10,6 @@ import pytest
 from click.testing import CliRunner
 from shown import texts_of
 
-from lobench.api.settings import WatchSettings
 from lobench.cli.options import options_of
 from lobench.core.settings_field import option
 
@@ -52,10 +51,3 @@ def test_a_bound_is_kept(arguments: tuple[str, str]) -> None:
 def test_help_has_a_class_s_own_before_what_it_inherits_and_nothing_that_is_no_option() -> None:
     lines = [line.split()[0].strip(",") for line in parsed("--help").splitlines() if line.startswith("  -")]
     assert lines == ["-f", "--is-quiet", "--tries", "--seconds", "--help"]
-
-
-def test_what_a_watch_is_told_is_an_option_or_given_by_who_runs_it() -> None:
-    others = {each.name for each in fields(WatchSettings) if "option" not in each.metadata}
-    assert others == {"location", "elsewhere", "replan", "import_folders", "traced"}
-    for each in fields(WatchSettings):
-        assert "option" not in each.metadata or each.metadata["option"].help.endswith((".", ")")), each.name

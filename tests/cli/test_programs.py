@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import shlex
 import subprocess
 import sys
@@ -19,12 +18,11 @@ import pytest
 from commands import lobench
 from imported import curve, write_csv
 from programs import document, validator
-from reference import ROOT
 from shown import texts_of
 from stores import add
 from tiny import make_run, make_suite
 
-from lobench.cli import cli, own_commands
+from lobench.cli import cli
 from lobench.cli.exit_codes import ExitCode
 from lobench.cli.schema import document_schema, documents
 from lobench.core.errors import PluginError
@@ -270,16 +268,3 @@ def test_every_command_has_the_option_and_a_schema_and_every_schema_a_command() 
     for each in schemas - {"error"}:
         validator(each)
         assert each in leaves or each.rpartition(".")[0] in leaves, each
-
-
-def test_exit_codes_are_those_of_the_page_and_of_every_help() -> None:
-    text = (ROOT / "docs" / "automation.md").read_text()
-    assert re.findall(r"^\| (\d+) \| (.+) \|$", text, re.MULTILINE) == [
-        (str(int(code)), code.meaning) for code in ExitCode
-    ]
-    known = {int(code) for code in ExitCode}
-    for name in own_commands():
-        output = re.search(r"Exit codes: (.*?)\n*$", lobench(name, "--help").stdout, re.DOTALL)
-        if output is not None and "those of" not in output[1]:
-            found = re.findall(r"(?:^|, |; )(\d+)[ ,]", " ".join(output[1].split()))
-            assert found and {int(code) for code in found} <= known, (name, found)

@@ -9,19 +9,12 @@ import hashlib
 from collections.abc import Mapping
 from itertools import groupby, pairwise
 
-import pytest
-
 from lobench.core.cost import Usage
-from lobench.core.errors import UsageError
-from lobench.core.population.population import Member, Selection
+from lobench.core.population.population import Member
 from lobench.core.population.selection import (
-    Continuation,
     ExploitExplore,
     Tournament,
     Truncation,
-    WinnerTakesAll,
-    exploit_explore,
-    truncation,
 )
 from lobench.core.search.iterated_grid import AutoIteratedGrid
 from lobench.core.search.search import Random, best_trial, search_seed
@@ -129,20 +122,6 @@ def test_parents_and_opponents() -> None:
         "truncation": [(9, None), (4, None), (3, None), (4, None)],
         "explore": [(9, 0), (4, 0), (3, 0), (4, 0)],
     }
-
-
-def test_equals_and_those_that_go_on() -> None:
-    best, equal, worst = Member(id=0, fitness=(2.0,)), Member(id=1, fitness=(2.0,)), Member(id=2, fitness=(0.0,))
-    assert WinnerTakesAll().select([best, equal, worst], 1, 0) == Selection(parent=1, other=0, explore=True)
-    assert WinnerTakesAll().select([best, equal, worst], 2, 0) == Selection(parent=0, other=2, explore=True)
-    assert Continuation().select([best, worst], 2, 0) == Selection(parent=2, other=None, explore=False)
-    three = [best, equal, worst]
-    assert ExploitExplore(share=0.5).select(three, 1, 0).explore is False, "one of three copies, the last"
-    assert (truncation("1"), truncation("")) == (Truncation(count=1), Truncation(share=0.2))
-    assert exploit_explore("0.5") == ExploitExplore(share=0.5)
-    for make, wrong in ((exploit_explore, "1.0"), (truncation, "0"), (truncation, "1.5")):
-        with pytest.raises(UsageError, match="strategy"):
-            make(wrong)
 
 
 def test_core_seconds_of_what_has_ended() -> None:

@@ -147,7 +147,7 @@ def chart_on(page: Page, route: str) -> Locator:
     return page.locator("#explorer-charts .plot")
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), [pytest.param(1280, "light", marks=pytest.mark.long), (390, "dark")])
 def test_each_view_has_an_address_and_no_violation_of_accessibility(
     chromium: Browser, file: str, width: int, scheme: Any
 ) -> None:
@@ -155,7 +155,7 @@ def test_each_view_has_an_address_and_no_violation_of_accessibility(
     others = {f"case/{case}": "h-case", f"evaluation/{quote('00000000@3')}/{case}": "h-evaluation"}
     with opened(chromium, file, width, scheme) as page:
         for route, heading in (VIEWS | others).items():
-            if width < 500 and heading not in ("h-verdict", "h-explore", "h-evaluations", "h-case"):
+            if width < 500 and heading not in ("h-verdict", "h-evaluations", "h-case"):
                 continue
             go(page, route)
             expect(page.locator(f"#{heading}")).to_be_visible()

@@ -135,11 +135,6 @@ def test_the_table_has_groups_rules_intervals_and_a_column_for_the_baseline(tmp_
     assert SHOWN["mean-score-train-loss"] in table and SHOWN["mean-rank-train-loss"] in table
 
 
-def test_many_checkpoints_are_the_first_and_the_last(tmp_path: Path) -> None:
-    table = latex_table(summary_of(make_store(tmp_path, num_checkpoints=9), []))
-    assert SHOWN["outer-step-0-outer-step-8"] in table
-
-
 def test_names_that_would_end_a_row_are_shown_in_one(tmp_path: Path) -> None:
     losses = {"train/loss": [1.0, 0.5]}
     for step, uri in ((1, "run/x\n\n\x1b[31m.npz"), (1, "run/y")):
@@ -204,11 +199,6 @@ def test_nine_methods_and_twelve_cases_fit(tmp_path: Path, columns: str, width: 
     assert "Overfull" not in log, re.findall(r"Overfull.*", log)
     for case in range(12):
         assert len(re.findall(rf"long\\_case\\_name\\_{case}\b", table)) == 1
-
-
-def test_what_is_not_split_is_too_wide(tmp_path: Path) -> None:
-    table = latex_table(summary_of(many(tmp_path / "store"), []))
-    assert "Overfull" in compiled(tmp_path, table, "10pt,twocolumn")
 
 
 @pytest.mark.parametrize("width", ["wide", "3", "-3in", "0pt", r"\hsize"])

@@ -5,8 +5,6 @@ from __future__ import annotations
 import html
 import json
 import re
-import shutil
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,7 +16,6 @@ from stores import add
 
 from lobench.analysis.comparisons.run_history import experiment_history
 from lobench.analysis.comparisons.summary import Summary, summary_of
-from lobench.analysis.stats.intervals import metric_mean, stratified_t_mean
 from lobench.analysis.store.methods import read_methods
 from lobench.analysis.tables.table import TableSpec, read_table
 from lobench.analysis.tables.tabulate import tabulate
@@ -101,22 +98,6 @@ def test_nine_methods_on_six_cases_in_two_groups_are_all_there(store: Path, tabl
     assert "[" not in rows[0].rsplit("&", 2)[0] and re.search(r"0\.9\d\}\\,\[0\.9\d, 0\.9\d\]", rows[9])
 
 
-def test_the_table_compiles(store: Path, table: Path, tmp_path: Path) -> None:
-    if shutil.which("pdflatex") is None:
-        pytest.skip("pdflatex is not installed")
-    store = shutil.copytree(store, tmp_path / "copy")
-    add(store, 0, {"odd": {"train/loss": [1.0, np.nan]}}, optimizer="a<b>|%")
-    parts = [latex_table(summary_of(store, []), spec) for spec in (read_table(table), None)]
-    page = "\n\n".join(parts)
-    (tmp_path / "t.tex").write_text(
-        f"\\documentclass{{article}}\n\\usepackage{{booktabs}}\n\\begin{{document}}\n{page}\n\\end{{document}}\n"
-    )
-    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace", check=False)
-    assert done.returncode == 0, done.stdout[-2000:]
-    assert (tmp_path / "t.pdf").stat().st_size > 1000
-
-
 def test_width_turns_a_table_around_and_drops_nobody(store: Path, tmp_path: Path) -> None:
     assert len(rows_of(latex_table(summary_of(store, [])))) == 9
     few = make(tmp_path / "few", NAMES[:6])
@@ -151,19 +132,6 @@ def test_the_legend_names_the_tests_that_were_used(
     summary = summary_of(tmp_path, [])
     assert tabulate(summary).bold == output
     assert output in latex_table(summary) and output in html.unescape(render_page(summary))
-
-
-def test_the_interval_of_an_accuracy_lies_inside_0_and_1() -> None:
-    values = [1.0, 1.0, 1.0, 0.9]
-    assert stratified_t_mean([values]).upper > 1
-    found = metric_mean("accuracy", values)
-    assert 0 < found.lower < found.mean < found.upper < 1 and found.mean == pytest.approx(0.975)
-    assert metric_mean("accuracy", [0.0, 0.1]).lower > 0
-    same, alone = metric_mean("accuracy", [0.5, 0.5]), metric_mean("accuracy", [0.5])
-    assert same.lower < 0.5 < same.upper and alone.mean == 0.5 and np.isnan(alone.upper)
-    # Far from the ends both agree: the logit is a line there.
-    many = np.random.default_rng(0).normal(0.5, 0.02, 50).tolist()
-    assert metric_mean("accuracy", many).upper == pytest.approx(stratified_t_mean([many]).upper, abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -356,11 +324,3 @@ def test_tabulate_method_without_a_finite_seed_is_never_bold(tmp_path: Path, num
     assert summary.snapshot.labels[summary.shown] == "good()"
     records = json.loads(lobench("results", "--store", tmp_path, "--by", "method", "--format", "json").stdout)
     assert {one["method"] for one in records if one["bold"]} == {"good()"}
-
-
-def test_report_of_methods_that_all_diverged_names_none_as_the_best(tmp_path: Path) -> None:
-    for name in ("lost()", "gone()", "away()"):
-        add(tmp_path, 0, {"a": {"train/loss": [np.nan] * 3}}, optimizer=name)
-    done = lobench("results", "--store", tmp_path, "--by", "method")
-    assert "*" not in done.stdout, done.stdout
-    assert SHOWN["highest-mean-score"] not in lobench("report", "--store", tmp_path, "--format", "text").stdout

@@ -95,38 +95,6 @@ def test_a_long_run_beside_optimizers_leaves_them_room(tmp_path: Path) -> None:
     assert table.notes[0] == SHOWN["each-run-s-first-and"]
 
 
-def test_a_checkpoint_that_failed_is_no_line_at_the_bottom_of_a_profile(tmp_path: Path) -> None:
-    from report_store import make_baseline, make_store
-
-    store, suite = make_store(tmp_path), make_baseline(tmp_path)
-    from report_store import case_info
-
-    from lobench.core.case import SeedBlock
-    from lobench.core.checkpoint import Checkpoint
-    from lobench.core.program import PROGRAM_VERSION
-    from lobench.core.result import EvaluationKey
-    from lobench.core.subject import Subject
-    from lobench.engine.store.ledger import Ledger
-
-    checkpoint = Checkpoint(uri="/runs/theta_9.npz", sha256="9" * 64, outer_step=9)
-    with Ledger.open(store) as ledger:
-        position = ledger.record_sighting(Subject.of_checkpoint(checkpoint))
-        ledger.set_admission(position, "admitted")
-        for name in ("case0", "case1"):
-            case = case_info(name)
-            key = EvaluationKey(
-                checkpoint_sha256=checkpoint.sha256,
-                optimizer_hash="o",
-                case_identity=case.identity,
-                seed_block=SeedBlock(start=0, size=4),
-                program_version=PROGRAM_VERSION,
-            )
-            ledger.record_evaluation(key, case, Outcome.ERROR, curves=None, message="it hung")
-    found = summary_of(store, [suite])
-    drawn = {label for chart in charts(found, "profiles") for label in called(chart)}
-    assert "theta_9.npz" not in drawn and SHOWN["outer-step-9"] not in drawn
-
-
 def test_errors_are_red_for_themselves_and_divergence_is_not(summary: Summary, tmp_path: Path) -> None:
     found = {card.label: card for card in cards(summary, summary.change())}
     assert (found["Diverged or exploded seeds"].value, found["Diverged or exploded seeds"].kind) == ("0 of 40", "good")
@@ -208,19 +176,6 @@ def test_a_checkpoints_outer_step_is_told_in_full() -> None:
     assert '"x":[99990,99995,100250],"y":[0.1,0.2,0.3]' in svg.replace("&#34;", '"')
 
 
-def test_methods_beside_an_axis_are_told_in_full() -> None:
-    names = ("schedule-free AdamW", "SGD with momentum")
-    chart = Chart(
-        title="t",
-        description="d",
-        x_label="x",
-        y_label="",
-        series=(Series(label="a", x=[0, 1], y=[0, 1]),),
-        y_names=names,
-    )
-    assert all(f">{name}</text>" in chart.svg() for name in names)
-
-
 def test_what_is_wrong_with_many_baselines_is_said_once(tmp_path: Path) -> None:
     from report_store import make_baseline, make_store
 
@@ -230,12 +185,6 @@ def test_what_is_wrong_with_many_baselines_is_said_once(tmp_path: Path) -> None:
     text = verdict_text(summary_of(store, [suite]))
     notes = [line for line in text.splitlines() if "stale" in line]
     assert notes == [SHOWN["note-the-baseline-tuned-adam"]]
-
-
-def test_a_table_with_optimizers_has_no_column_of_outer_steps(store: Path) -> None:
-    header, *lines = lobench("results", "--store", store, "--evaluations").stdout.splitlines()
-    assert header.split()[:2] == ["case", "subject"] and "outer step" not in header
-    assert any(ADAM in line for line in lines) and any(SHOWN["outer-step-30"] in line for line in lines)
 
 
 def test_headlines_are_of_the_best_method_and_of_the_last_checkpoint(tmp_path: Path) -> None:

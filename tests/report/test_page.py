@@ -79,13 +79,6 @@ def test_it_loads_nothing_and_has_two_scripts_of_its_own(page: Page) -> None:
     assert NASTY in page.words, "escaped text reads as it was"
 
 
-def test_the_headline_has_train_and_test_and_the_change(page: Page) -> None:
-    assert SHOWN["score-on-train-loss-outer-step"] in page.words
-    assert SHOWN["score-on-test-loss-outer"] in page.words
-    assert SHOWN["against-outer-step-0"] in page.words
-    assert SHOWN["is-untrained-1-is-tuned"] in page.words
-
-
 def test_divergence_failures_and_censoring_are_in_plain_sight(page: Page) -> None:
     assert SHOWN["digits-case0-1-of-4"] in page.words
     assert SHOWN["failed-assertionerror"].format(nasty=NASTY) in page.words
@@ -172,24 +165,6 @@ def test_every_number_of_the_table_is_one_of_results(store: Path, page: Page) ->
         assert (cells["outcome"], cells["diverged"]) == (record["outcome"], record["diverged"])
 
 
-def test_without_a_baseline_the_scale_is_the_stores_own(store: Path) -> None:
-    words = Page(render_page(summary_of(store, []))).words
-    assert SHOWN["is-the-best-mean-that"] in words
-    assert SHOWN["no-baseline-was-found"] in words and "speed-up" not in words
-
-
-def test_where_nobody_trained_there_is_no_score(tmp_path: Path) -> None:
-    """Untrained is 2: a scale from there to the best of those above would give the worst the highest score."""
-    add(tmp_path, 1, {"a": {"train/loss": [3.0, 3.1, 3.2]}})
-    add(tmp_path, 2, {"a": {"train/loss": [2.5, 2.4, 2.6]}})
-    summary, change = summary_of(tmp_path, []), summary_of(tmp_path, []).change()
-    assert math.isnan(summary.mean_score(0, "primary").interval.mean)
-    assert change is not None and change.num_undecidable == 1 and math.isnan(change.overall.mean)
-    words = Page(render_page(summary)).words
-    assert SHOWN["cases-without-a-score-1"] in words and SHOWN["one-value-a-case"] not in words
-    assert "0 better, 0 worse, 1 undecided" in words and SHOWN["no-score-the-case-has"] in words
-
-
 def test_cases_of_one_name_are_told_apart_and_keep_both_of_their_comparisons(tmp_path: Path) -> None:
     """Two tests evaluate a case of one name: they are two cases, and none is the other one changed."""
     for step in (1, 2):
@@ -267,11 +242,6 @@ def test_a_gate_of_the_store_is_a_headline(tmp_path: Path) -> None:
         and "REGRESSED" in words
         and SHOWN["pass-margin-0-02"] in words
     )
-
-
-def test_one_checkpoint_and_one_seed_make_a_page_too(tmp_path: Path) -> None:
-    words = Page(render_page(summary_of(make_store(tmp_path, num_checkpoints=1, num_cases=2), []))).words
-    assert "Against" not in words and SHOWN["along-the-run"] not in words
 
 
 def test_an_empty_store_and_no_store_are_clear_lines(tmp_path: Path) -> None:

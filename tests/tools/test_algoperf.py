@@ -253,13 +253,6 @@ def test_the_command_prints_json_and_a_table(tmp_path: Path) -> None:
     assert "1.0000" in table and SHOWN["of-1-studies-reached-it"] in table
 
 
-def test_a_name_that_would_steer_the_terminal_is_shown(tmp_path: Path) -> None:
-    log = tmp_path / "log.csv"
-    log.write_text(HEADER + "a\x1b[2Jb,s,wmt,t,1,2,31\n")
-    done = run(log, "--targets", targets_file(tmp_path))
-    assert done.returncode == 0 and r"a\x1b[2Jb" in done.stdout
-
-
 def test_brackets_of_a_name_are_shown(tmp_path: Path) -> None:
     targets, logs = targets_file(tmp_path), tmp_path / "log.csv"
     logs.write_text(HEADER + "mine [v2],s0,wmt,t1,1,5.0,31\ntheirs[/],s0,wmt,t1,1,5.0,29\n")
@@ -316,8 +309,3 @@ def test_bad_targets_are_one_clear_line(tmp_path: Path, record: object, expected
     with pytest.raises(UsageError, match=r"targets\.json") as error:
         read_targets(path)
     assert expected in str(error.value)
-
-
-def test_a_missing_file_ends_with_code_2_and_one_line(tmp_path: Path) -> None:
-    done = run(tmp_path / "none.csv", "--targets", targets_file(tmp_path))
-    assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1 and "none.csv" in done.stderr

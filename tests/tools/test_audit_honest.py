@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import lobench, pytest_session
+from commands import lobench_here as lobench
+from commands import pytest_session
 from left_behind import traceless
 from shown import texts_of
 
@@ -173,20 +174,6 @@ def test_audit_after_a_trial_was_removed_names_it(experiment: Path, tmp_path: Pa
     )
     found = audit(_publish(store, tmp_path / "b.lobench"), sample="0")
     assert SHOWN["search-tuned-of-e-counts"] in _whats(found.contradictions)
-
-
-def test_audit_of_an_outcome_that_curves_contradict_names_it_without_an_evaluation(
-    experiment: Path, tmp_path: Path
-) -> None:
-    store = _changed(experiment, tmp_path, "UPDATE evaluations SET outcome = 'passed', message = '' WHERE id = 1")
-    found = audit(_publish(store, tmp_path / "b.lobench"), sample="0")
-    assert SHOWN["recorded-as-passed-and-by"] in _whats(found.contradictions)
-
-
-def test_audit_after_the_label_of_a_method_was_invented_names_it(experiment: Path, tmp_path: Path) -> None:
-    store = _changed(experiment, tmp_path, "UPDATE experiments SET config = config || 'own/Method.label = ''best''\n'")
-    found = audit(_publish(store, tmp_path / "b.lobench"), sample="0")
-    assert SHOWN["label-method-own-is-called"] in _whats(found.contradictions)
 
 
 def test_audit_after_a_package_below_a_gin_file_was_edited_passes_without_an_installed_metric(

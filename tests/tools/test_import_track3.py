@@ -17,12 +17,9 @@ from imported import HEADER, held, write_csv
 from scipy import stats
 
 from lobench.analysis.comparisons.method_comparison import compare_subjects
-from lobench.analysis.comparisons.steps_to_target import steps_to_target
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.snapshot import read_store
 from lobench.analysis.store.subjects import Cell
-from lobench.api.compare import compare
-from lobench.core.metric import Direction
 from lobench.tools.curve_import.imports import import_curves
 
 DATA = Path(os.environ.get("LOBENCH_REFERENCE_DATA", Path(__file__).parents[3] / "shared" / "data")) / "track3"
@@ -62,22 +59,6 @@ def test_means_and_steps_are_those_that_were_published(one: dict[str, Any], cell
     # Logs have five digits, which float32 keeps: the shortest text of each is what was logged.
     mean = sum(Decimal(str(np.float32(value))) for value in finals) / len(finals)
     assert mean.quantize(Decimal("0.0001"), ROUND_HALF_UP) == Decimal(f"{one['published_mean']:.4f}")
-
-
-def test_two_records_are_compared_by_welchs_interval(store: Path, cells: dict[str, Cell]) -> None:
-    found = compare("15", "11", store=store, target=3.3)
-    a, b = (list(cells[name].final["val/loss"].values()) for name in ("15", "11"))
-    expected = stats.ttest_ind(b, a, equal_var=False)
-    interval = expected.confidence_interval(0.95)
-    (values,) = found.pairs[0].primary.values.values()
-    assert (values.method, values.num_seeds) == ("welch", 15)
-    assert (values.mean, values.lower, values.upper, values.p_value) == pytest.approx(
-        (np.mean(b) - np.mean(a), interval.low, interval.high, expected.pvalue), rel=1e-9
-    )
-    steps = [list(side.steps.values()) for side in (found.steps[0][0].a, found.steps[0][0].b)]
-    apart = stats.ttest_ind(steps[1], steps[0], equal_var=False).confidence_interval(0.95)
-    difference = found.steps[0][0].difference
-    assert (difference.lower, difference.upper) == pytest.approx((apart.low, apart.high), rel=1e-9)
 
 
 def test_p_values_of_all_pairs_are_those_of_the_values_in_the_headline_too(store: Path, cells: dict[str, Cell]) -> None:
@@ -141,35 +122,6 @@ def test_where_curves_begin_moves_no_p_value_anywhere(tmp_path: Path, start: flo
     expected = float(stats.ttest_ind(finals["a"], finals["b"], equal_var=False).pvalue)
     assert printed == {f"{expected:.4f}"} and len(recorded) == 1
     assert recorded.pop() == pytest.approx(expected, rel=1e-3)
-
-
-def test_what_is_said_to_be_the_same_draws_is_paired(tmp_path: Path) -> None:
-    log = DATA / "raw" / "20260514_sinksoap__d0155dd0-f77d-48a9-8eb4-453f894b9476.txt"
-    for step in (3100, 3125):
-        options = {"rename": [f"{log.stem}=at {step}"], "until_step": [str(step)], "paired_seeds": True}
-        import_curves(log, store=tmp_path / "s", **options)
-    (pair,) = compare("at 3100", "at 3125", store=tmp_path / "s").pairs
-    (values,) = pair.primary.values.values()
-    finals = {key[0]: [] for key in held(tmp_path / "s")}
-    for (method, _, _), points in sorted(held(tmp_path / "s").items()):
-        finals[method].append(points["val/loss"][-1][1])
-    expected = stats.ttest_rel(finals["at 3125"], finals["at 3100"]).confidence_interval(0.95)
-    assert (values.method, pair.primary.num_pairs) == ("paired", 10)
-    assert (values.lower, values.upper) == pytest.approx((expected.low, expected.high), abs=1e-6)
-
-
-def test_steps_to_the_tracks_target(cells: dict[str, Cell]) -> None:
-    found = steps_to_target(cells["22"], "val/loss", 3.28, Direction.MIN)
-    curves = [
-        [
-            step
-            for step, value in zip(curves.eval_steps, np.asarray(curves.metrics["val/loss"])[row], strict=True)
-            if value <= np.float32(3.28)
-        ]
-        for curves, row in cells["22"].sources.values()
-    ]
-    assert sorted(found.steps.values()) == sorted(own[0] for own in curves)
-    assert found.mean.mean == pytest.approx(np.mean([own[0] for own in curves]))
 
 
 @pytest.mark.parametrize(

@@ -111,12 +111,6 @@ def test_supervisor_finds_curves_in_a_folder_with_brackets(tmp_path: Path, monke
     assert glob.glob(pattern) == [f"{out}/m.jsonl"]
 
 
-def test_supervised_command_that_does_not_exist_is_one_line(tmp_path: Path) -> None:
-    pace().write(tmp_path / "pace.json")
-    found = supervised_command.main([str(tmp_path / "pace.json"), "none", "no-such-program"])
-    assert found == SHOWN["cannot-run-no-such-program"]
-
-
 @pytest.mark.parametrize(
     ("rate", "reason"), [("0.0", SHOWN["its-best-val-loss-is-0"]), ("2", SHOWN["are-not-finite-at-step"])]
 )

@@ -74,12 +74,6 @@ def test_seeds_that_pandas_wrote_as_floats_are_whole_numbers(tmp_path: Path, kin
     assert {seed: points["val/loss"][-1][1] for (_, _, seed), points in found.items()} == {1: 0.01, 3: 0.03, 42: 0.42}
 
 
-def test_parquet(tmp_path: Path) -> None:
-    frame = pd.DataFrame(curve("adam", 3, [2.3, 0.5]), columns=HEADER)
-    frame.to_parquet(tmp_path / "a.parquet")
-    assert taken(tmp_path / "a.parquet") == {("adam", "imported/mnist", 3): {"val/loss": CURVE}}
-
-
 def test_a_column_for_each_metric_with_names_of_its_own(tmp_path: Path) -> None:
     rows = [("run-a", 0, 2.3, 0.1, 1), ("run-a", 100, 0.5, "", 2)]
     rows += [("run-b", 0, 2.2, 0.1, 3), ("run-b", 100, "nan", 0.2, 4)]
@@ -226,16 +220,6 @@ def test_event_files_of_tensorboard(tmp_path: Path) -> None:
     assert "primary" in refusal(tmp_path / "logs", case="mnist")
 
 
-def test_what_tensorboard_says_of_a_resumed_run_counts_last(tmp_path: Path) -> None:
-    summary = pytest.importorskip("tensorboard.summary")
-    for part, values in enumerate(([2.3, 0.9], [0.5])):
-        writer = summary.Writer(str(tmp_path / "run"))
-        for place, value in enumerate(values):
-            writer.add_scalar("val/loss", value, 100 * (place + part))
-        writer.close()
-    assert taken(tmp_path / "run") == {("run", "imported/task", 0): {"val/loss": CURVE}}
-
-
 def test_the_csv_of_tensorboards_page(tmp_path: Path) -> None:
     file = write_csv(
         tmp_path / "run-adam_seed2-tag-val_loss.csv", [(1.5, 0, 2.3), (2.5, 100, 0.5)], ("Wall time", "Step", "Value")
@@ -312,13 +296,6 @@ def test_a_decimal_comma_or_a_row_that_is_cut_off_is_no_other_number(tmp_path: P
     assert SHOWN["last-line-is-cut-off"] in refusal(file)
     file.write_text(head + 'adam,m,0,0,loss,2,\n"ad,am",m,0,10,loss,1')
     assert taken(file)["ad,am", "imported/m", 0] == {"loss": [(10, 1)]}
-
-
-def test_semicolons_are_named_also_where_decimals_have_commas(tmp_path: Path) -> None:
-    for number in ("0,31", "0.31"):
-        (tmp_path / "a.csv").write_text(f"step;val_loss\n0;{number}\n100;{number}\n")
-        text = refusal(tmp_path / "a.csv", method="m", case="c", seed="0", metrics=("val_loss",))
-        assert SHOWN["columns-are-separated-by-here"] in text
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])

@@ -92,11 +92,6 @@ def test_files_of_two_folders_are_two_runs(tmp_path: Path, write: Callable) -> N
     assert taken(*reversed(files), store=tmp_path / "other")[0] == found
 
 
-def test_event_files_of_two_folders_are_two_runs(tmp_path: Path) -> None:
-    folders = [events(tmp_path / "x" / "tb", A), events(tmp_path / "y" / "tb", B)]
-    assert taken(*folders, store=tmp_path / "s")[0] == {"x/tb 0": A, "y/tb 0": B}
-
-
 def test_a_third_folder_of_a_later_import_is_named_as_the_first_two(tmp_path: Path) -> None:
     files = [history(tmp_path / name / "history.csv", [*A, (9, place)]) for place, name in enumerate("abc")]
     import_curves(*files[:2], store=tmp_path / "s")
@@ -302,13 +297,6 @@ def test_wandb_leaves_out_foreign_runs_follows_links_and_says_that_a_file_is_cut
         and "run-foreign.wandb" in notes
         and SHOWN["file-ends-before-the-run"] in notes
     )
-
-
-@pytest.mark.parametrize("asked", ["train/elbo", "train_elbo", "train-elbo"])
-def test_every_spelling_of_a_metric_is_accepted(tmp_path: Path, asked: str) -> None:
-    file = write_csv(tmp_path / "history.csv", A, ("_step", "train_elbo"))
-    import_curves(file, store=tmp_path / "s", metrics=[asked], maximize=["train_elbo"])
-    assert list(held(tmp_path / "s")["history", "imported/task", 0]) == ["train/elbo"]
 
 
 # The property: k runs in n files, in any layout and order and in any number of commands.
