@@ -15,7 +15,7 @@ import pytest
 from shown import texts_of
 from stores import case_info
 from tiny import make_run, until, write_checkpoint
-from users import ALICE, BOB, GROUP, USERS, run_as, start_as
+from users import ALICE, BOB, GROUP, IN_PROCESS, USERS, run_as, start_as
 
 from lobench.analysis.scores.baseline_places import baselines_of_cases
 from lobench.core.suite_place import SuitePlace
@@ -159,6 +159,7 @@ def test_store_that_becomes_read_only_ends_a_watch_with_a_line_and_loses_nothing
     assert again.returncode == 0 and "1 passed" in again.stdout, again.stdout + again.stderr
 
 
+@IN_PROCESS
 def test_baselines_of_a_suite_that_may_not_be_read_are_reported_in_a_line(lab: Path) -> None:
     (suite := lab / "tiny").joinpath("baselines").mkdir()
     (suite / "baselines" / "adam-velo.json").write_text("{}")

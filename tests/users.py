@@ -15,22 +15,48 @@ USERS = pytest.mark.skipif(
     os.geteuid() != 0 or not shutil.which("setpriv") or not shutil.which("unshare"),
     reason="becoming another user needs root, setpriv and unshare",
 )
+IN_PROCESS = pytest.mark.skipif(
+    any(not folder.stat().st_mode & 0o001 for folder in Path(__file__).parents),
+    reason="this process can only become a user who may enter the folders of this repository",
+)
 ALICE, BOB, GROUP = 12_001, 12_002, 12_000
 
-# Python may lie in a folder that is closed to others, as below /root: there it is shown at the same path, alone.
+# Python or this repository may lie in a folder that is closed to others, as below /root or in a folder of mkdtemp. In
+# the namespace of the command such a folder has only these, at their paths. Arguments: the number of paths, the paths,
+# the command.
 _OPENED = r"""
 set -e
-top="/$(echo "$1" | cut -d/ -f2)"
-if ! setpriv --reuid 12001 --clear-groups test -x "$top"; then
-    shown=$(mktemp -d)
-    mount --bind "$1" "$shown"
-    mount -t tmpfs -o mode=755 tmpfs "$top"
-    mkdir -p "$1"
-    mount --bind "$shown" "$1"
-fi
+closed() { # prints the first folder above a path that the user may not enter
+    above=""
+    for name in $(dirname "$1" | tr / ' '); do
+        above="$above/$name"
+        setpriv --reuid 12001 --clear-groups test -x "$above" || { echo "$above"; return; }
+    done
+}
+count=$1
 shift
+kept=""
+for _ in $(seq "$count"); do
+    folder=$(closed "$1")
+    if [ -n "$folder" ]; then
+        shown=$(mktemp -d)
+        mount --rbind "$1" "$shown"
+        kept="$kept $folder:$1:$shown"
+    fi
+    shift
+done
+for one in $kept; do
+    folder=${one%%:*}
+    mountpoint -q "$folder" || mount -t tmpfs -o mode=755 tmpfs "$folder"
+done
+for one in $kept; do
+    path=${one#*:}
+    mkdir -p "${path%%:*}"
+    mount --rbind "${path#*:}" "${path%%:*}"
+done
 exec "$@"
 """
+_NEEDED = sorted({sys.base_prefix, sys.prefix, str(Path(__file__).parents[1])})
 
 
 def start_as(
@@ -44,7 +70,7 @@ def start_as(
     python = [sys.executable, "-m", "lobench.cli", *map(str, arguments)]
     account = ["setpriv", "--reuid", str(user), "--regid", str(GROUP), "--clear-groups", "env", f"HOME={home}"]
     account += ["sh", "-c", f'umask {umask:o}; exec "$@"', "sh"]
-    command = ["unshare", "-m", "sh", "-c", _OPENED, "sh", sys.base_prefix, *account, *python]
+    command = ["unshare", "-m", "sh", "-c", _OPENED, "sh", str(len(_NEEDED)), *_NEEDED, *account, *python]
     settings = {**os.environ, **(environment or {})}
     for name in ("XDG_CACHE_HOME", "JAX_COMPILATION_CACHE_DIR", "TMPDIR"):
         settings.pop(name, None)
