@@ -28,7 +28,7 @@ from lobench.engine.config.user_code import (
     united_fingerprint,
 )
 from lobench.engine.paths import identity_in, path_exists
-from lobench.engine.retries import is_transient, retried_briefly
+from lobench.engine.retries import is_transient, retried, retried_briefly
 from lobench.engine.store.states import States
 from lobench.engine.workers.channel import ChiefEnd
 from lobench.engine.workers.command import CommandRunner
@@ -126,7 +126,7 @@ class Loop:
                 raise _DiskFailed(error)
 
         with contextlib.suppress(_DiskFailed):  # the report has the error
-            retried_briefly(collect)
+            retried(collect, may_forbid=False)
         return report
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
@@ -328,7 +328,7 @@ def serve(connection: Connection, configure: Configure, *, owns_process: bool) -
             raise _DiskFailed(OSError(errno.EIO, why))  # pytest takes any error of a look for a missing file
         return code
 
-    code = retried_briefly(run_session)
+    code = retried(run_session, may_forbid=False)
     fine = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED, pytest.ExitCode.TESTS_FAILED)
     if code not in fine and not loop.is_ready:  # otherwise the job that broke the session was reported
         chief.send(Failed(messages=tuple(loop.errors) or _why_it_ended(code, configure)))
