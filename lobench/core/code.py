@@ -104,14 +104,14 @@ def changed_parts(before: Mapping[str, str], after: Mapping[str, str]) -> list[s
 
 
 def changed_code_line(
-    changes: Collection[tuple[str, str]], parts_of: Callable[[str], Mapping[str, str] | None], *, kept: bool = False
+    changes: Collection[tuple[str, str]], parts_of: Callable[[str], Mapping[str, str] | None], *, is_kept: bool = False
 ) -> str:
     """Returns a line on results of other code, such as "12 results were made by other code: signs.py".
 
     Args:
       changes: Code of each result, and the current code.
       parts_of: Function that returns the parts of a fingerprint; None if they are unknown.
-      kept: Whether the results are kept nevertheless.
+      is_kept: Whether the results are kept nevertheless.
     """
     names: dict[str, None] = {}
     for stored, todays in sorted(set(changes)):
@@ -123,7 +123,7 @@ def changed_code_line(
             if before is not None and after is not None:
                 names.update(dict.fromkeys(changed_parts(before, after)))
     line = other_code_line(len(changes), list(names))
-    return f"{line}; kept, by --keep-results" if kept else line
+    return f"{line}; kept, by --keep-results" if is_kept else line
 
 
 def other_code_line(num_results: int, names: Sequence[str]) -> str:

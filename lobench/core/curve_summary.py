@@ -168,10 +168,10 @@ def read_summary(head: str, numbers: bytes, load: Callable[[], Curves]) -> Curve
     Raises:
       ValueError: The summary is damaged.
     """
-    found = _shared_head(head)
-    if len(numbers) < found.cost_at:
-        raise ValueError(f"a damaged summary of {len(numbers)} bytes, expected at least {found.cost_at}")
-    return CurveSummary(found, numbers, load)
+    shared_head = _shared_head(head)
+    if len(numbers) < shared_head.cost_at:
+        raise ValueError(f"a damaged summary of {len(numbers)} bytes, expected at least {shared_head.cost_at}")
+    return CurveSummary(shared_head, numbers, load)
 
 
 def heads_of(summaries: Iterable[CurveSummary]) -> list[int]:

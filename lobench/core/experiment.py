@@ -146,12 +146,12 @@ class Method:
         return self.label or self.name
 
     @property
-    def named(self) -> str:
+    def entry(self) -> str:
         """The entry as written in the file: optimizer, path, command or pattern."""
         if self.kind == "script":
             return f"{self.command}; {self.curves}"
-        named: str = getattr(self, self.kind)
-        return named
+        entry: str = getattr(self, self.kind)
+        return entry
 
     @property
     def values(self) -> dict[str, str]:
@@ -162,7 +162,7 @@ class Method:
     @property
     def subject(self) -> str:
         """The part of the entry that identifies the method's evaluations."""
-        return "\n".join((self.kind, self.named, *sorted(self.trainer_bindings)))
+        return "\n".join((self.kind, self.entry, *sorted(self.trainer_bindings)))
 
     @property
     def folder_name(self) -> str:
@@ -171,7 +171,7 @@ class Method:
         It depends on the method's bindings, values and code. Of absolute paths in the command, only the last part
         counts. A trial `mine/3` has the folder of `mine` with the values of the trial.
         """
-        subject = self.subject if self.code is None else self.subject.replace(self.named, _without_folders(self.named))
+        subject = self.subject if self.code is None else self.subject.replace(self.entry, _without_folders(self.entry))
         code = f"-{self.code[:_HASHED]}" if self.code else ""
         return f"{self.name.partition('/')[0]}-{hashlib.sha256(subject.encode()).hexdigest()[:_HASHED]}{code}"
 
@@ -184,10 +184,10 @@ class Method:
         paths = {parameter.path for parameter in self.space}
 
         def written(lines: Iterable[str]) -> tuple[str, ...]:
-            named = [(line.partition(" = ")[0], line) for line in lines]
+            pairs = [(line.partition(" = ")[0], line) for line in lines]
             return tuple(
                 f"{path} = {values[path]!r}" if path in paths else line
-                for path, line in named
+                for path, line in pairs
                 if path not in paths or path in values
             )
 
@@ -279,7 +279,7 @@ class SessionBlocks:
         return case
 
 
-def session_blocks(sessions: range, held: Iterable[SeedBlock]) -> SessionBlocks:
+def session_blocks(sessions: range, stored: Iterable[SeedBlock]) -> SessionBlocks:
     """Returns the blocks of an experiment's seeds. Blocks that are already stored are kept whole.
 
     Seeds 0 to 4 are one block. If 5 to 9 are added, they become a second block, and the first is found in the ledger.
@@ -287,10 +287,10 @@ def session_blocks(sessions: range, held: Iterable[SeedBlock]) -> SessionBlocks:
 
     Args:
       sessions: Seeds of the experiment.
-      held: Seed blocks that are stored.
+      stored: Seed blocks that are stored.
     """
     kept: list[SeedBlock] = []
-    for block in sorted(set(held), key=lambda block: (-block.size, block.start)):
+    for block in sorted(set(stored), key=lambda block: (-block.size, block.start)):
         is_wanted = _overlap(block.seeds, sessions)
         if is_wanted and not any(_overlap(block.seeds, other.seeds) for other in kept):
             kept.append(block)

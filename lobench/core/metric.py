@@ -175,6 +175,6 @@ def final_columns(primary: Iterable[str], added: Iterable[str] = ()) -> dict[str
     Args:
       added: Metrics that plugins computed from the others.
     """
-    found = {"train/loss": "train final", "test/loss": "test final"}
-    found |= {name: f"{name} final" for name in sorted({*primary} - found.keys())}
-    return found | {name: name for name in sorted({*added} - found.keys())}
+    titles = {"train/loss": "train final", "test/loss": "test final"}
+    titles |= {name: f"{name} final" for name in sorted({*primary} - titles.keys())}
+    return titles | {name: name for name in sorted({*added} - titles.keys())}

@@ -52,9 +52,9 @@ def _is_of(name: str, references: Iterable[str]) -> bool:
     scope, _, selector = name.rpartition("/")
     owner = selector.rpartition(".")[0]
     for reference in references:
-        place, _, called = reference.rpartition("/")
+        reference_scope, _, called = reference.rpartition("/")
         if owner == "gin.macro" and scope == reference:
             return True
-        if (owner == called or owner.endswith(f".{called}")) and scope in ("", place):
+        if (owner == called or owner.endswith(f".{called}")) and scope in ("", reference_scope):
             return True
     return False

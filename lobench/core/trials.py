@@ -112,19 +112,19 @@ class TrialHistory:
         wave = history[-1].wave + 1 if history else 0
         new = [
             Trial(
-                number=number + place, parameters=self._space.active(values), state="waiting", fitness=None, wave=wave
+                number=number + offset, parameters=self._space.active(values), state="waiting", fitness=None, wave=wave
             )
-            for place, values in enumerate(proposed)
+            for offset, values in enumerate(proposed)
         ]
         self._trials += new
         self._is_over = not new
         return new
 
     def _propose(self, history: Sequence[Trial]) -> Sequence[Mapping[str, Value]]:
-        proposed = self._strategy.next_wave(
+        wave = self._strategy.next_wave(
             self._space, history, seed=self._seed, width=self._width, num_trials=self._num_trials
         )
-        for values in proposed:
+        for values in wave:
             if not self._space.contains(values):
                 raise PluginError(
                     "the search proposes settings outside of its space",
@@ -132,7 +132,7 @@ class TrialHistory:
                     got=repr(dict(values)),
                     expected=", ".join(parameter.path for parameter in self._space.parameters),
                 )
-        return proposed
+        return wave
 
     def _drop_outdated(self) -> None:
         for trial in self._trials:
@@ -186,42 +186,42 @@ def stopped_between(note: str) -> tuple[float, float] | None:
 
 
 def report_bindings(
-    experiment: Experiment, report_sessions: int | None, held: Iterable[SeedBlock] = ()
+    experiment: Experiment, report_sessions: int | None, stored: Iterable[SeedBlock] = ()
 ) -> tuple[str, ...]:
     """Returns the bindings of the fresh seeds on which the best trial is evaluated.
 
     Args:
       experiment: Experiment with the search.
       report_sessions: Number of fresh seeds. None: the number of the experiment, or of each case.
-      held: Seed blocks that are stored; see `session_blocks`.
+      stored: Seed blocks that are stored; see `session_blocks`.
     """
-    blocks = _report_blocks(experiment, report_sessions, held)
+    blocks = _report_blocks(experiment, report_sessions, stored)
     return (f"Case.first_seed = {FIRST_REPORT_SEED}",) if blocks is None else blocks.bindings
 
 
 def report_cases(
-    cases: Iterable[CaseInfo], experiment: Experiment, report_sessions: int | None, held: Iterable[SeedBlock] = ()
+    cases: Iterable[CaseInfo], experiment: Experiment, report_sessions: int | None, stored: Iterable[SeedBlock] = ()
 ) -> list[CaseInfo]:
     """Returns the cases with the fresh seeds on which the best trial is evaluated; [] if it is not.
 
     Args:
       cases: Cases of the trials.
-      experiment, report_sessions, held: As for `report_bindings`. `report_sessions` is 0 if there is no evaluation.
+      experiment, report_sessions, stored: As for `report_bindings`. `report_sessions` is 0 if there is no evaluation.
     """
     if report_sessions == 0:
         return []
-    blocks = _report_blocks(experiment, report_sessions, held)
+    blocks = _report_blocks(experiment, report_sessions, stored)
     if blocks is not None:
         return [blocks.cut(case, ()) for case in cases]
     return [case if case.fixed_seeds else replace(case, first_seed=FIRST_REPORT_SEED) for case in cases]
 
 
 def _report_blocks(
-    experiment: Experiment, report_sessions: int | None, held: Iterable[SeedBlock]
+    experiment: Experiment, report_sessions: int | None, stored: Iterable[SeedBlock]
 ) -> SessionBlocks | None:
     """Returns the blocks of the fresh seeds; None if each case keeps its own number of seeds."""
     width = report_sessions or experiment.num_sessions
     if width is None:
         return None
-    fresh = (block for block in held if block.start >= FIRST_REPORT_SEED)
+    fresh = (block for block in stored if block.start >= FIRST_REPORT_SEED)
     return session_blocks(range(FIRST_REPORT_SEED, FIRST_REPORT_SEED + width), fresh)

@@ -127,7 +127,6 @@ def number_of(value: Any) -> float | None:
 
 
 def _json_rows(text: str, where: str) -> Iterable[tuple[str, _Row]]:
-    """Yields the objects of JSON lines, or of a list, with their places."""
     lines = enumerate(text.split("\n"), 1)  # `splitlines` also splits at U+2028, which texts in JSON may have
     is_list = text.lstrip()[0] == "["
     parts = [(where, text)] if is_list else [(f"{where}, line {place}", line) for place, line in lines if line.strip()]
@@ -143,7 +142,6 @@ def _json_rows(text: str, where: str) -> Iterable[tuple[str, _Row]]:
 
 
 def _csv_rows(text: str, where: str) -> Iterable[tuple[str, _Row]]:
-    """Yields the rows of a CSV with their places."""
     reader = csv.DictReader(io.StringIO(text, newline=""), skipinitialspace=True)
     try:
         if ITEM not in (reader.fieldnames or ()):

@@ -197,10 +197,10 @@ class BlockRunner:
             dataclasses.replace(
                 curves,
                 # All of them share the compilations, which are counted once.
-                num_compilations=curves.num_compilations if place == 1 else 0,
-                provenance=dataclasses.replace(curves.provenance, together=f"{place} of {len(curves_of_jobs)}"),
+                num_compilations=curves.num_compilations if number == 1 else 0,
+                provenance=dataclasses.replace(curves.provenance, together=f"{number} of {len(curves_of_jobs)}"),
             )
-            for place, curves in enumerate(curves_of_jobs, 1)
+            for number, curves in enumerate(curves_of_jobs, 1)
         ]
 
     def repeat(
@@ -216,13 +216,15 @@ class BlockRunner:
         Raises:
           LobenchError: As of `run`.
         """
-        place, _, count = together.partition(" of ")
+        number, _, count = together.partition(" of ")
         seconds = self.bind(spec, test).case.timeout_seconds
         if perturbation:
             return self._run(spec, test, [theta], block, None, seconds, perturbation=perturbation)[0]
-        if place.isdecimal() and count.isdecimal() and int(count) > 1:
-            found = self.run_many(spec, test, [theta] * int(count), block, timeout_seconds=seconds * int(count))
-            return found[int(place) - 1]
+        if number.isdecimal() and count.isdecimal() and int(count) > 1:
+            curves_of_jobs = self.run_many(
+                spec, test, [theta] * int(count), block, timeout_seconds=seconds * int(count)
+            )
+            return curves_of_jobs[int(number) - 1]
         return self.run(spec, test, theta, block)
 
     def trace(self, spec: CaseSpec, test: str, block: SeedBlock) -> None:

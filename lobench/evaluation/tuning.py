@@ -84,10 +84,10 @@ def tune(
             if not first:
                 first.append(_knows_horizon(bound.case))
             factor = 1 if bound.phases or first[0] else horizon_factor
-            found = _run(bound, optimizer, points, num_seeds, factor)
-        curves.extend(found)
-        at = found[0].eval_steps.index(bound.case.num_inner_steps)
-        return [_fitness(one, at) for one in found]
+            new_curves = _run(bound, optimizer, points, num_seeds, factor)
+        curves.extend(new_curves)
+        at = new_curves[0].eval_steps.index(bound.case.num_inner_steps)
+        return [_fitness(one, at) for one in new_curves]
 
     tried = grid.tried(run)
     made = _of_grid(_bind(spec, layers, build=False), tried, curves, knows_horizon=first[0])
@@ -126,8 +126,8 @@ def _fitness(curves: Curves, at: int) -> float:
     """Returns a point's fitness: the mean score of `train/loss` at the budget, on the case's own scale."""
     losses = np.asarray(curves.metrics["train/loss"], np.float64)
     scale = own_scale("train/loss", Direction.MIN, losses[:, 0])
-    found = scores(losses[:, at], scale, starts=losses[:, 0])
-    return float(found.mean()) if scale.is_usable else -float(losses[:, at].mean())
+    point_scores = scores(losses[:, at], scale, starts=losses[:, 0])
+    return float(point_scores.mean()) if scale.is_usable else -float(losses[:, at].mean())
 
 
 def run_points(spec: CaseSpec, layers: Layers, optimizer: str, grid: BaselineGrid, *, num_seeds: int) -> list[Curves]:
@@ -308,7 +308,7 @@ def _of_grid(bound: BoundCase, grid: BaselineGrid, curves: Sequence[Curves], *, 
     budget = bound.case.num_inner_steps
     steps = curves[0].eval_steps
     at = steps.index(budget)
-    losses = np.stack([np.asarray(found.metrics["train/loss"]) for found in curves])  # [points, seeds, evals]
+    losses = np.stack([np.asarray(one.metrics["train/loss"]) for one in curves])  # [points, seeds, evals]
     # A seed is NaN from its divergence on, so that a mean at the budget knows of what diverged before it.
     finals = losses[:, :, at].astype(np.float64).mean(axis=1)
     points = tuple(
@@ -319,7 +319,7 @@ def _of_grid(bound: BoundCase, grid: BaselineGrid, curves: Sequence[Curves], *, 
     )
     best = tuple(_best(finals, grid.studies, study) for study in sorted(set(grid.studies)))
     chosen = curves[best[0]]
-    kept = _chosen_evals(len(steps), at)
+    shown_evals = _chosen_evals(len(steps), at)
     return BaselineCase(
         problem=bound.info.problem,
         code=bound.info.task_code,
@@ -335,8 +335,8 @@ def _of_grid(bound: BoundCase, grid: BaselineGrid, curves: Sequence[Curves], *, 
         tuned={},
         scale=bound.case.scale,
         minimum=bound.case.minimum,
-        curve_steps=np.asarray(steps)[kept],
-        curves={name: np.asarray(values).mean(axis=0)[kept] for name, values in chosen.metrics.items()},
+        curve_steps=np.asarray(steps)[shown_evals],
+        curves={name: np.asarray(values).mean(axis=0)[shown_evals] for name, values in chosen.metrics.items()},
         envelope=envelope(losses, steps).losses.astype(np.float32),
     )
 
@@ -346,7 +346,7 @@ def _with_evaluated(case: BaselineCase, evaluated: Sequence[Curves]) -> Baseline
     chosen = evaluated[0]
     steps = np.asarray(chosen.eval_steps)
     beyond = case.curve_steps > case.num_inner_steps
-    kept = _chosen_evals(len(steps), len(steps) - 1)
+    shown_evals = _chosen_evals(len(steps), len(steps) - 1)
     metrics = {name: np.asarray(values) for name, values in chosen.metrics.items()}
     unknown = np.full(len(case.curve_steps), np.nan, np.float32)
     return dataclasses.replace(
@@ -357,9 +357,9 @@ def _with_evaluated(case: BaselineCase, evaluated: Sequence[Curves]) -> Baseline
             name: tuple(np.mean([np.asarray(one.metrics[name])[:, -1] for one in evaluated], axis=0).tolist())
             for name in metrics
         },
-        curve_steps=np.concatenate([steps[kept], case.curve_steps[beyond]]),
+        curve_steps=np.concatenate([steps[shown_evals], case.curve_steps[beyond]]),
         curves={
-            name: np.concatenate([values.mean(axis=0)[kept], case.curves.get(name, unknown)[beyond]])
+            name: np.concatenate([values.mean(axis=0)[shown_evals], case.curves.get(name, unknown)[beyond]])
             for name, values in metrics.items()
         },
     )

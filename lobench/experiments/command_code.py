@@ -84,7 +84,7 @@ def record_command_codes(codes: Sequence[CommandCode], ledger: Ledger) -> Iterat
             ledger.record_event(METHOD_CODE, **detail)
         if code.others:
             changes = [(f":{other}", f":{todays}") for other in code.others]
-            yield f"{code.method.title}: {changed_code_line(changes, ledger.code_parts, kept=code.is_kept)}"
+            yield f"{code.method.title}: {changed_code_line(changes, ledger.code_parts, is_kept=code.is_kept)}"
 
 
 def record_command_data(codes: Sequence[CommandCode], ledger: Ledger, *, is_recorded: bool = True) -> Iterator[str]:

@@ -96,7 +96,7 @@ def plan_record(plan: ExperimentPlan, max_cores: int) -> PlanRecord:
             {
                 "method": one.method.title,
                 "kind": one.method.kind,
-                "subject": "; ".join((one.method.named, *one.method.bindings)),
+                "subject": "; ".join((one.method.entry, *one.method.bindings)),
                 "num_planned": one.num_planned,
                 "num_missing": one.num_missing,
                 "num_reported": one.num_reported,

@@ -73,7 +73,7 @@ def _method_line(plan: MethodPlan) -> str:
     trials = f"{counted(plan.num_trials, 'trial')}, " if plan.num_trials else ""
     trainings = f"{trials}{counted(plan.num_trainings, 'training')} and " if plan.num_trainings else trials
     recorded = plan.num_planned - plan.num_missing
-    subject = "; ".join((method.named, *method.bindings))
+    subject = "; ".join((method.entry, *method.bindings))
     fresh = f" ({plan.num_reported} of them of the best on fresh seeds)" if plan.num_reported else ""
     planned = counted(plan.num_planned, "evaluation")
     num_repeated = plan.repeated.num_planned if plan.repeated is not None else 0

@@ -173,7 +173,7 @@ class SessionRecorder:
                 if is_kept:
                     self._ledger.accept_code(self._changes)
                 if self._changes:
-                    self._code_line = changed_code_line(self._changes, self._ledger.code_parts, kept=is_kept)
+                    self._code_line = changed_code_line(self._changes, self._ledger.code_parts, is_kept=is_kept)
                 try:
                     self._note_data(self._ledger)
                 except OSError as error:  # results count without it
@@ -193,7 +193,7 @@ class SessionRecorder:
         kept = "the results are kept" if is_reused else "results that this session did not train are kept"
         suites = sorted(filter(None, self._data))
         written = self._config.getoption("xmlpath", None) or ""  # by `--junitxml`, perhaps beside a gin file
-        self._data_line = changed_data(ledger, suites, written, kept=kept)
+        self._data_line = changed_data(ledger, suites, written, about_results=kept)
         for suite in suites:
             note_named_data(ledger, [suite], map(Path, sorted(self._data[suite])))
 

@@ -118,9 +118,9 @@ class Backlog:
         Args:
           variants: Variants with known cases. Checkpoints of other variants stay waiting.
         """
-        found = [replan for replan in self._replans if self._subjects[replan.position].variant in variants]
-        self._replans = [replan for replan in self._replans if replan not in found] if found else self._replans
-        return found
+        replans = [replan for replan in self._replans if self._subjects[replan.position].variant in variants]
+        self._replans = [replan for replan in self._replans if replan not in replans] if replans else self._replans
+        return replans
 
     def reopen(self, position: int) -> None:
         self._admissions[position] = "admitted"

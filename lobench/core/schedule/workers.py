@@ -156,13 +156,11 @@ class Workers:
         self._mark_idle(number, worker)
 
     def _mark_idle(self, number: int, worker: Worker) -> None:
-        """Marks the worker idle."""
         bisect.insort(self._idle.setdefault(worker.size, []), number)
         if worker.promised:
             self._promised.add(number)
 
     def _mark_busy(self, number: int, worker: Worker) -> None:
-        """Marks the worker no longer idle."""
         numbers = self._idle[worker.size]
         del numbers[bisect.bisect_left(numbers, number)]
         self._promised.discard(number)

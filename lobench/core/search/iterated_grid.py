@@ -185,10 +185,10 @@ def _weighted_index(weights: Sequence[float], draws: Draws) -> int:
     if not total > 0:
         return draws.below(len(weights))
     rest = draws.uniform() * total
-    for place, weight in enumerate(weights):
+    for index, weight in enumerate(weights):
         rest -= weight
         if rest < 0:
-            return place
+            return index
     return max(range(len(weights)), key=weights.__getitem__)
 
 

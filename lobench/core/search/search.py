@@ -205,16 +205,16 @@ class Grid:
         return list(itertools.islice(_combinations(space, 0, {}), done, done + _AT_ONCE))
 
 
-def _combinations(space: Space, place: int, chosen: dict[str, Value]) -> Iterator[dict[str, Value]]:
+def _combinations(space: Space, index: int, chosen: dict[str, Value]) -> Iterator[dict[str, Value]]:
     """Yields the settings that extend the values chosen for the parameters before `place`, parents first."""
-    if place == len(space.parents_first):
+    if index == len(space.parents_first):
         yield space.active(chosen)
         return
-    parameter = space.parents_first[place]
+    parameter = space.parents_first[index]
     values: Sequence[Value | None] = grid_values(parameter) if space.is_active(parameter.path, chosen) else (None,)
     for value in values:
         more = {} if value is None else {parameter.path: value}
-        yield from _combinations(space, place + 1, {**chosen, **more})
+        yield from _combinations(space, index + 1, {**chosen, **more})
 
 
 def active_sets(space: Space) -> Iterator[tuple[Parameter, ...]]:
@@ -223,15 +223,15 @@ def active_sets(space: Space) -> Iterator[tuple[Parameter, ...]]:
     {sgd, sgdm} and a momentum of sgdm: (kind,) for sgd, and (kind, momentum) for sgdm.
     """
 
-    def walk(place: int, chosen: dict[str, Value]) -> Iterator[tuple[Parameter, ...]]:
-        if place == len(space.parents_first):
+    def walk(index: int, chosen: dict[str, Value]) -> Iterator[tuple[Parameter, ...]]:
+        if index == len(space.parents_first):
             yield tuple(parameter for parameter in space.parents_first if parameter.path in chosen)
             return
-        parameter = space.parents_first[place]
+        parameter = space.parents_first[index]
         values = grid_values(parameter) if space.is_active(parameter.path, chosen) else ()
         for value in values if parameter.path in space.parents else values[:1]:
-            yield from walk(place + 1, {**chosen, parameter.path: value})
+            yield from walk(index + 1, {**chosen, parameter.path: value})
         if not values:
-            yield from walk(place + 1, chosen)
+            yield from walk(index + 1, chosen)
 
     return walk(0, {})

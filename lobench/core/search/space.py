@@ -126,8 +126,8 @@ class Parameter:
         0.0009999999999999998.
         """
         points = []
-        for place in range(num_values):
-            share = place / (num_values - 1) if num_values > 1 else 0.5
+        for index in range(num_values):
+            share = index / (num_values - 1) if num_values > 1 else 0.5
             if share in (0.0, 1.0):
                 value = high if share else low
             elif self.scale is Scale.LOG:

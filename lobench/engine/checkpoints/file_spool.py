@@ -103,7 +103,6 @@ class FileSpool(Spool):
                     open_to_group(target)
 
     def _link(self, source: epath.Path, copy: Path, size: int) -> None:
-        """Makes a symbolic link in place of a copy."""
         with self._writing():
             shutil.rmtree(copy, ignore_errors=True)
             copy.symlink_to(os.path.abspath(source))

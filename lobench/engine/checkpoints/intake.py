@@ -293,25 +293,25 @@ class Intake:
             new = self._source.poll()
             for seen in new:
                 self._retries.pop(seen.uri, None)  # it was written again
-            found = [*self._due(), *new]
+            waiting = [*self._due(), *new]
             if self._only_newest:  # those with a number last, which are taken first
-                found.sort(key=lambda seen: seen.index is not None)
-            self._found.extend(found)
+                waiting.sort(key=lambda seen: seen.index is not None)
+            self._found.extend(waiting)
             self._newest.clear()
         deadline = time.monotonic() + _POLL_SECONDS
         num_taken = 0
-        taken = []
+        sightings = []
         with self._recording() if self._found else contextlib.nullcontext():
             while self._found and (not num_taken or time.monotonic() < deadline):
                 num_taken += 1
                 sighting = self._take_next()
                 if sighting is not None:
-                    taken.append(sighting)
+                    sightings.append(sighting)
                     if self._only_newest:
                         break  # evaluate it before looking at the others
             if not self._found:
                 self._log_passed_over()
-        return num_taken, taken
+        return num_taken, sightings
 
     def _due(self) -> list[SeenCheckpoint]:
         """Returns the checkpoints to retry now, oldest first."""

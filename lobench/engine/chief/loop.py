@@ -237,10 +237,10 @@ class Chief:
 
     def _take_given(self) -> list[tuple[int, Subject, bool]]:
         """Returns the given subjects, in the form of `todays`."""
-        found = self._arriving.first(self._progress.log)
-        for subject in (one for position, one in found.items() if position not in self._history.admissions):
+        arrived = self._arriving.first(self._progress.log)
+        for subject in (one for position, one in arrived.items() if position not in self._history.admissions):
             self._observers.seen(subject)
-        return [(position, one, is_through(position, self._history)) for position, one in found.items()]
+        return [(position, one, is_through(position, self._history)) for position, one in arrived.items()]
 
     def _run_commands(self) -> None:
         self._handle_all([(planner.RunCommands(waiting), None) for waiting in self._arrivals.waiting()])
@@ -263,8 +263,8 @@ class Chief:
                 self._handle(planner.Drain())
             is_polling = not self._ended and not self._suite_changed and not drain_deadline
             if is_polling and (now >= next_poll or self._arrivals.has_news):
-                found = self._poll()
-                quiet_polls = 0 if found or self._intake.pending() else quiet_polls + 1
+                num_found = self._poll()
+                quiet_polls = 0 if num_found or self._intake.pending() else quiet_polls + 1
                 next_poll = time.monotonic() + (0.0 if self._intake.backlog else poll_seconds)
                 if not self._subjects and not announced and not self._options.once:
                     self._progress.log("no complete checkpoint yet; waiting")
@@ -311,19 +311,19 @@ class Chief:
     # Checkpoints.
 
     def _poll(self) -> int:
-        num_found, taken = self._intake.poll()
+        num_found, sightings = self._intake.poll()
         arrived = self._arriving.next()
-        met = [subject for _, subject in (*taken, *arrived)]
+        met = [subject for _, subject in (*sightings, *arrived)]
         known, unknown = self._variants.meet(met, self._history)
         self._plan_cases(known)
         self._report_cases(known)
         for variant in unknown:
             self._workers.describe(variant)
         self._run_commands()
-        taken += arrived
+        sightings += arrived
         if num_found:
             self._last_news = time.monotonic()
-        self._sighted += taken
+        self._sighted += sightings
         if self._sighted and self._is_suite_edited():
             return num_found  # the ledger has recorded them, and the next watch evaluates them
         if not self._intake.is_choosing:  # until then the newest checkpoint would be missing from the choice
@@ -463,7 +463,7 @@ class Chief:
         if outdated:
             self._accepted |= outdated.keys()
             changes = [(stored, todays) for stored, todays in outdated.values()]
-            self._progress.log(changed_code_line(changes, self._ledger.code_parts, kept=True))
+            self._progress.log(changed_code_line(changes, self._ledger.code_parts, is_kept=True))
             self._ledger.accept_code(changes)
 
     def _plan_cases(self, cases_by_variant: Mapping[str, tuple[CaseInfo, ...]]) -> None:

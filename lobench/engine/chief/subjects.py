@@ -46,10 +46,10 @@ class Arriving:
 
     def next(self) -> list[tuple[int, Subject]]:
         """Returns the subjects that arrived since the last call, with their positions. Duplicates are not logged."""
-        found = [(given, self._intake.give(given)) for given in self._arrivals.given()]
-        for given, sighting in found:
+        sightings = [(given, self._intake.give(given)) for given in self._arrivals.given()]
+        for given, sighting in sightings:
             self._arrivals.taken(given, sighting[1] if sighting is not None else None)
-        return [sighting for _, sighting in found if sighting is not None]
+        return [sighting for _, sighting in sightings if sighting is not None]
 
 
 class Subjects:

@@ -43,8 +43,8 @@ class Variants:
 
         If one is missing, a worker is needed anyway and describes the cases itself.
         """
-        found = self._recorded_cases(self._variants.values(), subjects, history)
-        self._reported = dict(found) if found.keys() == self._variants.keys() else {}
+        recorded = self._recorded_cases(self._variants.values(), subjects, history)
+        self._reported = dict(recorded) if recorded.keys() == self._variants.keys() else {}
         return self._reported
 
     def meet(self, subjects: Sequence[Subject], history: History) -> tuple[Mapping[str, _Cases], Sequence[Variant]]:
@@ -55,17 +55,17 @@ class Variants:
         A variant needs no description if its cases are recorded and its subjects lack no evaluation.
         """
         new = self.add(subject.variant for subject in subjects)
-        found = self._recorded_cases(new, [one for one in subjects if one.variant in new], history)
-        self._reported = {**self._reported, **found}
-        return found, [variant for variant in new if variant.key not in found]
+        recorded = self._recorded_cases(new, [one for one in subjects if one.variant in new], history)
+        self._reported = {**self._reported, **recorded}
+        return recorded, [variant for variant in new if variant.key not in recorded]
 
     def _recorded_cases(
         self, variants: Iterable[Variant], subjects: Iterable[Subject], history: History
     ) -> dict[str, _Cases]:
         """Returns the recorded cases of each variant whose subjects lack no evaluation."""
         stamps: dict[str, tuple[str, int, int] | None] = {}
-        recalled = ((one.key, self._known.recall(one, stamps)) for one in variants)
-        known = {key: self._selected(cases) for key, cases in recalled if cases is not None}
+        recorded = ((one.key, self._known.recall(one, stamps)) for one in variants)
+        known = {key: self._selected(cases) for key, cases in recorded if cases is not None}
         plan = Plan(history)
         for subject in subjects:
             cases = known.get(subject.variant.key, ())
@@ -95,8 +95,8 @@ class Variants:
 
     def has_changed(self, described: Described) -> bool:
         """Returns whether a worker found other cases than were reported, which means that the suite was changed."""
-        found = self._selected(described.cases)
-        return self._reported.get(described.variant_key, found) != found
+        selected = self._selected(described.cases)
+        return self._reported.get(described.variant_key, selected) != selected
 
     def _selected(self, cases: _Cases) -> _Cases:
         return tuple(case for case in cases if not self._names or self._names & {*case.names})

@@ -173,7 +173,6 @@ def _other_bindings(config: Mapping[_Key, Mapping[str, Any]], sources: Set[tuple
 
 
 def _default_of(setting: Reached) -> float:
-    """Returns the default of a setting's parameter."""
     default = getattr(_parameters(setting.selector).get(setting.parameter), "default", None)
     return default if type(default) is float and math.isfinite(default) else _USUAL
 

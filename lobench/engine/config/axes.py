@@ -77,8 +77,8 @@ def _encloses(outer: str, scope: str) -> bool:
 
 
 def _macros(statements: Sequence[Statement]) -> list[Macro]:
-    found = (one for binding in only_bindings(statements) for one in references_in(binding.value))
-    return [one for one in found if isinstance(one, Macro)]
+    references = (one for binding in only_bindings(statements) for one in references_in(binding.value))
+    return [one for one in references if isinstance(one, Macro)]
 
 
 def _checked_axes(binding: Binding) -> dict[str, Sequence[AxisValue]]:

@@ -245,7 +245,6 @@ def default_of(binding: Binding) -> Any:
 
 
 def _parameters(selector: str) -> Mapping[str, inspect.Parameter]:
-    """Returns the parameters of a registered name."""
     return inspect.signature(CONFIGURABLES.get_match(selector).wrapped).parameters
 
 
@@ -282,10 +281,10 @@ def _in_python(path: str) -> Any:
         module = ".".join(parts[:end])
         is_near = any(f"{one}.".startswith(f"{module}.") or module.startswith(f"{one}.") for one in _IMPORTED)
         if is_near and module in sys.modules:
-            found: Any = sys.modules[module]
+            value: Any = sys.modules[module]
             for part in parts[end:]:
-                found = getattr(found, part, None)
-            return found
+                value = getattr(value, part, None)
+            return value
     return None
 
 
@@ -302,10 +301,10 @@ def _configurable_in_python(selector: str) -> list[str]:
 def _registrable_path(selector: str) -> str | None:
     """Returns the path of a class or function with a name, if it is not registered with gin but can be."""
     for path in [selector] if "." in selector else [f"{module}.{selector}" for module in _IMPORTED]:
-        found = _in_python(path)
+        value = _in_python(path)
         top = path.partition(".")[0]
-        is_its_own = (getattr(found, "__module__", None) or "").partition(".")[0] == top
-        if (inspect.isclass(found) or inspect.isroutine(found)) and is_its_own and top not in _NOT_THEIRS:
+        is_its_own = (getattr(value, "__module__", None) or "").partition(".")[0] == top
+        if (inspect.isclass(value) or inspect.isroutine(value)) and is_its_own and top not in _NOT_THEIRS:
             return path
     return None
 

@@ -97,23 +97,25 @@ class CodeWalk:
         self._folders = [os.path.abspath(folder) for folder in folders]
         self._as_imported = as_imported
         self._disk = _Disk()
-        self._files: dict[str, str] = {}  # hashes by file
+        self._sha256_by_file: dict[str, str] = {}
         self._sources: dict[str, SourceFile] = {}  # by file, and by link to it
-        self._real: dict[str, str] = {}  # real paths of folders from which linked files are imported
+        self._real_roots: dict[str, str] = {}  # of folders from which linked files are imported
         self._packages: dict[str, str] = {}
-        self._missing: set[str] = set()
-        self._data: set[str] = set()
-        self._listed: set[str] = set()
-        self._waiting: list[tuple[str, ImportedNames]] = []
-        self._elsewhere: list[tuple[str, ImportedNames, bool]] = []  # absolute imports, and whether they were found
-        self._searched_imports: list[tuple[str, ImportedNames, bool]] = []  # those searched in added folders
-        self._num_searched_folders = 0  # number of added folders at that time
-        self._added = dict.fromkeys(map(os.path.abspath, added))  # folders that are added to `sys.path`
-        self._inside: dict[str, list[str]] = {}  # folders that are added to the path of a package, by its name
-        self._guessed: dict[str, None] = {}  # folders that may be added to `sys.path`, for imports that are not found
-        self._roots: dict[str, str] = {}  # folder from which the modules of a folder are imported
+        self._missing_files: set[str] = set()
+        self._data_files: set[str] = set()
+        self._listed_folders: set[str] = set()
+        self._waiting_imports: list[tuple[str, ImportedNames]] = []
+        self._unsearched_imports: list[
+            tuple[str, ImportedNames, bool]
+        ] = []  # absolute ones, and whether they were found
+        self._searched_imports: list[tuple[str, ImportedNames, bool]] = []
+        self._num_searched_folders = 0  # of those that may be on the import path
+        self._added_folders = dict.fromkeys(map(os.path.abspath, added))  # to `sys.path`
+        self._package_folders: dict[str, list[str]] = {}  # added to the path of a package, by its name
+        self._possible_folders: dict[str, None] = {}  # that code may add to `sys.path`
+        self._import_roots: dict[str, str] = {}  # by folder
         self._specs: dict[str, importlib.machinery.ModuleSpec | None] = {}
-        self._num_folders = 0  # that patterns have searched
+        self._num_pattern_folders = 0
         on_path = dict.fromkeys(os.path.abspath(entry or os.curdir) for entry in sys.path)
         self._on_path = [one for one in on_path if origin_of_file(f"{one}{os.sep}") is Origin.USER]
 
@@ -125,12 +127,14 @@ class CodeWalk:
             self.add_module(name)
         for text in texts:
             self._add_named("", text, ())
-        while self._waiting or self._elsewhere or self._num_added_folders != self._num_searched_folders:
-            while self._waiting:
-                self._follow(*self._waiting.pop())
+        while (
+            self._waiting_imports or self._unsearched_imports or self._num_added_folders != self._num_searched_folders
+        ):
+            while self._waiting_imports:
+                self._follow(*self._waiting_imports.pop())
             self._search_added()
         parts = dict(self._packages)
-        for found, sha256 in self._files.items():
+        for found, sha256 in self._sha256_by_file.items():
             name = self.name_of(found)
             above = Path(found).parent
             while name in parts:  # for example, two files conftest.py
@@ -140,20 +144,20 @@ class CodeWalk:
             parts[name] = sha256
         return CodeFingerprint(
             parts=parts,
-            files=dict(self._files),
-            missing=frozenset(self._missing - self._files.keys()),
-            data=frozenset(self._data - self._files.keys()),
-            listed={folder: listing_sha256(folder) for folder in sorted(self._listed)},
+            files=dict(self._sha256_by_file),
+            missing=frozenset(self._missing_files - self._sha256_by_file.keys()),
+            data=frozenset(self._data_files - self._sha256_by_file.keys()),
+            listed={folder: listing_sha256(folder) for folder in sorted(self._listed_folders)},
         )
 
     def add_file(self, path: str) -> None:
         """Adds a file of the user, the packages that contain it, and what it names."""
         file = os.path.realpath(path)
-        place = os.path.abspath(path)
+        link = os.path.abspath(path)
         if origin_of_file(file) is not Origin.USER:
             return
-        if file in self._files:
-            self._follow_link(file, place)
+        if file in self._sha256_by_file:
+            self._follow_link(file, link)
             return
         content = imported_content(file) if self._as_imported else None
         suffix = os.path.splitext(file)[1]
@@ -161,33 +165,33 @@ class CodeWalk:
             read = functools.partial(source_at, file)
             source = retried_briefly(read) if content is None else source_file(content, suffix)
         except OSError:
-            self._missing.add(file)
+            self._missing_files.add(file)
             return
-        self._files[file] = source.sha256
+        self._sha256_by_file[file] = source.sha256
         self._add_what_it_names(file, source)
-        self._follow_link(file, place)
+        self._follow_link(file, link)
         if suffix == ".py":
             folder, name = os.path.split(file)
             package = folder if name != "__init__.py" else os.path.dirname(folder)
             if self._disk.is_file(f"{package}/__init__.py"):
                 self.add_file(f"{package}/__init__.py")
 
-    def _add_what_it_names(self, place: str, source: SourceFile) -> None:
+    def _add_what_it_names(self, path: str, source: SourceFile) -> None:
         """Adds what a file names, searched from the path of the file or of a link to it."""
-        self._sources[place] = source
-        self._waiting += [(place, imported) for imported in source.imports]
-        self._note_import_folders(place, source)
+        self._sources[path] = source
+        self._waiting_imports += [(path, imported) for imported in source.imports]
+        self._note_import_folders(path, source)
         for one in source.paths:
-            self._add_named(place, one, source.paths)
+            self._add_named(path, one, source.paths)
 
     def _follow_link(self, file: str, link: str) -> None:
         """Adds what a file names, searched from a link to it, if the link is imported from another folder."""
         if link == file or link in self._sources:
             return
         root = self._import_root(os.path.dirname(link))
-        if root not in self._real:
-            self._real[root] = os.path.realpath(root)
-        if self._real[root] != self._import_root(os.path.dirname(file)):
+        if root not in self._real_roots:
+            self._real_roots[root] = os.path.realpath(root)
+        if self._real_roots[root] != self._import_root(os.path.dirname(file)):
             self._add_what_it_names(link, self._sources[file])
 
     def add_module(self, name: str) -> None:
@@ -197,7 +201,7 @@ class CodeWalk:
             self.add_file(loaded)
         elif name not in ("", "__main__"):
             imported = ImportedNames(0, name)
-            self._elsewhere.append(("", imported, self._find(imported, [])))
+            self._unsearched_imports.append(("", imported, self._find(imported, [])))
 
     # Modules.
 
@@ -215,9 +219,11 @@ class CodeWalk:
         elif imported.level:
             self._add_below([folder], parts, imported.names)
         elif imported.is_text:
-            self._elsewhere.append((file, imported, self._find_text(imported, near, [*self._module_folders(near)])))
+            self._unsearched_imports.append(
+                (file, imported, self._find_text(imported, near, [*self._module_folders(near)]))
+            )
         else:
-            self._elsewhere.append((file, imported, self._find(imported, near)))
+            self._unsearched_imports.append((file, imported, self._find(imported, near)))
 
     def _add_all(self, package: str) -> None:
         """Adds the modules in a folder and in the packages below it, at most 1000."""
@@ -232,7 +238,7 @@ class CodeWalk:
                 elif self._is_package(entry):
                     folders.append(entry)
             if self._disk.names(folder):
-                self._listed.add(folder)
+                self._listed_folders.add(folder)
 
     def _find(self, imported: ImportedNames, near: Sequence[str]) -> bool:
         """Adds the files of an absolute import. Returns whether it was found."""
@@ -257,13 +263,13 @@ class CodeWalk:
             sources = [one for folder in near for one in self._sources_of(f"{folder}/{top}")] if spec is None else []
             self._add_each([origin] if origin and os.path.isfile(origin) else sources)
             if not origin or not os.path.isfile(origin):
-                self._missing.update(candidates)
+                self._missing_files.update(candidates)
             locations = list(spec.submodule_search_locations or ()) if spec is not None else []
             packages = [*namespaces, *locations]
             return self._add_below(packages, rest, imported.names) and bool(spec or packages or sources)
         if origin_of_file(origin) is Origin.INSTALLED:
             self._packages.update(_versions_of(top, origin))
-            self._missing.update(candidates)
+            self._missing_files.update(candidates)
         return True
 
     def _find_text(self, imported: ImportedNames, near: Sequence[str], folders: Iterable[str]) -> bool:
@@ -357,11 +363,11 @@ class CodeWalk:
 
     def _import_root(self, folder: str) -> str:
         """Returns the folder from which the modules of a folder are imported: the nearest that is not a package."""
-        if folder not in self._roots:
+        if folder not in self._import_roots:
             above = os.path.dirname(folder)
             is_root = above == folder or not self._disk.is_file(f"{folder}/__init__.py")
-            self._roots[folder] = folder if is_root else self._import_root(above)
-        return self._roots[folder]
+            self._import_roots[folder] = folder if is_root else self._import_root(above)
+        return self._import_roots[folder]
 
     def _outermost_folder(self, file: str) -> str:
         """Returns the folder of the outermost package that holds a file; of a file in no package, its folder."""
@@ -392,12 +398,12 @@ class CodeWalk:
             for folder in self._possible_paths(file, path):
                 if "*" in folder or not self._disk.is_dir(folder):
                     continue
-                self._added[folder] = None
+                self._added_folders[folder] = None
                 if is_package:
                     name = os.path.relpath(here, self._import_root(here)).replace(os.sep, ".")
-                    self._inside.setdefault(name, []).append(folder)
-        self._guessed |= dict.fromkeys([here, os.path.dirname(here), os.path.dirname(os.path.dirname(here))])
-        self._guessed |= dict.fromkeys(self._folders_named(file))
+                    self._package_folders.setdefault(name, []).append(folder)
+        self._possible_folders |= dict.fromkeys([here, os.path.dirname(here), os.path.dirname(os.path.dirname(here))])
+        self._possible_folders |= dict.fromkeys(self._folders_named(file))
 
     def _folders_named(self, file: str) -> Iterator[str]:
         """Yields the folders that the paths in a file name."""
@@ -407,25 +413,25 @@ class CodeWalk:
 
     @property
     def _num_added_folders(self) -> int:
-        return len(self._added) + len(self._guessed) + sum(map(len, self._inside.values()))
+        return len(self._added_folders) + len(self._possible_folders) + sum(map(len, self._package_folders.values()))
 
     def _search_added(self) -> None:
         """Searches imports in the folders that the code adds to its import path, which may come before all others.
 
         If folders were added since the last search, by files that it found, earlier imports are searched again.
         """
-        waiting, self._elsewhere = self._elsewhere, []
+        waiting, self._unsearched_imports = self._unsearched_imports, []
         self._searched_imports += waiting
         if self._num_added_folders != self._num_searched_folders:
             self._num_searched_folders = self._num_added_folders
             waiting = [*self._searched_imports]
-        if not self._added and not self._guessed:
+        if not self._added_folders and not self._possible_folders:
             return
         for file, imported, was_found in waiting:
             top, *rest = imported.module.split(".")
-            folders = [*self._added]
+            folders = [*self._added_folders]
             if not was_found and not imported.is_text:  # the folder may be an argument of a function in another file
-                folders += [*self._guessed, *self._folders_named(file)]
+                folders += [*self._possible_folders, *self._folders_named(file)]
             if top in _NOT_COUNTED or top in sys.stdlib_module_names:
                 continue
             if imported.is_text:
@@ -434,7 +440,7 @@ class CodeWalk:
             for folder in dict.fromkeys(folders):
                 self._add_each(self._module_files(f"{folder}/{top}"))
                 self._add_below([f"{folder}/{top}"], rest, imported.names)
-            for package, added in self._inside.items():
+            for package, added in self._package_folders.items():
                 if imported.module == package or imported.module.startswith(f"{package}."):
                     below = [one for one in imported.module[len(package) :].split(".") if one]
                     self._add_below(added, below, imported.names)
@@ -461,12 +467,12 @@ class CodeWalk:
             files = [*self._matching_paths(place)][:_MOST_FILES] if "*" in place else [place]
             files = [one for one in files if self._disk.is_file(one)]
             if is_code and not files and "*" not in place:
-                self._missing.add(place)
+                self._missing_files.add(place)
             for one in files:
                 if is_code:
                     self.add_file(one)
                 elif origin_of_file(one) is Origin.USER and os.path.splitext(one)[1] not in CODE_SUFFIXES:
-                    self._data.add(os.path.realpath(one))
+                    self._data_files.add(os.path.realpath(one))
 
     def _possible_paths(self, file: str, path: str) -> Iterator[str]:
         """Yields the absolute paths that a path may mean, inside of the folders that are searched.
@@ -478,9 +484,9 @@ class CodeWalk:
         is_exact = path.startswith(HERE)
         if is_exact:
             for base in here:
-                place = os.path.normpath(f"{base}{path.removeprefix(HERE)}")
-                if "*" not in place or _is_in(bases, place):
-                    yield place
+                candidate = os.path.normpath(f"{base}{path.removeprefix(HERE)}")
+                if "*" not in candidate or _is_in(bases, candidate):
+                    yield candidate
             return
         path = os.path.expanduser(path) if path.startswith("~") else path
         if path.startswith("/"):
@@ -488,8 +494,8 @@ class CodeWalk:
                 yield path
             return
         for base in here if "*" in path.partition("/")[0] else bases:
-            if _is_in(bases, place := os.path.normpath(f"{base}/{path}")):
-                yield place
+            if _is_in(bases, candidate := os.path.normpath(f"{base}/{path}")):
+                yield candidate
 
     def _matching_paths(self, pattern: str) -> Iterator[str]:
         """Yields the paths that match a pattern, sorted. Hidden folders, environments and stores are left out."""
@@ -499,10 +505,10 @@ class CodeWalk:
         part = parts[place]
         rest = parts[place + 1 :]
         names = sorted(self._disk.names(folder) or ())
-        self._num_folders += 1
-        if not names or self._num_folders > _MOST_FOLDERS or not _MARKS_OF_FOREIGN_FOLDERS.isdisjoint(names):
+        self._num_pattern_folders += 1
+        if not names or self._num_pattern_folders > _MOST_FOLDERS or not _MARKS_OF_FOREIGN_FOLDERS.isdisjoint(names):
             return
-        self._listed.add(folder)
+        self._listed_folders.add(folder)
         if part == "**" and rest:
             yield from self._expanded_paths("/".join((folder, *rest)))
         for name in names:
@@ -525,13 +531,13 @@ def listing_sha256(folder: str) -> str:
         names = retried_briefly(functools.partial(os.listdir, folder))
     except OSError:
         return ""
-    kept = (
+    code_names = (
         name
         for name in sorted(names)
         if os.path.splitext(name)[1] in CODE_SUFFIXES
         or ("." not in name and os.path.isfile(os.path.join(folder, name, "__init__.py")))
     )
-    return hashlib.sha256("\0".join(kept).encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256("\0".join(code_names).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _is_in(folders: Iterable[str], path: str) -> bool:

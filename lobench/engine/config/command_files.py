@@ -139,13 +139,13 @@ class CommandFiles:
         """Returns what the words of the command name, without its program."""
         named = _Named(self.folder)
         words = self._filled_words()
-        program = next((place for place, word in enumerate(words) if not _BEFORE_PROGRAM.fullmatch(word)), -1)
+        program = next((index for index, word in enumerate(words) if not _BEFORE_PROGRAM.fullmatch(word)), -1)
         if program >= 0 and _is_installed(words[program]):
             named.add_entry_point(words[program])
             name = os.path.basename(words.pop(program))
             words[program:program] = [name] if name in _MAKERS else []
-        for place, word in enumerate(words):
-            if place > 0 and words[place - 1] == "-c" and IMPORTS.search(word):  # Python
+        for index, word in enumerate(words):
+            if index > 0 and words[index - 1] == "-c" and IMPORTS.search(word):  # Python
                 named.modules |= dict.fromkeys(_imported_by(word))
             named.add(word)
         named.add_line(shlex.join(words))
@@ -160,7 +160,6 @@ class CommandFiles:
         return [word for word in filled if "{" not in word or " " in word]
 
     def _further_files(self) -> list[Path]:
-        """Returns the files that the patterns of `files` match."""
         further: dict[Path, None] = {}
         for pattern in self.files:
             files = sorted(one for one in self.folder.glob(pattern) if one.is_file()) if pattern else []
@@ -177,7 +176,7 @@ class CommandFiles:
     def _modules(self) -> list[str]:
         """Returns the module of `python -m my_package.train`, and the one that runs if it is a package."""
         words = [word for word in self._filled_words() if " " not in word]
-        named = [words[place + 1] for place, word in enumerate(words[:-1]) if word == "-m" and place > 0]
+        named = [words[index + 1] for index, word in enumerate(words[:-1]) if word == "-m" and index > 0]
         return [*named, *(f"{name}.__main__" for name in named)]
 
 
@@ -365,6 +364,17 @@ def _is_in_bin(file: Path) -> bool:
 
 def _python_in(file: Path) -> str:
     """Returns the text of an executable Python script; "" of another file."""
+    text = _script_in(file)
+    return text if _IS_PYTHON.match(text) else ""
+
+
+def _is_script(file: Path) -> bool:
+    is_named_so = file.suffix in _SHELL_SUFFIXES or file.name in _READ_AS_SHELL
+    return is_named_so or re.match(r"#!.*\b(ba|da|z|k)?sh\b", _script_in(file)) is not None
+
+
+def _script_in(file: Path) -> str:
+    """Returns the text of a file that begins with `#!`; "" of another file."""
     try:
         with file.open("rb") as opened:
             content = opened.read(_MOST_BYTES) if opened.read(2) == b"#!" else b""
@@ -372,8 +382,7 @@ def _python_in(file: Path) -> str:
         if is_transient(error, may_forbid=False):
             raise
         return ""
-    text = f"#!{content.decode('utf-8', 'replace')}" if content else ""
-    return text if _IS_PYTHON.match(text) else ""
+    return f"#!{content.decode('utf-8', 'replace')}" if content else ""
 
 
 def _table_in(document: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
@@ -382,15 +391,3 @@ def _table_in(document: Mapping[str, Any], names: Sequence[str]) -> Mapping[str,
     for name in names:
         found = found.get(name, {}) if isinstance(found, dict) else {}
     return found if isinstance(found, dict) else {}
-
-
-def _is_script(file: Path) -> bool:
-    if file.suffix in _SHELL_SUFFIXES or file.name in _READ_AS_SHELL:
-        return True
-    try:
-        with file.open("rb") as opened:
-            return re.match(rb"#!.*\b(ba|da|z|k)?sh\b", opened.readline(200)) is not None
-    except OSError as error:
-        if is_transient(error, may_forbid=False):
-            raise
-        return False

@@ -128,22 +128,24 @@ class Reached(NamedTuple):
 
 def bindings_in(scope: str, selector: str) -> dict[str, Any]:
     """Returns the values that gin would supply to a configurable in a scope. Inner scopes take precedence."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for each in enclosing(scope):
-        found.update(_bindings_at(each, selector))
-    return found
+        values.update(_bindings_at(each, selector))
+    return values
 
 
 def is_configurable(selector: str, parameter: str) -> bool:
     """Returns whether gin allows a binding of a configurable's parameter."""
-    found = CONFIGURABLES[selector]
-    return parameter not in (found.denylist or ()) and (not found.allowlist or parameter in found.allowlist)
+    configurable = CONFIGURABLES[selector]
+    return parameter not in (configurable.denylist or ()) and (
+        not configurable.allowlist or parameter in configurable.allowlist
+    )
 
 
 def source_of(reached: Reached) -> str:
     """Returns the scope in which a reached binding is made: the scope of the call, or one around it."""
-    held = [each for each in enclosing(reached.scope) if reached.parameter in _bindings_at(each, reached.selector)]
-    return held[-1]
+    scopes = [each for each in enclosing(reached.scope) if reached.parameter in _bindings_at(each, reached.selector)]
+    return scopes[-1]
 
 
 def _bindings_at(scope: str, selector: str) -> dict[str, Any]:

@@ -73,8 +73,8 @@ def _settings(file: Path) -> dict[str, Any] | None:
         return None
     if file.suffix == ".toml":
         tool = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {}).get("pytest", {})
-        found = tool.get("ini_options", tool)
-        return found or None
+        options = tool.get("ini_options", tool)
+        return options or None
     parser = configparser.ConfigParser(interpolation=None)
     parser.read_string(file.read_text(encoding="utf-8"))
     section = "tool:pytest" if file.name == "setup.cfg" else "pytest"

@@ -66,10 +66,10 @@ def imported_content(file: str) -> bytes | None:
     Args:
       file: Real path of the file.
     """
-    found = _imported.get(file)
-    if found is None or getattr(sys.modules.get(found.spec.name), "__spec__", None) is not found.spec:
+    imported = _imported.get(file)
+    if imported is None or getattr(sys.modules.get(imported.spec.name), "__spec__", None) is not imported.spec:
         return None
-    return found.content
+    return imported.content
 
 
 def _note(spec: ModuleSpec) -> None:

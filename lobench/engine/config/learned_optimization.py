@@ -43,8 +43,8 @@ _COMMENT = re.compile(r"^# Parameters for (?:[^:]*/)?([\w.]+):$", re.MULTILINE)
 
 def trained_optimizer(statements: Iterable[Statement]) -> Binding | None:
     """Returns the binding that names the learned optimizer, or None."""
-    found = {_target(binding): binding for binding in only_bindings(statements)}
-    return next((found[place] for place in _PLACES if place in found), None)
+    binding_by_target = {_target(binding): binding for binding in only_bindings(statements)}
+    return next((binding_by_target[target] for target in _PLACES if target in binding_by_target), None)
 
 
 def is_theirs(statements: Iterable[Statement]) -> bool:

@@ -268,7 +268,6 @@ def _unbind(scope: str, *names: str) -> None:
 
 @contextlib.contextmanager
 def _restored_config() -> Iterator[None]:
-    """Restores gin's configuration after the body."""
     saved = {key: dict(parameters) for key, parameters in BINDINGS.items()}
     try:
         yield
@@ -372,7 +371,6 @@ def _checked_phase(bindings: dict[str, Any], where: str, *, default: str) -> Pha
 
 
 def _built_phase(scope: str, chosen: dict[str, Any], where: str) -> Phase:
-    """Returns a phase with its optimizer created."""
     for ancestor in enclosing(scope):
         BINDINGS.pop((ancestor, _PHASE_NAME), None)
     BINDINGS[scope, _PHASE_NAME] = chosen

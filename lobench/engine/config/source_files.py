@@ -272,7 +272,7 @@ class _NamesIn:
     def _imported_by_call(self, node: ast.Call) -> Iterator[ImportedNames]:
         """Yields the imports made by `importlib.import_module("a.b")`, `__import__("a")` and similar calls."""
         called = _name_of(node.func)
-        given = [*node.args[:1], *(argument.value for argument in node.keywords if argument.arg == "name")]
+        name_arguments = [*node.args[:1], *(argument.value for argument in node.keywords if argument.arg == "name")]
         if called in _MODULE_LISTERS:
             yield ImportedNames(0, "", has_all=True)
             for argument in (*node.args[:1], *(argument.value for argument in node.keywords if argument.arg == "path")):
@@ -283,18 +283,18 @@ class _NamesIn:
                 ):
                     yield ImportedNames(0, argument.value.id, has_all=True)
         yield from self._imported_lazily(node)
-        if called in _IMPORTERS_OF_OBJECTS and given:
-            for text in self._values_of(given[0]):
+        if called in _IMPORTERS_OF_OBJECTS and name_arguments:
+            for text in self._values_of(name_arguments[0]):
                 module, _, name = text.partition(":")
                 if _IS_MODULE.fullmatch(text) or module.isidentifier():
                     yield ImportedNames(0, module, (name,) if name else (), is_text=True)
-        if called not in self._importers or not given:
+        if called not in self._importers or not name_arguments:
             return
         fromlist = [*node.args[3:4], *(argument.value for argument in node.keywords if argument.arg == "fromlist")]
         names = [
             argument.value for each in fromlist for argument in ast.walk(each) if isinstance(argument, ast.Constant)
         ]
-        for text in self._values_of(given[0]):
+        for text in self._values_of(name_arguments[0]):
             name = text.lstrip(".")
             if _UNKNOWN in name:
                 beginning = name.partition(_UNKNOWN)[0]
@@ -373,25 +373,25 @@ class _NamesIn:
 
     def _folders_added(self, node: ast.AST) -> Iterator[ast.expr]:
         """Yields the expressions of folders that a statement or call adds to an import path."""
-        given: list[ast.expr] = []
+        waiting: list[ast.expr] = []
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             if node.func.attr in ("addsitedir", "syspath_prepend"):
-                given = node.args[:1]
+                waiting = node.args[:1]
             elif node.func.attr in _EXTENDERS and self._is_import_path(node.func.value):
-                given = node.args[-1:]
+                waiting = node.args[-1:]
         elif isinstance(node, ast.AugAssign | ast.Assign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            given = [node.value] if any(map(self._is_import_path, targets)) else []
-        while given:
-            expression = given.pop()
+            waiting = [node.value] if any(map(self._is_import_path, targets)) else []
+        while waiting:
+            expression = waiting.pop()
             if isinstance(expression, ast.List | ast.Tuple):
-                given += expression.elts
+                waiting += expression.elts
             elif (
                 isinstance(expression, ast.BinOp)
                 and isinstance(expression.op, ast.Add)
                 and isinstance(expression.left, ast.List)
             ):
-                given += [expression.left, expression.right]
+                waiting += [expression.left, expression.right]
             elif not isinstance(expression, ast.Starred) and not self._is_import_path(expression):
                 yield expression
 
@@ -440,10 +440,10 @@ class _NamesIn:
 
     def _of_subscript(self, node: ast.Subscript, depth: int) -> Iterable[str]:
         """Returns the value of `path.parents[1]`."""
-        place = node.slice.value if isinstance(node.slice, ast.Constant) else None
-        if isinstance(node.value, ast.Attribute) and node.value.attr == "parents" and isinstance(place, int):
+        index = node.slice.value if isinstance(node.slice, ast.Constant) else None
+        if isinstance(node.value, ast.Attribute) and node.value.attr == "parents" and isinstance(index, int):
             values = self._values_of(node.value.value, depth)
-            for _ in range(min(abs(place), _DEEPEST) + 1):
+            for _ in range(min(abs(index), _DEEPEST) + 1):
                 values = tuple(map(_folder_of, values))
             return values
         return [_UNKNOWN]
@@ -517,12 +517,12 @@ def _written_by(node: ast.Call) -> ast.expr | None:
     if called in ("write_text", "write_bytes") and isinstance(node.func, ast.Attribute):
         return node.func.value
     is_method = isinstance(node.func, ast.Attribute) and bool(node.args) and isinstance(node.args[0], ast.Constant)
-    place = 0 if is_method and len(node.args) == 1 else 1
-    modes = [*node.args[place : place + 1], *(one.value for one in node.keywords if one.arg == "mode")]
+    index = 0 if is_method and len(node.args) == 1 else 1
+    modes = [*node.args[index : index + 1], *(one.value for one in node.keywords if one.arg == "mode")]
     mode = modes[0].value if modes and isinstance(modes[0], ast.Constant) else None
     if called != "open" or not isinstance(mode, str) or not mode.startswith(("w", "a", "x")) or len(mode) > 3:
         return None
-    if place == 0 and isinstance(node.func, ast.Attribute):
+    if index == 0 and isinstance(node.func, ast.Attribute):
         return node.func.value
     return node.args[0] if node.args else None
 

@@ -337,7 +337,6 @@ def _gone_has_none() -> Iterator[None]:
 
 
 def _stamp_and_hash(file: Path) -> tuple[FileStamp | None, str]:
-    """Returns the stamp and the hash of a file."""
     return stamp_of(file), _digest(file)
 
 

@@ -79,9 +79,9 @@ def fingerprint_of(
 
 def united_fingerprint(fingerprints: Iterable[CodeFingerprint]) -> CodeFingerprint:
     """Returns the combined fingerprint of several ones."""
-    found = functools.reduce(CodeFingerprint.__or__, fingerprints, CodeFingerprint())
-    _made[found.id] = found
-    return found
+    united = functools.reduce(CodeFingerprint.__or__, fingerprints, CodeFingerprint())
+    _made[united.id] = united
+    return united
 
 
 def fingerprints_here(cases: Iterable[CaseInfo]) -> dict[str, CodeFingerprint]:

@@ -68,7 +68,7 @@ def _without_curves(rows: Sequence[EvaluationRow]) -> Iterator[str]:
 
 
 def _missing_lines(ledger: Ledger, rows: Sequence[EvaluationRow]) -> Iterator[str]:
-    for one, case, blocks in absent(ledger.planned(), rows):
-        yield f"planned and not evaluated: {one.label} on {case.name}, seeds {', '.join(map(str, blocks))}"
+    for subject, case, blocks in absent(ledger.planned(), rows):
+        yield f"planned and not evaluated: {subject.label} on {case.name}, seeds {', '.join(map(str, blocks))}"
     counts = Counter(kind for kind, _ in ledger.events(*_LOST))
     yield from (f"{counted(count, 'checkpoint')} {kind}" for kind, count in sorted(counts.items()))

@@ -66,17 +66,17 @@ _CHECKPOINTS = (".npz", ".pt", ".pth", ".ckpt")  # of files that are zip archive
 _MOST_RATIO = 1100  # limit of zlib's format; a member that claims a larger ratio is forged
 
 
-def has_ledger(place: str | Path) -> bool:
+def has_ledger(store: str | Path) -> bool:
     """Returns whether a path is a store or a bundle."""
-    path = Path(place)
+    path = Path(store)
     return path_exists(path / "ledger.sqlite", kind="file") or _is_bundle(path)
 
 
 def no_store(folder: str | Path) -> StoreError:
     """Returns the error for a folder without a ledger. It names the stores of a run's folder, such as `runs/today`."""
-    places = Path(folder).glob("*/ledger.sqlite"), Path(folder).glob("lobench_results/*/ledger.sqlite")
+    globs = Path(folder).glob("*/ledger.sqlite"), Path(folder).glob("lobench_results/*/ledger.sqlite")
     try:
-        below = sorted(str(place.parent) for found in places for place in found)
+        below = sorted(str(place.parent) for ledgers in globs for place in ledgers)
     except OSError:  # a part of the folder cannot be read
         below = []
     expected = f"a store, such as {first_of(below, _NAMED)}" if below else ""

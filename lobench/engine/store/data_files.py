@@ -29,7 +29,7 @@ _KEPT = "the results are kept"
 
 
 def changed_data(
-    ledger: Ledger, suites: Iterable[str], run: str = "", kept: str = _KEPT, *, is_recorded: bool = True
+    ledger: Ledger, suites: Iterable[str], run: str = "", about_results: str = _KEPT, *, is_recorded: bool = True
 ) -> str:
     """Records the data files of suites. Returns a notice if some changed after the store's last run, else "".
 
@@ -40,7 +40,7 @@ def changed_data(
       suites: Folders or gin files of the suites.
       run: Path of the watched run, or of a file that this process writes. Neither it nor files below it are data of a
         suite.
-      kept: Words of the notice about the results.
+      about_results: Words of the notice about the results.
       is_recorded: Whether the files are recorded. If not, the next call gives the same notice.
     """
     written = Path(os.path.abspath(run)) if run and "://" not in run else None
@@ -65,9 +65,9 @@ def changed_data(
             if not is_excluded(file):
                 digests[name] = _digest(file)
     names = ledger.record_data(digests, folders) if is_recorded else ledger.changed_data(digests, folders)
-    places = {name: Path(os.path.normpath(folders[name.partition("/")[0]].parent / name)) for name in names}
-    changed = [os.path.normpath(name) for name, place in places.items() if not is_excluded(place)]
-    return _notice(changed, kept, "a binding of the task that names a version of the data makes another case")
+    paths = {name: Path(os.path.normpath(folders[name.partition("/")[0]].parent / name)) for name in names}
+    changed = [os.path.normpath(name) for name, place in paths.items() if not is_excluded(place)]
+    return _notice(changed, about_results, "a binding of the task that names a version of the data makes another case")
 
 
 def changed_data_of_command(
@@ -82,9 +82,9 @@ def changed_data_of_command(
       setting: Setting in which a file counts as code, such as `Method.files`.
       is_recorded: As of `changed_data`.
     """
-    kept = [Path(file) for file in sorted(files) if _is_named_data(Path(file), ledger)]
+    data_files = [Path(file) for file in sorted(files) if _is_named_data(Path(file), ledger)]
     home = f"command {command}"
-    paths = {f"{home}/{Path(os.path.relpath(file, ledger.store)).as_posix()}": file for file in kept}
+    paths = {f"{home}/{Path(os.path.relpath(file, ledger.store)).as_posix()}": file for file in data_files}
     gone = [name for name in ledger.data_names() if name.startswith(f"{home}/") and name not in paths]
     digests = {name: _digest(file) for name, file in paths.items()} | dict.fromkeys(gone, "")
     names = ledger.record_data(digests, [home]) if is_recorded else ledger.changed_data(digests, [home])
@@ -92,12 +92,12 @@ def changed_data_of_command(
     return _notice(changed, _KEPT, f"a file in {setting} counts as code")
 
 
-def _notice(changed: Sequence[str], kept: str, advice: str) -> str:
+def _notice(changed: Sequence[str], about_results: str, advice: str) -> str:
     if not changed:
         return ""
     count = counted(len(changed), "data file")
     names = first_of(changed, _NAMED)
-    return f"{count} changed after the store's results were computed ({names}): {kept}; {advice}"
+    return f"{count} changed after the store's results were computed ({names}): {about_results}; {advice}"
 
 
 def note_named_data(ledger: Ledger, suites: Iterable[str], files: Iterable[Path]) -> None:

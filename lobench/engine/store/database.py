@@ -339,8 +339,8 @@ def schema_version(connection: sqlite3.Connection) -> int:
     >>> schema_version(open_to_read(Path("results/ledger.sqlite"))) > 0
     True
     """
-    found = connection.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
-    text = str(found[0]) if found is not None else "none"
+    row = connection.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
+    text = str(row[0]) if row is not None else "none"
     if not text.isdecimal():
         raise sqlite3.DatabaseError(f"not a database of lobench: its schema version is {text!r}, and no number")
     return int(text)

@@ -106,9 +106,9 @@ class _PresentFiles:
         """Returns the names of parts that differ now; () if no file is found, as for another machine's code."""
         files = {name: hashes for name in parts if (hashes := self._hashes_of(name))}
         packages = [name for name in parts if "/" not in name and not name.endswith(tuple(CODE_SUFFIXES))]
-        found = [name for name, hashes in files.items() if parts[name] not in hashes]
-        found += [name for name in packages if files and name not in files and _version_differs(name, parts[name])]
-        return tuple(sorted(found))
+        differing = [name for name, hashes in files.items() if parts[name] not in hashes]
+        differing += [name for name in packages if files and name not in files and _version_differs(name, parts[name])]
+        return tuple(sorted(differing))
 
     def _hashes_of(self, name: str) -> set[str]:
         """Returns the hashes of the files that may have a name in a fingerprint; empty if none is found."""
@@ -120,10 +120,10 @@ class _PresentFiles:
     def _by_name(self) -> Mapping[str, list[str]]:
         """Paths of the files that workers have read, by file name."""
         recorded = [path for paths in self._ledger.described_files().values() for path in paths]
-        found: dict[str, list[str]] = {}
+        paths_by_name: dict[str, list[str]] = {}
         for path in dict.fromkeys(path for one in recorded for path in self._ledger.present_paths(one)):
-            found.setdefault(os.path.basename(path), []).append(path)
-        return found
+            paths_by_name.setdefault(os.path.basename(path), []).append(path)
+        return paths_by_name
 
     @functools.cached_property
     def _folders(self) -> list[str]:

@@ -52,7 +52,7 @@ class ExperimentRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership:
-    """Stored member of an experiment (`lobench.core.experiment.Member`).
+    """Stored member of an experiment (`lobench.core.experiment.SessionMember`).
 
     Attributes:
       method: Name of the method.

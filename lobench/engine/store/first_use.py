@@ -41,10 +41,10 @@ def removed_if_refused(store: Path, refusals: tuple[type[BaseException], ...] = 
         raise
 
 
-def _remove_without_result(store: Path, kept: set[Path], folders: list[Path]) -> None:
+def _remove_without_result(store: Path, spared: set[Path], folders: list[Path]) -> None:
     """Removes the files of a store that has no result, unless another process has begun to write it."""
     if not store.is_dir():
-        _remove(store, kept, folders)
+        _remove(store, spared, folders)
         return
     if StoreLock.is_anothers(store):
         return
@@ -54,7 +54,7 @@ def _remove_without_result(store: Path, kept: set[Path], folders: list[Path]) ->
         return
     try:
         if not _has_result(store):
-            _remove(store, kept, folders)
+            _remove(store, spared, folders)
     finally:
         lock.release()
 
@@ -89,9 +89,9 @@ def _has_result(store: Path) -> bool:
         return any(True for _ in ledger.evaluations())
 
 
-def _remove(store: Path, kept: set[Path], folders: list[Path]) -> None:
+def _remove(store: Path, spared: set[Path], folders: list[Path]) -> None:
     """Removes the entries of a folder except those in `kept`, and then the given folders if they are empty."""
-    entries = set(store.iterdir()) - kept if store.is_dir() else set()
+    entries = set(store.iterdir()) - spared if store.is_dir() else set()
     # The lock goes last: until then no other process writes the store.
     for entry in sorted(entries, key=lambda entry: entry.name == StoreLock.FILE):
         if entry.is_dir() and not entry.is_symlink():

@@ -216,7 +216,7 @@ def _stored_curves(ledger: Ledger, key: EvaluationKey) -> Curves | None:
 def _are_equal(curves: Curves, other: Curves) -> bool:
     """Returns whether two curves have the same values at the same steps, from the same draws."""
     draws = [side.provenance.imported.get("draws") for side in (curves, other)]
-    values = [{name: bytes(found) for name, found in side.metrics.items()} for side in (curves, other)]
+    values = [{name: bytes(column) for name, column in side.metrics.items()} for side in (curves, other)]
     are_values_equal = curves.items == other.items and values[0] == values[1]
     return curves.eval_steps == other.eval_steps and are_values_equal and draws[0] == draws[1]
 
@@ -229,7 +229,7 @@ def _is_part(stored: Curves, curves: Curves) -> bool:
         len(steps) > num
         and steps[:num] == list(stored.eval_steps)
         and stored.metrics.keys() == curves.metrics.keys()
-        and all(bytes(found).startswith(bytes(stored.metrics[name])) for name, found in curves.metrics.items())
+        and all(bytes(column).startswith(bytes(stored.metrics[name])) for name, column in curves.metrics.items())
     )
 
 

@@ -30,7 +30,6 @@ class LedgerPart:
         """Records an event that is not a result: skipped, expired, unreadable, started, ..."""
 
     def _rows(self, query: str, values: Sequence[object] | Mapping[str, object] = ()) -> list[Any]:
-        """Returns the rows that a query selects."""
         with store_errors(self.store):
             return self._db.execute(query, values).fetchall()
 

@@ -26,10 +26,8 @@ __all__ = [
     "accepted_keys",
     "known_programs",
     "name_programs",
-    "of_row",
     "old_programs",
     "program_here",
-    "program_of_old",
     "register",
 ]
 
@@ -68,7 +66,7 @@ def _program(device: str, together: int) -> Program:
     return Program(jax=versions.get("jax", ""), jaxlib=versions.get("jaxlib", ""), device=device, together=together)
 
 
-def program_of_old(provenance: Provenance, version: str) -> Program:
+def _program_of_old(provenance: Provenance, version: str) -> Program:
     """Returns the program of a result whose key does not name it yet.
 
     The provenance of such a result lacks the CPU's instruction set. If the result was made on this machine, the
@@ -135,12 +133,12 @@ def known_programs(db: sqlite3.Connection, schema: str = "main") -> dict[str, Pr
     return {key: Program(**json.loads(text)) for key, text in db.execute(f"SELECT id, parts FROM {schema}.programs")}
 
 
-def of_row(version: str, payload: bytes | None) -> Program:
+def _program_of_row(version: str, payload: bytes | None) -> Program:
     """Returns the program of an old row, as far as its provenance is known."""
     if payload is not None:
         try:
             header, _ = read_header(payload)
-            return program_of_old(header["provenance"], version)
+            return _program_of_old(header["provenance"], version)
         except ValueError:
             pass  # reported when the row is read
     return Program(version=version)
@@ -157,7 +155,7 @@ def old_programs(db: sqlite3.Connection, table: str = "evaluations") -> dict[int
         if payload is None:
             without[row] = version
         else:
-            programs[row] = of_row(version, payload)
+            programs[row] = _program_of_row(version, payload)
     for row, version in without.items():
         alone = {
             dataclasses.replace(program, together=1) for program in programs.values() if program.version == version

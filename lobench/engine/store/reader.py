@@ -20,7 +20,7 @@ from lobench.engine.store.codes import OF_CASES, SAME_CODE, Codes
 from lobench.engine.store.current import CURRENT, PLAN
 from lobench.engine.store.evaluation_row import EvaluationRow
 from lobench.engine.store.places import Places
-from lobench.engine.store.programs import accepted, known_programs, of_row, old_programs, program_of_old
+from lobench.engine.store.programs import accepted, known_programs, old_programs
 from lobench.engine.store.restarts import RESTARTED, RETURNED, Restarts
 from lobench.engine.store.run_names import RunNames
 from lobench.engine.store.schema import intact_rows, store_errors
@@ -214,18 +214,16 @@ class LedgerReader(Places, Codes):
     def first_deliveries(self, sequence: int) -> list[tuple[str, Subject]]:
         """Returns the run and subject of each position delivered up to a sequence number, by first delivery."""
         query = "SELECT position FROM deliveries WHERE sequence <= ? GROUP BY position ORDER BY MIN(sequence)"
-        with store_errors(self.store), intact_rows(self.store):
-            found = self.sightings()
-            names = self._names_of_runs()
-            return [(names[one], found[one]) for (one,) in self._db.execute(query, (sequence,)).fetchall()]
+        subjects = self.sightings()
+        names = self._names_of_runs()
+        return [(names[one], subjects[one]) for (one,) in self._rows(query, (sequence,))]
 
     def standings(self) -> list[tuple[str, Subject, bool]]:
         """Returns (run, subject, is finished) for each position that was not skipped."""
         query = "SELECT position, finished FROM subjects WHERE admission <> 'skipped' ORDER BY position"
-        with store_errors(self.store), intact_rows(self.store):
-            found = self.sightings()
-            names = self._names_of_runs()
-            return [(names[one], found[one], bool(done)) for one, done in self._db.execute(query).fetchall()]
+        subjects = self.sightings()
+        names = self._names_of_runs()
+        return [(names[one], subjects[one], bool(is_finished)) for one, is_finished in self._rows(query)]
 
     def reopened(self) -> dict[SubjectKey, set[int]]:
         """Returns the sequence numbers of completions withdrawn when their position was reopened, by subject."""
@@ -240,14 +238,13 @@ class LedgerReader(Places, Codes):
     def shared_runs(self) -> dict[str, list[str]]:
         """Returns the methods of each run that several methods of an experiment share, because they are one subject."""
         query = (
-            "SELECT (SELECT MIN(c.position) FROM subjects c WHERE c.sha256 = e.checkpoint_sha256) AS place, "
+            "SELECT (SELECT MIN(c.position) FROM subjects c WHERE c.sha256 = e.checkpoint_sha256) AS position, "
             "GROUP_CONCAT(DISTINCT m.method) FROM memberships m JOIN evaluations e ON e.id = m.evaluation "
             "WHERE m.method <> '' GROUP BY m.experiment, m.evaluation "
-            "HAVING COUNT(DISTINCT m.method) > 1 AND place IS NOT NULL"
+            "HAVING COUNT(DISTINCT m.method) > 1 AND position IS NOT NULL"
         )
-        with store_errors(self.store), intact_rows(self.store):
-            names = self._names_of_runs()
-            return {names[place]: sorted(methods.split(",")) for place, methods in self._db.execute(query).fetchall()}
+        names = self._names_of_runs()
+        return {names[position]: sorted(methods.split(",")) for position, methods in self._rows(query)}
 
     def checkpoint_finished(self, position: int) -> CheckpointFinished:
         """Returns the event of a finished position, as sinks receive it."""
@@ -343,7 +340,7 @@ class LedgerReader(Places, Codes):
         conditions = {name: value for name, value in columns.items() if value}
         where = " AND ".join([f"id > {int(after)}" if after else "1", *(f"{name} = ?" for name in conditions)])
         with store_errors(self.store), intact_rows(self.store):
-            known = known_programs(self._db)
+            programs = known_programs(self._db)
             old: dict[int, Program] | None = None
             seen = self.sightings(sha256) if sightings is None else sightings
             subjects_of_evaluation = sightings_of_evaluations(self._db, seen)
@@ -363,48 +360,46 @@ class LedgerReader(Places, Codes):
             query = f"SELECT id, {wanted} FROM evaluations {joined} WHERE {where} ORDER BY id"
             outdated = frozenset[int]() if all_codes or codes is not None else self.outdated(sha256)
             for number, *row in self._db.execute(query, tuple(conditions.values())):
-                if number in outdated or (todays and not self.counts(row[12], todays.get(f"{row[2]}:{row[1]}", ""))):
+                checkpoint_sha256, optimizer_hash, identity, start, size, version, text, *results = row
+                outcome_name, message, payload, _, recorded_at, code, *summary = results
+                case_key = f"{identity}:{optimizer_hash}"
+                if number in outdated or (todays and not self.counts(code, todays.get(case_key, ""))):
                     continue
-                case = cases.get(row[6])
-                payload = row[9]
-                at_hand = None
+                case = cases.get(text)
                 if case is None:
-                    case = cases[row[6]] = self.placed(case_of(row[6]))
-                if summaries is not None and row[14] is not None:
-                    at_hand = summaries.summary(number, row[11], case, row[13], row[14])
-                named = None
-                if row[5].isdecimal() and at_hand is not None:  # recorded before programs had keys
-                    named = program_of_old(at_hand.origin, row[5])
-                elif row[5].isdecimal() and payload is not None:
-                    named = of_row(row[5], payload)
-                elif row[5].isdecimal():  # rows without curves need the programs of all others
+                    case = cases[text] = self.placed(case_of(text))
+                at_hand = None
+                if summaries is not None and summary[0] is not None:
+                    at_hand = summaries.summary(number, recorded_at, case, *summary)
+                program = programs.get(version) or Program(version=version)
+                if version.isdecimal():  # recorded before programs had keys
                     old = old_programs(self._db) if old is None else old
-                    named = old.get(number)
-                program = named or known.get(row[5]) or Program(version=row[5])
-                subjects = subjects_of_evaluation(number, row[0])
+                    program = old.get(number, program)
+                    version = program.key
+                subjects = subjects_of_evaluation(number, checkpoint_sha256)
                 experiment, trial, session = labels.get(number, ("", "", ""))
                 yield EvaluationRow(
                     key=EvaluationKey(
-                        checkpoint_sha256=row[0],
-                        optimizer_hash=row[1],
-                        case_identity=row[2],
-                        seed_block=SeedBlock(start=row[3], size=row[4]),
-                        program_version=row[5] if named is None else named.key,
-                        code=row[12],
+                        checkpoint_sha256=checkpoint_sha256,
+                        optimizer_hash=optimizer_hash,
+                        case_identity=identity,
+                        seed_block=SeedBlock(start=start, size=size),
+                        program_version=version,
+                        code=code,
                     ),
                     program=program,
                     case=case,
-                    outcome=Outcome(row[7]),
-                    message=row[8],
+                    outcome=Outcome(outcome_name),
+                    message=message,
                     payload=payload,
                     at_hand=at_hand,
                     subjects=subjects,
                     experiment=experiment,
                     trial=trial,
                     session=session,
-                    recorded_at=row[11],
+                    recorded_at=recorded_at,
                     superseded=tuple(one for one in subjects if one in superseded) if superseded else (),
-                    code=self.canonical_code(row[12]),
+                    code=self.canonical_code(code),
                     id=number,
                 )
 

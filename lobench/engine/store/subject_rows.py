@@ -50,8 +50,8 @@ def subject_of(row: tuple[Any, ...]) -> Subject:
     if kind == "optimizer":
         return dataclasses.replace(Subject.of_optimizer(uri, label=label), sha256=sha256)
     if kind == "imported":
-        found = Subject.of_imported(uri.partition(":")[2])
-        return dataclasses.replace(found, label=label or found.label)
+        subject = Subject.of_imported(uri.partition(":")[2])
+        return dataclasses.replace(subject, label=label or subject.label)
     checkpoint = Checkpoint(uri=uri, sha256=sha256, outer_step=outer_step, generation=generation, run=run)
     own = tuple(json.loads(bindings)) if bindings != "[]" else ()
     return Subject.of_checkpoint(checkpoint, Variant(bindings=own, trainer_config=trainer_config), label=label)
@@ -62,8 +62,8 @@ def _has_fresh_seeds(subject: Subject) -> bool:
 
     Its bindings of the first seed show that.
     """
-    found = (_FIRST_SEED.match(line) for line in subject.variant.bindings)
-    return any(one is not None and int(one[1]) >= FIRST_REPORT_SEED for one in found)
+    matches = (_FIRST_SEED.match(line) for line in subject.variant.bindings)
+    return any(one is not None and int(one[1]) >= FIRST_REPORT_SEED for one in matches)
 
 
 def sightings_of_evaluations(

@@ -60,11 +60,11 @@ def filled(text: str, values: Mapping[str, str]) -> str:
 
 def _place_of_script(words: Sequence[str]) -> int | None:
     """Returns the index of the script that a shell gets by its option -c; None without one."""
-    for place, word in enumerate(words):
+    for index, word in enumerate(words):
         if Path(word).name not in _SHELLS:
             continue
         is_name = False  # of an option, after -o: `bash -eo pipefail -c ...`
-        for option, following in enumerate(words[place + 1 : -1], place + 1):
+        for option, following in enumerate(words[index + 1 : -1], index + 1):
             if re.fullmatch(r"-[a-z]*c", following):
                 return option + 1
             if not is_name and not following.startswith(("-", "+")):
@@ -75,25 +75,25 @@ def _place_of_script(words: Sequence[str]) -> int | None:
 
 def _filled_script(text: str, values: Mapping[str, str]) -> str:
     """Returns a script with placeholders replaced, of which those of paths are quoted as their place requires."""
-    parts, quote, place = list[str](), "", 0
-    while place < len(text):
-        match = _PLACEHOLDER.match(text, place)
+    parts, quote, position = list[str](), "", 0
+    while position < len(text):
+        match = _PLACEHOLDER.match(text, position)
         if match is not None and match[1] in values:
             value = values[match[1]]
             if match[1] in _PATHS:
                 value = _quoted(value, quote)
             parts.append(value)
-            place = match.end()
+            position = match.end()
             continue
-        character = text[place]
+        character = text[position]
         if character == "\\" and quote != "'":
-            parts.append(text[place : place + 2])
-            place += 2
+            parts.append(text[position : position + 2])
+            position += 2
             continue
         if character in ("'", '"') and quote in ("", character):
             quote = "" if quote else character
         parts.append(character)
-        place += 1
+        position += 1
     return "".join(parts)
 
 
@@ -186,9 +186,9 @@ def kill_tree(pid: int) -> None:
 def _parents() -> list[tuple[int, int]]:
     """Returns the ids of all processes, each with its parent's."""
     parents = []
-    for place in Path("/proc").glob("[0-9]*/stat"):
+    for file in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):  # the process has ended
-            parents.append((int(place.parent.name), int(place.read_text().rpartition(")")[2].split()[1])))
+            parents.append((int(file.parent.name), int(file.read_text().rpartition(")")[2].split()[1])))
     return parents
 
 

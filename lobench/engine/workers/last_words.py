@@ -59,7 +59,7 @@ def _cause_in(log: Path, start: int) -> str:
     causes = [line for line in lines if _CAUSE.search(line) and not line.startswith('File "')]
     where = _INNERMOST.search(text)
     if causes or not dump:
-        found = [*lines, *causes][-1] if lines else ""
+        message = [*lines, *causes][-1] if lines else ""
     else:
-        found = f"{dump[0]} in {where[1]}" if where else dump[0]
-    return printable(found)
+        message = f"{dump[0]} in {where[1]}" if where else dump[0]
+    return printable(message)

@@ -45,10 +45,10 @@ def python_at(path: str, folder: Path, where: str) -> str:
     Raises:
       ConfigError: The program does not exist.
     """
-    found = os.path.normpath(folder / Path(path).expanduser())
-    if not os.access(found, os.X_OK) or os.path.isdir(found):
-        raise ConfigError("no Python", where=where, got=found, expected="a path such as envs/old/bin/python")
-    return found
+    program = os.path.normpath(folder / Path(path).expanduser())
+    if not os.access(program, os.X_OK) or os.path.isdir(program):
+        raise ConfigError("no Python", where=where, got=program, expected="a path such as envs/old/bin/python")
+    return program
 
 
 def portable_python(path: str, folder: Path) -> tuple[str, str]:
@@ -61,9 +61,9 @@ def portable_python(path: str, folder: Path) -> tuple[str, str]:
       path: Path in the experiment's file.
       folder: Folder of the experiment's file.
     """
-    found = Path(os.path.normpath(folder / Path(path).expanduser()))
-    text = "/".join(part for part in found.parts[-3:] if part != found.anchor)
-    return text, str(found).removesuffix(text)
+    program = Path(os.path.normpath(folder / Path(path).expanduser()))
+    text = "/".join(part for part in program.parts[-3:] if part != program.anchor)
+    return text, str(program).removesuffix(text)
 
 
 def library_at(python: str, package: str, where: str) -> str:

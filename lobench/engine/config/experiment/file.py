@@ -400,7 +400,6 @@ def _why_unread(method: Method, binding: Binding) -> str:
 
 
 def _line_without_scope(name: str, binding: Binding) -> str:
-    """Returns a binding's line without the method's scope."""
     return binding_text(binding, binding.scope.removeprefix(name).removeprefix("/"))
 
 
