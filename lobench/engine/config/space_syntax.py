@@ -156,7 +156,7 @@ def search_of(
     reference: Reference | None,
     keys: Sequence[Binding],
     own_bindings: Sequence[Binding],
-    all_: Sequence[Binding],
+    all_bindings: Sequence[Binding],
 ) -> Search | None:
     """Returns a method's search, or None.
 
@@ -165,24 +165,20 @@ def search_of(
       reference: Value of `Method.search`.
       keys: Bindings of its `Method.*`.
       own_bindings: Bindings in its scope.
-      all_: All bindings.
+      all_bindings: All bindings, of all methods and none.
     Raises:
       ConfigError: There is a space without a search, a search without a space, or a setting of a search without one.
     """
     if method.median_stopping is not None and (method.kind == "command" or (method.curves and not method.until_step)):
-        is_script = method.kind == "script"
-        next_step = (
-            f"bind {method.name}/Method.until_step to its last step: trials are compared at a share of it"
-            if is_script
-            else "a meta-training goes on to its end: it counts for optimizers, checkpoints, and scripts with curves"
-        )
-        raise ConfigError(
-            f"nothing {'defines how long it trains' if is_script else f'reads {method.name}/Method.median_stopping'}",
-            where=next(binding.where for binding in keys if binding.parameter == "median_stopping"),
-            next_step=next_step,
-        )
+        what = f"nothing reads {method.name}/Method.median_stopping"
+        next_step = "a meta-training goes on to its end: it counts for optimizers, checkpoints, and scripts with curves"
+        if method.kind == "script":
+            what = "nothing defines how long it trains"
+            next_step = f"bind {method.name}/Method.until_step to its last step: trials are compared at a share of it"
+        where = next(binding.where for binding in keys if binding.parameter == "median_stopping")
+        raise ConfigError(what, where=where, next_step=next_step)
     if reference is not None and method.space:
-        keywords = _keywords(reference, method.name, all_)
+        keywords = _keywords(reference, method.name, all_bindings)
         return Search(name=reference.selector, keywords=tuple(sorted(keywords.items())))
     if reference is not None:
         raise ConfigError(
@@ -191,11 +187,11 @@ def search_of(
             expected=f"a line such as `{method.name}/adam.learning_rate = @rate/Real()`",
         )
     if method.space:
-        where = next(binding for binding in own_bindings if is_space(binding.value))
+        space = next(binding for binding in own_bindings if is_space(binding.value))
         raise ConfigError(
             f"method {method.name!r} has a space, and no search",
-            where=where.where,
-            got=binding_text(where),
+            where=space.where,
+            got=binding_text(space),
             next_step=f"bind {method.name}/Method.search = @random(), for example",
         )
     for binding in keys:
@@ -236,12 +232,8 @@ def race_of(bindings: Sequence[Binding]) -> Race | None:
     race = Race(rounds=0, first_seed=first_seed, **keywords)
     if not num_sessions or num_sessions % race.block:
         got = f"{num_sessions} sessions in blocks of {race.block}" if num_sessions else "no Experiment.num_sessions"
-        raise ConfigError(
-            "a race is over whole blocks of seeds",
-            where=bound.where,
-            got=got,
-            expected=f"a multiple of {race.block}",
-        )
+        what = "a race is over whole blocks of seeds"
+        raise ConfigError(what, where=bound.where, got=got, expected=f"a multiple of {race.block}")
     return replace(race, rounds=num_sessions // race.block)
 
 
@@ -268,11 +260,8 @@ def _plain_value(binding: Binding, bindings: Sequence[Binding]) -> Any:
         defined = [one for one in bindings if not one.parameter and one.selector == value.name]
         if not defined:
             names = [one.selector for one in bindings if not one.parameter]
-            raise ConfigError(
-                f"no macro %{value.name}",
-                where=binding.where,
-                next_step=suggestion(value.name, names),
-            )
+            next_step = suggestion(value.name, names)
+            raise ConfigError(f"no macro %{value.name}", where=binding.where, next_step=next_step)
         value = defined[-1].value
     if any(references_in(value)):
         raise ConfigError("no plain value", where=binding.where, got=binding_text(binding))
@@ -289,11 +278,10 @@ def search_identity(config: str, name: str) -> tuple[str, ...]:
     except ConfigError:
         return ()
     others = {one.scope for one in bindings if one.name == "Method"} - {name}
-    kept = [
+    return tuple(
         binding_text(replace(one, parameter=RENAMED_KEYS.get(one.parameter, one.parameter)))
         for one in bindings
         if one.scope.split("/")[0] not in others
         and not (one.name == "Method" and one.parameter in _OF_NO_TRIAL)
         and not (one.name == "Experiment" and one.parameter in ("name", "fixed"))
-    ]
-    return tuple(kept)
+    )

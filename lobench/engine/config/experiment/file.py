@@ -135,9 +135,8 @@ def read_experiment(path: Path, gin_params: Sequence[str] = (), *, is_elsewhere:
     methods = tuple(_method(name, bindings, path.parent, experiment.fixed, reach, is_elsewhere) for name in names)
     _check_labels(methods, path)
     _check_pythons(methods, path)
-    if not experiment.suites and any(method.kind not in ("script", "curves") for method in methods):
-        raise _no_case(path)
-    if not experiment.suites and all(method.kind == "curves" for method in methods):
+    kinds = {method.kind for method in methods}
+    if not experiment.suites and (kinds - {"script", "curves"} or kinds == {"curves"}):
         raise _no_case(path)
     if experiment.race is not None:
         _check_race(replace(experiment, methods=methods), path)
@@ -193,13 +192,10 @@ def _experiment(path: Path, bindings: Sequence[Binding], *, has_cases: bool) -> 
             continue
         key = binding.parameter
         if binding.scope or key not in _EXPERIMENT_KEYS:
+            what = f"nothing reads {binding_text(binding).split(' = ')[0]}"
             meant = _meant_key(binding)
-            raise ConfigError(
-                f"nothing reads {binding_text(binding).split(' = ')[0]}",
-                where=binding.where,
-                expected="" if meant else "one of " + ", ".join(f"Experiment.{one}" for one in _EXPERIMENT_KEYS),
-                next_step=meant,
-            )
+            expected = "" if meant else "one of " + ", ".join(f"Experiment.{one}" for one in _EXPERIMENT_KEYS)
+            raise ConfigError(what, where=binding.where, expected=expected, next_step=meant)
         _check_value("Experiment", key, binding)
         values[key] = tuple(binding.value) if isinstance(binding.value, list | tuple) else binding.value
     try:
@@ -266,11 +262,11 @@ def _method_names(bindings: Sequence[Binding]) -> list[str]:
 
 def _check_names(names: Sequence[str], cases: Sequence[str], path: Path) -> None:
     if not names:
-        next_step = (
-            f"if it is a suite, name it in Experiment.suites, or in `lobench compare A B --suite {path.name}`"
-            if cases
-            else ""
-        )
+        next_step = ""
+        if cases:
+            next_step = (
+                f"if it is a suite, name it in Experiment.suites, or in `lobench compare A B --suite {path.name}`"
+            )
         raise ConfigError(
             "the experiment has no method",
             where=str(path),
@@ -293,12 +289,12 @@ def _check_scopes(bindings: Sequence[Binding], names: Sequence[str], cases: Sequ
                 f"nothing reads {binding.name}", where=binding.where, next_step=f"did you mean {mistaken[0]!r}?"
             )
         if outermost and outermost not in known:
-            raise ConfigError(
-                f"nothing reads {binding_text(binding).split(' = ')[0]}: {outermost!r} is neither a method nor a case",
-                where=binding.where,
-                next_step=suggestion(outermost, sorted(known))
-                or f"a method has a line such as `{outermost}/Method.optimizer = @adam()`",
+            what = (
+                f"nothing reads {binding_text(binding).split(' = ')[0]}: {outermost!r} is neither a method nor a case"
             )
+            advice = f"a method has a line such as `{outermost}/Method.optimizer = @adam()`"
+            next_step = suggestion(outermost, sorted(known)) or advice
+            raise ConfigError(what, where=binding.where, next_step=next_step)
 
 
 def _method(
@@ -314,18 +310,17 @@ def _method(
     where = keys[0].where
     method = Method(name=name, **values)
     if method.checkpoint and "://" not in method.checkpoint:
-        place = Path(os.path.normpath(folder / Path(method.checkpoint).expanduser()))
-        if not (is_elsewhere or place.exists()):
-            raise ConfigError(f"method {name!r}: no such checkpoint", where=where, got=str(place))
-        method = replace(method, checkpoint=str(place))
+        checkpoint = Path(os.path.normpath(folder / Path(method.checkpoint).expanduser()))
+        if not (is_elsewhere or checkpoint.exists()):
+            raise ConfigError(f"method {name!r}: no such checkpoint", where=where, got=str(checkpoint))
+        method = replace(method, checkpoint=str(checkpoint))
     if method.command:
         _check_command(method, [_path(name, one) for one in own_bindings], folder, where)
     if method.kind == "curves" and not is_elsewhere:
         method = replace(method, curves=_files_of_curves(method, folder, where))
     if method.python and not is_elsewhere:
-        own_bindings += _of_environment(
-            method, own_bindings, folder, next(one.where for one in keys if one.parameter == "python")
-        )
+        where_python = next(one.where for one in keys if one.parameter == "python")
+        own_bindings += _of_environment(method, own_bindings, folder, where_python)
     method = replace(method, space=space_of(name, own_bindings, bindings))
     knobs = _bindings_by_knob(method, keys, is_searched=search is not None)
     bound = [*own_bindings, *(binding for knob in knobs for binding in knob)]
@@ -339,15 +334,11 @@ def _method(
             )
         path = _path(name, binding)
         if binding not in read and not {"gin", path} & {*_PLACEHOLDER.findall(method.command)}:
-            is_bound = (
-                f"{gin_text(binding.value)} is bound to {path}, which nothing reads" if is_space(binding.value) else ""
-            )
-            raise ConfigError(
-                f"method {name!r}: {is_bound}" if is_bound else f"nothing reads {path} of method {name!r}",
-                where=binding.where,
-                next_step=_why_unread(method, binding)
-                or suggestion(binding.name, reach.names_of(method, own_bindings)),
-            )
+            what = f"nothing reads {path} of method {name!r}"
+            if is_space(binding.value):
+                what = f"method {name!r}: {gin_text(binding.value)} is bound to {path}, which nothing reads"
+            next_step = _why_unread(method, binding) or suggestion(binding.name, reach.names_of(method, own_bindings))
+            raise ConfigError(what, where=binding.where, next_step=next_step)
     return replace(
         method,
         search=search_of(method, search, keys, own_bindings, bindings),
@@ -414,15 +405,12 @@ def _method_values(name: str, keys: Sequence[Binding]) -> dict[str, Any]:
     for binding in keys:
         key = binding.parameter
         if key not in _METHOD_KEYS:
-            next_step = (
-                f"it is Method.{RENAMED_KEYS[key]} now" if key in RENAMED_KEYS else suggestion(key, _METHOD_KEYS)
-            )
-            raise ConfigError(
-                f"nothing reads {name}/Method.{key}",
-                where=binding.where,
-                expected=", ".join(f"Method.{key}" for key in _METHOD_KEYS),
-                next_step=next_step,
-            )
+            next_step = suggestion(key, _METHOD_KEYS)
+            if key in RENAMED_KEYS:
+                next_step = f"it is Method.{RENAMED_KEYS[key]} now"
+            expected = ", ".join(f"Method.{known}" for known in _METHOD_KEYS)
+            what = f"nothing reads {name}/Method.{key}"
+            raise ConfigError(what, where=binding.where, expected=expected, next_step=next_step)
         place = binding.where.rsplit(":", 1)[0]
         if key in METHOD_KINDS and places.get(key) == place and not place.startswith("--gin-param"):
             raise ConfigError(f"two methods are called {name!r}", where=binding.where, next_step="rename one")
@@ -432,15 +420,13 @@ def _method_values(name: str, keys: Sequence[Binding]) -> dict[str, Any]:
     subjects = [key for key in METHOD_KINDS if key in values]
     kind = "script" if subjects == ["command", "curves"] else next(iter(subjects), "")
     if len(subjects) != 1 and kind != "script":
-        next_step = "" if subjects else f"bind {name}/Method.optimizer = @adam(), for example"
-        raise ConfigError(
-            f"method {name!r} has {' and '.join(subjects)}: one is its subject"
-            if subjects
-            else f"method {name!r} has settings and nothing to evaluate",
-            where=keys[0].where,
-            expected="one of " + ", ".join(f"Method.{kind}" for kind in METHOD_KINDS),
-            next_step=next_step,
-        )
+        what = f"method {name!r} has {' and '.join(subjects)}: one is its subject"
+        next_step = ""
+        if not subjects:
+            what = f"method {name!r} has settings and nothing to evaluate"
+            next_step = f"bind {name}/Method.optimizer = @adam(), for example"
+        expected = "one of " + ", ".join(f"Method.{kind}" for kind in METHOD_KINDS)
+        raise ConfigError(what, where=keys[0].where, expected=expected, next_step=next_step)
     only_for = dict.fromkeys(_OF_COMMANDS, "command") | dict.fromkeys(_OF_CURVES, "curves")
     only_for |= dict.fromkeys(_OF_OPTIMIZERS, "optimizer")
     for key in values:
@@ -448,13 +434,11 @@ def _method_values(name: str, keys: Sequence[Binding]) -> dict[str, Any]:
         is_read = key in _OF_SCRIPTS if kind == "script" and key in only_for else kind == only_for.get(key, kind)
         if is_searched or not is_read:
             of_cases = f"; cases have Case.{key}" if "num" in key else ""
-            advice = f"it counts for Method.{only_for.get(key)} alone{of_cases}"
-            next_step = "curves are not searched" if is_searched else advice
-            raise ConfigError(
-                f"nothing reads {name}/Method.{key}",
-                where=next(one.where for one in keys if one.parameter == key),
-                next_step=next_step,
-            )
+            next_step = f"it counts for Method.{only_for.get(key)} alone{of_cases}"
+            if is_searched:
+                next_step = "curves are not searched"
+            where = next(one.where for one in keys if one.parameter == key)
+            raise ConfigError(f"nothing reads {name}/Method.{key}", where=where, next_step=next_step)
     return values
 
 
@@ -498,22 +482,18 @@ def _check_command(method: Method, paths: Sequence[str], folder: Path, where: st
             raise ConfigError(
                 f"method {method.name!r}: unknown placeholder {{{name}}} in its command",
                 where=where,
-                expected=", ".join(f"{{{one}}}" for one in known),
+                expected=", ".join(f"{{{placeholder}}}" for placeholder in known),
                 next_step=suggestion(name, known) or f"bind {method.name}/{name} = 0.1, for example",
             )
-    for text, what in ((method.command, "command does"), (method.curves, "curves do")):
+    output, writes = ("{out}", "curves") if method.curves else ("{folder}", "checkpoints")
+    file = "a file below the folder that a session has for itself, such as '{out}/curves.jsonl'"
+    for text, does, expected in (
+        (method.command, "command does", f"the folder where it writes {writes} among its arguments"),
+        (method.curves, "curves do", file),
+    ):
         if text and not {"out", "folder"} & {*_PLACEHOLDER.findall(text)}:
-            writes = "curves" if method.curves else "checkpoints"
-            expected = (
-                f"the folder where it writes {writes} among its arguments"
-                if text == method.command
-                else "a file below the folder that a session has for itself, such as '{out}/curves.jsonl'"
-            )
-            raise ConfigError(
-                f"method {method.name!r}: its {what} not say {{{'out' if method.curves else 'folder'}}}",
-                where=where,
-                expected=expected,
-            )
+            what = f"method {method.name!r}: its {does} not say {output}"
+            raise ConfigError(what, where=where, expected=expected)
     called = f"method {method.name!r}"
     check_no_shell_syntax(method.command, called, where)
     if not words or command_path(words[0], folder) is None:
@@ -536,17 +516,11 @@ def _check_race(experiment: Experiment, path: Path) -> None:
         raise ConfigError("a race needs cases that are equal for all methods", where=where, got="Experiment.fixed")
     for method in experiment.methods:
         if method.kind not in ("optimizer", "checkpoint") or method.search is not None:
-            got = (
-                "Method.search"
-                if method.search is not None
-                else "Method.command" * bool(method.command) or "Method.curves"
-            )
-            raise ConfigError(
-                f"method {method.name!r} does not race",
-                where=where,
-                got=got,
-                expected="optimizers and checkpoints with all their settings",
-            )
+            got = "Method.command" if method.command else "Method.curves"
+            if method.search is not None:
+                got = "Method.search"
+            expected = "optimizers and checkpoints with all their settings"
+            raise ConfigError(f"method {method.name!r} does not race", where=where, got=got, expected=expected)
 
 
 def _check_pythons(methods: Sequence[Method], path: Path) -> None:
