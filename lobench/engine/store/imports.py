@@ -240,19 +240,17 @@ def _other_values(subject: Subject, case: CaseInfo, stored: Curves, curves: Curv
     seed = f"seed {curves.seeds[0]}" + (f" ({run})" if run not in ("", str(curves.seeds[0])) else "")
     if curves.items:
         seed = f"its {len(curves.items):,} items"
-    is_same_file = before.get("file") == now.get("file")
-    of = f"of {subject.name!r}, case {case.suite}/{case.name!s}, {seed}"
-    is_part = _is_part(stored, curves)
+    what = "the store has other values"
+    got = _origin_before(before, now)
+    if _is_part(stored, curves):
+        what = "the store has only a part"
+        got = f"steps to {stored.eval_steps[-1]:,} there, to {curves.eval_steps[-1]:,} now"
     file = os.path.basename(now["file"]) if now.get("file") else "this file"
-    return UsageError(
-        f"the store has only a part {of}" if is_part else f"the store has other values {of}",
-        where=now.get("file", ""),
-        got=f"steps to {stored.eval_steps[-1]:,} there, to {curves.eval_steps[-1]:,} now"
-        if is_part
-        else _origin_before(before, now),
-        next_step=f"--replace stores the values of {file} instead"
-        + ("" if is_same_file else f"; --rename {subject.name}=NEW imports this file as another method"),
-    )
+    next_step = f"--replace stores the values of {file} instead"
+    if before.get("file") != now.get("file"):
+        next_step += f"; --rename {subject.name}=NEW imports this file as another method"
+    what += f" of {subject.name!r}, case {case.suite}/{case.name!s}, {seed}"
+    return UsageError(what, where=now.get("file", ""), got=got, next_step=next_step)
 
 
 def _origin_before(before: Mapping[str, str], now: Mapping[str, str]) -> str:
