@@ -4,26 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from shown import texts_of
 from tiny import make_run, make_suite, results, watch
 
 SHOWN = texts_of("watch")
-
-
-def test_what_stands_for_evaluations_is_stored_and_shown(tmp_path: Path) -> None:
-    extra = "Case.eval_batches = 0\nCase.log_every = 1\n"
-    suite, run, store = make_suite(tmp_path, extra=extra), make_run(tmp_path, -3.0), tmp_path / "store"
-    done = watch(run, suite, "--once", "--executor", "inline", "--store", str(store))
-    assert done.returncode == 0, done.stderr
-    found = results(store, "--curves")
-    assert len(found) == 2
-    for record in found:
-        batches, curve = (np.asarray(record["curves"][name]) for name in ("batch/loss", "train/loss"))
-        assert record["curves"].keys() == {"batch/loss", "train/loss"} and record["eval_steps"] == [0, 5, 10]
-        expected = np.stack([batches[:, 0], batches[:, :5].mean(axis=1), batches[:, 5:].mean(axis=1)], axis=1)
-        np.testing.assert_allclose(curve, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("asked", ['Case.primary_metric = "test/loss"', "expect.min_final_accuracy = 0.5"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -183,23 +182,3 @@ def test_and_for_pytest(suite: Path, tmp_path: Path) -> None:
     assert "2 passed" in done.stdout, done.stdout + done.stderr
     check(tmp_path / "store")
     assert SHOWN["metric-broken-of-plugin"] in done.stdout
-
-
-def test_an_entry_point_declares_metrics_too(tmp_path: Path) -> None:
-    (tmp_path / "extra.py").write_text(
-        "from lobench.hookspecs import Declaration\n"
-        "def lobench_metrics():\n    return [Declaration(name='size', factory=':size', summary='seeds')]\n"
-        "def size(curves):\n    return {'seeds': [len(curves.seeds)] * len(curves.seeds)}\n"
-    )
-    info = tmp_path / "extra-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: extra\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[lobench]\nextra = extra\n")
-    suite = make_suite(tmp_path)
-    code = (
-        f"import json, sys; sys.path.insert(0, {str(tmp_path)!r}); import lobench;"
-        f"r = lobench.evaluate({str(suite / 'tiny.gin')!r}, case='a', optimizer='sgd()');"
-        "print(json.dumps(r.final('size/seeds').tolist()))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert json.loads(done.stdout or "null") == [2.0, 2.0], done.stderr

@@ -8,10 +8,6 @@ from lobench.inner.tasks.digits import digits_splits
 from lobench.inner.tasks.splits import datasets
 
 
-def rows(split):
-    return [(image.tobytes(), int(label)) for image, label in zip(split["image"], split["label"], strict=True)]
-
-
 def test_splits_are_the_documented_rows():
     from sklearn.datasets import load_digits
 
@@ -28,13 +24,6 @@ def test_splits_are_the_documented_rows():
         assert split["label"].dtype == np.int32
         assert split["image"].min() >= 0
         assert split["image"].max() <= 1
-
-
-def test_splits_are_disjoint():
-    splits = digits_splits()
-    found = [row for name in SPLITS for row in rows(getattr(splits, name))]
-    # The data hold no two equal images, so rows stand for examples.
-    assert len(found) == len(set(found)) == 1797
 
 
 def test_datasets_share_their_arrays():

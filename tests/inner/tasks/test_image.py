@@ -31,13 +31,6 @@ def test_mlp_is_the_documented_function():
     assert float(aux["accuracy"]) == pytest.approx((logits.argmax(1) == labels).mean())
 
 
-@pytest.mark.parametrize(("activation", "variance"), [("relu", 2 / 64), ("tanh", 1 / 64)])
-def test_first_weights_have_the_variance_of_the_activation(activation, variance):
-    params, _ = DigitsMLP(hidden_sizes=(400,), activation=activation).init_with_state(KEY)
-    assert float(jnp.var(params["w0"])) == pytest.approx(variance, rel=0.05)
-    assert float(jnp.var(params["w1"])) == pytest.approx(1 / 400, rel=0.1)
-
-
 def test_batch_norm_state_moves_in_training_and_rules_evaluations():
     task = DigitsMLP(hidden_sizes=(16, 8), norm="batch")
     params, state = task.init_with_state(KEY)
@@ -79,13 +72,9 @@ def test_layer_norm_ignores_the_scale_of_its_input_and_has_no_state():
 
 TASKS = {
     "relu": DigitsMLP(hidden_sizes=(16,)),
-    "logistic": DigitsMLP(hidden_sizes=()),
-    "layer": DigitsMLP(hidden_sizes=(16, 16), activation="tanh", norm="layer"),
     "batch": DigitsMLP(hidden_sizes=(16,), norm="batch"),
     "conv": DigitsConv(channels=(4, 8), batch_size=16),
-    "mse": DigitsAutoencoder(hidden_sizes=(16,)),
     "bernoulli": DigitsAutoencoder(hidden_sizes=(16,), loss="bernoulli"),
-    "permuted": PermutedDigits().task_fn(PermutedDigits().sample(KEY)),
 }
 
 
@@ -95,7 +84,7 @@ def test_adam_lowers_the_loss(name, train):
     assert finite
     assert after < 0.85 * before
     assert 0 < float(aux["normalized"]) < 1
-    assert ("accuracy" in aux) == (name not in ("mse", "bernoulli"))
+    assert ("accuracy" in aux) == (name != "bernoulli")
 
 
 def test_autoencoder_normalizer_is_one_for_an_output_of_zeros():
