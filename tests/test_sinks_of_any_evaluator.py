@@ -7,15 +7,39 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from test_tests_of_checkpoints import KILLED, wait_for_starts, write_suite
+from test_tests_of_checkpoints import write_suite
 from tiny import PATIENCE, results
 
 pytest.importorskip("lobench_tensorboard")
 pytest.importorskip("lobench_mlflow")
+
+KILLED = """
+import os
+import pytest
+
+@pytest.mark.parametrize("number", range(3))
+def test_counted(checkpoint, record, number):
+    with open(os.environ["EVALUATED"], "a") as file:
+        print(os.getpid(), file=file)  # one line for each start of an evaluation
+    record("valid/loss", checkpoint.outer_step + number)
+"""
+
+
+def wait_for_starts(file: Path, count: int, watch: subprocess.Popen[bytes]) -> list[int]:
+    """Returns the processes of the evaluations that have begun, once there are enough or the watch has ended."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        found = [int(line) for line in file.read_text().splitlines()] if file.exists() else []
+        if len(found) >= count or watch.poll() is not None:
+            return found
+        assert time.monotonic() < deadline, found
+        time.sleep(0.005)
+
 
 EVAL = """
 import json, os, pathlib, sys

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import shutil
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -204,61 +199,3 @@ def test_watch_stores_each_test_without_jax(tmp_path: Path, run: Path, executor:
     assert done.returncode == 3, done.stdout + done.stderr
     assert not (tmp_path / "imported").exists(), (tmp_path / "imported").read_text()
     check(store)
-
-
-KILLED = """
-import os
-import pytest
-
-@pytest.mark.parametrize("number", range(3))
-def test_counted(checkpoint, record, number):
-    with open(os.environ["EVALUATED"], "a") as file:
-        print(os.getpid(), file=file)  # one line for each start of an evaluation
-    record("valid/loss", checkpoint.outer_step + number)
-"""
-
-
-def wait_for_starts(file: Path, count: int, watch: subprocess.Popen[bytes]) -> list[int]:
-    """Returns the processes of the evaluations that have begun, once there are enough or the watch has ended."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        found = [int(line) for line in file.read_text().splitlines()] if file.exists() else []
-        if len(found) >= count or watch.poll() is not None:
-            return found
-        assert time.monotonic() < deadline, found
-        time.sleep(0.005)
-
-
-def test_watch_killed_with_its_workers_has_each_evaluation_once(tmp_path: Path, run: Path) -> None:
-    for step in range(3, 9):
-        shutil.copytree(run / "checkpoint-1", run / f"checkpoint-{step}")
-        (run / f"checkpoint-{step}/model.json").write_text(json.dumps({"loss": step}))
-    suite, store, starts = write_suite(tmp_path, KILLED), tmp_path / "store", tmp_path / "starts"
-    words = [sys.executable, "-m", "lobench.cli", "watch", str(run), "--suite", str(suite), "--store", str(store)]
-    words += ["--once", "--checkpoints", "all", "--workers", "2"]
-    environment = {**os.environ, "EVALUATED": str(starts)}
-    num_kills, goal = 0, 1
-    while True:
-        watch = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        begun = wait_for_starts(starts, goal, watch)
-        if watch.poll() is None and num_kills < 6:
-            killed = watch.pid if num_kills % 2 else begun[-1]
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(killed, signal.SIGKILL)
-            num_kills += 1
-            goal = len(begun) + 3
-            if killed != watch.pid:  # the watch goes on with another worker
-                wait_for_starts(starts, goal, watch)
-                watch.kill()
-            watch.wait()
-            continue
-        if watch.wait(PATIENCE) == 0:
-            break
-        assert num_kills < 6
-    found = results(store, "--curves")
-    names = sorted((one["checkpoint"]["outer_step"], one["case"]["name"]) for one in found)
-    assert names == [(step, f"test_counted[{number}]") for step in range(1, 9) for number in range(3)]
-    assert {one["outcome"] for one in found} == {"passed"} and num_kills >= 3
-    for one in found:
-        number = int(one["case"]["name"][-2])
-        assert one["curves"] == {"valid/loss": [[float(one["checkpoint"]["outer_step"] + number)]]}
