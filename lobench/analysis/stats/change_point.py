@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import logsumexp, stdtr
 
 __all__ = ["Belief", "Probe", "believe", "is_located", "named_pair", "next_probes", "scan", "window"]
 
@@ -329,17 +329,17 @@ def _posterior(probes: Sequence[Probe], num_places: int, begin: int) -> Belief:
     is_there = lengths > 0
     scores = _scores_part(_converged(probes), places)
     # Log evidence of each class over all wobbles and sizes, float64[num_classes], and that of no fall.
-    of_scores = _log_sum(scores.logs, axis=(0, 2))
-    no_fall_of_scores = float(_log_sum(scores.never, axis=0))
+    of_scores = logsumexp(scores.logs, axis=(0, 2))
+    no_fall_of_scores = float(logsumexp(scores.never, axis=0))
     in_scores = np.zeros(len(places))  # share of the evidence in which the scores fall
     evidence, none = of_scores, no_fall_of_scores
     if lost.any():
         is_turned = any(score > 0 for probe in probes for score in probe.scores if math.isinf(score))
         of_rates, same_rate = _rates_part(lost, size, is_turned=is_turned)
         ways = np.stack([of_scores + same_rate, of_scores + of_rates, no_fall_of_scores + of_rates]) - math.log(3)
-        evidence = _log_sum(ways, axis=0)
+        evidence = logsumexp(ways, axis=0)
         none = no_fall_of_scores + same_rate
-        in_scores = np.exp(_log_sum(ways[:2], axis=0) - evidence)
+        in_scores = np.exp(logsumexp(ways[:2], axis=0) - evidence)
     else:
         in_scores[:] = 1.0
     evidence = evidence[is_there] + np.log((1 - _NEVER) * lengths[is_there] / lengths.sum())
@@ -438,15 +438,9 @@ def _rates_part(lost: Array, size: Array, *, is_turned: bool) -> tuple[Array, fl
         above = logs_of(*high)
         top = above.max()
         mass = np.exp(above - top)[::-1].cumsum()[::-1] / np.arange(_RATES, 0, -1)  # its mean over the rates above
-        parts.append(float(_log_sum(logs_of(*low) + np.log(np.maximum(mass, 1e-300)) + np.log(prior), axis=0)) + top)
-    same = float(_log_sum(logs_of(lost.sum(), size.sum()) + np.log(prior), axis=0))
+        parts.append(float(logsumexp(logs_of(*low) + np.log(np.maximum(mass, 1e-300)) + np.log(prior), axis=0)) + top)
+    same = float(logsumexp(logs_of(lost.sum(), size.sum()) + np.log(prior), axis=0))
     return np.asarray(parts), same
-
-
-def _log_sum(values: Array, axis: int | tuple[int, ...]) -> Array:
-    """Returns the logarithm of a sum of exponentials, log sum exp, along an axis."""
-    top = values.max(axis=axis, keepdims=True)
-    return np.asarray(np.log(np.exp(values - top).sum(axis=axis)) + np.squeeze(top, axis=axis))
 
 
 def _evidence_of_wobble(seeds: Array, scores: Array, wobble: float, noise: _Noise) -> tuple[Array, float]:
@@ -489,17 +483,14 @@ def _evidence_of_wobble(seeds: Array, scores: Array, wobble: float, noise: _Nois
     cross = weight[1:] - through[1:] @ with_block[0]
     alone = weight[1:] - (through * with_block)[1:].sum(axis=1) - cross**2 / level
     side = there[1:] - through[1:] @ sides - cross * level_side / level
-    alone, side = (
-        np.append(alone, 0.0)[:, None],
-        np.append(side, 0.0)[:, None],
-    )  # no probes follow the last place
+    alone, side = (np.append(one, 0.0)[:, None] for one in (alone, side))  # no probes follow the last place
     variance = _SIZES**2 * (1 / width + own_wobble)
     precise = alone + 1 / variance
     scale = (noise.squares + np.maximum(rest - side**2 / precise, 0.0)) / 2 + tiny
     fall = -side / precise
     error = np.sqrt(scale / half / precise)
     log = common - 0.5 * np.log(precise * variance) - half * np.log(scale)
-    log += np.log(2 * np.maximum(_t_probability_below(fall / error, 2 * half), 1e-300)) - math.log(len(_SIZES))
+    log += np.log(2 * np.maximum(stdtr(2 * half, fall / error), 1e-300)) - math.log(len(_SIZES))
     none = common - half * math.log((noise.squares + max(rest, 0.0)) / 2 + tiny)
     return np.stack([log, fall, error, scale / half * (1 / width + own_wobble)]), none
 
@@ -507,9 +498,3 @@ def _evidence_of_wobble(seeds: Array, scores: Array, wobble: float, noise: _Nois
 def _sums_from(values: Array) -> Array:
     """Returns cumulative sums from each place to the last one."""
     return values[::-1].cumsum(axis=0)[::-1]
-
-
-def _t_probability_below(value: Array, degrees: float) -> Array:
-    """Returns P(T < value) for Student's t, approximated by a normal distribution."""
-    found: Array = ndtr(value * (1 - 1 / (4 * degrees)) / np.sqrt(1 + value**2 / (2 * degrees)))
-    return found

@@ -33,7 +33,7 @@ class _Sides:
         values = values - values.mean()
         of_b = to_b[:, len(a) :]  # values of b that stay with b
         self._total, self._total_square = values.sum(), (values**2).sum()
-        self._own_total, self._own_square = values[len(a) :].sum(), (values[len(a) :] ** 2).sum()
+        self._own_total = values[len(a) :].sum()
         self._sums, self._squares = to_b @ values, to_b @ values**2
         self._own_sums, self._counts = of_b @ values[len(a) :], of_b.sum(axis=1)
 
