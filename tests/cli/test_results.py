@@ -194,6 +194,9 @@ def test_two_checkpoints_of_one_outer_step_are_told_apart(tmp_path: Path) -> Non
     lines = run("--store", tmp_path, "--evaluations").stdout.splitlines()
     tails = sorted(" ".join(line.split()[1:3]) for line in lines[1:4])
     assert tails == ["100 (left/theta.npz)", "100 (right/theta.npz)", "200 0-0"]  # the last has no need of it
+    add(tmp_path, 0, {"a": {"train/loss": [1.0]}}, uri="last.pt", sha256="1" * 64)
+    header, *lines = run("--store", tmp_path, "--evaluations").stdout.splitlines()
+    assert "outer step" in header and "last.pt" in {line.split()[1] for line in lines if line}
 
 
 def test_the_final_value_of_a_primary_metric_of_its_own_stands_in_every_table(tmp_path: Path) -> None:

@@ -14,7 +14,14 @@ from lobench.core.step_cost import UNSTEADY_NOTE, Overhead, StepCost, StepSecond
 from lobench.core.subject import Subject
 from lobench.core.wording import counted, one_line
 from lobench.drawing.curves import sparkline
-from lobench.report.tables.text import overhead_cell, step_cell, subject_name, subjects_in_words, text_table
+from lobench.report.tables.text import (
+    has_outer_step,
+    overhead_cell,
+    step_cell,
+    subject_name,
+    subjects_in_words,
+    text_table,
+)
 
 __all__ = ["COLUMNS", "results_table"]
 
@@ -67,14 +74,13 @@ def results_table(lines: Sequence[EvaluationSummary], *, sort: str = "case", met
     has_failed_alone = not any(line.final for line in lines)
     finals = {name: title for name, title in finals.items() if has_failed_alone or any(name in x.final for x in lines)}
     finals |= {name: name for name in metrics if name not in finals}
-    who, step = (
-        ("outer step", _step_name) if all(line.subject.has_theta for line in lines) else ("subject", subject_name)
-    )
+    have_steps = all(line.subject.has_theta for line in lines)
+    who, name_of = ("outer step", _step_name) if have_steps else ("subject", subject_name)
     header = ["case", who, "seeds", "outcome", *finals.values()]
     costs = [_COST] if any(line.cost is not None for line in lines) else []
     costs += [_OVERHEAD] if any(line.cost is not None and line.cost.gradient is not None for line in lines) else []
     header += ["best", "diverged", "exploded", "wall s", *(title for one in costs for title in one[0]), "loss"]
-    names = _distinct_names({line.subject: step(line.subject) for line in lines})
+    names = _distinct_names({line.subject: name_of(line.subject) for line in lines})
     cases = case_names([line.row.case for line in lines])
     rows = [
         header,
@@ -110,7 +116,7 @@ def _row(
         subject,
         "items" if row.case.has_items else block.span,
         str(row.outcome),
-        *(_final_cell(line.final, name) for name in finals),
+        *(f"{line.final[name]:.4g}" if name in line.final else "-" for name in finals),
     ]
     if line.diverged < 0:
         return [*cells, "-", "", "", "", *("" for titles, _ in costs for _ in titles), row.message[:60]]
@@ -126,6 +132,8 @@ def _row(
 
 
 def _step_name(subject: Subject) -> str:
+    if not has_outer_step(subject.checkpoint):
+        return subject_name(subject)
     step = f"{subject.generation}:{subject.outer_step}" if subject.generation else str(subject.outer_step)
     return f"{subject.run} {step}" if subject.run else step
 
@@ -144,10 +152,6 @@ def _distinct_names(names: Mapping[Subject, str]) -> dict[Subject, str]:
         endings = next((own for own in ends if len({*own}) == len(own)), hashes)
         distinct_names |= {subject: f"{name} ({own})" for subject, own in zip(alike, endings, strict=True)}
     return distinct_names
-
-
-def _final_cell(final: dict[str, float], name: str) -> str:
-    return f"{final[name]:.4g}" if name in final else "-"
 
 
 def _summary(lines: Sequence[EvaluationSummary]) -> str:

@@ -16,12 +16,14 @@ from lobench.engine.store.series import has_number
 if TYPE_CHECKING:
     from lobench.analysis.stats.comparison import MeanDifference
     from lobench.analysis.stats.intervals import Interval
+    from lobench.core.checkpoint import Checkpoint
     from lobench.core.step_cost import Overhead, StepSeconds
     from lobench.core.subject import Subject
 
 __all__ = [
     "described_list",
     "fenced",
+    "has_outer_step",
     "interval_cell",
     "markdown_line",
     "markdown_table",
@@ -330,7 +332,8 @@ def wrapped(text: str, width: int | None = None) -> str:
             lines.append(line)
             continue
         indent = line[: len(line) - len(line.lstrip())]
-        words = [found.replace(" ", _KEPT) for found in _WHOLE.findall(_INNER_GAP.sub(_kept, line.strip()))]
+        with_gaps = _INNER_GAP.sub(lambda gap: _KEPT * len(gap[0]), line.strip())
+        words = [word.replace(" ", _KEPT) for word in _WHOLE.findall(with_gaps)]
         folded = _folded(words, most, indent)
         lines += [one.replace(_KEPT, " ") for one in folded]
     return "\n".join(lines)
@@ -352,8 +355,9 @@ def _folded(words: Sequence[str], most: int, indent: str) -> list[str]:
     return [*lines, current]
 
 
-def _kept(gap: re.Match[str]) -> str:
-    return _KEPT * len(gap[0])
+def has_outer_step(checkpoint: Checkpoint) -> bool:
+    """Returns whether the outer step of a checkpoint is known, from the name of its file or from its contents."""
+    return has_number(checkpoint.uri) or checkpoint.outer_step > 0
 
 
 def subject_name(subject: Subject) -> str:

@@ -12,8 +12,7 @@ from lobench.analysis.scores.score_scale import SCORE_VERSION
 from lobench.analysis.stats.intervals import Interval
 from lobench.core.json_numbers import finite_or_none, record_from
 from lobench.core.wording import counted, one_line
-from lobench.engine.store.series import has_number
-from lobench.report.tables.text import interval_cell, text_table
+from lobench.report.tables.text import has_outer_step, interval_cell, text_table
 
 __all__ = ["Best", "BestRecord", "Candidate", "best_text"]
 
@@ -172,7 +171,7 @@ def _rows(best: Best) -> list[list[str]]:
     for candidate in best.candidates:
         checkpoint = candidate.chosen.subject.checkpoint
         fresh = candidate.fresh
-        step = str(checkpoint.outer_step) if checkpoint.outer_step or has_number(checkpoint.uri) else "-"
+        step = str(checkpoint.outer_step) if has_outer_step(checkpoint) else "-"
         row = ["/".join(checkpoint.uri.split("/")[num_common:]), step]
         row += [interval_cell(fresh.score), interval_cell(candidate.chosen.score), str(fresh.num_diverged)]
         row += [str(fresh.num_exploded)] * has_exploded + [str(fresh.num_lost)] * has_lost
