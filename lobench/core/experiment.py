@@ -145,6 +145,10 @@ class Method:
     def title(self) -> str:
         return self.label or self.name
 
+    def trial_label(self, number: int | str) -> str:
+        """Returns the label of a trial's subject: `adam trial 7`."""
+        return f"{self.title} trial {number}"
+
     @property
     def entry(self) -> str:
         """The entry as written in the file: optimizer, path, command or pattern."""

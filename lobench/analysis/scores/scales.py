@@ -444,11 +444,12 @@ class Scales:
         """
         single = self._num_single
         if not single:
-            return "untrained"
+            return "the untrained network"
         have_items = {case.has_items for case in self.cases.values()}
         first = "the first stored mean" if have_items == {True} else "the first stored value of each seed"
         first += ", or mean over items" if len(have_items) > 1 else ""
-        return first if single == self.num_cases else f"untrained ({first} on {single} of {self.num_cases} cases)"
+        some = f"the untrained network ({first} on {single} of {self.num_cases} cases)"
+        return first if single == self.num_cases else some
 
     @property
     def _replicate(self) -> str:

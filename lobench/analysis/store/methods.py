@@ -186,6 +186,8 @@ def of_members(
         sessions = groups[method, trial]
         name = f"{method} {trial}" if counts[method] > 1 else method
         label = bindings.get("label", method)
+        if counts[method] > 1:
+            label = f"{label} trial {trial}"
         make = functools.partial(_method, current=snapshot.current, is_command=_is_training(bindings))
         subject, search = chosen_by_search(sessions, make) if method in best else (make(sessions), None)
         if search is not None:
@@ -202,7 +204,7 @@ def of_members(
         if "command" in bindings:
             subject = _with_failed(subject, trials, [method, f"{method}/{trial}"])
         mark = " (imported)" if subject.who.is_imported and "command" not in bindings else ""
-        subjects.append(subject.named(name.replace(method, label, 1) + mark))
+        subjects.append(subject.named(label + mark))
         names.append(name)
         searched.append(search)
     cases: dict[str, CaseInfo] = {}

@@ -29,6 +29,7 @@ from lobench.engine.store.current import CurrentCases, place_of
 from lobench.engine.store.edited_code import edited_code, edited_code_line
 from lobench.engine.store.experiments import TrialRow
 from lobench.engine.store.ledger import EvaluationRow, Ledger
+from lobench.engine.store.places import DECISIONS
 from lobench.engine.store.series import numbered_by_arrival
 
 __all__ = ["BestTrial", "Snapshot", "case_names", "distinct_labels", "read_store"]
@@ -154,6 +155,11 @@ class Snapshot:
             openings=tuple(label[:1].upper() + label[1:] if label.startswith(_BY_STEP) else label for label in labels),
             names=case_names(cases),
         )
+
+    @property
+    def has_decisions(self) -> bool:
+        """Whether `lobench keep` decides in the store, so that results decided which seeds were run."""
+        return (self.store / DECISIONS).is_file()
 
     @property
     def shown(self) -> int:

@@ -17,7 +17,9 @@ from lobench.engine.store.ledger_part import LedgerPart
 from lobench.engine.store.restarts import RESTARTED, RETURNED, moved_detail
 from lobench.engine.store.schema import intact_rows
 
-__all__ = ["Places"]
+__all__ = ["DECISIONS", "Places"]
+
+DECISIONS = Path("keep", "decisions.json")  # file of `lobench keep`, below its store
 
 _Places: TypeAlias = dict[str, tuple[SuitePlace, ...]]
 _REPLACED = "data_replaced"  # event: hash of a data file before it changed, and the last evaluation of that time

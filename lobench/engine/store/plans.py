@@ -313,11 +313,11 @@ def changed_files(
             continue
         digests = there.get(name, {})
         if name in last and digests and last[name] not in digests.values():
-            yield min(digests), f"{name} is another file than when the plan was written"
+            yield min(digests), f"{name} is another file than when the evaluations were planned"
         elif not digests:
             yield None, name
         elif name not in last and name.endswith((".py", ".gin")) and not digests.keys() <= set(planned_code):
-            yield min(digests), f"{name} was not there when the plan was written"
+            yield min(digests), f"{name} was not there when the evaluations were planned"
 
 
 def _read(events: Sequence[tuple[str, dict[str, Any], float]]) -> list[PlannedSubject]:

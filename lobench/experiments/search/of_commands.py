@@ -74,7 +74,7 @@ class ProcessSearch(SearchRun):
         return dataclasses.replace(
             self.method.with_values(trial.parameters),
             name=f"{self.method.name}/{trial.number}",
-            label=f"{self.method.title} {trial.number}",
+            label=self.method.trial_label(trial.number),
         )
 
     def _forget(self, first: int) -> None:

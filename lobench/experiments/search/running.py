@@ -306,7 +306,7 @@ class SubjectSearch(SearchRun):
     def _start_trials(self, trials: Sequence[Trial]) -> None:
         for trial in trials:
             method = self.method.with_values(trial.parameters)
-            self._add(self._numbers, trial, given_method(method, label=f"{self.method.title} {trial.number}"))
+            self._add(self._numbers, trial, given_method(method, label=self.method.trial_label(trial.number)))
 
     def _add(self, numbers: dict[SearchKey, list[int]], trial: Trial, given: Given) -> None:
         """Starts the evaluation of a trial's subject, unless another trial has the same subject."""

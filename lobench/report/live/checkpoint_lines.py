@@ -136,7 +136,7 @@ class CheckpointLines:
             text, colour = self._lines.of(finished_subject.subject, scored)
             if scored.label not in ("", self._scale) and not scored.num_untuned:
                 self._scale = scored.label
-                self._log(f"scores: 0 is untrained, 1 {scored.label}; a diverged seed scores -1", "")
+                self._log(f"scores: 0 is the untrained network, 1 {scored.label}; a diverged seed scores -1", "")
         self._log(
             f"{self._name(finished_subject.subject)}: " + "; ".join(filter(None, (text, finished_subject.left))), colour
         )

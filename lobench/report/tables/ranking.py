@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -59,6 +60,9 @@ def ranking_text(summary: Summary, *, every: bool = False, names_options: bool =
     hidden = len(rows) - len(shown)
     more = [f"{hidden:,} more{': --all' if names_options else ''}"] if hidden else []
     answer = [_answer(summary, rows, _not_worse(summary, rows)), *_next_steps(summary, rows)]
+    if snapshot.has_decisions:
+        log = shlex.join(["lobench", "keep", "--log", "--store", str(snapshot.store)])
+        answer = [f"runs of `lobench keep`, which chose their seeds by results: `{log}` has its decisions"]
     options = ["By case: --cases. Every evaluation: --evaluations"] if names_options else []
     notes = [*more, *_found_settings(summary, rows), *_ranking_notes(summary, rows), *options]
     table = text_table(_table_rows(summary, shown), left={1})
@@ -67,7 +71,7 @@ def ranking_text(summary: Summary, *, every: bool = False, names_options: bool =
 
 def best_lines(summary: Summary) -> list[str]:
     """Returns the first lines of `ranking_text`: the best of several methods or checkpoints; [] if there is none."""
-    rows = _rows(summary) if summary.snapshot.subjects else []
+    rows = _rows(summary) if summary.snapshot.subjects and not summary.snapshot.has_decisions else []
     equal = _not_worse(summary, rows) if len(rows) > 1 else []
     return [_answer(summary, rows, equal), *_next_steps(summary, rows)] if equal else []
 

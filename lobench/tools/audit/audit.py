@@ -253,7 +253,7 @@ def _notes(ledger: Ledger, rows: Sequence[EvaluationRow]) -> Iterator[str]:
         < first.get((row.key.checkpoint_sha256, row.key.case_identity, row.key.optimizer_hash), -math.inf)
     ]
     if late:
-        yield f"{len(late)} results are older than the plan that has them, such as {late[0].where}"
+        yield f"{len(late)} results were recorded before they were planned, such as {late[0].where}"
 
 
 def _cases(

@@ -17,7 +17,7 @@ from lobench.tools.audit.findings import ContradictionKind
 __all__ = ["AuditRecord", "CheckedRecord", "ContradictionRecord", "audit_record", "audit_text"]
 
 _SAME_CLAIMS = (  # claims that differ only in `names`
-    re.compile(r"(?P<before>whether )(?P<names>.+)(?P<after> was the same when the plan was written)"),
+    re.compile(r"(?P<before>whether )(?P<names>.+)(?P<after> was the same when the evaluations were planned)"),
     re.compile(r"(?P<before>files of suites that the bundle does not hold, .+: )(?P<names>.+)(?P<after>)"),
     re.compile(r"(?P<before>the case )(?P<names>.+?): (?P=names) of checkpoint \w+(?P<after>: .+)"),
 )
@@ -109,6 +109,8 @@ def audit_text(audited: Audit) -> str:
         verdict = f"PASS: {contradictions}; {made_again}"
     lines = [verdict]
     lines += [f"  {one.kind}: {one.what}" for one in audited.contradictions]
+    if any(one.kind == "plan" for one in audited.contradictions):
+        lines.append("plan: the list of evaluations that the author's store recorded before it computed them")
     if any(one.kind == "suite" for one in audited.contradictions):
         lines.append(
             "if files of the suite were added or edited after the evaluations were planned, the author can evaluate "
@@ -137,8 +139,8 @@ def audit_text(audited: Audit) -> str:
 def _grouped(claims: Sequence[str]) -> list[str]:
     """Joins claims that differ only in the name of a file or case.
 
-    >>> _grouped([f"whether {file} was the same when the plan was written" for file in ("a.csv", "b.csv")])
-    ['whether a.csv, b.csv was the same when the plan was written']
+    >>> _grouped([f"whether {file} was the same when the evaluations were planned" for file in ("a.csv", "b.csv")])
+    ['whether a.csv, b.csv was the same when the evaluations were planned']
     """
     names: dict[tuple[str, str], dict[str, None]] = {}
     for claim in claims:

@@ -150,16 +150,16 @@ def planned_case_findings(
                 yield (
                     Contradiction("plan", what)
                     if last[key] == case.code
-                    else Unaudited(f"a plan before an edit: {what}")
+                    else Unaudited(f"whether a file was edited after the evaluations were planned: {what}")
                 )
     for row in rows:
         key = (row.case.identity, row.case.optimizer_hash)
         if key not in known:
             continue
         if row.case.code and not any(code in ("", row.case.code) for code in known[key]):
-            yield Contradiction("plan", f"{row.where}: made by code that no plan has")
+            yield Contradiction("plan", f"{row.where}: made by other code than was planned")
         if tuple(row.case.blocks()) not in blocks[key]:
-            yield Contradiction("plan", f"{row.where}: its case has seed blocks that no plan has")
+            yield Contradiction("plan", f"{row.where}: its case has other seed blocks than were planned")
 
 
 def lacking_code(ledger: Ledger, rows: Sequence[EvaluationRow], members: Iterable[str]) -> set[str]:

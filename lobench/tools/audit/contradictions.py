@@ -72,7 +72,7 @@ def _findings(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow
     members = {name: bundle.read(name) for name in bundle.below("suites")}
     folders = suite_folders(bundle, folder)
     if not planned:
-        yield Unaudited("a plan: the ledger has none, so the planned evaluations and their name are unknown")
+        yield Unaudited("which evaluations were planned, and under which names: the ledger has no plan")
     yield from _of_head(bundle)
     yield from _of_experiments(bundle)
     yield from _of_plans(planned, rows)
@@ -139,7 +139,9 @@ def _of_plans(planned: Sequence[PlannedSubject], rows: Sequence[EvaluationRow]) 
         and (row.key.checkpoint_sha256, row.key.case_identity, row.key.optimizer_hash) not in known
     ]
     if beside:
-        yield Contradiction("plan", f"{counted(len(beside), 'result')} of what no plan has, such as {beside[0].where}")
+        yield Contradiction(
+            "plan", f"{counted(len(beside), 'result')} of evaluations that were not planned, such as {beside[0].where}"
+        )
 
 
 def _made_by(tables: Tables) -> dict[tuple[str, str], set[str]]:
@@ -240,7 +242,7 @@ def _of_files(
         if path.parent.name == BASELINES and not _is_shipped(path, members[name]):
             yield Unaudited(f"the baseline {path.name} of suite {path.parents[1].name}")
         elif path.suffix not in (".py", ".gin") and path.parent.name != BASELINES and name not in of_code:
-            yield Unaudited(f"whether {path.name} was the same when the plan was written")
+            yield Unaudited(f"whether {path.name} was the same when the evaluations were planned")
 
 
 def _is_shipped(path: Path, content: bytes) -> bool:

@@ -115,8 +115,10 @@ def given_labels(ledger: Ledger, folders: Sequence[Path]) -> Mapping[str, Set[st
             continue  # `experiment_findings` reports it
         for one in ledger.memberships(form.id):
             if (method := methods.get(one.method)) is not None:
-                label = method.title if method.search is None else f"{method.title} {one.trial}"
-                labels.setdefault(one.evaluation.sha256, set()).add(label)
+                names = {method.title}
+                if method.search is not None:  # stores of earlier versions have `adam 7` for `adam trial 7`
+                    names = {method.trial_label(one.trial), f"{method.title} {one.trial}"}
+                labels.setdefault(one.evaluation.sha256, set()).update(names)
     return labels
 
 

@@ -23,7 +23,10 @@ def bisection_text(bisection: Bisection) -> str:
             this = _share(belief.by_place[belief.place])
             near = _share(belief.within(1))
             step = bisection.broken.outer_step
-            lines = [f"{place} broke at outer step {step}: {this} sure, {near} within one checkpoint of it"]
+            lines = [
+                f"{place} broke at outer step {step}: {this} sure, {near} within one checkpoint of it",
+                f"these two and the interval hold if it got worse at all, which is {_share(belief.fall)} sure",
+            ]
         else:
             if first is last:
                 steps = f"at outer step {first.outer_step}"
@@ -45,9 +48,10 @@ def bisection_text(bisection: Bisection) -> str:
         size = f"{belief.size:.3g} +- {belief.size_error:.2g} in score"
         if belief.size < belief.size_error and after * num_before > before * num_after:
             size = f"more {noun}s diverge, and none is shown in the score of the others"
+        condition = "" if bisection.status == "found" else "if it did, "
         lines += [
-            f"{_share(bisection.level)} interval: outer steps {first.outer_step} to {last.outer_step}",
-            f"size of the fall: {size}; {_share(belief.fall)} sure that there is one",
+            f"{condition}{_share(bisection.level)} interval: outer steps {first.outer_step} to {last.outer_step}",
+            f"size of the fall: {size}",
             f"last good: {_named(bisection, good)}",
             f"first broken: {_named(bisection, broken)}",
         ]

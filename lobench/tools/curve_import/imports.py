@@ -266,6 +266,7 @@ def import_into(
             replaces = settings.replace or session is not None
             written.note(name, writer.add(subjects[name], case, curves, replaces=replaces), case, curves, ())
             notes += [f"{name} on {case.suite}/{case.name}: {problem}" for problem in problems]
+        notes += _shared_item_numbers(ledger, written.keys)
         if written.added.new or written.added.replaced:
             for file in files:
                 record_file(ledger, file, num_new=written.added.new)
@@ -335,6 +336,25 @@ def refuse_unfit(
                 directions=collected.directions,
                 until_option=until_option,
             )
+
+
+def _shared_item_numbers(ledger: Ledger, written: Sequence[tuple[EvaluationKey, CaseInfo]]) -> list[str]:
+    """Returns a line for each imported case whose items are called 0, 1, ..., as are those of another case."""
+    new_cases = {case.identity: case for _, case in written if case.has_items}
+    items: dict[str, set[str]] = {}
+    names: dict[str, str] = {}
+    for row in ledger.evaluations() if new_cases else ():
+        if row.case.has_items and row.case.identity not in items and row.curves is not None:
+            items[row.case.identity] = {item for item in row.curves.items if item.isdecimal()}
+            names[row.case.identity] = f"{row.case.suite}/{row.case.name}"
+    lines = []
+    for identity in new_cases:
+        others = [other for other, numbers in items.items() if other != identity and numbers & items[identity]]
+        if others:
+            name = new_cases[identity].name
+            both = f"{names[identity]} and {names[others[0]]} have items of the same numbers"
+            lines.append(f"{both}, which count as the same items; if they are not, call them {name}/0, {name}/1, ...")
+    return lines
 
 
 def _replaced(spill: Spill) -> list[str]:

@@ -140,19 +140,18 @@ def _answer(falsified: Falsified, files: Sequence[Path]) -> list[str]:
 def _notes(falsified: Falsified) -> list[str]:
     lines = []
     if falsified.size is not None:
-        costs = [params * steps for params, steps in (falsified.home_size, falsified.size)]
-        lines.append(
-            f"smallest: {falsified.size[0]:,} parameters x {falsified.size[1]:,} steps; the case "
-            f"{falsified.home_size[0]:,} x {falsified.home_size[1]:,}, {times(costs[0] / costs[1])} times as much"
-        )
+        sizes = (falsified.size, falsified.home_size)
+        smallest, home = (f"{params:,} parameters for {steps:,} steps" for params, steps in sizes)
+        costs = [params * steps for params, steps in sizes]
+        ratio = f", which is {times(costs[1] / costs[0])} times the cost" if costs[0] != costs[1] else ""
+        lines.append(f"the smallest cell trains {smallest}, and the case {home}{ratio}")
     if falsified.found.smallest is not None:
-        which = "on which it was meta-trained"
+        which = "on which the checkpoint was meta-trained"
         if not falsified.is_trained_on:
-            which = "the start of the search, which need not be in the training distribution"
-        lines.append(f"steps and ratios are measured from {falsified.case}, {which}")
-    looked = f"{counted(len(falsified.found.gaps), 'cell')} looked at"
-    tests = f"{counted(len(falsified.found.tests), 'test')} at {falsified.rules.level:.2g} each"
-    chance = (
-        f"a false finding (a loss of at most {falsified.rules.margin:g}) has a chance below {falsified.rules.alpha:g}"
-    )
-    return [*lines, f"{looked}; {tests}: {chance}"]
+            which = "where the search began; whether the checkpoint was meta-trained on it is not known"
+        lines.append(f"steps away and ratio are counted from {falsified.case}, {which}")
+    rules = falsified.rules
+    looked = f"{counted(len(falsified.found.gaps), 'cell')} evaluated"
+    tests = f"{counted(len(falsified.found.tests), 'test')} of level {rules.level:.2g}"
+    chance = f"naming a cell although the score is lower by no more than {rules.margin:g} (--margin)"
+    return [*lines, f"{looked}; {tests}: {chance} has a chance below {rules.alpha:g} (--alpha)"]

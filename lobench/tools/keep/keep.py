@@ -31,6 +31,7 @@ from lobench.core.subject import GivenCheckpoint
 from lobench.engine.chief.interfaces import ERRORS, WatchProgress
 from lobench.engine.store.database import StoreLock
 from lobench.engine.store.ledger import EvaluationRow, Ledger
+from lobench.engine.store.places import DECISIONS
 from lobench.engine.whole_file import write_whole
 from lobench.report.live.notebook_progress import default_progress
 from lobench.tools.keep.decision import DecisionRules, KeepAnswer, decided, log_evidence
@@ -150,7 +151,7 @@ def keep(
         for text in filter(None, (command, settings.against_command)):
             refuse_original_files(text, place, near=here)
     with _DecidesAlone(folder):
-        decisions = DecisionStore(path=home / "decisions.json")
+        decisions = DecisionStore(path=folder / DECISIONS)
         sequence = decisions.read(terms)
         _write_once(folder / ".gitignore", "*\n")
         files = RevisionFiles(home=home, links=links)
@@ -181,9 +182,7 @@ def keep(
             progress=progress,
             workers={**keywords_in(WorkerKeywords, options), "workers": settings.workers},
         )
-        return session.run(
-            margin=settings.margin, max_seeds=settings.max_seeds, description=settings.description or new.label
-        )
+        return session.run(margin=settings.margin, max_seeds=settings.max_seeds, description=settings.description)
 
 
 def kept_log(store: str | Path = ".lobench/keep") -> Decisions:
@@ -192,7 +191,7 @@ def kept_log(store: str | Path = ".lobench/keep") -> Decisions:
     Raises:
       StoreError: The folder has no decisions, or they cannot be read.
     """
-    return DecisionStore(path=Path(store) / "keep" / "decisions.json").read()
+    return DecisionStore(path=Path(store) / DECISIONS).read()
 
 
 def measure_total(
@@ -218,7 +217,7 @@ def measure_total(
     """
     folder = Path(store).absolute()
     home = folder / "keep"
-    decisions = DecisionStore(path=home / "decisions.json")
+    decisions = DecisionStore(path=folder / DECISIONS)
     decisions.read()  # before a lock makes the folder
     with _DecidesAlone(folder):
         sequence = decisions.read()
@@ -291,11 +290,14 @@ class _Session:
                 number=number,
                 candidate=candidate,
                 incumbent=incumbent,
-                description=description,
+                description=description or self.new.label,
                 margin=margin,
                 max_seeds=max_seeds,
             )
-        elif decision.answer in (KeepAnswer.KEEP, KeepAnswer.DISCARD):
+        elif description and description != decision.description:
+            decision = dataclasses.replace(decision, description=description)
+            self._write(decision)
+        if decision.answer in (KeepAnswer.KEEP, KeepAnswer.DISCARD):
             return self._result(decision, is_new=False)
         else:
             decision = dataclasses.replace(decision, max_seeds=max(max_seeds, decision.max_seeds))

@@ -19,7 +19,9 @@ from lobench.engine.workers.command import command_words, filled
 
 __all__ = ["HOME", "IMPORTS", "LINKS", "PACE", "main"]
 
-HOME = "home.txt"  # in the suite: absolute path of `STORE/keep`, for nodes that share its file system
+# In the suite: absolute path of `STORE/keep`, for nodes that share its file system. With this ending the file is no
+# data of the suite, so that a moved store has no changed data.
+HOME = "home.cfg"
 IMPORTS = "imports.json"  # folders of the tree that runs import from, before installed packages
 LINKS = "links.json"  # absolute paths, by the name that runs see
 PACE = "pace.json"  # of the incumbent, as long as a candidate runs on shared seeds
