@@ -13,12 +13,12 @@ from lobench.core.errors import ConfigError, LobenchError, UsageError
 from lobench.core.experiment import Method, SessionMember
 from lobench.core.planner import EvaluationId
 from lobench.core.program import IMPORTED
+from lobench.core.result import EvaluationKey
 from lobench.engine.store.imports import imported_files
 from lobench.engine.store.ledger import Ledger
 
 if TYPE_CHECKING:  # an experiment without curves waits for no reader of them
     from lobench.tools.curve_import.collected_curves import CollectedCurves
-    from lobench.tools.curve_import.imports import Imported
 
 __all__ = ["ExperimentCurves", "read_curves"]
 
@@ -97,12 +97,12 @@ class ExperimentCurves:
 
             changed = any(before.get(str(one.path), one.sha256) != one.sha256 for one in collected.sources)
             settings = replace(settings, replace=changed)
-            imported = import_into(
+            imported, evaluations = import_into(
                 ledger, collected, settings, own_cases=cases, names={name: method.name}, until_option=_UNTIL
             )
-            members = _members(method, imported, {case.identity for case in cases})
+            members = _members(method, evaluations, {case.identity for case in cases})
             ledger.add_memberships(form, members, programs=[IMPORTED.key])
-            others = sorted({case.name for _, case in imported.keys} - {case.name for case in cases})
+            others = sorted({case.name for _, case in evaluations} - {case.name for case in cases})
             notes = [f"its curves on {', '.join(others)} are of no case of the experiment"] if others and cases else []
             for note in (*imported.notes, *notes):
                 log(f"{method.name}: {note}")
@@ -125,7 +125,9 @@ def _named(method: Method, name: str, collected: CollectedCurves) -> str:
     )
 
 
-def _members(method: Method, imported: Imported, own_cases: Collection[str]) -> list[SessionMember]:
+def _members(
+    method: Method, evaluations: Sequence[tuple[EvaluationKey, CaseInfo]], own_cases: Collection[str]
+) -> list[SessionMember]:
     return [
         SessionMember(
             method=method.name,
@@ -133,6 +135,6 @@ def _members(method: Method, imported: Imported, own_cases: Collection[str]) -> 
             session=key.seed_block.start,
             evaluation=EvaluationId(key.checkpoint_sha256, case.key, key.seed_block),
         )
-        for key, case in imported.keys
+        for key, case in evaluations
         if case.identity in own_cases
     ]

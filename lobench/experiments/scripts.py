@@ -154,7 +154,7 @@ class ScriptCurves:
                 num_steps = run.method.until_step if cut is None else cut
                 session = Session(seed=run.session, num_steps=num_steps, ends=ends)
                 with self._ledger.transaction():
-                    done = import_into(
+                    done, evaluations = import_into(
                         self._ledger,
                         session_curves,
                         session_curves.settings,
@@ -168,7 +168,7 @@ class ScriptCurves:
         except LobenchError as error:
             return str(error)
         if not part:
-            wanted = {(key.seed_block, case.key) for key, case in done.keys}
+            wanted = {(key.seed_block, case.key) for key, case in evaluations}
             self.num_recorded += done.num_new + done.num_replaced
             for row in self.rows(name):
                 if (row.key.seed_block, row.case.key) in wanted:

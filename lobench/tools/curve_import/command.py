@@ -50,7 +50,7 @@ Exit codes: 0, 2 usage: nothing was written.""",
     "--store", required=True, type=click.Path(path_type=Path), help="Store to import into; created if needed."
 )
 @options_of(ImportSettings)
-@format_option("table", "json", name="output", prints={"import": "lobench.tools.curve_import.imports:ImportRecord"})
+@format_option("table", "json", name="output", prints={"import": "lobench.tools.curve_import.imports:Imported"})
 def import_curves(files: tuple[str, ...], store: Path, output: str, **options: Any) -> None:
     """Import curves from other programs into a store, as subjects for compare, report and results.
 
@@ -65,4 +65,4 @@ def import_curves(files: tuple[str, ...], store: Path, output: str, **options: A
         click.echo(note, err=True)
 
     found = imported(*files, store=store, log=log, **options)
-    emit("import", found.to_record()) if output == "json" else show(found.describe(printed))
+    emit("import", found) if output == "json" else show(found.describe(printed))

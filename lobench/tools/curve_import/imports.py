@@ -11,12 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Unpack
 
 from lobench.api.settings import ImportKeywords, ImportSettings
 from lobench.core.case import CaseInfo
 from lobench.core.errors import UsageError, suggestion
-from lobench.core.json_numbers import record_from
 from lobench.core.metric import direction_of, is_named_loss
 from lobench.core.result import Curves, EvaluationKey, Provenance
 from lobench.core.settings_field import check_keywords, settings_from
@@ -42,31 +41,15 @@ from lobench.tools.curve_import.formats.kinds import kinds
 from lobench.tools.curve_import.points import CurveRun
 from lobench.tools.curve_import.spill import Spill
 
-__all__ = ["ImportRecord", "Imported", "Session", "curves_in", "import_curves", "import_into", "refuse_unfit"]
+__all__ = ["Imported", "Session", "curves_in", "import_curves", "import_into", "refuse_unfit"]
 
 UNTIL_OPTION = "--until-step [METHOD=]STEP"
-
-
-class ImportRecord(TypedDict):
-    """`lobench import`: numbers of imported curves."""
-
-    store: Path
-    kinds: tuple[str, ...]
-    methods: tuple[str, ...]
-    cases: tuple[str, ...]
-    num_points: int
-    num_new: int
-    num_known: int
-    num_replaced: int
-    notes: tuple[str, ...]
-
-
 _NUM_NAMED = 5  # methods and cases that the summary names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """Result of `import_curves`.
+    """`lobench import`: numbers of imported curves.
 
     Attributes:
       store: Folder of the store.
@@ -75,7 +58,6 @@ class Imported:
       num_points: Number of values in all files.
       num_new, num_known, num_replaced: Numbers of curves. All metrics of a method, case and seed count as one curve.
       notes: Lines on oddities.
-      keys: Evaluations of the curves, including known ones.
     """
 
     store: Path
@@ -87,7 +69,6 @@ class Imported:
     num_known: int
     num_replaced: int
     notes: tuple[str, ...]
-    keys: tuple[tuple[EvaluationKey, CaseInfo], ...] = ()
 
     def describe(self, printed: Collection[str] = ()) -> str:
         """Returns lines for the terminal, without the notes that are already printed."""
@@ -100,10 +81,6 @@ class Imported:
             f"{self.store}: {what}, {counted(self.num_points, 'value')} ({', '.join(self.kinds)}): {', '.join(counts)}"
         )
         return "\n".join([head, *(note for note in self.notes if note not in printed)])
-
-    def to_record(self) -> ImportRecord:
-        """Returns the record for `--format json`."""
-        return record_from(ImportRecord, self)
 
 
 def import_curves(
@@ -148,7 +125,8 @@ def import_curves(
         ledger = ledger or stack.enter_context(Ledger.open(folder, name="import"))
         for note in collected.notes:
             log(note)
-        return import_into(ledger, collected, settings)
+        imported, _ = import_into(ledger, collected, settings)
+        return imported
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,8 +153,10 @@ def import_into(
     names: Mapping[str, str] | None = None,
     until_option: str = UNTIL_OPTION,
     session: Session | None = None,
-) -> Imported:
+) -> tuple[Imported, Sequence[tuple[EvaluationKey, CaseInfo]]]:
     """Writes collected curves into a ledger, in one transaction.
+
+    Returns what was imported, and the evaluations of the curves, including known ones.
 
     Args:
       ledger: The ledger.
@@ -270,7 +250,7 @@ def import_into(
         if written.added.new or written.added.replaced:
             for file in files:
                 record_file(ledger, file, num_new=written.added.new)
-    return Imported(
+    imported = Imported(
         store=ledger.store,
         kinds=tuple(dict.fromkeys(source.kind for source in collected.sources)),
         methods=tuple(dict.fromkeys(method for method, _ in written.ends)),
@@ -280,8 +260,8 @@ def import_into(
         num_known=written.added.known,
         num_replaced=written.added.replaced,
         notes=tuple(dict.fromkeys((*notes, *copies.notes(), *_replaced(spill), *written.notes()))),
-        keys=tuple(written.keys),
     )
+    return imported, written.keys
 
 
 def curves_in(

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from lobench.core.case import CaseInfo
-from lobench.core.containment import plugin_errors, plugins_contained
+from lobench.core.containment import plugins_contained
 from lobench.core.errors import LobenchError, PluginFailure, UsageError, suggestion
 from lobench.core.metric import Direction
 from lobench.core.wording import described, headline, one_line_of
-from lobench.plugins import Registered, load_plugins
+from lobench.plugins import GuardedPlugin, Registered, load_plugins
 from lobench.tools.curve_import.file_kind import FileKind
 from lobench.tools.curve_import.formats import (
     builtin,
@@ -88,26 +88,6 @@ def _of_plugin(name: str, declared: Registered) -> FileKind:
     about = kind.about or declared.declaration.summary
     given = dataclasses.replace(kind, about=about if isinstance(about, str) else described(about))
 
-    def checked(what: str, call: Callable[..., Any], is_right: Callable[[Any], bool]) -> Callable[..., Any]:
-        def guarded(*arguments: Any) -> Any:
-            with plugin_errors(lambda error: failure(f"{what}() failed", headline(error)), LobenchError, OSError):
-                returned = call(*arguments)
-                if not is_right(returned):
-                    raise failure(f"{what}() returned something else", described(returned))
-            return returned
-
-        return guarded
-
-    def recognises(path: Path) -> bool:
-        try:
-            with plugins_contained():
-                return bool(given.recognises(path))
-        except (LobenchError, OSError, KeyboardInterrupt):
-            raise
-        except BaseException as error:  # noqa: BLE001  (a plugin boundary: another format may read the file)
-            print(f"lobench: {failure('recognises() failed', headline(error))}; going on", file=sys.stderr)
-            return False
-
     def read(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
         used: set[str] = set()
         try:
@@ -128,13 +108,20 @@ def _of_plugin(name: str, declared: Registered) -> FileKind:
             if note not in notes:
                 notes.append(note)
 
+    results: dict[str, Callable[[Any], bool]] = {
+        "recognises": lambda returned: True,
+        "cases": lambda returned: _is_mapping(returned, CaseInfo),
+        "directions": lambda returned: _is_mapping(returned, Direction),
+        "files": _are_paths,
+    }
+    guarded = GuardedPlugin(given, where, results, {"recognises": False}, PluginFailure, (OSError,))
     return dataclasses.replace(
         given,
-        recognises=recognises,
+        recognises=guarded.recognises,
         read=read,
-        cases=checked("cases", given.cases, lambda returned: _is_mapping(returned, CaseInfo)),
-        directions=checked("directions", given.directions, lambda returned: _is_mapping(returned, Direction)),
-        files=None if given.files is None else checked("files", given.files, _are_paths),
+        cases=guarded.cases,
+        directions=guarded.directions,
+        files=None if given.files is None else guarded.files,
     )
 
 
