@@ -13,7 +13,7 @@ T = TypeVar("T")
 Finite: TypeAlias = Annotated[float, {"type": "number"}]  # type of a record's field that is never NaN
 
 
-def record_from(kind: type[T], value: object, /, **fields: object) -> T:
+def record_from(kind: type[T], value: object, /, *others: object, **fields: object) -> T:
     """Returns a record with the values of attributes of the same names.
 
     Example:
@@ -26,15 +26,20 @@ def record_from(kind: type[T], value: object, /, **fields: object) -> T:
     Args:
       kind: A TypedDict, all of whose fields are required.
       value: Value with the attributes.
+      others: Values with the attributes that `value` lacks, in this order.
       fields: Values of the fields that are not attributes, or differ from them.
     Raises:
-      AttributeError: The value lacks an attribute.
+      AttributeError: No value has an attribute.
       TypeError: The record has no such field.
     """
     names = kind.__annotations__
     if unknown := fields.keys() - names.keys():
         raise TypeError(f"{kind.__name__} has no field {min(unknown)!r}")
-    return cast(T, {name: fields[name] if name in fields else getattr(value, name) for name in names})
+    record = dict[str, object]()
+    for name in names:
+        owner = next((one for one in (value, *others) if hasattr(one, name)), value)
+        record[name] = fields[name] if name in fields else getattr(owner, name)
+    return cast(T, record)
 
 
 def finite_or_none(value: T) -> T:

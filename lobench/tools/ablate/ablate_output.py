@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, TypedDict
 
-from lobench.core.json_numbers import finite_or_none
+from lobench.core.json_numbers import record_from
 from lobench.core.wording import counted, one_line
 from lobench.report.tables.text import text_table
 from lobench.tools.ablate.ablate import Ablated
@@ -17,19 +17,12 @@ _NEEDED = {Need.NEEDED: "yes", Need.NOT_NEEDED: "no", Need.OPEN: "open"}
 _LEVEL = 0.05  # level at which an interaction is reported
 
 
-class WorthRecord(TypedDict):
-    mean: float
-    lower: float
-    upper: float
-    seeds: int
-
-
 class KnobRecord(TypedDict):
     path: str
     a: str
     b: str
-    alone: WorthRecord
-    without: WorthRecord
+    alone: Worth
+    without: Worth
     steps: float
     in_smallest: bool
     needed: Annotated[Need, "Whether it is needed. Open: the seeds show neither."]
@@ -39,7 +32,7 @@ class KnobRecord(TypedDict):
 
 class InteractionRecord(TypedDict):
     knobs: list[str]
-    worth: WorthRecord
+    worth: Worth
     p_holm: float
 
 
@@ -50,7 +43,7 @@ class AblateRecord(TypedDict):
     b: str
     margin: float
     alpha: float
-    whole: WorthRecord
+    whole: Worth
     knobs: list[KnobRecord]
     smallest: list[str]
     forward: list[str]
@@ -163,48 +156,40 @@ def _factorial(made: Ablated) -> int:
     return int(2 ** len(made.knobs) * made.rules.shown)
 
 
-def _record(one: Worth) -> WorthRecord:
-    return {"mean": one.mean, "lower": one.lower, "upper": one.upper, "seeds": one.seeds}
-
-
 def ablate_record(made: Ablated) -> AblateRecord:
     """Returns the record for `--format json`."""
     search_result = made.found
     paths = [one.path for one in made.knobs.knobs]
-    record: AblateRecord = {
-        "a": made.a,
-        "b": made.b,
-        "margin": made.rules.margin,
-        "alpha": made.rules.alpha,
-        "whole": _record(search_result.whole),
-        "knobs": [
-            {
-                "path": one.path,
-                "a": one.a,
-                "b": one.b,
-                "alone": _record(search_result.alone[place]),
-                "without": _record(search_result.without[place]),
-                "steps": made.steps[place],
-                "in_smallest": place in search_result.smallest,
-                "needed": search_result.needs[place],
-                "harmful": place in search_result.harmful,
-                "in_forward": place in search_result.forward,
-            }
-            for place, one in enumerate(made.knobs.knobs)
-        ],
-        "smallest": [paths[knob] for knob in sorted(search_result.smallest)],
-        "forward": [paths[knob] for knob in sorted(search_result.forward)],
-        "forward_is_equivalent": search_result.is_reached,
-        "undecided": sorted([paths[knob] for knob in sorted(one)] for one in search_result.undecided),
-        "interactions": [
-            {"knobs": [paths[knob] for knob in one.pair], "worth": _record(one.worth), "p_holm": one.p_holm}
-            for one in search_result.interactions
-        ],
-        "num_configurations": search_result.configurations,
-        "num_tests": search_result.tests,
-        "seeds": search_result.seeds,
-        "seeds_of_the_full_factorial": _factorial(made),
-        "scale": made.scale,
-        "command": made.command,
-    }
-    return finite_or_none(record)
+    knobs = [
+        record_from(
+            KnobRecord,
+            knob,
+            alone=search_result.alone[place],
+            without=search_result.without[place],
+            steps=made.steps[place],
+            in_smallest=place in search_result.smallest,
+            needed=search_result.needs[place],
+            harmful=place in search_result.harmful,
+            in_forward=place in search_result.forward,
+        )
+        for place, knob in enumerate(made.knobs.knobs)
+    ]
+    interactions = [
+        record_from(InteractionRecord, one, knobs=[paths[knob] for knob in one.pair])
+        for one in search_result.interactions
+    ]
+    return record_from(
+        AblateRecord,
+        made,
+        search_result,
+        made.rules,
+        knobs=knobs,
+        smallest=[paths[knob] for knob in sorted(search_result.smallest)],
+        forward=[paths[knob] for knob in sorted(search_result.forward)],
+        forward_is_equivalent=search_result.is_reached,
+        undecided=sorted([paths[knob] for knob in sorted(one)] for one in search_result.undecided),
+        interactions=interactions,
+        num_configurations=search_result.configurations,
+        num_tests=search_result.tests,
+        seeds_of_the_full_factorial=_factorial(made),
+    )

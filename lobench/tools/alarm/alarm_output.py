@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from lobench.core.json_numbers import finite_or_none, record_from
+from lobench.core.json_numbers import record_from
 from lobench.core.wording import counted
 from lobench.hookspecs import AlarmRaised
 from lobench.tools.alarm.alarm import Alarmed
@@ -66,32 +66,18 @@ def alarms_text(alarmed: Alarmed) -> str:
 
 def alarms_record(alarmed: Alarmed) -> AlarmsRecord:
     """Returns the record for `--format json`."""
-    rules = alarmed.rules
-    record = record_from(
-        AlarmsRecord,
-        alarmed,
-        rate=rules.rate,
-        margin=rules.margin,
-        seeds=rules.seeds,
-        window=rules.window,
-        least_gain=rules.least_gain,
-        alarms=[_raised(*pair) for pair in zip(alarmed.alarms, alarmed.events, strict=True)],
-    )
-    return finite_or_none(record)
+    alarms = [_raised(*pair) for pair in zip(alarmed.alarms, alarmed.events, strict=True)]
+    return record_from(AlarmsRecord, alarmed, alarmed.rules, alarms=alarms)
 
 
 def _raised(alarm: Alarm, event: AlarmRaised) -> RaisedAlarm:
-    subject, reference = event.subject, event.reference
     return record_from(
         RaisedAlarm,
         alarm,
-        outer_step=subject.outer_step,
-        uri=subject.uri,
-        sha256=subject.sha256,
-        reference_outer_step=reference.outer_step,
-        reference_uri=reference.uri,
-        value=alarm.harm,
+        event,
+        event.subject,
+        reference_outer_step=event.reference.outer_step,
+        reference_uri=event.reference.uri,
         confirmation=alarm.number,
         cases=[f"{case.suite}/{case.name}" for case in event.cases],
-        message=event.message,
     )

@@ -11,10 +11,10 @@ from lobench.core.json_numbers import record_from
 from lobench.core.wording import counted, first_of, one_line
 from lobench.report.tables.text import without_controls
 from lobench.tools.audit.audit import Audit, Checked
-from lobench.tools.audit.draw import EscapeRecord
-from lobench.tools.audit.findings import ContradictionKind
+from lobench.tools.audit.draw import Escape
+from lobench.tools.audit.findings import Contradiction
 
-__all__ = ["AuditRecord", "CheckedRecord", "ContradictionRecord", "audit_record", "audit_text"]
+__all__ = ["AuditRecord", "CheckedRecord", "audit_record", "audit_text"]
 
 _SAME_CLAIMS = (  # claims that differ only in `names`
     re.compile(r"(?P<before>whether )(?P<names>.+)(?P<after> was the same when the evaluations were planned)"),
@@ -23,13 +23,6 @@ _SAME_CLAIMS = (  # claims that differ only in `names`
 )
 _MOST_FILES = 4
 _MOST_SHOWN = 20
-
-
-class ContradictionRecord(TypedDict):
-    """Claim that contradicts the rest of a bundle."""
-
-    kind: ContradictionKind
-    what: str
 
 
 class CheckedRecord(TypedDict):
@@ -52,11 +45,11 @@ class AuditRecord(TypedDict):
     signed_by: str
     passed: bool
     num_evaluations: int
-    contradictions: list[ContradictionRecord]
+    contradictions: list[Contradiction]
     checked: list[CheckedRecord]
     level: float
     p_value: float | None
-    escapes: list[EscapeRecord]
+    escapes: list[Escape]
     not_auditable: Annotated[list[str], "Content of the bundle that no audit can check."]
     stated: Annotated[list[str], "Claims that no bundle can prove, such as times."]
     notes: list[str]
@@ -84,11 +77,9 @@ def audit_record(audited: Audit) -> AuditRecord:
         audited,
         bundle=str(audited.bundle),
         passed=audited.is_passed,
-        contradictions=[record_from(ContradictionRecord, one) for one in audited.contradictions],
         checked=checked,
         level=1 / (NUM_PERTURBED + 1),
         p_value=p_value,
-        escapes=[one.record for one in audited.escapes],
         not_auditable=audited.unaudited,
     )
 

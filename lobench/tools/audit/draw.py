@@ -6,34 +6,23 @@ import hashlib
 import math
 import re
 from collections.abc import Sequence
-from typing import NamedTuple, TypedDict
+from dataclasses import dataclass
 
 from lobench.analysis.stats.proportions import escape_chance
 from lobench.core.errors import UsageError
 
-__all__ = ["Escape", "EscapeRecord", "drawn", "escapes", "num_drawn"]
+__all__ = ["Escape", "drawn", "escapes", "num_drawn"]
 
 _SHARES = (0.01, 0.05, 0.1, 0.25)
 
 
-class EscapeRecord(TypedDict):
+@dataclass(frozen=True, slots=True)
+class Escape:
     """Chance that a sample contains no false result, if a share of all results is false."""
 
     share: float
     num_false: int
     chance: float
-
-
-class Escape(NamedTuple):
-    """Chance that a sample contains no false result, for a share and number of false results."""
-
-    share: float
-    num_false: int
-    chance: float
-
-    @property
-    def record(self) -> EscapeRecord:
-        return EscapeRecord(share=self.share, num_false=self.num_false, chance=self.chance)
 
 
 def num_drawn(sample: str, num_all: int) -> int:

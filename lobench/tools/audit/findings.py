@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 __all__ = ["Contradiction", "ContradictionKind", "Finding", "Unaudited"]
@@ -11,7 +12,8 @@ ContradictionKind: TypeAlias = Literal[
 ]
 
 
-class Contradiction(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Contradiction:
     """Claim that contradicts the rest of the bundle."""
 
     kind: ContradictionKind

@@ -17,7 +17,7 @@ from lobench.analysis.store.subjects import Cell
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import LobenchError
-from lobench.core.json_numbers import finite_or_none, record_from
+from lobench.core.json_numbers import record_from
 from lobench.core.metric import UnknownDirection, stored_spelling, unknown_metric
 from lobench.engine.store.current import CurrentCases
 from lobench.engine.store.ledger import EvaluationRow
@@ -173,44 +173,34 @@ class Bisection:
     def to_record(self) -> BisectionRecord:
         """Returns the record for `--format json`."""
         belief, (first, last) = self.belief, self.interval
-        record: BisectionRecord = {
-            "case": self.name,
-            "status": self.status,
-            "metric": self.metric,
-            "score_version": SCORE_VERSION,
-            "probability_of_a_fall": belief.fall,
-            "broken": record_from(ProbedCheckpoint, self.broken),
-            "last_good": record_from(ProbedCheckpoint, self.good),
-            "probability": belief.by_place[belief.place],
-            "probability_within_one": belief.within(1),
-            "confidence": self.confidence,
-            "interval": {
-                "probability": self.level,
-                "first_outer_step": first.outer_step,
-                "last_outer_step": last.outer_step,
-            },
-            "fall": {"score": belief.size, "standard_deviation": belief.size_error},
-            "diverged": {
-                "before": belief.lost[0],
-                "num_before": belief.lost[1],
-                "after": belief.lost[2],
-                "num_after": belief.lost[3],
-            },
-            "noise": belief.noise,
-            "num_checkpoints": len(self.checkpoints),
-            "num_not_trained_enough": belief.begin,
-            "num_evaluations": self.num_evaluations,
-            "num_new_evaluations": self.num_new,
-            "seeds_per_evaluation": self.num_seeds,
-            "posterior": [
-                {"outer_step": one.outer_step, "uri": one.uri, "probability": probability}
-                for one, probability in zip(self.checkpoints, belief.by_place, strict=True)
-                if probability >= 1e-4
-            ],
-            "scale": self.scale,
-            "command": self.command,
-        }
-        return finite_or_none(record)
+        before, num_before, after, num_after = belief.lost
+        posterior: list[PosteriorPoint] = [
+            {"outer_step": one.outer_step, "uri": one.uri, "probability": probability}
+            for one, probability in zip(self.checkpoints, belief.by_place, strict=True)
+            if probability >= 1e-4
+        ]
+        return record_from(
+            BisectionRecord,
+            self,
+            belief,
+            case=self.name,
+            score_version=SCORE_VERSION,
+            probability_of_a_fall=belief.fall,
+            broken=record_from(ProbedCheckpoint, self.broken),
+            last_good=record_from(ProbedCheckpoint, self.good),
+            probability=belief.by_place[belief.place],
+            probability_within_one=belief.within(1),
+            interval=CredibleInterval(
+                probability=self.level, first_outer_step=first.outer_step, last_outer_step=last.outer_step
+            ),
+            fall=FallSize(score=belief.size, standard_deviation=belief.size_error),
+            diverged=LostSeeds(before=before, num_before=num_before, after=after, num_after=num_after),
+            num_checkpoints=len(self.checkpoints),
+            num_not_trained_enough=belief.begin,
+            num_new_evaluations=self.num_new,
+            seeds_per_evaluation=self.num_seeds,
+            posterior=posterior,
+        )
 
 
 def _split_scores(cell: Cell, scores: Mapping[int, float]) -> dict[int, float]:

@@ -10,7 +10,7 @@ from typing import Annotated, TypedDict
 
 from lobench.core.case import SeedBlock
 from lobench.core.errors import StoreError
-from lobench.core.json_numbers import finite_or_none, record_from
+from lobench.core.json_numbers import record_from
 from lobench.core.wording import one_line, one_line_of
 from lobench.drawing.svg import Chart, Series, number
 from lobench.engine.whole_file import write_whole
@@ -95,22 +95,15 @@ class Debugged:
 
     def to_record(self) -> DebugRecord:
         """Returns the record for `--format json`."""
-        verdict = self.verdict
-        record = record_from(
+        return record_from(
             DebugRecord,
             self,
+            self.verdict,
             case=self.name,
-            kind=verdict.kind,
-            place=verdict.place,
-            leaf=verdict.leaf,
-            step=verdict.step,
-            onset=verdict.onset,
-            verdict=verdict.line,
-            facts=verdict.facts,
+            verdict=self.verdict.line,
             num_steps=len(self.training.steps),
-            layers=_layers(self.training, verdict),
+            layers=_layers(self.training, self.verdict),
         )
-        return finite_or_none(record)
 
 
 def _shown(training: Training, verdict: Diagnosis) -> DiagnosedStep:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, TypedDict
 
-from lobench.core.json_numbers import finite_or_none, record_from
+from lobench.core.json_numbers import record_from
 from lobench.core.wording import counted, one_line
 from lobench.report.tables.text import text_table, times
 from lobench.tools.falsify.cell_search import CellIndex, Ending
@@ -56,15 +56,12 @@ class FalsifyRecord(TypedDict):
 def falsify_record(falsified: Falsified, files: Sequence[Path]) -> FalsifyRecord:
     """Returns the record for `--format json`."""
     sizes = [falsified.home_size, *([falsified.size] if falsified.size is not None else [])]
-    rules = falsified.rules
-    record = record_from(
+    return record_from(
         FalsifyRecord,
         falsified,
+        falsified.found,
+        falsified.rules,
         checkpoint=falsified.theta,
-        ending=falsified.found.ending,
-        margin=rules.margin,
-        alpha=rules.alpha,
-        level=rules.level,
         axes=_axes(falsified),
         first=_loss(falsified, is_first=True),
         smallest=_loss(falsified, is_first=False),
@@ -74,7 +71,6 @@ def falsify_record(falsified: Falsified, files: Sequence[Path]) -> FalsifyRecord
         inner_steps=[steps for _, steps in sizes],
         files=files,
     )
-    return finite_or_none(record)
 
 
 def _loss(falsified: Falsified, *, is_first: bool) -> LossRecord | None:

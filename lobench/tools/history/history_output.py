@@ -10,7 +10,7 @@ from pathlib import Path
 from markupsafe import Markup, escape
 
 from lobench.core.errors import StoreError
-from lobench.core.json_numbers import finite_or_none, record_from
+from lobench.core.json_numbers import record_from
 from lobench.core.wording import counted, one_line, one_line_of
 from lobench.drawing.svg import Chart, Series
 from lobench.engine.whole_file import write_whole
@@ -37,7 +37,7 @@ def history_record(case_history: CaseHistory) -> HistoryRecord:
         )
         for one in case_history.changes
     ]
-    return finite_or_none(record_from(HistoryRecord, case_history, runs=runs, changes=changes))
+    return record_from(HistoryRecord, case_history, runs=runs, changes=changes)
 
 
 def history_text(case_history: CaseHistory) -> str:
