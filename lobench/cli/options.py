@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, Field, fields, is_dataclass
@@ -23,6 +24,7 @@ __all__ = [
     "evaluation_options",
     "experiment_options",
     "options_of",
+    "report_option",
     "watched_run_options",
 ]
 
@@ -63,6 +65,19 @@ def watched_run_options(command: C) -> C:
     command = click.option("--store", type=click.Path(path_type=Path), help=store)(command)
     command = click.option("--name", default="", help="Name of the watch (default: the suite's).")(command)
     return click.option("--suite", "suites", multiple=True, required=True, help=suite)(command)
+
+
+def report_option(command: Callable[..., None]) -> Callable[..., None]:
+    """Decorator that adds `--report`. The command receives the sink `report` among its `sinks`."""
+
+    @functools.wraps(command)
+    def with_report(*, report: bool, sinks: tuple[str, ...], **options: Any) -> None:
+        from lobench.report.page.builtin_report import REPORT
+
+        command(sinks=(*sinks, REPORT) if report and REPORT not in sinks else sinks, **options)
+
+    text = "Keep report.html in the store up to date; the same as `--sink report`."
+    return click.option("--report", is_flag=True, help=text)(with_report)
 
 
 def display_options(command: C) -> C:

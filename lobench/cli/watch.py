@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lobench.api.settings import WatchSettings
-from lobench.cli.options import display_options, options_of
+from lobench.cli.options import display_options, options_of, report_option
 from lobench.cli.output import emit, format_option
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ the output has closed it."""
 @click.argument("location", metavar="CKPT_DIR")
 @options_of(WatchSettings)
 @display_options
-@click.option("--report", is_flag=True, help="Keep report.html in the store up to date; the same as `--sink report`.")
+@report_option
 @format_option(
     "text",
     "json",
@@ -45,12 +45,10 @@ the output has closed it."""
     "--dry-run", is_flag=True, help="Print the cost of a checkpoint, estimated from recorded durations, and exit."
 )
 def watch(
-    report: bool,
     dry_run: bool,
     kind: str,
     verbose: bool,
     color: Colour,
-    sinks: tuple[str, ...],
     **options: object,
 ) -> None:
     """Evaluate every new checkpoint in CKPT_DIR, or one checkpoint, on suites of inner tasks."""
@@ -58,10 +56,8 @@ def watch(
     from lobench.cli.command_records import costs_record, watched_record
     from lobench.cli.endings import cost_lines, exit_code, log_ending
     from lobench.report.live.progress import make_progress
-    from lobench.report.page.builtin_report import REPORT
 
-    sinks = (*sinks, REPORT) if report and REPORT not in sinks else sinks
-    settings = WatchSettings(sinks=sinks, **options)  # type: ignore[arg-type]  # click's values, checked by click
+    settings = WatchSettings(**options)  # type: ignore[arg-type]  # click's values, checked by click
     progress = make_progress(sys.stdout, verbose=verbose, quiet=settings.quiet, color=color)
     if dry_run:
         costs = expected_costs(settings, progress)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lobench.api.settings import WatchSettings
-from lobench.cli.options import display_options, options_of
+from lobench.cli.options import display_options, options_of, report_option
 from lobench.cli.output import emit, format_option, show
 from lobench.core.errors import UsageError
 
@@ -40,7 +40,7 @@ the output has closed it."""
     "--case", "cases", multiple=True, help="Only this case: relu32, quick/relu32 or digits.relu32; repeatable."
 )
 @options_of(WatchSettings, "workers", "executor", "ray_address", "insecure", "sinks")
-@click.option("--report", is_flag=True, help="Keep a web page of the results up to date: report.html in the store.")
+@report_option
 @click.option("--gin-param", "gin_params", multiple=True, help="gin binding that overrides the file's; repeatable.")
 @click.option(
     "--check",
@@ -57,22 +57,18 @@ the output has closed it."""
 )
 @display_options
 def run(
-    report: bool,
     check: bool,
     offline: bool,
     kind: str,
     verbose: bool,
     color: Colour,
-    sinks: tuple[str, ...],
     **options: object,
 ) -> None:
     """Run an experiment: the methods x cases x sessions that the store does not hold yet."""
     from lobench.experiments.run import RunSettings
-    from lobench.report.page.builtin_report import REPORT
 
-    sinks = (*sinks, REPORT) if report and REPORT not in sinks else sinks
     ran_as: tuple[str, dict[str, Any]] | None = ("run", {}) if kind == "json" else None
-    settings = RunSettings(sinks=sinks, **options)  # type: ignore[arg-type]  # checked by click
+    settings = RunSettings(**options)  # type: ignore[arg-type]  # checked by click
     run_experiment(settings, check=check, offline=offline, ran_as=ran_as, verbose=verbose, color=color)
 
 
