@@ -38,7 +38,7 @@ from lobench.pytest_plugin.recording import _takes_part
 from lobench.report.charts.charts import _plugin_sections as section_of_plugin
 from lobench.report.charts.sections import Figure, Section
 from lobench.tools.curve_import.file_kind import FileKind
-from lobench.tools.curve_import.formats.kinds import _of_plugin as format_of_plugin
+from lobench.tools.curve_import.formats.kinds import _guarded_format as format_of_plugin
 from lobench.tools.curve_import.points import CurveRequest, CurveRun, Points
 
 SHOWN = texts_of("lobench")

@@ -238,7 +238,7 @@ def compare_stored(
         raise stale
     compared = _distinguished([one.subject for one in chosen], names)
     if cases:
-        compared = _on_cases(compared, cases)
+        compared = _restricted_to(compared, cases)
     if settings.until_step is not None:
         compared = until_common_step(compared)
     pairs = compare_subjects(
@@ -251,13 +251,15 @@ def compare_stored(
     )
     steps: list[tuple[CaseSteps, ...]] = []
     if target is not None:
-        steps = [_by_name(pair, compare_steps(pair.a, pair.b, target, scales, alpha=rules.alpha)) for pair in pairs]
+        for pair in pairs:
+            case_steps = compare_steps(pair.a, pair.b, target, scales, alpha=rules.alpha)
+            steps.append(_with_case_names(pair, case_steps))
     first, *rest = map(_edges, chosen)
     pairs = [replace(pair, edges=(*first, *edges)) for pair, edges in zip(pairs, rest, strict=True)]
     before, *after = map(_other_code, chosen)
     pairs = [replace(pair, other_code=(*before, *lines)) for pair, lines in zip(pairs, after, strict=True)]
     costs = tuple(
-        _by_name(pair, compare_costs(pair.a, pair.b, pair.primary_metrics, alpha=rules.alpha)) for pair in pairs
+        _with_case_names(pair, compare_costs(pair.a, pair.b, pair.primary_metrics, alpha=rules.alpha)) for pair in pairs
     )
     are_of_finals = all(pair.primary.is_of_finals for pair in pairs)
     scale = _OF_FINALS if are_of_finals else scales.describe()
@@ -266,7 +268,7 @@ def compare_stored(
     return Comparison(pairs=tuple(pairs), scale=scale, steps=tuple(steps), costs=costs)
 
 
-def _by_name(pair: MethodComparison, found: Iterable[_OfCase]) -> tuple[_OfCase, ...]:
+def _with_case_names(pair: MethodComparison, found: Iterable[_OfCase]) -> tuple[_OfCase, ...]:
     """Returns results of cases with the names of the cases in place of their identities."""
     return tuple(replace(one, case=pair.name(one.case)) for one in found)
 
@@ -276,7 +278,9 @@ def _names_by_case(cases: Sequence[str], specs: Sequence[CaseSpec]) -> dict[str,
     return {case: {case, *(spec.names[-1] for spec in specs if spec.is_called(case))} for case in cases}
 
 
-def _on_cases(subjects: Sequence[StoredSubject], names_by_case: Mapping[str, Collection[str]]) -> list[StoredSubject]:
+def _restricted_to(
+    subjects: Sequence[StoredSubject], names_by_case: Mapping[str, Collection[str]]
+) -> list[StoredSubject]:
     """Returns subjects with the results on some cases alone.
 
     Args:
@@ -369,7 +373,7 @@ def _subjects(
     if reference is None:
         reference = evaluated[first]
     if folder is not None and new and (chosen_in := _chosen_in(first, store, is_new=is_new[first])):
-        _keep(
+        _record_choices(
             folder,
             [Choice(candidate=key, chosen_in=chosen_in, reference=reference.subject.who.key) for key in candidates],
         )
@@ -384,7 +388,7 @@ def _chosen_in(text: str, store: Path | None, *, is_new: bool) -> str:
     return str(find_stored(text, store).store.resolve()) if is_chosen(text, store) else ""
 
 
-def _keep(folder: Path, choices: Sequence[Choice]) -> None:
+def _record_choices(folder: Path, choices: Sequence[Choice]) -> None:
     """Records choices of references that the store does not have yet."""
     known = kept_choices([folder])
     if new := [choice for choice in choices if choice not in known]:
@@ -423,7 +427,7 @@ def find_subjects(store: Path, wanted: Sequence[Who]) -> list[Stored | None]:
     stored = snapshot.stored or snapshot.subjects
     return [
         None if one is None else Stored(subject=one, snapshot=replace(snapshot, subjects=(one,), stored=stored))
-        for one in _found(store, wanted)
+        for one in _stored_subjects(store, wanted)
     ]
 
 
@@ -485,7 +489,7 @@ def _named(
     return found
 
 
-def _found(store: Path, wanted: Sequence[Who]) -> list[StoredSubject | None]:
+def _stored_subjects(store: Path, wanted: Sequence[Who]) -> list[StoredSubject | None]:
     """Returns the stored results of subjects on the current cases; None for a subject without any."""
     with Ledger.open(store, read_only=True) as ledger:
         entrants = entrants_of(ledger, [(who, who.label) for who in wanted])

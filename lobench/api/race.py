@@ -104,12 +104,12 @@ def race(
         if (note := note_on_fixed_seeds(case for one in found for case in one.cases)) and note not in noted:
             noted.add(note)
             progress.log(note)
-        return [_on_further_seeds(one) for one in found]
+        return [_without_fixed_cases(one) for one in found]
 
     return play(evaluate, entrants, rules, given or [Path(suite) for suite in places], progress.log, count=len(names))
 
 
-def _on_further_seeds(entrant: Entrant) -> Entrant:
+def _without_fixed_cases(entrant: Entrant) -> Entrant:
     """Returns an entrant without the cases that have no further seeds, and so no second round.
 
     Raises:

@@ -167,7 +167,7 @@ def find_stored(
       UsageError: No subject has this name, several have it, or the store does not exist.
     """
     place, name = _place_and_name(text, store)
-    return _in_store(place, name, candidates, kept)
+    return _find_in_store(place, name, candidates, kept)
 
 
 def is_chosen(text: str, store: Path | None) -> bool:
@@ -351,7 +351,7 @@ def _labels_in(config: str) -> dict[str, str]:
     return {one.scope: str(one.value) for one in bindings if (one.name, one.parameter) == ("Method", "label")}
 
 
-def _in_store(store: Path, name: str, candidates: Collection[SubjectKey], kept: Sequence[Choice]) -> Stored:
+def _find_in_store(store: Path, name: str, candidates: Collection[SubjectKey], kept: Sequence[Choice]) -> Stored:
     """Returns a subject of a store by name; methods of its experiment take precedence over other subjects."""
     if name in _LAST:
         snapshot = read_store(store)
@@ -392,7 +392,7 @@ def _namesakes(text: str, given: Given, store: Path | None) -> list[Who]:
     if has_scope:
         snapshot = snapshot_with(store, text)
         namesakes += [snapshot.subjects[place].who for place in called(snapshot, text).places]
-    return [who for who in namesakes if not _same(given, who)]
+    return [who for who in namesakes if not _is_same(given, who)]
 
 
 def _is_explicit(text: str) -> bool:
@@ -415,7 +415,7 @@ def _refuse_gin(text: str) -> None:
         given_subject(text)
 
 
-def _same(given: Given, who: Who) -> bool:
+def _is_same(given: Given, who: Who) -> bool:
     if isinstance(given, Who):
         return (
             given.is_optimizer and who.is_optimizer and sorted(given.variant.bindings) == sorted(who.variant.bindings)
@@ -425,14 +425,14 @@ def _same(given: Given, who: Who) -> bool:
 
 def subjects_beside(stored: Sequence[Stored]) -> list[StoredSubject]:
     """Returns all subjects that are shown from the stores, each once."""
-    return _of_all((one.store, one.snapshot.subjects) for one in stored)
+    return _distinct_subjects((one.store, one.snapshot.subjects) for one in stored)
 
 
 def subjects_setting_scales(stored: Sequence[Stored]) -> list[StoredSubject]:
     """Returns all subjects of the stores, each once. Without a tuned baseline, the best mean among them scores 1."""
-    return _of_all((one.store, one.snapshot.setting_scales) for one in stored)
+    return _distinct_subjects((one.store, one.snapshot.setting_scales) for one in stored)
 
 
-def _of_all(found: Iterable[tuple[Path, Sequence[StoredSubject]]]) -> list[StoredSubject]:
+def _distinct_subjects(found: Iterable[tuple[Path, Sequence[StoredSubject]]]) -> list[StoredSubject]:
     everyone = [(store.resolve(), subject) for store, subjects in found for subject in subjects]
     return list({(store, one.checkpoint, one.optimizer_hashes): one for store, one in everyone}.values())

@@ -244,7 +244,7 @@ class _Lab:
 
     def _read(self) -> None:
         """Reads the results of each configuration on the current cases."""
-        wanted = [(self._who(given), given.label) for given in self._given.values()]
+        wanted = [(self._subject_of(given), given.label) for given in self._given.values()]
         with Ledger.open(self.sides.store, read_only=True) as ledger:
             entrants = entrants_of(ledger, wanted)
         first = list[StoredSubject]()
@@ -262,7 +262,7 @@ class _Lab:
             # results that come later, or were left by an earlier call, change no decision.
             self._scales = Scales.of(first, self.baselines)
 
-    def _who(self, given: Given) -> Subject:
+    def _subject_of(self, given: Given) -> Subject:
         return given if isinstance(given, Subject) else given.read_as(self.sides.read.checkpoint)
 
     def _check(self, subset: Subset, seeds: int) -> None:

@@ -71,7 +71,7 @@ def ablate_text(made: Ablated) -> str:
         needed = _NEEDED[search_result.needs[knob]]
         worth = (_worth(search_result.alone[knob]), _worth(search_result.without[knob]))
         rows.append((knob_values.path, knob_values.a_text, knob_values.b_text, *worth, steps, needed))
-    lines = [*_answer(made), *_harm(made), *_ways(made)]
+    lines = [*_answer(made), *_harm(made), *_forward_lines(made)]
     for two in search_result.interactions:
         if two.p_holm <= _LEVEL:
             pair = _names(made, Subset(two.pair))
@@ -127,7 +127,7 @@ def _harm(made: Ablated) -> list[str]:
     return [start + (f"harm is done by {', '.join(harm)}" if harm else "no single setting is shown to do the harm")]
 
 
-def _ways(made: Ablated) -> list[str]:
+def _forward_lines(made: Ablated) -> list[str]:
     """Describes the forward search, if it ended in another set."""
     search_result = made.found
     if search_result.forward == search_result.smallest:

@@ -224,7 +224,7 @@ def read_run(
             runs.append(name)
     stored, others = {}, []
     bindings: dict[tuple[str, str], set[str]] = {}  # current optimizer hashes, by hash of theta and case
-    for sha256, rows_of_checkpoint in _by_subject(rows).items():
+    for sha256, rows_of_checkpoint in _rows_by_subject(rows).items():
         who = max((one for row in rows_of_checkpoint for one in row.sightings), key=lambda one: one.outer_step)
         counting = [row for row in current.ordered(who, rows_of_checkpoint) if current.is_current(row)]
         for row in counting:
@@ -248,7 +248,7 @@ def read_run(
     again = {
         start: {
             sha256: subject_of(rows_of_checkpoint[-1].sightings[0], rows_of_checkpoint, current.identities)
-            for sha256, rows_of_checkpoint in _by_subject(part).items()
+            for sha256, rows_of_checkpoint in _rows_by_subject(part).items()
         }
         for start, part in by_block.items()
     }
@@ -273,7 +273,7 @@ def _place(subject: Subject) -> tuple[int, int]:
     return subject.generation, subject.outer_step
 
 
-def _by_subject(rows: Sequence[EvaluationRow]) -> dict[str, list[EvaluationRow]]:
+def _rows_by_subject(rows: Sequence[EvaluationRow]) -> dict[str, list[EvaluationRow]]:
     found: dict[str, list[EvaluationRow]] = {}
     for row in rows:
         found.setdefault(row.key.checkpoint_sha256, []).append(row)

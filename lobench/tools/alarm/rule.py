@@ -153,7 +153,7 @@ def regressed(samples: Mapping[str, Samples], margin: float, level: float) -> Fi
     overall = gate.overall
     several = len(gate.cases) > 1
     smallest = min((one.p_holm for one in gate.cases if not math.isnan(one.p_holm)), default=math.nan)
-    p_value = overall.p_regressed if not several else two_sided(_known(overall.p_regressed), _known(smallest))
+    p_value = overall.p_regressed if not several else two_sided(_finite_or(overall.p_regressed), _finite_or(smallest))
     failing = [one for one in gate.cases if one.verdict is Verdict.REGRESSED]
     # The mean may be significant although no single case is. Then all cases that are worse are named.
     named = failing or [one for one in gate.cases if one.harm > margin]
@@ -161,14 +161,14 @@ def regressed(samples: Mapping[str, Samples], margin: float, level: float) -> Fi
     worst = (
         overall
         if overall.verdict is Verdict.REGRESSED or not failing
-        else max(failing, key=lambda one: _known(one.harm))
+        else max(failing, key=lambda one: _finite_or(one.harm))
     )
     return Finding(
         is_found=gate.verdict is Verdict.REGRESSED,
         harm=worst.harm,
         bound=worst.lower,
         p_value=p_value,
-        cases=tuple(one.case for one in sorted(named, key=lambda one: -_known(one.harm, -math.inf))),
+        cases=tuple(one.case for one in sorted(named, key=lambda one: -_finite_or(one.harm, -math.inf))),
     )
 
 
@@ -202,7 +202,7 @@ class Overfitted:
             harm = 0.0 - location.estimate.mean
             bound = 0.0 - location.bounds(tail)[1]
             p_mean = location.below(-margin)
-        p_value = p_mean if math.isnan(p_diverged) else two_sided(_known(p_mean), p_diverged)
+        p_value = p_mean if math.isnan(p_diverged) else two_sided(_finite_or(p_mean), p_diverged)
         harms = {case: -locate(one).estimate.mean for case, one in parts[0].items()}
         return Finding(
             is_found=p_value <= level,
@@ -213,7 +213,7 @@ class Overfitted:
         )
 
 
-def _known(value: float, otherwise: float = 1.0) -> float:
+def _finite_or(value: float, otherwise: float = 1.0) -> float:
     return otherwise if math.isnan(value) else value
 
 

@@ -361,7 +361,7 @@ def _is_same_class(claim: Curves, ours: Curves, program: Program) -> bool:
     return claim.cost is not None and ours.cost is not None and claim.cost.machine == ours.cost.machine
 
 
-def _own(curves: Curves, names: Sequence[str]) -> dict[str, np.ndarray]:
+def _arrays_of(curves: Curves, names: Sequence[str]) -> dict[str, np.ndarray]:
     return {name: np.asarray(curves.metrics[name]) for name in names}
 
 
@@ -472,8 +472,8 @@ def _test(
             compared.checked[place] = Checked(row=rows[place], verdict="not auditable", why=why)
             continue
         names = common_metrics(claim, ours)
-        sides = [_own(one, names) for one in moved if isinstance(one, Curves)]
-        table[place] = excess(*differences(_own(claim, names), _own(ours, names), sides))
+        sides = [_arrays_of(one, names) for one in moved if isinstance(one, Curves)]
+        table[place] = excess(*differences(_arrays_of(claim, names), _arrays_of(ours, names), sides))
     if not table:
         return None
     test = rounding_test(list(table.values()))

@@ -48,10 +48,10 @@ def case_findings(
       members: Names of the suites' files in the bundle.
       lacking: Code of which the bundle lacks a file; see `lacking_code`.
     """
-    told, ours = row.case, bound.info
+    claimed, ours = row.case, bound.info
     for field in dataclasses.fields(CaseInfo):
         name = field.name
-        claim = getattr(told, field.name)
+        claim = getattr(claimed, field.name)
         here = getattr(ours, field.name)
         if name in (*_OF_SESSIONS, *_OF_TESTS) or claim == here:
             continue
@@ -61,14 +61,14 @@ def case_findings(
             yield Unaudited("versions of packages that cases or optimizers import")
         elif name == "subject_code" and claim in lacking:
             continue  # `code_findings` names the files
-        elif name == "task_code" and lacking & {claim, told.case_code}:
+        elif name == "task_code" and lacking & {claim, claimed.case_code}:
             continue  # it is part of the case's code
         elif name in _UNBOUND:
-            yield Unaudited(f"{name} of {told.suite}/{told.name}: {claim!r}, and its files say {here!r}")
+            yield Unaudited(f"{name} of {claimed.suite}/{claimed.name}: {claim!r}, and its files say {here!r}")
         else:
             yield Contradiction("case", f"{row.where}: {name} is {claim!r}, and its files give {here!r}")
-    yield from _of_seeds(row, ours)
-    yield from _of_names(row, ours, members)
+    yield from _seed_count_findings(row, ours)
+    yield from _name_findings(row, ours, members)
 
 
 def _has_packages(bound: BoundCase, name: str) -> bool:
@@ -76,25 +76,25 @@ def _has_packages(bound: BoundCase, name: str) -> bool:
     return not all(map(_is_file, code.parts.values()))
 
 
-def _of_seeds(row: EvaluationRow, ours: CaseInfo) -> Iterator[Finding]:
-    told = row.case
-    expected = sum(told.block_sizes) if told.block_sizes else ours.num_seeds
-    if told.num_seeds != expected:
-        yield Contradiction("case", f"{row.where}: num_seeds is {told.num_seeds}, and its blocks have {expected}")
+def _seed_count_findings(row: EvaluationRow, ours: CaseInfo) -> Iterator[Finding]:
+    claimed = row.case
+    expected = sum(claimed.block_sizes) if claimed.block_sizes else ours.num_seeds
+    if claimed.num_seeds != expected:
+        yield Contradiction("case", f"{row.where}: num_seeds is {claimed.num_seeds}, and its blocks have {expected}")
 
 
-def _of_names(row: EvaluationRow, ours: CaseInfo, members: Sequence[str]) -> Iterator[Finding]:
-    told = row.case
-    file, _, item = told.node_id.partition("::")
+def _name_findings(row: EvaluationRow, ours: CaseInfo, members: Sequence[str]) -> Iterator[Finding]:
+    claimed = row.case
+    file, _, item = claimed.node_id.partition("::")
     stem = PurePosixPath(file).stem
-    if told.name not in (ours.name, f"{ours.file}.{ours.name}", f"{stem}.{ours.name}", f"{stem}.{item}"):
-        yield Contradiction("case", f"{row.where}: it is called {told.name!r}, and its files call it {ours.name!r}")
-    if is_item_of_experiment(told):
+    if claimed.name not in (ours.name, f"{ours.file}.{ours.name}", f"{stem}.{ours.name}", f"{stem}.{item}"):
+        yield Contradiction("case", f"{row.where}: it is called {claimed.name!r}, and its files call it {ours.name!r}")
+    if is_item_of_experiment(claimed):
         # `pytest experiment.gin` calls it mini/bowl[adam-3], and mini/bowl.test_bowl[adam-3] if it has several tests.
         called = item.rpartition("[")[0]
-        own_names = (told.name, ours.name)
+        own_names = (claimed.name, ours.name)
         if not any(
-            called == name or called.startswith(f"{name}.") for name in (f"{told.suite}/{n}" for n in own_names)
+            called == name or called.startswith(f"{name}.") for name in (f"{claimed.suite}/{n}" for n in own_names)
         ):
             yield Contradiction("case", f"{row.where}: its test is called {item!r}, and the case {ours.own_name!r}")
         return
@@ -102,9 +102,12 @@ def _of_names(row: EvaluationRow, ours: CaseInfo, members: Sequence[str]) -> Ite
     places = [PurePosixPath(*PurePosixPath(member).parts[2:]).parts for member in members]
     if not any(parts[-len(place) :] == place or place[-len(parts) :] == parts for place in places):
         yield Contradiction("case", f"{row.where}: its test is in {file!r}, and the bundle has no such file")
-    own = item.partition("[")[2].removesuffix("]")
-    names = (ours.own_name, f"{ours.file}.{ours.own_name}", told.name)
-    if own and not any(own == name or own.startswith(f"{name}-") or own.endswith(f"-{name}") for name in names):
+    parameter = item.partition("[")[2].removesuffix("]")
+    names = (ours.own_name, f"{ours.file}.{ours.own_name}", claimed.name)
+    is_named = any(
+        parameter == name or parameter.startswith(f"{name}-") or parameter.endswith(f"-{name}") for name in names
+    )
+    if parameter and not is_named:
         yield Contradiction("case", f"{row.where}: its test is called {item!r}, and the case {ours.own_name!r}")
     if file.endswith(".gin") and item != ours.own_name:
         yield Contradiction("case", f"{row.where}: its test is called {item!r}, and the case {ours.own_name!r}")

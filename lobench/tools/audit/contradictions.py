@@ -73,21 +73,21 @@ def _findings(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow
     folders = suite_folders(bundle, folder)
     if not planned:
         yield Unaudited("which evaluations were planned, and under which names: the ledger has no plan")
-    yield from _of_head(bundle)
-    yield from _of_experiments(bundle)
-    yield from _of_plans(planned, rows)
+    yield from _head_findings(bundle)
+    yield from _experiment_contradictions(bundle)
+    yield from _plan_findings(planned, rows)
     yield from planned_case_findings(planned, rows, _made_by(tables))
-    yield from _of_places(tables, rows)
+    yield from _place_findings(tables, rows)
     yield from seed_findings(planned, rows, has_gate=bool(tables.events("gate")))
-    yield from _of_labels(planned, sightings, ledger, given_labels(ledger, folders))
+    yield from _label_findings(planned, sightings, ledger, given_labels(ledger, folders))
     yield from record_findings(tables, rows)
     yield from experiment_findings(ledger, rows, folders)
     yield from code_findings(ledger, rows, members)
-    yield from _of_files(planned, rows, members, folder, ledger)
-    yield from _of_thetas(bundle, folder, sightings)
-    yield from _of_rows(rows)
-    yield from _of_about(bundle, ledger, rows)
-    yield from _of_card(bundle, ledger, folders)
+    yield from _file_findings(planned, rows, members, folder, ledger)
+    yield from _theta_findings(bundle, folder, sightings)
+    yield from _row_contradictions(rows)
+    yield from _about_findings(bundle, ledger, rows)
+    yield from _card_findings(bundle, ledger, folders)
 
 
 def suite_folders(bundle: ResultBundle, folder: Path) -> list[Path]:
@@ -96,7 +96,7 @@ def suite_folders(bundle: ResultBundle, folder: Path) -> list[Path]:
     return [one for one in sorted(folder / name for name in names) if one.is_dir()]
 
 
-def _of_head(bundle: ResultBundle) -> Iterator[Finding]:
+def _head_findings(bundle: ResultBundle) -> Iterator[Finding]:
     head = json.loads(bundle.read("bundle.json"))
     columns, _ = bundle.table("evaluations")
     if set(head) != {"version", "schema", "root"} or head["version"] != 1:
@@ -109,7 +109,7 @@ def _of_head(bundle: ResultBundle) -> Iterator[Finding]:
             yield Contradiction("record", f"{name} does not belong in a bundle")
 
 
-def _of_experiments(bundle: ResultBundle) -> Iterator[Contradiction]:
+def _experiment_contradictions(bundle: ResultBundle) -> Iterator[Contradiction]:
     columns, rows = bundle.table("experiments")
     for row in rows:
         one = dict(zip(columns, row, strict=True))
@@ -117,7 +117,7 @@ def _of_experiments(bundle: ResultBundle) -> Iterator[Contradiction]:
             yield Contradiction("plan", f"the file of experiment {one['name']} has another hash than in the ledger")
 
 
-def _of_plans(planned: Sequence[PlannedSubject], rows: Sequence[EvaluationRow]) -> Iterator[Contradiction]:
+def _plan_findings(planned: Sequence[PlannedSubject], rows: Sequence[EvaluationRow]) -> Iterator[Contradiction]:
     for planned_subject in planned:
         if planned_subject.problem:
             yield Contradiction("plan", f"the plan of {planned_subject.label}: {planned_subject.problem}")
@@ -153,7 +153,7 @@ def _made_by(tables: Tables) -> dict[tuple[str, str], set[str]]:
     return makers
 
 
-def _of_places(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
+def _place_findings(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
     """Yields cases with different places in a plan and in their results."""
     places: dict[tuple[str, str], set[CasePlace]] = {}
     for row in rows:
@@ -165,7 +165,7 @@ def _of_places(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[Findin
                 yield Contradiction("plan", f"{one['name']} was planned at {'::'.join(one['place'])}, and is elsewhere")
 
 
-def _of_labels(
+def _label_findings(
     planned: Sequence[PlannedSubject], sightings: Sequence[Subject], ledger: Ledger, given: Mapping[str, Set[str]]
 ) -> Iterator[Finding]:
     for who in sightings:
@@ -208,7 +208,7 @@ def renamed(
             yield f"{name!r} was planned as {' and '.join(map(repr, sorted(before)))}", is_second_name
 
 
-def _of_files(
+def _file_findings(
     planned: Sequence[PlannedSubject],
     rows: Sequence[EvaluationRow],
     members: Mapping[str, bytes],
@@ -251,7 +251,7 @@ def _is_shipped(path: Path, content: bytes) -> bool:
     return place is not None and place.is_file() and place.read_bytes() == content
 
 
-def _of_thetas(bundle: ResultBundle, folder: Path, sightings: Sequence[Subject]) -> Iterator[Finding]:
+def _theta_findings(bundle: ResultBundle, folder: Path, sightings: Sequence[Subject]) -> Iterator[Finding]:
     known = {who.sha256 for who in sightings if who.has_theta}
     for name in bundle.below("theta"):
         try:
@@ -262,7 +262,7 @@ def _of_thetas(bundle: ResultBundle, folder: Path, sightings: Sequence[Subject])
             yield Contradiction("theta", f"theta {Path(name).stem[:12]} is of no subject")
 
 
-def _of_about(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
+def _about_findings(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
     """Yields statements of `about.json` that differ from the ledger and the files."""
     told: dict[str, Any] = json.loads(bundle.read("about.json"))
     ours = ledger_about(ledger, rows)
@@ -295,7 +295,7 @@ def _of_about(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow
         yield Contradiction("record", f"about.json has the unknown field {min(unknown)!r}")
 
 
-def _of_card(bundle: ResultBundle, ledger: Ledger, folders: Sequence[Path]) -> Iterator[Finding]:
+def _card_findings(bundle: ResultBundle, ledger: Ledger, folders: Sequence[Path]) -> Iterator[Finding]:
     """Writes the card again and compares the two."""
     about = json.loads(bundle.read("about.json"))
     if about.get("lobench") != lobench_here():
@@ -309,7 +309,7 @@ def _of_card(bundle: ResultBundle, ledger: Ledger, folders: Sequence[Path]) -> I
         yield Contradiction("card", f"card.md has the line {line[:80]!r}, and the ledger gives {ours[:80]!r}")
 
 
-def _of_rows(rows: Sequence[EvaluationRow]) -> Iterator[Contradiction]:
+def _row_contradictions(rows: Sequence[EvaluationRow]) -> Iterator[Contradiction]:
     for row in rows:
         if not row.subjects:
             yield Contradiction("result", f"{row.where}: no subject has this hash")

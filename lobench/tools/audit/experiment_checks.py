@@ -36,7 +36,7 @@ def experiment_findings(ledger: Ledger, rows: Sequence[EvaluationRow], folders: 
       rows: Evaluations of the ledger.
       folders: Folders of the suites.
     """
-    labels = _labels(ledger, folders)
+    labels = _read_labels(ledger, folders)
     for form in ledger.experiments():
         if not form.config:
             continue
@@ -50,9 +50,9 @@ def experiment_findings(ledger: Ledger, rows: Sequence[EvaluationRow], folders: 
         yield Unaudited(f"parts of the configuration of {form.name!r} that change no method and no seed", is_usual=True)
         if experiment.name != form.name:
             yield Contradiction("plan", f"experiment {form.name!r} is called {experiment.name!r} by its configuration")
-        yield from _of_methods(experiment, members, trials, ledger, labels)
-        yield from _of_trials(form, experiment, members, trials, rows, folders)
-        yield from _left_out(form, members, rows)
+        yield from _method_findings(experiment, members, trials, ledger, labels)
+        yield from _trial_findings(form, experiment, members, trials, rows, folders)
+        yield from _left_out_findings(form, members, rows)
         without = [
             one.name
             for one in experiment.methods
@@ -91,7 +91,7 @@ class _Labels:
         )
 
 
-def _labels(ledger: Ledger, folders: Sequence[Path]) -> _Labels:
+def _read_labels(ledger: Ledger, folders: Sequence[Path]) -> _Labels:
     known: dict[str, set[str]] = {}
     for who in ledger.sightings().values():
         known.setdefault(who.sha256, set()).add(who.label)
@@ -122,7 +122,9 @@ def given_labels(ledger: Ledger, folders: Sequence[Path]) -> Mapping[str, Set[st
     return labels
 
 
-def _left_out(form: ExperimentRow, members: Sequence[Membership], rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
+def _left_out_findings(
+    form: ExperimentRow, members: Sequence[Membership], rows: Sequence[EvaluationRow]
+) -> Iterator[Finding]:
     """Yields the results of an experiment's subjects, cases and seeds that are not its members, nor another's."""
     numbered = [one for one in members if isinstance(one.session, int) and isinstance(one.trial, int)]
     known = {(one.evaluation.sha256, one.evaluation.case_key.partition(":")[0], one.session) for one in numbered}
@@ -162,7 +164,7 @@ def _read(form: ExperimentRow, folders: Sequence[Path]) -> Experiment:
         file.unlink()
 
 
-def _of_methods(
+def _method_findings(
     experiment: Experiment,
     members: Sequence[Membership],
     trials: Sequence[TrialRow],
@@ -197,7 +199,7 @@ def _of_methods(
                 yield Contradiction("plan", what)
                 continue
             values = tuple(f"{path} = {gin_text(value)}" for path, value in trial.parameters.items())
-        yield from _of_subject(method, values, member.evaluation.sha256, sightings)
+        yield from _configuration_findings(method, values, member.evaluation.sha256, sightings)
         is_named = method.kind in ("optimizer", "checkpoint") and method.search is None
         if is_named and (problem := labels.problem_of(method, member.evaluation.sha256)) is not None:
             yield problem
@@ -211,19 +213,21 @@ def _of_methods(
             yield Contradiction("plan", f"trial {trial.number} is of method {trial.method!r}, which does not exist")
 
 
-def _of_subject(method: Method, values: Sequence[str], sha256: str, sightings: Sequence[Subject]) -> Iterator[Finding]:
+def _configuration_findings(
+    method: Method, values: Sequence[str], sha256: str, sightings: Sequence[Subject]
+) -> Iterator[Finding]:
     """Yields contradictions between a method's configuration and the optimizer or bindings of its results."""
     sightings_of_theta = [who for who in sightings if who.sha256 == sha256]
     if method.kind == "optimizer":
-        wanted = _settings("; ".join((optimizer_text(method), *values)))
-        settings = [_settings(who.uri) for who in sightings_of_theta if who.is_optimizer]
+        configured = _settings("; ".join((optimizer_text(method), *values)))
+        recorded = [_settings(who.uri) for who in sightings_of_theta if who.is_optimizer]
         if method.python:
             yield Unaudited(f"the environment of method {method.name!r}")
-            settings = [
-                (head, {name: text for name, text in one.items() if not _is_of_environment(name)})
-                for head, one in settings
+            recorded = [
+                (call, {name: text for name, text in bindings.items() if not _is_of_environment(name)})
+                for call, bindings in recorded
             ]
-        if not any(_is_same(wanted, one) for one in settings):
+        if not any(_is_same(configured, settings) for settings in recorded):
             yield Contradiction("label", f"method {method.name!r} is configured otherwise than its results were made")
     elif method.kind == "checkpoint":
         bindings = given_method(method, label=method.title, bindings=values).variant.bindings
@@ -233,23 +237,26 @@ def _of_subject(method: Method, values: Sequence[str], sha256: str, sightings: S
 
 def _settings(text: str) -> tuple[str, dict[str, str]]:
     """Returns an optimizer's call, and its bindings by path."""
-    head, *lines = [part.strip() for part in text.split(";") if part.strip()]
+    call, *lines = [part.strip() for part in text.split(";") if part.strip()]
     bindings = only_bindings(parse_text("\n".join(lines), "the optimizer"))
-    found = {f"{one.scope}/{one.name}.{one.parameter}".lstrip("/"): gin_text(one.value) for one in bindings}
-    return head, found
+    values = {f"{one.scope}/{one.name}.{one.parameter}".lstrip("/"): gin_text(one.value) for one in bindings}
+    return call, values
 
 
 def _is_of_environment(name: str) -> bool:
     return name.rpartition(".")[2] in ("python", "library")
 
 
-def _is_same(wanted: tuple[str, dict[str, str]], found: tuple[str, dict[str, str]]) -> bool:
-    left = {name: value for name, value in found[1].items() if not name.startswith("Case.")}
-    asked = {name: value for name, value in wanted[1].items() if not name.startswith("Case.")}
-    return wanted[0] == found[0] and asked == left
+def _is_same(configured: tuple[str, dict[str, str]], recorded: tuple[str, dict[str, str]]) -> bool:
+    """Returns whether the calls and the bindings are equal, those of the case aside."""
+    bindings = [
+        {name: value for name, value in settings.items() if not name.startswith("Case.")}
+        for _, settings in (configured, recorded)
+    ]
+    return configured[0] == recorded[0] and bindings[0] == bindings[1]
 
 
-def _of_trials(
+def _trial_findings(
     form: ExperimentRow,
     experiment: Experiment,
     members: Sequence[Membership],

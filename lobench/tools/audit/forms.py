@@ -33,11 +33,11 @@ def other_form(claim: Curves, ours: Curves) -> str | None:
             return f"it has other {name.replace('_', ' ')}"
     if any(claim.metrics[name].shape != ours.metrics[name].shape for name in common_metrics(claim, ours)):
         return "its curves have other lengths"
-    told = {name: way for name, way in claim.directions.items() if name not in elsewhere}
+    claimed = {name: way for name, way in claim.directions.items() if name not in elsewhere}
     here = {name: way for name, way in ours.directions.items() if name in claim.metrics}
-    if told != here:
-        name = min(name for name in {**told, **here} if told.get(name) != here.get(name))
-        return f"it records that {told.get(name)} {name} is better, here it is {here.get(name)}"
+    if claimed != here:
+        name = min(name for name in {**claimed, **here} if claimed.get(name) != here.get(name))
+        return f"it records that {claimed.get(name)} {name} is better, here it is {here.get(name)}"
     if claim.added is not None and set(claim.added) - elsewhere != set(ours.added or ()) & claim.metrics.keys():
         return "it names other metrics as made by plugins"
     return _other_origin(claim, ours) or _other_cost(claim, ours)
@@ -53,8 +53,8 @@ def _other_origin(claim: Curves, ours: Curves) -> str | None:
         return "it records other bindings than it has"
     if claim.provenance.optimizer != ours.provenance.optimizer:
         return f"it records the optimizer {claim.provenance.optimizer!r}, here it is {ours.provenance.optimizer!r}"
-    told, here = ([line for line in one.problems if not line.startswith(_OF_MACHINES)] for one in (claim, ours))
-    return "it records other problems" if told != here else None
+    claimed, here = ([line for line in one.problems if not line.startswith(_OF_MACHINES)] for one in (claim, ours))
+    return "it records other problems" if claimed != here else None
 
 
 def _other_cost(claim: Curves, ours: Curves) -> str | None:
@@ -63,10 +63,10 @@ def _other_cost(claim: Curves, ours: Curves) -> str | None:
     pairs = [(claim.cost, ours.cost)]
     if claim.cost.gradient is not None and ours.cost.gradient is not None:
         pairs.append((claim.cost.gradient, ours.cost.gradient))
-    for told, here in pairs:
+    for claimed, here in pairs:
         for name in ("state_bytes", "num_together"):
-            if getattr(told, name) != getattr(here, name):
-                return f"its recorded cost is {name} {getattr(told, name)}, here it is {getattr(here, name)}"
+            if getattr(claimed, name) != getattr(here, name):
+                return f"its recorded cost is {name} {getattr(claimed, name)}, here it is {getattr(here, name)}"
     return None
 
 

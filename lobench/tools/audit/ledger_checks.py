@@ -63,14 +63,14 @@ class Tables:
 
 def record_findings(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
     """Yields contradictions between records, and the names of claims that no record can confirm."""
-    yield from _of_subjects(tables)
-    yield from _of_deliveries(tables)
-    yield from _of_programs(tables, rows)
-    yield from _of_events(tables)
-    yield from _of_starts(tables)
-    yield from _of_members(tables)
-    yield from _of_payloads(rows)
-    yield from _of_keys(tables, rows)
+    yield from _subject_findings(tables)
+    yield from _delivery_findings(tables)
+    yield from _program_findings(tables, rows)
+    yield from _event_findings(tables)
+    yield from _start_findings(tables)
+    yield from _membership_findings(tables)
+    yield from _payload_findings(rows)
+    yield from _key_findings(tables, rows)
     if any(row["kind"] == "checkpoint" for row in tables["subjects"]):
         yield Unaudited("paths, runs, generations and outer steps of checkpoints", is_usual=True)
     yield Unaudited("the order of results and deliveries", is_usual=True)
@@ -87,7 +87,7 @@ def record_findings(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[F
             yield Unaudited(f"labels of experiment {one['name']!r}")
 
 
-def _of_subjects(tables: Tables) -> Iterator[Finding]:
+def _subject_findings(tables: Tables) -> Iterator[Finding]:
     hashes = {row["checkpoint_sha256"] for row in tables["evaluations"]}
     for row in tables["subjects"]:
         where = f"subject {row['position']}"
@@ -109,7 +109,7 @@ def _of_subjects(tables: Tables) -> Iterator[Finding]:
             yield Unaudited("subjects without results", is_usual=True)
 
 
-def _of_deliveries(tables: Tables) -> Iterator[Finding]:
+def _delivery_findings(tables: Tables) -> Iterator[Finding]:
     subjects = {row["position"]: row for row in tables["subjects"]}
     hashes = {row["id"]: row["checkpoint_sha256"] for row in tables["evaluations"]}
     delivered = set()
@@ -137,7 +137,7 @@ def _of_deliveries(tables: Tables) -> Iterator[Finding]:
             yield Contradiction("record", f"subject {position}: its finished mark contradicts its deliveries")
 
 
-def _of_programs(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
+def _program_findings(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
     known = {}
     for row in tables["programs"]:
         program = known[row["id"]] = Program(**json.loads(row["parts"]))
@@ -166,7 +166,7 @@ def _of_programs(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[Find
             yield Contradiction("record", f"{evaluation.where}: unknown program {evaluation.key.program_version}")
 
 
-def _of_events(tables: Tables) -> Iterator[Finding]:
+def _event_findings(tables: Tables) -> Iterator[Finding]:
     for row in tables["events"]:
         kind = row["kind"]
         if kind in _OTHER_EVENTS:
@@ -178,7 +178,7 @@ def _of_events(tables: Tables) -> Iterator[Finding]:
             yield Contradiction("code", f"the code {detail['id']!r} has another hash than in the ledger")
 
 
-def _of_starts(tables: Tables) -> Iterator[Finding]:
+def _start_findings(tables: Tables) -> Iterator[Finding]:
     """Yields events of plans that do not follow one another, and runs whose name does not match their first event."""
     known = {""}
     started = set[str]()
@@ -210,7 +210,7 @@ def _of_starts(tables: Tables) -> Iterator[Finding]:
             yield Contradiction("plan", f"event {row['id']}: it has other fields than a {row['kind']!r}")
 
 
-def _of_members(tables: Tables) -> Iterator[Finding]:
+def _membership_findings(tables: Tables) -> Iterator[Finding]:
     forms = {row["id"]: row for row in tables["experiments"]}
     blocks = {row["id"]: (row["seed_start"], row["seed_count"]) for row in tables["evaluations"]}
     trials = {(row["experiment"], row["method"], row["number"]) for row in tables["trials"]}
@@ -246,7 +246,7 @@ def _bytes_of(value: Any) -> bytes:
     return base64.b64decode(value["base64"]) if isinstance(value, dict) else str(value).encode()
 
 
-def _of_payloads(rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
+def _payload_findings(rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
     """Yields payloads with content besides curves: further fields, or bytes after the values."""
     for row in rows:
         if row.payload is None:
@@ -270,7 +270,7 @@ def _json_header(payload: bytes) -> tuple[dict[str, Any], int]:
     return json.loads(payload[8 : 8 + size]), 8 + size
 
 
-def _of_keys(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
+def _key_findings(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
     """Yields results whose columns do not match their case and curves."""
     seconds = {row["id"]: row["seconds"] for row in tables["evaluations"]}
     outdated = len(tables["evaluations"]) - len(rows)

@@ -51,16 +51,16 @@ class Outcomes:
         file, _, item = row.case.node_id.partition("::")
         if file.endswith(".gin") and case.test:  # an item of an experiment
             place = tests_below(Path(case.spec.path).parent)[case.test]
-            return self._of_test(place, case.test, case.spec, Result(curves))
+            return self._outcome_of_test(place, case.test, case.spec, Result(curves))
         if file.endswith(".gin"):
             try:
                 failed = failed_expectations(case.bound.expectations, Result(curves, case.bound.case))
                 return Outcome.FAILED if failed else Outcome.PASSED
             except KeyError as error:
                 return headline(error)
-        return self._of_test(Path(file), item.partition("[")[0], case.spec, Result(curves))
+        return self._outcome_of_test(Path(file), item.partition("[")[0], case.spec, Result(curves))
 
-    def _of_test(self, file: Path, name: str, spec: CaseSpec, result: Result) -> Outcome | str:
+    def _outcome_of_test(self, file: Path, name: str, spec: CaseSpec, result: Result) -> Outcome | str:
         path = next((one for folder in self._folders for one in folder.rglob(file.name)), None)
         if path is None or "::" in name:
             return f"test {name} is not in the bundle, or is a method"

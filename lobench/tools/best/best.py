@@ -101,7 +101,7 @@ def best(
         given = [run.given(one) for one in chosen]
         replace(evaluator, store=folder).evaluate(given, [f"Case.first_seed = {first_seed}", *num_seeds], cases=cases)
 
-    _kept(store / "best.json")  # raises before hours of work instead of after
+    _earlier_records(store / "best.json")  # raises before hours of work instead of after
     require_writable(store / "best.json")
     snapshot = read_store(store)
     first_seed = _next_seed(snapshot.rows)
@@ -145,7 +145,7 @@ def best(
         gone=tuple(gone),
         at=time.time(),
     )
-    _keep(store / "best.json", best_checkpoint.to_record())
+    _append_record(store / "best.json", best_checkpoint.to_record())
     return best_checkpoint
 
 
@@ -273,7 +273,7 @@ def _candidates(chosen: Sequence[Ranked], fresh: Sequence[Ranked]) -> tuple[Cand
     return tuple(Candidate(chosen=before, fresh=ranked) for before, ranked in found if before is not None)
 
 
-def _kept(path: Path) -> list[Any]:
+def _earlier_records(path: Path) -> list[Any]:
     """Returns the records of earlier calls.
 
     Raises:
@@ -294,6 +294,6 @@ def _kept(path: Path) -> list[Any]:
     return records
 
 
-def _keep(path: Path, record: BestRecord) -> None:
+def _append_record(path: Path, record: BestRecord) -> None:
     """Appends a record to the file, atomically."""
-    write_whole(path, json.dumps([*_kept(path), record], indent=1) + "\n")
+    write_whole(path, json.dumps([*_earlier_records(path), record], indent=1) + "\n")

@@ -134,7 +134,7 @@ def bisect(
     if not rows and not epath.Path(location).exists():
         raise UsageError("no run found", where=str(location), next_step=similar_path(str(location)))
     manager = plugins_of(places, progress)
-    checkpoints = _checkpoints(run, manager, rows, progress, suites=places, apart=_apart(store))
+    checkpoints = _checkpoints(run, manager, rows, progress, suites=places, apart=_off_curve(store))
     checkpoints = [
         one
         for one in checkpoints
@@ -421,7 +421,7 @@ def _variants(run: RunFolder, rows: Sequence[EvaluationRow], current: CurrentCas
     return lambda one: by_sha256.get(one.sha256) or by_folder.get(os.path.dirname(one.uri)) or Variant()
 
 
-def _apart(store: Path) -> frozenset[Subject]:
+def _off_curve(store: Path) -> frozenset[Subject]:
     """Returns the checkpoints of a watch's store that are not on the curve of the present run.
 
     They belong to a former run in the same folder, or have no outer step although other checkpoints of the folder do.

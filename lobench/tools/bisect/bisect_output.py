@@ -52,8 +52,8 @@ def bisection_text(bisection: Bisection) -> str:
         lines += [
             f"{condition}{_share(bisection.level)} interval: outer steps {first.outer_step} to {last.outer_step}",
             f"size of the fall: {size}",
-            f"last good: {_named(bisection, good)}",
-            f"first broken: {_named(bisection, broken)}",
+            f"last good: {_checkpoint_text(bisection, good)}",
+            f"first broken: {_checkpoint_text(bisection, broken)}",
         ]
         if before or after:
             then = f"{after} of {num_after} from there on"
@@ -70,7 +70,7 @@ def bisection_text(bisection: Bisection) -> str:
     return "\n".join(map(one_line, lines))
 
 
-def _named(bisection: Bisection, place: int) -> str:
+def _checkpoint_text(bisection: Bisection, place: int) -> str:
     one = bisection.checkpoints[place]
     guessed = "" if place in bisection.looked_at else "; it was not evaluated: by those around it"
     return f"{short_path(one.uri)} (outer step {one.outer_step}{guessed})"

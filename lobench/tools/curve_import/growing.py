@@ -71,7 +71,7 @@ class SessionFiles:
                 curves = SessionCurves(sources, settings, until=until)
                 stack.enter_context(curves)
             except LobenchError as error:
-                raise UsageError(_at_home(str(error), folder, self._paths())) from error
+                raise UsageError(_with_original_paths(str(error), folder, self._paths())) from error
             curves.notes[:0] = notes
             yield curves
 
@@ -171,7 +171,7 @@ def _state_of(path: Path) -> tuple[str, int, int]:
     return str(path), status.st_size, status.st_mtime_ns
 
 
-def _at_home(text: str, folder: str, paths: Sequence[Path]) -> str:
+def _with_original_paths(text: str, folder: str, paths: Sequence[Path]) -> str:
     """Replaces the paths of copies in an error message by those of the files."""
     for number, path in enumerate(paths):
         text = text.replace(str(Path(folder) / str(number) / path.name), str(path))

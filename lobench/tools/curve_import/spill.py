@@ -175,11 +175,11 @@ class Spill:
         is_fine = self._always_last | np.where(is_within, self._last_counts[seconds["source"]], is_equal)
         if not is_fine.all():
             place = int(np.argmin(is_fine))
-            raise self._twice(firsts[place], seconds[place], in_order)
+            raise self._duplicate_error(firsts[place], seconds[place], in_order)
         for run, source in seconds[["run", "source"]][~is_equal].tolist():
             self.replaced[self._sources[source], self.runs[run]] += 1
 
-    def _twice(self, first: np.void, second: np.void, in_order: NDArray[np.void]) -> UsageError:
+    def _duplicate_error(self, first: np.void, second: np.void, in_order: NDArray[np.void]) -> UsageError:
         run = self.runs[first["run"]]
         metric = self.metrics[first["metric"]]
         own = in_order[(in_order["run"] == first["run"]) & (in_order["metric"] == first["metric"])]

@@ -188,15 +188,15 @@ def _sections(debugged: Debugged) -> list[Section]:
         ("weights", "root mean square", lambda step, leaf: step.weights.get(leaf, math.nan)),
     ]
     for title, unit, of in measures:
-        figures.append(_figure(debugged, title, unit, [(leaf, _of_leaf(of, leaf)) for leaf in layers]))
+        figures.append(_figure(debugged, title, unit, [(leaf, _value_of_leaf(of, leaf)) for leaf in layers]))
     states = sorted({leaf for step in training.steps for leaf in step.state})
     largest = sorted(states, key=lambda leaf: -max(step.state.get(leaf, 0.0) for step in training.steps))[:_MOST_LINES]
     if largest:
-        lines = [(leaf, _of_leaf(lambda step, leaf: step.state.get(leaf, math.nan), leaf)) for leaf in largest]
+        lines = [(leaf, _value_of_leaf(lambda step, leaf: step.state.get(leaf, math.nan), leaf)) for leaf in largest]
         figures.append(_figure(debugged, "the optimizer's state", "largest absolute value", lines))
     inputs = sorted({leaf for step in training.steps for leaf in step.inputs})[:_MOST_LINES]
     if inputs:
-        lines = [(leaf, _of_leaf(_largest_input, leaf)) for leaf in inputs]
+        lines = [(leaf, _value_of_leaf(_largest_input, leaf)) for leaf in inputs]
         figures.append(_figure(debugged, "inputs of the learned rule", "largest absolute value", lines))
     return [
         Section(id="steps", title="Step by step", note="Log scales; a gap is 0 or not finite.", kind="small",
@@ -209,7 +209,7 @@ def _largest_input(step: DiagnosedStep, leaf: str) -> float:
     return max((abs(float(value)) for part in (low, high) for value in part), default=math.nan)
 
 
-def _of_leaf(of: Callable[[DiagnosedStep, str], float], leaf: str) -> Callable[[DiagnosedStep], float]:
+def _value_of_leaf(of: Callable[[DiagnosedStep, str], float], leaf: str) -> Callable[[DiagnosedStep], float]:
     return lambda step: of(step, leaf)
 
 

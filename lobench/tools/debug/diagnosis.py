@@ -326,22 +326,22 @@ def _idle(training: Training) -> Diagnosis | None:
         if since is not None:
             kind: TroubleKind = "underflow" if is_low else "dead_layer"
             why = f"it underflows in {dtype}" if is_low else "the layer is dead"
-            return _of_leaf(kind, leaf, since, f"the gradient of {leaf} is exactly 0 since step {since}: {why}")
+            return _leaf_diagnosis(kind, leaf, since, f"the gradient of {leaf} is exactly 0 since step {since}: {why}")
         since = _since(steps, [step.unmoved.get(leaf, 0.0) >= 0.9 for step in steps])
         if since is not None and is_low:
             line = f"updates of {leaf} are lost since step {since}: {dtype} rounds them away"
             share = steps[-1].unmoved[leaf]
-            return _of_leaf("lost_updates", leaf, since, f"{line} ({share:.0%} of the weights do not move)")
+            return _leaf_diagnosis("lost_updates", leaf, since, f"{line} ({share:.0%} of the weights do not move)")
     ratios = [max(update_ratios(training, step).values(), default=0.0) for step in steps]
     since = _since(steps, [ratio < _TINY for ratio in ratios])
     if since is not None:
         line = f"updates are {ratios[-1]:.2g} of the weights or less since step {since}: too small to learn"
-        return _of_leaf("tiny_updates", "", since, line)
+        return _leaf_diagnosis("tiny_updates", "", since, line)
     for leaf in training.dtypes:
         since = _since(steps, [step.unmoved.get(leaf, 0.0) >= 1 for step in steps])
         if since is not None and _moves(steps, leaf):
             line = f"{leaf} is not updated since step {since}, though it has a gradient: the rule's output is 0"
-            return _of_leaf("frozen", leaf, since, line)
+            return _leaf_diagnosis("frozen", leaf, since, line)
     return None
 
 
@@ -350,7 +350,7 @@ def _moves(steps: Sequence[DiagnosedStep], leaf: str) -> bool:
     return any(size > 0 for other, size in steps[-1].updates.items() if other != leaf)
 
 
-def _of_leaf(kind: TroubleKind, leaf: str, since: int, line: str) -> Diagnosis:
+def _leaf_diagnosis(kind: TroubleKind, leaf: str, since: int, line: str) -> Diagnosis:
     return Diagnosis(kind=kind, leaf=leaf, step=since, onset=max(since - 1, 0), line=line)
 
 

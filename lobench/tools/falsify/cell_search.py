@@ -144,36 +144,40 @@ class _Search:
     def simpler(self, smaller: Test) -> Iterator[Test]:
         """Yields simpler and simpler confirmed cells. No simpler neighbour of the last one is confirmed."""
         simplest = tuple(axis.simplest for axis in self.axes)
-        if (whole := self._lost(simplest)) is not None:
-            yield whole
+        if (test := self._confirming_test(simplest)) is not None:
+            yield test
             return
         yield smaller
-        is_first, before = True, None
-        while smaller.cell != before:
-            before = smaller.cell
+        is_first, last_cell = True, None
+        while smaller.cell != last_cell:
+            last_cell = smaller.cell
             for place, axis in enumerate(self.axes):
-                near, far = smaller.cell[place], axis.simplest
-                way = 1 if far > near else -1
-                if near == far:
+                confirmed, open_end = smaller.cell[place], axis.simplest
+                direction = 1 if open_end > confirmed else -1
+                if confirmed == open_end:
                     continue
                 if not is_first:  # the neighbour is rarely confirmed if it was not before
-                    if (neighbour := self._lost(_moved(smaller.cell, place, near + way))) is None:
+                    if (test := self._test_of_index(smaller, place, confirmed + direction)) is None:
                         continue
-                    yield (smaller := neighbour)
-                    near += way
-                if near != far and (neighbour := self._lost(_moved(smaller.cell, place, far))) is not None:
-                    yield (smaller := neighbour)
+                    yield (smaller := test)
+                    confirmed += direction
+                if confirmed != open_end and (test := self._test_of_index(smaller, place, open_end)) is not None:
+                    yield (smaller := test)
                     continue
-                while abs(far - near) > 1:
-                    middle = near + (far - near) // 2 if far > near else near - (near - far) // 2
-                    if (neighbour := self._lost(_moved(smaller.cell, place, middle))) is not None:
-                        yield (smaller := neighbour)
-                        near = middle
+                while (distance := abs(open_end - confirmed)) > 1:
+                    middle = confirmed + direction * (distance // 2)
+                    if (test := self._test_of_index(smaller, place, middle)) is not None:
+                        yield (smaller := test)
+                        confirmed = middle
                     else:
-                        far = middle
+                        open_end = middle
             is_first = False
 
-    def _lost(self, cell: CellIndex) -> Test | None:
+    def _test_of_index(self, test: Test, place: int, index: int) -> Test | None:
+        """Returns the test that confirms the cell of another test with one index replaced; None if none does."""
+        return self._confirming_test(_with_index(test.cell, place, index))
+
+    def _confirming_test(self, cell: CellIndex) -> Test | None:
         """Returns the test that confirms a cell; None if it is not confirmed."""
         for test in self.tests:
             if test.cell == cell and test.is_confirmed:
@@ -223,35 +227,37 @@ class _Search:
         rng = np.random.default_rng(0)
         searched = [(place, axis) for place, axis in enumerate(self.axes) if axis.is_searched]
         yield [home]
-        ends = [_moved(home, place, end) for place, axis in searched for end in (0, axis.size - 1) if end != axis.home]
+        ends = [
+            _with_index(home, place, end) for place, axis in searched for end in (0, axis.size - 1) if end != axis.home
+        ]
         yield from _batched(ends, size)
-        corners = [self._drawn(lambda axis: (0, axis.size - 1)[rng.integers(2)]) for _ in range(2 * size)]
+        corners = [self._random_cell(lambda axis: (0, axis.size - 1)[rng.integers(2)]) for _ in range(2 * size)]
         yield from _batched(list(dict.fromkeys(corners)), size)
         total = math.prod(axis.size for _, axis in searched)
         while len(self.seen) < total:
             worst = max(self.seen, key=lambda cell: np.nan_to_num(self.seen[cell], nan=-math.inf))
-            around = [
-                _moved(worst, place, at)
+            neighbours = [
+                _with_index(worst, place, index)
                 for place, axis in searched
-                for at in (worst[place] - 1, worst[place] + 1, 0, axis.size - 1)
-                if 0 <= at < axis.size
+                for index in (worst[place] - 1, worst[place] + 1, 0, axis.size - 1)
+                if 0 <= index < axis.size
             ]
-            around = [cell for cell in dict.fromkeys(around) if cell not in self.seen]
-            rng.shuffle(around)
-            wave = [tuple(cell) for cell in around[: size // 2]]
+            neighbours = [cell for cell in dict.fromkeys(neighbours) if cell not in self.seen]
+            rng.shuffle(neighbours)
+            wave = [tuple(cell) for cell in neighbours[: size // 2]]
             while len(wave) < size and len(self.seen) + len(wave) < total:
-                cell = self._drawn(lambda axis: int(rng.integers(axis.size)))
+                cell = self._random_cell(lambda axis: int(rng.integers(axis.size)))
                 if cell not in self.seen and cell not in wave:
                     wave.append(cell)
             yield wave
 
-    def _drawn(self, place: Callable[[GridAxis], int]) -> CellIndex:
+    def _random_cell(self, draw_index: Callable[[GridAxis], int]) -> CellIndex:
         """Returns a cell with a drawn index on each searched axis."""
-        return tuple(place(axis) if axis.is_searched else axis.home for axis in self.axes)
+        return tuple(draw_index(axis) if axis.is_searched else axis.home for axis in self.axes)
 
 
-def _moved(cell: CellIndex, place: int, at: int) -> CellIndex:
-    return (*cell[:place], at, *cell[place + 1 :])
+def _with_index(cell: CellIndex, place: int, index: int) -> CellIndex:
+    return (*cell[:place], index, *cell[place + 1 :])
 
 
 def _batched(cells: Sequence[CellIndex], size: int) -> Iterator[list[CellIndex]]:

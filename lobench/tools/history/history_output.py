@@ -96,8 +96,8 @@ def write_history_page(case_history: CaseHistory, output: Path) -> None:
 def _chart(case_history: CaseHistory) -> Chart:
     """Returns the chart: scores by run, levels between changes, and a line at each new program."""
     means = [run.score.mean for run in case_history.runs]
-    lower = [_or(run.score.lower, run.score.mean) for run in case_history.runs]
-    upper = [_or(run.score.upper, run.score.mean) for run in case_history.runs]
+    lower = [_finite_or(run.score.lower, run.score.mean) for run in case_history.runs]
+    upper = [_finite_or(run.score.upper, run.score.mean) for run in case_history.runs]
     places = [float(place) for place in range(len(case_history.runs))]
     series = [Series(label="score", x=places, y=means, lower=lower, upper=upper, style="s1", dots=True)]
     edges = [0, *(change.place for change in case_history.changes), len(means)]
@@ -124,5 +124,5 @@ def _chart(case_history: CaseHistory) -> Chart:
     )
 
 
-def _or(value: float, other: float) -> float:
+def _finite_or(value: float, other: float) -> float:
     return other if math.isnan(value) else value

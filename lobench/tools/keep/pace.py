@@ -68,18 +68,19 @@ class Pace:
             return ""
         if steps[-1] * _SLOWER < min(one[0][-1] for one in self.runs):
             return ""
-        at = steps[-1] // _SLOWER
-        if any(len(one[0]) < 2 or one[0][1] > at for one in self.runs):
+        early_step = steps[-1] // _SLOWER
+        if any(len(one[0]) < 2 or one[0][1] > early_step for one in self.runs):
             return ""  # only the first value is known there
         sign = 1.0 if self.maximize else -1.0
-        reached = [sign * _best(sign, one, at) for one in self.runs]
-        mine = sign * _best(sign, run, steps[-1])
-        spread = max(reached) - min(reached)
-        if not all(map(math.isfinite, reached)) or mine >= min(reached) - _SPREADS * spread:
+        incumbent_bests = [sign * _best(sign, one, early_step) for one in self.runs]
+        best = sign * _best(sign, run, steps[-1])
+        spread = max(incumbent_bests) - min(incumbent_bests)
+        if not all(map(math.isfinite, incumbent_bests)) or best >= min(incumbent_bests) - _SPREADS * spread:
             return ""
-        best = f"{sign * mine:.4g}" if math.isfinite(mine) else "none"
-        bound = f"{sign * min(reached):.4g}"
-        return f"its best {self.metric} is {best} at step {steps[-1]}; the incumbent had {bound} or better at step {at}"
+        best_text = f"{sign * best:.4g}" if math.isfinite(best) else "none"
+        bound = f"{sign * min(incumbent_bests):.4g}"
+        incumbent = f"the incumbent had {bound} or better at step {early_step}"
+        return f"its best {self.metric} is {best_text} at step {steps[-1]}; {incumbent}"
 
 
 def _best(sign: float, run: PaceCurve, until: int) -> float:

@@ -289,11 +289,11 @@ def _root_of(folder: Path) -> Path | None:
         return None
     done = _git(folder, "rev-parse", "--show-toplevel")
     if done.returncode:
-        raise UsageError("git cannot read this repository", where=str(folder), got=_said(done))
+        raise UsageError("git cannot read this repository", where=str(folder), got=_git_message(done))
     return Path(os.fsdecode(done.stdout.rstrip(b"\n"))).resolve()
 
 
-def _said(done: subprocess.CompletedProcess[bytes]) -> str:
+def _git_message(done: subprocess.CompletedProcess[bytes]) -> str:
     lines = done.stderr.decode(errors="replace").strip().splitlines()
     return lines[-1] if lines else f"exit code {done.returncode}"
 
@@ -314,7 +314,7 @@ def _check_out(root: Path, commit: str, target: Path) -> None:
         for words in (("read-tree", commit), ("checkout-index", "--all", "--force", f"--prefix={target}/")):
             done = _git(root, *words, index=index)
             if done.returncode:
-                raise UsageError("git cannot check the revision out", where=str(root), got=_said(done))
+                raise UsageError("git cannot check the revision out", where=str(root), got=_git_message(done))
     for entry in _git(root, "ls-tree", "-r", "-z", commit).stdout.split(b"\0"):
         head, _, name = entry.partition(b"\t")
         if not head.startswith(_SUBMODULE):
@@ -335,7 +335,7 @@ def _listed(root: Path, above: str = "") -> Iterator[str]:
     """Yields the files of a working tree that git tracks or does not ignore, those of its submodules included."""
     done = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     if done.returncode:
-        raise UsageError("git cannot list the files", where=str(root), got=_said(done))
+        raise UsageError("git cannot list the files", where=str(root), got=_git_message(done))
     for name in sorted({os.fsdecode(one).rstrip("/") for one in done.stdout.split(b"\0") if one}):
         path = root / name
         if path.is_dir() and not path.is_symlink():

@@ -133,10 +133,10 @@ def scores_table(scores: AlgoPerfScores, rules: AlgoPerfRules | None) -> str:
         name, best = max(scores.submissions.items(), key=lambda item: item[1].score)
         over = counted(len(scores.submissions), "submission")
         answer = [one_line(f"{name} has the highest score of {over}: {best.score:.4f}"), ""]
-    return "\n".join([*answer, text_table(rows, left={0, 3}), counts, *_by_rules(scores, rules)])
+    return "\n".join([*answer, text_table(rows, left={0, 3}), counts, *_rules_lines(scores, rules)])
 
 
-def _by_rules(scores: AlgoPerfScores, rules: AlgoPerfRules | None) -> list[str]:
+def _rules_lines(scores: AlgoPerfScores, rules: AlgoPerfRules | None) -> list[str]:
     """Returns a line on the rules of the scores, and on numbers of studies and trials that differ from them."""
     if rules is None:
         return []

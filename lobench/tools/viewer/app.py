@@ -59,8 +59,8 @@ def make_app(page_cache: PageCache, *, hosts: frozenset[str], token: str, cookie
         Route("/", lambda request: _page(page_cache, request)),
         Route("/data.json", lambda request: _data(page_cache, request)),
         Route("/curves.json", lambda request: _unless_gone(lambda: _curves(page_cache, request))),
-        Route("/evaluation.json", lambda request: _unless_gone(lambda: _of_places(page_cache, request, _evaluation))),
-        Route("/pair.json", lambda request: _unless_gone(lambda: _of_places(page_cache, request, _pair))),
+        Route("/evaluation.json", lambda request: _unless_gone(lambda: _values(page_cache, request, _evaluation))),
+        Route("/pair.json", lambda request: _unless_gone(lambda: _values(page_cache, request, _pair))),
         *(Route(f"/{name}", _part(name, kind)) for name, kind in _PARTS.items()),
     ]
     app = Starlette(routes=routes, middleware=[Middleware(GZipMiddleware, minimum_size=2000, compresslevel=1)])
@@ -90,7 +90,7 @@ def _unless_gone(answer: Callable[[], Response]) -> Response:
 _Places: TypeAlias = Callable[[ViewerIndex, int, int], object]
 
 
-def _of_places(page_cache: PageCache, request: Request, value_of: _Places) -> Response:
+def _values(page_cache: PageCache, request: Request, value_of: _Places) -> Response:
     """Answers a request for two indices, in the version of the data that the visitor has."""
     page, _ = page_cache.look()
     if page.viewer_index is None or request.query_params.get("version") != page.version:

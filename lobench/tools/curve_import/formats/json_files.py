@@ -73,7 +73,7 @@ def json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """
     document = _document(path)
     if document is None:
-        yield from _of_lines(path)
+        yield from _rows_of_lines(path)
         return
     for row in _rows_of(document, path):
         yield 0, dict(_flat("", row))
@@ -136,7 +136,7 @@ def _rows_of(document: Any, path: Path) -> list[Mapping[str, Any]]:
         if document.keys() >= _DEEPOBS:
             names = shlex.join(["python", "-c", _FROM_DEEPOBS, str(path), f"{path.stem}.csv"])
             raise NotCurves("this is a run of DeepOBS, with values by epoch", where=str(path), next_step=names)
-        if (rows := _of_object(document)) is not None:
+        if (rows := _rows_of_object(document)) is not None:
             return rows
     elif document == []:
         return []
@@ -174,7 +174,7 @@ def _not_a_table(path: Path, got: str) -> NotCurves:
     )
 
 
-def _of_object(document: dict[str, Any]) -> list[Mapping[str, Any]] | None:
+def _rows_of_object(document: dict[str, Any]) -> list[Mapping[str, Any]] | None:
     values = list(document.values())
     if isinstance(document.get("columns"), list) and isinstance(document.get("data"), list):  # orient="split"
         return [dict(zip(document["columns"], row, strict=False)) for row in document["data"]]
@@ -222,7 +222,7 @@ def _is_nested(value: object) -> bool:
     return isinstance(value, dict | list)
 
 
-def _of_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _rows_of_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     with one_line_of(UNREADABLE, UsageError, "cannot read this file", where=path), opened(path) as file:
         for number, line in enumerate(file, 1):
             if not line.strip():

@@ -58,7 +58,7 @@ def kinds() -> dict[str, FileKind]:
     for broken in manager.broken:
         if broken.distribution == _HOOK:
             print(f"lobench: {broken.cause}; going on", file=sys.stderr)
-    of_plugins = {name: _of_plugin(name, one) for name, one in declared.items() if name not in shipped}
+    of_plugins = {name: _guarded_format(name, one) for name, one in declared.items() if name not in shipped}
     own = {
         name: dataclasses.replace(one.make(where="lobench import"), about=one.declaration.summary)
         for name, one in shipped.items()
@@ -66,7 +66,7 @@ def kinds() -> dict[str, FileKind]:
     return of_plugins | own
 
 
-def _of_plugin(name: str, declared: Registered) -> FileKind:
+def _guarded_format(name: str, declared: Registered) -> FileKind:
     """Returns the format of a plugin, with guarded calls. A format that cannot be made recognises nothing."""
     where = f"plugin {declared.plugin!r}, hook {_HOOK}, {name!r}"
 
@@ -184,7 +184,7 @@ def kind_of(path: Path, kind_name: str = "") -> str:
         return "" if path.is_dir() and known[kind_name].files is None else kind_name
     with one_line_of(OSError, UsageError, "cannot read this file", where=path):
         found = next((name for name, kind in known.items() if kind.recognises(path)), "")
-        found = found or (_of_folder(path) if path.is_dir() else _of_file(path))
+        found = found or (_folder_kind(path) if path.is_dir() else _file_kind(path))
     return found
 
 
@@ -205,7 +205,7 @@ def nothing_reads(path: Path) -> NotCurves:
     )
 
 
-def _of_folder(path: Path) -> str:
+def _folder_kind(path: Path) -> str:
     if tensorboard.event_files(path):
         return "tensorboard"
     if mlflow.mlflow_files(path):
@@ -215,7 +215,7 @@ def _of_folder(path: Path) -> str:
     return "nanogpt" if nanogpt.log_files(path) else ""
 
 
-def _of_file(path: Path) -> str:
+def _file_kind(path: Path) -> str:
     with path.open("rb") as file:
         head = file.read(16)
     if not head:
@@ -237,15 +237,15 @@ def _of_file(path: Path) -> str:
     foreign.refuse_arrays(path, head)
     if is_json(path):
         foreign.refuse_journal(path)
-        return "lobench" if is_records(path) else _of_table(path)
+        return "lobench" if is_records(path) else _table_kind(path)
     if not _TABLE.search(path.name) and nanogpt.is_log(path):
         return "nanogpt"
     if tables.is_monitor(path):
         return "sb3-monitor"
-    return _of_table(path)
+    return _table_kind(path)
 
 
-def _of_table(path: Path) -> str:
+def _table_kind(path: Path) -> str:
     names = tables.column_names(path)
     if wandb.is_runs_table(names):
         wandb.refuse_runs_table(path)

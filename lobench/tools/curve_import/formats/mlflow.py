@@ -49,10 +49,10 @@ def read_mlflow(place: Path, request: CurveRequest, notes: list[str]) -> Iterato
       UsageError: A line is not `TIME VALUE STEP`, or the database is not MLflow's.
     """
     if place.is_file():
-        yield from _of_database(place, request, notes)
+        yield from _database_points(place, request, notes)
         return
     folders = {folder.name: folder for folder in _folders(place)}
-    for id, run in named_runs([_known(folder) for folder in folders.values()], request, notes):
+    for id, run in named_runs([_logged_run(folder) for folder in folders.values()], request, notes):
         metrics = folders[id] / "metrics"  # no files: the run was created and never logged
         for file in sorted(path for path in metrics.rglob("*") if path.is_file()):
             metric = file.relative_to(metrics).as_posix()
@@ -73,7 +73,7 @@ def _folders(place: Path) -> list[Path]:
     ]
 
 
-def _known(folder: Path) -> LoggedRun:
+def _logged_run(folder: Path) -> LoggedRun:
     facts = {
         f"{kind}.{path.relative_to(folder / kind).as_posix()}": path.read_text("utf-8", "replace").strip()
         for kind in ("params", "tags")
@@ -108,7 +108,7 @@ def _points(run: CurveRun, metric: str, lines: Iterable[tuple[int, float, int]])
     return Points.of_curve(run, metric, steps[order], values[order], order + 1)
 
 
-def _of_database(place: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
+def _database_points(place: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
     address = f"{place.absolute().as_uri()}?mode=ro"
     with (
         one_line_of(sqlite3.Error, UsageError, "not a database of MLflow", where=place),

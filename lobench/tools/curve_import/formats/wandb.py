@@ -168,13 +168,13 @@ def read_runs(place: Path, request: CurveRequest, notes: list[str]) -> Iterator[
                     values_by_metric.setdefault(name, []).append((row[axis], row[name]))
                     num_found += 1
             if num_found >= _CHUNK:
-                yield from _of_rows(runs[logged.id], values_by_metric, file, axis)
+                yield from _row_points(runs[logged.id], values_by_metric, file, axis)
                 values_by_metric, num_found, has_values = {}, 0, True
         if not values_by_metric and not has_values:
             without.append(f"{logged.name!r} ({logged.id})")
         if not end.is_whole:
             cut.append(f"{file}: {counted(num_rows, 'row')}")
-        yield from _of_rows(runs[logged.id], values_by_metric, file, axis)
+        yield from _row_points(runs[logged.id], values_by_metric, file, axis)
     if without and len(without) < len(files):
         notes.append(f"{counted(len(without), 'run')} without values left out: {first_of(without, _MOST_SHOWN)}")
     if cut:
@@ -185,8 +185,10 @@ def read_runs(place: Path, request: CurveRequest, notes: list[str]) -> Iterator[
         )
 
 
-def _of_rows(run: CurveRun, found: Mapping[str, list[tuple[float, float]]], file: Path, axis: str) -> Iterator[Points]:
-    for name, points in found.items():
+def _row_points(
+    run: CurveRun, rows: Mapping[str, list[tuple[float, float]]], file: Path, axis: str
+) -> Iterator[Points]:
+    for name, points in rows.items():
         at, values = (np.asarray(part, np.float64) for part in zip(*points, strict=True))
         yield Points.of_curve(run, name, step_numbers(at, np.zeros(len(at), np.int64), str(file), axis), values)
 
