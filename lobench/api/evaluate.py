@@ -153,7 +153,7 @@ def evaluate_into(
         once=True,
         retry_errors=True,
     )
-    given = [_given(one, has_run=bool(location)) for one in subjects]
+    given = [_as_given(one, has_run=bool(location)) for one in subjects]
     watched = run_rounds(settings, progress or default_progress(), given=given, has_source=not given)
     if watched.ending.interrupted:
         raise KeyboardInterrupt
@@ -210,7 +210,7 @@ class StoreEvaluator:
         )
 
 
-def _given(one: str | Path | Given, *, has_run: bool) -> Given:
+def _as_given(one: str | Path | Given, *, has_run: bool) -> Given:
     if not isinstance(one, str | Path):
         return one
     given = given_subject(str(one))

@@ -176,13 +176,15 @@ def _is_ahead_of_all(trials: Sequence[_Trials], leader: int) -> list[bool]:
 
     Its own stopped trials count with their lower bounds, those of the others with their upper bounds.
     """
-    ours = trials[leader]
-    others = [one for place, one in enumerate(trials) if place != leader]
+    leading = trials[leader]
+    others = [search for index, search in enumerate(trials) if index != leader]
     if not others:
-        return [False] * len(ours.low)
+        return [False] * len(leading.low)
     level = _ALPHA / (len(trials) * len(others))  # of each pair in each direction
     comparisons = [
-        are_ahead(ours.low, one.high, are_independent=(ours.are_independent, one.are_independent), alpha=level)
-        for one in others
+        are_ahead(
+            leading.low, other.high, are_independent=(leading.are_independent, other.are_independent), alpha=level
+        )
+        for other in others
     ]
     return [all(column) for column in zip(*comparisons, strict=False)]

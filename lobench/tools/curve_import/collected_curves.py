@@ -125,13 +125,13 @@ def sources_of(
             for part in parts:
                 sources.setdefault(part.path.resolve(), part)
     if problems:
-        raise together(problems, "files")
+        raise combined_error(problems, "files")
     if not sources:
         raise UsageError("nothing to import", expected="a file, a folder, or a pattern such as 'logs/*.csv'")
     return _named_sources(sources, earlier)
 
 
-def together(problems: Sequence[UsageError], what: str) -> UsageError:
+def combined_error(problems: Sequence[UsageError], what: str) -> UsageError:
     """Combines several errors into one."""
     if len(problems) == 1:
         return problems[0]
@@ -180,10 +180,10 @@ def _with_kinds(source: _Found, kind: str, notes: list[str]) -> list[_Found]:
         except UsageError as error:
             odd.append(error)
     if not sources:
-        raise together(odd, "files") if odd else nothing_reads(source.path)
+        raise combined_error(odd, "files") if odd else nothing_reads(source.path)
     damaged = [error for error in odd if not isinstance(error, NotCurves)]
     if damaged:
-        raise together(damaged, "files")
+        raise combined_error(damaged, "files")
     if odd:
         notes.append(left_out(odd))
     return sources
@@ -420,7 +420,7 @@ class CollectedCurves:
             else:
                 empty += [str(source.path)] if self.spill.num_points == before else []
         if problems:
-            raise together(problems, "files")
+            raise combined_error(problems, "files")
         if foreign and not self.spill.num_points:
             raise foreign[0]
         if foreign:

@@ -197,13 +197,13 @@ def outside(training: Training) -> tuple[int, str] | None:
             if leaf not in training.usual:
                 continue
             least, most = training.usual[leaf]
-            room = 0.1 * np.maximum(most - least, 1e-6)
-            beyond = np.maximum(least - room - low, high - most - room) / np.maximum(most - least, 1e-6)
-            if beyond.max() > 0:
-                which = int(beyond.argmax())
-                value = high[which] if high[which] > most[which] else low[which]
-                there = f"it lies in [{least[which]:.3g}, {most[which]:.3g}] where the rule is at home"
-                return step.step, f"at step {step.step} input {which} of {leaf} is {value:.3g}, {there}"
+            margin = 0.1 * np.maximum(most - least, 1e-6)
+            excess = np.maximum(least - margin - low, high - most - margin) / np.maximum(most - least, 1e-6)
+            if excess.max() > 0:
+                worst = int(excess.argmax())
+                value = high[worst] if high[worst] > most[worst] else low[worst]
+                usual = f"it lies in [{least[worst]:.3g}, {most[worst]:.3g}] where the rule is at home"
+                return step.step, f"at step {step.step} input {worst} of {leaf} is {value:.3g}, {usual}"
     return None
 
 

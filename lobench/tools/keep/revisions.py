@@ -70,35 +70,35 @@ class KeptRevision:
     ignored: tuple[str, ...] = ()
 
 
-def folder_of(place: str, *, near: Path) -> tuple[Path, Path | None]:
-    """Returns the folder that a place means, and the root of its git repository; None if it is in none.
+def folder_of(version: str, *, near: Path) -> tuple[Path, Path | None]:
+    """Returns the folder that a version means, and the root of its git repository; None if it is in none.
 
     Args:
-      place: `git:REV`, or a folder.
+      version: `git:REV`, or a folder.
       near: Folder whose repository `git:REV` means.
     Raises:
       UsageError: There is no such folder, repository or revision.
     """
-    is_of_git = place.startswith(GIT_PREFIX)
-    folder = (near if is_of_git else Path(place)).resolve()
+    is_of_git = version.startswith(GIT_PREFIX)
+    folder = (near if is_of_git else Path(version)).resolve()
     if not folder.is_dir():
-        raise UsageError("no such folder", where=place, next_step="a folder, or git:REV for a revision")
+        raise UsageError("no such folder", where=version, next_step="a folder, or git:REV for a revision")
     root = _root_of(folder)
     if is_of_git and root is None:
-        raise UsageError("not in a git repository", where=str(folder), got=place)
+        raise UsageError("not in a git repository", where=str(folder), got=version)
     if is_of_git and root is not None:
-        _commit_of(root, place.removeprefix(GIT_PREFIX))
+        _commit_of(root, version.removeprefix(GIT_PREFIX))
     return folder, root
 
 
-def refuse_original_files(command: str, place: str, *, near: Path) -> None:
+def refuse_original_files(command: str, version: str, *, near: Path) -> None:
     """Raises UsageError if a command has the absolute path of a file or folder of which each run gets a copy.
 
     Both versions would run the present file.
     """
-    folder, root = folder_of(place, near=near)
+    folder, root = folder_of(version, near=near)
     root = root or folder
-    inside = near if place.startswith(GIT_PREFIX) else Path(place)
+    inside = near if version.startswith(GIT_PREFIX) else Path(version)
     spelled = {str(root), os.path.normpath(Path(os.path.abspath(inside)) / os.path.relpath(root, folder))}
     paths = [
         (path + rest, PurePosixPath(rest.strip("/")))
@@ -118,15 +118,15 @@ def refuse_original_files(command: str, place: str, *, near: Path) -> None:
             )
 
 
-def import_folders(command: Sequence[str], places: Iterable[str], *, near: Path) -> list[str]:
+def import_folders(command: Sequence[str], versions: Iterable[str], *, near: Path) -> list[str]:
     """Returns the folders of a repository from which the Python of a command imports, relative to the root.
 
     An editable install, or an absolute path in PYTHONPATH, names folders of the present files. Runs import from the
     same folders of their copies instead. The folders may be those of any work tree of the repository.
     """
     roots = set[Path]()
-    for place in places:
-        folder, root = folder_of(place, near=near)
+    for version in versions:
+        folder, root = folder_of(version, near=near)
         roots.add(root or folder)
         if root is not None:
             lines = os.fsdecode(_git(root, "worktree", "list", "--porcelain").stdout).splitlines()
@@ -174,11 +174,11 @@ class RevisionFiles:
         for tree in (self.home / "trees").glob(".tmp-*"):
             shutil.rmtree(tree, ignore_errors=True)
 
-    def keep(self, place: str, *, near: Path, command: str, environment: Mapping[str, str]) -> KeptRevision:
+    def keep(self, version: str, *, near: Path, command: str, environment: Mapping[str, str]) -> KeptRevision:
         """Copies the files of a revision, unless they are kept already, and returns it.
 
         Args:
-          place: `git:REV`, or a folder. In a folder of a git repository, the files of the whole repository count that
+          version: `git:REV`, or a folder. In a folder of a git repository, the files of the whole repository count that
             are tracked or that git does not ignore; in another one, all files.
           near: Folder whose repository `git:REV` means. The command runs in the same folder of the copy.
           command: Command with placeholders.
@@ -186,18 +186,18 @@ class RevisionFiles:
         Raises:
           UsageError: There is no such folder, revision, submodule or link.
         """
-        is_of_git = place.startswith(GIT_PREFIX)
-        folder, root = folder_of(place, near=near)
+        is_of_git = version.startswith(GIT_PREFIX)
+        folder, root = folder_of(version, near=near)
         self._check_links(folder)
         trees = self.home / "trees"
         trees.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=".tmp-", dir=trees))
         try:
-            label = place
+            label = version
             ignored = tuple[str, ...]()
             if is_of_git and root is not None:
-                commit = _commit_of(root, place.removeprefix(GIT_PREFIX))
-                label = f"{place} ({commit[:7]})"
+                commit = _commit_of(root, version.removeprefix(GIT_PREFIX))
+                label = f"{version} ({commit[:7]})"
                 _check_out(root, commit, temporary)
                 self._leave_out_store(root, temporary)
             else:

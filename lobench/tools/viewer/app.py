@@ -183,7 +183,7 @@ class _Guard:
 
     def _answer(self, request: Request) -> Response | None:
         """Returns the response that replaces the requested page; None if the request is accepted."""
-        if not self._knows(request.headers.get("host", "")):
+        if not self._accepts_host(request.headers.get("host", "")):
             text = "this page is not served under that name: open the address that lobench view printed"
             return PlainTextResponse(text, HTTPStatus.MISDIRECTED_REQUEST)
         if not self._token:
@@ -198,7 +198,7 @@ class _Guard:
         text = "this page needs its token: open the address that lobench view printed"
         return PlainTextResponse(text, HTTPStatus.UNAUTHORIZED)
 
-    def _knows(self, host: str) -> bool:
+    def _accepts_host(self, host: str) -> bool:
         name = host[: host.find("]") + 1] if host.startswith("[") else host.partition(":")[0]
         try:
             ipaddress.ip_address(name.strip("[]"))
