@@ -4,10 +4,12 @@ Usage:
   python benchmarks/alarm_rates.py [--runs 200] [--world NAME]
 
 Six cases of 4 usual seeds a checkpoint, three of them out of distribution; the noise of a seed and case is .08, the
-same draws never count twice. Confirmations have 8 fresh seeds of both sides; the margin is .05, the rate .05 for the
-whole run. Checkpoints are 1,000 outer steps apart. What is planted begins at checkpoint 25. `false` is the share of
-runs with an alarm where there is nothing (before 25 where something is planted), `within 5`, `10` and `20` that with
-one in so many checkpoints from there. `seeds` are the fresh ones of a case and run, both sides together.
+same draws never count twice. In the worlds `together` a seed moves all cases alike, by the share `correlation` of the
+variance, or diverges on all; they are one group by design. Confirmations have 8 fresh seeds of both sides; the margin
+is .05, the rate .05 for the whole run. Checkpoints are 1,000 outer steps apart. What is planted begins at checkpoint
+25. `false` is the share of runs with an alarm where there is nothing (before 25 where something is planted), `within
+5`, `10` and `20` that with one in so many checkpoints from there. `seeds` are the fresh ones of a case and run, both
+sides together.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from simulated_seeds import noise
+from verdict_rates import common_samples, lacking
 
 from lobench.analysis.stats.paired_samples import DIVERGED, Samples
 from lobench.tools.alarm.alarm_rules import AlarmRules
@@ -26,6 +29,7 @@ from lobench.tools.alarm.rule import AlarmKind, Confirmation, Stall, TwoStages, 
 __all__ = ["WORLDS", "play"]
 
 CHECKPOINTS, AT, CASES, SEEDS, NOISE = 50, 25, 6, 4, 0.08
+RULES = AlarmRules()
 OUTSIDE = tuple(f"out{place}" for place in range(3))
 INSIDE = tuple(f"in{place}" for place in range(3))
 
@@ -37,7 +41,9 @@ class World:
     Attributes:
       outside, inside: Score of a checkpoint, by its place, out of distribution and in it.
       distribution: Of the noise: normal, t3, or skewed.
-      diverging: Share of seeds that diverge.
+      diverging: Share of seeds that diverge, on all cases at once if cases move together.
+      correlation: Share of the variance that a seed adds to all cases.
+      missing: Values that each checkpoint lacks: "worst" for the worst tenth, or "" for none.
       kinds: That are followed.
       is_null: Whether no kind has anything to find.
     """
@@ -47,6 +53,8 @@ class World:
     inside: Callable[[int], float] = lambda place: 0.0
     distribution: str = "normal"
     diverging: float = 0.0
+    correlation: float = 0.0
+    missing: str = ""
     kinds: tuple[AlarmKind, ...] = ("regress", "overfit")
     is_null: bool = False
 
@@ -123,6 +131,30 @@ WORLDS += (
 )
 
 
+def _together(correlation: float, harm: float, *, diverging: float = 0.0, missing: str = "") -> World:
+    more = [f"{harm:g} worse from 25 on"] * bool(harm)
+    more += [f"{diverging:.0%} diverge"] * bool(diverging) + [f"the {missing} tenth is missing"] * bool(missing)
+    return World(
+        name=", ".join(["together", f"correlation {correlation:g}", *more]),
+        outside=_from(harm),
+        inside=_from(harm),
+        diverging=diverging,
+        correlation=correlation,
+        missing=missing,
+        kinds=("regress",),
+        is_null=True,
+    )
+
+
+WORLDS += (
+    _together(0.5, 0.05),
+    _together(0.8, 0.05),
+    _together(0.5, 0.0, diverging=0.1),
+    _together(0.5, 0.0, missing="worst"),
+    _together(0.5, 0.05, missing="worst"),
+)
+
+
 class Run:
     """Checkpoints whose scores are drawn when they are asked for."""
 
@@ -135,10 +167,14 @@ class Run:
         """Returns float64[cases, seeds]."""
         world, shape = self._world, (CASES, seeds)
         drawn = noise(world.distribution, shape, self._rng)
+        if world.correlation:
+            common = noise(world.distribution, (1, seeds), self._rng)
+            drawn = (1 - world.correlation) ** 0.5 * drawn + world.correlation**0.5 * common
         true = np.repeat([world.outside(place), world.inside(place)], CASES // 2)[:, None]
         scores = true + NOISE * drawn
-        scores[self._rng.random(shape) < world.diverging] = DIVERGED
-        return scores
+        lost = self._rng.random((1, seeds) if world.correlation else shape) < world.diverging
+        scores[np.broadcast_to(lost, shape)] = DIVERGED
+        return lacking(self._rng, world.missing, scores)
 
     def __len__(self) -> int:
         return CHECKPOINTS
@@ -151,27 +187,20 @@ class Run:
     ) -> float:
         every = np.concatenate([self._scores[place], *self._fresh[place]], axis=1)
         every = np.where(np.isneginf(every), -1.0, every)
-        return float(every[: CASES // 2].mean() if cases is not None else every.mean())
+        return float(np.nanmean(every[: CASES // 2] if cases is not None else every))
 
     def usual(self, reference: int, place: int) -> Mapping[str, Samples]:
-        return _samples(self._scores[reference], self._scores[place])
+        return self._samples(self._scores[reference], self._scores[place])
 
     def fresh(self, asked: Confirmation) -> Mapping[str, Samples]:
         sides = [self._draw(place, RULES.seeds) for place in (asked.reference, asked.place)]
         for place, side in zip((asked.reference, asked.place), sides, strict=True):
             self._fresh[place].append(side)
-        return _samples(*sides)
+        return self._samples(*sides)
 
-
-def _samples(a: np.ndarray, b: np.ndarray) -> Mapping[str, Samples]:
-    names = (*OUTSIDE, *INSIDE)
-    return {
-        name: Samples(a=tuple(one.tolist()), b=tuple(other.tolist()))
-        for name, one, other in zip(names, a, b, strict=True)
-    }
-
-
-RULES = AlarmRules()
+    def _samples(self, a: np.ndarray, b: np.ndarray) -> Mapping[str, Samples]:
+        samples = common_samples(a, b, is_one_group=self._world.correlation > 0)
+        return {name: samples[str(case)] for case, name in enumerate((*OUTSIDE, *INSIDE)) if str(case) in samples}
 
 
 def play(world: World, kind: AlarmKind, rng: np.random.Generator) -> TwoStages | Stall:

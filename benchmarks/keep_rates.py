@@ -43,7 +43,9 @@ def unequal(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     return rng.normal(size=shape) * np.exp(rng.uniform(-1.2, 1.1, size=(shape[0], 1)))
 
 
-def answers(a: np.ndarray, b: np.ndarray, levels: np.ndarray, step: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def keep_decisions(
+    a: np.ndarray, b: np.ndarray, levels: np.ndarray, step: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns whether each decision keeps, whether it was tested, and its number of pairs."""
     kept, tested, pairs = (np.zeros(len(a), kind) for kind in (bool, bool, int))
     for level in np.unique(levels):
@@ -89,7 +91,12 @@ def t_test(a: np.ndarray, b: np.ndarray, count: int, level: float) -> tuple[np.n
     return np.nan_to_num(p, nan=1.0) < level, np.ones(len(a), bool), np.full(len(a), count)
 
 
-RULES = {"lobench keep": answers, "one seed": one_seed, "3 seeds, t": three_seeds, "8 seeds, Bonferroni": bonferroni}
+RULES = {
+    "lobench keep": keep_decisions,
+    "one seed": one_seed,
+    "3 seeds, t": three_seeds,
+    "8 seeds, Bonferroni": bonferroni,
+}
 
 
 def simulate(

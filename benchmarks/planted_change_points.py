@@ -140,19 +140,23 @@ def calibration(found: list[Found]) -> str:
     return "; ".join(parts)
 
 
-def exactness(found: list[Found]) -> tuple[str, bool]:
+def exactness(bisections: list[Found]) -> tuple[str, bool]:
     """Returns how often the named checkpoint was the right one, and whether that is as stated."""
-    stated, was = (
-        sum(values) / len(found) for values in ([one.stated for one in found], [one.is_exact for one in found])
-    )
-    num_probed = sum(one.is_named_pair_probed for one in found)
-    text = f"named: stated {stated:.1%}, right {was:.1%}; both evaluated in {num_probed} of {len(found)}"
-    decided = [one for one in found if one.is_decided]
-    if decided:
-        own = sum(one.stated for one in decided) / len(decided), sum(one.is_exact for one in decided) / len(decided)
-        text += f"; of {len(decided)} decided: stated {own[0]:.1%}, right {own[1]:.1%}"
-    tolerance = MISCALIBRATED + 2 * math.sqrt(max(stated * (1 - stated), 0.01) / len(found)) * (len(found) < 300)
-    return text, abs(stated - was) <= tolerance and num_probed == len(found)
+    stated, right = _stated_and_right(bisections)
+    num_probed = sum(one.is_named_pair_probed for one in bisections)
+    count = len(bisections)
+    text = f"named: stated {stated:.1%}, right {right:.1%}; both evaluated in {num_probed} of {count}"
+    if decided := [one for one in bisections if one.is_decided]:
+        stated_decided, right_decided = _stated_and_right(decided)
+        text += f"; of {len(decided)} decided: stated {stated_decided:.1%}, right {right_decided:.1%}"
+    tolerance = MISCALIBRATED + 2 * math.sqrt(max(stated * (1 - stated), 0.01) / count) * (count < 300)
+    return text, abs(stated - right) <= tolerance and num_probed == count
+
+
+def _stated_and_right(bisections: list[Found]) -> tuple[float, float]:
+    """Returns the mean stated probability of the named checkpoint, and how often it is the right one."""
+    count = len(bisections)
+    return sum(one.stated for one in bisections) / count, sum(one.is_exact for one in bisections) / count
 
 
 @click.command()

@@ -225,7 +225,10 @@ def alarm(worlds: int, draw: np.random.Generator, wanted: str = "*") -> Iterator
         for _ in range(worlds):
             a, b = sides(draw, row.cell)
             a, b = (lacking(draw, row.crash, NOISE * side) for side in (a, b))
-            both = [common_samples(a, b - harm, row.cell) for harm in (margin, margin * is_outside)]
+            both = [
+                common_samples(a, b - harm, is_one_group=row.cell.is_one_group)
+                for harm in (margin, margin * is_outside)
+            ]
             found += (regressed(both[0], margin, level).is_found, test(both[1], margin, level).is_found)
         yield f"{row.label()} {' | '.join(f'{share:.3f}' for share in found / worlds)} |"
 

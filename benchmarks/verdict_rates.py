@@ -2,7 +2,7 @@
 seeds say little; through the functions that the commands call.
 
 Usage:
-  python benchmarks/verdict_rates.py [--only means,explosions,unequal,better,shares,alarm,bisect,history]
+  python benchmarks/verdict_rates.py [--only means,explosions,unequal,better,shares,bisect,history]
       [--cells '*8 | *'] [--worlds 50]
 
 `means`: pairs of common seeds on several cases. What a seed adds to all cases is the share `correlation` of the
@@ -12,12 +12,11 @@ the harm is just the margin, levels .025 (.05 of one case) and .05; coverage of 
 shift of 2.8 standard errors over that of a t test of the seeds' means. `explosions`: the same of losses, where some
 seeds of either side end at ten times their start. `unequal`: two sides without common seeds, by their sizes and the
 ratio of the first side's standard deviation to the other's; the power is over Welch's. `better`: coverage of the
-interval of P(better). `shares`: coverage of a mean win rate. `alarm`: runs of 50 checkpoints with a false alarm, rate
-.05. `bisect` and `history`: falls of four deviations that are found within one place, over those that a binary search
-on medians finds.
+interval of P(better). `shares`: coverage of a mean win rate. `bisect` and `history`: falls of four deviations that are
+found within one place, over those that a binary search on medians finds.
 
-In 2,000 worlds a cell of one case takes 2 to 4 s of a processor, one of 6 cases 10 to 40 s, one of 16 cases 30 to 60 s,
-a row of `alarm` 600 s. `--cells` chooses rows of `means`, `explosions`, `unequal` and `alarm` by their first columns.
+In 2,000 worlds a cell of one case takes 2 to 4 s of a processor, one of 6 cases 10 to 40 s, one of 16 cases 30 to 60 s.
+`--cells` chooses rows of `means`, `explosions` and `unequal` by their first columns.
 """
 
 from __future__ import annotations
@@ -50,8 +49,6 @@ from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import Curves, Provenance
 from lobench.core.subject import Subject
-from lobench.tools.alarm.alarm_rules import AlarmRules
-from lobench.tools.alarm.rule import AlarmKind, Confirmation, TwoStages, detector_of
 
 Floats = NDArray[np.float64]
 RUN = frozenset({"run"})
@@ -386,85 +383,18 @@ def lacking(draw: np.random.Generator, crash: str, scores: Floats) -> Floats:
     return np.where(scores < np.quantile(scores[np.isfinite(scores)], MISSING), math.nan, scores)
 
 
-def common_samples(a: Floats, b: Floats, cell: Cell) -> dict[str, Samples]:
+def common_samples(a: Floats, b: Floats, *, is_one_group: bool) -> dict[str, Samples]:
     """Returns the samples of the seeds that both sides have, by case; of two seeds or more."""
     found = {}
     for case in range(len(a)):
         kept = ~np.isnan(a[case]) & ~np.isnan(b[case])
-        (samples,) = samples_of(
-            a[case : case + 1, kept], b[case : case + 1, kept], is_one_group=cell.is_one_group
-        ).values()
+        rows = slice(case, case + 1)
+        (samples,) = samples_of(a[rows, kept], b[rows, kept], is_one_group=is_one_group).values()
         seeds = tuple(np.flatnonzero(kept).tolist())
         if len(seeds) > 1:
             missing = (int(np.isnan(a[case]).sum()), int(np.isnan(b[case]).sum()))
             found[str(case)] = dataclasses.replace(samples, seeds_a=seeds, seeds_b=seeds, missing=missing)
     return found
-
-
-class Run:
-    """Evidence of a run of 50 checkpoints whose six cases move together; nothing is worse by more than the margin.
-
-    Args:
-      draw: Generator.
-      cell: Cases, correlation, and the seeds that diverge.
-      missing: Values that each checkpoint lacks, as of `lacking`.
-      harm: How much worse each checkpoint is from the 25th on.
-    """
-
-    def __init__(self, draw: np.random.Generator, cell: Cell, missing: str, harm: float) -> None:
-        self._draw, self._cell, self._missing, self._harm = draw, cell, missing, harm
-        self._scores = [self._of(place, 4) for place in range(50)]
-
-    def _of(self, place: int, seeds: int) -> Floats:
-        noise = math.sqrt(1 - self._cell.correlation) * self._draw.normal(0, 1, (6, seeds))
-        noise += math.sqrt(self._cell.correlation) * self._draw.normal(0, 1, seeds)
-        scores = 0.08 * noise - self._harm * (place >= 25)
-        scores[:, self._draw.random(seeds) < self._cell.diverging] = DIVERGED
-        return lacking(self._draw, self._missing, scores)
-
-    def __len__(self) -> int:
-        return 50
-
-    def step(self, place: int) -> int:
-        return 1000 * place
-
-    def worth(self, place: int, at: int, kind: AlarmKind = "stall", number: int = 0, cases: object = None) -> float:
-        scores = np.where(np.isneginf(self._scores[place]), -1.0, self._scores[place])
-        return float(np.mean([case[np.isfinite(case)].mean() for case in scores]))
-
-    def usual(self, reference: int, place: int) -> dict[str, Samples]:
-        return common_samples(self._scores[reference], self._scores[place], self._cell)
-
-    def fresh(self, asked: Confirmation) -> dict[str, Samples]:
-        return common_samples(self._of(asked.reference, 8), self._of(asked.place, 8), self._cell)
-
-
-# Correlation, share of seeds that diverge, values that are missing, harm from checkpoint 25 on.
-RUNS = (
-    (0.0, 0.0, "", 0.0),
-    (0.5, 0.0, "", 0.05),
-    (0.8, 0.0, "", 0.05),
-    (0.5, 0.1, "", 0.0),
-    (0.5, 0.0, "worst", 0.0),
-    (0.5, 0.0, "worst", 0.05),
-)
-
-
-def alarm(worlds: int, draw: np.random.Generator, wanted: str = "*") -> Iterator[str]:
-    """Yields the rows of `alarm`."""
-    yield "| correlation | diverge on all cases | missing | harm from 25 on | runs with an alarm |"
-    yield "| --- | --- | --- | --- | --- |"
-    for correlation, diverging, missing, harm in RUNS:
-        label = f"{correlation:g} | {diverging:g} | {missing or '-'} | {harm:g}"
-        if not is_wanted(label, wanted):
-            continue
-        cell, alarms = Cell(num_cases=6, num_seeds=4, correlation=correlation, diverging=diverging), 0
-        for _ in range(worlds):
-            detector = detector_of("regress", AlarmRules())
-            assert isinstance(detector, TwoStages)
-            detector.go_on(Run(draw, cell, missing, harm))
-            alarms += bool(detector.alarms)
-        yield f"| {label} | {alarms / worlds:.3f} |"
 
 
 FALL, PLACES = 4.0, 200
@@ -563,7 +493,6 @@ PARTS: dict[str, Part] = {
     "unequal": unequal,
     "better": better,
     "shares": shares,
-    "alarm": alarm,
     "bisect": bisect,
     "history": history,
 }
