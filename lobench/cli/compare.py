@@ -17,10 +17,10 @@ from lobench.core.errors import UsageError
 
 __all__ = ["compare"]
 
-_OF_RACES = {"seeds": 24, "block": 2}  # options of races, and their defaults
+_RACE_OPTIONS = {"seeds": 24, "block": 2}  # options of races, and their defaults
 _FLAGS = {"metrics": "metric", "cases": "case"}
-_NOT_OF_RACES = ("metrics", "cases", "target", "until_step", "strict", "independent_cases", "seed_means", "details")
-_OF_RULES = ("subjects", "store", "target", "strict", "rule", "kind")
+_NO_RACE_OPTIONS = ("metrics", "cases", "target", "until_step", "strict", "independent_cases", "seed_means", "details")
+_RULE_OPTIONS = ("subjects", "store", "target", "strict", "rule", "kind")
 
 
 @click.command(
@@ -121,7 +121,7 @@ def compare(subjects: tuple[str, ...], strict: bool, race: bool, rule: str | Non
     if race:
         _race(subjects, {"strict": strict, **options}, kind)
         return
-    _refuse([f"--{name}" for name in _OF_RACES if options.pop(name) is not None], "of --race alone")
+    _refuse([f"--{name}" for name in _RACE_OPTIONS if options.pop(name) is not None], "of --race alone")
     from lobench.api.compare import compare as compared
     from lobench.report.tables.comparison import comparison_records
     from lobench.report.tables.comparison_text import comparison_text
@@ -166,11 +166,11 @@ def _race(methods: tuple[str, ...], options: dict[str, Any], kind: str) -> None:
     from lobench.api.race import race
     from lobench.report.tables.race_output import race_record, race_text
 
-    names = {name: _FLAGS.get(name) or name.replace("_", "-") for name in _NOT_OF_RACES}
-    given = [f"--{names[name]}" for name in _NOT_OF_RACES if options.pop(name)]
+    names = {name: _FLAGS.get(name) or name.replace("_", "-") for name in _NO_RACE_OPTIONS}
+    given = [f"--{names[name]}" for name in _NO_RACE_OPTIONS if options.pop(name)]
     given += ["--max-diverged"] if options.pop("max_diverged") < 1 else []
     _refuse(given, "of no race, which has no A and no verdict")
-    options |= {name: options[name] or default for name, default in _OF_RACES.items()}
+    options |= {name: options[name] or default for name, default in _RACE_OPTIONS.items()}
     options["margin"] = options["margin"] or 0.0
     race_result = logged_aside(race, *methods, **options)
     if kind == "json":
@@ -188,7 +188,8 @@ def _track3(names: tuple[str, ...], store: Path | None, target: str | None, *, s
     context = click.get_current_context()
     given = [param for param in context.params if context.get_parameter_source(param) is ParameterSource.COMMANDLINE]
     flags = {param.name: param.opts[0] for param in context.command.params}
-    _refuse([flags[name] for name in given if name not in _OF_RULES], "not of --rule, which defines all but the target")
+    others = [flags[name] for name in given if name not in _RULE_OPTIONS]
+    _refuse(others, "not of --rule, which defines all but the target")
     asked = parse_target(target) if target is not None else None
     verdicts = judge([find_stored(name, store).subject for name in names], asked)
     if kind == "json":

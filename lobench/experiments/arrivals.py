@@ -16,7 +16,7 @@ from lobench.experiments.search.median_stopping import StoppingSearch
 from lobench.experiments.search.of_commands import CommandSearch
 from lobench.experiments.search.of_scripts import ScriptSearch
 from lobench.experiments.search.planned import PlannedSearch, known_of
-from lobench.experiments.search.running import Place, SearchRun, SubjectSearch
+from lobench.experiments.search.running import SearchContext, SearchRun, SubjectSearch
 
 __all__ = ["Trials", "search_runs"]
 
@@ -104,7 +104,7 @@ class Trials(CommandRuns):
         if not run.is_script:
             return super()._outcome(run)
         is_waited_for = any(search.decides(run) for search in self.searches)
-        problem = self.scripts.lack(run) if is_waited_for else self.scripts.record(run)
+        problem = self.scripts.missing_reason(run) if is_waited_for else self.scripts.record(run)
         return not problem, problem
 
     def taken(self, given: Given, subject: Subject | None) -> None:
@@ -125,7 +125,7 @@ class Trials(CommandRuns):
 def search_runs(
     searches: Iterable[PlannedSearch],
     file: ExperimentFile,
-    place: Place,
+    context: SearchContext,
     num_slots: int,
     make_commands: Callable[..., CommandSearch],
     make_scripts: Callable[..., ScriptSearch],
@@ -135,31 +135,31 @@ def search_runs(
     Args:
       searches: Searches of the experiment.
       file: Experiment file.
-      place: Store of the trials.
+      context: Experiment and ledger.
       num_slots: Number of trials in a wave, if neither the file nor the ledger has it.
       make_commands, make_scripts: Functions that make the search of a command, and of a script.
     """
     runs: list[SearchRun] = []
     for planned in searches:
-        known = known_of(planned, file, place.ledger, place.form)
+        known = known_of(planned, file, context.ledger, context.form)
         make_own = SubjectSearch if planned.method.median_stopping is None else StoppingSearch
         make = {"command": make_commands, "script": make_scripts}.get(planned.method.kind, make_own)
         num_beside = num_slots
         if planned.method.kind == "script" and planned.method.median_stopping is not None:
             # All sessions of a wave run at once, or the first would be at their end before the last are judged.
-            takes = len(place.experiment.sessions or (0,)) * planned.method.num_cpus
+            takes = len(context.experiment.sessions or (0,)) * planned.method.num_cpus
             num_beside = max(num_slots // takes, 1)
-        runs.append(make(planned, place, known, width=_width(planned, place, num_beside)))
+        runs.append(make(planned, context, known, width=_width(planned, context, num_beside)))
     return runs
 
 
-def _width(planned: PlannedSearch, place: Place, num_slots: int) -> int:
+def _width(planned: PlannedSearch, context: SearchContext, num_slots: int) -> int:
     """Returns the number of trials per wave. It is recorded, so that a restart on another machine uses it, too."""
     if planned.method.wave is not None:
         return planned.method.wave
-    which: Mapping[str, object] = {"experiment": place.experiment.name, "method": planned.method.name}
-    for _, detail in place.ledger.events(_EVENT):
+    which: Mapping[str, object] = {"experiment": context.experiment.name, "method": planned.method.name}
+    for _, detail in context.ledger.events(_EVENT):
         if which.items() <= detail.items():
             return int(detail["wave"])
-    place.ledger.record_event(_EVENT, **which, wave=num_slots)
+    context.ledger.record_event(_EVENT, **which, wave=num_slots)
     return num_slots

@@ -25,7 +25,7 @@ from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_called
 from lobench.engine.config.syntax import only_bindings, parse_text
 from lobench.engine.store.ledger import EvaluationRow, Ledger
-from lobench.experiments.blocks import blocks_of, looked_at, member_blocks
+from lobench.experiments.blocks import blocks_of, member_blocks, opened_if_present
 from lobench.experiments.existing import ExistingResults, NamedBlock, cases_of
 from lobench.experiments.imported_curves import ExperimentCurves
 from lobench.experiments.members import WITHOUT_CHECKPOINT, states_by_folder
@@ -133,7 +133,7 @@ def plan_of(
     store = settings.store_folder
     specs = specs_called(settings.cases, *settings.suites) if settings.suites else []
     blocks = blocks_of(file.experiment, store)
-    with looked_at(store) as ledger:
+    with opened_if_present(store) as ledger:
         wanted = _Wanted(file, methods, searches, settings, manager, ledger)
         cases = cases_of(wanted.labels, ledger, settings, manager, store, is_offline=is_offline, traced=wanted.traced)
         for found in cases.values():
@@ -171,7 +171,7 @@ def bind_waiting_commands(
     Raises:
       SuiteError: The cases cannot be bound.
     """
-    with looked_at(settings.store_folder, is_written=True) as ledger:
+    with opened_if_present(settings.store_folder, is_written=True) as ledger:
         trainings = _Trainings(file, ledger, settings)
         has_optimizer = _names_optimizer(file.shared)
         labels = {
@@ -191,7 +191,7 @@ def bound_cases(settings: WatchSettings, manager: PluginManager) -> Sequence[Cas
       SuiteError: The cases cannot be collected or bound.
     """
     variant = Variant(bindings=_SOME_OPTIMIZER, trainer_config="")
-    with looked_at(settings.store_folder, is_written=True) as ledger:
+    with opened_if_present(settings.store_folder, is_written=True) as ledger:
         return cases_of({variant: "the cases"}, ledger, settings, manager, settings.store_folder)[variant.key]
 
 

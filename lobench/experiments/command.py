@@ -113,12 +113,12 @@ def run_experiment(
         return
     progress = make_method_progress(sys.stdout, planned.methods, verbose=verbose, color=color)
     with progress:
-        ran = planned.run(progress)
-    click.echo(wrapped(ranking_of(ran)), nl=False)
-    if not ran.ending.interrupted:
-        log_failed(ran.store, ran.ending, planned.repeating_command, progress.log)
-    for line in ending_lines(ran):
+        outcome = planned.run(progress)
+    click.echo(wrapped(ranking_of(outcome)), nl=False)
+    if not outcome.ending.interrupted:
+        log_failed(outcome.store, outcome.ending, planned.repeating_command, progress.log)
+    for line in ending_lines(outcome):
         progress.log(line)
     if ran_as is not None:
-        emit(ran_as[0], {**ran_as[1], **ran_record(ran)})
-    sys.exit(run_exit_code(ran))
+        emit(ran_as[0], {**ran_as[1], **ran_record(outcome)})
+    sys.exit(run_exit_code(outcome))

@@ -30,10 +30,10 @@ from lobench.experiments.method_index import MethodIndex
 from lobench.experiments.scripts import ScriptCurves, script_members, script_name
 from lobench.experiments.search.of_commands import CommandSearch
 from lobench.experiments.search.of_scripts import ScriptSearch
-from lobench.experiments.search.running import Place
+from lobench.experiments.search.running import SearchContext
 from lobench.hookspecs import CheckpointReader
 
-__all__ = ["WITHOUT_CHECKPOINT", "ExperimentRecord", "states_by_folder"]
+__all__ = ["WITHOUT_CHECKPOINT", "ExperimentRunExtension", "states_by_folder"]
 
 WITHOUT_CHECKPOINT: tuple[TrialState, ...] = ("failed", "infeasible")  # states of a command that leaves no checkpoint
 
@@ -44,7 +44,7 @@ def states_by_folder(ledger: Ledger) -> Mapping[str, TrialState]:
     return {str(row.parameters.get("folder", "")): row.state for row in trials}
 
 
-class ExperimentRecord:
+class ExperimentRunExtension:
     """Experiment as the guest of a chief, from the opening of the ledger to its closing.
 
     Args:
@@ -138,7 +138,7 @@ class ExperimentRecord:
         commands.num_methods = self._method_index.num_methods
         if experiment.race is None:  # a race is of all methods
             commands.methods_of = self._method_index.given_titles
-        place = Place(
+        context = SearchContext(
             ledger=ledger,
             form=self.form,
             experiment=experiment,
@@ -154,7 +154,7 @@ class ExperimentRecord:
         )
         planned = self._method_index.planned_searches.values()
         self._method_index.searches = commands.searches = search_runs(
-            planned, self._file, place, self._num_slots, make_commands, make_scripts
+            planned, self._file, context, self._num_slots, make_commands, make_scripts
         )
         for search in commands.searches:
             search.begin()
@@ -196,8 +196,9 @@ class ExperimentRecord:
         if (state == "done" or (is_retried and state == "infeasible")) and self._scripts is not None:
             name = script_name(run.method)
             is_trials = "/" in run.method.name and run.session < FIRST_REPORT_SEED
-            take = self._scripts.lack if is_trials else self._scripts.record  # a trial's are taken once it is judged
-            if not self._scripts.holds(name, [run.session]) and take(run):
+            # Curves of a trial are recorded once it is judged.
+            problem_of = self._scripts.missing_reason if is_trials else self._scripts.record
+            if not self._scripts.holds(name, [run.session]) and problem_of(run):
                 return "waiting"  # its files are gone, or lack the requested metrics
             return "done"
         return "waiting" if is_retried else state

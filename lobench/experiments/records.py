@@ -13,7 +13,7 @@ from lobench.report.tables.method_table import MethodRecord, method_records
 
 if TYPE_CHECKING:
     from lobench.experiments.check import ExperimentPlan
-    from lobench.experiments.run import Ran
+    from lobench.experiments.run import ExperimentOutcome
 
 __all__ = ["PlanRecord", "RanRecord", "TunePlanRecord", "TunePrintRecord", "TuneRecord", "plan_record", "ran_record"]
 
@@ -72,12 +72,12 @@ class TunePlanRecord(TunePrintRecord, PlanRecord):
     """JSON output of `lobench tune --check`: planned evaluations and their cost."""
 
 
-def ran_record(ran: Ran) -> RanRecord:
+def ran_record(outcome: ExperimentOutcome) -> RanRecord:
     """Returns the JSON output of `lobench run`. `methods` is empty if no evaluation was done."""
     from lobench.analysis.tables.tabulate import tabulate_store
 
-    methods = method_records(tabulate_store(ran.store, ran.name)) if ran.num_done else []
-    return record_from(RanRecord, ran, experiment=ran.name, **ending_record(ran.ending), methods=methods)
+    methods = method_records(tabulate_store(outcome.store, outcome.name)) if outcome.num_done else []
+    return record_from(RanRecord, outcome, experiment=outcome.name, **ending_record(outcome.ending), methods=methods)
 
 
 def plan_record(plan: ExperimentPlan, max_cores: int) -> PlanRecord:

@@ -36,21 +36,22 @@ from lobench.engine.config.suite import specs_called, specs_of
 from lobench.engine.store.data_files import changed_data
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.engine.workers.devices import devices_here
-from lobench.experiments.blocks import blocks_of, looked_at
+from lobench.experiments.blocks import blocks_of, opened_if_present
 from lobench.experiments.check import ExperimentPlan, MethodPlan, bind_waiting_commands, bound_cases, plan_of
 from lobench.experiments.command_code import CommandCode, code_of_commands, record_command_data, with_code
 from lobench.experiments.imported_curves import read_curves
-from lobench.experiments.members import ExperimentRecord
+from lobench.experiments.members import ExperimentRunExtension
 from lobench.experiments.method_index import MethodIndex
 from lobench.experiments.search.planned import planned_searches
 from lobench.plugins import load_plugins
 from lobench.report.live.methods import Methods
 from lobench.report.live.notebook_progress import default_progress
 
-__all__ = ["ExperimentRun", "Ran", "RunSettings", "run", "store_of"]
+__all__ = ["ExperimentOutcome", "ExperimentRun", "RunSettings", "run", "store_of"]
 
 _MOST_RESTARTS = 2  # of a run, after edits of commands; a command may write a file of its own code
-_OF_RUNS = ("experiment", "store", "methods", "cases", "gin_params")  # the other options of a run are those of a watch
+# The other options of a run are those of a watch.
+_OWN_OPTIONS = ("experiment", "store", "methods", "cases", "gin_params")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +99,7 @@ def store_of(settings: RunSettings, experiment: Experiment) -> Path:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class ExperimentOutcome:
     """Outcome of a run.
 
     Attributes:
@@ -143,10 +144,10 @@ def run(
     """
     check_keywords("run", options, RunKeywords)
     planned = ExperimentRun(settings_from(RunSettings, options, experiment=str(experiment)))
-    ran = planned.run(progress or default_progress(planned.methods))
-    if ran.ending.interrupted:
+    outcome = planned.run(progress or default_progress(planned.methods))
+    if outcome.ending.interrupted:
         raise KeyboardInterrupt
-    return open_results(ran.store)
+    return open_results(outcome.store)
 
 
 class ExperimentRun:
@@ -163,17 +164,17 @@ class ExperimentRun:
         self._plan()
         self.methods = Methods(
             lambda subject: self._method_index.titles(subject),
-            lambda rows: self._record.snapshot(rows),
-            lambda cases: self._record.plan(cases),
+            lambda rows: self._extension.snapshot(rows),
+            lambda cases: self._extension.plan(cases),
             trials_of=lambda: self._method_index.trial_texts(),
-            growths_of=lambda: self._record.growths,
+            growths_of=lambda: self._extension.growths,
         )
 
     def _plan(self, *, follows_edits: bool = True) -> None:
         """Reads the experiment and the code of its commands.
 
         Args:
-          follows_edits: See `ExperimentRecord`.
+          follows_edits: See `ExperimentRunExtension`.
         """
         settings = self._settings
         self._file = read_experiment(Path(settings.experiment), settings.gin_params)
@@ -205,7 +206,7 @@ class ExperimentRun:
         self._chosen = chosen
         self._searches = planned_searches(self._file, chosen, load_plugins()) if is_search else {}
         self._method_index = MethodIndex(self._file, chosen, self._given, self._searches, self._store)
-        self._record = ExperimentRecord(
+        self._extension = ExperimentRunExtension(
             self._file,
             self._method_index,
             retry_errors=settings.retry_errors,
@@ -219,7 +220,7 @@ class ExperimentRun:
     def _command_codes(self, methods: Sequence[Method]) -> list[CommandCode]:
         if not any(method.command for method in methods):
             return []
-        with looked_at(self._store) as ledger:
+        with opened_if_present(self._store) as ledger:
             return code_of_commands(self._file, methods, ledger, keep_results=self._settings.keep_results)
 
     def check(self, progress: WatchProgress, *, is_offline: bool = False) -> ExperimentPlan:
@@ -249,28 +250,28 @@ class ExperimentRun:
                 curves=curves,
                 is_offline=is_offline,
             )
-        without = [_of_curves(method) for method in self._curves]
+        imported = [
+            MethodPlan(method=method, num_planned=0, num_missing=0, seconds=0.0, unknown=frozenset())
+            for method in self._curves
+        ]
         order = [method.name for method in self._file.experiment.methods]
+        params = "; ".join(self._settings.gin_params)
+        notices = [f"--gin-param, for every method: {params}"] if params else []
         return replace(
             plan,
-            methods=tuple(sorted((*plan.methods, *without), key=lambda one: order.index(one.method.name))),
-            notices=(*self._bound_in_addition(), *self._changed_data()),
+            methods=tuple(sorted((*plan.methods, *imported), key=lambda one: order.index(one.method.name))),
+            notices=(*notices, *self._changed_data()),
         )
-
-    def _bound_in_addition(self) -> list[str]:
-        """Returns a line on the bindings of `--gin-param`."""
-        params = self._settings.gin_params
-        return [f"--gin-param, for every method: {'; '.join(params)}"] if params else []
 
     def _changed_data(self) -> Iterator[str]:
         """Yields the lines of a run on data files that changed, and records nothing."""
-        with looked_at(self._store) as ledger:
+        with opened_if_present(self._store) as ledger:
             if ledger is not None:
                 yield from record_command_data(self._codes, ledger, is_recorded=False)
                 if line := changed_data(ledger, self._watched().suites, is_recorded=False):
                     yield line
 
-    def run(self, progress: WatchProgress) -> Ran:
+    def run(self, progress: WatchProgress) -> ExperimentOutcome:
         """Runs missing evaluations, and adds existing ones to the experiment.
 
         If the code of a command was edited before a session of it, the experiment is read and planned again.
@@ -278,23 +279,23 @@ class ExperimentRun:
         Raises:
           LobenchError: As `run`.
         """
-        rans = [self._run_planned(progress)]
-        while self._record.is_outdated and not rans[-1].ending.interrupted and not rans[-1].ending.over_budget:
+        rounds = [self._run_planned(progress)]
+        while self._extension.is_outdated and not rounds[-1].ending.interrupted and not rounds[-1].ending.over_budget:
             hours = self._settings.max_core_hours
             if hours is not None:
-                hours -= rans[-1].ending.core_seconds / 3600
+                hours -= rounds[-1].ending.core_seconds / 3600
             self._settings = replace(self._settings, retry_errors=False, max_core_hours=hours)
-            self._plan(follows_edits=len(rans) < _MOST_RESTARTS)
+            self._plan(follows_edits=len(rounds) < _MOST_RESTARTS)
             self.methods.forget()
-            rans.append(self._run_planned(progress))
-        outcomes = sum((Counter(one.ending.outcomes) for one in rans), Counter[Outcome]())
-        core_seconds = sum(one.ending.core_seconds for one in rans)
-        return replace(rans[-1], ending=replace(rans[-1].ending, outcomes=outcomes, core_seconds=core_seconds))
+            rounds.append(self._run_planned(progress))
+        outcomes = sum((Counter(one.ending.outcomes) for one in rounds), Counter[Outcome]())
+        core_seconds = sum(one.ending.core_seconds for one in rounds)
+        return replace(rounds[-1], ending=replace(rounds[-1].ending, outcomes=outcomes, core_seconds=core_seconds))
 
-    def _run_planned(self, progress: WatchProgress) -> Ran:
+    def _run_planned(self, progress: WatchProgress) -> ExperimentOutcome:
         for title, problem in self._unfit.items():
             progress.log(f"{title!r} cannot be trained, and the other methods go on: {problem}")
-        record = self._record
+        extension = self._extension
         given = tuple(self._given.values())
         settings = self._watched()
         if any(one.kind == "command" for one in self._chosen):
@@ -302,31 +303,31 @@ class ExperimentRun:
             bind_waiting_commands(self._file, self._chosen, self._searches, settings, manager)
         if settings.suites and any(one.kind == "script" for one in self._chosen):
             manager = components_of(settings.found(), progress).manager
-            record.own_cases = bound_cases(settings, manager)
+            extension.own_cases = bound_cases(settings, manager)
         with read_curves(self._curves) as curves:
-            record.curves = curves
+            extension.curves = curves
             race = self._file.experiment.race
             watched = (
-                run_rounds(settings, progress, given=given, has_source=False, guest=record)
+                run_rounds(settings, progress, given=given, has_source=False, guest=extension)
                 if race is None
                 else self._raced(race, progress)
             )
-        outcomes = Counter(watched.ending.outcomes) + Counter({Outcome.PASSED: record.num_curves})
-        return Ran(
+        outcomes = Counter(watched.ending.outcomes) + Counter({Outcome.PASSED: extension.num_curves})
+        return ExperimentOutcome(
             store=self._store,
             name=self._file.experiment.name,
-            experiment=record.form,
+            experiment=extension.form,
             ending=replace(watched.ending, outcomes=outcomes),
-            num_done=record.num_done,
-            num_planned=record.num_planned,
-            trials=record.trials,
-            refused={**self._unfit, **record.refused},
+            num_done=extension.num_done,
+            num_planned=extension.num_planned,
+            trials=extension.trials,
+            refused={**self._unfit, **extension.refused},
             utilisation=watched.utilisation,
         )
 
     def _raced(self, race: Race, progress: WatchProgress) -> Watched:
         """Runs the rounds of a race, as `lobench compare --race` does, and returns their common summary."""
-        record = self._record
+        extension = self._extension
         given = list(self._given.values())
         settings = self._watched()
         rounds = list[Watched]()
@@ -345,10 +346,10 @@ class ExperimentRun:
                 max_core_hours=max_core_hours,
             )
             subjects = [given[place] for place in who]
-            rounds.append(run_rounds(of_round, progress, given=subjects, has_source=False, guest=record))
+            rounds.append(run_rounds(of_round, progress, given=subjects, has_source=False, guest=extension))
             # Of eliminated methods, only the evaluations that exist are wanted.
-            num_done += record.num_done - len(record.wanted & wanted)
-            wanted.update(record.wanted)
+            num_done += extension.num_done - len(extension.wanted & wanted)
+            wanted.update(extension.wanted)
             ending = rounds[-1].ending
             if set(ERRORS) & {*ending.recorded}:
                 why = "evaluations gave no result, and by a part of a round nothing can be decided"
@@ -363,7 +364,7 @@ class ExperimentRun:
         from lobench.api.race import play  # imports scipy, which the other experiments need not
 
         play(evaluate, entrants, race, (), progress.log, count=len(given))
-        record.num_done, record.num_planned = num_done, len(wanted)
+        extension.num_done, extension.num_planned = num_done, len(wanted)
         return replace(rounds[-1], ending=_together([one.ending for one in rounds]))
 
     def _watched(self) -> WatchSettings:
@@ -449,10 +450,6 @@ def _together(rounds: Sequence[Ending]) -> Ending:
     )
 
 
-def _of_curves(method: Method) -> MethodPlan:
-    return MethodPlan(method=method, num_planned=0, num_missing=0, seconds=0.0, unknown=frozenset())
-
-
 def _watch_settings(settings: RunSettings, file: ExperimentFile, store: Path, cases: tuple[str, ...]) -> WatchSettings:
     """Returns the settings of a watch without a source.
 
@@ -475,5 +472,5 @@ def _watch_settings(settings: RunSettings, file: ExperimentFile, store: Path, ca
         import_folders=file.import_folders,
         cases=cases,
         traced=True,
-        **{one.name: getattr(settings, one.name) for one in fields(settings) if one.name not in _OF_RUNS},
+        **{one.name: getattr(settings, one.name) for one in fields(settings) if one.name not in _OWN_OPTIONS},
     )

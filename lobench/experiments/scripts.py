@@ -183,7 +183,7 @@ class ScriptCurves:
                     )
         return ""
 
-    def lack(self, run: CommandRun) -> str:
+    def missing_reason(self, run: CommandRun) -> str:
         """Returns the reason why a session's files contain no curves; "" if they contain some."""
         try:
             with self._read(run, script_name(run.method)):
@@ -200,7 +200,7 @@ class ScriptCurves:
         found = self._ledger.evaluations(Subject.of_imported(name).sha256)
         return [row for row in found if row.key.program_version == IMPORTED.key]
 
-    def worth(self, name: str, sessions: Collection[int]) -> float | None:
+    def fitness(self, name: str, sessions: Collection[int]) -> float | None:
         """Returns the fitness of stored curves over sessions; None if a session lacks curves, or a case a scale."""
         return self._fitness(self.rows(name), sessions)
 

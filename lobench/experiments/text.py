@@ -10,41 +10,49 @@ from lobench.core.wording import counted
 
 if TYPE_CHECKING:
     from lobench.experiments.check import ExperimentPlan, MethodPlan
-    from lobench.experiments.run import Ran
+    from lobench.experiments.run import ExperimentOutcome
 
 __all__ = ["ending_lines", "plan_lines", "ranking_of", "run_exit_code"]
 
 
-def run_exit_code(ran: Ran) -> int:
+def run_exit_code(outcome: ExperimentOutcome) -> int:
     """Returns the exit code of a watch, but that of an error if a command or method ended without a result."""
-    code = exit_code(ran.ending)
-    is_without_result = bool(ran.refused) or {"failed", "infeasible"}.intersection(ran.trials.values())
+    code = exit_code(outcome.ending)
+    is_without_result = bool(outcome.refused) or {"failed", "infeasible"}.intersection(outcome.trials.values())
     return ExitCode.ERROR if code in (0, 1) and is_without_result else code
 
 
-def ranking_of(ran: Ran) -> str:
+def ranking_of(outcome: ExperimentOutcome) -> str:
     """Returns the experiment's methods as `lobench results` shows those of a store; "" before the first result."""
     from lobench.analysis.comparisons.summary import summary_of_methods
     from lobench.report.tables.ranking import ranking_text
 
-    if not ran.num_done:
+    if not outcome.num_done:
         return ""
-    summary = summary_of_methods(ran.store, ran.name)
+    summary = summary_of_methods(outcome.store, outcome.name)
     return ranking_text(summary, names_options=False) + "\n"
 
 
-def ending_lines(ran: Ran) -> list[str]:
+def ending_lines(outcome: ExperimentOutcome) -> list[str]:
     """Returns the last lines of a run's output: methods without results, and the number of evaluations."""
-    of = f"{ran.num_done} of {counted(ran.num_planned, 'evaluation')}" if ran.num_planned else "no case is known yet"
-    lines = [f"{name} {state}" for name, state in ran.trials.items() if state in ("failed", "infeasible")]
-    lines += [f"{title!r} was not evaluated: {problem}" for title, problem in ran.refused.items()]
-    lines += [ran.utilisation] if ran.utilisation else []
-    if ran.ending.interrupted:
+    of = (
+        f"{outcome.num_done} of {counted(outcome.num_planned, 'evaluation')}"
+        if outcome.num_planned
+        else "no case is known yet"
+    )
+    lines = [f"{name} {state}" for name, state in outcome.trials.items() if state in ("failed", "infeasible")]
+    lines += [f"{title!r} was not evaluated: {problem}" for title, problem in outcome.refused.items()]
+    lines += [outcome.utilisation] if outcome.utilisation else []
+    if outcome.ending.interrupted:
         return [*lines, f"{of}; the same command goes on"]
-    if ran.ending.over_budget and ran.num_done < ran.num_planned:
+    if outcome.ending.over_budget and outcome.num_done < outcome.num_planned:
         return [*lines, f"--max-core-hours are used: {of}; the same command goes on"]
-    new = listed(ran.ending.outcomes) or "nothing new"
-    return [*lines, f"done: {of}, {new}; see {results_command(ran.store, '--cases')}", *unread_lines(ran.ending)]
+    new = listed(outcome.ending.outcomes) or "nothing new"
+    return [
+        *lines,
+        f"done: {of}, {new}; see {results_command(outcome.store, '--cases')}",
+        *unread_lines(outcome.ending),
+    ]
 
 
 def plan_lines(plan: ExperimentPlan, max_cores: int) -> list[str]:

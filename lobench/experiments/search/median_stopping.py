@@ -8,7 +8,7 @@ by their parts, or start again without a state. The bits are the same.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from lobench.core.case import CaseInfo
 from lobench.core.history import EvaluationId
@@ -18,16 +18,30 @@ from lobench.core.trials import below_median, is_over
 from lobench.engine.checkpoints.given import given_method
 from lobench.engine.store.states import free_states, state_folder
 from lobench.experiments.search.planned import KnownTrials, PlannedSearch
-from lobench.experiments.search.running import Place, SearchKey, SubjectSearch, before
+from lobench.experiments.search.running import SearchContext, SearchKey, SubjectSearch, before
 
-__all__ = ["StoppingSearch"]
+__all__ = ["StoppingSearch", "complete_waves"]
+
+
+def complete_waves(trials: Sequence[Trial], so_far: Collection[int]) -> Iterator[list[Trial]]:
+    """Yields the waves up to the first one that has a trial without a stored part.
+
+    Args:
+      trials: Trials of a search.
+      so_far: Numbers of the trials whose parts are stored.
+    """
+    for _, group in itertools.groupby(trials, key=lambda trial: trial.wave):
+        wave = list(group)
+        if not all(trial.number in so_far for trial in wave):
+            return
+        yield wave
 
 
 class StoppingSearch(SubjectSearch):
     """Search with median stopping, of a method that is an optimizer or a checkpoint."""
 
-    def __init__(self, planned: PlannedSearch, place: Place, known: KnownTrials, *, width: int) -> None:
-        super().__init__(planned, place, known, width=width)
+    def __init__(self, planned: PlannedSearch, context: SearchContext, known: KnownTrials, *, width: int) -> None:
+        super().__init__(planned, context, known, width=width)
         self._parts: dict[SearchKey, list[int]] = {}  # whose numbers are of the trials that they are parts of
         self._so_far: dict[int, float | None] = {}  # by trial, the fitness of its part
         self._judged: set[int] = set()
@@ -51,16 +65,13 @@ class StoppingSearch(SubjectSearch):
         if key not in self._parts:
             super()._end(key, subject)
             return
-        worth = None if subject is None else self._fitness(subject)
-        self._so_far |= {number: worth for number in self._parts[key] if number not in self._so_far}
+        fitness = None if subject is None else self._fitness(subject)
+        self._so_far |= {number: fitness for number in self._parts[key] if number not in self._so_far}
         self._judge()
 
     def _judge(self) -> None:
         """Decides, for each wave with all parts stored, which trials continue and which are stopped."""
-        for _, group in itertools.groupby(self.history.trials, key=lambda trial: trial.wave):
-            wave = list(group)
-            if not all(trial.number in self._so_far for trial in wave):
-                return
+        for wave in complete_waves(self.history.trials, self._so_far):
             if wave[0].number not in self._judged:
                 self._judged.update(trial.number for trial in wave)
                 stopped = below_median(wave, self._so_far, after=f"{self.method.median_stopping:.0%}")
@@ -72,7 +83,7 @@ class StoppingSearch(SubjectSearch):
 
     def _free_states(self, stopped: Collection[int]) -> None:
         """Removes the states saved by parts of stopped trials."""
-        folder = state_folder(self._place.ledger.store)
+        folder = state_folder(self._context.ledger.store)
         for key, numbers in self._parts.items():
             subject = self._subjects.get(key)
             if subject is not None and set(numbers) <= set(stopped):
@@ -83,5 +94,5 @@ class StoppingSearch(SubjectSearch):
     def _forget(self, first: int) -> None:
         super()._forget(first)
         self._parts = before(first, self._parts)
-        self._so_far = {number: worth for number, worth in self._so_far.items() if number < first}
+        self._so_far = {number: fitness for number, fitness in self._so_far.items() if number < first}
         self._judged = {number for number in self._judged if number < first}

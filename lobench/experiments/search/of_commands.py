@@ -21,7 +21,7 @@ from lobench.core.trials import is_over
 from lobench.engine.checkpoints.given import given_checkpoint
 from lobench.engine.chief.commands import CommandRun, CommandRuns
 from lobench.experiments.search.planned import KnownTrials, PlannedSearch
-from lobench.experiments.search.running import Place, SearchKey, SearchRun, key_of
+from lobench.experiments.search.running import SearchContext, SearchKey, SearchRun, key_of
 
 __all__ = ["CommandSearch", "ProcessSearch"]
 
@@ -38,7 +38,7 @@ class ProcessSearch(SearchRun):
     def __init__(
         self,
         planned: PlannedSearch,
-        place: Place,
+        context: SearchContext,
         known: KnownTrials,
         *,
         width: int,
@@ -46,7 +46,7 @@ class ProcessSearch(SearchRun):
         runs_of: Callable[[Method, range | None], Sequence[CommandRun]],
         state_of: Callable[[CommandRun], TrialState],
     ) -> None:
-        super().__init__(planned, place, known, width=width)
+        super().__init__(planned, context, known, width=width)
         self._commands = commands
         self._runs_of = runs_of
         self._state_of = state_of
@@ -54,7 +54,7 @@ class ProcessSearch(SearchRun):
 
     @property
     def num_subjects(self) -> int:
-        return len(self._place.experiment.sessions or (0,))
+        return len(self._context.experiment.sessions or (0,))
 
     def _start_trials(self, trials: Sequence[Trial]) -> None:
         known = {run.folder: runs for runs in self._runs.values() for run in runs}
@@ -84,8 +84,8 @@ class ProcessSearch(SearchRun):
 class CommandSearch(ProcessSearch):
     """Search over meta-trainings. The arguments are those of `ProcessSearch`."""
 
-    def __init__(self, planned: PlannedSearch, place: Place, known: KnownTrials, **options: Any) -> None:
-        super().__init__(planned, place, known, **options)
+    def __init__(self, planned: PlannedSearch, context: SearchContext, known: KnownTrials, **options: Any) -> None:
+        super().__init__(planned, context, known, **options)
         self._last: dict[Path, Subject] = {}  # by the folder of a session, the last of its checkpoints
         self._settled: set[CommandId] = set()  # those that have ended, and whose checkpoints were taken
         self._evaluated: set[SearchKey] = set()
@@ -140,10 +140,10 @@ class CommandSearch(ProcessSearch):
             elif "infeasible" in states or None in last:
                 self._set([trial.number], "infeasible")
             elif all(key_of(one) in self._evaluated for one in last if one is not None):
-                found = [self._fitness(one) for one in last if one is not None]
-                worth = [value for value in found if value is not None]
-                if len(worth) == len(found):
-                    self._set([trial.number], "done", math.fsum(worth) / len(worth))
+                fitnesses = [self._fitness(one) for one in last if one is not None]
+                known = [fitness for fitness in fitnesses if fitness is not None]
+                if len(known) == len(fitnesses):
+                    self._set([trial.number], "done", math.fsum(known) / len(known))
                 else:
                     self._set([trial.number], "infeasible")
 

@@ -8,7 +8,6 @@ depends neither on the speed of a machine nor on when a run was killed.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,9 +19,10 @@ from lobench.core.trials import FIRST_REPORT_SEED, below_median, is_over
 from lobench.engine.chief.commands import CommandRun
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.experiments.scripts import ScriptCurves, num_reported, script_members, script_name
+from lobench.experiments.search.median_stopping import complete_waves
 from lobench.experiments.search.of_commands import ProcessSearch
 from lobench.experiments.search.planned import KnownTrials, PlannedSearch
-from lobench.experiments.search.running import Place, SearchKey
+from lobench.experiments.search.running import SearchContext, SearchKey
 
 __all__ = ["ScriptSearch"]
 
@@ -31,14 +31,20 @@ class ScriptSearch(ProcessSearch):
     """A search over scripts.
 
     Args:
-      planned, place, known, options: As of `ProcessSearch`.
+      planned, context, known, options: As of `ProcessSearch`.
       scripts: Reader of the curves that the scripts write.
     """
 
     def __init__(
-        self, planned: PlannedSearch, place: Place, known: KnownTrials, *, scripts: ScriptCurves, **options: Any
+        self,
+        planned: PlannedSearch,
+        context: SearchContext,
+        known: KnownTrials,
+        *,
+        scripts: ScriptCurves,
+        **options: Any,
     ) -> None:
-        super().__init__(planned, place, known, **options)
+        super().__init__(planned, context, known, **options)
         self._scripts = scripts
         self._so_far: dict[int, float | None] = {}  # by trial, the fitness of its part
         self._held: dict[int, set[int]] = {}  # by trial, the sessions whose part was recorded by an earlier start
@@ -110,12 +116,12 @@ class ScriptSearch(ProcessSearch):
     def _end_trial(self, trial: Trial, runs: Sequence[CommandRun]) -> None:
         name = script_name(runs[0].method)
         sessions = [run.session for run in runs]
-        problems = [problem for run in runs if not self._scripts.holds(name, [run.session])
-                    if (problem := self._scripts.record(run))]  # fmt: skip
+        new = [run for run in runs if not self._scripts.holds(name, [run.session])]
+        problems = list(filter(None, map(self._scripts.record, new)))
         for problem in problems:
-            self._place.log(f"{runs[0].method.title}: {problem}")
-        worth = None if problems else self._scripts.worth(name, sessions)
-        self._set([trial.number], "infeasible" if worth is None else "done", worth)
+            self._context.log(f"{runs[0].method.title}: {problem}")
+        fitness = None if problems else self._scripts.fitness(name, sessions)
+        self._set([trial.number], "infeasible" if fitness is None else "done", fitness)
 
     # Stopping.
 
@@ -133,7 +139,7 @@ class ScriptSearch(ProcessSearch):
                 if any(self._commands.is_through(run.id) for run, cut in zip(runs, cuts, strict=True) if cut is None):
                     self._so_far[trial.number] = None  # it ended before the point
                 return
-            with self._place.ledger.transaction():
+            with self._context.ledger.transaction():
                 problems = [
                     self._scripts.record(run, part=part, until=cut)
                     for run, cut in zip(runs, cuts, strict=True)
@@ -143,7 +149,7 @@ class ScriptSearch(ProcessSearch):
                 if all(self._commands.is_through(run.id) for run in runs):
                     self._so_far[trial.number] = None
                 return  # a running script's files may be readable later
-        self._so_far[trial.number] = self._scripts.worth(name, sessions)
+        self._so_far[trial.number] = self._scripts.fitness(name, sessions)
 
     def _cut(self, run: CommandRun, point: int) -> Mapping[str, int] | None:
         """Returns the last step up to a point, by case; None until the session has reached the point."""
@@ -154,10 +160,7 @@ class ScriptSearch(ProcessSearch):
 
     def _judge(self) -> None:
         """Decides which trials of each wave with complete parts continue, and stops the others."""
-        for _, group in itertools.groupby(self.history.trials, key=lambda trial: trial.wave):
-            wave = list(group)
-            if not all(trial.number in self._so_far for trial in wave):
-                return
+        for wave in complete_waves(self.history.trials, self._so_far):
             if wave[0].number in self._judged:
                 continue
             self._judged.update(trial.number for trial in wave)
@@ -183,7 +186,7 @@ class ScriptSearch(ProcessSearch):
 
     def _forget(self, first: int) -> None:
         super()._forget(first)
-        self._so_far = {number: worth for number, worth in self._so_far.items() if number < first}
+        self._so_far = {number: fitness for number, fitness in self._so_far.items() if number < first}
         self._judged = {number for number in self._judged if number < first}
         self._held = {number: held for number, held in self._held.items() if number < first}
 

@@ -29,7 +29,7 @@ from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.experiments.blocks import member_blocks
 from lobench.experiments.search.planned import KnownTrials, PlannedSearch
 
-__all__ = ["Place", "SearchKey", "SearchRun", "SubjectSearch", "before", "key_of"]
+__all__ = ["SearchContext", "SearchKey", "SearchRun", "SubjectSearch", "before", "key_of"]
 
 SearchKey = tuple[str, Variant]
 
@@ -44,8 +44,8 @@ def key_of(subject: Given) -> SearchKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Store of the trials' evaluations.
+class SearchContext:
+    """Experiment and ledger of the running searches.
 
     Attributes:
       form: Id of the experiment's form in the ledger.
@@ -69,8 +69,8 @@ class SearchRun(ABC):
       width: Number of trials in a wave.
     """
 
-    def __init__(self, planned: PlannedSearch, place: Place, known: KnownTrials, *, width: int) -> None:
-        self.planned, self._place = planned, place
+    def __init__(self, planned: PlannedSearch, context: SearchContext, known: KnownTrials, *, width: int) -> None:
+        self.planned, self._context = planned, context
         self.history = TrialHistory(
             planned.strategy,
             planned.space,
@@ -84,7 +84,7 @@ class SearchRun(ABC):
         self._cases: dict[str, Sequence[CaseInfo]] = {}  # by variant
         self._reports: set[SearchKey] = set()  # the best on fresh seeds
         self._unreported: set[SearchKey] | None = None  # reports without an evaluation yet; None: the best is unknown
-        self._written = {trial.number: trial for trial in known.trials if known.form == place.form}
+        self._written = {trial.number: trial for trial in known.trials if known.form == context.form}
 
     def begin(self) -> None:
         """Continues from the trials in the ledger, and requests the next ones."""
@@ -133,8 +133,8 @@ class SearchRun(ABC):
         """Returns the number of evaluations to come: of trials not proposed yet, and of the best on fresh seeds."""
         if self.history.is_over:
             return 0
-        experiment = self._place.experiment
-        held = member_blocks(self._place.ledger, experiment.name)
+        experiment = self._context.experiment
+        held = member_blocks(self._context.ledger, experiment.name)
         reported = report_cases(cases, experiment, self.method.report_sessions, held)
         num_left = self.planned.num_trials - len(self.history.trials)
         num_blocks, num_reported = (sum(len(case.blocks()) for case in each) for each in (cases, reported))
@@ -196,7 +196,7 @@ class SearchRun(ABC):
     def _look(self, subject: Subject, cases: Sequence[CaseInfo]) -> None:
         """Ends a trial whose evaluations were all stored before it was given, since no event will report its end."""
         rows = self._rows(subject)
-        if self._place.is_retried and any(row.outcome in ERRORS for row in rows):
+        if self._context.is_retried and any(row.outcome in ERRORS for row in rows):
             return
         held = {(row.case.key, seed) for row in rows for seed in row.key.seed_block.seeds}
         wanted = {(case.key, seed) for case in cases for block in case.blocks() for seed in block.seeds}
@@ -205,13 +205,13 @@ class SearchRun(ABC):
 
     def _rows(self, subject: Subject) -> list[EvaluationRow]:
         codes = {case.key: case.code for case in self._cases.get(subject.variant.key, ())}
-        programs = self._place.programs()
-        found = self._place.ledger.evaluations(subject.sha256, codes=codes)
+        programs = self._context.programs()
+        found = self._context.ledger.evaluations(subject.sha256, codes=codes)
         return [row for row in found if row.case.key in codes and row.key.program_version in programs]
 
     def _fitness(self, subject: Subject) -> float | None:
         cases = self._cases.get(subject.variant.key, ())
-        experiment = self._place.experiment
+        experiment = self._context.experiment
         return fitness(self._rows(subject), cases, experiment.sessions, experiment.suites)
 
     def _reported(self, key: SearchKey) -> None:
@@ -222,15 +222,15 @@ class SearchRun(ABC):
         self,
         numbers: Sequence[int],
         state: TrialState,
-        worth: float | None = None,
+        trial_fitness: float | None = None,
         notes: Mapping[int, str] = _NO_NOTES,
     ) -> None:
         """Records the state of trials that had not ended, and continues the search."""
         before = self.history.trials
         open_ones = [number for number in numbers if not is_over(before[number].state)]
         if open_ones:
-            with self._place.ledger.transaction():
-                self._record([self.history.set(number, state, worth, notes.get(number, "")) for number in open_ones])
+            with self._context.ledger.transaction():
+                self._record([self.history.set(one, state, trial_fitness, notes.get(one, "")) for one in open_ones])
                 self._go_on()
 
     def _go_on(self) -> None:
@@ -240,8 +240,8 @@ class SearchRun(ABC):
         num_left = len(self.history.trials) - len(new)
         if num_left < num_before:
             text = f"the suite has changed, and what followed trial {num_left - 1} with it"
-            self._place.log(f"{self.method.title}: {text}")
-            self._place.ledger.forget_trials(self._place.form, self.method.name, num_left)
+            self._context.log(f"{self.method.title}: {text}")
+            self._context.ledger.forget_trials(self._context.form, self.method.name, num_left)
             self._written = {number: trial for number, trial in self._written.items() if number < num_left}
             self._forget(num_left)
         self._record(new)
@@ -258,7 +258,7 @@ class SearchRun(ABC):
         title = self.method.title
         self._unreported = set()
         if best is None:
-            self._place.log(f"{title}: none of {len(self.history.trials)} trials is feasible")
+            self._context.log(f"{title}: none of {len(self.history.trials)} trials is feasible")
             return
         values = "; ".join(f"{path} = {value!r}" for path, value in best.parameters.items())
         count = len(self.history.trials)
@@ -266,10 +266,10 @@ class SearchRun(ABC):
         which = f"trial {best.number} of {count} is the best, fitness {best.fitness:.4g} {meaning}"
         if (best.fitness or 0.0) <= DIVERGED_SCORE:
             which = f"all {count} trials diverged, and none is the best; trial {best.number} is shown"
-        self._place.log(f"{title}: {which}: {values}")
+        self._context.log(f"{title}: {which}: {values}")
         if self.method.report_sessions != 0:
-            experiment = self._place.experiment
-            held = member_blocks(self._place.ledger, experiment.name)
+            experiment = self._context.experiment
+            held = member_blocks(self._context.ledger, experiment.name)
             bindings = report_bindings(experiment, self.method.report_sessions, held)
             given = self._on_fresh_seeds(best, bindings)
             self._reports = set(map(key_of, given))
@@ -278,18 +278,18 @@ class SearchRun(ABC):
 
     def _record(self, trials: Sequence[Trial]) -> None:
         new = [trial for trial in trials if self._written.get(trial.number) != trial]
-        with self._place.ledger.transaction() if new else contextlib.nullcontext():
+        with self._context.ledger.transaction() if new else contextlib.nullcontext():
             for trial in new:
                 values = {each.name: getattr(trial, each.name) for each in fields(Trial)}
-                self._place.ledger.set_trial(self._place.form, TrialRow(method=self.method.name, **values))
+                self._context.ledger.set_trial(self._context.form, TrialRow(method=self.method.name, **values))
                 self._written[trial.number] = trial
 
 
 class SubjectSearch(SearchRun):
     """Search of a method that is an optimizer or a checkpoint: a trial is one subject."""
 
-    def __init__(self, planned: PlannedSearch, place: Place, known: KnownTrials, *, width: int) -> None:
-        super().__init__(planned, place, known, width=width)
+    def __init__(self, planned: PlannedSearch, context: SearchContext, known: KnownTrials, *, width: int) -> None:
+        super().__init__(planned, context, known, width=width)
         self._numbers: dict[SearchKey, list[int]] = {}  # two trials may be one subject
 
     def roles_of(self, subject: Subject) -> Iterator[tuple[str, int, bool]]:
@@ -320,8 +320,8 @@ class SubjectSearch(SearchRun):
     def _end(self, key: SearchKey, subject: Subject | None) -> None:
         self._reported(key)
         if numbers := [one for one in self._numbers.get(key, ()) if not is_over(self.history.trials[one].state)]:
-            worth = None if subject is None else self._fitness(subject)
-            self._set(numbers, "infeasible" if worth is None else "done", worth)
+            trial_fitness = None if subject is None else self._fitness(subject)
+            self._set(numbers, "infeasible" if trial_fitness is None else "done", trial_fitness)
 
     def _on_fresh_seeds(self, best: Trial, bindings: Sequence[str]) -> list[Given]:
         method = self.method.with_values(best.parameters)
