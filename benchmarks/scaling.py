@@ -62,7 +62,10 @@ LEDGER_RECORDS = 2000
 
 @dataclass(slots=True)
 class Cluster:
-    """Simulated machines around a real schedule. Times are in simulated seconds, `cpu_seconds` is measured."""
+    """Simulated machines around a real schedule. Times are in simulated seconds, `cpu_seconds` is measured.
+
+    Three fields are its settings, one is its source of chance, the rest are the totals that a row of the table shows.
+    """
 
     num_workers: int
     per_hour: float

@@ -34,10 +34,10 @@ def exit_code(ending: Ending) -> int:
         return ExitCode.INTERRUPTED
     if ending.over_budget and ending.num_left:
         return ExitCode.BUDGET
-    found = {*ending.outcomes, *ending.recorded}
-    if ending.unread or ending.unbound or found.intersection(ERRORS):
+    outcomes = {*ending.outcomes, *ending.recorded}
+    if ending.unread or ending.unbound or outcomes.intersection(ERRORS):
         return ExitCode.ERROR
-    return ExitCode.VERDICT if Outcome.FAILED in found else ExitCode.OK
+    return ExitCode.VERDICT if Outcome.FAILED in outcomes else ExitCode.OK
 
 
 def log_failed(

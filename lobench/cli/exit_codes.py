@@ -13,10 +13,10 @@ class ExitCode(enum.IntEnum):
     meaning: str
 
     def __new__(cls, code: int, meaning: str) -> ExitCode:
-        found = int.__new__(cls, code)
-        found._value_ = code
-        found.meaning = meaning
-        return found
+        member = int.__new__(cls, code)
+        member._value_ = code
+        member.meaning = meaning
+        return member
 
     OK = 0, "done; if there is a verdict, it is good"
     VERDICT = (

@@ -110,10 +110,10 @@ def _gin_kind(file: Path) -> str:
         if not file.is_file():  # opening a pipe would block
             return ""
         with file.open(encoding="utf-8", errors="replace") as text:
-            found = set(_BINDINGS.findall(text.read(_MOST_TEXT)))
+            bound = set(_BINDINGS.findall(text.read(_MOST_TEXT)))
     except OSError:
         return ""
-    return "Experiment" if "Experiment" in found else "Case" if found else ""
+    return "Experiment" if "Experiment" in bound else "Case" if bound else ""
 
 
 def _is_file(path: Path) -> bool:

@@ -224,8 +224,8 @@ def plugin_commands() -> dict[str, Any]:
     """Returns the commands that other packages declare. A name that two of them declare is left out."""
     from lobench.plugins import load_plugins
 
-    found = load_plugins().usable_declarations("lobench_cli_commands")
-    return {name: one for name, one in found.items() if name not in own_commands()}
+    declared = load_plugins().usable_declarations("lobench_cli_commands")
+    return {name: one for name, one in declared.items() if name not in own_commands()}
 
 
 @click.group(

@@ -287,9 +287,9 @@ def _description(name: str, made: Callable[..., Any]) -> Item:
 
 def _settings(made: Callable[..., Any]) -> str:
     """Returns the settings: `learning_rate = 0.001, b1 = 0.9`. A setting without default has only its name."""
-    found = (each for each in inspect.signature(made).parameters.values() if each.kind is not each.VAR_KEYWORD)
+    parameters = (each for each in inspect.signature(made).parameters.values() if each.kind is not each.VAR_KEYWORD)
     return ", ".join(
-        each.name if each.default is each.empty else f"{each.name} = {_written(each.default)}" for each in found
+        each.name if each.default is each.empty else f"{each.name} = {_written(each.default)}" for each in parameters
     )
 
 

@@ -45,8 +45,8 @@ def json_schema(name: str, printed: Any) -> Schema:
     printed, *titles = get_args(printed) if get_origin(printed) is Annotated else (printed,)
     is_list = get_origin(printed) is list
     (record,) = get_args(printed) if is_list else (printed,)
-    found = [_record(one, defs, name) for one in _members(record)]
-    body = found[0] if len(found) == 1 else {"anyOf": found}
+    records = [_record(one, defs, name) for one in _members(record)]
+    body = records[0] if len(records) == 1 else {"anyOf": records}
     title = (titles or inspect.cleandoc(record.__doc__ or "").splitlines())[0]
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title}
     named = {"$defs": defs} if defs else {}
@@ -73,13 +73,13 @@ def _schema(kind: Any, defs: dict[str, Schema]) -> Schema:
     origin = get_origin(kind)
     arguments = get_args(kind)
     if origin is Annotated:
-        found = _schema(arguments[0], defs)
+        annotated = _schema(arguments[0], defs)
         for annotation in arguments[1:]:
-            found = found | ({"description": annotation} if isinstance(annotation, str) else annotation)
-        return found
+            annotated = annotated | ({"description": annotation} if isinstance(annotation, str) else annotation)
+        return annotated
     if origin in (Union, types.UnionType):
-        several = [_schema(argument, defs) for argument in arguments if argument is not types.NoneType]
-        schema = several[0] if len(several) == 1 else {"anyOf": several}
+        options = [_schema(argument, defs) for argument in arguments if argument is not types.NoneType]
+        schema = options[0] if len(options) == 1 else {"anyOf": options}
         return _or_null(schema) if types.NoneType in arguments else schema
     if origin is Literal:
         values = [value.value if isinstance(value, enum.Enum) else value for value in arguments]
@@ -91,12 +91,12 @@ def _schema(kind: Any, defs: dict[str, Schema]) -> Schema:
     if is_typeddict(kind) or dataclasses.is_dataclass(kind):
         defs[kind.__name__] = defs.get(kind.__name__) or _record(kind, defs)
         return {"$ref": f"#/$defs/{kind.__name__}"}
-    holds = origin or kind
-    if isinstance(holds, type) and issubclass(holds, Mapping):
+    container = origin or kind
+    if isinstance(container, type) and issubclass(container, Mapping):
         key, value = [_schema(argument, defs) for argument in arguments or (str, Any)]
         names = {"propertyNames": key} if "enum" in key else {}
         return {"type": "object", **names, **({"additionalProperties": value} if value else {})}
-    if isinstance(holds, type) and issubclass(holds, Collection) and arguments:
+    if isinstance(container, type) and issubclass(container, Collection) and arguments:
         return {"type": "array", "items": _schema(arguments[0], defs)}
     raise TypeError(f"{kind} is nothing that JSON has")
 

@@ -69,10 +69,10 @@ def document_schema(name: str) -> Schema:
 @functools.cache
 def documents() -> dict[str, str]:
     """Returns the import path of the record's type for each document that commands print, by name."""
-    found = {"error": "lobench.cli.output:ErrorRecord"}
+    places = {"error": "lobench.cli.output:ErrorRecord"}
     for option in (option for command in _commands() for option in command.params):
-        found |= option.prints if isinstance(option, FormatOption) else {}
-    return dict(sorted(found.items()))
+        places |= option.prints if isinstance(option, FormatOption) else {}
+    return dict(sorted(places.items()))
 
 
 def _commands() -> Iterator[click.Command]:
@@ -96,11 +96,11 @@ def _entry(name: str, place: str) -> SchemaEntry:
 def _known(name: str, known: Collection[str]) -> str:
     short = name.removeprefix("lobench/").partition("/")[0]
     if short not in known:
-        several = [each for each in known if each.startswith(f"{short}.")]
+        in_group = [each for each in known if each.startswith(f"{short}.")]
         raise UsageError(
             "no such schema",
             got=repr(name),
-            expected=f"one of {', '.join(several or known)}",
+            expected=f"one of {', '.join(in_group or known)}",
             next_step=suggestion(short, known),
         )
     return short

@@ -325,8 +325,8 @@ class _Trainings:
 
     def brought(self, method: Method) -> list[Subject]:
         """Returns the checkpoints that a command has produced, each theta once."""
-        found = [one for run in self._runs(method) for one in self._of(run)]
-        return list({one.key: one for one in found}.values())
+        produced = [one for run in self._runs(method) for one in self._of(run)]
+        return list({one.key: one for one in produced}.values())
 
     def num_expected(self, method: Method) -> int:
         """Returns the number of sessions that are still to produce a checkpoint."""

@@ -211,8 +211,8 @@ class ExperimentRunExtension:
     @property
     def growths(self) -> Mapping[str, Sequence[str]]:
         """Progress of running scripts, by the title of their method."""
-        found = self._commands.growths() if self._commands is not None else {}
-        return {self._file.method(name).title: texts for name, texts in found.items()}
+        texts_by_method = self._commands.growths() if self._commands is not None else {}
+        return {self._file.method(name).title: texts for name, texts in texts_by_method.items()}
 
     def end(self, ledger: Ledger, ending: Ending) -> None:
         """Adds the recorded evaluations to the experiment, and counts them."""

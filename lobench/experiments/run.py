@@ -56,7 +56,7 @@ _OWN_OPTIONS = ("experiment", "store", "methods", "cases", "gin_params")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
-    """Options of `lobench run`, under the names of the command line.
+    """Options of `lobench run`: one field each, under the names of the command line.
 
     Attributes:
       experiment: Path of the file.

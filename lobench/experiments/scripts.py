@@ -197,8 +197,8 @@ class ScriptCurves:
 
     def rows(self, name: str) -> list[EvaluationRow]:
         """Returns the evaluations in the ledger that have the curves of a script, or of a part of it."""
-        found = self._ledger.evaluations(Subject.of_imported(name).sha256)
-        return [row for row in found if row.key.program_version == IMPORTED.key]
+        evaluations = self._ledger.evaluations(Subject.of_imported(name).sha256)
+        return [row for row in evaluations if row.key.program_version == IMPORTED.key]
 
     def fitness(self, name: str, sessions: Collection[int]) -> float | None:
         """Returns the fitness of stored curves over sessions; None if a session lacks curves, or a case a scale."""

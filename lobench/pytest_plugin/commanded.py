@@ -146,7 +146,7 @@ class CheckpointFiles:
     _known: ClassVar[dict[str, tuple[str, str]]] = {}  # by path: its last checked stamp, and `identified_by`
 
     def __init__(self, path: str) -> None:
-        self._path, self._stamp = epath.Path(path), self._look(path)
+        self._path, self._stamp = epath.Path(path), self._fingerprint(path)
         self.identified_by = ""
         if not (sha256 := identity_in(path)):
             return
@@ -157,7 +157,7 @@ class CheckpointFiles:
             self._known[path] = self._stamp, found.by
         self.identified_by = self._known[path][1]
 
-    def _look(self, path: str) -> str:
+    def _fingerprint(self, path: str) -> str:
         try:
             return fingerprint(epath.Path(path))
         except CheckpointError as error:
@@ -165,7 +165,7 @@ class CheckpointFiles:
 
     def check(self) -> None:
         """Raises RewrittenCheckpoint if the files have changed since this object was made."""
-        if self._look(str(self._path)) != self._stamp:
+        if self._fingerprint(str(self._path)) != self._stamp:
             raise RewrittenCheckpoint("its files were rewritten in place during the evaluation", where=str(self._path))
 
 

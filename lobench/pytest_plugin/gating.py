@@ -176,9 +176,10 @@ class GateReporter:
 
     def _note(self, case: str) -> str:
         """Returns the note on a case, or its outcome if it has no result."""
-        measured = self._measured.get(case)
+        if measured := self._measured.get(case):
+            return measured.note
         lost = self._lost().get(case)
-        return measured.note if measured else f"no result: {lost[0]}" if lost else ""
+        return f"no result: {lost[0]}" if lost else ""
 
     def _record(self) -> None:
         """Records the reference's evaluations and the verdict in the store, so that they can be traced."""

@@ -46,6 +46,8 @@ _GATE: pytest.StashKey[Gate] = pytest.StashKey()
 class Measured:
     """Measurement of one item, as attached to its report.
 
+    Its many fields are plain values, because pytest-xdist carries them from a worker as a dict.
+
     Attributes:
       name: Suite and case.
       node_id: Node id of the item.
@@ -102,9 +104,6 @@ class Measured:
             missing=(len(self.missing), 0),
             missing_seeds=(frozenset(self.missing), frozenset()),
         )
-
-    def to_record(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
 
 
 class Gate:

@@ -375,8 +375,8 @@ def named_in_store(text: str, store: str, candidates: Collection[SubjectKey] = (
     """
     is_path = text.partition(":")[0] == BASELINE or "://" in text or path_exists(text)
     has_store = has_ledger(store) if store else False
-    components_of = store_and_name(text)[0]
-    if is_path or not (has_store or (components_of and has_ledger(components_of))):
+    folder = store_and_name(text)[0]
+    if is_path or not (has_store or (folder and has_ledger(folder))):
         return None
     from lobench.api.resolve import find_stored
 

@@ -45,20 +45,20 @@ def prepare_restart(config: pytest.Config, args: list[str]) -> None:
     A worker of pytest-xdist never restarts. Its arguments are the controller's, and a folder named in them (the store,
     say) may exist by now that did not exist then. `config.workerinput` is not available so early.
     """
-    given = [str(arg) for arg in config.invocation_params.args]
-    anew = joined(given)
-    if anew != given and "PYTEST_XDIST_WORKER" not in os.environ:
-        config.stash[_JOINED] = anew
+    original_args = [str(arg) for arg in config.invocation_params.args]
+    joined_args = joined(original_args)
+    if joined_args != original_args and "PYTEST_XDIST_WORKER" not in os.environ:
+        config.stash[_JOINED] = joined_args
         config.known_args_namespace.noconftest = True
         args.clear()
 
 
 def restart(config: pytest.Config) -> int | pytest.ExitCode | None:
     """Runs the replacement of this session, if there is one, and returns its exit code."""
-    anew = config.stash.get(_JOINED, None)
-    if anew is None:
+    joined_args = config.stash.get(_JOINED, None)
+    if joined_args is None:
         return None
-    return pytest.main(anew, plugins=list(config.invocation_params.plugins or ()))
+    return pytest.main(joined_args, plugins=list(config.invocation_params.plugins or ()))
 
 
 def take_named_suites(config: pytest.Config) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 from collections.abc import Callable, Hashable, Iterator
 from functools import partial
@@ -86,7 +87,7 @@ def trained(item: pytest.Item, case: CaseSpec) -> Result:
         measured = gate.measure(
             case, info, bound.expectations.margin, own_blocks, _GateTraining(item, case, train), more
         )
-        item.stash.setdefault(MEASURED, []).append(measured.to_record())
+        item.stash.setdefault(MEASURED, []).append(dataclasses.asdict(measured))
     return Result([curves for _, curves in own_blocks], bound.case)
 
 

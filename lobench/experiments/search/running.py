@@ -112,8 +112,8 @@ class SearchRun(ABC):
         num_over = sum(is_over(trial.state) for trial in self.history.trials)
         best = self.history.best
         stopped = f", {self.num_stopped} of them stopped early" if self.num_stopped else ""
-        found = f", best {best.fitness:.4g}" if best is not None else ""
-        return f"{num_over} of {counted(self.planned.num_trials, 'trial')}{stopped}{found}"
+        best_so_far = f", best {best.fitness:.4g}" if best is not None else ""
+        return f"{num_over} of {counted(self.planned.num_trials, 'trial')}{stopped}{best_so_far}"
 
     @property
     def num_stopped(self) -> int:
@@ -122,8 +122,8 @@ class SearchRun(ABC):
 
     def given(self) -> list[Given]:
         """Returns the subjects to evaluate that were added since the last call."""
-        found, self._waiting = self._waiting, []
-        return found
+        subjects, self._waiting = self._waiting, []
+        return subjects
 
     @abstractmethod
     def roles_of(self, subject: Subject) -> Iterator[tuple[str, int, bool]]:
