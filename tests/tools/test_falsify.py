@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import runpy
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,10 @@ from lobench.tools.falsify.cell_search import GridAxis, falsified
 from lobench.tools.falsify.cells import read_cells
 from lobench.tools.falsify.falsify_settings import SearchRules
 from lobench.tools.falsify.replay import measured_loss
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from falsify_rates import WORLDS, play
 
 SHOWN = texts_of("falsify")
 
@@ -85,19 +90,17 @@ def fallen(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, An
 
 
 def test_a_planted_boundary_is_found_within_one_step_in_95_of_100_searches() -> None:
-    rates = runpy.run_path(str(ROOT / "benchmarks" / "falsify_rates.py"))
-    for world in rates["WORLDS"][:5]:
+    for world in WORLDS[:5]:
         rng = np.random.default_rng(1)
-        found = [rates["play"](world, rng)[:2] for _ in range(100)]
+        found = [play(world, rng)[:2] for _ in range(100)]
         assert sum(near for near, _ in found) >= 95, world.name
         assert sum(false for _, false in found) <= 5, world.name
 
 
 def test_where_nothing_is_lost_by_more_than_the_margin_hardly_anything_is_confirmed() -> None:
-    rates = runpy.run_path(str(ROOT / "benchmarks" / "falsify_rates.py"))
-    at_the_margin = next(world for world in rates["WORLDS"] if world.name == "nowhere, at the margin everywhere")
+    at_the_margin = next(world for world in WORLDS if world.name == "nowhere, at the margin everywhere")
     rng = np.random.default_rng(2)
-    assert sum(rates["play"](at_the_margin, rng)[1] for _ in range(100)) <= 11  # 5, and three standard errors
+    assert sum(play(at_the_margin, rng)[1] for _ in range(100)) <= 11  # 5, and three standard errors
 
 
 def test_each_test_has_a_number_of_its_own_and_a_budget_ends_a_search() -> None:

@@ -127,6 +127,11 @@ def test_keep_answers_by_exit_code_and_runs_the_incumbent_once_on_shared_seeds(r
     assert again.returncode == 0 and SHOWN["keep-decided-before"] in again.stdout
     assert len(results(store)) == 2 * decision["pairs"]
 
+    assert keep("--description", "a higher rate").returncode == 0
+    assert "a higher rate" in lobench("keep", "--log").stdout  # in place of the first description
+    ranking = lobench("results", "--store", store)
+    assert SHOWN["keep-log"] in ranking.stdout.splitlines()[0] and SHOWN["are-worse"] not in ranking.stdout
+
     partial = store / "keep/trees/.tmp-killed"  # a call that was killed while it copied leaves one
     partial.mkdir()
     (repository / "train.py").write_text(SCRIPT.replace("LR", "0.0"))

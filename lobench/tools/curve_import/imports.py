@@ -329,7 +329,9 @@ def _shared_item_numbers(ledger: Ledger, written: Sequence[tuple[EvaluationKey, 
             names[row.case.identity] = f"{row.case.suite}/{row.case.name}"
     lines = []
     for identity in new_cases:
-        others = [other for other, numbers in items.items() if other != identity and numbers & items[identity]]
+        others = [
+            other for other, numbers in items.items() if other != identity and numbers & items.get(identity, set())
+        ]
         if others:
             name = new_cases[identity].name
             both = f"{names[identity]} and {names[others[0]]} have items of the same numbers"

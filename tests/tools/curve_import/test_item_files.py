@@ -52,6 +52,17 @@ def test_imported_items_are_paired_by_name(tmp_path: Path) -> None:
     assert {len(one["items"]) for one in results(store, "--curves")} == {41}
 
 
+def test_items_that_two_cases_both_number_from_0_are_named_in_a_note(tmp_path: Path) -> None:
+    notes = {}
+    for case, names in (("arc", ["0", "1"]), ("boolq", ["0", "1", "2"]), ("copa", ["c0", "c1"])):
+        file = tmp_path / f"{case}.jsonl"
+        file.write_text("".join(f"{json.dumps({'item': name, 'correct': 1})}\n" for name in names))
+        notes[case] = import_curves(file, store=tmp_path / "store", method="m", case=case).notes
+    assert notes["arc"] == notes["copa"] == ()
+    (note,) = notes["boolq"]
+    assert SHOWN["items-of-the-same-numbers"] in note
+
+
 def test_curves_of_seeds_and_items_of_one_case_are_refused(tmp_path: Path) -> None:
     files = write_items(tmp_path / "in")
     (tmp_path / "curve.csv").write_text("method,case,seed,step,metric,value\nx,qa,0,0,correct,1\nx,qa,0,1,correct,1\n")
