@@ -49,7 +49,7 @@ _COMMON = {f"{_MODULES}.common": "f2103f7f1f2ca6e520c71014382c3f5c5635fb04bd64d1
 _OPTAX = {f"{_PACKAGE}.optimizers.optax_opts": "e9c4c103781fd84f0463ba16deb5d4c0d7c673273e807d322216f5463ab4b606"}
 
 
-def _known(name: str, text: str, more: Mapping[str, str], **other: Any) -> tuple[str, Counterparts]:
+def _entry(name: str, text: str, more: Mapping[str, str], **other: Any) -> tuple[str, Counterparts]:
     return name, Counterparts(texts={name.rpartition(".")[0]: text, **more}, **other)
 
 
@@ -57,19 +57,19 @@ def _known(name: str, text: str, more: Mapping[str, str], **other: Any) -> tuple
 _BASE = "33b53c205e5082c5e7cf786f0f47e6a8e87730f3895531cadba4745c815c74d3"  # the three of base.py
 KNOWN: Mapping[str, Counterparts] = dict(
     [
-        _known(
+        _entry(
             f"{_MODULES}.mlp_lopt.MLPLOpt",
             "5279caa78210316a867afe9293a079eeea29c9fc82de7a1ad1410d3ed4b3ba2d",
             _COMMON,
             ignored=frozenset({"compute_summary"}),
             sizes={"hidden_size": ("mlp/~/linear_0/b", 0)},
         ),
-        _known(
+        _entry(
             f"{_MODULES}.adafac_mlp_lopt.AdafacMLPLOpt",
             "755f08de67e2a8ece7d725bea59404c41246840ef8b914450aa40d528a865c20",
             _COMMON,
         ),
-        _known(
+        _entry(
             f"{_MODULES}.adafac_nominal.MLPNomLOpt",
             "2bee572da9af8392b98a6f29d0331a9fadd1abfe60fb1ab3beb512c9f6e474bc",
             _COMMON,
@@ -79,21 +79,21 @@ KNOWN: Mapping[str, Counterparts] = dict(
                 "regularization_controller": "_reg_controller",
             },
         ),
-        _known(f"{_MODULES}.nn_adam.NNAdam", "4e4de8ab7f146a3cc8c9e70b72860a81659161f152ce9130243b48a390e34606", {}),
-        _known(
+        _entry(f"{_MODULES}.nn_adam.NNAdam", "4e4de8ab7f146a3cc8c9e70b72860a81659161f152ce9130243b48a390e34606", {}),
+        _entry(
             f"{_MODULES}.rnn_mlp_lopt.RNNMLPLOpt",
             "4ea90c276aef5bafaecc6460dd747dec311ec20f7d29854f1ad6a0e7f53f92c1",
             _COMMON,
         ),
-        _known(
+        _entry(
             f"{_PACKAGE}.research.general_lopt.hyper_v2.HyperV2",
             "179ec5d18649074acff41d57c7b9bd4a7cb55cc12c0c40b289339bfed048b797",
             _COMMON,
             ignored=frozenset({"summarize_each_layer", "summarize_all_control", "reparam_decay"}),
         ),
-        _known(f"{_MODULES}.base.LearnableSGD", _BASE, _OPTAX),
-        _known(f"{_MODULES}.base.LearnableSGDM", _BASE, _OPTAX),
-        _known(
+        _entry(f"{_MODULES}.base.LearnableSGD", _BASE, _OPTAX),
+        _entry(f"{_MODULES}.base.LearnableSGDM", _BASE, _OPTAX),
+        _entry(
             f"{_MODULES}.base.LearnableAdam",
             _BASE,
             _OPTAX,
@@ -143,7 +143,7 @@ def counterpart_of(candidate: Any) -> Counterpart:
                 raise _Differs(f"{kind.__module__}: {module} has been replaced")
         if getattr(sys.modules[kind.__module__], kind.__name__, None) is not kind:
             raise _Differs("its class is not the module's")
-        ours = _made(candidate, known)
+        ours = _our_optimizer(candidate, known)
     except Exception as difference:  # noqa: BLE001  (their constructor's own, say: whatever it is, the object can run)
         return Counterpart(description=f"{name} itself: {difference}")
     return Counterpart(ours, f"lobench's {kind.__name__} in place of {name}")
@@ -180,7 +180,7 @@ def _code(value: Any) -> CodeType | None:
     return getattr(inspect.unwrap(value), "__code__", None) if callable(value) else None
 
 
-def _made(candidate: Any, known: Counterparts) -> LearnedOptimizer:
+def _our_optimizer(candidate: Any, known: Counterparts) -> LearnedOptimizer:
     """Creates lobench's optimizer with the settings of the foreign one."""
     from lobench.inner import optimizers  # here, because the import is slow and seldom needed
 
@@ -196,7 +196,7 @@ def _made(candidate: Any, known: Counterparts) -> LearnedOptimizer:
             leaf, axis = known.sizes[name]
             value = template[leaf].shape[axis] if leaf in template else parameter.default
         else:
-            value = _held(candidate, known.held_as.get(name, name), parameter.default)
+            value = _attribute_of(candidate, known.held_as.get(name, name), parameter.default)
         arguments[name] = value
         if name in taken:
             settings[name] = value
@@ -210,7 +210,7 @@ def _made(candidate: Any, known: Counterparts) -> LearnedOptimizer:
     return made
 
 
-def _held(candidate: Any, name: str, default: Any) -> Any:
+def _attribute_of(candidate: Any, name: str, default: Any) -> Any:
     held = vars(candidate)
     return held.get(name, held.get(f"_{name}", default))
 

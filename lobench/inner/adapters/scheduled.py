@@ -93,7 +93,7 @@ class _Scheduled:
     def init(self, params: PyTree, model_state: PyTree, key: jax.Array, facts: Facts = NOTHING) -> PyTree:
         with within(self._horizon(Watch())):
             opt_state = self._stepper.init(params, model_state, key, facts)
-        read = self._asked(opt_state, params, model_state, key, blank(self.extra_inputs(params), facts, params))
+        read = self._needed_values(opt_state, params, model_state, key, blank(self.extra_inputs(params), facts, params))
         if not read.asked and not read.counted:
             return opt_state
         return ScheduledState(opt_state, jnp.int32(0), tuple(schedule.init() for schedule, _ in read.asked))
@@ -120,8 +120,8 @@ class _Scheduled:
                     next_step="begin with a new state of the optimizer",
                 )
             return stepped
-        read = self._asked(opt_state.opt_state, params, model_state, key, extra_values)
-        observed = [self._observed(*each, opt_state, index, loss) for index, each in enumerate(read.asked)]
+        read = self._needed_values(opt_state.opt_state, params, model_state, key, extra_values)
+        observed = [self._state_after_loss(*each, opt_state, index, loss) for index, each in enumerate(read.asked)]
         watch = Watch(opt_state.num_updates, dict(zip(read.asked, observed, strict=True)))
         with within(self._horizon(watch)):
             new_state, params, model_state = self._stepper.step(
@@ -140,7 +140,7 @@ class _Scheduled:
     def _horizon(self, watch: Watch) -> Horizon:
         return Horizon(self._num_steps, self._first_step, self._first_step, watch)
 
-    def _asked(
+    def _needed_values(
         self, opt_state: PyTree, params: PyTree, model_state: PyTree, key: jax.Array, extra_values: ExtraValues
     ) -> Watch:
         """Returns the losses and counts that schedules read in an update."""
@@ -166,7 +166,7 @@ class _Scheduled:
             ) from error
         return watch
 
-    def _observed(
+    def _state_after_loss(
         self, schedule: LossSchedule, origin: int, opt_state: ScheduledState, index: int, loss: jax.Array
     ) -> PyTree:
         """Returns the state of a schedule after a loss.

@@ -31,11 +31,11 @@ ValueFn: TypeAlias = Callable[[PyTree], jax.Array]  # params -> float32[]
 _Result: TypeAlias = Callable[[PyTree, PyTree], PyTree]  # (params, updates) -> params of the next step
 
 
-def _applied(params: PyTree, updates: PyTree) -> PyTree:
+def _apply_updates(params: PyTree, updates: PyTree) -> PyTree:
     return optax.apply_updates(params, updates)
 
 
-def as_stepper(optimizer: Any, num_steps: int, first_step: int = 0, *, result: _Result = _applied) -> Stepper:
+def as_stepper(optimizer: Any, num_steps: int, first_step: int = 0, *, result: _Result = _apply_updates) -> Stepper:
     """Wraps an optimizer. Schedules used as its rates run over `num_steps` updates.
 
     Args:
@@ -145,7 +145,7 @@ def _google_stepper(optimizer: Any, num_steps: int, result: _Result) -> Stepper:
         update = with_requested(optimizer.update, declared, available)
         opt_state = call_accepting(update, opt_state, grads, **available)
         new_params = optimizer.get_params(opt_state)
-        if result is not _applied:
+        if result is not _apply_updates:
             new_params = result(params, jax.tree.map(jnp.subtract, new_params, params))
         return opt_state, new_params, optimizer.get_state(opt_state)
 

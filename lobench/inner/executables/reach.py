@@ -212,7 +212,7 @@ def installed_files() -> InstalledFiles:
     files: InstalledFiles = {}
     for _, module in loaded_modules(Origin.INSTALLED):
         if file := file_of(module):
-            files[file] = stated = _stated(file)
+            files[file] = stated = _size_and_mtime(file)
             if stated[1] >= _began() * 1e9:
                 raise Unhashable(f"{file}, which changed after this process began")
     return files
@@ -221,12 +221,12 @@ def installed_files() -> InstalledFiles:
 def are_as_then(files: Mapping[str, tuple[int, int]]) -> bool:
     """Returns whether files of installed packages are unchanged."""
     try:
-        return all(_stated(file) == tuple(stated) for file, stated in files.items())
+        return all(_size_and_mtime(file) == tuple(stated) for file, stated in files.items())
     except Unhashable:
         return False
 
 
-def _stated(file: str) -> tuple[int, int]:
+def _size_and_mtime(file: str) -> tuple[int, int]:
     try:
         status = os.stat(file)
     except OSError:

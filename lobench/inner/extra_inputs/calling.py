@@ -47,11 +47,11 @@ def _taken_by(function: Callable[..., Any], num_args: int, names: frozenset[str]
     rest = names - filled - named if is_open else frozenset[str]()
     for inner in _inner_methods(function):
         rest = _taken_by(inner, num_args, rest) if rest else rest
-    wrapped = _wrapped(function)
+    wrapped = _function_wrapped_by(function)
     return named | rest if wrapped is None else _taken_by(wrapped, num_args, named | rest)
 
 
-def _wrapped(function: Callable[..., Any]) -> Callable[..., Any] | None:
+def _function_wrapped_by(function: Callable[..., Any]) -> Callable[..., Any] | None:
     """Returns the function or method that `functools.wraps` has wrapped."""
     wrapped = getattr(function, "__wrapped__", None)
     if wrapped is None or isinstance(function, functools.partial):

@@ -96,7 +96,7 @@ def with_extra_inputs(
     True
     """
     name = name or update.__qualname__.partition(".")[0]
-    extra_inputs = _known(extra_inputs, name)
+    extra_inputs = _checked_inputs(extra_inputs, name)
 
     def begin(params: PyTree, **given: Any) -> PyTree:
         provided = _PROVIDED.get()
@@ -128,7 +128,7 @@ def any_with_extra_inputs() -> bool:
     return len(_LIVING) > 0
 
 
-def _known(extra_inputs: Sequence[str], name: str) -> tuple[str, ...]:
+def _checked_inputs(extra_inputs: Sequence[str], name: str) -> tuple[str, ...]:
     if isinstance(extra_inputs, str):
         extra_inputs = (extra_inputs,)
     for requested in extra_inputs:
@@ -182,7 +182,7 @@ def extra_inputs_of(optimizer: Any, params: PyTree) -> ExtraInputs:
 def declared_extra_inputs(optimizer: Any) -> ExtraInputs:
     """Returns the extra inputs that an optimizer requests itself."""
     name = _name(optimizer)
-    return dict.fromkeys(_known(getattr(optimizer, "extra_inputs", ()), name), name)
+    return dict.fromkeys(_checked_inputs(getattr(optimizer, "extra_inputs", ()), name), name)
 
 
 def with_requested(update: Callable[..., T], extra_inputs: ExtraInputs, available: dict[str, Any]) -> Callable[..., T]:

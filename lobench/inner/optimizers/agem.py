@@ -55,10 +55,10 @@ def agreeing(grads: PyTree, memory: PyTree) -> PyTree:
     along = jax.tree.map(lambda leaf: _wide(leaf) / jnp.where(is_there, largest, 1.0).astype(jnp.float32), memory)
     square = jnp.where(is_there, _dot(along, along), 1.0)
     # Twice, to remove the rest that rounding leaves.
-    return _without(_without(grads, along, square, is_there), along, square, is_there)
+    return _without_conflict(_without_conflict(grads, along, square, is_there), along, square, is_there)
 
 
-def _without(grads: PyTree, along: PyTree, square: jax.Array, is_there: jax.Array) -> PyTree:
+def _without_conflict(grads: PyTree, along: PyTree, square: jax.Array, is_there: jax.Array) -> PyTree:
     product = _dot(grads, along)
 
     def one(grad: jax.Array, each: jax.Array) -> jax.Array:

@@ -70,7 +70,7 @@ class Celo2(LearnedOptimizer):
         adam = optax.scale_by_adam(b1=float(_DECAYS[0]), b2=float(_RMS[-1]))
 
         def init(params: PyTree) -> State:
-            matrices, vectors = self._parted(params, params)
+            matrices, vectors = self._learned_and_adamw_leaves(params, params)
             return {
                 "momentum": {path: jnp.zeros((3, *leaf.shape)) for path, leaf in matrices.items()},
                 "rms": {path: jnp.zeros((1, *leaf.shape)) for path, leaf in matrices.items()},
@@ -81,7 +81,7 @@ class Celo2(LearnedOptimizer):
         def update(grads: PyTree, state: State, params: PyTree = None, **extra: Any) -> tuple[PyTree, State]:
             grads = clipped(grads, self.max_norm)
             grads = jax.tree.map(lambda grad: jnp.clip(grad, -1000.0, 1000.0), grads)
-            matrices, vectors = self._parted(grads, params)
+            matrices, vectors = self._learned_and_adamw_leaves(grads, params)
             steps, adam_state = adam.update(vectors, state["adam"])
             momenta = dict[str, Any]()
             squares = dict[str, Any]()
@@ -105,7 +105,7 @@ class Celo2(LearnedOptimizer):
 
         return optax.GradientTransformationExtraArgs(init, update)
 
-    def _parted(self, tree: PyTree, params: PyTree) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _learned_and_adamw_leaves(self, tree: PyTree, params: PyTree) -> tuple[dict[str, Any], dict[str, Any]]:
         """Returns the leaves that the network steps, and those that AdamW steps, by path, as float32."""
         leaves = {path: jnp.asarray(leaf, jnp.float32) for path, leaf in leaf_paths(tree).items()}
         named = self._adamw_paths

@@ -50,11 +50,11 @@ def restored(tensor: jax.Array, shape: Sequence[int]) -> jax.Array:
     """Returns a tensor from the layout of `laid_out` in its original layout."""
     if len(shape) < 2 or _longest(shape) == len(shape) - 1:
         return tensor.reshape(shape)
-    return jnp.moveaxis(_turned(tensor), -2, _longest(shape))
+    return jnp.moveaxis(_swap_last_axes(tensor), -2, _longest(shape))
 
 
 @jax.custom_jvp
-def _turned(tensor: jax.Array) -> jax.Array:
+def _swap_last_axes(tensor: jax.Array) -> jax.Array:
     """Returns [..., short, long] as [..., long, short].
 
     It multiplies with the identity, which is exact. XLA would fuse a transposition into the loop that computed the
@@ -63,9 +63,9 @@ def _turned(tensor: jax.Array) -> jax.Array:
     return _times_identities(tensor)
 
 
-@_turned.defjvp
-def _turned_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
-    return _turned(*primals), jnp.swapaxes(tangents[0], -1, -2)  # needed because `custom_vmap` has no gradient
+@_swap_last_axes.defjvp
+def _swap_last_axes_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
+    return _swap_last_axes(*primals), jnp.swapaxes(tangents[0], -1, -2)  # needed because `custom_vmap` has no gradient
 
 
 @custom_vmap

@@ -45,7 +45,7 @@ class NNAdam(LearnedOptimizer):
         """Returns a scaled normal LSTM with zero changes: Adam with the initial hyperparameters."""
         hidden = self.lstm_hidden_size
         values = (self.initial_learning_rate, self.initial_beta1, self.initial_beta2, self.initial_epsilon)
-        initial = _transformed(jnp.asarray(values, jnp.float32)[:, None])[:, 0]
+        initial = _log_scaled(jnp.asarray(values, jnp.float32)[:, None])[:, 0]
         moves = {"w": jnp.zeros((hidden, len(_NAMES))), "b": jnp.zeros(len(_NAMES))}
         return {
             "lstm_init_state": new_rows(hidden),
@@ -85,20 +85,20 @@ class NNAdam(LearnedOptimizer):
             rows = lstm(recurrent, _inputs(state["hyper"], ranks, jnp.stack(spreads, axis=1)), state["rows"])
             hyper = state["hyper"] + self.output_scale * linear(controls, rows[0]).T
             hyper = hyper - self.decay_strength * (hyper - initial)
-            new_state = {"m": ms, "r": rs, "hyper": _transformed(_taken_back(hyper)), "rows": rows}
+            new_state = {"m": ms, "r": rs, "hyper": _log_scaled(_taken_back(hyper)), "rows": rows}
             return jax.tree.unflatten(jax.tree.structure(grads), updates), new_state
 
         return optax.GradientTransformationExtraArgs(init, update)
 
 
-def _transformed(values: jax.Array) -> jax.Array:
+def _log_scaled(values: jax.Array) -> jax.Array:
     """Returns hyperparameters, float32[4, num_tensors], on the logarithmic scale of the network."""
     lr, beta1, beta2, epsilon = values
     return 0.1 * jnp.log(jnp.stack([lr, 1 - beta1, 1 - beta2, epsilon]))
 
 
 def _taken_back(hyper: jax.Array) -> jax.Array:
-    """Inverts `_transformed`, with values clipped to valid ranges."""
+    """Inverts `_log_scaled`, with values clipped to valid ranges."""
     lr, beta1, beta2, epsilon = 10 * hyper
     betas = [1 - jnp.exp(jnp.clip(beta, -10, 0)) for beta in (beta1, beta2)]
     return jnp.stack([jnp.clip(jnp.exp(lr), 1e-8, 1e3), *betas, jnp.clip(jnp.exp(epsilon), 1e-11, 1e4)])

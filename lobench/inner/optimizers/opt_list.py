@@ -60,7 +60,7 @@ def opt_list(index: int = 0, file: str = "") -> optax.GradientTransformationExtr
     Source: Metz et al. 2020, "Using a thousand optimization tasks to learn hyperparameter search strategies",
     arXiv 2002.11887; the rule is that of google/learned_optimization's `OptList`.
     """
-    setting = _entry(_listed(file or _installed()), index)
+    setting = _entry(_columns(file or _installed_list()), index)
     rate = Schedule(lambda num_steps: functools.partial(_rate, setting, num_steps), "opt_list")
 
     def init(params: PyTree) -> OptListState:
@@ -98,7 +98,7 @@ def _rate(setting: dict[str, Any], num_steps: int, count: jax.Array) -> jax.Arra
     return jnp.where((setting["warmup_fraction"] > 0) & (step < warm), peak * step / warm, falling)
 
 
-def _installed() -> str:
+def _installed_list() -> str:
     spec = importlib.util.find_spec(_PACKAGE)
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         if (path := Path(folder) / _IN_PACKAGE).is_file():
@@ -111,7 +111,7 @@ def _installed() -> str:
 
 
 @functools.cache
-def _listed(path: str) -> dict[str, np.ndarray]:
+def _columns(path: str) -> dict[str, np.ndarray]:
     """Returns the columns of a list."""
     try:
         entries = json.loads(Path(path).read_text(encoding="utf-8"))

@@ -102,7 +102,7 @@ def _update(
 
     factors = when(state.step % update_interval == 0, fits, state.factors)
 
-    def moved(grad: jax.Array, shaped: jax.Array, factors: _OfAxes) -> tuple[jax.Array]:
+    def preconditioned(grad: jax.Array, shaped: jax.Array, factors: _OfAxes) -> tuple[jax.Array]:
         for axis, factor in enumerate(factors):
             is_triangle = factor.ndim == 2
             grad = along(grad, factor.T @ factor, axis) if is_triangle else grad * diagonal(factor**2, grad, axis)
@@ -110,7 +110,7 @@ def _update(
             grad = grad * jnp.minimum(1, max_rms / (jnp.sqrt(jnp.square(grad).mean()) + _TINY))
         return (grad.reshape(shaped.shape),)
 
-    (moves,) = over_leaves(moved, whitened, mu, factors)
+    (moves,) = over_leaves(preconditioned, whitened, mu, factors)
     return moves, PsgdKronState(state.step + 1, mu, factors)
 
 
@@ -121,21 +121,21 @@ def _fit(grad: jax.Array, factors: _OfAxes, key: jax.Array, rate: float) -> _OfA
     for axis, factor in enumerate(factors):
         if factor.ndim == 2:
             a = along(a, factor, axis)
-            b = _solved(b, factor, axis)
+            b = _times_inverse_transposed(b, factor, axis)
         else:
             a = a * diagonal(factor, a, axis)
             b = b / diagonal(factor, b, axis)
-    return tuple(_stepped(factor, a, b, axis, rate) for axis, factor in enumerate(factors))
+    return tuple(_next_factor(factor, a, b, axis, rate) for axis, factor in enumerate(factors))
 
 
-def _solved(tensor: jax.Array, factor: jax.Array, axis: int) -> jax.Array:
+def _times_inverse_transposed(tensor: jax.Array, factor: jax.Array, axis: int) -> jax.Array:
     """Returns a tensor with one axis multiplied by Q^-T."""
     rows = jnp.moveaxis(tensor, axis, 0)
     solved = solve_upper_transposed(factor, rows.reshape(rows.shape[0], -1))
     return jnp.moveaxis(solved.reshape(rows.shape), 0, axis)
 
 
-def _stepped(factor: jax.Array, a: jax.Array, b: jax.Array, axis: int, rate: float) -> jax.Array:
+def _next_factor(factor: jax.Array, a: jax.Array, b: jax.Array, axis: int, rate: float) -> jax.Array:
     if factor.ndim == 1:
         of_a = squares(a, axis)
         of_b = squares(b, axis)

@@ -76,7 +76,7 @@ def _init(params: PyTree, eps: float, max_dim: int) -> ShampooState:
 def _update(
     grads: PyTree, state: ShampooState, momentum: float, eps: float, update_interval: int
 ) -> tuple[PyTree, ShampooState]:
-    def observed(grad: jax.Array, mu: jax.Array, grams: _OfAxes) -> tuple[jax.Array, _OfAxes]:
+    def add_gradient(grad: jax.Array, mu: jax.Array, grams: _OfAxes) -> tuple[jax.Array, _OfAxes]:
         grad = grad.astype(jnp.float32)
         tensor = jnp.atleast_1d(grad)
         added = (gram(tensor, axis) if each.ndim == 2 else squares(tensor, axis) for axis, each in enumerate(grams))
@@ -85,17 +85,17 @@ def _update(
     def roots_of(grad: jax.Array, grams: _OfAxes) -> tuple[_OfAxes]:
         return (tuple(_root(each, len(grams), eps) for each in grams),)
 
-    def moved(mu: jax.Array, roots: _OfAxes) -> tuple[jax.Array]:
+    def preconditioned(mu: jax.Array, roots: _OfAxes) -> tuple[jax.Array]:
         tensor = jnp.atleast_1d(mu)
         for axis, root in enumerate(roots):
             is_full = root.ndim == 2
             tensor = along(tensor, root, axis) if is_full else tensor * diagonal(root, tensor, axis)
         return (tensor.reshape(mu.shape),)
 
-    mu, grams = over_leaves(observed, grads, state.mu, state.grams)
+    mu, grams = over_leaves(add_gradient, grads, state.mu, state.grams)
     due = (state.step % update_interval == 0) | (state.step < update_interval)
     roots = when(due, lambda: over_leaves(roots_of, grads, grams)[0], state.roots)
-    (moves,) = over_leaves(moved, mu, roots)
+    (moves,) = over_leaves(preconditioned, mu, roots)
     return moves, ShampooState(state.step + 1, mu, grams, roots)
 
 

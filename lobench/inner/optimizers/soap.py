@@ -92,35 +92,35 @@ def _update(
         grams = tuple(
             None if each is None else b2 * each + (1 - b2) * gram(grad, axis) for axis, each in enumerate(grams)
         )
-        rotated = _into(grad, bases)
+        rotated = _into_bases(grad, bases)
         new_mu = b1 * mu + (1 - b1) * rotated
         new_nu = b2 * nu + (1 - b2) * jnp.square(rotated)
         move = new_mu / first_correction / (jnp.sqrt(new_nu / second_correction) + eps)
-        move = _out_of(move, bases)
+        move = _out_of_bases(move, bases)
         kept = [jnp.where(is_first, old, new) for old, new in ((0, move), (mu, new_mu), (nu, new_nu))]
         return (*kept, grams)
 
     moves, mu, nu, grams = over_leaves(one, grads, state.mu, state.nu, state.grams, state.bases)
     begun = when(is_first, lambda: jax.tree.map(_eigenvectors, grams), state.bases)
     is_due = (state.step % update_interval == 0) & ~is_first
-    bases, mu = when(is_due, lambda: _turned(grams, begun, mu), (begun, mu))
+    bases, mu = when(is_due, lambda: _rotate_bases(grams, begun, mu), (begun, mu))
     return moves, SoapState(state.step + 1, mu, nu, grams, bases)
 
 
-def _turned(grams: PyTree, bases: PyTree, mu: PyTree) -> tuple[PyTree, PyTree]:
+def _rotate_bases(grams: PyTree, bases: PyTree, mu: PyTree) -> tuple[PyTree, PyTree]:
     """Returns the next bases, and the mean in these bases."""
     turned = jax.tree.map(_orthogonal_iteration, grams, bases)
-    (mu,) = over_leaves(lambda leaf, old, new: (_into(_out_of(leaf, old), new),), mu, bases, turned)
+    (mu,) = over_leaves(lambda leaf, old, new: (_into_bases(_out_of_bases(leaf, old), new),), mu, bases, turned)
     return turned, mu
 
 
-def _into(tensor: jax.Array, bases: _OfAxes) -> jax.Array:
+def _into_bases(tensor: jax.Array, bases: _OfAxes) -> jax.Array:
     for axis, basis in enumerate(bases):
         tensor = tensor if basis is None else along(tensor, basis.T, axis)
     return tensor
 
 
-def _out_of(tensor: jax.Array, bases: _OfAxes) -> jax.Array:
+def _out_of_bases(tensor: jax.Array, bases: _OfAxes) -> jax.Array:
     for axis, basis in enumerate(bases):
         tensor = tensor if basis is None else along(tensor, basis, axis)
     return tensor

@@ -46,7 +46,7 @@ def one_cycle(
     check_numbers("one_cycle", at_least=0, at_most=1, pct_start=pct_start)
     check_numbers("one_cycle", above=0, div_factor=div_factor, final_div_factor=final_div_factor)
 
-    def of(num_steps: int) -> Callable[[jax.Array], jax.Array]:
+    def schedule_of(num_steps: int) -> Callable[[jax.Array], jax.Array]:
         last = last_step(num_steps)
 
         def schedule(count: jax.Array) -> jax.Array:
@@ -62,4 +62,4 @@ def one_cycle(
 
         return schedule
 
-    return Schedule(of, "one_cycle")
+    return Schedule(schedule_of, "one_cycle")

@@ -45,10 +45,10 @@ def exponential(peak: Rate = 1e-3, factor: Rate = 0.01, every: int | None = None
     """Exponential decay by `factor` over `every` updates. None: from the first update to the last."""
     _check_decay("exponential", peak, factor, every)
 
-    def of(num_steps: int) -> Callable[[jax.Array], jax.Array]:
+    def schedule_of(num_steps: int) -> Callable[[jax.Array], jax.Array]:
         return lambda count: peak * jnp.power(factor, count / (every or last_step(num_steps)))
 
-    return Schedule(of, "exponential")
+    return Schedule(schedule_of, "exponential")
 
 
 @configurable
@@ -56,10 +56,10 @@ def step(peak: Rate = 1e-3, factor: Rate = 0.1, every: int | None = None) -> Sch
     """Multiplies the rate by `factor` after each `every` updates. None: after each third of the training."""
     _check_decay("step", peak, factor, every)
 
-    def of(num_steps: int) -> Callable[[jax.Array], jax.Array]:
+    def schedule_of(num_steps: int) -> Callable[[jax.Array], jax.Array]:
         return lambda count: peak * jnp.power(factor, jnp.floor(count / (every or max(math.ceil(num_steps / 3), 1))))
 
-    return Schedule(of, "step")
+    return Schedule(schedule_of, "step")
 
 
 def _check_decay(name: str, peak: Rate, factor: Rate, every: int | None) -> None:

@@ -71,7 +71,7 @@ class Schedule:
         """
         horizon = _HORIZON.get()
         if horizon is None:
-            raise self._unresolved()
+            raise self._unresolved_error()
         with within(horizon.counted_from_zero()):
             return self.at(count - horizon.first_step if horizon.first_step else count, horizon)
 
@@ -98,7 +98,7 @@ class Schedule:
 
         return schedule
 
-    def _unresolved(self) -> ConfigError:
+    def _unresolved_error(self) -> ConfigError:
         return ConfigError(
             f"{self.name}: this schedule does not know the number of steps",
             next_step=f"bind it as an optimizer's rate in lobench, which knows it, or write {self.name}(...)"
@@ -109,7 +109,7 @@ class Schedule:
         """Returns the rate of the update that is being computed."""
         horizon = _HORIZON.get()
         if horizon is None:
-            raise self._unresolved()
+            raise self._unresolved_error()
         horizon.watch.counted = True
         with within(horizon.counted_from_zero()):
             return self.at(horizon.watch.count - horizon.origin, horizon)
@@ -117,43 +117,43 @@ class Schedule:
     def __jax_array__(self) -> jax.Array:
         return jnp.asarray(self._now())
 
-    def _computed(self, operation: Callable[..., Any], *parts: Any) -> Any:
+    def _apply_operation(self, operation: Callable[..., Any], *parts: Any) -> Any:
         if _HORIZON.get() is not None:
             return operation(*(part._now() if isinstance(part, Schedule) else part for part in parts))
         return _Computed(operation, parts, self.name)
 
     def __neg__(self) -> Any:
-        return self._computed(operator.neg, self)
+        return self._apply_operation(operator.neg, self)
 
     def __add__(self, other: Any) -> Any:
-        return self._computed(operator.add, self, other)
+        return self._apply_operation(operator.add, self, other)
 
     def __radd__(self, other: Any) -> Any:
-        return self._computed(operator.add, other, self)
+        return self._apply_operation(operator.add, other, self)
 
     def __sub__(self, other: Any) -> Any:
-        return self._computed(operator.sub, self, other)
+        return self._apply_operation(operator.sub, self, other)
 
     def __rsub__(self, other: Any) -> Any:
-        return self._computed(operator.sub, other, self)
+        return self._apply_operation(operator.sub, other, self)
 
     def __mul__(self, other: Any) -> Any:
-        return self._computed(operator.mul, self, other)
+        return self._apply_operation(operator.mul, self, other)
 
     def __rmul__(self, other: Any) -> Any:
-        return self._computed(operator.mul, other, self)
+        return self._apply_operation(operator.mul, other, self)
 
     def __truediv__(self, other: Any) -> Any:
-        return self._computed(operator.truediv, self, other)
+        return self._apply_operation(operator.truediv, self, other)
 
     def __rtruediv__(self, other: Any) -> Any:
-        return self._computed(operator.truediv, other, self)
+        return self._apply_operation(operator.truediv, other, self)
 
     def __pow__(self, other: Any) -> Any:
-        return self._computed(operator.pow, self, other)
+        return self._apply_operation(operator.pow, self, other)
 
     def __rpow__(self, other: Any) -> Any:
-        return self._computed(operator.pow, other, self)
+        return self._apply_operation(operator.pow, other, self)
 
 
 class LossSchedule(Schedule):

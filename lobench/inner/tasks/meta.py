@@ -66,9 +66,10 @@ class MetaTraining(ReferencedTask):
         return self._learned_optimizer.init(key)
 
     def loss(self, params: PyTree, key: jax.Array, data: Batch) -> jax.Array:
-        return jnp.mean(jax.vmap(lambda key: self._trained(params, key))(jax.random.split(key, self._num_tasks)))
+        keys = jax.random.split(key, self._num_tasks)
+        return jnp.mean(jax.vmap(lambda key: self._relative_loss(params, key))(keys))
 
-    def _trained(self, theta: PyTree, key: jax.Array) -> jax.Array:
+    def _relative_loss(self, theta: PyTree, key: jax.Array) -> jax.Array:
         """Returns the mean of a task's losses, divided by the first one."""
         task_key, init_key, optimizer_key, loss_key = jax.random.split(key, 4)
         task = self._family.task_fn(self._family.sample(task_key))
@@ -119,7 +120,7 @@ class _Smoothed(Wrapping):
         noise_key, loss_key = jax.random.split(key)
         leaves, structure = jax.tree.flatten(jax.lax.stop_gradient(params))
 
-        def at(std: float, noise: list[jax.Array]) -> tuple[jax.Array, PyTree, Aux]:
+        def perturbed_loss(std: float, noise: list[jax.Array]) -> tuple[jax.Array, PyTree, Aux]:
             moved = [leaf + std * each for leaf, each in zip(leaves, noise, strict=True)]
             loss, new_state, aux = self.task.loss_with_state_and_aux(
                 jax.tree.unflatten(structure, moved), state, loss_key, data
@@ -129,7 +130,7 @@ class _Smoothed(Wrapping):
         def pair(key: jax.Array) -> tuple[jax.Array, list[jax.Array], PyTree, Aux]:
             keys = jax.random.split(key, len(leaves))
             noise = [jax.random.normal(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves, strict=True)]
-            (plus, new_state, aux), (minus, _, _) = at(self._std, noise), at(-self._std, noise)
+            (plus, new_state, aux), (minus, _, _) = perturbed_loss(self._std, noise), perturbed_loss(-self._std, noise)
             slope = (plus - minus) / (2 * self._std)
             return (plus + minus) / 2, [slope * each for each in noise], new_state, aux
 

@@ -168,7 +168,7 @@ class _Network:
 
     def __init__(self, factory: Factory) -> None:
         self.factory = factory
-        self.library: Any = _imported(self.package, self.name)
+        self.library: Any = _import_module(self.package, self.name)
 
     def init(self, key: jax.Array, inputs: jax.Array) -> tuple[PyTree, PyTree]:
         raise NotImplementedError
@@ -271,7 +271,7 @@ class _Equinox(_Network):
         module = eqx.combine(params, eqx.partition(module, eqx.is_inexact_array)[1])
         if not training:
             module = eqx.nn.inference_mode(module)
-        accepted = _accepted(type(module).__call__)
+        accepted = _parameters_of(type(module).__call__)
 
         def one(example: jax.Array, state: PyTree, key: jax.Array) -> Any:
             given = {"key": key} if "key" in accepted else {}
@@ -283,7 +283,7 @@ class _Equinox(_Network):
         return outputs, after
 
     def _module(self, key: jax.Array) -> tuple[Any, PyTree]:
-        given = {"key": key} if "key" in _accepted(self.factory) else {}
+        given = {"key": key} if "key" in _parameters_of(self.factory) else {}
         module, state = self.library.nn.make_with_state(lambda: self.make(self.library.Module, **given))()
         return module, state if jax.tree.leaves(state) else None
 
@@ -293,7 +293,7 @@ _FRAMEWORKS: Mapping[str, type[_Network]] = {"nnx": _Nnx, "linen": _Linen, "equi
 
 def _framework_of(factory: Factory) -> str:
     """Returns the framework of a factory, from its arguments or from the type of its module."""
-    accepted = _accepted(factory)
+    accepted = _parameters_of(factory)
     if "rngs" in accepted:
         return "nnx"
     if "key" in accepted:
@@ -319,12 +319,12 @@ def _framework_of(factory: Factory) -> str:
 
 def _mode(module: type, training: bool) -> dict[str, bool]:
     """Returns the keyword arguments that set a module's training mode, under the names that its call accepts."""
-    accepted = _accepted(module.__call__)
+    accepted = _parameters_of(module.__call__)
     modes = {name: training for name in _MODES if name in accepted}
     return modes | {name: not training for name in _EVAL_MODES if name in accepted}
 
 
-def _accepted(function: Any) -> Mapping[str, Any]:
+def _parameters_of(function: Any) -> Mapping[str, Any]:
     try:
         # A metaclass of nnx hides the arguments of a class.
         return inspect.signature(function.__init__ if inspect.isclass(function) else function).parameters
@@ -332,7 +332,7 @@ def _accepted(function: Any) -> Mapping[str, Any]:
         return {}
 
 
-def _imported(package: str, name: str) -> Any:
+def _import_module(package: str, name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:

@@ -18,13 +18,13 @@ __all__ = ["breast_cancer_splits", "diabetes_splits", "wine_splits"]
 @functools.cache
 def breast_cancer_splits() -> Splits:
     """Returns `features` float32[n, 30] and `label` int32[n], 1 is benign: 339 train, 57 and 57 valid, 116 test."""
-    return _labelled("breast_cancer.csv", num_valid=57, num_test=116)
+    return _labelled_splits("breast_cancer.csv", num_valid=57, num_test=116)
 
 
 @functools.cache
 def wine_splits() -> Splits:
     """Returns `features` float32[n, 13] and `label` int32[n] of 3: 106 train, 18 and 18 valid, 36 test."""
-    return _labelled("wine_data.csv", num_valid=18, num_test=36)
+    return _labelled_splits("wine_data.csv", num_valid=18, num_test=36)
 
 
 @functools.cache
@@ -33,22 +33,24 @@ def diabetes_splits() -> Splits:
     features = scikit_table("diabetes_data_raw.csv.gz", delimiter=None)
     target = scikit_table("diabetes_target.csv.gz", delimiter=None)
     examples = {"features": features, "target": target}
-    return _scaled(permuted_splits(examples, num_valid=44, num_test=88), ("features", "target"))
+    return _standardized(permuted_splits(examples, num_valid=44, num_test=88), ("features", "target"))
 
 
-def _labelled(name: str, *, num_valid: int, num_test: int) -> Splits:
+def _labelled_splits(name: str, *, num_valid: int, num_test: int) -> Splits:
     table = scikit_table(name, header=1)
     examples = {"features": table[:, :-1], "label": table[:, -1].astype(np.int32)}
-    return _scaled(permuted_splits(examples, num_valid=num_valid, num_test=num_test), ("features",))
+    return _standardized(permuted_splits(examples, num_valid=num_valid, num_test=num_test), ("features",))
 
 
-def _scaled(splits: Splits, names: tuple[str, ...]) -> Splits:
+def _standardized(splits: Splits, names: tuple[str, ...]) -> Splits:
     scales = {name: (splits.train[name].mean(0), splits.train[name].std(0)) for name in names}
 
-    def scaled(name: str, array: np.ndarray) -> np.ndarray:
+    def rescaled(name: str, array: np.ndarray) -> np.ndarray:
         if name not in scales:
             return array
         mean, std = scales[name]
         return ((array - mean) / std).astype(np.float32)
 
-    return Splits(**{split: {name: scaled(name, a) for name, a in getattr(splits, split).items()} for split in SPLITS})
+    return Splits(
+        **{split: {name: rescaled(name, a) for name, a in getattr(splits, split).items()} for split in SPLITS}
+    )

@@ -104,7 +104,7 @@ def carry_of(state: SavedState, shape: Carry, *, eval_steps: Sequence[int], log_
     """
     header = state.header
     step = int(state.header["step"])
-    parts = {path: _restored(state.leaves, path, leaf) for path, leaf in _by_path(shape).items()}
+    parts = {path: _restored_leaf(state.leaves, path, leaf) for path, leaf in _by_path(shape).items()}
     structure = jax.tree.structure(_trained(shape))
     opt_state, params, model_state, diverged_at = jax.tree.unflatten(structure, parts.values())
     written = list(header["eval_steps"])[: header["num_evals"]]
@@ -118,7 +118,7 @@ def carry_of(state: SavedState, shape: Carry, *, eval_steps: Sequence[int], log_
 
     def moved(rows: str, move: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> dict[str, Any]:
         wanted = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in getattr(shape, rows).items()}
-        return {name: move(_saved(state.leaves, f"{rows}:{name}"), new) for name, new in wanted.items()}
+        return {name: move(_saved_leaf(state.leaves, f"{rows}:{name}"), new) for name, new in wanted.items()}
 
     return Carry(
         opt_state=opt_state,
@@ -127,8 +127,8 @@ def carry_of(state: SavedState, shape: Carry, *, eval_steps: Sequence[int], log_
         diverged_at=diverged_at,
         step=np.int32(step),  # type: ignore[arg-type]  # a program takes NumPy's too
         num_evals=np.int32(len(done)),  # type: ignore[arg-type]
-        metrics=moved("metrics", lambda old, new: _put(new, old[places])),
-        log=moved("log", lambda old, new: _put(new, old[:num_logs])),
+        metrics=moved("metrics", lambda old, new: _copy_rows(new, old[places])),
+        log=moved("log", lambda old, new: _copy_rows(new, old[:num_logs])),
         window=moved("window", lambda old, new: _last_ones(old, new, step)),
     )
 
@@ -152,14 +152,14 @@ def _plain(leaf: Any) -> np.ndarray:
     return np.ascontiguousarray(array).reshape(*array.shape, 1).view(np.uint8)
 
 
-def _saved(leaves: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+def _saved_leaf(leaves: Mapping[str, np.ndarray], name: str) -> np.ndarray:
     if name not in leaves:
         raise StateMismatch(f"it has no {name}")
     return leaves[name]
 
 
-def _restored(leaves: Mapping[str, np.ndarray], name: str, wanted: Any) -> Any:
-    value: Any = _saved(leaves, name)
+def _restored_leaf(leaves: Mapping[str, np.ndarray], name: str, wanted: Any) -> Any:
+    value: Any = _saved_leaf(leaves, name)
     if jnp.issubdtype(wanted.dtype, jax.dtypes.extended):
         value = jax.random.wrap_key_data(jnp.asarray(value), impl=jax.random.key_impl(empty(wanted)))
     elif wanted.dtype.kind not in "biuf":
@@ -171,7 +171,7 @@ def _restored(leaves: Mapping[str, np.ndarray], name: str, wanted: Any) -> Any:
     return value
 
 
-def _put(rows: np.ndarray, first: np.ndarray) -> np.ndarray:
+def _copy_rows(rows: np.ndarray, first: np.ndarray) -> np.ndarray:
     rows[: len(first)] = first
     return rows
 

@@ -188,7 +188,7 @@ class TrainingLoop:
             if stop < self.end:
                 self._feed.read_ahead(self._stop_after(stop) - stop)
             try:
-                carry = self._timed(program, fixed, batches, carry, range(start, stop), is_first=is_first)
+                carry = self._run_timed(program, fixed, batches, carry, range(start, stop), is_first=is_first)
             except jax.errors.JaxRuntimeError as error:
                 raise host_error(error) from None
             self.carry, self._step, is_first = carry, stop, False
@@ -202,7 +202,7 @@ class TrainingLoop:
                 self._save(program)
         return True
 
-    def _timed(
+    def _run_timed(
         self, program: Found, fixed: tuple[Any, ...], batches: Any, carry: Carry, steps: range, *, is_first: bool
     ) -> Carry:
         """Runs a chunk, and measures its time except for the first chunk of a phase, which places its arguments."""

@@ -91,13 +91,13 @@ def inner_step(
     if case.sessions == "mean":
         state, values = _mean(stepper, losses_of, replicas, drawn, index, state)
     elif case.sessions == "shared":
-        state, values = _shared(stepper, losses_of, replicas, drawn, index, state)
+        state, values = _shared_round(stepper, losses_of, replicas, drawn, index, state)
     else:
-        state, values = _synced(stepper, losses_of, replicas, drawn, index, state)
+        state, values = _synced_round(stepper, losses_of, replicas, drawn, index, state)
     return *state, {name: value.mean(axis=0) for name, value in values.items()}
 
 
-def _shared(
+def _shared_round(
     stepper: Stepper, losses_of: LossesOf, replicas: Replica, drawn: PyTree, index: jax.Array, state: State
 ) -> tuple[State, Values]:
     """Computes a round in which each turn uses the parameters left by the previous one."""
@@ -109,7 +109,7 @@ def _shared(
     return jax.lax.scan(turn, state, (replicas, drawn))
 
 
-def _synced(
+def _synced_round(
     stepper: Stepper, losses_of: LossesOf, replicas: Replica, drawn: PyTree, index: jax.Array, state: State
 ) -> tuple[State, Values]:
     """Computes a round in which each gradient is that of the replica's own copy, made after its previous turn."""

@@ -129,7 +129,7 @@ def handed_over(before: PyTree, fresh: PyTree, handover: Handover) -> PyTree:
     if not handover.keeps_state:
         return fresh
     try:
-        return _kept(before, fresh, handover.num_updates)
+        return _carried_over(before, fresh, handover.num_updates)
     except _OtherStructure as error:
         raise ConfigError(
             "the optimizer's state cannot be kept: it is of another structure than that of the phase before",
@@ -143,30 +143,30 @@ class _OtherStructure(Exception):
     """Two states have different structures. The text gives the difference."""
 
 
-def _kept(before: PyTree, fresh: PyTree, num_updates: int) -> PyTree:
+def _carried_over(before: PyTree, fresh: PyTree, num_updates: int) -> PyTree:
     if isinstance(before, ScheduledState) or isinstance(fresh, ScheduledState):
-        return _kept_watched(before, fresh, num_updates)
+        return _carried_over_schedules(before, fresh, num_updates)
     if isinstance(before, _RATES) and isinstance(fresh, _RATES):
         if type(before) is type(fresh):
             return before
         is_counted = isinstance(fresh, optax.ScaleByScheduleState)
         return fresh._replace(count=jnp.full_like(fresh.count, num_updates)) if is_counted else fresh
     if isinstance(fresh, tuple) and type(before) is type(fresh) and len(before) == len(fresh):
-        parts = [_kept(old, new, num_updates) for old, new in zip(before, fresh, strict=True)]
+        parts = [_carried_over(old, new, num_updates) for old, new in zip(before, fresh, strict=True)]
         return type(fresh)(*parts) if hasattr(fresh, "_fields") else tuple(parts)
     if type(fresh) is dict and type(before) is dict and before.keys() == fresh.keys():
-        return {name: _kept(before[name], fresh[name], num_updates) for name in fresh}
+        return {name: _carried_over(before[name], fresh[name], num_updates) for name in fresh}
     if (old := _form(before)) != (new := _form(fresh)):
         raise _OtherStructure(f"{new} after {old}")
     return before
 
 
-def _kept_watched(before: Any, fresh: Any, num_updates: int) -> PyTree:
+def _carried_over_schedules(before: Any, fresh: Any, num_updates: int) -> PyTree:
     """Keeps the history of losses of schedules that watch the same losses; others start with an empty history."""
     if not isinstance(fresh, ScheduledState):
-        return _kept(before.opt_state, fresh, num_updates)
+        return _carried_over(before.opt_state, fresh, num_updates)
     is_watched = isinstance(before, ScheduledState)
-    opt_state = _kept(before.opt_state if is_watched else before, fresh.opt_state, num_updates)
+    opt_state = _carried_over(before.opt_state if is_watched else before, fresh.opt_state, num_updates)
     states = before.states if is_watched and _form(before.states) == _form(fresh.states) else fresh.states
     count: Any = fresh[1]
     return ScheduledState(opt_state, before[1] if is_watched else jnp.full_like(count, num_updates), states)

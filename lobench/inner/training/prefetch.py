@@ -157,9 +157,9 @@ class Feed:
                 if own != structure:
                     raise _unlike(own, structure)
                 for row, leaf in zip(rows, leaves, strict=True):
-                    _put(row, (step, replica), leaf)
+                    _copy_leaf(row, (step, replica), leaf)
             if step + 1 < count:
-                raise _ended("train", step + 1, count)
+                raise _ended_early("train", step + 1, count)
         for row in rows:
             row[count:] = row[count - 1]  # unused
         return _Chunk(self._by_round(chunk), self._positions_now() if self._keeps_positions else None)
@@ -229,11 +229,11 @@ def _stacked(trees: Sequence[PyTree]) -> PyTree:
 def _some_batches(iterator: Iterator[PyTree], count: int, split: str) -> list[PyTree]:
     batches = list(itertools.islice(iterator, count))
     if len(batches) < count:
-        raise _ended(split, len(batches), count)
+        raise _ended_early(split, len(batches), count)
     return batches
 
 
-def _ended(split: str, got: int, count: int) -> ConfigError:
+def _ended_early(split: str, got: int, count: int) -> ConfigError:
     return ConfigError(
         f"the iterator of split {split!r} ended early",
         got=f"{got} batches",
@@ -262,7 +262,7 @@ def _room_for_chunk(like: np.ndarray) -> np.ndarray:
     return room[start : start + size].view(like.dtype).reshape(shape)
 
 
-def _put(row: np.ndarray, place: tuple[int, int], leaf: Any) -> None:
+def _copy_leaf(row: np.ndarray, place: tuple[int, int], leaf: Any) -> None:
     """Copies a leaf of a batch to its place."""
     values = np.asarray(leaf)
     if values.shape != row.shape[2:] or not np.can_cast(values.dtype, row.dtype, "same_kind"):

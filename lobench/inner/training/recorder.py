@@ -95,25 +95,25 @@ class Recorder:
           begin: Carry before the stretch.
         """
         if self._window:
-            return self._averaged(carry)
+            return self._write_averages(carry)
         values = evaluate()
         diverged = (carry.diverged_at < 0) & ~jnp.isfinite(values["train/loss"])
         diverged_at = jnp.where(diverged, carry.step, carry.diverged_at)
         metrics = {
-            name: _put(
+            name: _with_row(
                 carry.metrics[name], carry.num_evals - begin.num_evals, jnp.where(diverged_at >= 0, jnp.nan, value)
             )
             for name, value in values.items()
         }
         return carry._replace(diverged_at=diverged_at, metrics=metrics, num_evals=carry.num_evals + 1)
 
-    def _averaged(self, carry: Carry) -> Carry:
+    def _write_averages(self, carry: Carry) -> Carry:
         metrics = {}
         for name, window in carry.window.items():
-            rows = _put(carry.metrics[f"train/{name}"], carry.num_evals, window.mean(axis=0))
+            rows = _with_row(carry.metrics[f"train/{name}"], carry.num_evals, window.mean(axis=0))
             # The value of the first batch is known after its step, so its row is written with the next one.
             first = jnp.where(carry.num_evals == 1, window[0], rows[0])
-            metrics[f"train/{name}"] = _put(rows, 0, first)
+            metrics[f"train/{name}"] = _with_row(rows, 0, first)
         return carry._replace(metrics=metrics, num_evals=carry.num_evals + 1)
 
     def begun(self, carry: Carry) -> Carry:
@@ -162,9 +162,9 @@ class Recorder:
             row = index // every - _rows_before(begin.step, every)
             if every > 1:
                 row = jnp.where(index % every == 0, row, self._rows_of_log - 1)
-            log = {name: _put(log[name], row, value) for name, value in shown.items()}
+            log = {name: _with_row(log[name], row, value) for name, value in shown.items()}
         if self._window:
-            window = {name: _put(window[name], index % self._window, value) for name, value in shown.items()}
+            window = {name: _with_row(window[name], index % self._window, value) for name, value in shown.items()}
         return carry._replace(diverged_at=diverged_at, log=log, window=window)
 
 
@@ -177,5 +177,5 @@ def _put_all(rows: Mapping[str, jax.Array], new: Mapping[str, jax.Array], first:
     return {name: jax.lax.dynamic_update_slice_in_dim(rows[name], new[name], first, 0) for name in rows}
 
 
-def _put(rows: jax.Array, index: jax.Array | int, row: jax.Array) -> jax.Array:
+def _with_row(rows: jax.Array, index: jax.Array | int, row: jax.Array) -> jax.Array:
     return jax.lax.dynamic_update_index_in_dim(rows, row, index, 0)

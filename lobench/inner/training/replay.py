@@ -66,9 +66,9 @@ class _Steps(TrainingLoop):
 
     def _program(self, phase: int) -> Found:
         phase_program = super()._program(phase)
-        return phase_program._replace(program=functools.partial(self._stepped, phase, phase_program))
+        return phase_program._replace(program=functools.partial(self._run_watched, phase, phase_program))
 
-    def _stepped(self, phase: int, phase_program: Found, *arguments: Any) -> Carry:
+    def _run_watched(self, phase: int, phase_program: Found, *arguments: Any) -> Carry:
         if not self.is_watched:
             later: Carry = phase_program.program(*arguments)
             return later

@@ -169,7 +169,7 @@ def read_run(folder: Path) -> RunReached:
     Raises:
       StoreError: The store has no run.
     """
-    with _opened(folder) as connection:
+    with _open_database(folder) as connection:
         values = dict(connection.execute("SELECT name, value FROM run"))
         return RunReached(values=values, state=_state(connection))
 
@@ -180,12 +180,12 @@ def read_generations(folder: Path) -> list[Closed]:
     Raises:
       StoreError: The store has no run.
     """
-    with _opened(folder) as connection:
+    with _open_database(folder) as connection:
         return _generations(connection)
 
 
 @contextlib.contextmanager
-def _opened(folder: Path) -> Iterator[sqlite3.Connection]:
+def _open_database(folder: Path) -> Iterator[sqlite3.Connection]:
     path = folder / "evolve.sqlite"
     if not path.is_file():
         raise StoreError(

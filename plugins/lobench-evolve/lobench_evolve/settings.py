@@ -156,9 +156,9 @@ def read_config(config: Path, gin_params: Sequence[str]) -> Configuration:
     imports = tuple(statement.module for statement in statements if hasattr(statement, "module"))
     for text in gin_params:
         statements += parse_text(text, f"--gin-param {text!r}")
-    run = _read(Evolve, statements)
-    ga = _read(TruncationGA, statements)
-    es = _read(AntitheticES, statements)
+    run = _read_settings(Evolve, statements)
+    ga = _read_settings(TruncationGA, statements)
+    es = _read_settings(AntitheticES, statements)
     is_ga = run.strategy == "ga"
     size = ga.population_size if is_ga else 2 * es.num_pairs
     _at_most("TruncationGA.num_parents", ga.num_parents, "population_size", ga.population_size)
@@ -181,7 +181,7 @@ def _at_most(name: str, value: int, what: str, most: int) -> None:
         raise ConfigError(name, got=str(value), expected=f"at most {what}, {most}")
 
 
-def _read(kind: type[T], statements: Sequence[Any]) -> T:
+def _read_settings(kind: type[T], statements: Sequence[Any]) -> T:
     fields = {entry.name: entry for entry in dataclasses.fields(kind)}  # type: ignore[arg-type]
     values: dict[str, Any] = {}
     for statement in statements:
@@ -196,11 +196,11 @@ def _read(kind: type[T], statements: Sequence[Any]) -> T:
                 expected="one of " + ", ".join(fields) + ", without a scope",
                 next_step=suggestion(name, fields),
             )
-        values[name] = _checked(kind, name, statement.value, statement.where)
+        values[name] = _checked_value(kind, name, statement.value, statement.where)
     return kind(**values)
 
 
-def _checked(kind: type[Any], name: str, value: Any, where: str) -> Any:
+def _checked_value(kind: type[Any], name: str, value: Any, where: str) -> Any:
     what = f"{kind.__name__}.{name}"
     default = getattr(kind(), name)
     if name in _CHOICES:

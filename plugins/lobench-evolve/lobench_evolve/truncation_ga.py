@@ -58,7 +58,7 @@ def _member(index: int, value: float) -> Member:
     return Member(id=index, fitness=(-math.inf if math.isnan(value) else value,))
 
 
-def _of(fitness: Sequence[float | None], index: int) -> float:
+def _fitness_of(fitness: Sequence[float | None], index: int) -> float:
     value = fitness[index]
     assert value is not None
     return value
@@ -143,18 +143,18 @@ class Population:
         candidates = self._candidates(fitness)
         each = self._settings.elite_evals
         if each:
-            means = [_mean([_of(fresh, i * each + j) for j in range(each)]) for i in range(len(candidates))]
+            means = [_mean([_fitness_of(fresh, i * each + j) for j in range(each)]) for i in range(len(candidates))]
             place = ranked(means)[0]
             elite, elite_fitness = candidates[place], means[place]
         else:
             elite = best
-            elite_fitness = _of(fitness, best)
+            elite_fitness = _fitness_of(fitness, best)
         mean, num_results, num_not_finite = summary(fitness)
         ended = Generation(
             elite=self._members[elite].id,
             elite_fitness=elite_fitness,
             best=self._members[best].id,
-            best_fitness=_of(fitness, best),
+            best_fitness=_fitness_of(fitness, best),
             mean_fitness=mean,
             num_results=num_results,
             num_not_finite=num_not_finite,
@@ -164,7 +164,8 @@ class Population:
 
     def _breed(self, fitness: Sequence[float | None], elite: int, best: int) -> None:
         others = [index for index in ranked(fitness) if index != elite][: self._settings.num_parents - 1]
-        parents = [Member(id=elite, fitness=(math.inf,)), *(_member(index, _of(fitness, index)) for index in others)]
+        parents = [Member(id=elite, fitness=(math.inf,))]
+        parents += [_member(index, _fitness_of(fitness, index)) for index in others]
         self.generation += 1
         children = [self._child(parents, index) for index in range(1, self._settings.population_size)]
         self._has_elite = True

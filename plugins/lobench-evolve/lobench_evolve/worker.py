@@ -115,10 +115,10 @@ class Evaluator:
             is_schedule = isinstance(node, optax.ScaleByScheduleState)
             return node._replace(count=jnp.zeros_like(node.count)) if is_schedule else node
 
-        tree = self._loaded(state)
+        tree = self._load_state(state)
         return _dump(jax.tree.map(one, tree, is_leaf=lambda node: isinstance(node, optax.ScaleByScheduleState)))
 
-    def _loaded(self, state: bytes) -> Any:
+    def _load_state(self, state: bytes) -> Any:
         zeros = jnp.zeros(self.weights.num_weights)
         return _load(state, (zeros, self._outer.init(zeros)))
 
@@ -131,7 +131,7 @@ class Evaluator:
           updates: Updates to apply.
         """
         if state is not None:
-            self._state = self._loaded(state)
+            self._state = self._load_state(state)
         for update in updates:
             theta, outer_state = self._state
             gradient = jnp.zeros_like(theta)

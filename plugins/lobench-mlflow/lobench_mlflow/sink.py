@@ -228,17 +228,17 @@ def _metrics_of(numbers: Sequence[Number]) -> Iterator[tuple[str, float]]:
     """
     for number in numbers:
         suite = _part(number.suite)
-        suite = _hashed(suite, suite) if suite in _RESERVED else suite
+        suite = _with_hash(suite, suite) if suite in _RESERVED else suite
         name = "/".join(map(_part, number.name.split("/")))
         for key, value in replace(number, suite=suite, case=_part(number.case), name=name).values():
-            yield key if len(key) <= _MAX_LENGTH else _hashed(key[: _MAX_LENGTH - 9], key), value
+            yield key if len(key) <= _MAX_LENGTH else _with_hash(key[: _MAX_LENGTH - 9], key), value
 
 
 def _part(text: str) -> str:
     """Returns a part of a name with invalid characters replaced. Different parts stay different."""
     known = _OTHERS.sub("_", text)
-    return known if not text or (known == text and text.strip(". ")) else _hashed(known, text)
+    return known if not text or (known == text and text.strip(". ")) else _with_hash(known, text)
 
 
-def _hashed(text: str, of: str) -> str:
+def _with_hash(text: str, of: str) -> str:
     return f"{text}-{hashlib.sha256(of.encode()).hexdigest()[:8]}"

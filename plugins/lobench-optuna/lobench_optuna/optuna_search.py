@@ -69,7 +69,7 @@ class OptunaSearch:
             with quietly():
                 study = _rebuilt(self.sampler, history, domains, seed)
                 study.sampler = self.sampler.make(seed, wave)
-                return [_asked(study, space, domains) for _ in range(left)]
+                return [_ask_trial(study, space, domains) for _ in range(left)]
         except Exception as error:
             options = ", ".join(f"{name} = {value!r}" for name, value in self.sampler.options)
             next_step = f"are its options right? {options}" if options else ""
@@ -121,7 +121,7 @@ class _Domain:
         return trial.suggest_float(path, distribution.low, distribution.high, log=distribution.log)
 
 
-def _asked(study: optuna.Study, space: Space, domains: Mapping[str, _Domain]) -> dict[str, Value]:
+def _ask_trial(study: optuna.Study, space: Space, domains: Mapping[str, _Domain]) -> dict[str, Value]:
     """Asks for one more trial. Only values of active parameters are requested."""
     trial = study.ask()
     values = dict[str, Value]()

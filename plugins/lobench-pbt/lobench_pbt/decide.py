@@ -106,10 +106,10 @@ def _fresh(study: Study, id: int, *, generation: int, slot: int, seed: int, init
         n_steps=study.n_steps,
         seed=seed & SEED_MASK,
     )
-    return _scheduled(study, trial)
+    return _with_schedule(study, trial)
 
 
-def _scheduled(study: Study, trial: StudyTrial) -> StudyTrial:
+def _with_schedule(study: Study, trial: StudyTrial) -> StudyTrial:
     if not study.schedule:
         return trial
     segment = study.schedule[trial.generation]
@@ -228,4 +228,4 @@ def _child(
         warm_state=parent.train_state,
         seed=seed & SEED_MASK,
     )
-    return _scheduled(study, trial)
+    return _with_schedule(study, trial)

@@ -30,7 +30,7 @@ class Fate(enum.StrEnum):
 def begin() -> str:
     """Returns a name for one client of this process: machine, the process and its start, number of the client."""
     with _LOCK:
-        name = f"{_machine()}/{os.getpid()}/{_started(os.getpid())}/{next(_NUMBERS)}"
+        name = f"{_machine()}/{os.getpid()}/{_start_time(os.getpid())}/{next(_NUMBERS)}"
         _LIVE.add(name)
         return name
 
@@ -48,7 +48,7 @@ def fate(name: str) -> Fate:
         return Fate.ELSEWHERE
     if int(pid) == os.getpid():
         return Fate.RUNS if name in _LIVE else Fate.OVER
-    return Fate.RUNS if _started(int(pid)) == started != "" else Fate.OVER
+    return Fate.RUNS if _start_time(int(pid)) == started != "" else Fate.OVER
 
 
 def who(name: str) -> str:
@@ -70,7 +70,7 @@ def _machine() -> str:
     return ":".join(parts).replace("/", "_")
 
 
-def _started(pid: int) -> str:
+def _start_time(pid: int) -> str:
     """Returns the start of a process in ticks since boot; "" if the process is dead or unknown."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

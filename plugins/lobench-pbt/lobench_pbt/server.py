@@ -112,10 +112,10 @@ class _Tokens(grpc.ServerInterceptor):
         given = dict(details.invocation_metadata).get("authorization", "")
         if hmac.compare_digest(given.encode() if isinstance(given, str) else given, self._expected):
             return continuation(details)
-        return grpc.unary_unary_rpc_method_handler(_unauthenticated)
+        return grpc.unary_unary_rpc_method_handler(_refuse_caller)
 
 
-def _unauthenticated(request: Any, context: grpc.ServicerContext) -> Any:
+def _refuse_caller(request: Any, context: grpc.ServicerContext) -> Any:
     context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is missing or wrong; give --token-file")
 
 

@@ -69,7 +69,7 @@ class _Open:
     now: float
 
     def trial(self, id: int) -> StudyTrial:
-        return self._known(self.table.trial(id), id)
+        return self._existing(self.table.trial(id), id)
 
     def leased(self, id: int, attempt: int, process: str) -> Outline:
         """Returns a trial that is leased to the worker.
@@ -77,7 +77,7 @@ class _Open:
         Raises:
           Refused: The lease was lost.
         """
-        outline = self._known(self.table.outline(id), id)
+        outline = self._existing(self.table.outline(id), id)
         transitions.check_lease(outline, attempt)
         self.check_holder(id, process)
         return outline
@@ -88,7 +88,7 @@ class _Open:
         if holder not in ("", process):
             raise Refused(Refusal.STALE, "another process of this name has the trial now", where=f"trial {id}")
 
-    def held(self, worker: str, process: str, gone: str) -> Suggestion | None:
+    def held_suggestion(self, worker: str, process: str, gone: str) -> Suggestion | None:
         """Returns the answer HELD if another live process has the worker's trial; None if the worker may have it."""
         owned = self.table.owned(worker) if process else None
         if owned is None or owned.lease_deadline is None:
@@ -99,7 +99,7 @@ class _Open:
             return None
         return Suggestion(answer=TrialDecision.HELD, trial=owned, lease_seconds=self.study.lease_seconds, holder=holder)
 
-    def _known(self, row: _Row | None, id: int) -> _Row:
+    def _existing(self, row: _Row | None, id: int) -> _Row:
         if row is None:
             raise Refused(Refusal.NOT_FOUND, "no such trial", where=f"study {self.study.name!r}", got=str(id))
         return row
@@ -229,8 +229,8 @@ class Service:
         if not worker:
             raise Refused(Refusal.INVALID, "a worker needs a name")
         with self._answer(name) as opened:
-            if (held := opened.held(worker, process, gone)) is not None:
-                return held
+            if (held_suggestion := opened.held_suggestion(worker, process, gone)) is not None:
+                return held_suggestion
             suggestion = suggest(
                 opened.study,
                 opened.strategy,
@@ -293,8 +293,8 @@ class Service:
                     trial = before
                     dropped = [kept] if kept is not None else []
                 else:
-                    trial = self._completed(opened, before, completion)
-                    dropped = self._unneeded(opened)
+                    trial = self._complete_trial(opened, before, completion)
+                    dropped = self._drop_unneeded(opened)
         except BaseException:
             if kept is not None:
                 self._vault.discard(kept)
@@ -302,7 +302,7 @@ class Service:
         self._settle(dropped)
         return trial
 
-    def _completed(self, opened: _Open, before: StudyTrial, completion: Completion) -> StudyTrial:
+    def _complete_trial(self, opened: _Open, before: StudyTrial, completion: Completion) -> StudyTrial:
         seq = opened.table.next_seq()
         trial = transitions.completed(opened.study, before, completion, now=opened.now, next_seq=seq)
         score = opened.table.take_score(trial.id, completion.checkpoint.sha256) if completion.checkpoint else None
@@ -329,7 +329,7 @@ class Service:
                 verdict = FitnessVerdict.ACCEPTED if trial.state is State.SUCCEEDED else FitnessVerdict.IGNORED
             else:
                 opened.table.write(transitions.scored(opened.study, trial, score, next_seq=opened.table.next_seq()))
-                dropped = self._unneeded(opened)
+                dropped = self._drop_unneeded(opened)
                 verdict = FitnessVerdict.ACCEPTED
         self._settle(dropped)
         return verdict
@@ -406,6 +406,6 @@ class Service:
             self._parsed[text] = (study, load_strategy(study, self._plugins, f"study {study.name!r}"))
         return self._parsed[text]
 
-    def _unneeded(self, opened: _Open) -> list[Artifact]:
+    def _drop_unneeded(self, opened: _Open) -> list[Artifact]:
         """Marks checkpoints that are not needed any more in their rows, and returns them."""
         return [] if opened.study.keep is Keep.ALL else opened.table.drop_unneeded(opened.study.generations)

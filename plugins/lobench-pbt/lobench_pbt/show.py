@@ -88,7 +88,7 @@ _EVERYTHING = 1 << 62
 
 
 @contextlib.contextmanager
-def _opened(store: Path, name: str) -> Iterator[tuple[StudyRow, TrialTable]]:
+def _open_study(store: Path, name: str) -> Iterator[tuple[StudyRow, TrialTable]]:
     path = store / "pbt.sqlite"
     db: sqlite3.Connection = connect(path, read_only=True)
     try:
@@ -109,7 +109,7 @@ def _opened(store: Path, name: str) -> Iterator[tuple[StudyRow, TrialTable]]:
 
 def show_status(store: Path, name: str, *, tree: bool, kind: str = "text") -> None:
     """Prints the trials, the front for several objectives, and the lineage tree: as text, JSON or a page."""
-    with _opened(store, name) as (row, table):
+    with _open_study(store, name) as (row, table):
         study = study_from_json(row.config)
         trials = table.page(0, _EVERYTHING)
     states = collections.Counter(str(trial.state) for trial in trials)
@@ -241,7 +241,7 @@ def _lineage(study: Study, trials: list[StudyTrial], front: Front) -> list[str]:
 
 
 def show_replay(store: Path, name: str, trial: int, *, from_step: int, to_step: int | None) -> None:
-    with _opened(store, name) as (row, table):
+    with _open_study(store, name) as (row, table):
 
         def find(id: int) -> StudyTrial:
             shown = table.trial(id)
@@ -254,7 +254,7 @@ def show_replay(store: Path, name: str, trial: int, *, from_step: int, to_step: 
 
 
 def show_export(store: Path, name: str) -> None:
-    with _opened(store, name) as (row, table):
+    with _open_study(store, name) as (row, table):
         trials = []
         for trial in table.page(0, _EVERYTHING):
             measured: list[MeasurementRecord] = [

@@ -156,14 +156,14 @@ class _Copy:
         self._num_bytes = self._num_files = 0
 
     def copy(self, source: Path, copy: Path) -> None:
-        found = list(self._found(source, copy))  # all checks come before anything is written
-        for path, kept in found:
+        files = list(self._files_of(source, copy))  # all checks come before anything is written
+        for path, kept in files:
             if path.is_dir():
                 kept.mkdir()
             else:
                 self._copy_file(path, kept)
 
-    def _found(self, source: Path, copy: Path) -> Iterator[tuple[Path, Path]]:
+    def _files_of(self, source: Path, copy: Path) -> Iterator[tuple[Path, Path]]:
         """Yields the files of an artifact with their paths in the copy, each folder before its content."""
         status = source.stat()
         is_folder = stat.S_ISDIR(status.st_mode)
@@ -176,7 +176,7 @@ class _Copy:
             for entry in entries:
                 if entry.is_symlink() and entry.is_dir():
                     self._refuse(f"{entry.path} is a link to a folder")
-                yield from self._found(Path(entry.path), copy / entry.name)
+                yield from self._files_of(Path(entry.path), copy / entry.name)
 
     def _copy_file(self, source: Path, copy: Path) -> None:
         # The file may have been replaced, and opening a pipe must not block.

@@ -106,7 +106,7 @@ class Bridge:
         self._log(Joined(address=address))
         ray.cloudpickle.register_pickle_by_value(entry)
         self._parcel, self._actor_class = ray.put(self._join.parcel), ray.remote(entry.SlotEntry)
-        for target in (self._read, self._watch_nodes):
+        for target in (self._read_commands, self._watch_nodes):
             threading.Thread(target=target, daemon=True).start()
         silence = self._join.silence_seconds
         logged_at = 0.0
@@ -124,7 +124,7 @@ class Bridge:
 
     # Other threads:
 
-    def _read(self) -> None:
+    def _read_commands(self) -> None:
         try:
             while True:
                 message = TO_BRIDGE.from_bytes(self._connection.recv_bytes())
@@ -197,9 +197,9 @@ class Bridge:
             plan=self._join.plan.to_bytes(),
             parcel=[self._parcel],
         )
-        self._then(reference, lambda found: self._started(worker, found), worker)
+        self._then(reference, lambda found: self._worker_started(worker, found), worker)
 
-    def _started(self, worker: int, started: entry.Started) -> None:
+    def _worker_started(self, worker: int, started: entry.Started) -> None:
         if worker not in self._slots:
             return
         node = started.node
@@ -230,9 +230,9 @@ class Bridge:
         seconds = self._join.silence_seconds / 4
         progress_seconds = min(max(len(self._slots) / _PROGRESS_PER_SECOND, 0.2), seconds)
         reference = self._slots[worker].actor.receive.remote(seconds, progress_seconds)
-        self._then(reference, lambda messages: self._received(worker, messages), worker)
+        self._then(reference, lambda messages: self._relay(worker, messages), worker)
 
-    def _received(self, worker: int, messages: list[bytes]) -> None:
+    def _relay(self, worker: int, messages: list[bytes]) -> None:
         slot = self._slots.get(worker)
         if slot is None:
             return  # it was killed: its late messages are dropped

@@ -87,7 +87,7 @@ class RayExecutor:
         ready: list[Any] = multiprocessing.connection.wait(watched, timeout)
         for end in ready:
             if isinstance(end, Channel):
-                messages += self._read(end)
+                messages += self._read_channel(end)
             elif self._wakeup is not None:
                 os.read(self._wakeup.fileno(), 4096)
         limit = SILENCE_SECONDS if self._address else _CONNECT_SECONDS
@@ -146,7 +146,7 @@ class RayExecutor:
         if self._channel is not None:
             self._channel.send(message.to_bytes())
 
-    def _read(self, channel: Channel) -> list[ExecutorEvent]:
+    def _read_channel(self, channel: Channel) -> list[ExecutorEvent]:
         messages: list[ExecutorEvent] = []
         for data in channel.receive():
             self._last_message = self._clock.now()

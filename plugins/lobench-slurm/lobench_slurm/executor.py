@@ -150,18 +150,18 @@ class SlurmExecutor:
             )
         except LobenchError as error:
             refusal = error
-            self._report(lambda: self._refused(worker, slot, refusal))
+            self._report(lambda: self._job_refused(worker, slot, refusal))
             return
         except Exception as error:  # noqa: BLE001  (of submitit; the executor's thread would swallow it)
             failure = LobenchError("a job cannot be submitted", where=self._jobs.name, got=headline(error))
-            self._report(lambda: self._failed(failure))
+            self._report(lambda: self._raise_error(failure))
             return
         slot.submitted_at = time.monotonic()
         self._is_accepted = True
         if self._slots.get(worker) is not slot:
             self._jobs.cancel([slot.number])
 
-    def _refused(self, worker: int, slot: _Slot, error: LobenchError) -> list[ExecutorEvent]:
+    def _job_refused(self, worker: int, slot: _Slot, error: LobenchError) -> list[ExecutorEvent]:
         """Submits a refused job again later, because a limit on the number of jobs may be reached.
 
         Raises:
@@ -175,7 +175,7 @@ class SlurmExecutor:
         is_first, self._is_refused = not self._is_refused, True
         return [Notice(message=f"{error}; trying again every {_RETRY_SECONDS:g} s")] if is_first else []
 
-    def _failed(self, error: LobenchError) -> list[ExecutorEvent]:
+    def _raise_error(self, error: LobenchError) -> list[ExecutorEvent]:
         raise error
 
     def _submit_again(self, worker: int, slot: _Slot) -> list[ExecutorEvent]:
@@ -296,9 +296,9 @@ class SlurmExecutor:
             overdue.cancel()
         end = socket.socket(fileno=os.dup(connection.fileno()))
         connection.close()
-        self._report(lambda: self._connected(hello, end))
+        self._report(lambda: self._worker_connected(hello, end))
 
-    def _connected(self, hello: Hello, end: socket.socket) -> list[ExecutorEvent]:
+    def _worker_connected(self, hello: Hello, end: socket.socket) -> list[ExecutorEvent]:
         slot = self._slots.get(hello.worker)
         if slot is None or slot.channel is not None or slot.closed_at:
             end.close()  # killed meanwhile

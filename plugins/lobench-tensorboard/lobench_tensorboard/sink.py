@@ -168,9 +168,9 @@ class _Run:
         self._num_records = 0  # in the open file
         self._late_from: int | None = None  # lowest step of a value that follows a later one
         for file in sorted(_event_files(folder)):
-            self._read(file)
+            self._read_file(file)
 
-    def _read(self, file: Path) -> None:
+    def _read_file(self, file: Path) -> None:
         self._last_of_files[file] = -1
         for event in _events(file):
             if event.session_log.status == SessionLog.START:

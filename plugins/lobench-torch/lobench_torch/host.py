@@ -363,7 +363,7 @@ class Host:
         self._set(instance, params, grads)
         if not self._spec.takes_closure:
             self._run(instance, _RandomNumbers(seed), loss)
-            return self._finished(instance)
+            return self._finish_step(instance)
         token = next(self._tokens)
         paused = _Paused()
         self._paused[token] = paused
@@ -382,17 +382,17 @@ class Host:
         def work() -> None:
             try:
                 self._run(instance, numbers, loss, closure)
-                paused.asked.put(self._finished(instance))
+                paused.asked.put(self._finish_step(instance))
             except BaseException as error:  # noqa: BLE001  (it is raised where the step was asked for)
                 paused.asked.put(error)
 
         threading.Thread(target=work, daemon=True).start()
-        return self._asked(token)
+        return self._next_request(token)
 
     def go_on(self, token: int, loss: Array, grads: Array) -> StepResult:
         """Continue an incomplete step with the loss and gradients that it requested."""
         self._paused[token].answers.put((loss, grads))
-        return self._asked(token)
+        return self._next_request(token)
 
     def eval_params(self, settings: Settings, params: Array, state: Array) -> np.ndarray:
         """Return the parameters to evaluate, for an optimizer with `eval()` and `train()`.
@@ -404,7 +404,7 @@ class Host:
         instance.optimizer.eval()
         return self._params(instance)
 
-    def _asked(self, token: int) -> StepResult:
+    def _next_request(self, token: int) -> StepResult:
         request = self._paused[token].asked.get()
         if isinstance(request, BaseException):
             del self._paused[token]
@@ -432,7 +432,7 @@ class Host:
             hint = "set its `closure = True`, which gives `step` a function of loss and gradients" if wanted else ""
             raise RefusedOptimizer(f"{self._spec.name}.step() failed", got=got, next_step=hint) from error
 
-    def _finished(self, instance: _Instance) -> StepResult:
+    def _finish_step(self, instance: _Instance) -> StepResult:
         """Return the parameters and the state of an instance after a step, and keep it for the next one."""
         try:
             instance.state = encode(

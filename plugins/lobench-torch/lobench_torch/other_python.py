@@ -155,17 +155,17 @@ class _OtherHost:
         seed: int,
     ) -> StepResult:
         given = (params.tobytes(), grads.tobytes(), float(loss), state.tobytes(), seed)
-        return _stepped(self._library.ask("step", settings, scheduled, *given, host=self))
+        return _step_result(self._library.ask("step", settings, scheduled, *given, host=self))
 
     def go_on(self, token: int, loss: Array, grads: Array) -> StepResult:
-        return _stepped(self._library.ask("go_on", token, float(loss), grads.tobytes(), host=self))
+        return _step_result(self._library.ask("go_on", token, float(loss), grads.tobytes(), host=self))
 
     def eval_params(self, settings: Settings, params: Array, state: Array) -> np.ndarray:
         found = self._library.ask("eval_params", settings, params.tobytes(), state.tobytes(), host=self)
         return np.frombuffer(found, np.float32)
 
 
-def _stepped(found: tuple[bool, bytes, bytes, int]) -> StepResult:
+def _step_result(found: tuple[bool, bytes, bytes, int]) -> StepResult:
     from lobench_torch.host import StepResult
 
     is_done, params, state, token = found

@@ -205,19 +205,19 @@ class _Transformation:
 
     def _flat(self, params: Any) -> jax.Array:
         """Returns the leaves as one vector, in the layout that torch gets."""
-        return jnp.concatenate([self._turned(leaf).reshape(-1) for leaf in jax.tree.leaves(params)])
+        return jnp.concatenate([self._transpose(leaf).reshape(-1) for leaf in jax.tree.leaves(params)])
 
     def _tree(self, flat: jax.Array, like: Any) -> Any:
         leaves, tree = jax.tree.flatten(like)
         parts = jnp.split(flat, list(itertools.accumulate(leaf.size for leaf in leaves))[:-1])
-        back = (part.reshape(self._turned(leaf).shape) for part, leaf in zip(parts, leaves, strict=True))
-        return jax.tree.unflatten(tree, [self._turned(part, (2, 3, 1, 0)) for part in back])
+        back = (part.reshape(self._transpose(leaf).shape) for part, leaf in zip(parts, leaves, strict=True))
+        return jax.tree.unflatten(tree, [self._transpose(part, (2, 3, 1, 0)) for part in back])
 
     def _host(self, params: Any) -> Any:
-        shapes = {
-            jax.tree_util.keystr(path, simple=True, separator="/"): self._turned(np.empty(leaf.shape, np.bool_)).shape
-            for path, leaf in jax.tree_util.tree_leaves_with_path(params)
-        }
+        shapes = {}
+        for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+            transposed = self._transpose(np.empty(leaf.shape, np.bool_))
+            shapes[jax.tree_util.keystr(path, simple=True, separator="/")] = transposed.shape
         asked = repr((self._spec, shapes, self._constants, list(self._numbers), self._scheduled))
         key = self._library.identity(self._spec.name), asked
         if key not in _HOSTS:
@@ -236,7 +236,7 @@ class _Transformation:
         scheduled = {name: now[name] for name in self._scheduled}
         return {**self._constants, **now, **dict.fromkeys(scheduled, _USUAL)}, scheduled
 
-    def _turned(self, leaf: Any, of_convolution: tuple[int, ...] = (3, 2, 0, 1)) -> Any:
+    def _transpose(self, leaf: Any, of_convolution: tuple[int, ...] = (3, 2, 0, 1)) -> Any:
         if not self._transposed or leaf.ndim not in (2, 4):
             return leaf
         return leaf.T if leaf.ndim == 2 else leaf.transpose(of_convolution)

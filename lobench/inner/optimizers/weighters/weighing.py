@@ -111,7 +111,7 @@ def weighed(name: str, inner: Any, rule: WeightingRule) -> optax.GradientTransfo
         gram = _gram(name, task_gradients, rule.shared) if rule.sees_gradients else None
         memory, weights = rule.weigh(state.memory, state.weights, Seen(task_losses, gram, rule_key))
         share = (weights if rule.is_prompt else state.weights) / len(task_losses)
-        gradient = _combined(share, task_gradients) if rule.sees_gradients else weighted_gradient(share)
+        gradient = _weighted_sum(share, task_gradients) if rule.sees_gradients else weighted_gradient(share)
         value = jnp.sum(share * task_losses)
         updates, stepped = call_accepting(inner.update, gradient, state.inner, params, value=value, key=inner_key)
         return updates, Weighted(weights, memory, stepped)
@@ -187,6 +187,6 @@ def _gram(name: str, gradients: PyTree, shared: str) -> jax.Array:
     return gram
 
 
-def _combined(share: jax.Array, gradients: PyTree) -> PyTree:
+def _weighted_sum(share: jax.Array, gradients: PyTree) -> PyTree:
     """Returns the weighted sum of gradients, leaves [K, ...]."""
     return jax.tree.map(lambda leaf: jnp.tensordot(share.astype(leaf.dtype), leaf, 1, precision="highest"), gradients)

@@ -45,7 +45,7 @@ class RotatedStream(Stream):
         kind, shape = self.labelled.kind, self.labelled.shape
         if kind == "features":
             raise ConfigError(f"{name}.task", got="data of features", expected="images or signals, which can be turned")
-        maps = [_turned(shape[0], angle) if kind == "image" else _moved(shape[0], angle) for angle in angles]
+        maps = [_rotation(shape[0], angle) if kind == "image" else _ring_shift(shape[0], angle) for angle in angles]
         self._maps = np.stack(maps).astype(np.float32)  # [num_tasks, num_inputs, num_inputs]
 
     def examples(self, data: Batch, task: Index) -> tuple[jax.Array, jax.Array]:
@@ -62,7 +62,7 @@ class RotatedDigits(RotatedStream):
     """`RotatedStream` of the digits, with five angles from 0 to 144 degrees."""
 
 
-def _turned(side: int, angle: float) -> np.ndarray:
+def _rotation(side: int, angle: float) -> np.ndarray:
     """Returns the linear map that rotates images, float64[side * side, side * side], from source to target pixels."""
     middle = (side - 1) / 2
     turn = np.deg2rad(angle)
@@ -76,7 +76,7 @@ def _turned(side: int, angle: float) -> np.ndarray:
     return (by_row[:, :, None] * by_column[:, None, :]).reshape(side * side, -1).T
 
 
-def _moved(length: int, angle: float) -> np.ndarray:
+def _ring_shift(length: int, angle: float) -> np.ndarray:
     """Returns the linear map that shifts signals along a ring, float64[length, length], from source to target."""
     source = np.arange(length)[:, None] - length * angle / 360
     away = np.abs((source - np.arange(length) + length / 2) % length - length / 2)

@@ -100,10 +100,10 @@ def _with_norm_leaves(params: Params, network: Params, leaves: Params) -> tuple[
 def _fresh(leaves: Params) -> Params:
     """Returns initial batch norm: scale and variance 1, shift and mean 0."""
 
-    def of(name: str, leaf: jax.Array) -> jax.Array:
+    def identity_of(name: str, leaf: jax.Array) -> jax.Array:
         return jnp.ones_like(leaf) if name.startswith(("scale", "variance")) else jnp.zeros_like(leaf)
 
-    return {name: of(name, leaf) for name, leaf in leaves.items()}
+    return {name: identity_of(name, leaf) for name, leaf in leaves.items()}
 
 
 @dataclasses.dataclass(kw_only=True, eq=False, repr=False)
@@ -241,7 +241,7 @@ class Stream(Wrapping):
         weights = self._weights(params, state)
         common = self._global_statistics(weights, state) if self.protocol == "global" else state["network"]
 
-        def on(task: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def loss_and_accuracy(task: jax.Array) -> tuple[jax.Array, jax.Array]:
             used, network = weights, common
             if self._has_own:
                 used, network = _with_norm_leaves(weights, network, self._norm_of(task, weights, state))
@@ -251,7 +251,7 @@ class Stream(Wrapping):
             return softmax_cross_entropy(logits, labels), accuracy(logits, labels)
 
         tasks = jnp.arange(self.num_tasks)
-        losses, accuracies = jax.vmap(on)(tasks)
+        losses, accuracies = jax.vmap(loss_and_accuracy)(tasks)
         is_begun = tasks <= state["task"]
 
         def over_those_begun(values: jax.Array) -> jax.Array:

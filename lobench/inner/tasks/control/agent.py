@@ -150,11 +150,11 @@ class ControlTask(MeasuredTask):
             rewards = rewards.with_rows(steps.discounted.reshape(-1, 1))
             steps = steps._replace(reward=rewards.scaled(raw))
         steps = steps._replace(reward=jnp.where(jnp.isfinite(raw).all(), steps.reward, jnp.nan))
-        experience = self._counted(experience, steps)
+        experience = self._count_streak(experience, steps)
         after = experience._replace(processes=processes, observations=observations, rewards=rewards)
         return after, Rollout(steps, experience.processes.memory)
 
-    def _counted(self, experience: Experience, steps: Transition) -> Experience:
+    def _count_streak(self, experience: Experience, steps: Transition) -> Experience:
         if self._threshold is None:
             return experience
         good = (steps.final_return >= self._threshold).reshape(-1)

@@ -40,7 +40,10 @@ class GymnaxEnvironment(Environment):
     def __init__(self, *, name: str | None = None, env: Any = None, params: Any = None) -> None:
         if (name is None) == (env is None):
             raise ConfigError("GymnaxEnvironment needs a name or an object", expected="one of name and env")
-        self._env, default = _made(name) if name is not None else (env, getattr(env, "default_params", None))
+        default = getattr(env, "default_params", None)
+        if name is not None:
+            env, default = _from_gymnax(name)
+        self._env = env
         params = default if params is None else params
         self.time_limit = int(getattr(params, "max_steps_in_episode", self.time_limit))
         if not hasattr(self._env, "is_truncated") and dataclasses.is_dataclass(params):
@@ -104,7 +107,7 @@ def as_environment(candidate: Any, where: str) -> Environment:
     )
 
 
-def _made(name: str) -> tuple[Any, Any]:
+def _from_gymnax(name: str) -> tuple[Any, Any]:
     try:
         import gymnax  # type: ignore[import-not-found,unused-ignore]
     except ImportError as error:

@@ -120,7 +120,7 @@ class PPO(ControlTask):
         params_key, start_key = jax.random.split(key)
         params = self.init(params_key)
         experience = self.start(start_key)
-        shapes = jax.eval_shape(self._collected, params, experience, key)
+        shapes = jax.eval_shape(self._collect_rollout, params, experience, key)
         _, lesson, order = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         return params, _State(experience, lesson, order, jnp.int32(0))
 
@@ -129,15 +129,15 @@ class PPO(ControlTask):
     ) -> tuple[jax.Array, _State, Aux]:
         fixed = jax.lax.stop_gradient(params)
 
-        def collected() -> _State:
-            return _State(*self._collected(fixed, state.experience, key), state.step)
+        def new_rollout() -> _State:
+            return _State(*self._collect_rollout(fixed, state.experience, key), state.step)
 
         cycle = self.epochs * self.minibatches
-        after = when(state.step % cycle == 0, collected, state)
+        after = when(state.step % cycle == 0, new_rollout, state)
         loss = self.surrogate(params, self._minibatch(after, after.step % cycle))
         return loss, after._replace(step=after.step + 1), self.metrics(after.experience)
 
-    def _collected(
+    def _collect_rollout(
         self, params: PyTree, experience: Experience, key: jax.Array
     ) -> tuple[Experience, _Lesson, jax.Array]:
         """Plays a rollout. Returns the new experience, the rollout, and the order of its minibatches."""

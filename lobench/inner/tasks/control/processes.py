@@ -159,10 +159,10 @@ class Stage:
         memory, output, value = self.policy.apply(params, processes.memory, observation, processes.starts)
         action = actions.mode(output) if greedy else jax.vmap(actions.sample)(keys.act, output)
 
-        def taken(key: jax.Array, state: PyTree, action: jax.Array) -> Step:
+        def step_environment(key: jax.Array, state: PyTree, action: jax.Array) -> Step:
             return self.env.step(key, state, actions.for_environment(action))
 
-        result = jax.vmap(taken)(keys.step, processes.state, action)
+        result = jax.vmap(step_environment)(keys.step, processes.state, action)
         after = processes._replace(
             state=result.state,
             observation=jax.vmap(flat)(result.observation),

@@ -27,7 +27,7 @@ def load(name: str) -> dict[str, np.ndarray]:
     Raises:
       ConfigError: The file is missing or differs from the one of the package.
     """
-    with np.load(io.BytesIO(_checked(f"{name}.npz")), allow_pickle=False) as file:
+    with np.load(io.BytesIO(_verified_content(f"{name}.npz")), allow_pickle=False) as file:
         arrays = dict(file)
     for array in arrays.values():
         array.setflags(write=False)
@@ -41,10 +41,10 @@ def text(name: str) -> bytes:
     Raises:
       ConfigError: As of `load`.
     """
-    return gzip.decompress(_checked(f"{name}.txt.gz"))
+    return gzip.decompress(_verified_content(f"{name}.txt.gz"))
 
 
-def _checked(name: str) -> bytes:
+def _verified_content(name: str) -> bytes:
     expected = {file: digest for digest, file in map(str.split, (_FOLDER / "SHA256SUMS").read_text().splitlines())}
     path = _FOLDER / name
     content = path.read_bytes() if path.is_file() else None

@@ -57,9 +57,9 @@ class _WrongLabels(Wrapping):
         self._field = field
         self._num_classes = num_classes
         self._problem_seed = problem_seed
-        self.datasets = each_split("LabelNoise", task.datasets, self._changed)
+        self.datasets = each_split("LabelNoise", task.datasets, self._with_noise)
 
-    def _changed(self, split: str, dataset: Dataset) -> Dataset:
+    def _with_noise(self, split: str, dataset: Dataset) -> Dataset:
         if split != "train":
             return dataset
         if not isinstance(dataset, ArrayDataset):

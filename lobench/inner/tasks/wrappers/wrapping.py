@@ -159,7 +159,7 @@ def mapped_batches(dataset: Dataset, change: Callable[[Any, Batch], Batch]) -> D
     The arrays of an `ArrayDataset` are drawn as before. For an iterator, the key depends on the number of the batch.
     """
     if isinstance(dataset, IteratorDataset):
-        return IteratorDataset(lambda seed: _changed(dataset.batches(seed), seed, change))
+        return IteratorDataset(lambda seed: _changed_batches(dataset.batches(seed), seed, change))
     sample = dataset.sample
 
     def draw(key: jax.Array) -> Batch:
@@ -169,7 +169,7 @@ def mapped_batches(dataset: Dataset, change: Callable[[Any, Batch], Batch]) -> D
     return SampledDataset(draw)
 
 
-def _changed(batches: Iterator[Batch], seed: int, change: Callable[[Any, Batch], Batch]) -> Iterator[Batch]:
+def _changed_batches(batches: Iterator[Batch], seed: int, change: Callable[[Any, Batch], Batch]) -> Iterator[Batch]:
     changed = jax.jit(change)
     key = jax.random.key(seed, impl="threefry2x32")
     for index, batch in enumerate(batches):
