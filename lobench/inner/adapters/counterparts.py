@@ -132,18 +132,18 @@ def counterpart_of(candidate: Any) -> Counterpart:
     """Decides whether an object of google/learned_optimization runs by its own code or by that of lobench."""
     kind = type(candidate)
     name = f"{kind.__module__}.{kind.__qualname__}"
-    known = KNOWN.get(name)
-    if known is None:
+    counterparts = KNOWN.get(name)
+    if counterparts is None:
         return Counterpart()
     try:
-        for module, text in known.texts.items():
+        for module, text in counterparts.texts.items():
             _check_module(module, text)
             held = vars(sys.modules[kind.__module__]).get(module.rpartition(".")[2])
             if module != kind.__module__ and held is not sys.modules[module]:
                 raise _Differs(f"{kind.__module__}: {module} has been replaced")
         if getattr(sys.modules[kind.__module__], kind.__name__, None) is not kind:
             raise _Differs("its class is not the module's")
-        ours = _our_optimizer(candidate, known)
+        ours = _our_optimizer(candidate, counterparts)
     except Exception as difference:  # noqa: BLE001  (their constructor's own, say: whatever it is, the object can run)
         return Counterpart(description=f"{name} itself: {difference}")
     return Counterpart(ours, f"lobench's {kind.__name__} in place of {name}")
@@ -186,7 +186,7 @@ def _our_optimizer(candidate: Any, known: Counterparts) -> LearnedOptimizer:
 
     kind = type(candidate)
     ours = getattr(optimizers, type(candidate).__name__)
-    taken = inspect.signature(ours).parameters
+    parameters = inspect.signature(ours).parameters
     template = leaf_paths(jax.eval_shape(candidate.init, jax.random.key(0, impl="threefry2x32")))
     arguments, settings = {}, {}
     for name, parameter in inspect.signature(inspect.unwrap(kind.__init__)).parameters.items():
@@ -198,16 +198,16 @@ def _our_optimizer(candidate: Any, known: Counterparts) -> LearnedOptimizer:
         else:
             value = _attribute_of(candidate, known.held_as.get(name, name), parameter.default)
         arguments[name] = value
-        if name in taken:
+        if name in parameters:
             settings[name] = value
         elif name not in known.ignored and not _is_alike(value, parameter.default):
             raise _Differs(f"lobench has no {name} = {value!r}")
     _check_object(candidate, kind(**arguments))
-    made: LearnedOptimizer = ours(**settings)
-    expected = leaf_paths(jax.eval_shape(made.init, jax.random.key(0, impl="threefry2x32")))
+    optimizer: LearnedOptimizer = ours(**settings)
+    expected = leaf_paths(jax.eval_shape(optimizer.init, jax.random.key(0, impl="threefry2x32")))
     if {path: leaf.shape for path, leaf in expected.items()} != {path: leaf.shape for path, leaf in template.items()}:
         raise _Differs("theta has another structure")
-    return made
+    return optimizer
 
 
 def _attribute_of(candidate: Any, name: str, default: Any) -> Any:

@@ -176,5 +176,5 @@ class _Scheduled:
         initial = schedule.init()
         is_new = opt_state.num_updates <= origin
         state = jax.tree.map(lambda new, old: jnp.where(is_new, new, old), initial, opt_state.states[index])
-        seen = schedule.observe(state, loss)
-        return jax.tree.map(lambda new, old: jnp.where(opt_state.num_updates >= origin, new, old), seen, state)
+        after_loss = schedule.observe(state, loss)
+        return jax.tree.map(lambda new, old: jnp.where(opt_state.num_updates >= origin, new, old), after_loss, state)

@@ -96,8 +96,8 @@ class Asked:
 
     def is_checked(self) -> bool:
         """Returns whether to trace a stored program again and compare the two."""
-        asked = os.environ.get(EXECUTABLES)
-        return asked == "checked" or (asked != "unchecked" and secrets.randbelow(_CHECKED) == 0)
+        setting = os.environ.get(EXECUTABLES)
+        return setting == "checked" or (setting != "unchecked" and secrets.randbelow(_CHECKED) == 0)
 
     def drop(self) -> None:
         with contextlib.suppress(OSError):

@@ -30,8 +30,8 @@ def call_accepting(function: Callable[..., Any], *args: Any, **available: Any) -
     Raises:
       Exception: Any error of the function.
     """
-    taken = _taken_by(function, len(args), frozenset(available))
-    return function(*args, **{name: value for name, value in available.items() if name in taken})
+    accepted = _taken_by(function, len(args), frozenset(available))
+    return function(*args, **{name: value for name, value in available.items() if name in accepted})
 
 
 def _taken_by(function: Callable[..., Any], num_args: int, names: frozenset[str]) -> frozenset[str]:

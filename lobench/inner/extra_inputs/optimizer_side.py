@@ -114,13 +114,13 @@ def with_extra_inputs(
         return stepped
 
     step.__qualname__ = name
-    made: Any = _WithExtraInputs(begin, step)
+    optimizer: Any = _WithExtraInputs(begin, step)
     _LIVING.add(step)
-    made.extra_inputs = tuple(dict.fromkeys((*extra_inputs, *getattr(inner, "extra_inputs", ()))))
-    made.eval_params = eval_params or getattr(inner, "eval_params", None)
-    made.initial_params = initial_params or getattr(inner, "initial_params", None)
-    made.metrics = metrics
-    return made
+    optimizer.extra_inputs = tuple(dict.fromkeys((*extra_inputs, *getattr(inner, "extra_inputs", ()))))
+    optimizer.eval_params = eval_params or getattr(inner, "eval_params", None)
+    optimizer.initial_params = initial_params or getattr(inner, "initial_params", None)
+    optimizer.metrics = metrics
+    return optimizer
 
 
 def any_with_extra_inputs() -> bool:

@@ -55,21 +55,21 @@ def facts_of(extra_inputs: ExtraInputs, task: Callable[[], Task], params: PyTree
     """
     if not extra_inputs:
         return NOTHING
-    given = task()
+    bound = task()
     facts = {}
     for requested, name in extra_inputs.items():
         if requested == "memory":
-            has_it = callable(getattr(given, "memory_loss", None))
+            has_it = callable(getattr(bound, "memory_loss", None))
         elif requested == "scale_invariant":
-            facts["scale_invariant"], has_it = _axes(given, params)
+            facts["scale_invariant"], has_it = _axes(bound, params)
         else:
-            facts["num_losses"] = getattr(given, "num_losses", None)
-            has_it = callable(getattr(given, "losses", None)) and isinstance(facts["num_losses"], int)
+            facts["num_losses"] = getattr(bound, "num_losses", None)
+            has_it = callable(getattr(bound, "losses", None)) and isinstance(facts["num_losses"], int)
         if not has_it:
             raise ConfigError(
-                f"{name} requests {requested!r}, which {_task_name(given)} does not give",
+                f"{name} requests {requested!r}, which {_task_name(bound)} does not give",
                 expected=f"a task that defines {GIVEN_BY[requested]}",
-                next_step=given.gives_if.get(requested, "bind another task, or an optimizer that does not request it"),
+                next_step=bound.gives_if.get(requested, "bind another task, or an optimizer that does not request it"),
             )
     return facts
 

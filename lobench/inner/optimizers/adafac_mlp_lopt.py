@@ -54,8 +54,8 @@ class AdafacFeatured(LearnedOptimizer):
         sizes = [_NUM_FEATURES, self.hidden_size, self.hidden_size, self.num_outputs]
         network: dict[str, jax.Array] = {}
         for layer, layer_key in enumerate(jax.random.split(key, 3)):
-            made = new_linear(layer_key, sizes[layer], sizes[layer + 1])
-            network |= {f"w{layer}": made["w"], f"b{layer}": made["b"]}
+            linear = new_linear(layer_key, sizes[layer], sizes[layer + 1])
+            network |= {f"w{layer}": linear["w"], f"b{layer}": linear["b"]}
         return {
             "momentum_decays": jnp.zeros(3),
             "rms_decays": jnp.zeros(1),

@@ -97,8 +97,8 @@ def _update(
         new_nu = b2 * nu + (1 - b2) * jnp.square(rotated)
         move = new_mu / first_correction / (jnp.sqrt(new_nu / second_correction) + eps)
         move = _out_of_bases(move, bases)
-        kept = [jnp.where(is_first, old, new) for old, new in ((0, move), (mu, new_mu), (nu, new_nu))]
-        return (*kept, grams)
+        results = [jnp.where(is_first, old, new) for old, new in ((0, move), (mu, new_mu), (nu, new_nu))]
+        return (*results, grams)
 
     moves, mu, nu, grams = over_leaves(one, grads, state.mu, state.nu, state.grams, state.bases)
     begun = when(is_first, lambda: jax.tree.map(_eigenvectors, grams), state.bases)

@@ -59,6 +59,6 @@ def sizes(
 
 def choice(task: object, name: str, value: object, choices: Iterable[object]) -> None:
     """Raises ConfigError unless `value` is one of the choices."""
-    known = list(choices)
-    if value not in known:
-        raise ConfigError(setting(task, name), got=repr(value), expected="one of " + ", ".join(map(repr, known)))
+    allowed = list(choices)
+    if value not in allowed:
+        raise ConfigError(setting(task, name), got=repr(value), expected="one of " + ", ".join(map(repr, allowed)))

@@ -60,10 +60,10 @@ def module_task(
     """
     if isinstance(data, str):
         arguments.choice("module_task", "data", data, LABELLED)
-        known = LABELLED[data]
-        splits = datasets(known.splits, arguments.integer("module_task", "batch_size", batch_size))
-        inputs = inputs or known.kind
-        reference = math.log(known.num_classes)
+        dataset = LABELLED[data]
+        splits = datasets(dataset.splits, arguments.integer("module_task", "batch_size", batch_size))
+        inputs = inputs or dataset.kind
+        reference = math.log(dataset.num_classes)
     else:
         splits = data()
         inputs = inputs or "inputs"
@@ -283,8 +283,8 @@ class _Equinox(_Network):
         return outputs, after
 
     def _module(self, key: jax.Array) -> tuple[Any, PyTree]:
-        given = {"key": key} if "key" in _parameters_of(self.factory) else {}
-        module, state = self.library.nn.make_with_state(lambda: self.make(self.library.Module, **given))()
+        key_argument = {"key": key} if "key" in _parameters_of(self.factory) else {}
+        module, state = self.library.nn.make_with_state(lambda: self.make(self.library.Module, **key_argument))()
         return module, state if jax.tree.leaves(state) else None
 
 
@@ -300,18 +300,18 @@ def _framework_of(factory: Factory) -> str:
         return "equinox"
     haiku, linen, equinox = (sys.modules.get(name) for name in ("haiku", "flax.linen", "equinox"))
     try:
-        made = factory()
+        module = factory()
     except ValueError:  # a module of haiku's, outside of a transformation
         if haiku is None:
             raise
         return "haiku"
-    if linen is not None and isinstance(made, linen.Module):
+    if linen is not None and isinstance(module, linen.Module):
         return "linen"
-    if equinox is not None and isinstance(made, equinox.Module):
+    if equinox is not None and isinstance(module, equinox.Module):
         return "equinox"
     raise ConfigError(
         "module_task.module",
-        got=f"what makes a {type(made).__name__}",
+        got=f"what makes a {type(module).__name__}",
         expected="a module of flax.nnx (it takes rngs), equinox (key), flax.linen or haiku",
         next_step="say module_task.framework",
     )

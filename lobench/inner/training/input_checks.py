@@ -45,19 +45,19 @@ def refuse_missing_inputs(case: Case, where: str) -> None:
       ConfigError: The task, or a task of the family, does not provide an input.
     """
     parts: Any = case.phases or (case,)
-    made = [each.learned_optimizer if each.optimizer is None else each.optimizer for each in parts]
-    made = [each for each in made if any_with_extra_inputs() or hasattr(each, "extra_inputs")]
+    optimizers = [each.learned_optimizer if each.optimizer is None else each.optimizer for each in parts]
+    optimizers = [each for each in optimizers if any_with_extra_inputs() or hasattr(each, "extra_inputs")]
 
     def look(seed: jax.Array) -> jax.Array:
         task, params, state = _start(case.task, seed)
-        for each in made:
+        for each in optimizers:
             if callable(getattr(each, "opt_fn", None)):
                 facts_of(declared_extra_inputs(each), lambda: task, params)
             elif extra_inputs := (stepper := as_stepper(each, 1)).extra_inputs(params):
                 stepper.init(params, state, key_of(seed), facts_of(extra_inputs, lambda: task, params))
         return seed
 
-    if not made:
+    if not optimizers:
         return
     try:
         jax.eval_shape(look, np.uint32(0))

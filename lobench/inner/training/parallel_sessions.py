@@ -113,14 +113,14 @@ def _synced_round(
     stepper: Stepper, losses_of: LossesOf, replicas: Replica, drawn: PyTree, index: jax.Array, state: State
 ) -> tuple[State, Values]:
     """Computes a round in which each gradient is that of the replica's own copy, made after its previous turn."""
-    kept: _Synced = state[0]
+    synced: _Synced = state[0]
 
     def turn(state: State, each: tuple[Replica, PyTree, PyTree]) -> tuple[State, tuple[Values, PyTree]]:
         replica, drawn, copy = each
         state, values, params = _turn(stepper, losses_of, replica, drawn, index, state, copy)
         return state, (values, params)
 
-    state, (values, copies) = jax.lax.scan(turn, (kept.opt_state, *state[1:]), (replicas, drawn, kept.copies))
+    state, (values, copies) = jax.lax.scan(turn, (synced.opt_state, *state[1:]), (replicas, drawn, synced.copies))
     return (_Synced(state[0], copies), *state[1:]), values
 
 

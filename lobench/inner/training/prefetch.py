@@ -68,8 +68,8 @@ class Feed:
         for split, dataset in datasets.items():
             if isinstance(dataset, IteratorDataset) and case.eval_batches:
                 firsts = (seed * self._num_replicas for seed in block.seeds)
-                taken = [_some_batches(iter(dataset.batches(seed)), case.eval_batches, split) for seed in firsts]
-                self.eval_batches[split] = self._by_replica([_stacked(batches) for batches in taken])
+                by_seed = [_some_batches(iter(dataset.batches(seed)), case.eval_batches, split) for seed in firsts]
+                self.eval_batches[split] = self._by_replica([_stacked(batches) for batches in by_seed])
         train = datasets["train"]
         self.feeds_training = isinstance(train, IteratorDataset)
         self.example_chunk: PyTree = None
@@ -291,8 +291,8 @@ class _Reader:
         self._asked.put(None)
 
     def _serve(self) -> None:
-        while (asked := self._asked.get()) is not None:
-            future, what = asked
+        while (request := self._asked.get()) is not None:
+            future, what = request
             try:
                 future.set_result(what())
             except BaseException as error:  # noqa: BLE001  (raised by the caller)

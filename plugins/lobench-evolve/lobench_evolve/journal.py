@@ -88,16 +88,16 @@ class RunJournal:
         """
         with self._transaction() as connection:
             has_results = connection.execute("SELECT 1 FROM results LIMIT 1").fetchone() is not None
-            known = dict(connection.execute("SELECT name, value FROM run"))
-            changed = {name: value for name, value in values.items() if known.get(name) != value}
-            if has_results and changed.keys() & known.keys():
-                now = {**known, **values, LINES: self._bindings}
-                raise refusal(str(self._path.parent), differences(known, now), values=now)
+            recorded = dict(connection.execute("SELECT name, value FROM run"))
+            changed = {name: value for name, value in values.items() if recorded.get(name) != value}
+            if has_results and changed.keys() & recorded.keys():
+                now = {**recorded, **values, LINES: self._bindings}
+                raise refusal(str(self._path.parent), differences(recorded, now), values=now)
             if "bindings" in changed and self._bindings:
                 changed[LINES] = self._bindings
             for name, value in changed.items():
                 connection.execute("INSERT OR REPLACE INTO run VALUES (?, ?)", (name, value))
-            if changed.keys() & known.keys():
+            if changed.keys() & recorded.keys():
                 connection.execute("DELETE FROM state")
 
     def blocks(self, generation: int, phase: str) -> list[Block]:

@@ -303,14 +303,14 @@ class _GaRunner(_Runner):
 class _EsRunner(_Runner):
     def _resume(self) -> None:
         self._search = EvolutionStrategies(self._experiment.es, self._experiment.seed)
-        kept = self._journal.state()
-        if kept is None:
+        saved = self._journal.state()
+        if saved is None:
             first = self._run.first_generation
             parent = self._experiment.parent_state
             begin = Rewind(state=base64.b64encode(parent).decode()) if parent else Begin(seed=self._search.init_seed)
-            kept = (first, self._one(WorkerJob(task=begin), {}))
-            self._journal.begin_state(*kept)
-        self._step, self._state = kept
+            saved = (first, self._one(WorkerJob(task=begin), {}))
+            self._journal.begin_state(*saved)
+        self._step, self._state = saved
         self._updates: list[Update] = []
         self._search.skip_to(self._step)
         next_generation = self._run.first_generation + len(self._journal.generations())

@@ -50,8 +50,8 @@ class Generation:
 
 def ranked(fitness: Sequence[float | None]) -> list[int]:
     """Returns the indices of those with a result, best first; NaN counts as minus infinity, ties by index."""
-    known = [_member(index, value) for index, value in enumerate(fitness) if value is not None]
-    return [member.id for member in rank(known)]
+    members = [_member(index, value) for index, value in enumerate(fitness) if value is not None]
+    return [member.id for member in rank(members)]
 
 
 def _member(index: int, value: float) -> Member:
@@ -73,10 +73,10 @@ def _mean(values: Sequence[float]) -> float:
 
 def summary(fitness: Sequence[float | None]) -> tuple[float, int, int]:
     """Returns the mean of the finite values (NaN without any), the number of results, and of non-finite ones."""
-    known = [value for value in fitness if value is not None]
-    finite = [value for value in known if math.isfinite(value)]
+    values = [value for value in fitness if value is not None]
+    finite = [value for value in values if math.isfinite(value)]
     mean = math.fsum(finite) / len(finite) if finite else math.nan
-    return mean, len(known), len(known) - len(finite)
+    return mean, len(values), len(values) - len(finite)
 
 
 def selection_strategy(settings: TruncationGA) -> SelectionStrategy:
@@ -172,8 +172,8 @@ class Population:
         self._members = [self._members[elite], *children]
         # Keep only genomes with descendants and the last generation's best, so that memory does not grow with the run.
         self.genomes.update({genome.id: genome for genome in self._members})
-        kept = lineage(self.genomes, [*(genome.id for genome in self._members), best])
-        self.genomes = {genome.id: genome for genome in kept}
+        ancestors = lineage(self.genomes, [*(genome.id for genome in self._members), best])
+        self.genomes = {genome.id: genome for genome in ancestors}
 
     def _child(self, parents: Sequence[Member], index: int) -> Genome:
         """Returns a mutation of one of the parents, or of the mean of several."""

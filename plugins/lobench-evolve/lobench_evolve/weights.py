@@ -133,21 +133,21 @@ class Decoder:
         """
         missing = self._missing(genome_id)
         uses = Counter(parent for genome in missing for parent in genome.parents)
-        made: dict[int, jax.Array] = {}  # parents of genomes that are not made yet
+        pending: dict[int, jax.Array] = {}  # parents of genomes that are not made yet
         for parent in uses.keys() & self._cache.keys():
-            made[parent] = self._cache[parent]
+            pending[parent] = self._cache[parent]
             self._cache.move_to_end(parent)
         for genome in missing:
-            theta = self._make(genome, made)
+            theta = self._make(genome, pending)
             if keep or genome.id != genome_id:
                 self.put(genome.id, theta)
             for parent in genome.parents:
                 uses[parent] -= 1
                 if not uses[parent]:
-                    del made[parent]
+                    del pending[parent]
             if genome.id == genome_id:
                 return theta
-            made[genome.id] = theta
+            pending[genome.id] = theta
         self._cache.move_to_end(genome_id)
         return self._cache[genome_id]
 

@@ -122,10 +122,10 @@ class MlflowSink(RunSink["_Run"]):
             self._take_given(tag, name)
             return _Run(client, folder, self._given)
         tags = {_KEY: tag, "lobench.store": str(store), "mlflow.source.name": "lobench"}
-        found = _run_with_key(client, experiment, tag) if folder is None else _found_in(folder, client, tag, name)
-        for each, value in tags.items() if found else ():
-            client.set_tag(found, each, value)
-        id = found or client.create_run(experiment, run_name=name, tags=tags).info.run_id
+        existing = _run_with_key(client, experiment, tag) if folder is None else _found_in(folder, client, tag, name)
+        for each, value in tags.items() if existing else ():
+            client.set_tag(existing, each, value)
+        id = existing or client.create_run(experiment, run_name=name, tags=tags).info.run_id
         client.update_run(id, status="RUNNING")
         return _Run(client, folder, id)
 
@@ -135,8 +135,8 @@ class MlflowSink(RunSink["_Run"]):
         Raises:
           PluginError: It has the results of another training.
         """
-        taken = self._client.get_run(self._given).data.tags.get(_KEY, key)
-        if taken != key:
+        recorded = self._client.get_run(self._given).data.tags.get(_KEY, key)
+        if recorded != key:
             raise of_another_training(self._given, label, where=_WHERE)
         self._client.set_tag(self._given, _KEY, key)
 
@@ -148,8 +148,8 @@ class _Run:
         self.id, self._client = id, client
         self._folder = None if experiment is None else experiment / id / "metrics"
         self._new: list[Any] = []
-        known = client.get_run(id).data.metrics
-        self._written = {(name, one.step) for name in known for one in client.get_metric_history(id, name)}
+        metrics = client.get_run(id).data.metrics
+        self._written = {(name, one.step) for name in metrics for one in client.get_metric_history(id, name)}
 
     def add(self, numbers: Sequence[Number], step: int, *, is_whole: bool) -> None:
         from mlflow.entities import Metric
@@ -236,8 +236,8 @@ def _metrics_of(numbers: Sequence[Number]) -> Iterator[tuple[str, float]]:
 
 def _part(text: str) -> str:
     """Returns a part of a name with invalid characters replaced. Different parts stay different."""
-    known = _OTHERS.sub("_", text)
-    return known if not text or (known == text and text.strip(". ")) else _with_hash(known, text)
+    allowed = _OTHERS.sub("_", text)
+    return allowed if not text or (allowed == text and text.strip(". ")) else _with_hash(allowed, text)
 
 
 def _with_hash(text: str, of: str) -> str:

@@ -79,8 +79,8 @@ class Sampler:
                 **sampler_options,
             }
             ours = fold(seed) % (1 << 32)
-        made: BaseSampler = getattr(samplers, _KINDS[self.name].cls)(seed=ours, **sampler_options)
-        return made
+        sampler: BaseSampler = getattr(samplers, _KINDS[self.name].cls)(seed=ours, **sampler_options)
+        return sampler
 
 
 def sampler_named(name: object, options: Mapping[str, Any]) -> Sampler:
@@ -93,31 +93,31 @@ def sampler_named(name: object, options: Mapping[str, Any]) -> Sampler:
       ConfigError: The sampler or an option is unknown, a package is not installed, or optuna refuses a value.
     """
     plain = {key.replace("_", ""): key for key in _KINDS}
-    known = plain.get(str(name).lower().replace("-", "").replace("_", ""))
-    if known is None:
+    kind = plain.get(str(name).lower().replace("-", "").replace("_", ""))
+    if kind is None:
         raise _unknown("sampler", str(name), list(_KINDS))
-    for package in ("optuna", *_KINDS[known].needs):
+    for package in ("optuna", *_KINDS[kind].needs):
         if importlib.util.find_spec(package) is None:
             raise ConfigError(
-                f"optuna's sampler {known!r} needs {package}, which is not installed",
+                f"optuna's sampler {kind!r} needs {package}, which is not installed",
                 next_step=f"pip install {package}",
             )
     from optuna import samplers
 
-    keywords = inspect.signature(getattr(samplers, _KINDS[known].cls).__init__).parameters
+    keywords = inspect.signature(getattr(samplers, _KINDS[kind].cls).__init__).parameters
     allowed = [key for key in keywords if key not in ("self", "seed") and not key.startswith("warn_")]
     for key, value in options.items():
         if key not in allowed:
-            raise _unknown(f"option of the sampler {known!r}", key, allowed)
+            raise _unknown(f"option of the sampler {kind!r}", key, allowed)
         if not isinstance(value, _PLAIN):
             where = f"optuna.{key}"
             raise ConfigError("an option", where=where, got=repr(value), expected="a number, a text or a boolean")
-    sampler = Sampler(name=known, options=tuple(sorted(options.items())))
+    sampler = Sampler(name=kind, options=tuple(sorted(options.items())))
     try:
         with quietly():
             sampler.make(0, 0)
     except Exception as error:
-        raise ConfigError(f"optuna refuses the settings of {known!r}", got=headline(error)) from error
+        raise ConfigError(f"optuna refuses the settings of {kind!r}", got=headline(error)) from error
     return sampler
 
 

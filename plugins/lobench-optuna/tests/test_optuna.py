@@ -14,7 +14,7 @@ from typing import Any
 
 import optuna
 import pytest
-from lobench_optuna.optuna_search import _asked, _Domain, optuna_search
+from lobench_optuna.optuna_search import _ask_trial, _Domain, optuna_search
 from shown import texts_of
 
 from lobench import ConfigError, LobenchError
@@ -43,7 +43,7 @@ def unbroken(name: str, space: Space, *, seed: int, width: int, num_trials: int)
     study, found = optuna.create_study(direction="maximize"), list[dict[str, Any]]()
     for wave in range(1000):
         study.sampler = sampler.make(seed, wave)
-        asked = [_asked(study, space, domains) for _ in range(min(width, num_trials - len(found)))]
+        asked = [_ask_trial(study, space, domains) for _ in range(min(width, num_trials - len(found)))]
         for params in asked:
             study.tell(len(found), quadratic(params))
             found.append(params)

@@ -75,8 +75,8 @@ def stop(store: Path, study: str, token_file: Path | None, ca: Path | None) -> N
     """Stop a study for good: running trials end early, and no other trial starts."""
     from lobench_pbt.server import stop
 
-    given = {"token_file": token_file, "ca": ca}
-    options = "".join(f",{name}={path}" for name, path in given.items() if path is not None)
+    files = {"token_file": token_file, "ca": ca}
+    options = "".join(f",{name}={path}" for name, path in files.items() if path is not None)
     stop(store, study, options=options, log=click.echo)
 
 

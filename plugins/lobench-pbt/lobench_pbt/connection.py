@@ -77,17 +77,17 @@ class Address:
           UsageError: The text is malformed, or names a file that cannot be read.
         """
         target, *options = text.split(",")
-        given = dict(option.partition("=")[::2] for option in options)
-        unknown = set(given) - {"study", "token_file", "ca"}
+        values = dict(option.partition("=")[::2] for option in options)
+        unknown = set(values) - {"study", "token_file", "ca"}
         if ":" not in target or unknown:
             expected = "HOST:PORT[,study=NAME][,token_file=FILE][,ca=FILE]"
             raise UsageError("the address of a controller", got=repr(text), expected=expected)
         try:
-            token = read_token(Path(given["token_file"]), UsageError) if "token_file" in given else ""
-            ca = Path(given["ca"]).read_bytes() if "ca" in given else b""
+            token = read_token(Path(values["token_file"]), UsageError) if "token_file" in values else ""
+            ca = Path(values["ca"]).read_bytes() if "ca" in values else b""
         except OSError as error:
             raise UsageError("cannot read it", where=str(error.filename), got=error.strerror or "") from error
-        return cls(target=target, study=given.get("study", ""), token=token, ca=ca)
+        return cls(target=target, study=values.get("study", ""), token=token, ca=ca)
 
 
 class Connection:

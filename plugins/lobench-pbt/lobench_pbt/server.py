@@ -109,8 +109,8 @@ class _Tokens(grpc.ServerInterceptor):
         self._expected = f"Bearer {token}".encode()
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
-        given = dict(details.invocation_metadata).get("authorization", "")
-        if hmac.compare_digest(given.encode() if isinstance(given, str) else given, self._expected):
+        token = dict(details.invocation_metadata).get("authorization", "")
+        if hmac.compare_digest(token.encode() if isinstance(token, str) else token, self._expected):
             return continuation(details)
         return grpc.unary_unary_rpc_method_handler(_refuse_caller)
 

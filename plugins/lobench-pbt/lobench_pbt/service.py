@@ -125,7 +125,7 @@ class Service:
         self._plugins: PluginManager = plugins or load_plugins()
         self._log = CommitLog(self._path)
         self._parsed: dict[str, tuple[Study, SelectionStrategy]] = {}  # parsed studies by their text
-        self._vault.sweep([kept for row in studies(self._db) for kept in TrialTable(self._db, row.name).kept()])
+        self._vault.sweep([artifact for row in studies(self._db) for artifact in TrialTable(self._db, row.name).kept()])
 
     def close(self) -> None:
         """Ends running copies, and closes the database."""
@@ -281,23 +281,23 @@ class Service:
                 return before
             opened.check_holder(id, process)
             study = opened.study.name
-        kept: Artifact | None = None
+        checkpoint: Artifact | None = None
         if completion.checkpoint is not None:
-            kept, state = self._vault.take(f"{study}-{id}", completion.checkpoint, completion.train_state)
-            completion = dataclasses.replace(completion, checkpoint=kept, train_state=state)
+            checkpoint, state = self._vault.take(f"{study}-{id}", completion.checkpoint, completion.train_state)
+            completion = dataclasses.replace(completion, checkpoint=checkpoint, train_state=state)
         dropped: list[Artifact] = []
         try:
             with self._open(study) as opened:
                 before = opened.trial(id)
                 if transitions.is_repeat(opened.study, before, completion):
                     trial = before
-                    dropped = [kept] if kept is not None else []
+                    dropped = [checkpoint] if checkpoint is not None else []
                 else:
                     trial = self._complete_trial(opened, before, completion)
                     dropped = self._drop_unneeded(opened)
         except BaseException:
-            if kept is not None:
-                self._vault.discard(kept)
+            if checkpoint is not None:
+                self._vault.discard(checkpoint)
             raise
         self._settle(dropped)
         return trial
@@ -348,9 +348,9 @@ class Service:
     def _row(self, name: str) -> StudyRow:
         rows = studies(self._db, name)
         if len(rows) != 1:
-            known = ", ".join(row.name for row in studies(self._db)) or "none"
+            names = ", ".join(row.name for row in studies(self._db)) or "none"
             what = "the store has several studies" if len(rows) > 1 else "no such study"
-            raise Refused(Refusal.NOT_FOUND, what, got=repr(name), expected=f"one of: {known}")
+            raise Refused(Refusal.NOT_FOUND, what, got=repr(name), expected=f"one of: {names}")
         return rows[0]
 
     @contextmanager

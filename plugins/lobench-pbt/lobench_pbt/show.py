@@ -95,12 +95,12 @@ def _open_study(store: Path, name: str) -> Iterator[tuple[StudyRow, TrialTable]]
         with using(path):
             rows = studies(db, name)
             if len(rows) != 1:
-                known = ", ".join(row.name for row in studies(db)) or "none"
+                names = ", ".join(row.name for row in studies(db)) or "none"
                 raise UsageError(
                     "the store has several studies",
                     where=str(store),
                     got=repr(name),
-                    expected=f"--study, one of: {known}",
+                    expected=f"--study, one of: {names}",
                 )
             yield rows[0], TrialTable(db, rows[0].name)
     finally:
@@ -224,10 +224,10 @@ def _lineage(study: Study, trials: list[StudyTrial], front: Front) -> list[str]:
 
     The best or the front is marked.
     """
-    known = {trial.id for trial in trials}
+    ids = {trial.id for trial in trials}
     begun_from: dict[int | None, list[StudyTrial]] = {}
     for trial in trials:
-        parent = trial.parent_ids[0] if trial.parent_ids and trial.parent_ids[0] in known else None
+        parent = trial.parent_ids[0] if trial.parent_ids and trial.parent_ids[0] in ids else None
         begun_from.setdefault(parent, []).append(trial)
     lines = ["from scratch"]
     waiting = [(1, trial) for trial in reversed(begun_from.get(None, []))]

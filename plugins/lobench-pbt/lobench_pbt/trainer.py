@@ -131,14 +131,14 @@ class _Waits:
         Raises:
           LobenchError: The other process is alive.
         """
-        known = fate(reply.holder)
+        holder_fate = fate(reply.holder)
         now = time.monotonic()
-        if known is Fate.OVER and self.gone != reply.holder:
+        if holder_fate is Fate.OVER and self.gone != reply.holder:
             self.gone = reply.holder
             return
         is_first, self._since = not self._since, self._since or now
         # The controller reassigns the trial after half a lease without a sign of life.
-        if known is Fate.RUNS or now - self._since > reply.trial.lease_seconds:
+        if holder_fate is Fate.RUNS or now - self._since > reply.trial.lease_seconds:
             raise LobenchError(
                 "two workers have one name",
                 where=f"worker {self._worker!r}",

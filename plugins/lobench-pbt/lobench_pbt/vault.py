@@ -68,11 +68,11 @@ class Vault:
         folder = self._root / f"{name}-{uuid.uuid4().hex[:12]}"
         try:
             folder.mkdir()
-            kept = self._copy(checkpoint, folder / "checkpoint", is_theta=True)
+            kept_checkpoint = self._copy(checkpoint, folder / "checkpoint", is_theta=True)
             kept_state = self._copy(state, folder / "state", is_theta=False) if state is not None else None
             sync(folder)
             sync(self._root)
-            return kept, kept_state
+            return kept_checkpoint, kept_state
         except BaseException as error:
             shutil.rmtree(folder, ignore_errors=True)
             if isinstance(error, OSError):
@@ -157,11 +157,11 @@ class _Copy:
 
     def copy(self, source: Path, copy: Path) -> None:
         files = list(self._files_of(source, copy))  # all checks come before anything is written
-        for path, kept in files:
+        for path, target in files:
             if path.is_dir():
-                kept.mkdir()
+                target.mkdir()
             else:
-                self._copy_file(path, kept)
+                self._copy_file(path, target)
 
     def _files_of(self, source: Path, copy: Path) -> Iterator[tuple[Path, Path]]:
         """Yields the files of an artifact with their paths in the copy, each folder before its content."""
@@ -180,13 +180,13 @@ class _Copy:
 
     def _copy_file(self, source: Path, copy: Path) -> None:
         # The file may have been replaced, and opening a pipe must not block.
-        with open(os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file, copy.open("xb") as kept:
+        with open(os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file, copy.open("xb") as target:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 self._refuse(f"{source} is neither")
             left = status.st_size
             while left and (chunk := file.read(min(left, _CHUNK_BYTES))):
-                kept.write(chunk)
+                target.write(chunk)
                 left -= len(chunk)
                 self._count()
 

@@ -243,14 +243,14 @@ class SlurmExecutor:
         """Ends jobs that have had no work for a while, except for the last `min_cores` cores."""
         now = time.monotonic()
         events = list[ExecutorEvent]()
-        kept = sum(slot.size[0] for slot in self._slots.values())
+        num_cores = sum(slot.size[0] for slot in self._slots.values())
         for worker, slot in list(self._slots.items()):
             is_idle = slot.channel is not None and not slot.num_jobs
             if not is_idle or now - slot.used_at < self._options.idle_seconds:
                 continue
-            if kept - slot.size[0] < self._config.min_cores:
+            if num_cores - slot.size[0] < self._config.min_cores:
                 continue
-            kept -= slot.size[0]
+            num_cores -= slot.size[0]
             self.kill(worker)
             why = f"its SLURM job {slot.number} had no work for {self._options.idle_seconds:g} s"
             events.append(WorkerExited(worker=worker, message=why, lost=True))

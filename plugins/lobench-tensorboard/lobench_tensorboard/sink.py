@@ -249,8 +249,8 @@ class _Run:
                 if step >= first and not is_begun:
                     again.begin_again(first)
                     is_begun = True
-                if kept := [value for value in values if not _is_layout(value)]:
-                    again.add(kept, step, wall_time)
+                if scalars := [value for value in values if not _is_layout(value)]:
+                    again.add(scalars, step, wall_time)
             if layouts:
                 again.add(layouts[-1:], records[-1][0])
             again.flush()

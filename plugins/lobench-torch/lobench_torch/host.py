@@ -420,10 +420,10 @@ class Host:
         loss: Array,
         closure: Callable[[], torch.Tensor] | None = None,
     ) -> None:
-        given = {"loss": torch.tensor(float(loss))} if instance.takes_loss else {}
+        loss_argument = {"loss": torch.tensor(float(loss))} if instance.takes_loss else {}
         try:
             with numbers:
-                instance.optimizer.step(*(() if closure is None else (closure,)), **given)
+                instance.optimizer.step(*(() if closure is None else (closure,)), **loss_argument)
         except RefusedOptimizer:
             raise
         except Exception as error:

@@ -154,15 +154,15 @@ class _OtherHost:
         state: Array,
         seed: int,
     ) -> StepResult:
-        given = (params.tobytes(), grads.tobytes(), float(loss), state.tobytes(), seed)
-        return _step_result(self._library.ask("step", settings, scheduled, *given, host=self))
+        arguments = (params.tobytes(), grads.tobytes(), float(loss), state.tobytes(), seed)
+        return _step_result(self._library.ask("step", settings, scheduled, *arguments, host=self))
 
     def go_on(self, token: int, loss: Array, grads: Array) -> StepResult:
         return _step_result(self._library.ask("go_on", token, float(loss), grads.tobytes(), host=self))
 
     def eval_params(self, settings: Settings, params: Array, state: Array) -> np.ndarray:
-        found = self._library.ask("eval_params", settings, params.tobytes(), state.tobytes(), host=self)
-        return np.frombuffer(found, np.float32)
+        averaged = self._library.ask("eval_params", settings, params.tobytes(), state.tobytes(), host=self)
+        return np.frombuffer(averaged, np.float32)
 
 
 def _step_result(found: tuple[bool, bytes, bytes, int]) -> StepResult:
@@ -213,8 +213,8 @@ class _Server:
 
     def eval_params(self, host: int, settings: Any, params: bytes, state: bytes) -> bytes:
         flat = np.frombuffer(params, np.float32)
-        seen = np.frombuffer(state, np.uint8)
-        return self._host(host).eval_params(settings, flat, seen).tobytes()
+        content = np.frombuffer(state, np.uint8)
+        return self._host(host).eval_params(settings, flat, content).tobytes()
 
     def _host(self, number: int) -> Host:
         host: Host = self._hosts[number]

@@ -270,8 +270,8 @@ class _Encoder:
     def _storage(self, tensor: torch.Tensor) -> Json:
         """Return the memory of a tensor: a parameter's, that of an earlier tensor, or new."""
         storage = tensor.untyped_storage()
-        known = self._memory.get(storage._cdata)
-        if known is None:
+        number = self._memory.get(storage._cdata)
+        if number is None:
             self._alive.append(storage)
             if tensor.is_contiguous() and storage.nbytes() == tensor.numel() * tensor.element_size():
                 whole = tensor.detach().reshape(-1).view(torch.uint8)
@@ -281,7 +281,7 @@ class _Encoder:
             self._memory[storage._cdata] = self._num_new
             self._num_new += 1
             return ["new", size]
-        return known
+        return number
 
     def _rare(self, it: Any) -> Json:
         kind = type(it)
@@ -408,10 +408,10 @@ def _has_hidden_content(kind: type) -> bool:
     """Return whether objects of a class hold memory besides their attributes, as locks and open files do."""
     base = next(base for base in _BASES if issubclass(kind, base))
     pointer = struct.calcsize("P")
-    known = base.__basicsize__ + pointer * len(_slots(kind))
-    known += pointer * (kind.__dictoffset__ > 0 and base.__dictoffset__ == 0)
-    known += pointer * (kind.__weakrefoffset__ > 0 and base.__weakrefoffset__ == 0)
-    return kind.__basicsize__ > known
+    visible_size = base.__basicsize__ + pointer * len(_slots(kind))
+    visible_size += pointer * (kind.__dictoffset__ > 0 and base.__dictoffset__ == 0)
+    visible_size += pointer * (kind.__weakrefoffset__ > 0 and base.__weakrefoffset__ == 0)
+    return kind.__basicsize__ > visible_size
 
 
 def _lookup(module: str | None, name: str) -> Any:
@@ -582,10 +582,10 @@ class _Decoder:
             storage = (
                 self._parameters[memory[1]].untyped_storage() if isinstance(memory, list) else self._storages[memory]
             )
-        found = torch.tensor([], dtype=_of_torch(dtype)).set_(storage, offset, shape, stride)
+        tensor = torch.tensor([], dtype=_of_torch(dtype)).set_(storage, offset, shape, stride)
         if is_parameter:
-            return torch.nn.Parameter(found, requires_grad=grad)
-        return found.requires_grad_(grad)
+            return torch.nn.Parameter(tensor, requires_grad=grad)
+        return tensor.requires_grad_(grad)
 
     def _generator(self, number: int, size: int) -> Any:
         generator = torch.Generator()
@@ -642,10 +642,11 @@ class _Decoder:
         code = _nested_code(module, name, line)
         if code is None or len(code.co_freevars) != len(cells):
             raise KeyError(f"{module}.{name} at line {line}")
-        made = tuple(types.CellType() for _ in cells)
-        self._seen[number] = function = types.FunctionType(code, vars(sys.modules[module]), code.co_name, None, made)
+        closure = tuple(types.CellType() for _ in cells)
+        function = types.FunctionType(code, vars(sys.modules[module]), code.co_name, None, closure)
+        self._seen[number] = function
         function.__module__, function.__qualname__ = module, name
-        for cell, content in zip(made, cells, strict=True):
+        for cell, content in zip(closure, cells, strict=True):
             if content != ["empty"]:
                 cell.cell_contents = self.value(content)
         function.__defaults__, function.__kwdefaults__ = self.value(defaults), self.value(named)

@@ -218,8 +218,8 @@ class _Transformation:
         for path, leaf in jax.tree_util.tree_leaves_with_path(params):
             transposed = self._transpose(np.empty(leaf.shape, np.bool_))
             shapes[jax.tree_util.keystr(path, simple=True, separator="/")] = transposed.shape
-        asked = repr((self._spec, shapes, self._constants, list(self._numbers), self._scheduled))
-        key = self._library.identity(self._spec.name), asked
+        request = repr((self._spec, shapes, self._constants, list(self._numbers), self._scheduled))
+        key = self._library.identity(self._spec.name), request
         if key not in _HOSTS:
             probed = {name: value if type(value) is float else _USUAL for name, value in self._numbers.items()}
             with _config_errors():

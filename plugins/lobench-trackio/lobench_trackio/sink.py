@@ -36,14 +36,14 @@ class TrackioSink(RunSink["_Run"]):
 
     def __init__(self, context: SinkContext) -> None:
         super().__init__(context)
-        project, given = context.given_run
+        project, run = context.given_run
         self._project = project or context.name or "lobench"
         self._storage = _storage()
         self._given: tuple[str, str] | None = None
         try:
             self._storage.validate_project_name(self._project)
-            if given:
-                self._given = self._existing(given)
+            if run:
+                self._given = self._existing(run)
             id = self._storage.get_project_metadata(self._project, "lobench.id")
             if id is None:
                 id = uuid.uuid4().hex
@@ -99,10 +99,10 @@ class TrackioSink(RunSink["_Run"]):
         """
         assert self._given is not None
         entry = f"lobench.run.{self._given[0]}"
-        taken = self._storage.get_project_metadata(self._project, entry)
-        if taken is None:
+        recorded = self._storage.get_project_metadata(self._project, entry)
+        if recorded is None:
             self._storage.set_project_metadata(self._project, entry, training)
-        elif taken != training:
+        elif recorded != training:
             raise of_another_training(self._given[1], label, where=_WHERE, argument="run=NAME")
 
 

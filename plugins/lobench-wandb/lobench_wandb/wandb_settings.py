@@ -96,9 +96,9 @@ def process_as_it_is() -> Iterator[None]:
     would outlive us and keep our files open, so that a process that continues them would wait for its end.
     """
     hooks = sys.excepthook, sys.exit
-    given = os.environ.get("WANDB_SERVICE", "")  # VERSION-PID-...
-    with environment_with({**_VARIABLES, "WANDB_SERVICE": given}, as_defaults=True):
-        if given.split("-")[1:2] != [str(os.getpid())]:
+    service = os.environ.get("WANDB_SERVICE", "")  # VERSION-PID-...
+    with environment_with({**_VARIABLES, "WANDB_SERVICE": service}, as_defaults=True):
+        if service.split("-")[1:2] != [str(os.getpid())]:
             del os.environ["WANDB_SERVICE"]
         try:
             yield

@@ -109,8 +109,8 @@ def pcgrad(inner: Any = None) -> optax.GradientTransformationExtraArgs:
                 product = jnp.dot(parts, gram[other], precision="highest")
                 square = gram[other, other]
                 against = (product < 0) & (square > 0) & (other != index)
-                taken = jnp.where(against, product / jnp.where(square > 0, square, 1.0), 0.0)
-                return parts - taken * jax.nn.one_hot(other, count, dtype=gram.dtype)
+                share = jnp.where(against, product / jnp.where(square > 0, square, 1.0), 0.0)
+                return parts - share * jax.nn.one_hot(other, count, dtype=gram.dtype)
 
             whole = jax.nn.one_hot(index, count, dtype=gram.dtype)
             return jax.lax.fori_loop(0, count, project, whole)

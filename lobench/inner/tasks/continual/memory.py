@@ -49,10 +49,10 @@ class Memory(NamedTuple):
         slots = jnp.arange(size)
         fills_at = slots * num_steps // size
         is_due = (jnp.arange(count)[:, None] == task) & (fills_at == step)  # a mask, since a scatter is slow on a CPU
-        taken = slots % batch.labels.shape[0]
+        examples = slots % batch.labels.shape[0]
         return Memory(
-            jnp.where(is_due[:, :, None], batch.inputs[taken], self.inputs),
-            jnp.where(is_due, batch.labels[taken], self.labels),
+            jnp.where(is_due[:, :, None], batch.inputs[examples], self.inputs),
+            jnp.where(is_due, batch.labels[examples], self.labels),
             jnp.where(jnp.arange(count) == task, jnp.sum(fills_at <= step), self.filled).astype(jnp.int32),
         )
 

@@ -140,12 +140,12 @@ class ControlTask(MeasuredTask):
             after, transition = self.stage.act(params, experience.observations, before, keys)
             return self.stage.renew(after, transition.done, keys), (transition, before.observation)
 
-        processes, (steps, seen) = jax.lax.scan(step, experience.processes, keys)
+        processes, (steps, rows) = jax.lax.scan(step, experience.processes, keys)
         raw = steps.reward
         observations = experience.observations
         rewards = experience.rewards
         if observations is not None:
-            observations = observations.with_rows(seen.reshape(-1, seen.shape[-1]))
+            observations = observations.with_rows(rows.reshape(-1, rows.shape[-1]))
         if rewards is not None:
             rewards = rewards.with_rows(steps.discounted.reshape(-1, 1))
             steps = steps._replace(reward=rewards.scaled(raw))

@@ -116,13 +116,13 @@ def _from_gymnax(name: str) -> tuple[Any, Any]:
             where="GymnaxEnvironment.name",
             next_step="pip install 'lobench[gymnax]'",
         ) from error
-    known = list(getattr(gymnax, "registered_envs", ()))
-    if known and name not in known:
+    registered = list(getattr(gymnax, "registered_envs", ()))
+    if registered and name not in registered:
         raise ConfigError(
             f"gymnax knows no environment {name!r}",
             where="GymnaxEnvironment.name",
-            expected=f"one of {', '.join(known)}",
-            next_step=suggestion(name, known),
+            expected=f"one of {', '.join(registered)}",
+            next_step=suggestion(name, registered),
         )
     env, params = gymnax.make(name)
     return env, params

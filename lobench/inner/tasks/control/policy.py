@@ -93,9 +93,9 @@ class Policy:
         for index, name in enumerate(self._bodies):
             x = self._through(params[name], observations)
             if self._cell is not None:
-                kept = jax.tree.map(lambda leaf: jnp.where(starts[:, None], 0.0, leaf), memory[index])
+                since_start = jax.tree.map(lambda leaf: jnp.where(starts[:, None], 0.0, leaf), memory[index])
                 weights = params[f"{name}_cell"]
-                cell = cell_update(self._cell)(kept, x @ weights["w_in"] + weights["b"], weights["w_state"])
+                cell = cell_update(self._cell)(since_start, x @ weights["w_in"] + weights["b"], weights["w_state"])
                 x = cell[0]
                 after.append(cell)
             features.append(x)

@@ -59,9 +59,9 @@ def _resized(dataset: Dataset, batch_size: int) -> Dataset:
 
 def _regrouped(batches: Iterator[Batch], batch_size: int) -> Iterator[Batch]:
     """Yields all examples in order, in batches of another size."""
-    kept: Batch = None
+    pending: Batch = None
     for batch in batches:
-        kept = batch if kept is None else jax.tree.map(lambda *leaves: np.concatenate(leaves), kept, batch)
-        while jax.tree.leaves(kept)[0].shape[0] >= batch_size:
-            yield jax.tree.map(lambda leaf: np.asarray(leaf[:batch_size]), kept)
-            kept = jax.tree.map(lambda leaf: leaf[batch_size:], kept)
+        pending = batch if pending is None else jax.tree.map(lambda *leaves: np.concatenate(leaves), pending, batch)
+        while jax.tree.leaves(pending)[0].shape[0] >= batch_size:
+            yield jax.tree.map(lambda leaf: np.asarray(leaf[:batch_size]), pending)
+            pending = jax.tree.map(lambda leaf: leaf[batch_size:], pending)
