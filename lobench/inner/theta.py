@@ -138,9 +138,9 @@ def _likeliest(places: list[str]) -> list[str]:
         places = [place for place in places if not _OF_A_META_OPTIMIZER.search(place)] or places
     if len(places) > 1:
         for name in (*WRAPPER_NAMES, "default"):  # the last is orbax's name for an unnamed item
-            named = [place for place in places if place.rsplit("/", 1)[-1] == name]
-            if len(named) == 1:
-                return named
+            same_name = [place for place in places if place.rsplit("/", 1)[-1] == name]
+            if len(same_name) == 1:
+                return same_name
     return places
 
 

@@ -194,7 +194,7 @@ class KeptExecutables:
             return reach(self._names, parts, numbers, defaults, shapes, *self._subject())
 
         try:
-            named = key()
+            digest = key()
         except Unhashable as error:
             _log.info("not looked for: it reaches %s", error)
             return None
@@ -202,7 +202,7 @@ class KeptExecutables:
         # Parts that an earlier trace shares with the next are not traced again.
         trace.saw = self._earlier.saw if self._earlier is not None else ""
         self._earlier = trace
-        return Asked(Path(folder) / "executables" / named, named, key, trace)
+        return Asked(Path(folder) / "executables" / digest, digest, key, trace)
 
 
 def _shapes(values: Any) -> list[str]:

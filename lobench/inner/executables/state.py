@@ -310,15 +310,15 @@ def known_name(value: Any) -> str:
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
     if not isinstance(module, str) or not isinstance(name, str) or origin_of_module(module) is Origin.USER:
         return ""
-    named: Any = sys.modules.get(module)
+    candidate: Any = sys.modules.get(module)
     for part in name.split("."):
         try:
-            named = vars(named).get(part)
+            candidate = vars(candidate).get(part)
         except TypeError:
             return ""
-    if isinstance(named, staticmethod):
-        named = named.__func__
-    return f"{module}.{name}" if named is value else ""
+    if isinstance(candidate, staticmethod):
+        candidate = candidate.__func__
+    return f"{module}.{name}" if candidate is value else ""
 
 
 def _is_python(cls: type) -> bool:

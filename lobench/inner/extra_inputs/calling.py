@@ -42,13 +42,13 @@ def _taken_by(function: Callable[..., Any], num_args: int, names: frozenset[str]
         return frozenset()
     by_place = [parameter.name for parameter in parameters if parameter.kind in _BY_PLACE]
     filled = set(by_place[:num_args])
-    named = names & {parameter.name for parameter in parameters if parameter.kind in _BY_NAME} - filled
+    by_name = names & {parameter.name for parameter in parameters if parameter.kind in _BY_NAME} - filled
     is_open = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
-    rest = names - filled - named if is_open else frozenset[str]()
+    not_named = names - filled - by_name if is_open else frozenset[str]()
     for inner in _inner_methods(function):
-        rest = _taken_by(inner, num_args, rest) if rest else rest
+        not_named = _taken_by(inner, num_args, not_named) if not_named else not_named
     wrapped = _function_wrapped_by(function)
-    return named | rest if wrapped is None else _taken_by(wrapped, num_args, named | rest)
+    return by_name | not_named if wrapped is None else _taken_by(wrapped, num_args, by_name | not_named)
 
 
 def _function_wrapped_by(function: Callable[..., Any]) -> Callable[..., Any] | None:

@@ -108,11 +108,11 @@ class Celo2(LearnedOptimizer):
     def _learned_and_adamw_leaves(self, tree: PyTree, params: PyTree) -> tuple[dict[str, Any], dict[str, Any]]:
         """Returns the leaves that the network steps, and those that AdamW steps, by path, as float32."""
         leaves = {path: jnp.asarray(leaf, jnp.float32) for path, leaf in leaf_paths(tree).items()}
-        named = self._adamw_paths
+        pattern = self._adamw_paths
         learned = {
             path
             for path, leaf in leaf_paths(params).items()
-            if jnp.ndim(leaf) > 1 and not (named is not None and named.search(path))
+            if jnp.ndim(leaf) > 1 and not (pattern is not None and pattern.search(path))
         }
         matrices = {path: leaf for path, leaf in leaves.items() if path in learned}
         return matrices, {path: leaf for path, leaf in leaves.items() if path not in learned}

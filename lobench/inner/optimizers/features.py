@@ -139,7 +139,7 @@ def _mean_squares(features: Sequence[jax.Array]) -> jax.Array:
     # Features of one channel are stacked: for a small tensor the number of operations counts, not their traffic.
     single = [index for index, feature in enumerate(features) if feature.shape[0] == 1]
     stacked = _mean_square(jnp.concatenate([features[index] for index in single]))
-    at = {index: stacked[place : place + 1] for place, index in enumerate(single)}
+    at = {index: stacked[position : position + 1] for position, index in enumerate(single)}
     return jnp.concatenate([at[i] if i in at else _mean_square(feature) for i, feature in enumerate(features)])
 
 

@@ -68,12 +68,12 @@ class MuLO(AdafacMLPLOpt):
         shapes = {path: leaf.shape for path, leaf in leaf_paths(params).items()}
         if self._hidden is None:
             return [1.0] * len(shapes)
-        named = {path for path, shape in shapes.items() if len(shape) > 1 and self._hidden.search(path)}
-        if not named:
+        hidden = {path for path, shape in shapes.items() if len(shape) > 1 and self._hidden.search(path)}
+        if not hidden:
             matrices = ", ".join(path for path, shape in shapes.items() if len(shape) > 1)
             raise ConfigError(
                 "MuLO.hidden names no matrix",
                 got=repr(self._hidden.pattern),
                 expected=f"a pattern that one of these has: {matrices}",
             )
-        return [self._base_width / shape[-2] if path in named else 1.0 for path, shape in shapes.items()]
+        return [self._base_width / shape[-2] if path in hidden else 1.0 for path, shape in shapes.items()]

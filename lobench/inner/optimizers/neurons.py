@@ -45,10 +45,10 @@ def on_neurons(
     Raises:
       ConfigError: `rest` defines `eval_params` or `initial_params`.
     """
-    for what in ("eval_params", "initial_params"):
-        if getattr(rest, what, None) is not None:
+    for hook in ("eval_params", "initial_params"):
+        if getattr(rest, hook, None) is not None:
             raise ConfigError(
-                f"{name}.rest has {what} of its own",
+                f"{name}.rest has {hook} of its own",
                 expected="an optimizer that starts, and is evaluated, at its parameters",
                 next_step="bind another one, such as @adam()",
             )

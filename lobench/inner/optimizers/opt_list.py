@@ -127,8 +127,8 @@ def _columns(path: str) -> dict[str, np.ndarray]:
 
 def _entry(columns: dict[str, np.ndarray], index: Any) -> dict[str, Any]:
     if isinstance(index, jax.Array):  # of a grid that is one program
-        place = index.astype(jnp.int32)
-        return {name: jnp.asarray(column)[place] for name, column in columns.items()}
+        position = index.astype(jnp.int32)
+        return {name: jnp.asarray(column)[position] for name, column in columns.items()}
     count = len(columns["beta1"])
     if index not in range(count):
         raise ConfigError("opt_list.index", got=repr(index), expected=f"a whole number from 0 to {count - 1}")

@@ -103,10 +103,11 @@ def _adapted(function: Callable[..., Any], name: str) -> Callable[..., Any]:
         return _evaluated_elsewhere(function, synced_lookahead)
     if name == "sophia":
         return _with_hessian_when_due(function)
-    if inspect.signature(function).return_annotation == optax.Schedule:
+    signature = inspect.signature(function)
+    if signature.return_annotation == optax.Schedule:
         return _ending_with_the_training(function, name)
-    rest = [each.name for each in inspect.signature(function).parameters.values() if each.kind is each.VAR_POSITIONAL]
-    return _with_sequence(function, rest[0]) if rest else function
+    variadic = [each.name for each in signature.parameters.values() if each.kind is each.VAR_POSITIONAL]
+    return _with_sequence(function, variadic[0]) if variadic else function
 
 
 def _with_sequence(function: Callable[..., Any], rest: str) -> Callable[..., Any]:

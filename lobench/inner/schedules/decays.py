@@ -80,7 +80,7 @@ def _between(
     last = last_step(num_steps)
 
     def schedule(count: jax.Array) -> jax.Array:
-        left = (last - jnp.clip(count, 0, last)) / last  # 1 at the first update, 0 at the last one and after it
-        return final + (peak - final) * shape(left)
+        remaining = (last - jnp.clip(count, 0, last)) / last  # 1 at the first update, 0 at the last one and after it
+        return final + (peak - final) * shape(remaining)
 
     return schedule

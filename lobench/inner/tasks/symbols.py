@@ -111,8 +111,8 @@ def network_of(
         return Recurrent(network, vocab_size, width)
     arguments.integer(task, "num_layers", num_layers)
     if width % arguments.integer(task, "num_heads", num_heads):
-        what = arguments.setting(task, "num_heads")
-        raise ConfigError(what, got=repr(num_heads), expected=f"a divisor of width, {width}")
+        argument = arguments.setting(task, "num_heads")
+        raise ConfigError(argument, got=repr(num_heads), expected=f"a divisor of width, {width}")
     return Transformer(vocab_size, length, width, num_layers, num_heads)
 
 

@@ -108,12 +108,12 @@ def carry_of(state: SavedState, shape: Carry, *, eval_steps: Sequence[int], log_
     structure = jax.tree.structure(_trained(shape))
     opt_state, params, model_state, diverged_at = jax.tree.unflatten(structure, parts.values())
     written = list(header["eval_steps"])[: header["num_evals"]]
-    done = [at for at in eval_steps if at < step or (at == step and at in written)]
-    if done != [at for at in written if at in eval_steps] or set(written) - set(done) - {step}:
+    evaluated = [at for at in eval_steps if at < step or (at == step and at in written)]
+    if evaluated != [at for at in written if at in eval_steps] or set(written) - set(evaluated) - {step}:
         raise StateMismatch(f"it was evaluated at steps {written[:4]}..., not at {list(eval_steps)[:4]}...")
-    if step not in done:  # the divergence may have been found by the omitted evaluation
+    if step not in evaluated:  # the divergence may have been found by the omitted evaluation
         diverged_at = np.where(diverged_at == step, -1, diverged_at).astype(diverged_at.dtype)
-    places = [written.index(at) for at in done]
+    places = [written.index(at) for at in evaluated]
     num_logs = bisect.bisect_left(log_steps, step)
 
     def moved(rows: str, move: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def carry_of(state: SavedState, shape: Carry, *, eval_steps: Sequence[int], log_
         model_state=model_state,
         diverged_at=diverged_at,
         step=np.int32(step),  # type: ignore[arg-type]  # a program takes NumPy's too
-        num_evals=np.int32(len(done)),  # type: ignore[arg-type]
+        num_evals=np.int32(len(evaluated)),  # type: ignore[arg-type]
         metrics=moved("metrics", lambda old, new: _copy_rows(new, old[places])),
         log=moved("log", lambda old, new: _copy_rows(new, old[:num_logs])),
         window=moved("window", lambda old, new: _last_ones(old, new, step)),

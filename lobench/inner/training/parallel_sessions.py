@@ -133,13 +133,13 @@ def _turn(
     """
     opt_state, params, model_state = state
     batch = losses_of(replica, drawn, model_state)
-    (loss, (new_state, named)), grads = jax.value_and_grad(batch.loss, has_aux=True)(at)
+    (loss, (new_state, aux)), grads = jax.value_and_grad(batch.loss, has_aux=True)(at)
     key = jax.random.fold_in(stream(replica, OPTIMIZER), index + 1)
     extra_values = extra_values_at(stepper.extra_inputs(at), batch, at)
     opt_state, params, new_state = stepper.step(
         opt_state, params, new_state, grads, loss, key, lambda at: batch.loss(at)[0], extra_values
     )
-    return (opt_state, params, new_state), {**named, "loss": jnp.asarray(loss, jnp.float32)}, params
+    return (opt_state, params, new_state), {**aux, "loss": jnp.asarray(loss, jnp.float32)}, params
 
 
 def _mean(
@@ -152,8 +152,8 @@ def _mean(
         return jax.vmap(lambda replica, drawn: function(losses_of(replica, drawn, model_state)))(replicas, drawn)
 
     def losses(at: PyTree) -> tuple[jax.Array, tuple[PyTree, Values]]:
-        found, (states, named) = of_replicas(lambda batch: batch.loss(at))
-        return found.mean(), (states, {**named, "loss": jnp.asarray(found, jnp.float32)})
+        by_replica, (states, aux) = of_replicas(lambda batch: batch.loss(at))
+        return by_replica.mean(), (states, {**aux, "loss": jnp.asarray(by_replica, jnp.float32)})
 
     (loss, (states, values)), grads = jax.value_and_grad(losses, has_aux=True)(params)
     first = jax.tree.map(lambda leaf: leaf[0], replicas)

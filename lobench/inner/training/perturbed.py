@@ -38,8 +38,8 @@ class _Perturbed(TrainingLoop):
     def _stop_after(self, start: int, chunk: int = 1) -> int:
         if self._feed.feeds_training:
             return super()._stop_after(start, chunk)
-        left = self._case.eval_every - start % self._case.eval_every
-        return super()._stop_after(start, max(left // 2, 1))
+        until_evaluation = self._case.eval_every - start % self._case.eval_every
+        return super()._stop_after(start, max(until_evaluation // 2, 1))
 
     def _program(self, phase: int) -> Found:
         phase_program = super()._program(phase)

@@ -27,10 +27,10 @@ def eval_steps(num_inner_steps: int, eval_every: int, ends: Sequence[int] = ()) 
 
 def named_values(task: Task, loss: jax.Array, aux: Any) -> dict[str, Any]:
     """Returns the loss, the task's further metrics, and the normalized loss if the task defines `normalizer`."""
-    named = {"loss": loss, **aux}
+    values = {"loss": loss, **aux}
     if type(task).normalizer is not Task.normalizer:
-        named["normalized_loss"] = task.normalizer(loss)
-    return named
+        values["normalized_loss"] = task.normalizer(loss)
+    return values
 
 
 class Recorder:

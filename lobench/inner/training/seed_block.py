@@ -60,8 +60,8 @@ class Trained(NamedTuple):
 def of_theta(carry: Carry, index: int) -> Carry:
     """Returns the state of one of several thetas."""
     counters = {"step": carry.step, "num_evals": carry.num_evals}
-    rest = carry._replace(step=None, num_evals=None)  # type: ignore[arg-type]  # an empty subtree
-    return jax.tree.map(lambda leaf: leaf[index], rest)._replace(**counters)
+    others = carry._replace(step=None, num_evals=None)  # type: ignore[arg-type]  # an empty subtree
+    return jax.tree.map(lambda leaf: leaf[index], others)._replace(**counters)
 
 
 def curves_of(

@@ -94,9 +94,9 @@ def in_slices(
         cut = [_cut(leaf, axis, width) for leaf, axis in zip(leaves, axes, strict=True) if axis is not None]
 
         def one(_: None, own: list[jax.Array]) -> tuple[None, Any]:
-            left = iter(own)
-            taken = [leaf if axis is None else next(left) for leaf, axis in zip(leaves, axes, strict=True)]
-            return None, function(*jax.tree.unflatten(structure, taken))
+            own_leaves = iter(own)
+            arguments = [leaf if axis is None else next(own_leaves) for leaf, axis in zip(leaves, axes, strict=True)]
+            return None, function(*jax.tree.unflatten(structure, arguments))
 
         _, outputs = jax.lax.scan(one, None, cut)
         leaves_found, structure_found = jax.tree.flatten(outputs)

@@ -38,8 +38,8 @@ class StepClock:
         self.num_cuts = self._num_calls = 0
 
     def _next_evaluation(self, step: int) -> float:
-        place = bisect.bisect_left(self._eval_steps, step)
-        return self._eval_steps[place] if place < len(self._eval_steps) else math.inf
+        index = bisect.bisect_left(self._eval_steps, step)
+        return self._eval_steps[index] if index < len(self._eval_steps) else math.inf
 
     @property
     def needs_call(self) -> bool:

@@ -67,7 +67,7 @@ def evolve(kind: str, **options: object) -> None:
     """Meta-train theta by a genetic algorithm or evolution strategies, and write checkpoints for `lobench watch`."""
     from lobench_evolve.experiments import EvolveCommand, run_command
 
-    done = run_command(EvolveCommand(**options))  # type: ignore[arg-type]  # click's values, checked by click
+    outcome = run_command(EvolveCommand(**options))  # type: ignore[arg-type]  # click's values, checked by click
     if kind == "json":
-        emit("evolve", done)
-    sys.exit(done.exit_code)
+        emit("evolve", outcome)
+    sys.exit(outcome.exit_code)

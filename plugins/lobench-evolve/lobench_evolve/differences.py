@@ -84,8 +84,8 @@ def _in_settings(then: str, now: str) -> Iterator[Difference]:
 def _fields(settings: str) -> dict[str, str]:
     run, strategy = json.loads(settings)
     kind = _CLASSES.get(run.get("strategy"), "strategy")
-    named: list[tuple[str, dict[str, Any]]] = [("Evolve", run), (kind, strategy)]
-    return {f"{name}.{field}": repr(value) for name, fields in named for field, value in fields.items()}
+    parts: list[tuple[str, dict[str, Any]]] = [("Evolve", run), (kind, strategy)]
+    return {f"{name}.{field}": repr(value) for name, fields in parts for field, value in fields.items()}
 
 
 def _in_bindings(then: str, now: str) -> Iterator[Difference]:

@@ -45,13 +45,13 @@ def lineage(genomes: Mapping[int, Genome], wanted: Iterable[int], known: Iterabl
       wanted: Ids of the wanted genomes.
       known: Ids of the genomes to leave out, with their ancestors.
     """
-    done = set(known)
+    visited = set(known)
     ancestors = []
     waiting = list(wanted)
     while waiting:
         at = waiting.pop()
-        if at not in done:
-            done.add(at)
+        if at not in visited:
+            visited.add(at)
             ancestors.append(genomes[at])
             waiting += genomes[at].parents
     return sorted(ancestors, key=lambda genome: genome.id)

@@ -201,23 +201,23 @@ def _read_settings(kind: type[T], statements: Sequence[Any]) -> T:
 
 
 def _checked_value(kind: type[Any], name: str, value: Any, where: str) -> Any:
-    what = f"{kind.__name__}.{name}"
+    setting = f"{kind.__name__}.{name}"
     default = getattr(kind(), name)
     if name in _CHOICES:
         if value not in _CHOICES[name]:
-            raise ConfigError(what, where=where, got=repr(value), expected=f"one of {', '.join(_CHOICES[name])}")
+            raise ConfigError(setting, where=where, got=repr(value), expected=f"one of {', '.join(_CHOICES[name])}")
         return value
     if name == "cases":
         if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(x, str) for x in value):
-            raise ConfigError(what, where=where, got=repr(value), expected="a list of the file's scopes")
+            raise ConfigError(setting, where=where, got=repr(value), expected="a list of the file's scopes")
         return tuple(value)
     if isinstance(default, Mapping):
         if not isinstance(value, Mapping) or not all(_is_number(factor) for factor in value.values()):
-            raise ConfigError(what, where=where, got=repr(value), expected="a dictionary of factors by leaf")
+            raise ConfigError(setting, where=where, got=repr(value), expected="a dictionary of factors by leaf")
         return {str(path): float(factor) for path, factor in value.items()}
     if isinstance(default, bool | str):
         if type(value) is not type(default):
-            raise ConfigError(what, where=where, got=repr(value), expected=f"a {type(default).__name__}")
+            raise ConfigError(setting, where=where, got=repr(value), expected=f"a {type(default).__name__}")
         return value
     lowest, highest = _BOUNDS[kind, name]
     whole = isinstance(default, int)
@@ -225,7 +225,7 @@ def _checked_value(kind: type[Any], name: str, value: Any, where: str) -> Any:
     if not is_number or not lowest <= value <= highest or math.isinf(value):
         bounds = f">= {lowest:g}" + (f" and <= {highest:g}" if highest < math.inf else "")
         kind_of = "an integer" if whole else "a number"
-        raise ConfigError(what, where=where, got=repr(value), expected=f"{kind_of} {bounds}")
+        raise ConfigError(setting, where=where, got=repr(value), expected=f"{kind_of} {bounds}")
     return value
 
 

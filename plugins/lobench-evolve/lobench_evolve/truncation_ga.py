@@ -144,8 +144,8 @@ class Population:
         each = self._settings.elite_evals
         if each:
             means = [_mean([_fitness_of(fresh, i * each + j) for j in range(each)]) for i in range(len(candidates))]
-            place = ranked(means)[0]
-            elite, elite_fitness = candidates[place], means[place]
+            winner = ranked(means)[0]
+            elite, elite_fitness = candidates[winner], means[winner]
         else:
             elite = best
             elite_fitness = _fitness_of(fitness, best)
@@ -185,19 +185,19 @@ class Population:
             chosen = [parent.id for parent in parents]
         else:
             chosen = []
-            for place in range(several):
+            for position in range(several):
                 remaining = [parent for parent in parents if parent.id not in chosen]
                 if chosen and all(-math.inf in (parent.fitness or ()) for parent in remaining):
                     break  # the remaining parents have diverged
                 initiator = remaining[index % len(remaining)].id
-                purpose = ("parent", generation, index, place) if place else ("parent", generation, index)
+                purpose = ("parent", generation, index, position) if position else ("parent", generation, index)
                 selection = self._strategy.select(remaining, initiator, fold(self._seed, *purpose))
                 if selection.parent not in [parent.id for parent in remaining]:
-                    what = "select() returned no member of the population"
+                    problem = "select() returned no member of the population"
                     got = f"parent {selection.parent!r}"
-                    raise PluginError(what, where="TruncationGA.selection", got=got)
+                    raise PluginError(problem, where="TruncationGA.selection", got=got)
                 if several == 1 and not selection.explore:
                     return self._members[selection.parent]
                 chosen.append(selection.parent)
-        ids = sorted(self._members[place].id for place in chosen)
+        ids = sorted(self._members[position].id for position in chosen)
         return Genome(number, tuple(ids), noise, self._settings.sigma)

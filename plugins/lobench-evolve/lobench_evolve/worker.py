@@ -154,8 +154,8 @@ class Evaluator:
         """Returns an npz that lobench reads as a checkpoint."""
         leaves = self.weights.leaves(self.decoder.theta(genome_id))
         buffer = io.BytesIO()
-        named: dict[str, Any] = {f"theta/{path}": leaf for path, leaf in leaves.items()}
-        np.savez(buffer, outer_step=np.int64(outer_step), **named)
+        arrays: dict[str, Any] = {f"theta/{path}": leaf for path, leaf in leaves.items()}
+        np.savez(buffer, outer_step=np.int64(outer_step), **arrays)
         return buffer.getvalue()
 
 

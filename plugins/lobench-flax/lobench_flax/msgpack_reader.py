@@ -30,8 +30,8 @@ class MsgpackReader:
         del allow_pickle
 
     def recognises(self, path: epath.Path) -> bool:
-        named = path.suffix in (".msgpack", ".state") or re.fullmatch(r"(params|checkpoint)_\d+", path.name)
-        return bool(named) and not path.is_dir()
+        is_named = path.suffix in (".msgpack", ".state") or re.fullmatch(r"(params|checkpoint)_\d+", path.name)
+        return bool(is_named) and not path.is_dir()
 
     def is_complete(self, path: epath.Path) -> bool:
         # A file that is written in place instead of renamed cannot be parsed while it is incomplete.

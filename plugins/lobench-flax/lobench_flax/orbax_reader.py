@@ -165,9 +165,9 @@ def _json(file: epath.Path) -> Any:
     except FileNotFoundError:
         if not file.parent.exists():
             raise  # the whole checkpoint is gone
-        what = str(file.parent)
+        where = str(file.parent)
         got = f"no {file.name}"
     except ValueError as error:
-        what = str(file)
+        where = str(file)
         got = f"no whole JSON: {error}"
-    raise CheckpointError("cannot read it as an orbax checkpoint", where=what, got=got)
+    raise CheckpointError("cannot read it as an orbax checkpoint", where=where, got=got)

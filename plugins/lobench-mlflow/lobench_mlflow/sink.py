@@ -63,10 +63,10 @@ class MlflowSink(RunSink["_Run"]):
 
     def __init__(self, context: SinkContext) -> None:
         super().__init__(context)
-        place, self._given = context.given_run
-        if self._given and not place:
+        address, self._given = context.given_run
+        if self._given and not address:
             raise PluginError("run=ID without a tracking URI", where=_WHERE, next_step=f"mlflow:DIR,run={self._given}")
-        argument = place.removeprefix("file://").removeprefix("file:") or str(context.store / "mlruns")
+        argument = address.removeprefix("file://").removeprefix("file:") or str(context.store / "mlruns")
         self._folder = None if "://" in argument else Path(argument).expanduser().absolute()
         with contextlib.ExitStack() as environment:  # until the sink is closed
             environment.enter_context(environment_with(_VARIABLES, as_defaults=True))
@@ -81,8 +81,8 @@ class MlflowSink(RunSink["_Run"]):
             except Exception as error:
                 got = f"{argument}: {headline(error)}"
                 advice = "mlflow:DIR names another folder"
-                what = f"run {self._given!r} cannot be read" if self._given else "cannot be written"
-                raise PluginError(what, where=_WHERE, got=got, next_step=advice) from error
+                problem = f"run {self._given!r} cannot be read" if self._given else "cannot be written"
+                raise PluginError(problem, where=_WHERE, got=got, next_step=advice) from error
             self._environment = environment.pop_all()
 
     @property

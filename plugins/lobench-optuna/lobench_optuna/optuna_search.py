@@ -59,8 +59,8 @@ class OptunaSearch:
         self, space: Space, history: Sequence[Trial], *, seed: int, width: int, num_trials: int | None
     ) -> Sequence[Mapping[str, Value]]:
         size = self.size(space)
-        left = min(trials_left(history, num_trials if size is None else size), max(width, 1))
-        if not left:
+        num_new = min(trials_left(history, num_trials if size is None else size), max(width, 1))
+        if not num_new:
             return ()
         history = sorted(history, key=lambda trial: trial.number)
         wave = history[-1].wave + 1 if history else 0
@@ -69,7 +69,7 @@ class OptunaSearch:
             with quietly():
                 study = _rebuilt(self.sampler, history, domains, seed)
                 study.sampler = self.sampler.make(seed, wave)
-                return [_ask_trial(study, space, domains) for _ in range(left)]
+                return [_ask_trial(study, space, domains) for _ in range(num_new)]
         except Exception as error:
             options = ", ".join(f"{name} = {value!r}" for name, value in self.sampler.options)
             next_step = f"are its options right? {options}" if options else ""

@@ -155,7 +155,7 @@ def reproduce(study: Study, strategy: SelectionStrategy, table: Table, initiator
     if strategy.pool is Pool.NEWEST:
         opponents = _newest(opponents)
     by_place = {_place(trial): trial for trial in (initiator, *opponents)}
-    population = [Member(id=place, fitness=trial.fitness) for place, trial in by_place.items()]
+    population = [Member(id=slot, fitness=trial.fitness) for slot, trial in by_place.items()]
     chosen = strategy.select(population, _place(initiator), fold(study.seed, "select", generation, initiator.slot))
     if not {chosen.parent, chosen.other} <= {None, *by_place}:
         got = f"parent {chosen.parent!r}, other {chosen.other!r}"

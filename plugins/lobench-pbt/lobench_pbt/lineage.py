@@ -48,8 +48,8 @@ def segments(
     parts: list[dict[str, Any]] = []
     while (last := trial(id)).parent_ids and (not last.n_steps or (to_step is not None and last.start_step >= to_step)):
         id = last.parent_ids[0]
-    for place in schedule(lambda ancestor: trial(ancestor).parent_ids, id):
-        row = trial(place)
+    for ancestor_id in schedule(lambda ancestor: trial(ancestor).parent_ids, id):
+        row = trial(ancestor_id)
         start = max(row.start_step, from_step)
         end = row.end_step if to_step is None else min(row.end_step, to_step)
         if start >= end:

@@ -349,8 +349,8 @@ class Service:
         rows = studies(self._db, name)
         if len(rows) != 1:
             names = ", ".join(row.name for row in studies(self._db)) or "none"
-            what = "the store has several studies" if len(rows) > 1 else "no such study"
-            raise Refused(Refusal.NOT_FOUND, what, got=repr(name), expected=f"one of: {names}")
+            problem = "the store has several studies" if len(rows) > 1 else "no such study"
+            raise Refused(Refusal.NOT_FOUND, problem, got=repr(name), expected=f"one of: {names}")
         return rows[0]
 
     @contextmanager

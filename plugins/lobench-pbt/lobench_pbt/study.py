@@ -243,10 +243,10 @@ def _check_schedule(study: Study, where: str) -> None:
             expected=f"{study.generations + 1} with the strategy fixed_schedule, and none with another",
         )
     space = Space(study.parameters)
-    for place, segment in enumerate(study.schedule):
+    for index, segment in enumerate(study.schedule):
         if segment.n_steps < 1 or not space.contains(segment.params):
             raise ConfigError(
-                f"segment {place} of the schedule is not in the search space",
+                f"segment {index} of the schedule is not in the search space",
                 where=where,
                 got=repr(dict(segment.params)),
             )

@@ -47,11 +47,11 @@ def read_study(path: Path) -> Study:
       ConfigError: The file is invalid.
     """
     command = [sys.executable, "-P", "-m", "lobench_pbt.study_file", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or ["the process that reads it died"]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    if process.returncode:
+        lines = process.stderr.strip().splitlines() or ["the process that reads it died"]
         raise ConfigError(lines[-1])
-    return study_from_json(done.stdout.splitlines()[-1])
+    return study_from_json(process.stdout.splitlines()[-1])
 
 
 def load_study(path: Path) -> Study:

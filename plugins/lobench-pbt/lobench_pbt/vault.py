@@ -184,10 +184,10 @@ class _Copy:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 self._refuse(f"{source} is neither")
-            left = status.st_size
-            while left and (chunk := file.read(min(left, _CHUNK_BYTES))):
+            bytes_left = status.st_size
+            while bytes_left and (chunk := file.read(min(bytes_left, _CHUNK_BYTES))):
                 target.write(chunk)
-                left -= len(chunk)
+                bytes_left -= len(chunk)
                 self._count()
 
     def _count(self, *, num_files: int = 0, num_bytes: int = 0) -> None:

@@ -129,10 +129,10 @@ def _without_a_token(address: str) -> int:
     environment["RAY_AUTH_MODE"] = "disabled"
     command = [sys.executable, "-P", "-m", "lobench_ray.access", address]
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, timeout=_PROBE_SECONDS, check=False)
+        process = subprocess.run(command, env=environment, capture_output=True, timeout=_PROBE_SECONDS, check=False)
     except subprocess.TimeoutExpired:
         return -1
-    return done.returncode
+    return process.returncode
 
 
 def _probe(address: str) -> int:

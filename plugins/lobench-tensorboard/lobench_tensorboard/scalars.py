@@ -80,10 +80,10 @@ def charts_in(layout: layout_pb2.Layout) -> set[TagChart]:
 def _tag(number: Number) -> str:
     if number.group is Group.HEADLINE:
         return f"{_HEADLINE}/{number.name}" + (f"_of_{number.suite}" if number.suite else "")
-    place = "/".join(filter(None, (number.suite, number.case, number.name)))
-    return place if number.group is Group.CASES else f"{_DIAGNOSTICS}/{place}"
+    path = "/".join(filter(None, (number.suite, number.case, number.name)))
+    return path if number.group is Group.CASES else f"{_DIAGNOSTICS}/{path}"
 
 
 def _bounds(tag: str) -> tuple[str, str]:
-    place = f"{_INTERVALS}/{tag.removeprefix(f'{_HEADLINE}/')}"
-    return f"{place}_lower", f"{place}_upper"
+    prefix = f"{_INTERVALS}/{tag.removeprefix(f'{_HEADLINE}/')}"
+    return f"{prefix}_lower", f"{prefix}_upper"

@@ -101,8 +101,8 @@ class OtherPython:
                     expected="Python 3.10 or later, with torch and numpy",
                 ) from error
         if kind == "refused":
-            what, parts = answer
-            raise RefusedOptimizer(what, **parts)
+            problem, parts = answer
+            raise RefusedOptimizer(problem, **parts)
         return answer[0]
 
     def _number(self, host: _OtherHost) -> int:

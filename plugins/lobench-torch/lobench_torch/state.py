@@ -141,9 +141,9 @@ def sizes_by_path(optimizer: Any, parameters: Parameters) -> dict[str, int]:
     names = {id(tensor): name for name, tensor in parameters.items()}
     entries = {name: value for name, value in vars(optimizer).items() if name != "state"}
     for key, value in getattr(optimizer, "state", {}).items():  # some wrappers have none of their own
-        place = f"state.{names.get(id(key), key)}"
+        prefix = f"state.{names.get(id(key), key)}"
         entries |= (
-            {f"{place}.{name}": each for name, each in value.items()} if isinstance(value, dict) else {place: value}
+            {f"{prefix}.{name}": each for name, each in value.items()} if isinstance(value, dict) else {prefix: value}
         )
     return {path: size_of(encode(value, parameters, path)) for path, value in entries.items()}
 
@@ -497,26 +497,26 @@ class _Decoder:
     def value(self, text: Json) -> Any:
         if not isinstance(text, list):
             return text
-        kind, *rest = text
+        kind, *arguments = text
         if kind == "seen":
-            return self._seen[rest[0]]
+            return self._seen[arguments[0]]
         if kind == "parameter":
-            return self._parameters[rest[0]]
+            return self._parameters[arguments[0]]
         if kind == "id":
-            return id(self._parameters[rest[0]])
+            return id(self._parameters[arguments[0]])
         if kind == "float":
-            return float(rest[0])
+            return float(arguments[0])
         number = len(self._seen)
         self._seen.append(None)
         if kind in _OF_ARGUMENTS:
-            value = _OF_ARGUMENTS[kind](*rest)
+            value = _OF_ARGUMENTS[kind](*arguments)
         elif kind in _OF_VALUES:
-            value = _OF_VALUES[kind](*map(self.value, rest))
+            value = _OF_VALUES[kind](*map(self.value, arguments))
         elif kind in _OF_ITEMS:
-            value = _OF_ITEMS[kind](map(self.value, rest[0]))
+            value = _OF_ITEMS[kind](map(self.value, arguments[0]))
         else:
             decode: Callable[..., Any] = getattr(self, "_" + kind.replace(" ", "_"))
-            value = decode(number, *rest)
+            value = decode(number, *arguments)
         self._seen[number] = value
         return value
 

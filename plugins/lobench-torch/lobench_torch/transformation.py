@@ -100,7 +100,7 @@ def _python_at(python: str) -> str:
     if os.path.isabs(python):
         return python
     places = (os.path.join(folder, python) for folder in (*sys.path, os.getcwd()))
-    return next((os.path.normpath(place) for place in places if os.path.isfile(place)), python)
+    return next((os.path.normpath(path) for path in places if os.path.isfile(path)), python)
 
 
 def _library(python: str) -> Library | OtherPython:

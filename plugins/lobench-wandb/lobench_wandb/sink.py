@@ -68,8 +68,9 @@ class WandbSink(RunSink["_Run"]):
         place, self._given = context.given_run
         if self._given:
             checked_id(self._given)
-        named = place or os.environ.get("WANDB_PROJECT", "" if self._given else "lobench")
-        self._entity, self._project = checked_project(named) if named else ("", "")  # "": as the trainer, W&B's default
+        project = place or os.environ.get("WANDB_PROJECT", "" if self._given else "lobench")
+        # "": as the trainer, W&B's default
+        self._entity, self._project = checked_project(project) if project else ("", "")
         self._folder = context.store / "wandb"
 
     @property

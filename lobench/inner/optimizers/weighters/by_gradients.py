@@ -53,10 +53,10 @@ def gradnorm(
 
     def weigh(memory: _Rates, weights: jax.Array, seen: Seen) -> tuple[_Rates, jax.Array]:
         first = jnp.where(memory.is_begun, memory.first, seen.losses)
-        left = jnp.where(first == 0, 1.0, seen.losses / jnp.where(first == 0, 1.0, first))
+        remaining = jnp.where(first == 0, 1.0, seen.losses / jnp.where(first == 0, 1.0, first))
         lengths = _lengths(seen)
         weighted = weights * lengths
-        target = weighted.mean() * (left / left.mean()) ** alpha
+        target = weighted.mean() * (remaining / remaining.mean()) ** alpha
         above = weighted - target
         sign = jnp.where(jnp.abs(above) <= _ROUNDING * weighted.mean(), 0.0, jnp.sign(above))
         step, state = adam.update(sign * lengths, memory.adam)
@@ -115,8 +115,8 @@ def pcgrad(inner: Any = None) -> optax.GradientTransformationExtraArgs:
             whole = jax.nn.one_hot(index, count, dtype=gram.dtype)
             return jax.lax.fori_loop(0, count, project, whole)
 
-        left = jax.vmap(parts)(jnp.arange(count), jax.random.split(seen.key, count))
-        return memory, left.sum(axis=0)
+        projected = jax.vmap(parts)(jnp.arange(count), jax.random.split(seen.key, count))
+        return memory, projected.sum(axis=0)
 
     return weighed("pcgrad", inner, WeightingRule(weigh=weigh, is_prompt=True, sees_gradients=True))
 

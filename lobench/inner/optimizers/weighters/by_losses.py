@@ -92,8 +92,8 @@ def lbtw(inner: Any = None, alpha: Rate = 0.5, window: int = 100) -> optax.Gradi
 
     def weigh(memory: _Since, weights: jax.Array, seen: Seen) -> tuple[_Since, jax.Array]:
         begun = jnp.where(memory.num_steps % window == 0, seen.losses, memory.losses)
-        left = jnp.maximum(_ratio(seen.losses, begun), 0.0)
-        return _Since(memory.num_steps + 1, begun), of_sum_k(left**alpha)
+        remaining = jnp.maximum(_ratio(seen.losses, begun), 0.0)
+        return _Since(memory.num_steps + 1, begun), of_sum_k(remaining**alpha)
 
     return weighed("lbtw", inner, WeightingRule(start=_since_nothing, weigh=weigh))
 

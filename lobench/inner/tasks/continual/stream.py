@@ -63,12 +63,12 @@ def over_tasks(metrics: Mapping[str, np.ndarray], steps: Sequence[int], ends: Se
         after = now[:, :, columns]  # R[i, j] is after[j, :, i]
         forgetting = np.zeros_like(now[0])
         transfer = np.zeros_like(now[0])
-        for place, task in enumerate(tasks):
+        for column, task in enumerate(tasks):
             if task:
                 best = np.stack([after[j, :, j:task].max(axis=1) for j in range(task)])
-                forgetting[:, place] = (best - now[:task, :, place]).mean(axis=0)
+                forgetting[:, column] = (best - now[:task, :, column]).mean(axis=0)
                 own = np.stack([after[j, :, j] for j in range(task)])
-                transfer[:, place] = (now[:task, :, place] - own).mean(axis=0)
+                transfer[:, column] = (now[:task, :, column] - own).mean(axis=0)
         values |= {f"{split}/forgetting": forgetting, f"{split}/backward_transfer": transfer}
     if values:
         values["train/task"] = np.broadcast_to(tasks.astype(np.float32), now[0].shape)

@@ -176,8 +176,8 @@ class ControlTask(MeasuredTask):
         count = jnp.sum(finished)
 
         def mean(last: jax.Array, so_far: jax.Array) -> jax.Array:
-            done = jnp.sum(jnp.where(finished, last, 0.0)) / jnp.maximum(count, 1)
-            return jnp.where(count > 0, done, jnp.mean(so_far))
+            mean_finished = jnp.sum(jnp.where(finished, last, 0.0)) / jnp.maximum(count, 1)
+            return jnp.where(count > 0, mean_finished, jnp.mean(so_far))
 
         successes = mean(processes.last_success, processes.success)
         return self._aux(mean(processes.last_return, processes.so_far), successes, experience)
@@ -212,8 +212,8 @@ class ControlTask(MeasuredTask):
         def play(carry: tuple[jax.Array, jax.Array, Process]) -> tuple[jax.Array, jax.Array, Process]:
             step, is_over, before = carry
             now = jax.tree.map(lambda leaf: leaf[step], keys)
-            after, found = stage.act(params, experience.observations, before, now, greedy=self.greedy_evaluation)
-            return step + 1, is_over | found.done, _where(is_over, before, after)
+            after, transition = stage.act(params, experience.observations, before, now, greedy=self.greedy_evaluation)
+            return step + 1, is_over | transition.done, _where(is_over, before, after)
 
         first = stage.start(first_keys)
         _, _, processes = jax.lax.while_loop(goes_on, play, (jnp.int32(0), jnp.zeros_like(first.starts), first))
@@ -239,9 +239,9 @@ class ControlTask(MeasuredTask):
         def play(carry: tuple[jax.Array, Process], keys: Keys) -> tuple[Any, tuple[jax.Array, jax.Array]]:
             is_over, before = carry
             greedy = self.greedy_evaluation
-            after, found = self.stage.act(params, experience.observations, before, keys, greedy=greedy)
+            after, transition = self.stage.act(params, experience.observations, before, keys, greedy=greedy)
             after = _where(is_over, before, after)
-            return (is_over | found.done, after), (jax.vmap(env.frame)(after.state)[0], ~is_over[0])
+            return (is_over | transition.done, after), (jax.vmap(env.frame)(after.state)[0], ~is_over[0])
 
         _, (frames, are_of_it) = jax.lax.scan(play, (jnp.zeros_like(first.starts), first), keys)
         return jnp.concatenate([jax.vmap(env.frame)(first.state), frames]), 1 + jnp.sum(are_of_it)

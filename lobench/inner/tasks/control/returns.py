@@ -37,8 +37,8 @@ def advantages(
 
     def step(after: jax.Array, at: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         delta, goes_on = at
-        found = delta + discount * trace * goes_on * after
-        return found, found
+        advantage = delta + discount * trace * goes_on * after
+        return advantage, advantage
 
     return jax.lax.scan(step, jnp.zeros_like(deltas[0]), (deltas, 1.0 - cut), reverse=True)[1]
 
@@ -47,8 +47,8 @@ def returns_to_go(rewards: jax.Array, *, discount: float) -> jax.Array:
     """Returns the discounted sum of the rewards from each step on, float32[num_steps, ...]."""
 
     def step(after: jax.Array, reward: jax.Array) -> tuple[jax.Array, jax.Array]:
-        found = reward + discount * after
-        return found, found
+        total = reward + discount * after
+        return total, total
 
     return jax.lax.scan(step, jnp.zeros_like(rewards[0]), rewards, reverse=True)[1]
 
@@ -63,11 +63,11 @@ def longest_streak(before: jax.Array, done: jax.Array, good: jax.Array) -> tuple
     """
 
     def one(rows: tuple[jax.Array, jax.Array], at: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
-        longest, row = rows
+        longest, streak = rows
         done, good = at
-        row = jnp.where(done, jnp.where(good, row + 1, 0), row)
-        return (jnp.maximum(longest, row), row), None
+        streak = jnp.where(done, jnp.where(good, streak + 1, 0), streak)
+        return (jnp.maximum(longest, streak), streak), None
 
     # A scan, because a cumulative sum would be a hundred times as large a program.
-    (longest, row), _ = jax.lax.scan(one, (before, before), (done, good))
-    return longest, row
+    (longest, streak), _ = jax.lax.scan(one, (before, before), (done, good))
+    return longest, streak
