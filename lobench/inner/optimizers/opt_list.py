@@ -112,7 +112,6 @@ def _installed_list() -> str:
 
 @functools.cache
 def _columns(path: str) -> dict[str, np.ndarray]:
-    """Returns the columns of a list."""
     try:
         entries = json.loads(Path(path).read_text(encoding="utf-8"))
         return {name: np.asarray([entry[name] for entry in entries]) for name in _NAMES}

@@ -58,7 +58,6 @@ class _PatchClassifier(Classifier):
         return jnp.mean(x, axis=1) @ params["w"] + params["b"], state
 
     def layers_init(self, key: jax.Array) -> PyTree:
-        """Returns the parameters of `layers`."""
         raise NotImplementedError
 
     def layers(self, params: PyTree, x: jax.Array) -> jax.Array:

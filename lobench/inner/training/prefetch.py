@@ -263,7 +263,6 @@ def _room_for_chunk(like: np.ndarray) -> np.ndarray:
 
 
 def _copy_leaf(row: np.ndarray, place: tuple[int, int], leaf: Any) -> None:
-    """Copies a leaf of a batch to its place."""
     values = np.asarray(leaf)
     if values.shape != row.shape[2:] or not np.can_cast(values.dtype, row.dtype, "same_kind"):
         raise _unlike(f"{values.dtype}{list(values.shape)}", f"{row.dtype}{list(row.shape[2:])}")

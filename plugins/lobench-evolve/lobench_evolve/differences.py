@@ -28,16 +28,16 @@ class Difference(NamedTuple):
         return f"{self.name} is {self.now or 'not bound'} and was {self.then or 'not bound'}"
 
 
-def differences(known: Mapping[str, str], values: Mapping[str, str]) -> list[Difference]:
+def differences(recorded: Mapping[str, str], values: Mapping[str, str]) -> list[Difference]:
     """Returns the fields that differ between a journal and the current configuration."""
     all_differences: list[Difference] = []
-    for name in (name for name in values if name != LINES and name in known and values[name] != known[name]):
+    for name in (name for name in values if name != LINES and name in recorded and values[name] != recorded[name]):
         if name == "settings":
-            all_differences += _in_settings(known[name], values[name])
+            all_differences += _in_settings(recorded[name], values[name])
         elif name == "bindings":
-            all_differences += _in_bindings(known.get(LINES, ""), values.get(LINES, ""))
+            all_differences += _in_bindings(recorded.get(LINES, ""), values.get(LINES, ""))
         else:
-            all_differences.append(Difference(name, *_from_difference(values[name], known[name])))
+            all_differences.append(Difference(name, *_from_difference(values[name], recorded[name])))
     return all_differences
 
 

@@ -266,9 +266,9 @@ class _Runner:
         path = folder / f"generation_{generation:06d}.npz"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            _keep(folder / "config.gin", self._experiment.optimizer_config.encode())
-            _keep(path, content)
-            _keep(path.with_name(path.name + ".done"), b"")
+            _write_if_changed(folder / "config.gin", self._experiment.optimizer_config.encode())
+            _write_if_changed(path, content)
+            _write_if_changed(path.with_name(path.name + ".done"), b"")
         except OSError as error:
             raise StoreError(
                 "cannot write a checkpoint",
@@ -353,7 +353,7 @@ def _evaluation(trials: Sequence[GenomeTrial], theta_path: ThetaPath | None) -> 
     return WorkerJob(task=task, wanted=ids, theta_path=theta_path)
 
 
-def _keep(path: Path, content: bytes) -> None:
+def _write_if_changed(path: Path, content: bytes) -> None:
     """Writes a file if its content changes. An unchanged file keeps its time, so that watchers do not see it again."""
     if not path.is_file() or path.read_bytes() != content:
         write_whole(path, content, durable=True)

@@ -176,9 +176,9 @@ def read_config(config: Path, gin_params: Sequence[str]) -> Configuration:
     return Configuration(run=run, ga=ga, es=es, cases=tuple(cases), imports=imports)
 
 
-def _at_most(name: str, value: int, what: str, most: int) -> None:
+def _at_most(name: str, value: int, limit: str, most: int) -> None:
     if value > most:
-        raise ConfigError(name, got=str(value), expected=f"at most {what}, {most}")
+        raise ConfigError(name, got=str(value), expected=f"at most {limit}, {most}")
 
 
 def _read_settings(kind: type[T], statements: Sequence[Any]) -> T:

@@ -155,9 +155,9 @@ class Decoder:
         """Returns the genome and its ancestors that are not cached, ancestors first."""
         return lineage(self._genomes, [genome_id], self._cache)
 
-    def _make(self, genome: Genome, made: Mapping[int, jax.Array]) -> jax.Array:
+    def _make(self, genome: Genome, parents: Mapping[int, jax.Array]) -> jax.Array:
         key = key_of(genome.seed)
-        thetas = [made[parent] for parent in genome.parents]
+        thetas = [parents[parent] for parent in genome.parents]
         if not thetas:
             initial: jax.Array = self._weights.init(key)
             return initial

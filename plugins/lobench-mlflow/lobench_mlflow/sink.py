@@ -240,5 +240,5 @@ def _part(text: str) -> str:
     return allowed if not text or (allowed == text and text.strip(". ")) else _with_hash(allowed, text)
 
 
-def _with_hash(text: str, of: str) -> str:
-    return f"{text}-{hashlib.sha256(of.encode()).hexdigest()[:8]}"
+def _with_hash(text: str, original: str) -> str:
+    return f"{text}-{hashlib.sha256(original.encode()).hexdigest()[:8]}"

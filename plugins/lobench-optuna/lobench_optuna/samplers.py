@@ -121,9 +121,9 @@ def sampler_named(name: object, options: Mapping[str, Any]) -> Sampler:
     return sampler
 
 
-def _unknown(kind: str, name: str, known: list[str]) -> ConfigError:
-    expected = f"one of {', '.join(known)}"
-    return ConfigError(f"unknown {kind} {name!r}", expected=expected, next_step=suggestion(name, known))
+def _unknown(kind: str, name: str, allowed: list[str]) -> ConfigError:
+    expected = f"one of {', '.join(allowed)}"
+    return ConfigError(f"unknown {kind} {name!r}", expected=expected, next_step=suggestion(name, allowed))
 
 
 @contextlib.contextmanager

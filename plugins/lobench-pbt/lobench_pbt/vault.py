@@ -122,14 +122,14 @@ class Vault:
         """Removes a completion's copies."""
         shutil.rmtree(self._folder(artifact), ignore_errors=True)
 
-    def sweep(self, kept: Collection[Artifact]) -> None:
+    def sweep(self, artifacts: Collection[Artifact]) -> None:
         """Removes the remains of a killed controller.
 
         Raises:
           StoreError: Kept artifacts are elsewhere: the store was moved, and trials would start from nothing.
         """
-        needed = {self._folder(artifact) for artifact in kept}
-        for artifact in kept:
+        needed = {self._folder(artifact) for artifact in artifacts}
+        for artifact in artifacts:
             before = Path(artifact.uri).parents[2]
             if before != self._root and not (before.exists() and before.samefile(self._root)):
                 raise StoreError(

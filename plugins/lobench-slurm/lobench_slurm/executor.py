@@ -74,7 +74,7 @@ class SlurmExecutor:
         self._slots: dict[int, _Slot] = {}
         self._key = secrets.token_bytes(32)
         self._jobs = Jobs(config.log_folder.absolute() / "slurm", self._options.sbatch)
-        self._happened: queue.SimpleQueue[Callable[[], list[ExecutorEvent]]] = queue.SimpleQueue()
+        self._handlers: queue.SimpleQueue[Callable[[], list[ExecutorEvent]]] = queue.SimpleQueue()
         self._inner, self._waker = socket.socketpair()
         self._commands = ThreadPoolExecutor(1, "lobench calls SLURM")  # one at a time, in order
         self._is_polling, self._polled_at = False, 0.0
@@ -112,8 +112,8 @@ class SlurmExecutor:
         if self._wakeup is not None and self._wakeup in ready:
             os.read(self._wakeup.fileno(), 4096)
         events: list[ExecutorEvent] = []
-        while not self._happened.empty():
-            events += self._happened.get()()
+        while not self._handlers.empty():
+            events += self._handlers.get()()
         for worker, slot in list(self._slots.items()):
             if slot.channel is not None and slot.channel in channels:
                 events += self._receive(worker, slot, slot.channel)
@@ -330,9 +330,9 @@ class SlurmExecutor:
             channel.close()
         return events
 
-    def _report(self, happened: Callable[[], list[ExecutorEvent]]) -> None:
+    def _report(self, handler: Callable[[], list[ExecutorEvent]]) -> None:
         """Has `wait` call a function in its thread. May be called in any thread."""
-        self._happened.put(happened)
+        self._handlers.put(handler)
         try:
             self._waker.send(b"\0")
         except OSError:

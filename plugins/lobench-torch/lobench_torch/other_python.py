@@ -65,10 +65,10 @@ class OtherPython:
         return self._python
 
     def host(
-        self, made: OptimizerSpec, shapes: Mapping[str, tuple[int, ...]], settings: Settings, scheduled: Sequence[str]
+        self, wanted: OptimizerSpec, shapes: Mapping[str, tuple[int, ...]], settings: Settings, scheduled: Sequence[str]
     ) -> _OtherHost:
-        groups = [(pattern, dict(own)) for pattern, own in made.groups]
-        spec = made.name, groups, made.takes_closure, made.no_decay
+        groups = [(pattern, dict(own)) for pattern, own in wanted.groups]
+        spec = wanted.name, groups, wanted.takes_closure, wanted.no_decay
         return _OtherHost(self, (spec, dict(shapes), dict(settings), tuple(scheduled)))
 
     def ask(self, *message: Any, host: _OtherHost | None = None) -> Any:
@@ -107,7 +107,7 @@ class OtherPython:
 
     def _number(self, host: _OtherHost) -> int:
         if host not in self._hosts:
-            self._hosts[host] = self.ask("make", *host.made)[0]
+            self._hosts[host] = self.ask("make", *host.make_arguments)[0]
         return self._hosts[host]
 
     def _start(self) -> tuple[subprocess.Popen[bytes], Connection]:
@@ -137,12 +137,12 @@ class _OtherHost:
     """A `Host` in another process.
 
     Args:
-      made: Arguments of `_Server.make`.
+      make_arguments: Arguments of `_Server.make`.
     """
 
-    def __init__(self, library: OtherPython, made: tuple[Any, ...]) -> None:
-        self._library, self.made = library, made
-        self.empty_state = np.zeros(library.ask("make", *made)[1], np.uint8)
+    def __init__(self, library: OtherPython, make_arguments: tuple[Any, ...]) -> None:
+        self._library, self.make_arguments = library, make_arguments
+        self.empty_state = np.zeros(library.ask("make", *make_arguments)[1], np.uint8)
 
     def step(
         self,
@@ -165,10 +165,10 @@ class _OtherHost:
         return np.frombuffer(averaged, np.float32)
 
 
-def _step_result(found: tuple[bool, bytes, bytes, int]) -> StepResult:
+def _step_result(answer: tuple[bool, bytes, bytes, int]) -> StepResult:
     from lobench_torch.host import StepResult
 
-    is_done, params, state, token = found
+    is_done, params, state, token = answer
     return StepResult(is_done, np.frombuffer(params, np.float32), np.frombuffer(state, np.uint8), token)
 
 

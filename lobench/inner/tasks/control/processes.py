@@ -143,19 +143,19 @@ class Stage:
         return jax.vmap(one)(jnp.arange(count, dtype=jnp.int32), self.policy.memory(count), keys)
 
     def act(
-        self, params: PyTree, seen: Moments | None, processes: Process, keys: Keys, *, greedy: bool = False
+        self, params: PyTree, moments: Moments | None, processes: Process, keys: Keys, *, greedy: bool = False
     ) -> tuple[Process, Transition]:
         """Makes one step of each process. Finished episodes are not restarted.
 
         Args:
           params: Parameters of the policy.
-          seen: Moments that normalize observations. None: no normalization.
+          moments: Moments that normalize observations. None: no normalization.
           processes: Processes before the step.
           keys: Keys of the step.
           greedy: Whether to take the most likely action.
         """
         actions = self.env.actions
-        observation = _looked_at(seen, processes.observation)
+        observation = _normalized(moments, processes.observation)
         memory, output, value = self.policy.apply(params, processes.memory, observation, processes.starts)
         action = actions.mode(output) if greedy else jax.vmap(actions.sample)(keys.act, output)
 
@@ -174,7 +174,7 @@ class Stage:
             else jnp.maximum(processes.success, result.success.astype(jnp.float32)),
             discounted=self.discount * processes.discounted + result.reward,
         )
-        next_value = self.policy.apply(params, memory, _looked_at(seen, after.observation), after.starts)[2]
+        next_value = self.policy.apply(params, memory, _normalized(moments, after.observation), after.starts)[2]
         done = result.terminated | result.truncated
         cut = done if result.life_lost is None else done | result.life_lost
         transition = Transition(
@@ -225,5 +225,5 @@ class Stage:
         return chosen.astype(jnp.int32)
 
 
-def _looked_at(seen: Moments | None, observation: jax.Array) -> jax.Array:
-    return observation if seen is None else seen.centred(observation)
+def _normalized(moments: Moments | None, observation: jax.Array) -> jax.Array:
+    return observation if moments is None else moments.centred(observation)

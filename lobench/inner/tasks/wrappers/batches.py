@@ -41,7 +41,6 @@ class _Resized(Wrapping):
 
 
 def _resized(dataset: Dataset, batch_size: int) -> Dataset:
-    """Returns a dataset with another batch size."""
     if isinstance(dataset, ArrayDataset):
         return dataclasses.replace(dataset, batch_size=batch_size)
     if isinstance(dataset, IteratorDataset):
