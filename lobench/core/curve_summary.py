@@ -179,7 +179,7 @@ def heads_of(summaries: Iterable[CurveSummary]) -> list[int]:
     return [id(one._head) for one in summaries]
 
 
-def packed_ends(summaries: Sequence[CurveSummary], metric: str) -> tuple[bytes, bytes]:
+def packed_ends(summaries: Iterable[CurveSummary], metric: str) -> bytes:
     """Returns the first and the last values of many evaluations, one evaluation after another.
 
     Args:
@@ -187,19 +187,10 @@ def packed_ends(summaries: Sequence[CurveSummary], metric: str) -> tuple[bytes, 
       metric: Name of the metric.
 
     Returns:
-      Two arrays of little-endian float32, float32[num_summaries, num_seeds] if all have equally many seeds.
+      Little-endian float32[num_summaries, 2, num_seeds] if all have equally many seeds.
     """
-    first = list[bytes]()
-    last = list[bytes]()
-    head, at, width = None, 0, 0
-    for summary in summaries:
-        if summary._head is not head:
-            head = summary._head
-            at, width = head.places[metric], head.column.size
-        middle = at + width
-        first.append(summary._numbers[at:middle])
-        last.append(summary._numbers[middle : middle + width])
-    return b"".join(first), b"".join(last)
+    places = [(one._numbers, one._head.places[metric], one._head.column.size) for one in summaries]
+    return b"".join([numbers[at : at + 2 * width] for numbers, at, width in places])
 
 
 def packed_steps(summaries: Sequence[CurveSummary]) -> bytes:

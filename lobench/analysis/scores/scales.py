@@ -231,7 +231,10 @@ class Scales:
                 began += map(known.get, seeds, itertools.repeat(math.nan))
                 diverged += map(lost.__contains__, seeds)
             parts.append(scores(column.finals[-len(began) :], scale, starts=began, diverged=diverged))
-        places = itertools.accumulate((len(cell.seeds_of(metric)) for cell in column.cells), initial=0)
+        sizes = [len(cell.seeds_of(metric)) for cell in others]
+        if block is not None:
+            sizes = [len(block.seeds)] * len(block.cells) + sizes
+        places = itertools.accumulate(sizes, initial=0)
         return _CaseScores(dict(zip(map(id, column.cells), places, strict=False)), np.concatenate(parts))
 
     def _column(self, identity: str, metric: str) -> _Column:

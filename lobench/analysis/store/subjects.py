@@ -53,6 +53,7 @@ __all__ = [
 NOT_RUN = "not run"  # a planned seed without an evaluation
 NOT_IMPORTED = "not imported"  # an imported seed that only other curves of its training, or the other side, have
 ENDED_EARLY = "ended early"  # a seed whose training stopped before the last step of the others
+_OF_IMPORTS = IMPORTED.key
 _MOST_STEPS = 6  # outer steps named of each group
 _LABELS = ""  # draws of seeds that are labels
 
@@ -267,6 +268,9 @@ class _OneBlockCell(Cell):
     Most cells of a large store are like this, and tables need the values by seed of few of them.
     """
 
+    # In a dictionary, fields that are added later take three times the memory.
+    __slots__ = ("_curves", "_exploded", "case", "diverged_at", "final", "missing", "sources", "untrained")
+
     lost = _NOTHING
     failures = ()
     _curves: CurveSummary
@@ -397,8 +401,10 @@ class CellBlock:
         chosen = [cell for cell, head in zip(candidates, heads, strict=True) if distinct[head]]
         curves = [cell._curves for cell in chosen]
         shape = len(curves), len(first.seeds)
-        begins, ends = (np.frombuffer(part, "<f4").reshape(shape) for part in packed_ends(curves, metric))
-        starts, stops = (np.frombuffer(part, "<f4").reshape(shape) for part in packed_ends(curves, primary))
+        names = dict.fromkeys([metric, primary])
+        packed = {name: np.frombuffer(packed_ends(curves, name), "<f4").reshape(len(curves), 2, -1) for name in names}
+        begins, ends = packed[metric][:, 0], packed[metric][:, 1]
+        starts, stops = packed[primary][:, 0], packed[primary][:, 1]
         has_diverged = np.frombuffer(packed_steps(curves), "<i8").reshape(shape) >= 0
         may_be_lost = np.any(~(stops <= starts) | has_diverged, axis=1)  # see `_exploded_of_one`
         lost = None
@@ -798,7 +804,7 @@ def _planned(rows: Sequence[EvaluationRow]) -> frozenset[int]:
     none either.
     """
     for row in reversed(rows):
-        if row.key.program_version != IMPORTED.key and not row.case.has_items:
+        if row.key.program_version != _OF_IMPORTS and not row.case.has_items:
             case = row.case
             planned = _seeds_of(case.num_seeds, case.seed_block, case.first_seed, case.block_sizes)
             if planned.issuperset(row.key.seed_block.seeds):

@@ -272,7 +272,7 @@ class CurrentCases:
         self._accepted = accepted or {}
         self._last: dict[CasePlace, tuple[int, int, str]] = {}  # id, arrival, identity
         self._is_part: dict[str, bool] = {}
-        self._hashes: dict[tuple[str, str, str], set[str]] = {}
+        self._hashes: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {}  # by subject, then by case
         self._chosen: dict[tuple[str, str, str], str | None] = {}
         self._programs: dict[str, frozenset[str]] = {}
         self._identities: frozenset[str] | None = None
@@ -285,15 +285,26 @@ class CurrentCases:
 
     def seen(self, rows: Iterable[EvaluationRow]) -> CurrentCases:
         """Add evaluations of the store, and return this object."""
+        places = dict[int, CasePlace]()  # by the id of the case, which thousands of rows share
         for row in rows:
-            place = place_of(row.case)
-            identity = row.case.identity
+            case = row.case
+            place = places.get(id(case))
+            if place is None:
+                place = places[id(case)] = place_of(case)
+                self._is_part[case.identity] = bool(case.whole)
             self._num_seen += 1
-            here = (row.id, self._num_seen, identity)
-            self._last[place] = max(self._last.get(place, here), here)
-            self._is_part[identity] = bool(row.case.whole)
+            here = (row.id, self._num_seen, case.identity)
+            last = self._last.get(place)
+            if last is None or last < here:
+                self._last[place] = here
             for who in row.sightings:
-                self._hashes.setdefault((who.sha256, who.variant.key, identity), set()).add(row.key.optimizer_hash)
+                variant = (who.sha256, who.variant.key)
+                hashes = self._hashes.get(variant)
+                if hashes is None:
+                    hashes = self._hashes[variant] = {}
+                known = hashes.get(case.identity, ())
+                if row.key.optimizer_hash not in known:
+                    hashes[case.identity] = (*known, row.key.optimizer_hash)
         self._chosen.clear()
         self._identities = None
         return self
@@ -348,7 +359,7 @@ class CurrentCases:
             return True
         key = (who.sha256, who.variant.key, row.case.identity)
         if key not in self._chosen:
-            self._chosen[key] = self._history.optimizer_hash(*key, self._hashes.get(key, ()))
+            self._chosen[key] = self._history.optimizer_hash(*key, self._hashes.get(key[:2], {}).get(key[2], ()))
         return self._chosen[key] in (None, row.key.optimizer_hash)
 
     def ordered(self, who: Subject, rows: Iterable[EvaluationRow]) -> list[EvaluationRow]:

@@ -37,6 +37,7 @@ EVALUATION_COLUMNS = (
     "checkpoint_sha256, optimizer_hash, case_identity, seed_start, seed_count, program_version, case_json, outcome, "
     "message, payload, seconds, recorded_at, code"
 )
+_OUTCOMES = {str(outcome): outcome for outcome in Outcome}  # a call of the enum takes longer, for each of many rows
 _LABEL_COLUMNS = "evaluation, experiment, trial, session"
 _EVENT_COLUMNS = "case_json, seed_start, seed_count, outcome, message, payload"
 
@@ -351,6 +352,8 @@ class LedgerReader(Places, Codes):
             )
             labels = {row[0]: tuple(map(str, row[1:])) for row in labelled}
             cases = dict[str, CaseInfo]()  # thousands of rows have a few
+            texts = dict[str, str]()  # equal texts of rows are one object: a sixth of the memory of a large store
+            blocks = dict[tuple[int, int], SeedBlock]()
             wanted, joined, summaries = EVALUATION_COLUMNS, "", None
             if summarized:
                 summaries = StoredSummaries(self.store, self._db)
@@ -378,18 +381,21 @@ class LedgerReader(Places, Codes):
                     version = program.key
                 subjects = subjects_of_evaluation(number, checkpoint_sha256)
                 experiment, trial, session = labels.get(number, ("", "", ""))
+                block = blocks.get((start, size))
+                if block is None:
+                    block = blocks[start, size] = SeedBlock(start=start, size=size)
                 yield EvaluationRow(
                     key=EvaluationKey(
-                        checkpoint_sha256=checkpoint_sha256,
-                        optimizer_hash=optimizer_hash,
-                        case_identity=identity,
-                        seed_block=SeedBlock(start=start, size=size),
-                        program_version=version,
-                        code=code,
+                        checkpoint_sha256=texts.setdefault(checkpoint_sha256, checkpoint_sha256),
+                        optimizer_hash=texts.setdefault(optimizer_hash, optimizer_hash),
+                        case_identity=texts.setdefault(identity, identity),
+                        seed_block=block,
+                        program_version=texts.setdefault(version, version),
+                        code=texts.setdefault(code, code),
                     ),
                     program=program,
                     case=case,
-                    outcome=Outcome(outcome_name),
+                    outcome=_OUTCOMES[outcome_name],
                     message=message,
                     payload=payload,
                     at_hand=at_hand,

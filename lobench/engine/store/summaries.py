@@ -137,8 +137,22 @@ class StoredSummaries:
           case: Case of the evaluation.
           head, numbers: Columns of the stored summary.
         """
-        load = functools.partial(self._payloads.curves, evaluation, recorded_at, case)
-        return read_summary(self._heads[head], numbers, load)
+        return read_summary(self._heads[head], numbers, _Curves(self._payloads, evaluation, recorded_at, case))
+
+
+class _Curves:
+    """Function that reads the curves of an evaluation. A partial function would take three times the memory."""
+
+    __slots__ = ("_case", "_evaluation", "_payloads", "_recorded_at")
+
+    def __init__(self, payloads: _Payloads, evaluation: int, recorded_at: float, case: CaseInfo) -> None:
+        self._payloads = payloads
+        self._evaluation = evaluation
+        self._recorded_at = recorded_at
+        self._case = case
+
+    def __call__(self) -> Curves:
+        return self._payloads.curves(self._evaluation, self._recorded_at, self._case)
 
 
 class _Payloads:
