@@ -98,6 +98,10 @@ class Subject:
     generation: int = 0
     run: str = ""
 
+    def __hash__(self) -> int:
+        """Returns a hash of two fields, because readers of a large store look up each subject many times."""
+        return hash((self.sha256, self.uri))
+
     @classmethod
     def of_checkpoint(cls, checkpoint: Checkpoint, variant: Variant = Variant(), *, label: str = "") -> Subject:
         """Returns the subject of a checkpoint.

@@ -85,6 +85,17 @@ def test_new_evaluations_are_shown_before_the_tables_that_they_change(tmp_path: 
     assert found.note == "" and early.subtitle in found.html.decode()
 
 
+def test_a_look_that_waits_has_the_evaluations_of_that_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_cache, "_PATIENCE", 600.0)
+    store = make_store(tmp_path)
+    cache = PageCache(store, ())
+    first = whole(cache)
+    cache._next_at, cache._whole_at = 0.0, math.inf
+    record(store)
+    found, _ = cache.look(waits=True)
+    assert found.html == first.html and "1 optimizer" in found.subtitle
+
+
 def record(store: Path) -> None:
     """Evaluates a further method on a case of the store."""
     subject, case = Subject.of_optimizer("sgd()"), case_info("case0")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lobench.analysis.store.snapshot import Snapshot
-from lobench.analysis.store.subjects import StoredSubject
+from lobench.analysis.store.subjects import StoredSubject, rows_by_subject
 from lobench.core.subject import Subject as Who
 from lobench.engine.store.current import CurrentCases
 from lobench.engine.store.ledger import EvaluationRow, Ledger
@@ -27,6 +27,8 @@ class StoreReading:
         self._store = store
         self._part: tuple[object, ...] | None = None  # see `Ledger.unchanged_part`
         self._rows: tuple[EvaluationRow, ...] = ()
+        self._groups: dict[Who, list[EvaluationRow]] = {}
+        self._evaluated: set[str] = set()  # hashes of the subjects of the rows
         self._sightings: dict[int, Who] = {}
         self._current = CurrentCases()
         self._made: dict[Who, tuple[int, list[StoredSubject]]] = {}
@@ -58,16 +60,24 @@ class StoreReading:
                 del self._made[who]
             self._part = part
             self._rows = (*kept, *new)
+            self._groups = rows_by_subject(new, self._groups if is_kept else None)
+            self._evaluated = {*(self._evaluated if is_kept else ()), *(row.key.checkpoint_sha256 for row in new)}
             self._sightings = sightings
             self._current, self._last_event, self.num_read = current, last_event, len(new)
             positions = {who: place for place, who in sightings.items()}
             events = tuple(ledger.events())
             return Snapshot.of(
-                self._store, self._rows, positions=positions, events=events, current=current, made=self._made
+                self._store,
+                self._rows,
+                positions=positions,
+                events=events,
+                current=current,
+                made=self._made,
+                groups=self._groups,
             )
 
     def _are_further(self, sightings: dict[int, Who]) -> bool:
         """Returns whether sightings are those of before, and others of subjects that were unknown."""
-        known = {who.sha256 for who in self._sightings.values()} | {row.key.checkpoint_sha256 for row in self._rows}
+        known = {who.sha256 for who in self._sightings.values()} | self._evaluated
         further = [who for position, who in sightings.items() if position not in self._sightings]
         return self._sightings.items() <= sightings.items() and known.isdisjoint(who.sha256 for who in further)

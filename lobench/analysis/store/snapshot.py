@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -114,6 +114,7 @@ class Snapshot:
         events: Sequence[tuple[str, Mapping[str, object]]] = (),
         current: CurrentCases | None = None,
         made: dict[Who, tuple[int, list[StoredSubject]]] | None = None,
+        groups: Mapping[Who, list[EvaluationRow]] | None = None,
     ) -> Snapshot:
         """Returns a snapshot of a store's rows.
 
@@ -124,17 +125,22 @@ class Snapshot:
           events: Kind and detail of each event, in order.
           current: Current cases of the store. None: those of the rows, without plans.
           made: Subjects of an earlier snapshot, as in `subjects_of`.
+          groups: Rows by subject, as in `subjects_of`.
         """
         superseded = tuple(dict.fromkeys(who for row in rows for who in row.superseded))
         if superseded and not any(row.present for row in rows):
             rows, superseded = [replace(row, superseded=()) for row in rows], ()  # there is only a superseded run
+            groups = None
         current = CurrentCases.of_rows(rows) if current is None else current
         is_current = current.which_are_current(rows)
-        known = {row.case.identity: row.case for row, counts in zip(rows, is_current, strict=True) if counts}
-        former = Counter(
-            f"{row.case.suite}/{row.case.name}" for row, counts in zip(rows, is_current, strict=True) if not counts
-        )
-        subjects = tuple(subjects_of(rows, positions, current, made=made))
+        known = dict[str, CaseInfo]()
+        former = Counter[str]()
+        for case, counts in zip([row.case for row in rows], is_current, strict=True):
+            if counts:
+                known[case.identity] = case
+            else:
+                former[f"{case.suite}/{case.name}"] += 1
+        subjects = tuple(subjects_of(rows, positions, current, made=made, groups=groups))
         shown = {identity for subject in subjects for identity in subject.cells}
         repeated = [case for identity, case in known.items() if identity not in shown]
         known = {identity: case for identity, case in known.items() if identity in shown}
@@ -211,9 +217,15 @@ class Snapshot:
         """Returns the results of a subject on a case, both by place; None if it was not evaluated."""
         return self.subjects[subject].cells.get(self.cases[case].identity)
 
-    def measured_rows(self) -> Iterator[tuple[EvaluationRow, Curves | CurveSummary | None]]:
-        """Yields each row with its curves, or their summary. Curves that a cell already has are not read again."""
-        for row in self.rows:
+    def measured_rows(
+        self, rows: Iterable[EvaluationRow] | None = None
+    ) -> Iterator[tuple[EvaluationRow, Curves | CurveSummary | None]]:
+        """Yields each row with its curves, or their summary. Curves that a cell already has are not read again.
+
+        Args:
+          rows: Some of its rows. None: all.
+        """
+        for row in self.rows if rows is None else rows:
             yield row, self._held.get(id(row.payload)) or row.measured
 
     @functools.cached_property

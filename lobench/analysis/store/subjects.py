@@ -46,6 +46,7 @@ __all__ = [
     "headline_metrics",
     "last_on_most_cases",
     "last_subject",
+    "rows_by_subject",
     "subject_of",
     "subjects_of",
 ]
@@ -551,6 +552,7 @@ def subjects_of(
     current: CurrentCases | None = None,
     *,
     made: dict[Who, tuple[int, list[StoredSubject]]] | None = None,
+    groups: Mapping[Who, list[EvaluationRow]] | None = None,
 ) -> list[StoredSubject]:
     """Returns the subjects of a store's evaluations, by generation, outer step and first sight.
 
@@ -567,14 +569,12 @@ def subjects_of(
       current: Current cases of the store. None: those of the rows, without plans.
       made: Subjects of an earlier call, each with its number of evaluations. They are used if they have as many
         evaluations now, and the others are added.
+      groups: `rows_by_subject` of the rows. None: computed here.
     """
-    rows = list(rows)
+    rows = list(rows) if groups is None else rows
     made = {} if made is None else made
     current = CurrentCases.of_rows(rows) if current is None else current
-    groups: dict[Who, list[EvaluationRow]] = {}
-    for row in rows:
-        for who in row.present:
-            groups.setdefault(who, []).append(row)
+    groups = rows_by_subject(rows) if groups is None else groups
     found = list[StoredSubject]()
     for who, members in groups.items():
         if who in made and made[who][0] == len(members):
@@ -594,6 +594,22 @@ def subjects_of(
         return who.generation, who.outer_step, sights.get(who, -1)
 
     return sorted(found, key=place)
+
+
+def rows_by_subject(
+    rows: Iterable[EvaluationRow], before: dict[Who, list[EvaluationRow]] | None = None
+) -> dict[Who, list[EvaluationRow]]:
+    """Returns the evaluations of each subject. Superseded subjects are left out.
+
+    Args:
+      rows: Evaluations in the order of the ledger.
+      before: Result for the evaluations before these, which is extended. None: there are none.
+    """
+    groups = {} if before is None else before
+    for row in rows:
+        for who in row.present:
+            groups.setdefault(who, []).append(row)
+    return groups
 
 
 def last_subject(subjects: Sequence[StoredSubject]) -> StoredSubject:

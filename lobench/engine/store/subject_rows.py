@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import re
 import sqlite3
@@ -44,6 +45,7 @@ def values_of(subject: Subject) -> dict[str, Any]:
     return values | {"variant": _variant_of(subject), "label": subject.label if is_named else ""}
 
 
+@functools.lru_cache(maxsize=16_384)  # a viewer reads all subjects of a large store each time that it grows
 def subject_of(row: tuple[Any, ...]) -> Subject:
     """Returns the subject of a row of `SUBJECT_COLUMNS`."""
     kind, uri, sha256, outer_step, generation, run, label, bindings, trainer_config = row

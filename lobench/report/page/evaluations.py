@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lobench.analysis.comparisons.viewer_index import ViewerIndex
-from lobench.analysis.store.evaluation_summaries import evaluation_summaries
+from lobench.analysis.store.evaluation_summaries import EvaluationSummary, evaluation_summaries
 from lobench.analysis.store.snapshot import Snapshot
 from lobench.analysis.store.subjects import Cell
 from lobench.core.metric import final_columns
@@ -19,13 +19,24 @@ from lobench.drawing.svg import short, short_rows
 __all__ = ["evaluation_list", "evaluation_record"]
 
 
-def evaluation_list(snapshot: Snapshot) -> dict[str, Any]:
+def evaluation_list(snapshot: Snapshot, known: dict[int, list[EvaluationSummary]] | None = None) -> dict[str, Any]:
     """Returns columns and rows, with one row per seed block and sighting.
 
     After its columns, a row has the indices of subject and case. Unknown ones are -1, for example for a changed case.
+
+    Args:
+      snapshot: Content of the store.
+      known: Summaries of each row by its `id`, from an earlier page. They are replaced by those of this one.
     """
+    known = {} if known is None else known
     rows = snapshot.rows
-    summaries = evaluation_summaries(rows, [measured for _, measured in snapshot.measured_rows()])
+    new = [row for row in rows if id(row) not in known]
+    for summary in evaluation_summaries(new, [measured for _, measured in snapshot.measured_rows(new)]):
+        known.setdefault(id(summary.row), []).append(summary)
+    listed = {id(row) for row in rows}
+    for gone in known.keys() - listed:
+        del known[gone]
+    summaries = [summary for row in rows for summary in known[id(row)]]
     added = {name for summary in summaries for name in summary.added}
     finals = final_columns((row.case.primary_metric for row in rows), added)
     columns: list[dict[str, Any]] = [

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lobench.analysis.comparisons.viewer_index import BandCurve, CurveKey, ViewerIndex, curves_of
+from lobench.analysis.store.evaluation_summaries import EvaluationSummary
 from lobench.analysis.store.groups import are_by_step, run_names
 from lobench.analysis.store.rerun_command import seeds_arguments, shown_by, trained_by, with_subject
 from lobench.analysis.store.snapshot import Snapshot
@@ -38,10 +39,15 @@ _HASHED = 8  # hex digits
 
 
 class CellTexts:
-    """Texts on cells, kept for later pages with the same cells, because some are read from the curves."""
+    """Texts on cells, kept for later pages with the same cells, because some are read from the curves.
+
+    Attributes:
+      summaries: Summaries of the evaluations of the last page, as in `evaluation_list`.
+    """
 
     def __init__(self) -> None:
         self._made: dict[int, tuple[Cell, tuple[str, str, str]]] = {}  # by the `id` of the cell, which is held
+        self.summaries: dict[int, list[EvaluationSummary]] = {}
 
     def of(self, snapshot: Snapshot) -> list[tuple[str, str, str] | None]:
         """Returns description, gin bindings and seed options of each cell, by subject and case; None without a cell.
@@ -73,7 +79,8 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool, cell_texts: CellTe
       cell_texts: Texts of an earlier page, to be reused. None: all are made here.
     """
     snapshot = viewer_index.snapshot
-    headings = (cell_texts or CellTexts()).of(snapshot)
+    cell_texts = cell_texts or CellTexts()
+    headings = cell_texts.of(snapshot)
     indices: dict[str, int] = {"": -1}  # of texts that many cells share
     cells = [indices.setdefault(text, len(indices) - 1) for three in headings for text in three or ("", "", "")]
     keys = [] if served else _embedded(viewer_index)
@@ -121,7 +128,7 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool, cell_texts: CellTe
         "curves": _packed(viewer_index, curves),
         "held": {} if served else _held(viewer_index),
         "pairs": {} if served else _pairs(viewer_index),
-        "evaluations": evaluation_list(snapshot),
+        "evaluations": evaluation_list(snapshot, cell_texts.summaries),
     }  # fmt: skip
 
 

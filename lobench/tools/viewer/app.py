@@ -69,14 +69,17 @@ def make_app(page_cache: PageCache, *, hosts: frozenset[str], token: str, cookie
 
 def _page(page_cache: PageCache, request: Request) -> Response:
     page, _ = page_cache.look()
-    return _tagged(request, page.html, "text/html")
+    return _tagged(request, page.html, lambda: page.html, "text/html")
 
 
 def _data(page_cache: PageCache, request: Request) -> Response:
     """Returns the data that the page requests several times a second. Usually the answer is 304."""
-    page, problem = page_cache.look()
+    page, problem = page_cache.look(waits=True)
     head = json.dumps({"version": page.version, "problem": problem, "note": page.note, "subtitle": page.subtitle})
-    return _tagged(request, f'{head[:-1]}, "explorer": {page.data}}}'.encode(), "application/json")
+    # The version is a hash of the data.
+    return _tagged(
+        request, head.encode(), lambda: f'{head[:-1]}, "explorer": {page.data}}}'.encode(), "application/json"
+    )
 
 
 def _unless_gone(answer: Callable[[], Response]) -> Response:
@@ -143,17 +146,24 @@ def _key(text: str, viewer_index: ViewerIndex) -> CurveKey:
 
 def _part(name: str, kind: str) -> Callable[[Request], Response]:
     body = page_part(name).encode()
-    return lambda request: _tagged(request, body, kind)
+    return lambda request: _tagged(request, body, lambda: body, kind)
 
 
-def _tagged(request: Request, body: bytes, kind: str) -> Response:
-    """Returns the body, or status 304 if the visitor has it already."""
-    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+def _tagged(request: Request, identity: bytes, body: Callable[[], bytes], kind: str) -> Response:
+    """Returns the body, or status 304 if the visitor has it already.
+
+    Args:
+      request: Request, with the tag of the visitor's body.
+      identity: Bytes that differ if bodies differ.
+      body: Function that returns the body.
+      kind: Media type.
+    """
+    tag = f'"{hashlib.sha256(identity).hexdigest()[:32]}"'
     known = request.headers.get("if-none-match", "").replace("W/", "")
     headers = {"ETag": tag}
-    return (
-        Response(status_code=304, headers=headers) if tag in known else Response(body, media_type=kind, headers=headers)
-    )
+    if tag in known:
+        return Response(status_code=304, headers=headers)
+    return Response(body(), media_type=kind, headers=headers)
 
 
 class _Guard:

@@ -25,7 +25,7 @@ from lobench.report.tables.verdict import subtitle
 
 __all__ = ["Page", "PageCache"]
 
-_PATIENCE = 0.5  # seconds that a request waits for the first page, before it gets one that says that it is being made
+_PATIENCE = 0.5  # seconds that a request waits for a page that is being made, before it gets the previous one
 _PAUSE = 1.0  # pause after rendering, relative to its duration, so that it takes half a core at most
 _SLOW = 0.3  # seconds of rendering a whole page from which new evaluations are shown before it is rendered again
 _UNSAID = "unsaid"  # placeholder of the version in a draft of the page
@@ -108,6 +108,8 @@ class PageCache:
         check_experiment(store, self._experiment)
         self._lock, self._making = threading.Lock(), threading.Lock()
         self._is_made = threading.Event()  # the first page, or the reason why there is none
+        self._is_current = threading.Event()  # no page of new evaluations is being made
+        self._is_current.set()
         self._stamp: tuple[object, ...] = ()  # of the page
         self._whole_stamp: tuple[object, ...] = ()  # of the whole page
         self._next_at = self._whole_at = 0.0  # when the page, and the whole page, may be made again
@@ -127,16 +129,22 @@ class PageCache:
         if self._error is not None:
             raise self._error
 
-    def look(self) -> tuple[Page, str]:
+    def look(self, *, waits: bool = False) -> tuple[Page, str]:
         """Returns the page, and the current problem with the store or "".
 
         Pages are rendered in the background, so that requests do not wait. Until the first one of a large store is
         there, the page says that the store is being read.
+
+        Args:
+          waits: Whether to wait a moment for a page with new evaluations that is being made.
         """
         if self._is_due() and self._making.acquire(blocking=False):
+            self._is_current.clear()
             threading.Thread(target=self._make_aside, daemon=True).start()
         if self._page is None:
             self._is_made.wait(_PATIENCE)
+        elif waits:
+            self._is_current.wait(_PATIENCE)
         with self._lock:
             return self._page or self._reading_page(), self._problem
 
@@ -177,6 +185,7 @@ class PageCache:
                 self._problem = f"{self._store} cannot be read: {headline(error)}."
         finally:
             self._is_made.set()
+            self._is_current.set()
             self._making.release()
 
     def make(self, *, waits: bool = True) -> None:
@@ -192,6 +201,7 @@ class PageCache:
             early = self._with_new(snapshot)
             if early is not None:
                 self._publish(early)
+                self._is_current.set()
                 early_at = time.monotonic()
                 if waits and time.monotonic() < self._whole_at:
                     whole_stamp = self._whole_stamp
