@@ -23,7 +23,7 @@ import numpy as np
 import report_store
 
 from lobench.core.case import SeedBlock
-from lobench.core.program import PROGRAM_VERSION
+from lobench.core.program import Program
 from lobench.core.result import EvaluationKey, Outcome
 from lobench.core.subject import Subject
 from lobench.engine.store.ledger import Ledger
@@ -54,15 +54,16 @@ def add_method(ledger: Ledger, optimizer: str, draw: np.random.Generator) -> Non
     subject = Subject.of_optimizer(optimizer)
     ledger.set_admission(ledger.record_sighting(subject), "admitted")
     for case in map(report_store.case_info, names):
+        curves = report_store.curves(float(draw.uniform(0.1, 1.0)), draw)
+        program = Program.of(curves.provenance)
         key = EvaluationKey(
             checkpoint_sha256=subject.sha256,
             optimizer_hash=optimizer,
             case_identity=case.identity,
             seed_block=SeedBlock(start=0, size=report_store.SEEDS),
-            program_version=PROGRAM_VERSION,
+            program_version=program.key,
         )
-        curves = report_store.curves(float(draw.uniform(0.1, 1.0)), draw)
-        ledger.record_evaluation(key, case, Outcome.PASSED, curves=curves)
+        ledger.record_evaluation(key, case, Outcome.PASSED, curves=curves, program=program)
 
 
 def write_csv(path: Path, evaluations: int) -> None:
