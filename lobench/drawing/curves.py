@@ -38,11 +38,11 @@ def sparkline(values: Sequence[float] | np.ndarray) -> str:
     """
     # Lists, because they are three times as fast as arrays for so few numbers, and there may be 10,000 curves.
     curve = np.asarray(values, np.float64).tolist()
-    known = [value for value in curve if math.isfinite(value)]
-    if not known:
+    finite = [value for value in curve if math.isfinite(value)]
+    if not finite:
         return _DIVERGED * len(curve)
-    low = min(known)
-    high = max(known)
+    low = min(finite)
+    high = max(finite)
     if low > 0 and high > 100 * low:
         curve = [math.log(value) if value > 0 else math.nan for value in curve]
         low = math.log(low)

@@ -178,16 +178,16 @@ class Chart:
         )
 
     def _span(self, axis: str) -> tuple[float, float]:
-        if named := self.x_names if axis == "x" else self.y_names:
-            return -0.4, len(named) - 0.6
+        if names_of_axis := self.x_names if axis == "x" else self.y_names:
+            return -0.4, len(names_of_axis) - 0.6
         names = ("x",) if axis == "x" else ("y", "lower", "upper")
         log = self.log_x if axis == "x" else self.log_y
         rows = [getattr(one, name) for one in self.series for name in names]
-        found = [float(v) for row in rows if row is not None for v in row if math.isfinite(v) and (v > 0 or not log)]
-        if not found:
+        values = [float(v) for row in rows if row is not None for v in row if math.isfinite(v) and (v > 0 or not log)]
+        if not values:
             return (0.1, 1.0) if log else (0.0, 1.0)
-        low = min(found)
-        high = max(found)
+        low = min(values)
+        high = max(values)
         if low == high:
             return (low / 2, high * 2) if log else (low - (abs(low) or 1) / 2, high + (abs(high) or 1) / 2)
         if axis == "x" and not self.y_names:  # keep points away from the names

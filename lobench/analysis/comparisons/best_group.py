@@ -57,8 +57,8 @@ def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alo
     if direction is None:  # the metric has no declared direction
         return Bold()
     sign = -1.0 if direction is Direction.MAX else 1.0
-    known = [cell for cell in cells if cell is not None]
-    is_whole = [cell is not None and not cell.missing and not cell.lacking(known) for cell in cells]
+    evaluated = [cell for cell in cells if cell is not None]
+    is_whole = [cell is not None and not cell.missing and not cell.lacking(evaluated) for cell in cells]
     means = [
         sign * mean_of(list(values.values())) if values and whole else math.nan
         for values, whole in zip(finals, is_whole, strict=True)
@@ -70,15 +70,16 @@ def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alo
         return Bold(places=frozenset(index for index, mean in enumerate(means) if mean == means[best]))
     others = [index for index, mean in enumerate(means) if index != best and not math.isnan(mean)]
     alpha = _ALPHA / max(1, len(others))
-    first = cells[best]
-    theirs = {index: cell for index in others if (cell := cells[index]) is not None}
-    if first is None:
+    best_cell = cells[best]
+    other_cells = {index: cell for index in others if (cell := cells[index]) is not None}
+    if best_cell is None:
         return Bold(places=frozenset({best}))
-    places, block = paired_block(first, theirs, metric, scales)
+    places, block = paired_block(best_cell, other_cells, metric, scales)
     worse = dict(zip(places, block.are_worse(alpha).tolist(), strict=True)) if block is not None else {}
     tests: set[Method] = {"paired"} if worse else set()
-    for index in theirs.keys() - worse.keys():
-        effect = compare_cases({"": _values_to_compare(first, theirs[index], metric, scales)}, alpha=alpha).cases[0]
+    for index in other_cells.keys() - worse.keys():
+        values = _values_to_compare(best_cell, other_cells[index], metric, scales)
+        effect = compare_cases({"": values}, alpha=alpha).cases[0]
         worse[index] = effect.verdict is Effect.WORSE
         tests |= {effect.paired.method} if effect.paired.num_seeds else set()
     return _with_best(best, worse, tests)
@@ -110,25 +111,25 @@ def bold_means(summary: Summary, subjects: Sequence[int], metric: str, suite: st
       suite: Suite whose cases the means are taken over. "": all suites.
       alone: Whether to return only the best, and subjects with an equal mean.
     """
-    found_means = [summary.mean_score(subject, metric, suite) for subject in subjects]
-    most = max((one.num_cases for one in found_means), default=0)  # a mean over fewer, easier cases is not comparable
+    mean_scores = [summary.mean_score(subject, metric, suite) for subject in subjects]
+    most = max((one.num_cases for one in mean_scores), default=0)  # a mean over fewer, easier cases is not comparable
     stored = [summary.snapshot.subjects[subject] for subject in subjects]
     means = [
         one.interval.mean
         if one.num_cases == most and one.has_surviving_seed and not subject.lacks_seeds(stored)
         else math.nan
-        for one, subject in zip(found_means, stored, strict=True)
+        for one, subject in zip(mean_scores, stored, strict=True)
     ]
     if all(map(math.isnan, means)):
         return Bold()
     best = int(np.nanargmax(means))
     if alone:
         return Bold(places=frozenset(index for index, mean in enumerate(means) if mean == means[best]))
-    survived = found_means[best].survived_cases
+    survived = mean_scores[best].survived_cases
     others = {
         index: subjects[index]
         for index, mean in enumerate(means)
-        if index != best and not math.isnan(mean) and survived <= found_means[index].survived_cases
+        if index != best and not math.isnan(mean) and survived <= mean_scores[index].survived_cases
     }
     verdicts = _mean_verdicts(summary, subjects[best], others, metric, suite, _ALPHA / max(1, len(others)))
     tests = {test for _, own in verdicts.values() for test in own}
@@ -151,11 +152,11 @@ def _mean_verdicts(
     groups = case_groups([subjects[at].cells for at in (best, *others.values())], compared)
     grouped = {case for group in groups if len(group) > 1 for case in group}
     for identity in compared:
-        mine = subjects[best].cells[identity]
+        cell_of_best = subjects[best].cells[identity]
         cells = {index: cell for index, at in others.items() if (cell := subjects[at].cells.get(identity)) is not None}
         # Arrays contain means over seeds, which cannot be grouped.
         by_arrays = {} if identity in grouped else cells
-        places, block = paired_block(mine, by_arrays, metric_name, summary.scales)
+        places, block = paired_block(cell_of_best, by_arrays, metric_name, summary.scales)
         if block is not None:
             none_diverged = Counts(0, block.num_seeds, 0, block.num_seeds)
             for index, estimate in zip(places, block.estimates(), strict=True):
@@ -163,14 +164,14 @@ def _mean_verdicts(
                 parts[index].counts.extend([none_diverged] if block.num_seeds > 1 else [])
                 tests[index].add("paired")
         for index in sorted(cells.keys() - places):
-            samples = paired_values(mine, cells[index], metric_name, summary.scales).samples
+            samples = paired_values(cell_of_best, cells[index], metric_name, summary.scales).samples
             difference = mean_difference(samples, 1 - alpha)
             parts[index].add(samples, difference)
             tests[index].update([difference.method] if difference.num_seeds else [])
     verdicts: dict[int, tuple[Effect, Collection[Method]]] = {}
-    for index, own in parts.items():
+    for index, mean_parts in parts.items():
         if tests[index]:
-            verdicts[index] = own.effect(alpha).verdict, tests[index]
-        elif whole := summary.comparison(best, others[index], metric, alpha=alpha, suite=suite):
-            verdicts[index] = whole.verdict, ()
+            verdicts[index] = mean_parts.effect(alpha).verdict, tests[index]
+        elif comparison := summary.comparison(best, others[index], metric, alpha=alpha, suite=suite):
+            verdicts[index] = comparison.verdict, ()
     return verdicts

@@ -162,19 +162,19 @@ def row_of(event: EvaluationFinished, at: float) -> EvaluationRow:
 
 def _case_numbers(cases: Iterable[Sequence[EvaluationFinished]]) -> list[Number]:
     """Returns the numbers of cases whose seeds are all evaluated. Partial results could not be corrected later."""
-    kept: list[tuple[Sequence[EvaluationFinished], list[str]]] = []
+    whole_cases: list[tuple[Sequence[EvaluationFinished], list[str]]] = []
     finals: dict[str, list[list[float]]] = {}  # by metric, one case after another
     for evaluations in cases:
         blocks = _curves(evaluations)
         if len({seed for block in blocks for seed in block.seeds}) < evaluations[0].case.num_seeds:
             continue
         metrics = sorted(set.intersection(*(set(block.metrics) for block in blocks)))  # a plugin's may be missing
-        kept.append((evaluations, metrics))
+        whole_cases.append((evaluations, metrics))
         for name in metrics:
             finals.setdefault(name, []).append(_finals(blocks, name))
     intervals = {name: iter(metric_means(name, rows)) for name, rows in finals.items()}
     numbers: list[Number] = []
-    for evaluations, metrics in kept:
+    for evaluations, metrics in whole_cases:
         case = evaluations[0].case
         numbers += (_metric_number(case, name, next(intervals[name])) for name in metrics)
         numbers += _lost_seed_numbers(evaluations, case.suite, case.name)

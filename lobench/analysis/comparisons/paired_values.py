@@ -157,7 +157,7 @@ def paired_block(
     finals = a.final.get(name, {})
     starts = scales.starts_of(a, name)
     unknown = [seed for seed in finals if seed not in starts]
-    kept = dict[int, list[float]]()
+    finals_of_others = dict[int, list[float]]()
     may_be_fresh = min(finals, default=-1) >= FIRST_REPORT_SEED
     is_fresh = _is_fresh(a)
     ends = a.ends()  # empty without curves
@@ -173,22 +173,29 @@ def paired_block(
                 and not (unknown and any(seed in cell.untrained.get(name, {}) for seed in unknown))
             ):
                 if tuple(seeds_of_cell) == seeds:
-                    kept[place] = list(values)
+                    finals_of_others[place] = list(values)
                 elif finals.keys() == {*seeds_of_cell}:
-                    kept[place] = list(map(dict(zip(seeds_of_cell, values, strict=True)).__getitem__, finals))
-    theirs = np.asarray(list(kept.values()), np.float64).reshape(len(kept), len(finals))
-    ours = np.asarray(list(finals.values()), np.float64)
-    is_finite = np.asarray(np.isfinite(theirs).all(axis=1) & np.isfinite(ours).all())
-    theirs = theirs[is_finite]
-    places = [place for place, known in zip(kept, is_finite.tolist(), strict=True) if known]
+                    by_seed = dict(zip(seeds_of_cell, values, strict=True))
+                    finals_of_others[place] = [by_seed[seed] for seed in finals]
+    if not finals_of_others:
+        return (), None
+    values_of_others = np.asarray(list(finals_of_others.values()), np.float64)
+    values_of_a = np.asarray(list(finals.values()), np.float64)
+    is_finite = np.asarray(np.isfinite(values_of_others).all(axis=1) & np.isfinite(values_of_a).all())
+    values_of_others = values_of_others[is_finite]
+    places = [place for place, known in zip(finals_of_others, is_finite.tolist(), strict=True) if known]
     if not places:
         return (), None
-    values_of_both = np.concatenate([np.broadcast_to(ours, theirs.shape), theirs], axis=1)
-    both = scores(np.concatenate([ours[None], theirs]), scale, starts=[starts.get(seed, math.nan) for seed in finals])
+    values_of_both = np.concatenate([np.broadcast_to(values_of_a, values_of_others.shape), values_of_others], axis=1)
+    side_scores = scores(
+        np.concatenate([values_of_a[None], values_of_others]),
+        scale,
+        starts=[starts.get(seed, math.nan) for seed in finals],
+    )
     block = PairBlock.of(
-        both[0],
-        both[1:],
-        step=_in_unit_of_each(rounding_steps(ours, theirs), values_of_both, scale),
+        side_scores[0],
+        side_scores[1:],
+        step=_in_unit_of_each(rounding_steps(values_of_a, values_of_others), values_of_both, scale),
         precision=_precision_of_each(values_of_both, scale),
     )
     return tuple(places), block
@@ -380,7 +387,7 @@ def _scale_of_two(a: Cell, b: Cell, metric: str, scales: Scales) -> tuple[ScoreS
     least = ROUNDED_ZERO * (start - low) if start > low else 0.0
     is_log = (is_loss or bool(declared)) and declared != ScaleKind.LINEAR
     is_log = is_log and lowest >= least and max(finite) > 0
-    made = ScoreScale.among(
+    pair_scale = ScoreScale.among(
         metric,
         direction,
         finals=finals,
@@ -388,8 +395,8 @@ def _scale_of_two(a: Cell, b: Cell, metric: str, scales: Scales) -> tuple[ScoreS
         declared=ScaleKind.LOG if is_log else ScaleKind.LINEAR,
         minimum=minimum,
     )
-    if made.is_usable:
-        return made, "final values, in units of the better one's gain from step 0"
+    if pair_scale.is_usable:
+        return pair_scale, "final values, in units of the better one's gain from step 0"
     if math.isfinite(start) and any(2 * sum(map(math.isfinite, side.values())) < len(side) for side in finals):
         why = "no side that keeps half of its seeds ends better than step 0"
     unit = 1.0 if direction is Direction.MIN else -1.0
@@ -400,8 +407,8 @@ def _scale_of_two(a: Cell, b: Cell, metric: str, scales: Scales) -> tuple[ScoreS
     elif is_loss and (size := math.fsum(map(abs, finite)) / max(len(finite), 1)) > 0:
         unit, how = size, ", relative to their size"  # a margin would else depend on the unit of the loss
     floor = 1e-12 * (lowest if lowest > 0 else max(finite)) if is_log else -math.inf
-    made = dataclasses.replace(made, untrained=math.nan, log_unit=abs(unit), linear_unit=unit, floor=floor)
-    return made, f"compared by final values{how}, because {why}"
+    pair_scale = dataclasses.replace(pair_scale, untrained=math.nan, log_unit=abs(unit), linear_unit=unit, floor=floor)
+    return pair_scale, f"compared by final values{how}, because {why}"
 
 
 def _common_start(a: Cell, b: Cell, metric: str) -> tuple[float, str]:

@@ -162,11 +162,11 @@ def _missing_evaluations(entrants: Sequence[Entrant], rules: Race, look: int) ->
     """Returns the evaluations that a round lacks. Skipped evaluations are not missing."""
     missing_pairs = []
     for entrant in entrants:
-        given = {(row.key.case_identity, row.key.seed_block): row for row in entrant.rows}
-        given |= {(row.key.case_identity, row.key.seed_block): row for row in entrant.rows if row.has_curves}
+        row_of_block = {(row.key.case_identity, row.key.seed_block): row for row in entrant.rows}
+        row_of_block |= {(row.key.case_identity, row.key.seed_block): row for row in entrant.rows if row.has_curves}
         for case in entrant.cases:
             for block in _round_blocks(case, rules, look):
-                row = given.get((case.identity, block))
+                row = row_of_block.get((case.identity, block))
                 if row is None or not (row.has_curves or row.outcome is Outcome.SKIPPED):
                     why = f": {row.outcome}" if row is not None else ""
                     missing_pairs.append(f"{entrant.label} on {case.suite}/{case.name}, seeds {block}{why}")

@@ -216,7 +216,7 @@ def _experiment_summary(experiment: ExperimentRow, snapshot: Snapshot, scales: S
     out_at = summary.race.out_at if summary.race is not None else [None] * len(means)
     # A method that left a race has few seeds, one without a finite seed has no result, and one
     # that lacks planned seeds may have lost the bad ones: none of them is the best.
-    known = [
+    candidates = [
         place
         for place, found in enumerate(scores)
         if not math.isnan(found.mean)
@@ -224,7 +224,7 @@ def _experiment_summary(experiment: ExperimentRow, snapshot: Snapshot, scales: S
         and out_at[place] is None
         and not snapshot.subjects[place].num_missing
     ]
-    best = max(known, key=lambda place: means[place].mean, default=None)
+    best = max(candidates, key=lambda place: means[place].mean, default=None)
     revision = experiment.revision
     score = means[best] if best is not None else None
     return ExperimentSummary(

@@ -127,8 +127,8 @@ def _class_costs(
     known: Sequence[Mapping[MachineClass, Sequence[StepCost]]],
     metric: str,
 ) -> ClassCosts:
-    costs = _pooled_costs(cells, [own.get(machine, ()) for own in known])
-    seconds = [StepSeconds.of(own) for own in costs]
+    costs = _pooled_costs(cells, [costs_of_side.get(machine, ()) for costs_of_side in known])
+    seconds = [StepSeconds.of(costs_of_side) for costs_of_side in costs]
     budget = min(
         one.median * cell.steps[-1]
         for one, cell in zip(seconds, cells, strict=True)
@@ -139,8 +139,8 @@ def _class_costs(
         metric=metric,
         budget=float(budget),
         sides=tuple(
-            _side_cost(cell, own, one, float(budget), metric) if cell is not None and own else None
-            for cell, own, one in zip(cells, costs, seconds, strict=True)
+            _side_cost(cell, costs_of_side, one, float(budget), metric) if cell is not None and costs_of_side else None
+            for cell, costs_of_side, one in zip(cells, costs, seconds, strict=True)
         ),
     )
 

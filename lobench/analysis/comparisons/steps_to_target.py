@@ -209,12 +209,12 @@ def compare_steps(
             CaseSteps(case=identity, target=case_target, a=steps_of_a, b=steps_of_b, difference=difference, time=time)
         )
     if not case_steps:
-        known = a.metrics() & b.metrics()
+        common_metrics = a.metrics() & b.metrics()
         raise UsageError(
             "no case on which both were evaluated has the target's metric",
             got=target.metric or "the primary metric",
-            expected=", ".join(sorted(known)),
-            next_step=suggestion(target.metric or "", known),
+            expected=", ".join(sorted(common_metrics)),
+            next_step=suggestion(target.metric or "", common_metrics),
         )
     return sorted(
         case_steps,

@@ -61,22 +61,22 @@ def improvement(
       scales: Scales of the cases, which have the directions of the metrics.
       design: Rule by which cases are grouped.
     """
-    ours = []
-    theirs = []
+    ranks_of_b = []
+    ranks_of_a = []
     cases = list[str]()
     common = (identity for identity, cell in a.cells.items() if identity in b.cells and not cell.case.has_outcome_alone)
     for identity in common:
         x, y = (scales.merits(side.cells[identity], metric) for side in (b, a))
         if x and y:
             ranks = np.unique([*x, *y], return_inverse=True)[1].tolist()  # ranks are finite also for diverged seeds
-            ours.append(ranks[: len(x)])
-            theirs.append(ranks[len(x) :])
+            ranks_of_b.append(ranks[: len(x)])
+            ranks_of_a.append(ranks[len(x) :])
             cases.append(identity)
-    if not ours:
+    if not ranks_of_b:
         return Interval()
     groups = case_groups([a.cells, b.cells], cases, design)
     places = [[cases.index(case) for case in group] for group in groups]
-    return probability_of_improvement_interval(ours, theirs, groups=places)
+    return probability_of_improvement_interval(ranks_of_b, ranks_of_a, groups=places)
 
 
 def seeds_note(comparison: PairComparison, interval: Interval) -> str:

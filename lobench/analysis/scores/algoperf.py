@@ -346,5 +346,5 @@ def _cause(removed: np.ndarray, column: int, targets: Targets) -> str:
         others = [variant for variant, base in targets.base_of.items() if base == name]
     else:
         return ""
-    fallen = [(other, removed[targets.names.index(other)]) for other in others]
-    return "; ".join(f"{other}: {rule}" for other, rule in fallen if rule is not None)
+    removals = [(other, removed[targets.names.index(other)]) for other in others]
+    return "; ".join(f"{other}: {rule}" for other, rule in removals if rule is not None)

@@ -118,18 +118,18 @@ def _permitted_folder(place: SuitePlace, file: str) -> tuple[Path | None, str]:
 
 
 def _folder_with_note(place: SuitePlace, file: str) -> tuple[Path | None, str]:
-    there = [Path(path) for path in place.candidates() if path_exists(path, kind="folder")]
+    folders = [Path(path) for path in place.candidates() if path_exists(path, kind="folder")]
     around = [folder for folder in _around(place, file) if find_baselines(folder)]
     if not place.path:
         return (around[0] if around else None), ""
     recorded = dict(place.baselines)
-    for folder in (one / BASELINES for one in there if recorded):
+    for folder in (one / BASELINES for one in folders if recorded):
         if path_exists(folder, kind="folder"):
             os.listdir(folder)  # a glob finds nothing in a folder that may not be read
-    for folder in (*there, *(around if recorded else ())):
+    for folder in (*folders, *(around if recorded else ())):
         if _is_same(recorded, _hashes(folder)):
             return folder, ""
-    if not there:
+    if not folders:
         if not recorded:
             return None, ""
         files = ", ".join(recorded)
@@ -137,16 +137,16 @@ def _folder_with_note(place: SuitePlace, file: str) -> tuple[Path | None, str]:
             f"suite {place.suite!r} is gone from {place.path}, and with it the baselines that the store was scored by "
             f"({files}): --baseline SUITE names others"
         )
-    today = _hashes(there[0])
+    today = _hashes(folders[0])
     lost = [name for name in recorded if name not in today]
     if lost:
-        return there[0], (
+        return folders[0], (
             f"the baseline {', '.join(lost)} of suite {place.suite!r}, which the store was scored by, is gone from "
-            f"{there[0]}"
+            f"{folders[0]}"
         )
-    return there[0], (
+    return folders[0], (
         f"the baselines of suite {place.suite!r} changed since the store was written: scores are by those of today, in "
-        f"{there[0]}"
+        f"{folders[0]}"
     )
 
 

@@ -104,19 +104,19 @@ class MeanScore:
         """
         if not self.scores:
             return Interval()
-        kept = dict[str, list[int]]()
+        seeds_of_case = dict[str, list[int]]()
         places = list[list[int]]()
         have_all = True
         for group, members in zip(self.groups, self._places, strict=True):
             seeds = complete_seeds([self.scores[one] for one in group])
             if self.cells[group[0]].case.has_items and any(len(self.scores[one]) > len(seeds) for one in group):
-                kept |= {case: sorted(self.scores[case]) for case in group}
+                seeds_of_case |= {case: sorted(self.scores[case]) for case in group}
                 places += [[place] for place in members]
                 have_all = False
             else:
-                kept |= dict.fromkeys(group, seeds)
+                seeds_of_case |= dict.fromkeys(group, seeds)
                 places.append(members)
-        cells = [[scores[seed] for seed in kept[case]] for case, scores in self.scores.items()]
+        cells = [[scores[seed] for seed in seeds_of_case[case]] for case, scores in self.scores.items()]
         if not all(cells):
             return Interval()
         interval = iqm_interval(cells, groups=places)

@@ -409,7 +409,7 @@ class Scales:
             of_block = block.finals if block.lost is None else np.where(block.lost, np.nan, block.finals)
             flat = np.concatenate([of_block.ravel(), flat])
         declared = (case.scale or "") if is_primary else ""
-        made = ScoreScale.among_values(
+        scale = ScoreScale.among_values(
             metric,
             direction,
             finals=flat,
@@ -420,7 +420,7 @@ class Scales:
             minimum=case.minimum if is_primary else None,
             is_either_way=self._has_single_values(identity, case),
         )
-        return replace(made, is_clipped=False) if case.has_items else made
+        return replace(scale, is_clipped=False) if case.has_items else scale
 
     def _begins(self, identity: str, metric: str) -> bool:
         """Returns whether step 0 was evaluated by a subject or a baseline, or no subject has the metric."""

@@ -96,13 +96,13 @@ def bootstrap_interval(
         if group not in drawn:
             drawn[group] = draw.integers(0, n, (num_resamples, n))
         resampled.append(cell[drawn[group]])
-    found, estimate = statistic(resampled), float(statistic([cell[None] for cell in values])[0])
+    statistics, estimate = statistic(resampled), float(statistic([cell[None] for cell in values])[0])
     tail, degrees = (1 - confidence) / 2, sum(places.shape[1] - 1 for places in drawn.values())
     inflated = math.sqrt(math.fsum(len(cell) / (len(cell) - 1) for cell in values) / len(values))
     stretch = inflated * max(_LEAST_STRETCH, -t_isf(tail, degrees) / NormalDist().inv_cdf(tail))
-    middle = float(np.median(found))
+    middle = float(np.median(statistics))
     percents = 50 * (1 - confidence), 100 - 50 * (1 - confidence)
-    bounds = np.percentile(found, percents)
+    bounds = np.percentile(statistics, percents)
     lower, upper = (estimate + stretch * (float(bound) - middle) for bound in bounds)
     return lower, upper
 

@@ -216,11 +216,11 @@ def believe(probes: Iterable[Probe], num_places: int) -> Belief:
     if len({probe.place for probe in ordered}) < 2:
         raise ValueError("a fall takes two checkpoints")
     begin = _first_good_place(ordered)
-    kept = [probe for probe in ordered if probe.place >= begin]
-    if len({probe.place for probe in kept}) < 2:
+    trained = [probe for probe in ordered if probe.place >= begin]
+    if len({probe.place for probe in trained}) < 2:
         begin = min(probe.place for probe in ordered)
-        kept = ordered
-    return _posterior(kept, num_places, begin)
+        trained = ordered
+    return _posterior(trained, num_places, begin)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

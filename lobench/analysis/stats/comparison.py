@@ -197,21 +197,21 @@ def mean_difference(samples: Samples, confidence: float = 0.95) -> MeanDifferenc
     """
     n = len(samples)
     counts = counts_of(samples)
-    known = dict(zip(_COUNTS, counts, strict=True))
+    lost = dict(zip(_COUNTS, counts, strict=True))
     usual: Method = "paired" if samples.is_paired else "welch"
     if n == 0 or not samples.has_scale:
-        none = f"no common {samples.replicate}" if samples.is_paired else f"no {samples.replicate}"
+        nothing_common = f"no common {samples.replicate}" if samples.is_paired else f"no {samples.replicate}"
         all_diverged = n > 0 and counts.a == counts.num_a and counts.b == counts.num_b
         why = "every seed diverged" if all_diverged else "no method improves on step 0"
-        note = none if n == 0 else f"no score: {why}"
-        return MeanDifference(num_seeds=n, method=usual, note=note, **known)
+        note = nothing_common if n == 0 else f"no score: {why}"
+        return MeanDifference(num_seeds=n, method=usual, note=note, **lost)
     location = locate(samples)
-    kept = samples.converged()
+    converged = samples.converged()
     p_diverged = _p_diverged([counts])
     level = 1 - confidence if math.isnan(p_diverged) else (1 - confidence) / 2
-    note = _too_few(location, kept, n, level)
+    note = _too_few(location, converged, n, level)
     if n < 2:
-        return MeanDifference(num_seeds=n, mean=location.estimate.mean, method=location.method, note=note, **known)
+        return MeanDifference(num_seeds=n, mean=location.estimate.mean, method=location.method, note=note, **lost)
     lower, upper = (math.nan, math.nan) if note and location.permutation is None else location.bounds(level / 2)
     p_converged = math.nan if note and location.permutation is None else location.p_value()
     return MeanDifference(
@@ -219,15 +219,15 @@ def mean_difference(samples: Samples, confidence: float = 0.95) -> MeanDifferenc
         mean=location.estimate.mean,
         lower=lower,
         upper=upper,
-        sd=location.error * math.sqrt(len(kept)) if not math.isnan(p_converged) else math.nan,
+        sd=location.error * math.sqrt(len(converged)) if not math.isnan(p_converged) else math.nan,
         p_value=_combined_p_value(p_converged, p_diverged),
         degrees=location.estimate.degrees,
         method=location.method,
-        num_converged=len(kept),
+        num_converged=len(converged),
         p_converged=p_converged,
         p_diverged=p_diverged,
         note=note,
-        **known,
+        **lost,
     )
 
 

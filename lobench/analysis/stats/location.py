@@ -108,21 +108,21 @@ def locate(samples: Samples) -> Location:
     any ratio of the variances if neither side has twice the seeds of the other. Otherwise the p-value is the larger one
     of Welch's t and a permutation test.
     """
-    kept = samples.converged()
-    few, many = sorted((len(kept.a), len(kept.b)))
+    converged = samples.converged()
+    few, many = sorted((len(converged.a), len(converged.b)))
     if not few:
-        method: Method = "paired" if kept.is_paired else "welch"
+        method: Method = "paired" if converged.is_paired else "welch"
         return Location(method=method, estimate=_NOTHING)
-    estimate = kept.estimate()
-    if kept.binary_unit:
-        gains, losses = kept.discordant()
-        test = McNemar(gains=gains, losses=losses, num_items=len(kept))
-        return Location(method="mcnemar", estimate=estimate, samples=kept, mcnemar=test)
-    if kept.is_paired:
-        return Location(method="paired", estimate=estimate, samples=kept)
+    estimate = converged.estimate()
+    if converged.binary_unit:
+        gains, losses = converged.discordant()
+        test = McNemar(gains=gains, losses=losses, num_items=len(converged))
+        return Location(method="mcnemar", estimate=estimate, samples=converged, mcnemar=test)
+    if converged.is_paired:
+        return Location(method="paired", estimate=estimate, samples=converged)
     if few < 2 or many < _TWICE * few or math.isnan(estimate.variance):
-        return Location(method="welch", estimate=estimate, samples=kept)
-    return Location(method="permutation", estimate=estimate, samples=kept, permutation=Permutation([kept]))
+        return Location(method="welch", estimate=estimate, samples=converged)
+    return Location(method="permutation", estimate=estimate, samples=converged, permutation=Permutation([converged]))
 
 
 def mean_location(parts: Sequence[Location], sizes: Sequence[int] | None = None) -> Location:

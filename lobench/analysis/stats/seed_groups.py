@@ -183,7 +183,7 @@ def mean_over_cases(cases: Sequence[Samples], independent: Sequence[Location] = 
     """
     parts = list(independent)
     sizes = [1] * len(independent)
-    kept = list[tuple[int, ...]]()
+    groups = list[tuple[int, ...]]()
     num_converged = list[int]()
     num_incomplete = 0
     for places in group_places([case.shared for case in cases]):
@@ -195,12 +195,12 @@ def mean_over_cases(cases: Sequence[Samples], independent: Sequence[Location] = 
             continue
         parts.append(location)
         sizes.append(len(places))
-        kept.append(places)
+        groups.append(places)
         num_converged.append(min(len(one.converged()) for one in (members if have_items else [whole])))
         num_incomplete += 0 if have_items else max(len(member) for member in members) - len(whole)
     return CasesMean(
         location=mean_location(parts, sizes) if parts else None,
-        groups=tuple(kept),
+        groups=tuple(groups),
         num_converged=min(num_converged, default=0),
         num_incomplete=num_incomplete,
     )

@@ -187,11 +187,11 @@ class CellStyle:
 
     def mean(self, entry: Entry, digits: int | None) -> str:
         """Returns the mean with its interval, if it has one."""
-        found = entry.interval
-        text = "~" * entry.is_unsteady + _number(found.mean, digits) + "*" * entry.is_bold
-        if math.isnan(found.upper):
+        interval = entry.interval
+        text = "~" * entry.is_unsteady + _number(interval.mean, digits) + "*" * entry.is_bold
+        if math.isnan(interval.upper):
             return text
-        return f"{text} {self.bounds(_number(found.lower, digits), _number(found.upper, digits))}"
+        return f"{text} {self.bounds(_number(interval.lower, digits), _number(interval.upper, digits))}"
 
     def exploded(self, entry: Entry) -> str:
         """Returns the mark of a cell with exploded seeds."""
@@ -293,18 +293,18 @@ def read_table(path: Path) -> TableSpec:
       ConfigError: The file does not exist or has a syntax error, a binding is not one of a table's, or a value has the
         wrong type.
     """
-    known = [one.name for one in fields(TableSpec)]
+    keys = [one.name for one in fields(TableSpec)]
     values: dict[str, Any] = {}
     for statement in parse_file(path):
         if not isinstance(statement, Binding):
             raise ConfigError("a table's file imports nothing", where=statement.where)
         name, key = statement.selector, statement.parameter
-        if name != "Table" or statement.scope or key not in known:
-            next_step = suggestion(key, known) if name == "Table" else ""
+        if name != "Table" or statement.scope or key not in keys:
+            next_step = suggestion(key, keys) if name == "Table" else ""
             raise ConfigError(
                 f"nothing reads {name}.{key}" if key else f"nothing reads {name}",
                 where=statement.where,
-                expected=", ".join(f"Table.{key}" for key in known),
+                expected=", ".join(f"Table.{key}" for key in keys),
                 next_step=next_step,
             )
         expected, is_right = _EXPECTED[key]

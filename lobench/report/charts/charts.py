@@ -172,11 +172,11 @@ def _left_out_note(summary: Summary, drawn: Sequence[tuple[int, str, str]]) -> s
 def _ratio_profile(summary: Summary, drawn: Sequence[tuple[int, str, str]]) -> Figure:
     subjects = summary.snapshot.subjects
     # No line for subjects without curves: a line at 0 would mean that training failed everywhere.
-    known = [one for one in drawn if subjects[one[0]].num_seeds]
-    times = summary.times_to_tuned([place for place, _, _ in known])
+    with_curves = [one for one in drawn if subjects[one[0]].num_seeds]
+    times = summary.times_to_tuned([place for place, _, _ in with_curves])
     taus = np.geomspace(1, 20, 100)
     rows = ratio_profile(time_ratios(times), taus)
-    names = [*((label, style) for _, label, style in known), (summary.baseline_label, "s3 dashed")]
+    names = [*((label, style) for _, label, style in with_curves), (summary.baseline_label, "s3 dashed")]
     shown = summary.snapshot.openings[summary.shown]
     never = f"{shown} never reached it on {int(np.isinf(times[0]).sum())} of {counted(times.shape[1], 'case')}."
     return Figure(
@@ -194,7 +194,7 @@ def _ratio_profile(summary: Summary, drawn: Sequence[tuple[int, str, str]]) -> F
             y_range=(0.0, 1.0),
         ),
         note="Inner steps to the tuned baseline's final training loss. "
-        + (never if known[:1] == drawn[:1] else f"{shown} gave no curve."),
+        + (never if with_curves[:1] == drawn[:1] else f"{shown} gave no curve."),
     )
 
 

@@ -41,16 +41,16 @@ def badge_svg(summary: Summary) -> str:
     kind = next((card.kind for card in shown if card.kind), "")
     label_width = _LETTER * len("lobench")
     value_width = _LETTER * len(value)
-    left = label_width + 12
+    message_left = label_width + 12
     return _SVG.format(
         message=escape(one_line(f"lobench: {shown[0].label}: {value}")),
-        width=left + value_width + 12,
-        left=left,
+        width=message_left + value_width + 12,
+        left=message_left,
         rest=value_width + 9,
         colour=_COLOURS.get(kind, _COLOURS[""]),
         label="lobench",
         label_width=label_width,
         value=escape(value),
-        value_left=left + 6,
+        value_left=message_left + 6,
         value_width=value_width,
     )

@@ -126,7 +126,7 @@ def evaluation_record(viewer_index: ViewerIndex, subject: int, case: int, most_p
         return record
     steps = cell.steps
     seeds = cell.seed_names()
-    kept = evenly(len(steps), most_points)
+    points = evenly(len(steps), most_points)
     # Metrics that some seeds lack are not drawn, because each curve needs a row per seed.
     measured = [
         (place, cell.curves_of_seeds(name))
@@ -136,9 +136,9 @@ def evaluation_record(viewer_index: ViewerIndex, subject: int, case: int, most_p
     return record | {
         "facts": _facts([curves.whole() for curves in cell.blocks]),
         "seeds": list(seeds.values()),
-        "steps": steps[kept].tolist(),
+        "steps": steps[points].tolist(),
         "metrics": [place for place, _ in measured],
-        "curves": short_rows([rows[:, kept] for _, rows in measured]),
+        "curves": short_rows([rows[:, points] for _, rows in measured]),
         "diverged": {seeds[seed]: step for seed, step in cell.diverged_at.items()},
     }
 

@@ -53,20 +53,20 @@ def cost_tables(case_costs: Sequence[CaseCosts], labels: tuple[str, str]) -> lis
     """
     a, b = labels
     shared = [(costs, costs.shared.budget, _sides(costs)) for costs in case_costs if costs.shared is not None]
-    has_gradient = any(not math.isnan(side.overhead.ratio) for *_, both in shared for side in both)
+    has_gradient = any(not math.isnan(side.overhead.ratio) for *_, sides in shared for side in sides)
     steps = list[list[str]]()
     times = list[list[str]]()
-    for costs, budget, both in shared:
-        ratio = times_mark(both[1].seconds.median / both[0].seconds.median)
-        overheads = [overhead_cell(side.overhead) for side in both] if has_gradient else []
-        seconds = [step_cell(side.seconds) for side in both]
-        steps.append([costs.case, *seconds, ratio, *overheads, *(f"{side.state_bytes:,}" for side in both)])
+    for costs, budget, sides in shared:
+        ratio = times_mark(sides[1].seconds.median / sides[0].seconds.median)
+        overheads = [overhead_cell(side.overhead) for side in sides] if has_gradient else []
+        seconds = [step_cell(side.seconds) for side in sides]
+        steps.append([costs.case, *seconds, ratio, *overheads, *(f"{side.state_bytes:,}" for side in sides)])
         differences = [
             text
             for difference in (costs.at_equal_time, costs.at_equal_steps)
             for text in (difference.note or interval_cell(difference, "+.4g"), p_cell(difference.p_value))
         ]
-        times.append([f"{costs.case}, {costs.metric}", f"{budget:.3g}", *map(_reached_cell, both), *differences])
+        times.append([f"{costs.case}, {costs.metric}", f"{budget:.3g}", *map(_reached_cell, sides), *differences])
     if not shared:
         return []
     header = ["seconds of a step", a, b, "B / A", *([f"{a}, over a gradient", f"{b}, over it"] if has_gradient else [])]

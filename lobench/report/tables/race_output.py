@@ -114,7 +114,7 @@ def _finite_bounds(gap: Interval) -> Interval:
 
 def _answer_and_notes(result: RaceResult, alpha: float, margin: float) -> list[str]:
     assert result.leader is not None
-    left = len(result.racing)
+    num_racing = len(result.racing)
     leader = result.labels[result.leader]
     done = sum(result.steps)
     whole = result.all_steps * len(result.labels)
@@ -122,9 +122,9 @@ def _answer_and_notes(result: RaceResult, alpha: float, margin: float) -> list[s
     if result.ending == "one left":
         line = f"{leader} is best, {after}"
     elif result.ending == "within the margin":
-        line = f"{leader} leads {after}, and none of the {left} that are in can be better by {margin:g}"
+        line = f"{leader} leads {after}, and none of the {num_racing} that are in can be better by {margin:g}"
     else:
-        line = f"{counted(left, 'method')} are in {after}, and nothing shows which is best; {leader} leads"
+        line = f"{counted(num_racing, 'method')} are in {after}, and nothing shows which is best; {leader} leads"
         line += ": more --seeds separate them, or --margin ends the race if they are close"
     lines = [
         line,

@@ -185,10 +185,11 @@ def text_table(
     most = terminal_width() if width is None else width
     if most and _sum(widths) > most:
         rows_below = cells[1:] or cells
-        kept = [column for column in range(len(widths)) if column < keys or any(row[column] for row in rows_below)]
-        cells = [[row[column] for column in kept] for row in cells]
-        widths = [widths[column] for column in kept]
-        left = None if left is None else [place for place, column in enumerate(kept) if column in left]
+        columns = range(len(widths))
+        kept_columns = [column for column in columns if column < keys or any(row[column] for row in rows_below)]
+        cells = [[row[column] for column in kept_columns] for row in cells]
+        widths = [widths[column] for column in kept_columns]
+        left = None if left is None else [place for place, column in enumerate(kept_columns) if column in left]
         shorter = _shortened(cells, widths, most)
         if _sum(shorter[1]) > most:  # with panels, keys get a part of the line, and each other column the rest
             shorter = cells, widths
