@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from commands import Done, in_process, lobench, pytest_session
+from commands import Done, functions_evaluate_here, in_process, lobench, pytest_session
 from forked import programs
 from reference import ROOT
 
@@ -48,6 +48,7 @@ def environment(folder: Path) -> dict[str, str]:
     found = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     found["PATH"] = ":".join(map(str, filter(None, (programs(), Path(sys.executable).parent, found["PATH"]))))
     found["PYTHONPATH"] = str(folder / ".installed")
+    found["PYTEST_XDIST_AUTO_NUM_WORKERS"] = "1"  # what `-n auto` stands for
     return found
 
 
@@ -115,7 +116,11 @@ class Reader:
         defaults = dict(self._defaults)
         if "--workers" in words:  # as many processes as the page says
             defaults = {name: {key: own[key] for key in own if key != "executor"} for name, own in defaults.items()}
-        with mock.patch.dict(cli.context_settings, {"default_map": defaults}):
+        takes_no_executor = words[:1] in (["best"], ["bisect"])
+        with (
+            mock.patch.dict(cli.context_settings, {"default_map": defaults}),
+            functions_evaluate_here() if takes_no_executor else contextlib.nullcontext(),
+        ):
             return lobench(*words, cwd=self._folder)
 
     @contextlib.contextmanager

@@ -59,11 +59,6 @@ def test_what_is_wrong_is_one_line(experiment: Path, options: list[str], expecte
     assert expected in done.stderr and done.stderr.count("\n") == 1
 
 
-def test_one_method_is_planned_alone(experiment: Path) -> None:
-    done = lobench("run", experiment, "--check", "--method", "adam")
-    assert "1 method x 2 cases: 2 of 2 evaluations" in done.stdout
-
-
 def test_check_and_dry_run_with_the_inline_executor_start_no_process(
     experiment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

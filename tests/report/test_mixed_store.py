@@ -18,8 +18,6 @@ from lobench.core.result import Outcome
 from lobench.drawing.svg import Chart, Series, number, rounded
 from lobench.report.charts.charts import sections
 from lobench.report.page.page import render_page
-from lobench.report.tables.latex import latex_table
-from lobench.report.tables.method_table import method_text
 from lobench.report.tables.verdict import cards, verdict_text
 
 SHOWN = texts_of("report")
@@ -103,24 +101,6 @@ def test_errors_are_red_for_themselves_and_divergence_is_not(summary: Summary, t
     add(tmp_path, 1, {"a": {"train/loss": [1.0, math.nan]}})
     last = cards(summary_of(tmp_path, []), None)[-1]
     assert (last.label, last.value, last.kind) == ("Diverged or exploded seeds", "1 of 2", "bad")
-
-
-def test_one_number_is_the_same_in_page_text_table_latex_and_compare(store: Path, summary: Summary) -> None:
-    mean = summary.mean_score(summary.shown, "primary").interval
-    expected = f"{mean.mean:.3f}"
-    page, text = render_page(summary), verdict_text(summary)
-    assert f'<p class="value">{expected}</p>' in page
-    assert SHOWN["score-on-train-loss-outer"].format(expected=expected, lower=mean.lower, upper=mean.upper) in text
-    table = method_text(tabulate(summary))
-    assert re.search(SHOWN["mean-score-train-loss-2"].format(expected=expected), table)
-    assert expected in next(line for line in latex_table(summary).splitlines() if "mean score, train/loss" in line)
-    done = lobench("compare", "--store", store, "10", "40", "--format", "json")
-    (pair,) = json.loads(done.stdout)
-    change = summary.change()
-    assert change is not None
-    difference = pair["metrics"]["train/loss"]["difference"]
-    assert difference["mean"] == pytest.approx(change.overall.mean)
-    assert f"difference {difference['mean']:.3f} [{difference['lower']:.3f}, {difference['upper']:.3f}]" in text
 
 
 def test_an_optimizer_stands_at_no_outer_step(store: Path) -> None:
