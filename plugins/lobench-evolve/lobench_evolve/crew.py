@@ -82,7 +82,7 @@ class Crew:
     Args:
       executor: Executor as of the hook `lobench_executors`.
       num_workers: Number of workers.
-      num_cpus, num_gpus: Cores and devices of each worker.
+      size: Cores and devices of each worker.
       timeout_seconds: Time limit of a job, after which its worker is killed and the job is given to another.
       log: Function that receives one line per lost worker.
       clock: Function that returns seconds.
@@ -93,8 +93,7 @@ class Crew:
         executor: Executor,
         *,
         num_workers: int,
-        num_cpus: int,
-        num_gpus: float = 0.0,
+        size: schedule.Size,
         timeout_seconds: float,
         log: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
@@ -103,8 +102,9 @@ class Crew:
         self._timeout_seconds = timeout_seconds
         self._log = log
         self._clock = clock
-        self._size = schedule.Size(num_cpus, num_gpus)
-        self._machine = schedule.Machine(num_workers * num_cpus, max_gpus=num_workers * num_gpus, rules=_RULES)
+        self._size = size
+        max_gpus = num_workers * size.num_gpus
+        self._machine = schedule.Machine(num_workers * size.num_cpus, max_gpus=max_gpus, rules=_RULES)
         self._sent: dict[int, _Sent] = {}  # by worker
         self._leases: dict[int, int] = {}  # lease by worker, for workers with a job
         self._jobs: dict[int, WorkerJob] = {}  # unfinished jobs by number

@@ -28,7 +28,7 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvolveCommand:
-    """Options of `lobench evolve`."""
+    """Options of `lobench evolve`: one field each, under the names of the command line."""
 
     config: Path
     store: Path

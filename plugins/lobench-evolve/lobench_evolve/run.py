@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lobench import StoreError, UsageError
-from lobench.extend import Layers, WorkerConfig, bind_case, cause, load_plugins, write_whole
+from lobench.extend import Layers, WorkerConfig, bind_case, cause, load_plugins, schedule, write_whole
 from lobench_evolve.crew import Crew, ThetaPath, WorkerJob
 from lobench_evolve.evolution_strategies import EvolutionStrategies, Update
 from lobench_evolve.genome import Genome, GenomeTrial
@@ -34,7 +34,7 @@ class Evolution:
     Attributes:
       optimizer_config: gin text that readers of the checkpoints need, written to the `config.gin` next to them.
       bindings: Bindings of the cases.
-      num_cpus, num_gpus, timeout_seconds: Largest values of the cases.
+      worker_size, timeout_seconds: Largest values of the cases.
       parent_state: Final state of the run that this one extends; empty if it extends none.
     """
 
@@ -47,8 +47,7 @@ class Evolution:
     es: AntitheticES
     optimizer_config: str
     bindings: str
-    num_cpus: int
-    num_gpus: float
+    worker_size: schedule.Size
     timeout_seconds: float
     parent_state: bytes = b""
 
@@ -102,6 +101,8 @@ def plan(config: Path, *, folder: Path, scopes: Sequence[str], seed: int, gin_pa
         raise UsageError(
             "no learned optimizer", where=str(config), next_step="bind `Case.learned_optimizer = @MyLOpt()` in it"
         )
+    num_cpus = max(case.case.num_cpus for case in bound)
+    num_gpus = max(case.case.num_gpus for case in bound)
     return Evolution(
         folder=folder,
         config=config.absolute(),
@@ -112,8 +113,7 @@ def plan(config: Path, *, folder: Path, scopes: Sequence[str], seed: int, gin_pa
         es=values.es,
         optimizer_config="\n".join([*(f"import {module}" for module in values.imports), *lines, ""]),
         bindings="\n".join(line for case in bound for line in case.bindings.splitlines() if not _DEADLINE.match(line)),
-        num_cpus=max(case.case.num_cpus for case in bound),
-        num_gpus=max(case.case.num_gpus for case in bound),
+        worker_size=schedule.Size(num_cpus, num_gpus),
         timeout_seconds=max(case.case.timeout_seconds for case in bound),
     )
 
@@ -145,8 +145,7 @@ def make_crew(experiment: Evolution, machines: Machines, *, num_workers: int, lo
     return Crew(
         load_plugins().make_executor(machines.executor, worker_config(experiment, machines), None),
         num_workers=1 if machines.executor == "inline" else num_workers,
-        num_cpus=experiment.num_cpus,
-        num_gpus=experiment.num_gpus,
+        size=experiment.worker_size,
         timeout_seconds=experiment.timeout_seconds,
         log=log,
     )

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evolve:
-    """Settings of a run.
+    """Settings of a run: one field each, under its gin name.
 
     Attributes:
       strategy: "ga" or "es".

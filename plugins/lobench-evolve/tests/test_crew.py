@@ -11,7 +11,7 @@ from lobench_evolve.messages import TO_WORKER, Answer, Broken, Evaluate, Learn, 
 from shown import texts_of
 
 from lobench import LobenchError
-from lobench.extend import Message
+from lobench.extend import Message, schedule
 from lobench.hookspecs import ExecutorEvent, Notice, WorkerExited, WorkerMessage
 
 SHOWN = texts_of("evolve")
@@ -57,7 +57,7 @@ class Spoken:
 
 def ran(executor: Spoken) -> tuple[list[tuple[int, bytes]], list[str]]:
     lines: list[str] = []
-    crew = Crew(executor, num_workers=1, num_cpus=1, timeout_seconds=600, log=lines.append)
+    crew = Crew(executor, num_workers=1, size=schedule.Size(1), timeout_seconds=600, log=lines.append)
     assert crew.start() == {"jax": "1"}
     return list(crew.run([JOB], {0: GENOME})), lines
 

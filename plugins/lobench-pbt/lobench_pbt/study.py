@@ -75,7 +75,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """Settings of a study.
+    """Settings of a study: one field each, under the name that a study file binds.
 
     Attributes:
       population: Number of trials per generation, N.

@@ -60,7 +60,7 @@ ARTIFACTS = ("warm_checkpoint", "warm_state", "checkpoint", "train_state")  # fi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyTrial:
-    """Row of the trial table.
+    """Row of the trial table: one field per column.
 
     Attributes:
       slot: Position in the population, 0 to N-1, inherited from the initiator.
