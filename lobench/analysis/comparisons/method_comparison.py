@@ -321,11 +321,11 @@ def _names(subject: StoredSubject) -> str:
 
 def _metrics(subjects: Sequence[StoredSubject], names: Sequence[str]) -> list[tuple[str, str | None]]:
     """Returns each metric with its label. None means the primary metric of each case, if these differ."""
-    known = set().union(*(subject.metrics() for subject in subjects))
-    names = list(dict.fromkeys(stored_spelling(metric, known) for metric in names))
+    stored_metrics = set().union(*(subject.metrics() for subject in subjects))
+    names = list(dict.fromkeys(stored_spelling(metric, stored_metrics) for metric in names))
     for metric in names:
-        if metric not in known:
-            raise unknown_metric(metric, known)
+        if metric not in stored_metrics:
+            raise unknown_metric(metric, stored_metrics)
     return [(metric, metric) for metric in names] or headline_metrics([*map(_with_metrics, subjects)])
 
 

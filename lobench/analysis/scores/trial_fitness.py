@@ -88,12 +88,12 @@ def fitness_of_sessions(
     Raises:
       LobenchError: As in `fitness`.
     """
-    kept = [row for row in rows if row.key.seed_block.start in sessions]
+    rows_of_sessions = [row for row in rows if row.key.seed_block.start in sessions]
     first = min(sessions)
     count = len(sessions)
-    cases = {row.case.identity: row.case for row in kept}
+    cases = {row.case.identity: row.case for row in rows_of_sessions}
     every = [replace(case, first_seed=first, block_sizes=(1,) * count, num_seeds=count) for case in cases.values()]
-    return fitness(kept, every, range(first, max(sessions) + 1), places)
+    return fitness(rows_of_sessions, every, range(first, max(sessions) + 1), places)
 
 
 def _direction(scales: Scales, case: CaseInfo, subject: StoredSubject) -> Direction:

@@ -137,13 +137,13 @@ def mean_location(parts: Sequence[Location], sizes: Sequence[int] | None = None)
     """
     if len(parts) == 1:
         return parts[0]
-    known = [part.estimate for part in parts]
+    estimates = [part.estimate for part in parts]
     weights = None if sizes is None or len(set(sizes)) == 1 else [size / sum(sizes) for size in sizes]
-    variance, degrees = pooled_mean(known, weights)
-    shares = weights or [1 / len(known)] * len(known)
-    mean = math.fsum(one.mean * share for one, share in zip(known, shares, strict=True))
+    variance, degrees = pooled_mean(estimates, weights)
+    shares = weights or [1 / len(estimates)] * len(estimates)
+    mean = math.fsum(one.mean * share for one, share in zip(estimates, shares, strict=True))
     if weights is None:
-        mean = math.fsum(one.mean for one in known) / len(known)
+        mean = math.fsum(one.mean for one in estimates) / len(estimates)
     is_permuted = any(part.permutation for part in parts)
     method = "permutation" if is_permuted else "paired" if parts[0].mcnemar else parts[0].method
     return Location(

@@ -91,12 +91,12 @@ def envelope(curves: ArrayLike, steps: Sequence[float]) -> BaselineCurve:
         smooth[:, column] = _SMOOTHING * smooth[:, column - 1] + (1 - _SMOOTHING) * means[:, column]
     lowest = np.where(np.isfinite(smooth), smooth, np.inf).min(axis=0)
     places = np.asarray(steps, np.float64)
-    known = np.isfinite(lowest)
+    is_known = np.isfinite(lowest)
     grid = np.linspace(places[0], places[-1], _ENVELOPE_POINTS)
     losses = np.full(_ENVELOPE_POINTS, np.inf)
-    if known.any():
-        is_there = grid >= places[known][0]
-        losses[is_there] = np.interp(grid[is_there], places[known], lowest[known])
+    if is_known.any():
+        has_losses = grid >= places[is_known][0]
+        losses[has_losses] = np.interp(grid[has_losses], places[is_known], lowest[is_known])
     return BaselineCurve(steps=grid, losses=_running_minimum(losses), form=Form.ENVELOPE)
 
 

@@ -249,13 +249,13 @@ class StoredResults:
             yield rows[-1].case, who, dict(sorted(latest.items()))
 
     def _require(self, metric: str) -> None:
-        known = {name for row in self.rows if (found := row.curves) is not None for name in found.metrics}
-        if known and metric not in known:
+        stored_metrics = {name for row in self.rows if (found := row.curves) is not None for name in found.metrics}
+        if stored_metrics and metric not in stored_metrics:
             raise UsageError(
                 f"no evaluation has a metric {metric!r}",
                 where=str(self.store),
-                expected="one of " + ", ".join(sorted(known)),
-                next_step=suggestion(metric, sorted(known)),
+                expected="one of " + ", ".join(sorted(stored_metrics)),
+                next_step=suggestion(metric, sorted(stored_metrics)),
             )
 
     def _sightings(self) -> Iterator[tuple[EvaluationRow, Subject]]:

@@ -131,13 +131,13 @@ class _Maker:
         self._notes += [f"{label}: {line}" for label, lines in self._edges.items() for line in lines]
 
     def _metric_names(self) -> list[str]:
-        known = {name for subject in self._summary.snapshot.subjects for name in subject.metrics()}
+        stored_metrics = {name for subject in self._summary.snapshot.subjects for name in subject.metrics()}
         for key in ("metrics", "precision", "interval"):
             for name in getattr(self._spec, key):
-                if name != "primary" and name not in known:
-                    raise unknown_name(key, name, sorted(known))
+                if name != "primary" and name not in stored_metrics:
+                    raise unknown_name(key, name, sorted(stored_metrics))
         for name in self._spec.names:
-            if name not in known | {"primary", "primary metric", self._summary.baseline_label}:
+            if name not in stored_metrics | {"primary", "primary metric", self._summary.baseline_label}:
                 check_named(self._whole, name)
         return list(self._spec.metrics) or list(self._summary.metrics)
 

@@ -234,13 +234,13 @@ def subject_keys(snapshot: Snapshot) -> list[str]:
     if snapshot.methods:
         return list(snapshot.methods)
     keys = []
-    seen = dict[str, int]()
+    num_subjects = dict[str, int]()
     for subject in snapshot.subjects:
         who = subject.who
         place = f"@{who.outer_step}" if who.has_theta else ""
         key = "-".join(filter(None, (who.sha256[:_HASHED], who.variant.key[:4]))) + place
-        seen[key] = seen.get(key, 0) + 1
-        keys.append(key if seen[key] == 1 else f"{key}~{seen[key]}")
+        num_subjects[key] = num_subjects.get(key, 0) + 1
+        keys.append(key if num_subjects[key] == 1 else f"{key}~{num_subjects[key]}")
     return keys
 
 

@@ -285,8 +285,8 @@ def _shortened_to(cells: _Cells, widths: Sequence[int], place: int, width: int) 
         for begin in (0.5, 0.25, 0.75):
             short = {name: _in_the_middle(name, each, begin) for name in names}
             if len(set(short.values())) == len(names):
-                new = [[*row[:place], short[row[place]], *row[place + 1 :]] for row in cells]
-                return new, [*widths[:place], each, *widths[place + 1 :]]
+                shortened_cells = [[*row[:place], short[row[place]], *row[place + 1 :]] for row in cells]
+                return shortened_cells, [*widths[:place], each, *widths[place + 1 :]]
     return cells, list(widths)
 
 
