@@ -110,11 +110,7 @@ def bisect(
     progress = progress or default_progress()
     names = names_of_one(case, places)
     specs = specs_called([case], *places, with_tests=True)
-    evaluator = watched.evaluator(
-        "bisect",
-        RoundProgress(progress),
-        keywords_in(EvaluationKeywords, options),
-    )
+    evaluator = watched.evaluator("bisect", RoundProgress(progress), keywords_in(EvaluationKeywords, options))
     cases = tuple(spec.names[-1] for spec in specs)
 
     def evaluate(chosen: Sequence[Checkpoint], block: SeedBlock | None) -> None:

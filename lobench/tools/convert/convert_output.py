@@ -12,6 +12,7 @@ from typing import TypedDict
 import numpy as np
 
 from lobench.core.errors import UsageError
+from lobench.core.json_numbers import record_from
 from lobench.engine.whole_file import require_writable, write_whole
 from lobench.report.tables.text import fenced, text_table
 from lobench.tools.convert.forms import Converted
@@ -101,8 +102,7 @@ def _usage(converted: Converted) -> str:
 def export_text(converted: Converted, output: Path) -> str:
     rows = [("ours", "theirs", "shape")]
     rows += [(ours, theirs, str(list(shape))) for theirs, ours, shape in converted.matched]
-    size = sum(leaf.size for leaf in converted.theta.values())
-    lines = [text_table(rows), f"{converted.form}, {size:,} parameters: {output}, config.json, {CARD}"]
+    lines = [text_table(rows), f"{converted.form}, {converted.num_params:,} parameters: {output}, config.json, {CARD}"]
     lines += ["arguments of PyLO's optimizer:", *converted.bindings] if converted.bindings else []
     lines.append("next: pass PyLO's optimizer the settings with which theta was trained, since its defaults may differ")
     return "\n".join(lines)
@@ -112,22 +112,13 @@ def convert_record(converted: Converted, output: Path) -> ConvertRecord:
     leaves = [
         LeafRecord(theirs=theirs or None, ours=ours, shape=list(shape)) for theirs, ours, shape in converted.matched
     ]
-    size = sum(leaf.size for leaf in converted.theta.values())
-    return ConvertRecord(
-        form=converted.form,
-        optimizer=converted.optimizer,
-        output=str(output),
-        num_params=size,
-        bindings=list(converted.bindings),
-        leaves=leaves,
-    )
+    return record_from(ConvertRecord, converted, output=str(output), leaves=leaves)
 
 
 def convert_text(converted: Converted, output: Path) -> str:
     rows = [("theirs", "ours", "shape")]
     rows += [(theirs or "(of its class)", ours, str(list(shape))) for theirs, ours, shape in converted.matched]
-    size = sum(leaf.size for leaf in converted.theta.values())
-    line = f"{converted.form}, {size:,} parameters, all of them matched: {output}"
+    line = f"{converted.form}, {converted.num_params:,} parameters, all of them matched: {output}"
     bindings = "; ".join((f"Case.learned_optimizer = @{converted.optimizer}()", *converted.bindings))
     again = f"next: lobench compare adam '{output}; {bindings}' --suite quick"
     return "\n".join((text_table(rows), line, again))

@@ -63,6 +63,10 @@ class Converted:
     bindings: tuple[str, ...]
     config: Mapping[str, int] = field(default_factory=dict)
 
+    @property
+    def num_params(self) -> int:
+        return sum(leaf.size for leaf in self.theta.values())
+
 
 _LAYERS = {"network.input": 0, "network.linear_0": 1, "network.output": 2}
 _CELO2 = [*(f"w0.{index}" for index in range(14)), "b0", "dense_w.0", "dense_w.1", "dense_b.0", "dense_b.1"]

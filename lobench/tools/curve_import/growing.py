@@ -88,9 +88,7 @@ class SessionCurves(CollectedCurves):
         named = super()._named(points, spellings, source)
         if self._until is None or not (named.step > self._until).any():
             return named
-        kept = named.step <= self._until
-        parts = {name: getattr(named, name)[kept] for name in ("run", "metric", "step", "value", "line")}
-        return dataclasses.replace(named, **parts)
+        return named.where(named.step <= self._until)
 
     def _renamed(self, run: CurveRun) -> CurveRun:
         renamed = super()._renamed(run)

@@ -149,8 +149,11 @@ class Points:
         """Returns the points of some metrics only."""
         if all(name in names for name in self.metrics):
             return self
-        kept = np.asarray([name in names for name in self.metrics])[self.metric]
-        parts = {name: getattr(self, name)[kept] for name in ("run", "metric", "step", "value", "line")}
+        return self.where(np.asarray([name in names for name in self.metrics])[self.metric])
+
+    def where(self, is_kept: NDArray[np.bool_]) -> Points:
+        """Returns the points at which a mask, bool[num_points], is true."""
+        parts = {name: getattr(self, name)[is_kept] for name in ("run", "metric", "step", "value", "line")}
         return replace(self, **parts)
 
 

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import IO
 
 import numpy as np
@@ -40,7 +39,7 @@ class Curve:
 
 
 class Spill:
-    """Groups points by run, in any order of input. A context manager that deletes its files at the end.
+    """Groups points by run, in any order of input. `close` deletes its files.
 
     Args:
       where_of: Returns the names of the files with a run's points.
@@ -70,12 +69,6 @@ class Spill:
         self._of_runs: dict[int, set[int]] = {}
         self._last = np.zeros(0, np.int64)
         self.num_points = 0
-
-    def __enter__(self) -> Spill:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
     def close(self) -> None:
         """Removes the files."""
