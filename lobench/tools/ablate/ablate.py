@@ -129,7 +129,7 @@ def ablate(
         raise UsageError("too many settings differ", got=str(len(knobs)), expected=f"{_MOST_KNOBS} at most")
     places = tuple(Path(path) for path in texts(baselines)) or tuple(Path(path) for path in sides.suites)
     check_baselines(places)
-    lab = _Lab(
+    configurations = _StoredConfigurations(
         sides=sides,
         baselines=places,
         knobs=knobs,
@@ -146,15 +146,15 @@ def ablate(
             ),
         ),
     )
-    search_result = ablated(len(knobs), lab, rules)
+    search_result = ablated(len(knobs), configurations, rules)
     return Ablated(
         a=sides.names[0],
         b=sides.names[1],
         knobs=knobs,
         found=search_result,
         rules=rules,
-        steps={knob: lab.steps(Subset({knob}), rules.shown) for knob in range(len(knobs))},
-        scale=lab.scales.describe(),
+        steps={knob: configurations.steps(Subset({knob}), rules.shown) for knob in range(len(knobs))},
+        scale=configurations.scales.describe(),
         command=command_text(
             *("lobench", "ablate", str(a), *([] if b is None else [str(b)])),
             suite=texts(suites),
@@ -201,7 +201,7 @@ def _looks(seeds: int | None, sessions: int | None) -> tuple[int, ...]:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Lab:
+class _StoredConfigurations:
     """Evaluator of configurations on a store, where missing results are computed.
 
     Attributes:

@@ -21,7 +21,7 @@ from lobench.analysis.stats.proportions import p_more
 from lobench.analysis.stats.seed_groups import group_counts, mean_over_cases
 from lobench.core.errors import LobenchError
 
-__all__ = ["AblateRules", "Interaction", "KnobSearch", "Lab", "Need", "Subset", "Worth", "ablated"]
+__all__ = ["AblateRules", "ConfigurationEvaluator", "Interaction", "KnobSearch", "Need", "Subset", "Worth", "ablated"]
 
 Subset: TypeAlias = frozenset[int]  # indices of knobs
 
@@ -60,7 +60,7 @@ class Need(enum.StrEnum):
     OPEN = "open"  # neither is shown
 
 
-class Lab(Protocol):
+class ConfigurationEvaluator(Protocol):
     """Evaluator of configurations."""
 
     def evaluate(self, wanted: Sequence[Subset], seeds: int) -> None:
@@ -124,13 +124,13 @@ class KnobSearch:
     tests: int
 
 
-def ablated(num_knobs: int, lab: Lab, rules: AblateRules) -> KnobSearch:
+def ablated(num_knobs: int, evaluator: ConfigurationEvaluator, rules: AblateRules) -> KnobSearch:
     """Searches in both directions, and measures each knob.
 
     Raises:
       LobenchError: No seed converges with both A and B.
     """
-    search = _Search(lab=lab, rules=rules, every=frozenset(range(num_knobs)))
+    search = _Search(evaluator=evaluator, rules=rules, every=frozenset(range(num_knobs)))
     nothing = Subset()
     shown = rules.shown
     singles = [Subset({knob}) for knob in sorted(search.every)]
@@ -166,7 +166,7 @@ class _Search:
     """Evaluations and decisions of a search.
 
     Attributes:
-      lab: Evaluator of configurations.
+      evaluator: Evaluator of configurations.
       rules: Rules of the tests.
       every: All knobs, which make B.
       seeds: Number of seeds on which each configuration was evaluated.
@@ -175,7 +175,7 @@ class _Search:
       tested_on: Number of seeds at the last look of each test.
     """
 
-    lab: Lab
+    evaluator: ConfigurationEvaluator
     rules: AblateRules
     every: Subset
     seeds: dict[Subset, int] = field(default_factory=dict)
@@ -186,11 +186,11 @@ class _Search:
     def need(self, wanted: Sequence[Subset], seeds: int) -> None:
         lacking = [one for one in dict.fromkeys(wanted) if self.seeds.get(one, 0) < seeds]
         if lacking:
-            self.lab.evaluate(lacking, seeds)
+            self.evaluator.evaluate(lacking, seeds)
             self.seeds.update(dict.fromkeys(lacking, seeds))
 
     def worth(self, a: Subset, b: Subset, seeds: int) -> Worth:
-        return _worth(_difference(self.lab.samples(a, b, seeds).values()), seeds)
+        return _worth(_difference(self.evaluator.samples(a, b, seeds).values()), seeds)
 
     def is_equivalent(self, subset: Subset) -> bool:
         """Tests a configuration against B. An undecided configuration counts as not equivalent."""
@@ -208,7 +208,7 @@ class _Search:
         for seeds in self.rules.looks:
             self.need([self.every, subset], seeds)
             self.tested_on[subset] = seeds
-            samples = self.lab.samples(self.every, subset, seeds)
+            samples = self.evaluator.samples(self.every, subset, seeds)
             lost = [one.num_diverged for one in samples.values()]
             # More diverging seeds rule out equivalence, whatever the other seeds score.
             more = sum(b for _, b in lost) > sum(a for a, _ in lost)
@@ -234,7 +234,7 @@ class _Search:
             rest = smallest - {knob}
             self.is_equivalent(rest)  # a set of a single knob is not tested yet
             seeds = self.tested_on.get(rest, self.rules.looks[-1])
-            samples = self.lab.samples(self.every, rest, seeds)
+            samples = self.evaluator.samples(self.every, rest, seeds)
             lost = _difference(samples.values())
             differs = lost is not None and lost.p_value() <= level
             needs[knob] = Need.NEEDED if differs or _diverges_more(samples, level) else Need.OPEN
@@ -245,8 +245,8 @@ class _Search:
         nothing = Subset()
         p_values = dict[int, float]()
         for knob in sorted(self.every):
-            alone = _difference(self.lab.samples(nothing, Subset({knob}), seeds).values())
-            without = _difference(self.lab.samples(self.every, self.every - {knob}, seeds).values())
+            alone = _difference(self.evaluator.samples(nothing, Subset({knob}), seeds).values())
+            without = _difference(self.evaluator.samples(self.every, self.every - {knob}, seeds).values())
             parts = [alone.below(0.0) if alone else 1.0, without.above(0.0) if without else 1.0]
             p_values[knob] = min(1.0, 2 * min(parts))
         adjusted = holm(list(p_values.values()))
@@ -310,7 +310,7 @@ class _Search:
     def _together(self, one: Subset, other: Subset, both: Subset, seeds: int) -> Location | None:
         nothing = Subset()
         parts = []
-        sides = [self.lab.samples(nothing, subset, seeds) for subset in (both, one, other)]
+        sides = [self.evaluator.samples(nothing, subset, seeds) for subset in (both, one, other)]
         for case in sides[0]:
             gains = [[b - a for a, b in zip(side[case].a, side[case].b, strict=True)] for side in sides if case in side]
             if len(gains) == len(sides) and len({len(values) for values in gains}) == 1:

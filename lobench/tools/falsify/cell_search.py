@@ -1,4 +1,4 @@
-"""Search for a grid cell on which one side loses, and for the simplest such cell. Depends only on the oracle.
+"""Search for a grid cell on which one side loses, and for the simplest such cell. Depends only on the evaluator.
 
 A cell is evaluated in two stages. A gap on a few seeds is only a suspicion. A test on fresh seeds decides. Each test
 has its own seeds, so that the choice of its cell may depend on all earlier tests, and a level of alpha divided by the
@@ -16,7 +16,7 @@ import numpy as np
 
 from lobench.tools.falsify.falsify_settings import SearchRules
 
-__all__ = ["CellIndex", "FoundCell", "GridAxis", "Oracle", "Test", "falsified"]
+__all__ = ["CellEvaluator", "CellIndex", "FoundCell", "GridAxis", "Test", "falsified"]
 
 CellIndex: TypeAlias = tuple[int, ...]  # index on each axis
 Ending: TypeAlias = Literal["smallest", "budget", "nothing"]
@@ -67,7 +67,7 @@ class Test:
     is_confirmed: bool
 
 
-class Oracle(Protocol):
+class CellEvaluator(Protocol):
     """Evaluator of cells. Equal calls return equal values."""
 
     def gaps(self, cells: Sequence[CellIndex]) -> Sequence[float]:
@@ -101,12 +101,12 @@ class _OverBudgetError(Exception):
     """Limit on the number of cells or tests."""
 
 
-def falsified(axes: Sequence[GridAxis], oracle: Oracle, rules: SearchRules) -> FoundCell:
+def falsified(axes: Sequence[GridAxis], evaluator: CellEvaluator, rules: SearchRules) -> FoundCell:
     """Searches for a lost cell, and for the simplest one.
 
     Equal axes, rules and answers give equal searches.
     """
-    search = _Search(axes=axes, oracle=oracle, rules=rules)
+    search = _Search(axes=axes, evaluator=evaluator, rules=rules)
     first = smallest = None
     ending: Ending = "nothing"
     try:
@@ -125,7 +125,7 @@ def falsified(axes: Sequence[GridAxis], oracle: Oracle, rules: SearchRules) -> F
 @dataclass(slots=True, kw_only=True)
 class _Search:
     axes: Sequence[GridAxis]
-    oracle: Oracle
+    evaluator: CellEvaluator
     rules: SearchRules
     seen: dict[CellIndex, float] = field(default_factory=dict)
     tests: list[Test] = field(default_factory=list)
@@ -196,7 +196,7 @@ class _Search:
         if new and left < 1:
             raise _OverBudgetError
         new = new[:left]
-        self.seen |= dict(zip(new, self.oracle.gaps(new), strict=True)) if new else {}
+        self.seen |= dict(zip(new, self.evaluator.gaps(new), strict=True)) if new else {}
 
     def _confirmed(self, cell: CellIndex) -> Test | None:
         """Tests a cell, and tests it again with more seeds if the first test is undecided."""
@@ -204,7 +204,7 @@ class _Search:
             number = len(self.tests)
             if number >= self.rules.most_tests:
                 raise _OverBudgetError
-            gap, p_value = self.oracle.test(cell, number, factor)
+            gap, p_value = self.evaluator.test(cell, number, factor)
             test = Test(
                 cell=cell,
                 number=number,

@@ -149,7 +149,7 @@ def falsify(
     cells = read_cells(spec, layers, texts(rules.axes))
     # Binds with the checkpoint's bindings before any cell is evaluated, since they may name a missing module.
     role = bind_case(spec, replace(layers, gin_params=(*bindings, *gin_params)), build=False).info.role
-    oracle = _Oracle(
+    stored_cells = _StoredCells(
         folder=folder,
         cells=cells,
         theta=(given, who),
@@ -169,27 +169,27 @@ def falsify(
             ),
         ),
     )
-    search_result = falsified(oracle.cells.grid(), oracle, rules)
+    search_result = falsified(stored_cells.cells.grid(), stored_cells, rules)
     smallest = search_result.smallest
     return Falsified(
         theta=who.label,
         case=f"{spec.suite}/{spec.name}",
-        against=oracle.tuned_text(smallest.cell) if smallest is not None else against,
-        cells=oracle.cells,
+        against=stored_cells.tuned_text(smallest.cell) if smallest is not None else against,
+        cells=stored_cells.cells,
         found=search_result,
         rules=rules,
-        home_size=oracle.size(oracle.home),
-        size=oracle.size(smallest.cell) if smallest is not None else None,
+        home_size=stored_cells.size(stored_cells.home),
+        size=stored_cells.size(smallest.cell) if smallest is not None else None,
         is_trained_on=role == "meta_train",
-        is_at_edge=smallest is not None and oracle.is_at_edge(smallest.cell),
+        is_at_edge=smallest is not None and stored_cells.is_at_edge(smallest.cell),
         seeds=seeds,
-        block=oracle.block(smallest) if smallest is not None else None,
-        measured=oracle.measured(smallest) if smallest is not None else None,
+        block=stored_cells.block(smallest) if smallest is not None else None,
+        measured=stored_cells.measured(smallest) if smallest is not None else None,
     )
 
 
 @dataclass(slots=True, kw_only=True)
-class _Oracle:
+class _StoredCells:
     """Evaluator of cells on a store, where missing results are computed.
 
     Attributes:
