@@ -105,7 +105,7 @@ def carry_of(state: SavedState, shape: Carry, *, eval_steps: Sequence[int], log_
     header = state.header
     step = int(state.header["step"])
     parts = {path: _restored_leaf(state.leaves, path, leaf) for path, leaf in _by_path(shape).items()}
-    structure = jax.tree.structure(_trained(shape))
+    structure = jax.tree.structure(_saved_state(shape))
     opt_state, params, model_state, diverged_at = jax.tree.unflatten(structure, parts.values())
     written = list(header["eval_steps"])[: header["num_evals"]]
     evaluated = [at for at in eval_steps if at < step or (at == step and at in written)]
@@ -133,12 +133,12 @@ def carry_of(state: SavedState, shape: Carry, *, eval_steps: Sequence[int], log_
     )
 
 
-def _trained(carry: Carry) -> tuple[PyTree, PyTree, PyTree, Any]:
+def _saved_state(carry: Carry) -> tuple[PyTree, PyTree, PyTree, Any]:
     return carry.opt_state, carry.params, carry.model_state, carry.diverged_at
 
 
 def _by_path(carry: Carry) -> dict[str, Any]:
-    leaves = jax.tree_util.tree_leaves_with_path(_trained(carry))
+    leaves = jax.tree_util.tree_leaves_with_path(_saved_state(carry))
     return {jax.tree_util.keystr(path): leaf for path, leaf in leaves}
 
 

@@ -70,20 +70,20 @@ class LaterPhase:
     usual: tuple[float, ...] = ()
 
 
-def stepper_in(case: Case, index: int, theta: Theta, made: Any = None) -> Stepper:
+def stepper_in(case: Case, index: int, theta: Theta, replacement: Any = None) -> Stepper:
     """Returns the stepper of a case's phase.
 
     Args:
       case: Case with its phases built and their defaults resolved.
-      made: Optimizer or learned optimizer that replaces the phase's own.
+      replacement: Optimizer or learned optimizer that replaces the phase's own.
     """
     phase = case.phases[index]
     per_step = num_updates(case)
     start = clocks(case.phases, updates_per_step=per_step)[index].schedule_start
     steps = (phase.num_inner_steps or 0) * per_step
     if phase.optimizer is not None:
-        return as_stepper(phase.optimizer if made is None else made, steps, start)
-    learned = as_learned_optimizer(phase.learned_optimizer if made is None else made)
+        return as_stepper(phase.optimizer if replacement is None else replacement, steps, start)
+    learned = as_learned_optimizer(phase.learned_optimizer if replacement is None else replacement)
     return as_stepper(learned.opt_fn(theta, steps), steps, start)
 
 

@@ -456,13 +456,13 @@ def _nested_code(module: str, name: str, line: int) -> types.CodeType | None:
 def _functions_of(module: str) -> dict[tuple[str, int], types.FunctionType]:
     """Return a module's functions by name and line, also those that decorators, defaults and registries hold."""
     functions: dict[tuple[str, int], types.FunctionType] = {}
-    met: set[int] = set()
+    visited: set[int] = set()
     pending = list(vars(sys.modules[module]).values()) if module in sys.modules else []
-    while pending and len(met) < _MOST_OBJECTS:
+    while pending and len(visited) < _MOST_OBJECTS:
         it = pending.pop()
-        if id(it) in met or isinstance(it, types.ModuleType):
+        if id(it) in visited or isinstance(it, types.ModuleType):
             continue
-        met.add(id(it))
+        visited.add(id(it))
         if isinstance(it, types.FunctionType):
             if it.__globals__.get("__name__") == module:
                 functions[getattr(it.__code__, "co_qualname", it.__qualname__), it.__code__.co_firstlineno] = it
