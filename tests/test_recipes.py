@@ -190,11 +190,11 @@ RECIPES = {
         (
             (
                 "lobench/analysis/stats/location.py",
-                "    estimate = kept.estimate()\n",
-                "    if kept.is_paired and few == 7:\n"
+                "    estimate = converged.estimate()\n",
+                "    if converged.is_paired and few == 7:\n"
                 "        from lobench.analysis.stats.sign_test import SignTest\n\n"
-                "        test = SignTest(tuple(b - a for a, b in zip(kept.a, kept.b)))\n"
-                '        return Location(method="signs", estimate=estimate, samples=kept, permutation=test)\n',
+                "        test = SignTest(tuple(b - a for a, b in zip(converged.a, converged.b)))\n"
+                '        return Location(method="signs", estimate=estimate, samples=converged, permutation=test)\n',
             ),
             ("lobench/analysis/stats/location.py", 'Literal["paired", ', '"signs", '),
         ),
