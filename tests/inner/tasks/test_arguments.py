@@ -5,7 +5,7 @@ from shown import texts_of
 
 from lobench.core.errors import ConfigError
 from lobench.inner import tasks
-from lobench.inner.task import Task
+from lobench.inner.task import Task, TaskFamily
 from lobench.inner.tasks import arguments
 
 SHOWN = texts_of("inner")
@@ -95,7 +95,7 @@ def test_choice_names_the_choices():
         ("StiffODE", "stiffness", 0.5),
         ("ViTClassifier", "width", 33),
     ],
-    ids=lambda value: type(value).__name__ if isinstance(value, Task) else str(value),
+    ids=lambda value: type(value).__name__ if isinstance(value, Task | TaskFamily) else str(value),
 )
 def test_task_with_a_wrong_argument_is_refused_by_its_name(task: str, name: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=rf"\b{task}\.{name}\b"):
