@@ -294,7 +294,7 @@ def _restricted_to(
         f"{cell.case.suite}/{cell.case.name}": cell.case for subject in subjects for cell in subject.cells.values()
     }
     for name, names in names_by_case.items():
-        if not any(case.is_called(one) for case in known.values() for one in names):
+        if not any(case.is_called(name) for case in known.values() for name in names):
             where = "the results of A, B, ..."
             expected = f"one of {', '.join(sorted(known))}"
             raise UsageError(f"no case {name!r}", where=where, expected=expected, next_step=suggestion(name, known))
@@ -304,7 +304,7 @@ def _restricted_to(
     def chosen(cells: Mapping[str, Cell]) -> dict[str, Cell]:
         return {key: cell for key, cell in cells.items() if any(map(cell.case.is_called, wanted))}
 
-    return [replace(one, cells=chosen(one.cells), former=chosen(one.former)) for one in subjects]
+    return [replace(subject, cells=chosen(subject.cells), former=chosen(subject.former)) for subject in subjects]
 
 
 def _edges(one: Stored) -> list[str]:
@@ -426,8 +426,10 @@ def find_subjects(store: Path, wanted: Sequence[Who]) -> list[Stored | None]:
     # All subjects of the store set the scale, as if the comparison were of stored results.
     stored = snapshot.stored or snapshot.subjects
     return [
-        None if one is None else Stored(subject=one, snapshot=replace(snapshot, subjects=(one,), stored=stored))
-        for one in _stored_subjects(store, wanted)
+        None
+        if subject is None
+        else Stored(subject=subject, snapshot=replace(snapshot, subjects=(subject,), stored=stored))
+        for subject in _stored_subjects(store, wanted)
     ]
 
 
@@ -479,7 +481,7 @@ def _named(
         return checkpoints[0], read(checkpoints[0])
     place = str(Path(name).resolve())
     wanted = {one.reference for one in kept if one.candidate in candidates and one.chosen_in == place}
-    others = ((one, read(one)) for one in checkpoints)
+    others = ((checkpoint, read(checkpoint)) for checkpoint in checkpoints)
     fit = (pair for pair in others if pair[1].key not in candidates)
     found = next(fit, None)
     if wanted and found is not None and found[1].key not in wanted:
@@ -494,9 +496,9 @@ def _stored_subjects(store: Path, wanted: Sequence[Who]) -> list[StoredSubject |
     with Ledger.open(store, read_only=True) as ledger:
         entrants = entrants_of(ledger, [(who, who.label) for who in wanted])
     found: list[StoredSubject | None] = []
-    for one in entrants:
-        cases = {case.identity for case in one.cases}
-        found.append(subject_of(one.who, one.rows, cases) if one.rows else None)
+    for entrant in entrants:
+        cases = {case.identity for case in entrant.cases}
+        found.append(subject_of(entrant.who, entrant.rows, cases) if entrant.rows else None)
     return found
 
 

@@ -153,7 +153,7 @@ def evaluate_into(
         once=True,
         retry_errors=True,
     )
-    given = [_as_given(one, has_run=bool(location)) for one in subjects]
+    given = [_as_given(subject, has_run=bool(location)) for subject in subjects]
     watched = run_rounds(settings, progress or default_progress(), given=given, has_source=not given)
     if watched.ending.interrupted:
         raise KeyboardInterrupt

@@ -63,7 +63,7 @@ def failed_rows(store: Path, ending: Ending) -> list[EvaluationRow]:
       StoreError: The store cannot be read.
     """
     keys = {case.key for cases in ending.cases.values() for case in cases}
-    hashes = {one.sha256 for one in ending.subjects}
+    hashes = {subject.sha256 for subject in ending.subjects}
     with Ledger.open(store, read_only=True) as ledger:
         rows = [
             row
@@ -72,4 +72,6 @@ def failed_rows(store: Path, ending: Ending) -> list[EvaluationRow]:
             and row.case.key in keys
             and row.key.checkpoint_sha256 in hashes
         ]
-    return sorted(rows, key=lambda row: (-max(one.outer_step for one in row.sightings), row.case.suite, row.case.name))
+    return sorted(
+        rows, key=lambda row: (-max(sighting.outer_step for sighting in row.sightings), row.case.suite, row.case.name)
+    )

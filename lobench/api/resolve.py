@@ -67,7 +67,7 @@ class Stored:
             raise UsageError(f"lobench cannot train {self.subject.label!r}", where=str(self.store), got=who.label)
         if who.is_optimizer:
             return who
-        others = [one.who.uri for one in self.snapshot.subjects if one.who.sha256 == who.sha256]
+        others = [subject.who.uri for subject in self.snapshot.subjects if subject.who.sha256 == who.sha256]
         place = readable_place(self.store, who.uri, who.sha256, others=others)
         if place is None and "://" not in who.uri and not path_exists(who.uri):
             raise CheckpointError(f"the file of {self.subject.label!r} is gone", where=str(self.store), got=who.uri)
@@ -347,8 +347,12 @@ def _labels_in(config: str) -> dict[str, str]:
         statements = parse_text(config, "the experiment")
     except ConfigError:
         return {}
-    bindings = [one for one in statements if isinstance(one, Binding)]
-    return {one.scope: str(one.value) for one in bindings if (one.name, one.parameter) == ("Method", "label")}
+    bindings = [statement for statement in statements if isinstance(statement, Binding)]
+    return {
+        binding.scope: str(binding.value)
+        for binding in bindings
+        if (binding.name, binding.parameter) == ("Method", "label")
+    }
 
 
 def _find_in_store(store: Path, name: str, candidates: Collection[SubjectKey], kept: Sequence[Choice]) -> Stored:

@@ -372,7 +372,7 @@ def default_store(location: str, name: str) -> Path:
         is_own = retried(folder.stat, may_forbid=False).st_uid == os.geteuid() and may_write(folder)
         store = folder / "lobench_results" / name
         stores = (folder / "lobench" / name, store)
-        existing = next((one for one in stores if path_exists(one / "ledger.sqlite", kind="file")), None)
+        existing = next((store for store in stores if path_exists(store / "ledger.sqlite", kind="file")), None)
         if existing is not None and (is_own or _is_of_users_group(existing)):
             return existing
         if is_own:

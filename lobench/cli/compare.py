@@ -196,7 +196,7 @@ def _track3(names: tuple[str, ...], store: Path | None, target: str | None, *, s
         emit("compare.track3", track3_record(verdicts))
     else:
         show(track3_text(verdicts))
-    tests = [one.test for one in verdicts.results] + [pair.test for pair in verdicts.pairs if strict]
+    tests = [result.test for result in verdicts.results] + [pair.test for pair in verdicts.pairs if strict]
     sys.exit(ExitCode.OK if all(test.is_passed for test in tests) else ExitCode.VERDICT)
 
 

@@ -59,7 +59,7 @@ def log_failed(
 
     rows = failed_rows(store, ending)
     for row in rows[:_MOST]:
-        subject = max(row.sightings, key=lambda one: one.outer_step)
+        subject = max(row.sightings, key=lambda sighting: sighting.outer_step)
         log(f"FAILED {row.case.suite}/{row.case.name}, {subject_name(subject)}: {row.message}", "red")
         curves = row.curves
         for line in curve_lines(row.case, [curves], row.message) if curves is not None else ():

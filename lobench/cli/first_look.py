@@ -40,7 +40,7 @@ def _seen(folder: Path) -> Iterator[tuple[str, str]]:
         yield f"{name} is a store of results", f"lobench view {name}      # or: lobench results --store {name}"
     if len(stores) > _MOST_LISTED:
         yield counted(len(stores) - _MOST_LISTED, "more store"), "lobench results --store STORE"
-    kinds = {one: _gin_kind(one) for one in entries if one.suffix == ".gin"}
+    kinds = {entry: _gin_kind(entry) for entry in entries if entry.suffix == ".gin"}
     for file in [one for one, kind in kinds.items() if kind == "Experiment"][:_MOST_LISTED]:
         yield f"{_shown(file, folder)} is an experiment", f"lobench run {_shown(file, folder)}"
     suites = [folder] if "Case" in kinds.values() else []
@@ -48,22 +48,22 @@ def _seen(folder: Path) -> Iterator[tuple[str, str]]:
     for suite in suites[:_MOST_LISTED]:
         name = _shown(suite, folder)
         yield f"{name} is a suite", f"pytest {name} --collect-only -q      # its cases"
-    run = [one for one in entries if _is_checkpoint(one)]
+    run = [entry for entry in entries if _is_checkpoint(entry)]
     suite_name = _shown(suites[0], folder) if suites else "quick"
     if run:
         yield (
             f". is a run's folder with {counted(len(run), 'checkpoint')}",
             f"lobench watch . --suite {suite_name} --once",
         )
-    folders = [one for one in entries if _is_folder(one) and one not in run]
+    folders = [entry for entry in entries if _is_folder(entry) and entry not in run]
     folders += [one for one in inner if _is_folder(one) and not _is_checkpoint(one)]
-    runs = [one for one in folders if any(map(_is_checkpoint, _entries(one)))]
+    runs = [folder for folder in folders if any(map(_is_checkpoint, _entries(folder)))]
     for one in runs[:_MOST_LISTED]:
         name = _shown(one, folder)
         yield f"{name} is a run's folder", f"lobench watch {name} --suite {suite_name} --once"
-    curves = [one for one in entries if one.name.endswith(_CURVES) and _is_file(one)]
+    curves = [entry for entry in entries if entry.name.endswith(_CURVES) and _is_file(entry)]
     if curves:
-        names = " ".join(_shown(one, folder) for one in curves[:_MOST_LISTED])
+        names = " ".join(_shown(curve, folder) for curve in curves[:_MOST_LISTED])
         more = f" and {len(curves) - _MOST_LISTED} more" * (len(curves) > _MOST_LISTED)
         yield f"{names}{more} may be curves", f"lobench import {names} --store imported"
 
@@ -78,9 +78,14 @@ def _entries(folder: Path) -> list[Path]:
 
 def _inner(entries: list[Path]) -> Iterator[Path]:
     """Yields the entries of subfolders such as `runs` or `suites`, except stores and hidden folders."""
-    for one in entries:
-        if one.name not in _STORES and not one.name.startswith(".") and _is_folder(one) and not _is_checkpoint(one):
-            yield from _entries(one)
+    for entry in entries:
+        if (
+            entry.name not in _STORES
+            and not entry.name.startswith(".")
+            and _is_folder(entry)
+            and not _is_checkpoint(entry)
+        ):
+            yield from _entries(entry)
 
 
 def _below(entries: list[Path]) -> Iterator[Path]:
@@ -95,7 +100,7 @@ def _below(entries: list[Path]) -> Iterator[Path]:
 
 
 def _is_suite(folder: Path) -> bool:
-    return any(_gin_kind(one) == "Case" for one in _entries(folder) if one.suffix == ".gin")
+    return any(_gin_kind(entry) == "Case" for entry in _entries(folder) if entry.suffix == ".gin")
 
 
 def _is_checkpoint(path: Path) -> bool:

@@ -199,7 +199,7 @@ def _list_suites(folder: Path | None, broken: list[LobenchError]) -> list[Item]:
         raise UsageError("no such folder", where=str(folder), next_step="name one with --folder")
     folders = [folder] if folder else [each for each in (here if here.resolve() != own else None, own) if each]
     items = list[Item]()
-    for file in (file for each in folders for file in sorted(each.rglob("*.gin"))):
+    for file in (file for folder in folders for file in sorted(folder.rglob("*.gin"))):
         try:
             names = [spec.name for spec in specs_in(file)]
         except LobenchError as error:
@@ -287,9 +287,14 @@ def _description(name: str, made: Callable[..., Any]) -> Item:
 
 def _settings(made: Callable[..., Any]) -> str:
     """Returns the settings: `learning_rate = 0.001, b1 = 0.9`. A setting without default has only its name."""
-    parameters = (each for each in inspect.signature(made).parameters.values() if each.kind is not each.VAR_KEYWORD)
+    parameters = (
+        parameter
+        for parameter in inspect.signature(made).parameters.values()
+        if parameter.kind is not parameter.VAR_KEYWORD
+    )
     return ", ".join(
-        each.name if each.default is each.empty else f"{each.name} = {_written(each.default)}" for each in parameters
+        parameter.name if parameter.default is parameter.empty else f"{parameter.name} = {_written(parameter.default)}"
+        for parameter in parameters
     )
 
 

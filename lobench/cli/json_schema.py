@@ -45,7 +45,7 @@ def json_schema(name: str, printed: Any) -> Schema:
     printed, *titles = get_args(printed) if get_origin(printed) is Annotated else (printed,)
     is_list = get_origin(printed) is list
     (record,) = get_args(printed) if is_list else (printed,)
-    records = [_record(one, defs, name) for one in _members(record)]
+    records = [_record(member, defs, name) for member in _members(record)]
     body = records[0] if len(records) == 1 else {"anyOf": records}
     title = (titles or inspect.cleandoc(record.__doc__ or "").splitlines())[0]
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title}
@@ -58,7 +58,7 @@ def _record(kind: Any, defs: dict[str, Schema], document: str = "") -> Schema:
     hints = get_type_hints(kind, include_extras=True)
     lines = _attributes(kind)
     optional = set()
-    for name in [each.name for each in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else hints:
+    for name in [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else hints:
         hint = hints[name]
         if get_origin(hint) is NotRequired:
             optional.add(name)

@@ -38,8 +38,8 @@ def options_of(settings: type, *names: str) -> Callable[[C], C]:
       settings: The dataclass.
       names: Names of the fields, in the order of the help. None given: all fields that are options.
     """
-    known = {each.name: each for each in fields(settings) if "option" in each.metadata}
-    inherited = {each.name for base in settings.__bases__ if is_dataclass(base) for each in fields(base)}
+    known = {field.name: field for field in fields(settings) if "option" in field.metadata}
+    inherited = {field.name for base in settings.__bases__ if is_dataclass(base) for field in fields(base)}
     order = names or tuple(sorted(known, key=inherited.__contains__))  # own fields before inherited ones
 
     def decorate(command: C) -> C:
@@ -137,15 +137,15 @@ _PLACES = {"store": "--store", "stores": "--store", "suites": "--suite"}  # argu
 
 def accept_either_form(command: click.Command) -> None:
     """Lets a command accept its store or its suites as an argument and as an option: `STORE` and `--store STORE`."""
-    arguments = [one for one in command.params if isinstance(one, click.Argument)]
-    flags = {flag for one in command.params for flag in one.opts}
+    arguments = [param for param in command.params if isinstance(param, click.Argument)]
+    flags = {flag for param in command.params for flag in param.opts}
     for argument in arguments:
         flag = _PLACES.get(argument.name or "")
         if flag is not None and flag not in flags:
             option = click.Option([flag, "other_form"], multiple=True, hidden=True, type=argument.type)
             _join(command, argument, option)
-    if all(one.nargs == 1 for one in arguments):  # otherwise the last argument takes all words
-        for option in [one for one in command.params if isinstance(one, click.Option) and one.required]:
+    if all(argument.nargs == 1 for argument in arguments):  # otherwise the last argument takes all words
+        for option in [param for param in command.params if isinstance(param, click.Option) and param.required]:
             if flag := next((one for one in option.opts if one in _PLACES.values()), ""):
                 words: dict[str, Any] = {
                     "nargs": -1 if option.multiple else 1,

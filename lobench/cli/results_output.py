@@ -220,7 +220,7 @@ def history_text(store: Path, kind: str) -> str:
     experiments = experiment_history(stores)
     runs = history(stores)
     if kind == "table":
-        lines = (read_store(one, summarized=True).edited_code_line() for one in stores)
+        lines = (read_store(store, summarized=True).edited_code_line() for store in stores)
         notes = [f"{one}: {line}" for one, line in zip(stores, lines, strict=True) if line]
         tables = [experiments_table(experiments)] * bool(experiments) + ["\n".join([history_table(runs), *notes])]
         return "\n\n".join(tables)
@@ -297,7 +297,7 @@ def _matching(store: Path, pattern: str, rows: Iterable[EvaluationRow]) -> Itera
         if row.case not in matches:
             names = row.case.names
             matches[row.case] = row.case.is_called(pattern) or any(
-                fnmatchcase(name, one) for name in names for one in patterns
+                fnmatchcase(name, pattern) for name in names for pattern in patterns
             )
         if matches[row.case]:
             yield row

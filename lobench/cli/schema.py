@@ -58,7 +58,7 @@ def schema(name: str, kind: str) -> None:
         return
     from lobench.report.tables.text import described_list
 
-    click.echo(described_list((each, document_schema(each)["title"]) for each in schemas))
+    click.echo(described_list((schema, document_schema(schema)["title"]) for schema in schemas))
 
 
 def document_schema(name: str) -> Schema:

@@ -165,7 +165,7 @@ def _reader(hint: Any) -> _Reader:
     if hint in _PLAIN:
         return functools.partial(_read_plain, _PLAIN[hint], getattr(hint, "__name__", str(hint)))
     if origin in (types.UnionType, typing.Union):
-        readers = tuple(_reader(one) for one in arguments if one is not types.NoneType)
+        readers = tuple(_reader(argument) for argument in arguments if argument is not types.NoneType)
         read = readers[0] if len(readers) == 1 else functools.partial(_any_of, readers, str(hint))
         return functools.partial(_read_optional, read) if types.NoneType in arguments else read
     if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:

@@ -176,7 +176,7 @@ def read_summary(head: str, numbers: bytes, load: Callable[[], Curves]) -> Curve
 
 def heads_of(summaries: Iterable[CurveSummary]) -> list[int]:
     """Returns a number for each evaluation, equal for those that share seeds, steps, metrics and provenance."""
-    return [id(one._head) for one in summaries]
+    return [id(summary._head) for summary in summaries]
 
 
 def packed_ends(summaries: Iterable[CurveSummary], metric: str) -> bytes:
@@ -189,14 +189,14 @@ def packed_ends(summaries: Iterable[CurveSummary], metric: str) -> bytes:
     Returns:
       Little-endian float32[num_summaries, 2, num_seeds] if all have equally many seeds.
     """
-    places = [(one._numbers, one._head.places[metric], one._head.column.size) for one in summaries]
+    places = [(summary._numbers, summary._head.places[metric], summary._head.column.size) for summary in summaries]
     return b"".join([numbers[at : at + 2 * width] for numbers, at, width in places])
 
 
 def packed_steps(summaries: Sequence[CurveSummary]) -> bytes:
     """Returns `diverged_at` of many evaluations, one evaluation after another, as little-endian int64."""
     at = _SECONDS.size
-    return b"".join([one._numbers[at : at + one._head.steps.size] for one in summaries])
+    return b"".join([summary._numbers[at : at + summary._head.steps.size] for summary in summaries])
 
 
 class CurveSummary:

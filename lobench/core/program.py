@@ -98,7 +98,7 @@ def describe_programs(programs: Collection[Program | str]) -> str:
       programs: Programs, or their texts. Results that are imported, or of commands or tests, are ignored, and so
         are differences in `at_once`, which depends on the case.
     """
-    texts = {str(one.whole if isinstance(one, Program) else one) for one in programs}
+    texts = {str(program.whole if isinstance(program, Program) else program) for program in programs}
     named = sorted(texts - _OF_OTHERS)
     return f"results of {len(named)} programs, which may differ in bits: {'; '.join(named)}" if len(named) > 1 else ""
 

@@ -63,7 +63,7 @@ def settings_from(kind: type[S], options: Mapping[str, object], **values: object
     0.1
     """
     chosen = {**options, **values}
-    return kind(**{each.name: _converted(each, chosen[each.name]) for each in fields(kind) if each.name in chosen})
+    return kind(**{field.name: _converted(field, chosen[field.name]) for field in fields(kind) if field.name in chosen})
 
 
 def _converted(setting: Field[Any], value: Any) -> Any:
@@ -94,4 +94,6 @@ def check_keywords(function: str, options: Collection[str], kind: type) -> None:
 
 def changed_fields(settings: DataclassInstance) -> dict[str, Any]:
     """Returns the values that differ from the defaults of their fields, by name."""
-    return {each.name: value for each in fields(settings) if (value := getattr(settings, each.name)) != each.default}
+    return {
+        field.name: value for field in fields(settings) if (value := getattr(settings, field.name)) != field.default
+    }

@@ -240,9 +240,11 @@ def canonical_optimizer(text: str) -> str:
         call = ast.parse(source.translate(_REFERENCES), mode="eval").body
     except (SyntaxError, ValueError):
         return text  # gin's parser reports the error
-    if not isinstance(call, ast.Call) or call.args or any(one.arg is None for one in call.keywords):
+    if not isinstance(call, ast.Call) or call.args or any(keyword.arg is None for keyword in call.keywords):
         return text
-    bindings = [f"{match['name']}.{one.arg} = {ast.get_source_segment(source, one.value)}" for one in call.keywords]
+    bindings = [
+        f"{match['name']}.{keyword.arg} = {ast.get_source_segment(source, keyword.value)}" for keyword in call.keywords
+    ]
     return "; ".join([f"{match['at']}{match['name']}()", *bindings, *([rest.strip()] if separator else [])])
 
 

@@ -218,7 +218,7 @@ class Chart:
         bottom = self.height - _BOTTOM
         places = [f"{x_axis.at(x):.1f}" for x in self.rules]
         parts = [Markup(f'<line class="axis" x1="{x}" x2="{x}" y1="{_TOP}" y2="{bottom}"/>') for x in places]
-        notes = [(x_axis.at(one.x), y_axis.at(one.y), escape(one.text)) for one in self.notes]
+        notes = [(x_axis.at(note.x), y_axis.at(note.y), escape(note.text)) for note in self.notes]
         return parts + [
             Markup(f'<text x="{x:.1f}" y="{y:.1f}" class="mid noted">{note}</text>') for x, y, note in notes
         ]

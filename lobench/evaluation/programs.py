@@ -202,4 +202,4 @@ def _are_alike(bound: BoundCase) -> bool:
         (phase.num_inner_steps, phase.schedule, each.settings.program_hash, each.settings.usual)
         for phase, each in zip(phases, bound.phases, strict=True)
     }
-    return len(hangs_on) == 1 and all((one.opt_state, one.schedule) == ("reset", "new") for one in phases[1:])
+    return len(hangs_on) == 1 and all((phase.opt_state, phase.schedule) == ("reset", "new") for phase in phases[1:])

@@ -87,7 +87,7 @@ def tune(
             new_curves = _run(bound, optimizer, points, num_seeds, factor)
         curves.extend(new_curves)
         at = new_curves[0].eval_steps.index(bound.case.num_inner_steps)
-        return [_fitness(one, at) for one in new_curves]
+        return [_fitness(new_curve, at) for new_curve in new_curves]
 
     tried = grid.tried(run)
     made = _of_grid(_bind(spec, layers, build=False), tried, curves, knows_horizon=first[0])
@@ -308,7 +308,7 @@ def _of_grid(bound: BoundCase, grid: BaselineGrid, curves: Sequence[Curves], *, 
     budget = bound.case.num_inner_steps
     steps = curves[0].eval_steps
     at = steps.index(budget)
-    losses = np.stack([np.asarray(one.metrics["train/loss"]) for one in curves])  # [points, seeds, evals]
+    losses = np.stack([np.asarray(curve.metrics["train/loss"]) for curve in curves])  # [points, seeds, evals]
     # A seed is NaN from its divergence on, so that a mean at the budget knows of what diverged before it.
     finals = losses[:, :, at].astype(np.float64).mean(axis=1)
     points = tuple(

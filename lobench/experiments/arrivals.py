@@ -70,16 +70,16 @@ class Trials(CommandRuns):
 
     @property
     def is_open(self) -> bool:
-        return super().is_open or any(one.is_open for one in self.searches)
+        return super().is_open or any(search.is_open for search in self.searches)
 
     @property
     def has_news(self) -> bool:
-        return super().has_news or any(one.has_news for one in self.searches)
+        return super().has_news or any(search.has_news for search in self.searches)
 
     def given(self) -> list[Given]:
         # The searches first: what commands gave at the last call was taken since.
         self._look_at_scripts()
-        return [*(given for one in self.searches for given in one.given()), *super().given()]
+        return [*(given for search in self.searches for given in search.given()), *super().given()]
 
     def _look_at_scripts(self) -> None:
         before = self.growths()
@@ -108,18 +108,18 @@ class Trials(CommandRuns):
         return not problem, problem
 
     def taken(self, given: Given, subject: Subject | None) -> None:
-        for one in self.searches:
-            one.taken(given, subject)
+        for search in self.searches:
+            search.taken(given, subject)
 
     def know_cases(self, variant: str, cases: Sequence[CaseInfo]) -> None:
         if self.curves is not None:
             self.curves.check(cases)
-        for one in self.searches:
-            one.know_cases(variant, cases)
+        for search in self.searches:
+            search.know_cases(variant, cases)
 
     def finished(self, subject: Subject) -> None:
-        for one in self.searches:
-            one.finished(subject)
+        for search in self.searches:
+            search.finished(subject)
 
 
 def search_runs(

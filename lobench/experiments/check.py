@@ -96,8 +96,8 @@ class ExperimentPlan:
         return self._sum("seconds")
 
     def _sum(self, name: Literal["num_planned", "num_missing", "seconds"]) -> float:
-        repeated = [one.repeated for one in self.methods if one.repeated is not None]
-        every, again = (math.fsum(getattr(one, name) for one in plans) for plans in (self.methods, repeated))
+        repeated = [method.repeated for method in self.methods if method.repeated is not None]
+        every, again = (math.fsum(getattr(plan, name) for plan in plans) for plans in (self.methods, repeated))
         return every - again
 
 
@@ -136,8 +136,8 @@ def plan_of(
     with opened_if_present(store) as ledger:
         wanted = _Wanted(file, methods, searches, settings, manager, ledger)
         cases = cases_of(wanted.labels, ledger, settings, manager, store, is_offline=is_offline, traced=wanted.traced)
-        for found in cases.values():
-            curves.check(found)
+        for case in cases.values():
+            curves.check(case)
         rows = list(ledger.evaluations()) if ledger is not None else []
         unbound = [(spec.names[-1], block) for spec in specs for block in _blocks(spec, file, blocks)]
         planner = _Planner(
@@ -254,7 +254,7 @@ class _Wanted:
                 self.waiting[method.name] = variants[0]
                 open_trials = [one for one in self.trials_of(method) if not is_over(one.state)]
                 is_text = method.kind == "optimizer"  # of others the bindings are not in the hash
-                subjects = [self._subject_of(method.with_values(one.parameters)) for one in open_trials if is_text]
+                subjects = [self._subject_of(method.with_values(trial.parameters)) for trial in open_trials if is_text]
                 self.subjects[method.name] = subjects
                 if method.kind == "checkpoint":
                     self._subject_of(tried[0])  # it can be read
@@ -265,8 +265,8 @@ class _Wanted:
             else:
                 subjects = self.subjects[method.name] = [self._subject_of(method)]
                 variants = []
-                self.traced.update(one.variant for one in subjects)
-            for variant in (*(one.variant for one in subjects), *variants):
+                self.traced.update(subject.variant for subject in subjects)
+            for variant in (*(subject.variant for subject in subjects), *variants):
                 self.labels.setdefault(variant, method.title)
 
     def trials_of(self, method: Method) -> Sequence[Trial]:
@@ -309,7 +309,9 @@ def _waiting_variant(method: Method, *, has_optimizer: bool) -> Variant:
 
 def _names_optimizer(lines: Sequence[str]) -> bool:
     statements = [statement for line in lines for statement in parse_text(line, repr(line))]
-    return any(one.name == "Case" and one.parameter in OPTIMIZER_FIELDS for one in only_bindings(statements))
+    return any(
+        binding.name == "Case" and binding.parameter in OPTIMIZER_FIELDS for binding in only_bindings(statements)
+    )
 
 
 class _Trainings:
@@ -341,7 +343,11 @@ class _Trainings:
         return MethodIndex(self._file, (method,), {}, {}, self._settings.store_folder).runs
 
     def _of(self, run: CommandRun) -> list[Subject]:
-        own = [one for one in self._sightings if one.has_theta and Path(one.uri).is_relative_to(run.folder)]
+        own = [
+            sighting
+            for sighting in self._sightings
+            if sighting.has_theta and Path(sighting.uri).is_relative_to(run.folder)
+        ]
         return own[-1:] if run.method.checkpoints == "last" else own
 
 
@@ -378,9 +384,9 @@ class _Planner:
                 continue
             wanted_subjects = self.wanted.subjects[method.name]
             plan = self._of(method, wanted_subjects, self.wanted.trainings.num_expected(method))
-            repeated = self._of(method, [one for one in wanted_subjects if one.key in seen], 0)
+            repeated = self._of(method, [subject for subject in wanted_subjects if subject.key in seen], 0)
             method_plans.append(replace(plan, repeated=repeated))
-            seen.update(one.key for one in wanted_subjects)
+            seen.update(subject.key for subject in wanted_subjects)
         return method_plans
 
     def _of_script(self, method: Method) -> MethodPlan:
@@ -412,7 +418,7 @@ class _Planner:
 
     def _of(self, method: Method, subjects: Sequence[Subject], num_expected: int) -> MethodPlan:
         """Returns the plan of subjects, and of a number of subjects that do not exist yet."""
-        blocks = [self.held.blocks_of(one.sha256, one.variant) for one in subjects]
+        blocks = [self.held.blocks_of(subject.sha256, subject.variant) for subject in subjects]
         blocks += [self._waiting(method)] * num_expected if num_expected else []
         return self._priced(
             method,

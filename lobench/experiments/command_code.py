@@ -130,7 +130,7 @@ def _code_of(method: Method, folder: Path, ledger: Ledger | None, keep_results: 
         return CommandCode(method=replace(method, code=todays.id), todays=todays, counted=todays.id)
     recorded = _recorded(ledger, method.name)
     folders = _folders_done(ledger, method.name)
-    if not recorded and any(_OLD_FOLDER.search(one) for one in folders):
+    if not recorded and any(_OLD_FOLDER.search(folder) for folder in folders):
         return CommandCode(method=replace(method, code=None), todays=todays, counted="")
     for detail in reversed(recorded):
         if todays.id and not detail["code"]:
@@ -143,7 +143,7 @@ def _code_of(method: Method, folder: Path, ledger: Ledger | None, keep_results: 
     last = recorded[-1]
     code = None if last["is_old"] else last["code"]
     suffix = re.compile(f"-{code[:SHOWN_DIGITS]}$") if code else _OLD_FOLDER
-    others = tuple(last["code"] for one in folders if suffix.search(one))
+    others = tuple(last["code"] for folder in folders if suffix.search(folder))
     if keep_results:
         return CommandCode(
             method=replace(method, code=code), todays=todays, counted=last["code"], others=others, is_kept=True
@@ -159,4 +159,4 @@ def _folders_done(ledger: Ledger, name: str) -> list[str]:
     """Returns the folder of each session of a command, or of a trial of it, that ended well."""
     rows = [row for form in ledger.experiments() for row in ledger.trials(form.id) if row.state == "done"]
     folders = [str(row.parameters.get("folder", "")).partition("/")[0] for row in rows]
-    return [one for one in folders if re.fullmatch(re.escape(name) + r"(-[0-9a-f]{8}){1,2}", one)]
+    return [folder for folder in folders if re.fullmatch(re.escape(name) + r"(-[0-9a-f]{8}){1,2}", folder)]

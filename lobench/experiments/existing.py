@@ -108,4 +108,6 @@ def cases_of(
         is_inline = settings.executor == "inline"
         cases_by_variant |= collected(config, unknown, traced=traced, names=settings.cases, is_inline=is_inline)
     names = set(settings.cases)
-    return {key: [one for one in cases if not names or names & {*one.names}] for key, cases in cases_by_variant.items()}
+    return {
+        key: [case for case in cases if not names or names & {*case.names}] for key, cases in cases_by_variant.items()
+    }

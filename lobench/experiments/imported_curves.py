@@ -95,7 +95,7 @@ class ExperimentCurves:
         for method, settings, collected, name in self._read:
             from lobench.tools.curve_import.imports import import_into
 
-            changed = any(before.get(str(one.path), one.sha256) != one.sha256 for one in collected.sources)
+            changed = any(before.get(str(source.path), source.sha256) != source.sha256 for source in collected.sources)
             settings = replace(settings, replace=changed)
             imported, evaluations = import_into(
                 ledger, collected, settings, own_cases=cases, names={name: method.name}, until_option=_UNTIL

@@ -164,13 +164,13 @@ class ExperimentRunExtension:
 
     def _edited_file(self, method: Method) -> str:
         name = method.name.partition("/")[0]  # a trial `mine/3` has the code of `mine`
-        code = next(one for one in self._command_codes if one.method.name == name)
+        code = next(command_code for command_code in self._command_codes if command_code.method.name == name)
         return edited_file_of(code, self._file.path.parent)
 
     @property
     def _text(self) -> str:
         """Configuration of the experiment, with the code of its commands: other code makes another form of it."""
-        codes = [(one.method.name, one.method.code) for one in self._command_codes]
+        codes = [(command_code.method.name, command_code.method.code) for command_code in self._command_codes]
         return self._file.text + "".join(f"# code of {name}: {code}\n" for name, code in codes if code)
 
     def _known_states(
@@ -242,7 +242,7 @@ class ExperimentRunExtension:
     def _num_expected(self, ending: Ending) -> int:
         """Returns the expected number of evaluations of commands without a checkpoint yet, one checkpoint each."""
         cases = next(iter(ending.cases.values()), ())
-        begun = {(role.name, role.trial) for one in ending.subjects for role in self._method_index.of(one)}
+        begun = {(role.name, role.trial) for subject in ending.subjects for role in self._method_index.of(subject)}
         states = self._commands.states if self._commands is not None else {}
         scripts = {run.id for run in self._method_index.runs if run.is_script}
         of_searches = {search.method.name for search in self._method_index.searches if search.method.kind == "script"}

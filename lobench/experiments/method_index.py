@@ -142,7 +142,7 @@ class MethodIndex:
         if method.search is not None:
             search = self.planned_searches[method.name]
             num_subjects = len(self._sessions or range(1)) if method.kind == "command" else 1
-            num_stopped = sum(one.num_stopped for one in self.searches if one.method is method)
+            num_stopped = sum(search.num_stopped for search in self.searches if search.method is method)
             num_trials = search.num_trials - num_stopped
             reported = report_cases(cases, self._experiment, method.report_sessions, self.held)
             return num_subjects * (num_blocks * num_trials + sum(len(case.blocks()) for case in reported))
@@ -154,6 +154,6 @@ class MethodIndex:
         """Returns the number of curves of a script, if each session has one case."""
         if method.search is None:
             return len(self.sessions)
-        num_stopped = sum(one.num_stopped for one in self.searches if one.method is method)
+        num_stopped = sum(search.num_stopped for search in self.searches if search.method is method)
         num_trials = self.planned_searches[method.name].num_trials - num_stopped
         return len(self.sessions) * num_trials + num_reported(method, len(self.sessions))

@@ -94,17 +94,17 @@ def plan_record(plan: ExperimentPlan, max_cores: int) -> PlanRecord:
         "unbound": list(plan.unbound),
         "methods": [
             {
-                "method": one.method.title,
-                "kind": one.method.kind,
-                "subject": "; ".join((one.method.entry, *one.method.bindings)),
-                "num_planned": one.num_planned,
-                "num_missing": one.num_missing,
-                "num_reported": one.num_reported,
-                "num_trainings": one.num_trainings,
-                "num_trials": one.num_trials,
-                "core_seconds": one.seconds,
-                "cases_never_run": sorted(one.unknown),
+                "method": method.method.title,
+                "kind": method.method.kind,
+                "subject": "; ".join((method.method.entry, *method.method.bindings)),
+                "num_planned": method.num_planned,
+                "num_missing": method.num_missing,
+                "num_reported": method.num_reported,
+                "num_trainings": method.num_trainings,
+                "num_trials": method.num_trials,
+                "core_seconds": method.seconds,
+                "cases_never_run": sorted(method.unknown),
             }
-            for one in plan.methods
+            for method in plan.methods
         ],
     }

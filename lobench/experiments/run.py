@@ -472,5 +472,5 @@ def _watch_settings(settings: RunSettings, file: ExperimentFile, store: Path, ca
         import_folders=file.import_folders,
         cases=cases,
         traced=True,
-        **{one.name: getattr(settings, one.name) for one in fields(settings) if one.name not in _OWN_OPTIONS},
+        **{field.name: getattr(settings, field.name) for field in fields(settings) if field.name not in _OWN_OPTIONS},
     )

@@ -62,7 +62,7 @@ def plan_lines(plan: ExperimentPlan, max_cores: int) -> list[str]:
     size = f"{counted(len(plan.methods), 'method')} x {counted(plan.num_cases, 'case')}"
     verb = "is" if planned == 1 else "are"
     lines.append(f"{size}: {missing} of {counted(planned, 'evaluation')} {verb} missing in {plan.store}")
-    unknown = frozenset[str]().union(*(one.unknown for one in plan.methods))
+    unknown = frozenset[str]().union(*(method.unknown for method in plan.methods))
     if missing:
         cost = f"{plan.seconds / max_cores:.3g} s on {counted(max_cores, 'core')} ({plan.seconds:.3g} core-seconds)"
         parts = [f"{cost} by recorded durations"] * (plan.seconds > 0)

@@ -65,7 +65,7 @@ def race_text(settings: TuneSettings, folder: Path, manager: PluginManager) -> s
         raise UsageError("--report-sessions needs a search: a race has bounds on all seeds")
     name, called = settings.method, settings.search_name
     bindings = only_bindings(parse_text(tune_text(settings, folder), "--vary"))
-    own = [one for one in bindings if one.scope.split("/")[0] == name and one.name != "Method"]
+    own = [binding for binding in bindings if binding.scope.split("/")[0] == name and binding.name != "Method"]
     strategy = strategy_of(Search(name=called), manager, where="--search")
     space = Space(space_of(name, own, bindings))
     count = num_trials_of(strategy, space, settings.num_trials, where="--search")
@@ -113,14 +113,14 @@ def searched(settings: TuneSettings, manager: PluginManager) -> BaselineSearch:
     """
     name = settings.method
     bindings = only_bindings(parse_text(tune_text(settings, Path()), "--vary"))
-    own = [one for one in bindings if one.scope == name and one.selector == settings.selector]
-    paths = space_of(name, own, bindings)
-    if len(paths) != len(_varied(settings)) or any(one.when for one in paths):
+    own = [binding for binding in bindings if binding.scope == name and binding.selector == settings.selector]
+    parameters = space_of(name, own, bindings)
+    if len(parameters) != len(_varied(settings)) or any(parameter.when for parameter in parameters):
         raise UsageError("--vary", got=repr(settings.vary), expected=f"parameters of {name} alone, without conditions")
-    parameters = [replace(one, path=one.path.rpartition(".")[2]) for one in paths]
+    own_parameters = [replace(parameter, path=parameter.path.rpartition(".")[2]) for parameter in parameters]
     called = settings.search_name
     strategy = strategy_of(Search(name=called), manager, where="--search")
-    space = Space(parameters)
+    space = Space(own_parameters)
     num_trials_of(strategy, space, settings.num_trials, where="--search")
     return BaselineSearch(name=called, space=space, strategy=strategy, num_trials=settings.num_trials)
 
@@ -175,7 +175,7 @@ def _space(text: str, line: str) -> tuple[str, dict[str, object]]:
             raise ValueError(text)
         names: Sequence[str] = ("low", "high") if node.func.id in ("Real", "Int") else ("values",)
         given = dict(zip(names, map(ast.literal_eval, node.args), strict=False))
-        named = {one.arg: ast.literal_eval(one.value) for one in node.keywords if one.arg}
+        named = {keyword.arg: ast.literal_eval(keyword.value) for keyword in node.keywords if keyword.arg}
     except (SyntaxError, ValueError, TypeError) as error:
         raise UsageError("--vary", got=repr(line), expected=_EXPECTED) from error
     return node.func.id, given | named

@@ -66,7 +66,7 @@ def tune(
     from lobench.experiments.tune import experiment_text, tune_file
     from lobench.plugins import load_plugins
 
-    own = {each.name: options.pop(each.name) for each in fields(TuneSettings) if each.name in options}
+    own = {field.name: options.pop(field.name) for field in fields(TuneSettings) if field.name in options}
     settings = TuneSettings(suites=suites, **own)  # type: ignore[arg-type]  # checked by click
     manager = load_plugins()
     text = experiment_text(settings, Path(), manager)

@@ -77,7 +77,7 @@ def commanded(item: pytest.Item, case: CaseSpec) -> Result:
         raise LobenchError(
             "the seeds of a case have curves at different steps, which cannot be one result",
             where=_where(bound),
-            got=", ".join(f"seed {one.seeds[0]}: up to step {one.eval_steps[-1]}" for one in own_blocks),
+            got=", ".join(f"seed {block.seeds[0]}: up to step {block.eval_steps[-1]}" for block in own_blocks),
         )
     return Result(own_blocks, bound.case)
 

@@ -86,7 +86,7 @@ class GateReporter:
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
         result = yield
-        evaluated = [one.case for results in self._evaluated.values() for one in results]
+        evaluated = [result.case for results in self._evaluated.values() for result in results]
         if self._measured:
             self._decide(session)
         elif evaluated and all(case.evaluator for case in evaluated):
@@ -168,7 +168,7 @@ class GateReporter:
         """
         lost_by_case = {}
         for name, results in sorted(self._evaluated.items()):
-            lost = [one for one in results if one.outcome is not Outcome.SKIPPED]
+            lost = [result for result in results if result.outcome is not Outcome.SKIPPED]
             if name not in self._measured and lost:
                 outcomes = ", ".join(sorted({str(one.outcome) for one in lost}))
                 lost_by_case[name] = (outcomes, sum(one.seed_block.size for one in lost))

@@ -188,7 +188,7 @@ def files_of_test(item: pytest.Item) -> list[str]:
     """Returns the files of an item's test, of the conftest modules around it and of the user's other pytest plugins."""
     paths = [str(item.path)] if item.path.suffix == ".py" else []
     plugins = item.config.pluginmanager.get_plugins()
-    files = [Path(file) for one in plugins if isinstance(one, ModuleType) and (file := file_of(one))]
+    files = [Path(file) for plugin in plugins if isinstance(plugin, ModuleType) and (file := file_of(plugin))]
     conftests = {file.parent: str(file) for file in files if file.name == "conftest.py"}
     others = sorted(str(file) for file in files if file.name != "conftest.py")
     of_user = [file for file in others if origin_of_file(file) is Origin.USER]  # by `-p`, or installed as editable

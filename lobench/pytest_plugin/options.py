@@ -176,7 +176,9 @@ def cases_without_subject(config: pytest.Config, items: Sequence[pytest.Item]) -
     if not items or None in specs:
         return ""
     layers = layers_of(config)
-    lacking = [f"{one.suite}/{one.name}" for one in specs if one is not None and not insists_on_optimizer(one, layers)]
+    lacking = [
+        f"{spec.suite}/{spec.name}" for spec in specs if spec is not None and not insists_on_optimizer(spec, layers)
+    ]
     names = list(dict.fromkeys(lacking))
     if not names:
         return ""
@@ -191,7 +193,7 @@ def cases_that_are_forked(config: pytest.Config, items: Sequence[pytest.Item]) -
     is_forked = bool(config.getoption("forked", False))
     has_plugin = is_forked or config.pluginmanager.hasplugin("pytest_forked")
     cases = [case_of(item) for item in items if is_forked or (has_plugin and item.get_closest_marker("forked"))]
-    names = sorted({f"{one.suite}/{one.name}" for one in cases if one is not None})
+    names = sorted({f"{case.suite}/{case.name}" for case in cases if case is not None})
     if not names:
         return ""
     how = "run without --forked and its marker; `pytest -n 2` gives tests other processes"

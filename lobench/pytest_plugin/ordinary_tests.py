@@ -45,7 +45,7 @@ def bound_test(item: pytest.Item, spec: CaseSpec) -> BoundCase:
 def _has_recorder(item: pytest.Item) -> bool:
     """Returns whether the test's fixture `record` is that of lobench, or overrides it with one that takes it."""
     fixtures = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {}).get(_RECORD, ())
-    return any(one.func.__module__ == __package__ for one in fixtures) and (
+    return any(fixture.func.__module__ == __package__ for fixture in fixtures) and (
         fixtures[-1].func.__module__ == __package__ or _RECORD in fixtures[-1].argnames
     )
 

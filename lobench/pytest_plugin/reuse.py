@@ -96,7 +96,7 @@ def stored_curves(config: pytest.Config, subject: Subject, info: CaseInfo, block
     found, accepted = stored[key]
     rows = found.get((info.key, block), ())
     is_kept = config.getoption("lobench_keep_results")
-    row = next((one for one in rows if is_same_code(one.key.code, info.code, accepted)), None)
+    row = next((row for row in rows if is_same_code(row.key.code, info.code, accepted)), None)
     if row is None and rows and is_kept:
         row = rows[0]
         config.stash.setdefault(KEPT, {})[info.key, block] = row.key.code, info.code

@@ -211,7 +211,7 @@ class Loop:
             # This worker has read other files than the worker that described the cases.
             self._give_back_gin(job, "; ".join(known.problems) or f"its worker has no such case: {_EDITED}")
             return
-        case = next(one for one in known.cases if one.key == job.case_key)
+        case = next(case for case in known.cases if case.key == job.case_key)
         code = united_fingerprint(fingerprints_here([case]).values())
         if job.code and case.code != job.code:
             self._give_back(job, code.parts)

@@ -46,7 +46,7 @@ def card_of(store: Path, baselines: Sequence[Path], left_out: Sequence[str], pat
     parts = ["# What this bundle claims", _MARK]
     is_split = len(snapshots) > 1
     if is_split:
-        names = [one.experiment for one in snapshots if one.experiment]
+        names = [snapshot.experiment for snapshot in snapshots if snapshot.experiment]
         others = ", then results that none of them uses" * (len(names) < len(snapshots))
         parts.append(
             f"It holds {counted(len(names), 'experiment')}: {', '.join(f'`{name}`' for name in names)}{others}."
@@ -74,7 +74,9 @@ def _parts_of(store: Path, snapshot: Snapshot, baselines: Sequence[Path], *, lev
 
 def patch_files_of(ledger: Ledger) -> list[str]:
     """Returns the files in a ledger's patches of uncommitted changes."""
-    patches = [one.revision.patch for one in ledger.experiments() if one.revision.patch is not None]
+    patches = [
+        experiment.revision.patch for experiment in ledger.experiments() if experiment.revision.patch is not None
+    ]
     return sorted({name for patch in patches for name in files_of_patch(patch)})
 
 

@@ -306,7 +306,7 @@ class SinkContract:
         """
         names = ["", "Adam", "Adam-0", "mine/3", "mine_3", "mine%2F3", "Größe", "Gr__e", ".hidden", "hidden"]
         names += ["x" * 300, f"{'x' * 299}y"]
-        deliveries = _numbered((name, one.event) for name in names for one in sample_deliveries(1, run=name))
+        deliveries = _numbered((name, delivery.event) for name in names for delivery in sample_deliveries(1, run=name))
         num_expected = len(names) * self.expected(tmp_path / "one", sample_deliveries(1)).total()
         assert self.expected(tmp_path / "many", deliveries).total() == num_expected
         assert self.expected(tmp_path / "many", deliveries).total() == num_expected, "the same again changes nothing"

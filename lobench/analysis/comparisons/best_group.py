@@ -112,7 +112,8 @@ def bold_means(summary: Summary, subjects: Sequence[int], metric: str, suite: st
       alone: Whether to return only the best, and subjects with an equal mean.
     """
     mean_scores = [summary.mean_score(subject, metric, suite) for subject in subjects]
-    most = max((one.num_cases for one in mean_scores), default=0)  # a mean over fewer, easier cases is not comparable
+    # A mean over fewer, easier cases is not comparable.
+    most = max((mean_score.num_cases for mean_score in mean_scores), default=0)
     stored = [summary.snapshot.subjects[subject] for subject in subjects]
     means = [
         one.interval.mean

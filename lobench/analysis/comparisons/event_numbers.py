@@ -201,7 +201,9 @@ def _bounds(interval: Interval) -> dict[str, Any]:
 
 
 def _lost_seed_numbers(evaluations: Sequence[EvaluationFinished], suite: str, case: str = "") -> list[Number]:
-    exploded = sum(one.curves.num_exploded(one.case) for one in evaluations if one.curves is not None)
+    exploded = sum(
+        evaluation.curves.num_exploded(evaluation.case) for evaluation in evaluations if evaluation.curves is not None
+    )
     counts = {"diverged": sum(block.num_diverged for block in _curves(evaluations)), "exploded": exploded}
     return [_count_number(name, count, suite, case) for name, count in counts.items()]
 
@@ -222,7 +224,7 @@ def _count_number(name: str, count: int, suite: str, case: str = "") -> Number:
 def _passed_numbers(event: CheckpointFinished) -> list[Number]:
     if not event.evaluations:
         return []
-    share = sum(one.outcome is Outcome.PASSED for one in event.evaluations) / len(event.evaluations)
+    share = sum(evaluation.outcome is Outcome.PASSED for evaluation in event.evaluations) / len(event.evaluations)
     return [Number(group=Group.HEADLINE, name="verdicts_passed", value=share)]
 
 

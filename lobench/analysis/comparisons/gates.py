@@ -369,12 +369,12 @@ def _measure_mean(cases: Collection[_Measured]) -> _Measured:
     counts = tuple(group_counts(counted_cases))
     missing_a = tuple(
         missing_of_group([counted_cases[place] for place in places])[0]
-        for places in group_places([one.shared for one in counted_cases])
+        for places in group_places([case.shared for case in counted_cases])
     )
     samples = [case.samples for case in cases]
     missing_by_group = [
         missing_of_group([samples[place] for place in places])
-        for places in group_places([one.shared for one in samples])
+        for places in group_places([sample.shared for sample in samples])
     ]
     lacking = (sum(a for a, _ in missing_by_group), sum(b for _, b in missing_by_group))
     usable = [case for case in cases if case.difference is not None]

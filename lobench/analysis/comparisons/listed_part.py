@@ -80,7 +80,7 @@ def listed_with_new(listed: ListedPart, whole: Summary, snapshot: Snapshot) -> S
     if {case.identity for case in snapshot.cases} - {case.identity for case in whole.snapshot.cases}:
         return None
     before = {*map(id, whole.snapshot.subjects)}
-    known = {(one.who, one.optimizer_hashes) for one in listed.subjects.snapshot.subjects}
+    known = {(subject.who, subject.optimizer_hashes) for subject in listed.subjects.snapshot.subjects}
     changed = [place for place, one in enumerate(snapshot.subjects) if id(one) not in before]
     if len(changed) > MOST_CHECKPOINTS + MOST_METHODS:
         return None

@@ -151,7 +151,7 @@ class MethodComparison:
     @property
     def has_labels(self) -> bool:
         """Whether the seeds of several cases are labels of a table, so that shared seeds cannot be inferred."""
-        compared = [self.cases[one.case].identity for one in self.primary.comparison.cases]
+        compared = [self.cases[case.case].identity for case in self.primary.comparison.cases]
         cells = [side.cells[case] for side in (self.a, self.b) for case in compared if case in side.cells]
         return self.design == "by design" and len(compared) > 1 and any(map(are_labels, cells))
 
@@ -162,13 +162,13 @@ class MethodComparison:
     @property
     def replicate(self) -> str:
         """Noun for one of the values that are compared: "seed" or "item"; see `replicate_of`."""
-        return replicate_of(self.cases[one.case] for one in self.primary.comparison.cases)
+        return replicate_of(self.cases[case.case] for case in self.primary.comparison.cases)
 
     @property
     def primary_metrics(self) -> dict[str, str]:
         """Metric of each compared case on which the verdict is based, by the case's identity."""
         metric = self.primary.metric
-        compared = [self.cases[one.case] for one in self.primary.comparison.cases]
+        compared = [self.cases[case.case] for case in self.primary.comparison.cases]
         return {case.identity: case.primary_metric if metric == "primary" else metric for case in compared}
 
     def name(self, identity: str) -> str:
@@ -201,7 +201,7 @@ def compare_subjects(
     """
     rules = rules or GateRules()
     scales = scales or Scales.of(subjects)
-    for metric in (name for asked in metrics for name in scales.undeclared(asked)):
+    for metric in (name for requested in metrics for name in scales.undeclared(requested)):
         raise UnknownDirection(metric)
     first, *others = subjects
     return [
@@ -291,12 +291,12 @@ def _with_names(effect: MetricEffect, names: Mapping[str, str]) -> MetricEffect:
         effect,
         comparison=dataclasses.replace(
             comparison,
-            cases=tuple(dataclasses.replace(one, case=names[one.case]) for one in comparison.cases),
+            cases=tuple(dataclasses.replace(case, case=names[case.case]) for case in comparison.cases),
             groups=in_groups(comparison.groups),
         ),
         gate=dataclasses.replace(
             gate,
-            cases=tuple(dataclasses.replace(one, case=names[one.case]) for one in gate.cases),
+            cases=tuple(dataclasses.replace(case, case=names[case.case]) for case in gate.cases),
             groups=in_groups(gate.groups),
         ),
         **by_name,
@@ -378,7 +378,7 @@ def _effect(
         comparison=comparison,
         gate=decide(gated, rules, margins),
         improvement=improvement(a, b, metric, scales, design),
-        num_pairs=sum(len(one) for one in samples.values() if one.is_paired),
+        num_pairs=sum(len(sample) for sample in samples.values() if sample.is_paired),
         margins=margins,
         tolerated={key: one.ratio(-margins[key]) for key, one in values_by_case.items()},
         ratios={key: _ratio(effects[key], one, values_by_case[key]) for key, one in ends.items()},
@@ -447,7 +447,7 @@ class _Ends:
             sides = [side[converged] for side in sides]
         with np.errstate(divide="ignore", invalid="ignore"):
             logs = [np.log(side[np.isfinite(side)]) for side in sides]
-        ours, theirs = (float(np.exp(np.mean(one))) if len(one) else math.nan for one in logs)
+        ours, theirs = (float(np.exp(np.mean(log))) if len(log) else math.nan for log in logs)
         return ours, theirs
 
 

@@ -128,9 +128,9 @@ def decided(
         leader = racing[first]
         racing = [method for place, method in enumerate(racing) if not out[place]]
         ending = _ending([standings[method] for method in racing if method != leader], looks, rules)
-    sizes = [sum(case.num_inner_steps for case in one.cases) * rules.block for one in entrants]
+    sizes = [sum(case.num_inner_steps for case in entrant.cases) * rules.block for entrant in entrants]
     return RaceResult(
-        labels=tuple(one.label for one in entrants),
+        labels=tuple(entrant.label for entrant in entrants),
         looks=looks,
         out_at=tuple(out_at),
         standings=tuple(standings),
@@ -140,7 +140,7 @@ def decided(
         all_steps=max(sizes) * rules.rounds,
         missing=missing,
         scale="" if scales is None else scales.describe().replace(_STORED_MEAN, "the best mean of the first round"),
-        edges=() if leader is None else tuple(edges_among([one.who for one in entrants], leader)),
+        edges=() if leader is None else tuple(edges_among([entrant.who for entrant in entrants], leader)),
     )
 
 
@@ -189,7 +189,7 @@ def _scales(entrants: Sequence[Entrant], rules: Race, places: Sequence[Path]) ->
     Raises:
       LobenchError: No case has a scale.
     """
-    scales = Scales.of([_subject_so_far(one, rules, 1) for one in entrants], list(places) or None)
+    scales = Scales.of([_subject_so_far(entrant, rules, 1) for entrant in entrants], list(places) or None)
     cases = scales.cases.values()
     if not any(scales.scale(case, case.primary_metric).is_usable for case in cases):
         raise LobenchError(

@@ -200,7 +200,7 @@ def experiment_history(stores: Iterable[Path]) -> list[ExperimentSummary]:
                 experiment_runs.append((row, with_race(own, row.config, ledger)))
     subjects = [subject for _, snapshot in experiment_runs for subject in snapshot.subjects]
     scales = Scales.of(
-        subjects, None, among=[one for _, snapshot in experiment_runs for one in snapshot.setting_scales]
+        subjects, None, among=[scale for _, snapshot in experiment_runs for scale in snapshot.setting_scales]
     )
     return sorted(
         (_experiment_summary(row, snapshot, scales) for row, snapshot in experiment_runs),
@@ -212,7 +212,7 @@ def _experiment_summary(experiment: ExperimentRow, snapshot: Snapshot, scales: S
     summary = Summary(snapshot, scales)
     label, metric = headline_metrics(snapshot.subjects)[0] if snapshot.subjects else ("", None)
     scores = [summary.mean_score(place, metric or "primary") for place in range(len(snapshot.subjects))]
-    means = [found.interval for found in scores]
+    means = [score.interval for score in scores]
     out_at = summary.race.out_at if summary.race is not None else [None] * len(means)
     # A method that left a race has few seeds, one without a finite seed has no result, and one
     # that lacks planned seeds may have lost the bad ones: none of them is the best.

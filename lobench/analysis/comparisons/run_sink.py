@@ -81,7 +81,7 @@ class RunSink(ABC, Generic[R]):
 
     def arranged(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
         """Returns deliveries in the order of writing: by default, in that of outer steps."""
-        return sorted(deliveries, key=lambda one: one.event.checkpoint.outer_step)
+        return sorted(deliveries, key=lambda delivery: delivery.event.checkpoint.outer_step)
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         try:

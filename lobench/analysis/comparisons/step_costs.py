@@ -185,7 +185,7 @@ def timed_difference(
       step: Step to which the values are known at least.
     """
     pairs = [samples_of(a, other, *cells) for other in others]
-    differences = [mean_difference(dataclasses.replace(one, step=max(one.step, step)), 1 - alpha) for one in pairs]
+    differences = [mean_difference(dataclasses.replace(pair, step=max(pair.step, step)), 1 - alpha) for pair in pairs]
     first = differences[0]
     if any(side.is_unsteady for side in sides):
         note = f"{first.mean:+.4g}, no verdict: unsteady times" if math.isfinite(first.mean) else "unsteady times"
@@ -200,10 +200,10 @@ def timed_difference(
         )
     return dataclasses.replace(
         first,
-        lower=min(one.lower for one in differences),
-        upper=max(one.upper for one in differences),
-        p_value=max(one.p_value for one in differences),
-        p_converged=max(one.p_converged for one in differences),
+        lower=min(difference.lower for difference in differences),
+        upper=max(difference.upper for difference in differences),
+        p_value=max(difference.p_value for difference in differences),
+        p_converged=max(difference.p_converged for difference in differences),
     )
 
 
@@ -315,5 +315,5 @@ def _at_equal_time(cells: Sequence[Cell], metric: str, sides: Sequence[SideCost]
 
 def shared_costs(cells: Sequence[Cell], metric: str) -> ClassCosts | None:
     """Returns the costs on the class of machines on which all cells have times. Of several, that with most chunks."""
-    both = [one for one in class_costs(cells, metric) if None not in one.sides]
+    both = [class_cost for class_cost in class_costs(cells, metric) if None not in class_cost.sides]
     return max(both, key=lambda one: min(side.seconds.num_samples for side in one.timed_sides), default=None)

@@ -218,7 +218,11 @@ def compare_steps(
         )
     return sorted(
         case_steps,
-        key=lambda one: (scales.cases[one.case].suite, scales.cases[one.case].name, one.case),
+        key=lambda case_steps: (
+            scales.cases[case_steps.case].suite,
+            scales.cases[case_steps.case].name,
+            case_steps.case,
+        ),
     )
 
 

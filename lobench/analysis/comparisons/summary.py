@@ -220,7 +220,7 @@ class Summary:
     @property
     def has_checkpoints(self) -> bool:
         """Whether there are checkpoints, which have an order, and not only methods."""
-        return not self.snapshot.methods and any(one.who.has_theta for one in self.snapshot.subjects)
+        return not self.snapshot.methods and any(subject.who.has_theta for subject in self.snapshot.subjects)
 
     @functools.cached_property
     def first(self) -> int:

@@ -123,7 +123,7 @@ def _folder_with_note(place: SuitePlace, file: str) -> tuple[Path | None, str]:
     if not place.path:
         return (around[0] if around else None), ""
     recorded = dict(place.baselines)
-    for folder in (one / BASELINES for one in folders if recorded):
+    for folder in (folder / BASELINES for folder in folders if recorded):
         if path_exists(folder, kind="folder"):
             os.listdir(folder)  # a glob finds nothing in a folder that may not be read
     for folder in (*folders, *(around if recorded else ())):

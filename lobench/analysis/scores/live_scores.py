@@ -78,8 +78,8 @@ class StoreScores:
           StoreError: The store cannot be read.
           BaselineError: A baseline file cannot be read.
         """
-        wanted = {(one.key, one.outer_step) for one in wanted_subjects}
-        found = self._read({one.sha256 for one in wanted_subjects})
+        wanted = {(subject.key, subject.outer_step) for subject in wanted_subjects}
+        found = self._read({subject.sha256 for subject in wanted_subjects})
         return self._scored([one for one in found if (one.who.key, one.who.outer_step) in wanted])
 
     def everyone(self) -> list[Scored]:
@@ -87,12 +87,12 @@ class StoreScores:
         return self._scored(self._known())
 
     def _known(self) -> list[StoredSubject]:
-        return [one for found in self._subjects.values() for one in found]
+        return [subject for subjects in self._subjects.values() for subject in subjects]
 
     def _scored(self, subjects: Sequence[StoredSubject]) -> list[Scored]:
         known = sorted(self._known(), key=_position)
         scales = Scales.of(known, self._places)
-        scored = [_scored(one, scales) for one in sorted(subjects, key=_position)]
+        scored = [_scored(subject, scales) for subject in sorted(subjects, key=_position)]
         if all(one.score is not None for one in scored):
             return scored
         # The best mean may have changed, and with it all scores.
@@ -124,7 +124,7 @@ class StoreScores:
             groups.setdefault(row.key.checkpoint_sha256, []).append(row)
         found = {sha256: subjects_of(members, current=self._current) for sha256, members in groups.items()}
         self._subjects |= found
-        return [one for members in found.values() for one in members]
+        return [member for members in found.values() for member in members]
 
     def _rows(self, sha256: str = "") -> Iterator[EvaluationRow]:
         return self._ledger.evaluations(sha256, summarized=True)

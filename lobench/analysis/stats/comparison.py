@@ -155,8 +155,8 @@ class PairComparison:
     @property
     def diverged(self) -> Counts:
         """Numbers of diverged seeds, summed over the cases."""
-        cases = [one.paired for one in self.cases]
-        return Counts(*(sum(getattr(one, name) for one in cases) for name in _COUNTS))
+        cases = [case.paired for case in self.cases]
+        return Counts(*(sum(getattr(case, name) for case in cases) for name in _COUNTS))
 
 
 class MeanEffect(NamedTuple):
@@ -345,7 +345,7 @@ def capped(verdict: Effect, missing: tuple[int, int]) -> Effect:
 
 
 def _sum_of_missing(samples: Iterable[Samples]) -> tuple[int, int]:
-    missing = [one.missing for one in samples]
+    missing = [sample.missing for sample in samples]
     return sum(a for a, _ in missing), sum(b for _, b in missing)
 
 

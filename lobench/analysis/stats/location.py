@@ -143,7 +143,7 @@ def mean_location(parts: Sequence[Location], sizes: Sequence[int] | None = None)
     shares = weights or [1 / len(estimates)] * len(estimates)
     mean = math.fsum(one.mean * share for one, share in zip(estimates, shares, strict=True))
     if weights is None:
-        mean = math.fsum(one.mean for one in estimates) / len(estimates)
+        mean = math.fsum(estimate.mean for estimate in estimates) / len(estimates)
     is_permuted = any(part.permutation for part in parts)
     method = "permutation" if is_permuted else "paired" if parts[0].mcnemar else parts[0].method
     return Location(

@@ -164,7 +164,7 @@ def _permutations(size_a: int, size_b: int, place: int) -> FloatArray:
     """
     size = size_a + size_b
     if place < 0 and math.comb(size, size_b) <= _NUM_DRAWN:
-        chosen = sorted(itertools.combinations(range(size), size_b), key=lambda one: one[0] != size_a)
+        chosen = sorted(itertools.combinations(range(size), size_b), key=lambda combination: combination[0] != size_a)
         places = np.asarray(chosen)
     else:
         draw = np.random.default_rng([size_a, size_b, place + 1])

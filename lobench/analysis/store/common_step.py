@@ -56,7 +56,7 @@ def _until(cell: Cell, step: int) -> Cell:
 
 
 def _cut(curves: Curves, step: int) -> Curves:
-    count = max(sum(one <= step for one in curves.eval_steps), 1)
+    count = max(sum(eval_step <= step for eval_step in curves.eval_steps), 1)
     whole = {name: np.asarray(values, np.float32) for name, values in curves.metrics.items()}
     metrics: dict[str, memoryview[float]] = {
         name: memoryview(values[:, :count].copy().data)

@@ -75,7 +75,7 @@ def evaluation_summaries(
             if len(summary.eval_steps) > 1:  # a plugin's metric has one value a seed
                 added[place] = [name for name in summary.kept if summary.shapes[name][-1] == 1]
     for members in groups.values():
-        _measure(members, [rows[one.place].case for one in members], numbers_by_row)
+        _measure(members, [rows[member.place].case for member in members], numbers_by_row)
     return [
         EvaluationSummary(row=row, subject=subject, added=tuple(names), **numbers)
         for row, numbers, names in zip(rows, numbers_by_row, added, strict=True)
@@ -91,11 +91,13 @@ class _Member(NamedTuple):
 def _measure(members: Sequence[_Member], cases: Sequence[CaseInfo], numbers: list[_Numbers]) -> None:
     """Fills in the numbers of evaluations whose metrics have the same names and shapes."""
     first, primary = members[0].summary, cases[0].primary_metric
-    finals = {name: _mean([one.summary.final(name) for one in members]) for name in first.kept}
+    finals = {name: _mean([member.summary.final(name) for member in members]) for name in first.kept}
     direction = first.direction(primary)
     is_known = primary in first.kept
     unknown = [math.nan] * len(members)
-    best = _mean([one.summary.best(primary) for one in members]) if is_known and direction is not None else unknown
+    best = (
+        _mean([member.summary.best(primary) for member in members]) if is_known and direction is not None else unknown
+    )
     names = list(finals)
     columns = zip(members, cases, zip(*finals.values(), strict=True), best, strict=True)
     for (place, summary), case, last, own_best in columns:

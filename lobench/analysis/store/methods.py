@@ -289,8 +289,10 @@ class _Forms:
 def _may_differ(config: str) -> bool:
     """Returns whether an experiment lets its methods bind parts of a case."""
     return any(
-        one.selector.rsplit(".", 1)[-1] == "Experiment" and one.parameter == "fixed" and one.value != ["Case.*"]
-        for one in _bindings(config)
+        binding.selector.rsplit(".", 1)[-1] == "Experiment"
+        and binding.parameter == "fixed"
+        and binding.value != ["Case.*"]
+        for binding in _bindings(config)
     )
 
 

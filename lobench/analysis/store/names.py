@@ -90,7 +90,7 @@ def one_called(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey]
             next_step=suggestion(text, [name for names in every for name in names]),
         )
     subjects = [snapshot.subjects[place] for place in places]
-    if len({(one.who.sha256, one.optimizer_hashes) for one in subjects}) > 1:
+    if len({(subject.who.sha256, subject.optimizer_hashes) for subject in subjects}) > 1:
         suffixed = [_distinguished(snapshot, place) for place in places]
         raise UsageError(
             f"several are called {text!r}",
@@ -133,6 +133,9 @@ def _lines(text: str) -> Sequence[str] | None:
     """
     whole = text if any(mark in text for mark in "(=@") or text.endswith(".gin") else f"{text}()"
     try:
-        return [binding_text(one) for one in only_bindings(parse_text("\n".join(optimizer_bindings(whole)), "a name"))]
+        return [
+            binding_text(binding)
+            for binding in only_bindings(parse_text("\n".join(optimizer_bindings(whole)), "a name"))
+        ]
     except ConfigError:
         return None

@@ -200,11 +200,11 @@ class Snapshot:
         known = {(one.who.key, identity) for one in self.stored for identity in one.every_form()}
         added = [
             dataclasses.replace(
-                one,
-                cells={key: cell for key, cell in one.cells.items() if (one.who.key, key) not in known},
+                subject,
+                cells={key: cell for key, cell in subject.cells.items() if (subject.who.key, key) not in known},
                 former={},
             )
-            for one in self.subjects
+            for subject in self.subjects
         ]
         return (*self.stored, *(one for one in added if one.cells))
 
@@ -272,9 +272,9 @@ def _labels(subjects: Sequence[StoredSubject], without_step: Collection[Who]) ->
 
     The outer steps of the checkpoints in `without_step` are only the numbers of their arrival.
     """
-    by_step = {one.who for one in subjects if one.who.has_theta} - {*without_step}
-    steps = Counter((one.who.generation, one.who.outer_step) for one in subjects if one.who in by_step)
-    has_runs = len({one.who.run for one in subjects if one.who.has_theta}) > 1
+    by_step = {subject.who for subject in subjects if subject.who.has_theta} - {*without_step}
+    steps = Counter((subject.who.generation, subject.who.outer_step) for subject in subjects if subject.who in by_step)
+    has_runs = len({subject.who.run for subject in subjects if subject.who.has_theta}) > 1
     labels = []
     for subject in subjects:
         generation = subject.checkpoint.generation
@@ -288,7 +288,7 @@ def _labels(subjects: Sequence[StoredSubject], without_step: Collection[Who]) ->
 
 def distinct_labels(subjects: Sequence[StoredSubject]) -> list[str]:
     """Returns the label of each subject, with more of the path or a hash where several have the same one."""
-    return _told_apart([one.label for one in subjects], subjects)
+    return _told_apart([subject.label for subject in subjects], subjects)
 
 
 def _told_apart(labels: list[str], subjects: Sequence[StoredSubject]) -> list[str]:
@@ -301,15 +301,20 @@ def _told_apart(labels: list[str], subjects: Sequence[StoredSubject]) -> list[st
 
 def _distinguished(namesakes: Sequence[StoredSubject]) -> list[str]:
     """Returns distinct labels for subjects with one label, by adding more of the path or a hash."""
-    parts = [one.who.uri.rstrip("/").split("/") for one in namesakes]
+    parts = [namesake.who.uri.rstrip("/").split("/") for namesake in namesakes]
     named = [
         ["/".join(path[-depth:]) + one.label.removeprefix(path[-1]) for path, one in zip(parts, namesakes, strict=True)]
         for depth in range(2, max(map(len, parts)) + 1)
         if all(one.label.startswith(path[-1]) for path, one in zip(parts, namesakes, strict=True))
     ]
-    hashes = ([one.who.sha256 for one in namesakes], ["".join(sorted(one.optimizer_hashes)) for one in namesakes])
+    hashes = (
+        [namesake.who.sha256 for namesake in namesakes],
+        ["".join(sorted(namesake.optimizer_hashes)) for namesake in namesakes],
+    )
     named += [[f"{one.label} ({text[:8]})" for one, text in zip(namesakes, texts, strict=True)] for texts in hashes]
-    return next((labels for labels in named if len(set(labels)) == len(labels)), [one.label for one in namesakes])
+    return next(
+        (labels for labels in named if len(set(labels)) == len(labels)), [namesake.label for namesake in namesakes]
+    )
 
 
 def case_names(cases: Sequence[CaseInfo]) -> dict[str, str]:

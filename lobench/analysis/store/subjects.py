@@ -222,7 +222,7 @@ class Cell:
         A metric with one value a seed, as computed by plugins, has it at the last step, and NaN before.
         """
         steps = self.steps
-        having = [one for one in self.sources.values() if metric in one[0].shapes]
+        having = [source for source in self.sources.values() if metric in source[0].shapes]
         blocks = {id(curves): curves for curves, _ in having}
         values = {key: np.asarray(curves.metrics[metric]) for key, curves in blocks.items()}  # each is read once
         rows = [_at(steps, values[id(curves)][row], curves.eval_steps) for curves, row in having]
@@ -517,7 +517,7 @@ class StoredSubject:
 
     def metrics(self) -> set[str]:
         names = [cell.metric_names for cell in self.cells.values()]
-        return set().union(*{id(one): one for one in names}.values())  # most cells share one object
+        return set().union(*{id(name): name for name in names}.values())  # most cells share one object
 
     def every_form(self) -> dict[str, Cell]:
         """Returns all cells, including those of former forms."""

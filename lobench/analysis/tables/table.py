@@ -293,7 +293,7 @@ def read_table(path: Path) -> TableSpec:
       ConfigError: The file does not exist or has a syntax error, a binding is not one of a table's, or a value has the
         wrong type.
     """
-    keys = [one.name for one in fields(TableSpec)]
+    keys = [field.name for field in fields(TableSpec)]
     values: dict[str, Any] = {}
     for statement in parse_file(path):
         if not isinstance(statement, Binding):

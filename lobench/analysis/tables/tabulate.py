@@ -126,7 +126,7 @@ class _Maker:
         self._eliminated = _eliminated_entries(summary, snapshot)
         self._notes += race_notes(summary)
         searches = [snapshot.search(place) for place, _ in self._methods if place >= 0]
-        self._notes += [SEARCHED_NOTE] if any(one and not one.num_infeasible for one in searches) else []
+        self._notes += [SEARCHED_NOTE] if any(search and not search.num_infeasible for search in searches) else []
         self._edges = edges_in(snapshot)
         self._notes += [f"{label}: {line}" for label, lines in self._edges.items() for line in lines]
 
@@ -226,9 +226,9 @@ class _Maker:
         for case, _ in self._cases:
             name = self._summary.metric_of(case, self._metrics[0])
             cells = [self._cell(place, case, name) if place >= 0 else None for place, _ in self._methods]
-            for one in class_costs(cells, name):
-                of_class = entries_by_panel.setdefault(str(one.machine), {})
-                for title, entries in self._costs(name, one.sides, tuned.get(case, {})).items():
+            for class_cost in class_costs(cells, name):
+                of_class = entries_by_panel.setdefault(str(class_cost.machine), {})
+                for title, entries in self._costs(name, class_cost.sides, tuned.get(case, {})).items():
                     of_class.setdefault(title, {})[case] = entries
         if not entries_by_panel:
             return []

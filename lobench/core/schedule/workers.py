@@ -227,7 +227,7 @@ class Workers:
 
     def _is_possible(self, size: Size) -> bool:
         machines = self._machines or (Size(self.max_cores, self.max_gpus),)
-        return any(size.num_cpus <= one.num_cpus and size.num_gpus <= one.num_gpus for one in machines)
+        return any(size.num_cpus <= machine.num_cpus and size.num_gpus <= machine.num_gpus for machine in machines)
 
     def _workers_fit(self, sizes: Counter[Size], starting: Counter[Size], more: Size | None = None) -> bool:
         """Returns whether all workers of possible sizes, and `more`, fit on the machines together."""

@@ -63,7 +63,9 @@ class AutoIteratedGrid:
             if not candidates:
                 break
             # A parameter that has become active comes first, because its importance is unknown.
-            candidates = [found for found in candidates if found[0].path not in replay.num_sweeps] or candidates
+            candidates = [
+                candidate for candidate in candidates if candidate[0].path not in replay.num_sweeps
+            ] or candidates
             spreads = [replay.spread(parameter) for parameter, _ in candidates]
             missing = replay.sweep(*candidates[_weighted_index(spreads, Draws(seed, "auto_ic_grid", count))])
             count += 1

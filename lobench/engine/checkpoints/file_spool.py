@@ -94,7 +94,7 @@ class FileSpool(Spool):
             except OSError:  # another file system, or one without links
                 if not os.path.exists(real):
                     raise FileNotFoundError(real) from None
-                if not is_small and (size := sum(os.stat(one).st_size for one in files)) > self._keep_limit:
+                if not is_small and (size := sum(os.stat(file).st_size for file in files)) > self._keep_limit:
                     self._link(source, copy, size)
                     return
                 is_small = True

@@ -190,7 +190,7 @@ def run_variant(location: str, uri: str) -> Variant:
     if folder == root or not folder.is_relative_to(root):
         return Variant()
     folders = [*reversed([parent for parent in (folder, *folder.parents) if parent.is_relative_to(root)])][1:]
-    configs = [one / CONFIG for one in folders if retried((one / CONFIG).is_file)]
+    configs = [folder / CONFIG for folder in folders if retried((folder / CONFIG).is_file)]
     if not configs:
         return Variant()
     above = trainer_config_at(location)

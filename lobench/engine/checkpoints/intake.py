@@ -216,7 +216,11 @@ class Intake:
         """Returns the recorded checkpoint at a path, if it has not changed since it was read; else None."""
         with contextlib.suppress(CheckpointError):
             if self._is_known(seen):
-                at = [one for one in self._ledger.sightings().values() if one.uri == seen.uri and one.has_theta]
+                at = [
+                    sighting
+                    for sighting in self._ledger.sightings().values()
+                    if sighting.uri == seen.uri and sighting.has_theta
+                ]
                 return at[-1].checkpoint if at else None
         return None
 
@@ -233,7 +237,9 @@ class Intake:
             with self._recording():
                 self._admit(seen, dataclasses.replace(_given_checkpoint(at), sha256=at.sha256), is_fetched=True)
         is_there = self.holds(subject.sha256)
-        if not is_there and not any(_exists(one.uri) for one in self._ledger.sightings(subject.sha256).values()):
+        if not is_there and not any(
+            _exists(sighting.uri) for sighting in self._ledger.sightings(subject.sha256).values()
+        ):
             self._gone[subject.sha256] = self._clock() + _GONE_SECONDS
         return is_there
 
@@ -382,7 +388,7 @@ class Intake:
             uris, self._passed_over = self._passed_over[::-1], []
             was_reported = {uri for kind, uri, _ in self._known_events if kind in ("expired", "unreadable")}
             cleared = [uri for uri in uris if uri in was_reported]
-            self._known_events = {one for one in self._known_events if one[1] not in cleared}
+            self._known_events = {event for event in self._known_events if event[1] not in cleared}
             more = {"cleared": cleared} if cleared else {}
             self._ledger.record_event("skipped", first=uris[0], last=uris[-1], count=len(uris), **more)
             self._log(skipped_line(uris))

@@ -133,8 +133,8 @@ def _torch_members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     """Returns the members of an archive of `torch.save` by their names below its folder; none of another archive."""
     members = archive.infolist()
     folder = members[0].filename.partition("/")[0] if members else ""
-    names = {one.filename.removeprefix(f"{folder}/"): one for one in members}
-    is_one_folder = all(one.filename.startswith(f"{folder}/") for one in members)
+    names = {member.filename.removeprefix(f"{folder}/"): member for member in members}
+    is_one_folder = all(member.filename.startswith(f"{folder}/") for member in members)
     return names if is_one_folder and len(names) == len(members) and "data.pkl" in names else {}
 
 
@@ -261,7 +261,9 @@ def _lacks_shards(files: list[epath.Path]) -> bool:
         if file.name.endswith(".index.json"):
             document = json.loads(file.read_bytes())
             shards = document.get("weight_map", {}) if isinstance(document, dict) else {}
-            if isinstance(shards, dict) and any(str(file.parent / str(one)) not in names for one in shards.values()):
+            if isinstance(shards, dict) and any(
+                str(file.parent / str(shard)) not in names for shard in shards.values()
+            ):
                 return True
     sharded = {file.parent for file in files if file.suffix == ".distcp"}
     return any(str(folder / _DISTRIBUTED) not in names for folder in sharded)

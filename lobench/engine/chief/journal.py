@@ -99,7 +99,7 @@ class Journal:
         Evaluations without curves may be retried and keep theirs.
         """
         records = [one for one, curves in decisions if isinstance(one, planner.Record) and curves is not None]
-        free_states(self._states, [one.evaluation for one in records])
+        free_states(self._states, [record.evaluation for record in records])
 
     def _write(self, action: planner.Action, curves: Curves | None) -> None:
         match action:

@@ -186,7 +186,7 @@ class Chief:
         case_keys = self._subjects.case_keys()
         sha256s = self._subjects.sha256s()
         if self._has_source:
-            sha256s |= {one.sha256 for one in self._ledger.sightings().values() if one.has_theta}
+            sha256s |= {sighting.sha256 for sighting in self._ledger.sightings().values() if sighting.has_theta}
         return Ending(
             outcomes=self._outcomes,
             recorded=self._ledger.outcomes(self._journal.programs, case_keys, sha256s, self._subjects.codes()),
@@ -428,8 +428,10 @@ class Chief:
         Runs below the watched folder wait until their `config.gin` changes.
         """
         subjects = self._subjects.of_variant(variant) if variant else []
-        error = SuiteError(why, where=", ".join(dict.fromkeys(repr(one.run or one.label) for one in subjects)))
-        num_refused = sum(self._arrivals.refuse(one, why) for one in subjects)
+        error = SuiteError(
+            why, where=", ".join(dict.fromkeys(repr(subject.run or subject.label) for subject in subjects))
+        )
+        num_refused = sum(self._arrivals.refuse(subject, why) for subject in subjects)
         if not num_refused:
             num_refused = self._intake.wait_for_configs(subjects, error)
         if not subjects or num_refused < len(subjects):

@@ -110,7 +110,7 @@ class Subjects:
 
     def of_variant(self, variant: str) -> list[Subject]:
         """Returns the subjects with a variant."""
-        return [one for one in self._subjects.values() if one.variant.key == variant]
+        return [subject for subject in self._subjects.values() if subject.variant.key == variant]
 
     def cases(self, variant: str) -> Collection[str]:
         """Returns the keys of a variant's cases; empty if unknown."""

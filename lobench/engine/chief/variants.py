@@ -55,7 +55,7 @@ class Variants:
         A variant needs no description if its cases are recorded and its subjects lack no evaluation.
         """
         new = self.add(subject.variant for subject in subjects)
-        recorded = self._recorded_cases(new, [one for one in subjects if one.variant in new], history)
+        recorded = self._recorded_cases(new, [subject for subject in subjects if subject.variant in new], history)
         self._reported = {**self._reported, **recorded}
         return recorded, [variant for variant in new if variant.key not in recorded]
 
@@ -64,7 +64,7 @@ class Variants:
     ) -> dict[str, _Cases]:
         """Returns the recorded cases of each variant whose subjects lack no evaluation."""
         stamps: dict[str, tuple[str, int, int] | None] = {}
-        recorded = ((one.key, self._known.recall(one, stamps)) for one in variants)
+        recorded = ((variant.key, self._known.recall(variant, stamps)) for variant in variants)
         known = {key: self._selected(cases) for key, cases in recorded if cases is not None}
         plan = Plan(history)
         for subject in subjects:

@@ -128,9 +128,9 @@ def settings_of_phases(phases: Sequence[Settings]) -> Settings:
     """Returns the settings of all phases, one after another. Each phase creates its own optimizer."""
     return Settings(
         names=tuple(f"phases[{index}]: {name}" for index, each in enumerate(phases) for name in each.names),
-        values=tuple(value for each in phases for value in each.values),
-        usual=tuple(value for each in phases for value in each.usual),
-        program_hash=_sha256(*(each.program_hash for each in phases)),
+        values=tuple(value for phase in phases for value in phase.values),
+        usual=tuple(value for phase in phases for value in phase.usual),
+        program_hash=_sha256(*(phase.program_hash for phase in phases)),
     )
 
 

@@ -29,13 +29,13 @@ def cells_of(statements: Sequence[Statement], scope: str) -> list[AxisPairs]:
     Raises:
       ConfigError: The axes are not lists of distinct values by name, or no binding refers to one.
     """
-    bound = [one for one in only_bindings(statements) if _is_axes(one) and _encloses(one.scope, scope)]
+    bound = [binding for binding in only_bindings(statements) if _is_axes(binding) and _encloses(binding.scope, scope)]
     if not bound:
         return [()]
     binding = max(bound, key=lambda one: len(one.scope))  # the innermost scope, and the last binding in it, as in gin
     binding = [one for one in bound if one.scope == binding.scope][-1]
     axes = _checked_axes(binding)
-    read = {one.name for one in _macros(statements)}
+    read = {macro.name for macro in _macros(statements)}
     if unread := [name for name in axes if name not in read]:
         raise _axes_error(
             binding,
@@ -78,7 +78,7 @@ def _encloses(outer: str, scope: str) -> bool:
 
 def _macros(statements: Sequence[Statement]) -> list[Macro]:
     references = (one for binding in only_bindings(statements) for one in references_in(binding.value))
-    return [one for one in references if isinstance(one, Macro)]
+    return [reference for reference in references if isinstance(reference, Macro)]
 
 
 def _checked_axes(binding: Binding) -> dict[str, Sequence[AxisValue]]:

@@ -257,7 +257,7 @@ def _unknown(selector: str, where: str) -> UnknownName:
         return UnknownName(what, where=where, next_step=f"{package} has it: `pip install {package}`")
     if (module := _not_imported(selector)) is not None:
         return UnknownName(what, where=where, next_step=f"`import {module}` is missing in the gin file")
-    others = [one for one in _known_names() if one != selector]  # an equal name may be registered by another module
+    others = [name for name in _known_names() if name != selector]  # an equal name may be registered by another module
     similar = suggestion(last_name(selector), others)
     listing = "`lobench list` with tasks, optimizers or schedules shows all"
     if similar and _is_close(last_name(selector), similar.split("'")[1]):
@@ -417,7 +417,7 @@ def bind_strictly(statements: Sequence[Statement]) -> None:
     In an experiment file, a mistake in the scope of a method is ignored here: it is reported when that method is bound.
     """
     bindings = only_bindings(statements)
-    methods = {one.scope for one in bindings if one.name == "Method"}
+    methods = {binding.scope for binding in bindings if binding.name == "Method"}
     for binding in bindings:
         try:
             bind(binding)

@@ -223,7 +223,7 @@ def bind_case(
         task_code=case_code.id,
         # Number and length of a stream's tasks belong to the problem; phases of an optimizer do not.
         problem=_sha256(
-            _budget(case), *of_task, *(line for one in phases if one.is_of_task for line in one.case_lines)
+            _budget(case), *of_task, *(line for phase in phases if phase.is_of_task for line in phase.case_lines)
         ),
         role=role,
         headline=suite.headline,
@@ -280,7 +280,11 @@ def _bind_command(spec: CaseSpec, layers: Layers, test: str) -> BoundCase:
     where = f"{spec.path}: case {spec.name!r}"
     with isolated_gin():
         parsed = parse_layers(spec, layers)
-        tasks = [one.parameter for one in only_bindings([*parsed.case, *parsed.overrides]) if _is_task_of(one, spec)]
+        tasks = [
+            binding.parameter
+            for binding in only_bindings([*parsed.case, *parsed.overrides])
+            if _is_task_of(binding, spec)
+        ]
         parsed = of_command(parsed)
         problems = _bind_layers(parsed)
         fields_bound = bindings_in(spec.scope, "lobench.Case")
@@ -389,7 +393,11 @@ def bind_test(spec: CaseSpec, settings: Mapping[str, Any], layers: Layers | None
 def _asked_seeds(layers: Layers) -> dict[str, Any]:
     """Returns the fields of `Case` on seeds that the overrides of all cases bind."""
     bindings = only_bindings(parse_layers(None, layers).overrides)
-    asked = [one for one in bindings if not one.parameter or (one.name == "Case" and one.parameter in _OF_SEEDS)]
+    asked = [
+        binding
+        for binding in bindings
+        if not binding.parameter or (binding.name == "Case" and binding.parameter in _OF_SEEDS)
+    ]
     return _plain_values([asked], "", "lobench.Case")
 
 
@@ -401,17 +409,17 @@ def _home_of(spec: CaseSpec, statements: Sequence[Statement]) -> str:
     import a module next to the file, the folder counts, since another folder may have another module of that name.
     """
     bindings = only_bindings(statements)
-    if not any(one.name in _OF_EXPERIMENTS for one in bindings):
+    if not any(binding.name in _OF_EXPERIMENTS for binding in bindings):
         return spec.relative_path
     homes = [
-        one.where
-        for one in bindings
-        if (one.scope, one.name) == (spec.scope, "Case") and one.parameter in ("task", "command")
+        binding.where
+        for binding in bindings
+        if (binding.scope, binding.name) == (spec.scope, "Case") and binding.parameter in ("task", "command")
     ]
     path = _file_of(homes[-1]) if homes else Path(spec.path)
-    if not any(one.name in _OF_EXPERIMENTS and _file_of(one.where) == path for one in bindings):
+    if not any(binding.name in _OF_EXPERIMENTS and _file_of(binding.where) == path for binding in bindings):
         return path.relative_to(path.parent.parent).as_posix()
-    modules = (sys.modules.get(one.module) for one in statements if isinstance(one, Import))
+    modules = (sys.modules.get(statement.module) for statement in statements if isinstance(statement, Import))
     files = [Path(file) for module in modules if (file := getattr(module, "__file__", None))]
     return path.parent.name if any(file.is_relative_to(path.parent) for file in files) else ""
 
@@ -464,7 +472,9 @@ def _bind_layers(parsed: ParsedLayers) -> list[str]:
 
 def _bind_imported(parsed: ParsedLayers) -> list[str]:
     later = (*parsed.case, *parsed.overrides)
-    is_needed = not any(one.name == "Case" and one.parameter in OPTIMIZER_FIELDS for one in only_bindings(later))
+    is_needed = not any(
+        binding.name == "Case" and binding.parameter in OPTIMIZER_FIELDS for binding in only_bindings(later)
+    )
     problems = bind_trainer_config(parsed.trainer, parsed.trainer_comments, is_needed=is_needed)
     problems += bind_values(parsed.own)
     bind_strictly(parsed.case)
@@ -506,13 +516,15 @@ def insists_on_optimizer(spec: CaseSpec, layers: Layers) -> bool:
         return not reads_checkpoint(spec)
     parsed = parse_layers(spec, layers)
     scopes = enclosing(spec.scope)
-    bound = [one for one in only_bindings((*parsed.case, *parsed.overrides)) if one.parameter == "optimizer"]
+    bound = [
+        binding for binding in only_bindings((*parsed.case, *parsed.overrides)) if binding.parameter == "optimizer"
+    ]
     return any((one.name == "Case" and one.scope in scopes) or one.name == "Phase" for one in bound)
 
 
 def expectations_of(spec: CaseSpec, layers: Layers) -> Expectations | None:
     """Returns the expectations of a case without imports; None if only binding shows them."""
-    groups = _bindings_of("expect", [one.name for one in fields(Expectations)], spec, layers)
+    groups = _bindings_of("expect", [field.name for field in fields(Expectations)], spec, layers)
     if any(one.parameter and _is_built(one.value) for group in groups for one in group):
         return None
     values = _plain_values(groups, spec.scope, "lobench.expect")
@@ -523,7 +535,11 @@ def _bindings_of(name: str, names: Sequence[str], spec: CaseSpec, layers: Layers
     """Returns, layer by layer, the bindings of given fields, and macros, which may be their values."""
     parsed = parse_layers(spec, layers)
     return [
-        [one for one in only_bindings(layer) if not one.parameter or (one.name == name and one.parameter in names)]
+        [
+            binding
+            for binding in only_bindings(layer)
+            if not binding.parameter or (binding.name == name and binding.parameter in names)
+        ]
         for layer in (parsed.trainer, parsed.case, parsed.overrides)
     ]
 

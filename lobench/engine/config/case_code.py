@@ -23,15 +23,15 @@ def modules_reached(scope: str, selector: str, parameters: Collection[str]) -> s
     """Returns the modules of all configurables that the given parameters reach in gin's current configuration."""
     bindings, seen = reached_from(scope, selector, parameters)
     found = {module for _, name in seen for module in _modules_of(name)}
-    if any(one.parameter == "python" and one.value for one in bindings.values()):
+    if any(binding.parameter == "python" and binding.value for binding in bindings.values()):
         return found  # the class is in another environment, whose content is recorded in `Method.python`
-    return found | {module for one in bindings.values() for module in _named_in(one)}
+    return found | {module for binding in bindings.values() for module in _named_in(binding)}
 
 
 def texts_reached(scope: str, selector: str, parameters: Collection[str]) -> set[str]:
     """Returns the texts among the bindings that the given parameters reach, such as the paths of files."""
     bindings, _ = reached_from(scope, selector, parameters)
-    return {value for one in bindings.values() for value in values_in(one.value) if isinstance(value, str)}
+    return {value for binding in bindings.values() for value in values_in(binding.value) if isinstance(value, str)}
 
 
 def modules_without_names(statements: Iterable[Statement]) -> set[str]:
@@ -40,18 +40,18 @@ def modules_without_names(statements: Iterable[Statement]) -> set[str]:
     They are imported for side effects, such as replacing a function, and count for every case and optimizer.
     """
     all_statements = list(statements)
-    imported = {one.module for one in all_statements if isinstance(one, Import)}
+    imported = {statement.module for statement in all_statements if isinstance(statement, Import)}
     if not imported:
         return set()
     # Names that were registered when another case used them do not count: the result would depend on the order in
     # which a process binds cases.
-    texts = [binding_text(one) for one in all_statements if not isinstance(one, Import)]
+    texts = [binding_text(statement) for statement in all_statements if not isinstance(statement, Import)]
     names = {
         name: one
         for name, one in CONFIGURABLES.items()
         if name not in FOUND_ON_USE or any(name in text for text in texts)
     }
-    homes = {one.wrapped.__module__ or "" for one in names.values()}  # code of `exec` may have no module
+    homes = {name.wrapped.__module__ or "" for name in names.values()}  # code of `exec` may have no module
     homes |= {name.rpartition(".")[0] for name in names}
     return {
         name

@@ -325,7 +325,11 @@ class CodeWalk:
                 self.add_file(f"{package}/__init__.py")
         for part in parts:
             packages = [f"{package}/{part}" for package in packages]
-            files = [one for package in packages for one in self._module_files(package) or self._sources_of(package)]
+            files = [
+                module_file
+                for package in packages
+                for module_file in self._module_files(package) or self._sources_of(package)
+            ]
             was_found = bool(files) or any(map(self._disk.is_dir, packages))
             self._add_each(files)
         for name in names:
@@ -465,7 +469,7 @@ class CodeWalk:
         is_code = suffix in CODE_SUFFIXES
         for place in self._possible_paths(file, path):
             files = [*self._matching_paths(place)][:_MOST_FILES] if "*" in place else [place]
-            files = [one for one in files if self._disk.is_file(one)]
+            files = [file for file in files if self._disk.is_file(file)]
             if is_code and not files and "*" not in place:
                 self._missing_files.add(place)
             for one in files:

@@ -69,7 +69,9 @@ def _command_of(spec: CaseSpec) -> Any:
 def commands_in(statements: Iterable[Statement]) -> dict[str, Any]:
     """Returns the values of `Case.command` of a file by scope."""
     bindings = only_bindings(statements)
-    return {one.scope: one.value for one in bindings if (one.name, one.parameter) == ("Case", "command")}
+    return {
+        binding.scope: binding.value for binding in bindings if (binding.name, binding.parameter) == ("Case", "command")
+    }
 
 
 def of_command(parsed: ParsedLayers) -> ParsedLayers:
@@ -84,10 +86,10 @@ def of_command(parsed: ParsedLayers) -> ParsedLayers:
 
 
 def _command_bindings(statements: Sequence[Statement]) -> Iterator[Binding]:
-    for one in only_bindings(statements):
-        is_read = not one.parameter or (one.name in _OWN and one.parameter not in OPTIMIZER_FIELDS)
-        if is_read and not any(isinstance(each, Reference) for each in references_in(one.value)):
-            yield one
+    for binding in only_bindings(statements):
+        is_read = not binding.parameter or (binding.name in _OWN and binding.parameter not in OPTIMIZER_FIELDS)
+        if is_read and not any(isinstance(each, Reference) for each in references_in(binding.value)):
+            yield binding
 
 
 def macros_of(scope: str) -> dict[str, Any]:
@@ -136,7 +138,7 @@ def check_command(case: Case, bound: Iterable[str], where: str) -> None:
         raise ConfigError("Case.command is not a command", where=where, got=f"{case.command!r}: {error}") from error
     check_no_shell_syntax(case.command, "Case.command", where)
     files = case.files
-    if not isinstance(files, list | tuple) or not all(isinstance(one, str) for one in files):
+    if not isinstance(files, list | tuple) or not all(isinstance(file, str) for file in files):
         raise ConfigError("Case.files", where=where, got=repr(files), expected="patterns such as ('lib/*.py',)")
     spread_directions(case.metric_directions, [case.primary_metric], where=where)
     if case.seed_block not in (None, 1):

@@ -316,7 +316,7 @@ def _imported_by(text: str) -> list[str]:
         nodes = [*ast.walk(ast.parse(text))]
     except (SyntaxError, ValueError):
         return []
-    named = [one.name for node in nodes if isinstance(node, ast.Import) for one in node.names]
+    named = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     return [*named, *(node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module)]
 
 

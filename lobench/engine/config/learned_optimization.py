@@ -94,7 +94,9 @@ def _reached_names(statements: Sequence[Statement], optimizer: Binding) -> list[
         for reference in references_in(waiting.pop()):
             if reference not in seen:
                 name = seen[reference] = reference.name if isinstance(reference, Macro) else reference.selector
-                waiting += [one.value for one in only_bindings(statements) if may_be_same(one.selector, name)]
+                waiting += [
+                    binding.value for binding in only_bindings(statements) if may_be_same(binding.selector, name)
+                ]
     return [name for reference, name in seen.items() if isinstance(reference, Reference)]
 
 

@@ -164,7 +164,7 @@ def in_phases(case: Case, phases: Sequence[BoundPhase]) -> Case:
     """Returns the case with its phases: with the sum of their steps, and the optimizer of the first."""
     if not phases:
         return case
-    bound = tuple(each.phase for each in phases)
+    bound = tuple(phase.phase for phase in phases)
     learned = next((phase.learned_optimizer for phase in bound if phase.learned_optimizer is not None), None)
     optimizer = None if learned is not None else bound[0].optimizer
     return dataclasses.replace(

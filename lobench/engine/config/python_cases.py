@@ -201,14 +201,15 @@ def gin_of(case: Case, scope: str, where: str, stand_in: Callable[[Any], str] | 
             lines.append(f"{scope}/Case.axes = {gin_text({key: list(values) for key, values in value.items()})}")
         elif value is not None:
             lines.append(f"{scope}/Case.{name} = {gin_text(written.value(value, f'Case.{name}'))}")
-    return "\n".join([*(f"import {one}" for one in written.modules), *lines, *written.lines, ""])
+    return "\n".join([*(f"import {module}" for module in written.modules), *lines, *written.lines, ""])
 
 
 def _bindings_in(text: str, field: str, scope: str, where: str, owner: str = "Case") -> list[str]:
     """Returns the bindings of gin text such as "adam(learning_rate=0.1)", in a scope."""
     bindings = only_bindings(parse_text("\n".join(optimizer_bindings(text, field)), where))
     owned = (
-        replace(one, selector=owner) if (one.selector, one.parameter) == ("Case", field) else one for one in bindings
+        replace(binding, selector=owner) if (binding.selector, binding.parameter) == ("Case", field) else binding
+        for binding in bindings
     )
     return [binding_text(one, f"{scope}/{one.scope}".rstrip("/")) for one in owned]
 

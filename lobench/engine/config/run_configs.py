@@ -31,7 +31,7 @@ def trainer_config_at(uri: str) -> Path | None:
     folders.append(path.parent)
     while is_member(folders[-1]):
         folders.append(folders[-1].parent)
-    return next((one / CONFIG for one in folders if retried((one / CONFIG).is_file)), None)
+    return next((folder / CONFIG for folder in folders if retried((folder / CONFIG).is_file)), None)
 
 
 def config_chain(config: Path) -> list[Path]:

@@ -97,5 +97,9 @@ def _is_test_file(path: Path) -> bool:
         statements = ast.parse(path.read_text(encoding="utf-8", errors="replace")).body
     except (OSError, SyntaxError, ValueError):
         return path.name.startswith("test_")  # pytest reports it
-    definitions = (one for one in statements if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef))
-    return any(one.name.lower().startswith("test") for one in definitions)
+    definitions = (
+        statement
+        for statement in statements
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    )
+    return any(definition.name.lower().startswith("test") for definition in definitions)

@@ -138,8 +138,8 @@ def _other_file(digest: str, content: bytes, suffix: str) -> SourceFile:
     if suffix in (".pyx", ".pxd"):
         modules = dict.fromkeys((one or other).decode() for one, other in _CYTHON.findall(content))
         imports = [
-            ImportedNames(len(one) - len(one.lstrip(".")), one.strip("."), is_text=not one.startswith("."))
-            for one in modules
+            ImportedNames(len(module) - len(module.lstrip(".")), module.strip("."), is_text=not module.startswith("."))
+            for module in modules
         ]
     return SourceFile(digest, tuple(imports), tuple(paths))
 
@@ -223,7 +223,7 @@ class _NamesIn:
             if isinstance(node, ast.ImportFrom):
                 self._note_aliases(node)
             elif isinstance(node, ast.Import):
-                self._sys.update(one.asname for one in node.names if one.asname and one.name in ("sys", "site"))
+                self._sys.update(alias.asname for alias in node.names if alias.asname and alias.name in ("sys", "site"))
             elif isinstance(node, ast.Assign):
                 for target in node.targets:
                     self._note_assignment(target, node.value)
@@ -255,9 +255,9 @@ class _NamesIn:
         assigned = {id(value) for values in self._assigned.values() for value in values}
         for node in self._nodes:
             if isinstance(node, ast.Import):
-                yield from (ImportedNames(0, one.name) for one in node.names)
+                yield from (ImportedNames(0, alias.name) for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
-                yield ImportedNames(node.level, node.module or "", tuple(one.name for one in node.names))
+                yield ImportedNames(node.level, node.module or "", tuple(alias.name for alias in node.names))
             elif isinstance(node, ast.Call):
                 yield from self._imported_by_call(node)
             elif isinstance(node, ast.Name | ast.Attribute):
@@ -507,7 +507,7 @@ class _NamesIn:
         combinations: list[tuple[str, ...]] = [()]
         for part in parts:
             values = self._values_of(part, depth) if part is not None else (_UNKNOWN,)
-            combinations = [(*one, value) for one in combinations for value in values][:_MOST_VALUES]
+            combinations = [(*combination, value) for combination in combinations for value in values][:_MOST_VALUES]
         return map(combine, combinations)
 
 
@@ -518,7 +518,7 @@ def _written_by(node: ast.Call) -> ast.expr | None:
         return node.func.value
     is_method = isinstance(node.func, ast.Attribute) and bool(node.args) and isinstance(node.args[0], ast.Constant)
     index = 0 if is_method and len(node.args) == 1 else 1
-    modes = [*node.args[index : index + 1], *(one.value for one in node.keywords if one.arg == "mode")]
+    modes = [*node.args[index : index + 1], *(keyword.value for keyword in node.keywords if keyword.arg == "mode")]
     mode = modes[0].value if modes and isinstance(modes[0], ast.Constant) else None
     if called != "open" or not isinstance(mode, str) or not mode.startswith(("w", "a", "x")) or len(mode) > 3:
         return None

@@ -68,27 +68,27 @@ def is_of_search(binding: Binding, bindings: Iterable[Binding]) -> bool:
 def without_searches(statements: Sequence[Statement]) -> list[Statement]:
     """Returns the statements of an experiment's file that workers bind: all but those of spaces and searches."""
     bindings = only_bindings(statements)
-    if not any(one.name == "Method" for one in bindings):
+    if not any(binding.name == "Method" for binding in bindings):
         return list(statements)
     names = {*_KINDS, *_searches(bindings)}
     return [
-        one
-        for one in statements
-        if not isinstance(one, Binding)
+        statement
+        for statement in statements
+        if not isinstance(statement, Binding)
         or not (
-            is_space(one.value)
-            or (one.parameter and _own_name(one.selector) in names)
-            or (one.name == "Method" and one.parameter in SEARCH_KEYS)
-            or (one.name, one.parameter) == _RACE
+            is_space(statement.value)
+            or (statement.parameter and _own_name(statement.selector) in names)
+            or (statement.name == "Method" and statement.parameter in SEARCH_KEYS)
+            or (statement.name, statement.parameter) == _RACE
         )
     ]
 
 
 def _searches(bindings: Iterable[Binding]) -> set[str]:
     return {
-        _own_name(one.value.selector)
-        for one in bindings
-        if (one.name, one.parameter) in (("Method", "search"), _RACE) and isinstance(one.value, Reference)
+        _own_name(binding.value.selector)
+        for binding in bindings
+        if (binding.name, binding.parameter) in (("Method", "search"), _RACE) and isinstance(binding.value, Reference)
     }
 
 
@@ -120,9 +120,9 @@ def effective(own_bindings: Sequence[Binding]) -> list[Binding]:
 
     If a parameter has a space and several bindings, only the last one counts.
     """
-    last = {_path(one): one for one in own_bindings}
-    searched = {_path(one) for one in own_bindings if is_space(one.value)}
-    return [one for one in own_bindings if _path(one) not in searched or last[_path(one)] is one]
+    last = {_path(binding): binding for binding in own_bindings}
+    searched = {_path(binding) for binding in own_bindings if is_space(binding.value)}
+    return [binding for binding in own_bindings if _path(binding) not in searched or last[_path(binding)] is binding]
 
 
 def _path(binding: Binding) -> tuple[str, str, str]:
@@ -211,7 +211,7 @@ def race_of(bindings: Sequence[Binding]) -> Race | None:
       ConfigError: `Experiment.race` or a setting of it is invalid, or the number of sessions is missing or not a
         multiple of the block size.
     """
-    of_experiment = {one.parameter: one for one in bindings if one.name == "Experiment"}
+    of_experiment = {binding.parameter: binding for binding in bindings if binding.name == "Experiment"}
     bound = of_experiment.get("race")
     if bound is None:
         return None
@@ -246,10 +246,10 @@ def _keywords(reference: Reference, scope: str, bindings: Sequence[Binding]) -> 
     parts = reference.scoped_selector.split("/")[:-1] or scope.split("/")
     keywords: dict[str, Any] = {}
     for depth in range(len(parts) + 1):
-        for one in bindings:
-            is_read = _own_name(one.selector) == _own_name(reference.selector)
-            if is_read and one.scope == "/".join(parts[:depth]) and one.parameter:
-                keywords[one.parameter] = _plain_value(one, bindings)
+        for binding in bindings:
+            is_read = _own_name(binding.selector) == _own_name(reference.selector)
+            if is_read and binding.scope == "/".join(parts[:depth]) and binding.parameter:
+                keywords[binding.parameter] = _plain_value(binding, bindings)
     return keywords
 
 
@@ -257,9 +257,9 @@ def _plain_value(binding: Binding, bindings: Sequence[Binding]) -> Any:
     """Returns a binding's value. A macro is replaced by its value."""
     value = binding.value
     if isinstance(value, Macro):
-        defined = [one for one in bindings if not one.parameter and one.selector == value.name]
+        defined = [binding for binding in bindings if not binding.parameter and binding.selector == value.name]
         if not defined:
-            names = [one.selector for one in bindings if not one.parameter]
+            names = [binding.selector for binding in bindings if not binding.parameter]
             next_step = suggestion(value.name, names)
             raise ConfigError(f"no macro %{value.name}", where=binding.where, next_step=next_step)
         value = defined[-1].value
@@ -277,11 +277,11 @@ def search_identity(config: str, name: str) -> tuple[str, ...]:
         bindings = only_bindings(parse_text(config, "the experiment"))
     except ConfigError:
         return ()
-    others = {one.scope for one in bindings if one.name == "Method"} - {name}
+    others = {binding.scope for binding in bindings if binding.name == "Method"} - {name}
     return tuple(
-        binding_text(replace(one, parameter=RENAMED_KEYS.get(one.parameter, one.parameter)))
-        for one in bindings
-        if one.scope.split("/")[0] not in others
-        and not (one.name == "Method" and one.parameter in _OF_NO_TRIAL)
-        and not (one.name == "Experiment" and one.parameter in ("name", "fixed"))
+        binding_text(replace(binding, parameter=RENAMED_KEYS.get(binding.parameter, binding.parameter)))
+        for binding in bindings
+        if binding.scope.split("/")[0] not in others
+        and not (binding.name == "Method" and binding.parameter in _OF_NO_TRIAL)
+        and not (binding.name == "Experiment" and binding.parameter in ("name", "fixed"))
     )

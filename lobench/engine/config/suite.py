@@ -115,7 +115,7 @@ def _tests_in(file: Path) -> list[str]:
             waiting = [*((f"{group}{node.name}::", each) for each in node.body), *waiting]
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
             arguments = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
-            if all(one.arg != "case" for one in arguments):
+            if all(argument.arg != "case" for argument in arguments):
                 names.append(f"{group}{node.name}")
     return list(dict.fromkeys(names))
 
@@ -223,7 +223,7 @@ def specs_called(names: Sequence[str], *suites: str | Path, with_tests: bool = F
             f"no case {name!r}" if name else "the suite holds no case",
             where=", ".join(map(str, suites)),
             expected=expected,
-            next_step=suggestion(name, [each for spec in known_specs for each in spec.names]),
+            next_step=suggestion(name, [name for spec in known_specs for name in spec.names]),
         )
     if not names:
         return known_specs
@@ -305,8 +305,8 @@ def names_of_one(name: str, suites: Sequence[str]) -> frozenset[str]:
     """
     found = specs_called([name], *suites, with_tests=True)
     every = {*specs_of(*suites), *tests_of(*suites), *found}
-    counts = Counter(each for spec in every for each in spec.names)
-    return frozenset({name, *(each for spec in found for each in spec.names if counts[each] == 1)})
+    counts = Counter(name for spec in every for name in spec.names)
+    return frozenset({name, *(name for spec in found for name in spec.names if counts[name] == 1)})
 
 
 def cases(path: str | Path | None = None, /, **named: Case) -> pytest.MarkDecorator:

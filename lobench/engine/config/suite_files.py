@@ -346,7 +346,7 @@ def _statements_of(config: Path) -> str | None:
         statements = parse_trainer_config(config)
     except ConfigError:
         return None
-    return "\n".join(repr(replace(one, where="")) for one in statements)
+    return "\n".join(repr(replace(statement, where="")) for statement in statements)
 
 
 def _digest(file: Path) -> str:

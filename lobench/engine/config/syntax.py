@@ -297,13 +297,17 @@ def case_scopes(statements: Sequence[Statement]) -> list[str]:
 
     A binding without a scope defines no case.
     """
-    cases = (one for one in only_bindings(statements) if one.name == "Case" and one.parameter in ("task", "command"))
-    return list(dict.fromkeys(one.scope for one in cases if one.scope))
+    cases = (
+        binding
+        for binding in only_bindings(statements)
+        if binding.name == "Case" and binding.parameter in ("task", "command")
+    )
+    return list(dict.fromkeys(case.scope for case in cases if case.scope))
 
 
 def only_bindings(statements: Iterable[Statement]) -> list[Binding]:
     """Returns the statements that are bindings."""
-    return [one for one in statements if isinstance(one, Binding)]
+    return [statement for statement in statements if isinstance(statement, Binding)]
 
 
 def last_name(selector: str) -> str:

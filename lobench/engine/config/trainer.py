@@ -73,9 +73,11 @@ def bind_trainer_config(
         with checked:
             import_optimizer(statements, optimizer, comments)
     if is_theirs(bindings):
-        bindings = [prefer_theirs(each) for each in bindings]
+        bindings = [prefer_theirs(binding) for binding in bindings]
         optimizer = optimizer and prefer_theirs(optimizer)
-    problems = bind_what_is_known(each for each in bindings if not (optimizer and each.where == optimizer.where))
+    problems = bind_what_is_known(
+        binding for binding in bindings if not (optimizer and binding.where == optimizer.where)
+    )
     if optimizer is not None:
         with checked:
             _bind_optimizer(replace(optimizer, scope="", selector="lobench.Case", parameter="learned_optimizer"))

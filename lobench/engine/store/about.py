@@ -37,7 +37,9 @@ def ledger_about(ledger: Ledger, rows: Sequence[EvaluationRow]) -> dict[str, Any
         "machines": sorted({curves.cost.machine for row in rows if (curves := row.curves) and curves.cost}),
         "plan": {"records": history.num_records, "last": history.last},
         "programs": sorted({str(row.program) for row in rows}),
-        "thetas": {one.sha256: short_place(one.uri) for one in ledger.sightings().values() if one.has_theta},
+        "thetas": {
+            sighting.sha256: short_place(sighting.uri) for sighting in ledger.sightings().values() if sighting.has_theta
+        },
     }
 
 

@@ -163,7 +163,7 @@ class ResultBundle:
         with self._read_errors():
             self._archive = zipfile.ZipFile(path)
             members = self._archive.infolist()
-            self.names = tuple(one.filename for one in members)
+            self.names = tuple(member.filename for member in members)
             _check(members)
             head = json.loads(self.read(_HEAD))
             self.root, version = str(head["root"]), int(head["version"])
@@ -297,7 +297,7 @@ def _evaluations(rows: bytes, payloads: bytes) -> Iterator[StoredEvaluation]:
 def _root_of(columns: str, rows: Iterable[StoredEvaluation], others: Mapping[str, bytes]) -> str:
     """Returns the root over the rows, and then over the other members in order of their names."""
     leaves = [b"evaluations\0" + columns.encode()]
-    leaves += [b"evaluation\0" + one.line.encode() + b"\0" + (one.payload or b"") for one in rows]
+    leaves += [b"evaluation\0" + row.line.encode() + b"\0" + (row.payload or b"") for row in rows]
     leaves += [name.encode() + b"\0" + others[name] for name in sorted(others)]
     return merkle_root(leaves)
 
@@ -425,9 +425,9 @@ def _rows_of(bundle: ResultBundle, table: str) -> tuple[list[str], Iterable[list
     place = columns.index("payload")
 
     def rows() -> Iterator[list[Any]]:
-        for one in bundle.evaluations():
-            row = json.loads(one.line)
-            row[place] = one.payload
+        for evaluation in bundle.evaluations():
+            row = json.loads(evaluation.line)
+            row[place] = evaluation.payload
             yield row
 
     return columns, rows()

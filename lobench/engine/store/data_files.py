@@ -115,7 +115,7 @@ def note_named_data(ledger: Ledger, suites: Iterable[str], files: Iterable[Path]
     for file in files if folders else ():
         if not _is_named_data(file, ledger):
             continue
-        folder = next((one for one in folders if file.is_relative_to(one)), folders[0])
+        folder = next((folder for folder in folders if file.is_relative_to(folder)), folders[0])
         name = f"{folder.name}/{Path(os.path.relpath(file, folder)).as_posix()}"
         if name not in known:
             digests[name] = _digest(file)

@@ -115,7 +115,7 @@ def _next_step(error: sqlite3.Error) -> str:
 def _unreadable_owner(where: Path) -> str:
     """Returns the owner of the first file of a store that this user may not read; "" if all are readable."""
     files = sorted(where.glob("ledger.sqlite*")) if where.is_dir() else [where]
-    file = next((one for one in files if one.exists() and not _may(one, os.R_OK)), None)
+    file = next((file for file in files if file.exists() and not _may(file, os.R_OK)), None)
     return "" if file is None else _ownership(file)
 
 

@@ -75,8 +75,8 @@ class Deliverer:
         }
         outstanding = {address: ledger.num_deliveries_after(self._position(address)) for address in sinks}
         self._earlier = {address: count for address, count in outstanding.items() if count}
-        for one in self._threads.values():
-            one.thread.start()
+        for thread in self._threads.values():
+            thread.thread.start()
 
     @property
     def earlier(self) -> Mapping[str, int]:
@@ -88,8 +88,8 @@ class Deliverer:
 
     def wake(self) -> None:
         """Wakes the sinks' threads because the ledger has new deliveries."""
-        for one in self._threads.values():
-            one.news.set()
+        for thread in self._threads.values():
+            thread.news.set()
 
     def pump(self, *, now: bool = False) -> None:
         """Writes the sinks' progress to the ledger and reports their errors. Called by the chief.
@@ -138,8 +138,8 @@ class Deliverer:
         """
         last = self._ledger.last_sequence()
         deadline = time.monotonic() + timeout
-        for one in self._threads.values():
-            one.begin_last_attempts()
+        for thread in self._threads.values():
+            thread.begin_last_attempts()
         self.wake()
         hurried = False
         while True:
@@ -206,7 +206,7 @@ class _Written:
     def add(self, deliveries: Sequence[Delivery]) -> tuple[_Unwritten, ...]:
         """Adds deliveries that the sink received, and returns the results among them that it did not write."""
         reopened = self._ledger.reopened()
-        return tuple(filter(None, (self._add(one, reopened) for one in deliveries)))
+        return tuple(filter(None, (self._add(delivery, reopened) for delivery in deliveries)))
 
     def _add(self, delivery: Delivery, reopened: Mapping[SubjectKey, set[int]]) -> _Unwritten | None:
         run, subject = delivery.run, delivery.event.subject

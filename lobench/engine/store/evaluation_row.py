@@ -69,7 +69,7 @@ class EvaluationRow:
         """Sightings that no restart in place superseded; () if all of them were."""
         if not self.superseded:
             return self.sightings
-        return tuple(one for one in self.sightings if one not in self.superseded)
+        return tuple(sighting for sighting in self.sightings if sighting not in self.superseded)
 
     @property
     def where(self) -> str:

@@ -176,12 +176,12 @@ class Experiments(Codes):
                 "AND code IN (SELECT value FROM json_each(?))) WHERE last IS NOT NULL",
                 [
                     (
-                        *(experiment, one.method, one.trial, one.session),
-                        *(one.evaluation.sha256, one.evaluation.case_key),
-                        *(one.evaluation.block.start, one.evaluation.block.size, counting),
-                        counting_codes(todays.get(one.evaluation.case_key, "")),
+                        *(experiment, member.method, member.trial, member.session),
+                        *(member.evaluation.sha256, member.evaluation.case_key),
+                        *(member.evaluation.block.start, member.evaluation.block.size, counting),
+                        counting_codes(todays.get(member.evaluation.case_key, "")),
                     )
-                    for one in members
+                    for member in members
                 ],
             )
             return self._db.total_changes - before

@@ -98,7 +98,7 @@ def run_seeds(ledger: Ledger, subject: Subject, case: CaseInfo) -> dict[str, int
     values = (subject.sha256, case.identity, _PROGRAM)
     with intact_rows(ledger.store):
         headers = (read_header(payload)[0] for (payload,) in ledger.connection.execute(query, values))
-        return {one["provenance"].imported.get("run", ""): one["seeds"][0] for one in headers}
+        return {header["provenance"].imported.get("run", ""): header["seeds"][0] for header in headers}
 
 
 def imported_curves(ledger: Ledger, subject: Subject, case: CaseInfo) -> Iterator[tuple[EvaluationKey, Curves]]:

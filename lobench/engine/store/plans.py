@@ -107,7 +107,7 @@ def suite_plan(cases: Iterable[CaseInfo], files: Mapping[str, str]) -> dict[str,
         }
         for case in cases
     ]
-    plan = {"cases": sorted(records, key=lambda one: (one["name"], one["identity"])), "files": dict(files)}
+    plan = {"cases": sorted(records, key=lambda record: (record["name"], record["identity"])), "files": dict(files)}
     return {**plan, "plan": digest_of(plan)}
 
 

@@ -404,7 +404,7 @@ class LedgerReader(Places, Codes):
                     trial=trial,
                     session=session,
                     recorded_at=recorded_at,
-                    superseded=tuple(one for one in subjects if one in superseded) if superseded else (),
+                    superseded=tuple(subject for subject in subjects if subject in superseded) if superseded else (),
                     code=self.canonical_code(code),
                     id=number,
                 )
@@ -413,7 +413,7 @@ class LedgerReader(Places, Codes):
 @functools.lru_cache(maxsize=1024)  # every subject has the same ones
 def case_json(case: CaseInfo) -> str:
     """Returns a case as stored JSON. Fields with default values are left out; `case_of` restores them."""
-    named = ((one, getattr(case, one.name)) for one in dataclasses.fields(case))
+    named = ((field, getattr(case, field.name)) for field in dataclasses.fields(case))
     return json.dumps({one.name: value for one, value in named if value != one.default and one.name != "places"})
 
 

@@ -221,7 +221,11 @@ def free_states(folder: Path, evaluations: Sequence[EvaluationId]) -> None:
     """
     if not evaluations or not (files := list(_files(folder))):
         return
-    owners = {owner_of(sha256, one.case_key, one.block) for one in evaluations for sha256 in (one.sha256, "")}
+    owners = {
+        owner_of(sha256, evaluation.case_key, evaluation.block)
+        for evaluation in evaluations
+        for sha256 in (evaluation.sha256, "")
+    }
     for file in files:
         if file.owner in owners:
             _remove(folder / file.name)

@@ -65,7 +65,7 @@ def _has_fresh_seeds(subject: Subject) -> bool:
     Its bindings of the first seed show that.
     """
     matches = (_FIRST_SEED.match(line) for line in subject.variant.bindings)
-    return any(one is not None and int(one[1]) >= FIRST_REPORT_SEED for one in matches)
+    return any(match is not None and int(match[1]) >= FIRST_REPORT_SEED for match in matches)
 
 
 def sightings_of_evaluations(
@@ -86,7 +86,11 @@ def sightings_of_evaluations(
         pairs = "SELECT evaluation, position FROM {}"
         union = f"{pairs.format('deliveries')} WHERE evaluation IS NOT NULL UNION {pairs.format('completions')}"
         query = f"SELECT evaluation, position, seed_start FROM ({union}) JOIN evaluations ON id = evaluation"
-        fresh = {one.sha256 for one in sightings.values() if one.sha256 in apart and _has_fresh_seeds(one)}
+        fresh = {
+            sighting.sha256
+            for sighting in sightings.values()
+            if sighting.sha256 in apart and _has_fresh_seeds(sighting)
+        }
         for evaluation, position, start in db.execute(f"{query} ORDER BY position"):
             seen = sightings.get(position)
             if seen is None:

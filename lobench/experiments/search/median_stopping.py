@@ -47,7 +47,7 @@ class StoppingSearch(SubjectSearch):
         self._judged: set[int] = set()
 
     def num_expected(self, cases: Sequence[CaseInfo]) -> int:
-        num_open = sum(not is_over(one.state) and one.number not in self._judged for one in self.history.trials)
+        num_open = sum(not is_over(trial.state) and trial.number not in self._judged for trial in self.history.trials)
         return super().num_expected(cases) + num_open * sum(len(case.blocks()) for case in cases)
 
     def _is_ours(self, key: SearchKey) -> bool:

@@ -54,7 +54,7 @@ class ScriptSearch(ProcessSearch):
     def num_expected(self, cases: Sequence[CaseInfo]) -> int:
         if self.history.is_over:
             return 0
-        num_left = self.planned.num_trials - sum(is_over(one.state) for one in self.history.trials)
+        num_left = self.planned.num_trials - sum(is_over(trial.state) for trial in self.history.trials)
         return num_left * self.num_subjects + num_reported(self.method, self.num_subjects)
 
     def given(self) -> list[Given]:

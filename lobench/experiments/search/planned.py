@@ -126,11 +126,11 @@ def known_of(
     wanted = search_identity(file.text, name)
     rows = [] if ledger is None else [row for row in ledger.experiments() if row.name == file.experiment.name]
     for row in sorted(rows, key=lambda row: (row.id != form, -row.last_at)):
-        trials = [one for one in ledger.trials(row.id) if one.method == name] if ledger is not None else []
+        trials = [trial for trial in ledger.trials(row.id) if trial.method == name] if ledger is not None else []
         if trials and search_identity(row.config, name) == wanted:
-            recorded_trials = [replace(one, parameters=planned.space.active(one.parameters)) for one in trials]
+            recorded_trials = [replace(trial, parameters=planned.space.active(trial.parameters)) for trial in trials]
             members = ledger.memberships(row.id) if ledger is not None else []
-            own = (one for one in members if one.method.partition("/")[0] == name)
+            own = (member for member in members if member.method.partition("/")[0] == name)
             fresh = (one for one in own if isinstance(one.session, int))
             return KnownTrials(
                 form=row.id,

@@ -280,7 +280,7 @@ class SearchRun(ABC):
         new = [trial for trial in trials if self._written.get(trial.number) != trial]
         with self._context.ledger.transaction() if new else contextlib.nullcontext():
             for trial in new:
-                values = {each.name: getattr(trial, each.name) for each in fields(Trial)}
+                values = {field.name: getattr(trial, field.name) for field in fields(Trial)}
                 self._context.ledger.set_trial(self._context.form, TrialRow(method=self.method.name, **values))
                 self._written[trial.number] = trial
 

@@ -69,4 +69,7 @@ def _inner_methods(function: Callable[..., Any]) -> list[Callable[..., Any]]:
     above = [types.MethodType(one, function.__self__) for one in later[:1] if calls_super and callable(one)]
     held = getattr(function.__self__, "__dict__", {}).values()
     optimizers = [one for one in held if all(callable(getattr(one, name, None)) for name in ("init", "update"))]
-    return [*above, *(getattr(one, function.__name__) for one in optimizers if hasattr(one, function.__name__))]
+    return [
+        *above,
+        *(getattr(optimizer, function.__name__) for optimizer in optimizers if hasattr(optimizer, function.__name__)),
+    ]

@@ -125,7 +125,7 @@ class HyperV2(LearnedOptimizer):
         losses, of_loss = loss_features(state["losses"], step, loss)
         of_all = jnp.concatenate([progress_features(step, horizon), of_loss])
         tensors = zip(jax.tree.leaves(params), state["momentum"], state["rms"], strict=True)
-        x = jnp.stack([jnp.concatenate([of_all, _tensor_inputs(*each)]) for each in tensors])
+        x = jnp.stack([jnp.concatenate([of_all, _tensor_inputs(*tensor)]) for tensor in tensors])
         h, c = mixed_lstm(theta, x, state["rows"])
         controls = linear(theta["rnn_to_controls"], h)
         rates = linear(theta["step_size"], h)[:, 0]

@@ -106,7 +106,9 @@ def _adapted(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     signature = inspect.signature(function)
     if signature.return_annotation == optax.Schedule:
         return _ending_with_the_training(function, name)
-    variadic = [each.name for each in signature.parameters.values() if each.kind is each.VAR_POSITIONAL]
+    variadic = [
+        parameter.name for parameter in signature.parameters.values() if parameter.kind is parameter.VAR_POSITIONAL
+    ]
     return _with_sequence(function, variadic[0]) if variadic else function
 
 
@@ -124,7 +126,11 @@ def _with_sequence(function: Callable[..., Any], rest: str) -> Callable[..., Any
 
 def _ending_with_the_training(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     signature = inspect.signature(function)
-    ends = [each.name for each in signature.parameters.values() if each.name in _ENDS and each.default is each.empty]
+    ends = [
+        parameter.name
+        for parameter in signature.parameters.values()
+        if parameter.name in _ENDS and parameter.default is parameter.empty
+    ]
 
     @functools.wraps(function)
     def make(**values: Any) -> Schedule:

@@ -133,7 +133,7 @@ class RNNMLPLOpt(LearnedOptimizer):
           of_tensors: Inputs shared by all parameters of a tensor, float32[num_tensors, ...].
         """
         # All tensors in one product, with coordinates last: the cost of a small network is its number of products.
-        sizes = [each.shape[1] for each in features]
+        sizes = [feature.shape[1] for feature in features]
         first = layers["linear_0"]
         last = layers[f"linear_{len(self._widths) - 1}"]
         num_features = features[0].shape[0]

@@ -83,7 +83,7 @@ def _update(
         return momentum * mu + (1 - momentum) * grad, tuple(map(jnp.add, grams, added))
 
     def roots_of(grad: jax.Array, grams: _OfAxes) -> tuple[_OfAxes]:
-        return (tuple(_root(each, len(grams), eps) for each in grams),)
+        return (tuple(_root(gram, len(grams), eps) for gram in grams),)
 
     def preconditioned(mu: jax.Array, roots: _OfAxes) -> tuple[jax.Array]:
         tensor = jnp.atleast_1d(mu)

@@ -37,7 +37,7 @@ def _patches(side: int, left: int, right: int) -> np.ndarray:
     """Returns the patches of both photographs between two columns, uint8[n, side * side]."""
     photos = [load("photos")[name][:, left:right] for name in ("china", "flower")]
     windows = [np.lib.stride_tricks.sliding_window_view(photo, (side, side)) for photo in photos]
-    return np.concatenate([each[::_STRIDE, ::_STRIDE].reshape(-1, side * side) for each in windows])
+    return np.concatenate([window[::_STRIDE, ::_STRIDE].reshape(-1, side * side) for window in windows])
 
 
 @configurable

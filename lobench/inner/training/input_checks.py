@@ -46,14 +46,16 @@ def refuse_missing_inputs(case: Case, where: str) -> None:
     """
     parts: Any = case.phases or (case,)
     optimizers = [each.learned_optimizer if each.optimizer is None else each.optimizer for each in parts]
-    optimizers = [each for each in optimizers if any_with_extra_inputs() or hasattr(each, "extra_inputs")]
+    optimizers = [
+        optimizer for optimizer in optimizers if any_with_extra_inputs() or hasattr(optimizer, "extra_inputs")
+    ]
 
     def look(seed: jax.Array) -> jax.Array:
         task, params, state = _start(case.task, seed)
-        for each in optimizers:
-            if callable(getattr(each, "opt_fn", None)):
-                facts_of(declared_extra_inputs(each), lambda: task, params)
-            elif extra_inputs := (stepper := as_stepper(each, 1)).extra_inputs(params):
+        for optimizer in optimizers:
+            if callable(getattr(optimizer, "opt_fn", None)):
+                facts_of(declared_extra_inputs(optimizer), lambda: task, params)
+            elif extra_inputs := (stepper := as_stepper(optimizer, 1)).extra_inputs(params):
                 stepper.init(params, state, key_of(seed), facts_of(extra_inputs, lambda: task, params))
         return seed
 

@@ -70,7 +70,7 @@ def _every_section(summary: Summary) -> list[Section]:
     added = [section for name, one in declared.items() for section in _plugin_sections(name, one, summary)]
     histories = histories_of(summary.snapshot.trials, labels)
     searches = [search_section(history, search_notes(summary.snapshot, history)) for history in histories]
-    return [*sections, *(one for one in searches if one is not None), *added]
+    return [*sections, *(search for search in searches if search is not None), *added]
 
 
 def _plugin_sections(name: str, declared: Registered, summary: Summary) -> list[Section]:
@@ -130,7 +130,7 @@ def _profiles_section(summary: Summary) -> Section:
         series = [
             Series(label=label, x=taus.tolist(), y=score_profile(scores, taus).tolist(), style=style, steps=True)
             for place, label, style in drawn
-            if (scores := [list(found.values()) for found in summary.mean_score(place, metric).scores.values()])
+            if (scores := [list(score.values()) for score in summary.mean_score(place, metric).scores.values()])
         ]
         if series:
             name = summary.metric_label(metric)

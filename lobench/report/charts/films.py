@@ -36,7 +36,7 @@ def films(summary: Summary) -> list[FilmFigure]:
                 return figures
             cell = snapshot.cell(place, case)
             blocks = cell.blocks if cell is not None else ()
-            film = next((one.film for one in blocks if one.film is not None), None)
+            film = next((block.film for block in blocks if block.film is not None), None)
             if film is None:
                 continue
             title = f"{snapshot.name(case)}: {snapshot.openings[place]}"

@@ -81,13 +81,13 @@ def _curve(
     summary: Summary, metric: str, run: Sequence[int], by_step: bool, name: str, style: str, *, has_band: bool
 ) -> Series:
     intervals = [summary.mean_score(place, metric).interval for place in run]
-    lower = [one.lower for one in intervals] if has_band else None
+    lower = [interval.lower for interval in intervals] if has_band else None
     return Series(
         label=name,
         x=[float(summary.snapshot.subjects[place].who.outer_step if by_step else at) for at, place in enumerate(run)],
-        y=[one.mean for one in intervals],
+        y=[interval.mean for interval in intervals],
         lower=lower,
-        upper=[one.upper for one in intervals] if has_band else None,
+        upper=[interval.upper for interval in intervals] if has_band else None,
         style=style,
         dots=True,
     )
@@ -108,8 +108,8 @@ def _levels(summary: Summary, metric: str, ends: Sequence[float]) -> list[Series
 def _lacking(summary: Summary, metric: str, places: Iterable[int]) -> str:
     """Returns a note on checkpoints that lack cases, or have no point."""
     scores = [summary.mean_score(place, metric) for place in places]
-    none = sum(math.isnan(one.mean) for one in scores)
-    partial = sum(one.num_missing > 0 for one in scores) - none
+    none = sum(math.isnan(score.mean) for score in scores)
+    partial = sum(score.num_missing > 0 for score in scores) - none
     parts = [f"{partial} of {len(scores)} points are means over fewer than all cases."] if partial else []
     parts += [f"{none} of {counted(len(scores), 'checkpoint')} have no score, and no point."] if none else []
     return " ".join(parts)

@@ -162,11 +162,11 @@ class CheckpointLines:
             self._scores = StoreScores(self._ledger, self._places)
         scores = self._scores.of(subjects)
         if is_first:
-            asked = {one.key for one in subjects}
+            asked = {subject.key for subject in subjects}
             for scored in self._scores.everyone():
                 if scored.subject.who.key in self._before - asked:
                     self._lines.know(scored.subject.who, scored)
-        return {(one.subject.who.key, one.subject.who.outer_step): one for one in scores}
+        return {(score.subject.who.key, score.subject.who.outer_step): score for score in scores}
 
 
 class _Lines:

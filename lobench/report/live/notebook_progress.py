@@ -123,8 +123,8 @@ class NotebookProgress(PlainProgress):
         parts: list[str] = [paragraph(line) for line in self._log_lines]
         if self._methods is not None and (states := self._methods.states()):
             shown = [
-                [one.name, _progress_bar(one.num_done, one.num_planned), one.count, one.trials or one.score]
-                for one in states
+                [state.name, _progress_bar(state.num_done, state.num_planned), state.count, state.trials or state.score]
+                for state in states
             ]
             parts.append(table(["method", "", "evaluations", "so far"], shown))
             parts.append(paragraph(self._methods.time_left().removeprefix(", ")))

@@ -144,7 +144,7 @@ class Running:
         Args:
           is_narrow: Whether the number of the program that is compiled, and the expected time, are left out.
         """
-        return [(one.name, self._far(one, is_narrow=is_narrow)) for one in list(self._leases.values())]
+        return [(lease.name, self._far(lease, is_narrow=is_narrow)) for lease in list(self._leases.values())]
 
     def _far(self, one: _Lease, *, is_narrow: bool) -> str:
         seconds = self._clock() - one.since

@@ -68,7 +68,7 @@ class ReportSink:
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         self._is_stale = True
-        is_finished = any(isinstance(one.event, CheckpointFinished) for one in deliveries)
+        is_finished = any(isinstance(delivery.event, CheckpointFinished) for delivery in deliveries)
         if is_finished or time.monotonic() - self._made_at > _SECONDS:
             self._make()
 

@@ -220,7 +220,7 @@ def _column_help(summary: Summary, comparison: PairComparison | None) -> dict[st
         )
         texts["tuned"] = f"final value of {summary.baseline_label}"
     if comparison is not None:
-        are_paired = {one.paired.is_paired for one in comparison.cases}
+        are_paired = {case.paired.is_paired for case in comparison.cases}
         how = "paired by seed" if are_paired == {True} else "not paired by seed"
         how = how if len(are_paired) == 1 else "paired by seed on some cases"
         texts["change"] = f"difference of the score to {summary.snapshot.labels[summary.first]}, {how}"
@@ -258,7 +258,7 @@ def _case_table(
 def _cost_columns(summary: Summary, cases: Sequence[CaseFinding]) -> _Columns:
     """Returns columns with the cost of a step of the shown subject, per class of machines."""
     columns: dict[str, dict[int, TableCell]] = {}
-    for case in (found.case for found in cases):
+    for case in (case.case for case in cases):
         cell = summary.snapshot.cell(summary.shown, case)
         for costs in class_costs([cell], summary.metric_of(case, summary.metrics[0])):
             for side in costs.timed_sides:
@@ -366,27 +366,36 @@ def _provenance_lists(summary: Summary) -> dict[str, Any]:
     snapshot, baseline = summary.snapshot, summary.scales.baseline
     measured = [(row.case, curves) for row, curves in snapshot.measured_rows() if curves is not None]
     curve_origins = list({id(curves.origin): curves.origin for _, curves in measured}.values())
-    revisions = {one.git_revision + (" (with local changes)" if one.git_dirty else "") for one in curve_origins}
-    versions = {f"{name} {version}" for one in curve_origins for name, version in one.versions.items()}
+    revisions = {
+        curve_origin.git_revision + (" (with local changes)" if curve_origin.git_dirty else "")
+        for curve_origin in curve_origins
+    }
+    versions = {
+        f"{name} {version}" for curve_origin in curve_origins for name, version in curve_origin.versions.items()
+    }
     pairs = [
         ("store", str(snapshot.store)),
         ("git revision of the suite", ", ".join(sorted(filter(None, revisions))) or "not in git"),
         ("versions", ", ".join(sorted(versions))),
-        ("devices", ", ".join(sorted(filter(None, {one.device for one in curve_origins})))),
-        ("hosts", ", ".join(sorted(filter(None, {one.host for one in curve_origins})))),
+        ("devices", ", ".join(sorted(filter(None, {curve_origin.device for curve_origin in curve_origins})))),
+        ("hosts", ", ".join(sorted(filter(None, {curve_origin.host for curve_origin in curve_origins})))),
         ("inner program", "; ".join(sorted({str(row.program) for row in snapshot.rows}))),
     ]
     if origins := sorted(
-        {f"{origin['file']} ({origin['sha256'][:12]})" for one in curve_origins if (origin := one.imported)}
+        {
+            f"{origin['file']} ({origin['sha256'][:12]})"
+            for curve_origin in curve_origins
+            if (origin := curve_origin.imported)
+        }
     ):
         pairs.append(("imported from", "; ".join(origins)))
-    if optimizers := sorted({one.optimizer for one in curve_origins if one.optimizer}):
+    if optimizers := sorted({curve_origin.optimizer for curve_origin in curve_origins if curve_origin.optimizer}):
         pairs.append(("learned optimizers", "; ".join(optimizers)))
     if baseline is not None:
         made = baseline.provenance
         cases = summary.scales.tuned.values()
-        settings = _range_text(len(one.grid) for one in cases)
-        seeds = _range_text(len(one.seeds) for one in cases)
+        settings = _range_text(len(case.grid) for case in cases)
+        seeds = _range_text(len(case.seeds) for case in cases)
         pairs.append(
             (
                 "baseline",

@@ -201,7 +201,7 @@ def plot_comparison(comparisons: Sequence[MethodComparison], ax: Axes | None = N
       LobenchError: matplotlib is not installed.
     """
     first = comparisons[0]
-    cases = {one.case for pair in comparisons for one in pair.primary.comparison.cases}
+    cases = {case.case for pair in comparisons for case in pair.primary.comparison.cases}
     names = [*sorted(cases, reverse=True), _MEAN]  # from the bottom to the top
     series = [one for place, pair in enumerate(comparisons) for one in _series(pair, names, place, len(comparisons))]
     chart = Chart(
@@ -221,7 +221,7 @@ def plot_comparison(comparisons: Sequence[MethodComparison], ax: Axes | None = N
 def _series(pair: MethodComparison, names: Sequence[str], place: int, num_pairs: int) -> list[Series]:
     """Returns the points of a pair and their intervals, those of several pairs one below the other in each row."""
     comparison = pair.primary.comparison
-    intervals = {one.case: one.paired for one in comparison.cases} | {_MEAN: comparison.overall}
+    intervals = {case.case: case.paired for case in comparison.cases} | {_MEAN: comparison.overall}
     style = every_style()[place % len(every_style())]
     offset = 0.5 * (place - (num_pairs - 1) / 2) / num_pairs
     shown = [(row - offset, intervals[name]) for row, name in enumerate(names) if name in intervals]
@@ -324,7 +324,7 @@ def _first_difference_notes(compared: MethodComparison) -> list[str]:
 def _pairs_text(compared: MethodComparison) -> str:
     """Returns the number of pairs, and of cases without pairs."""
     effect, replicates = compared.primary, f"{compared.replicate}s"
-    num_apart = sum(not one.paired.is_paired for one in effect.comparison.cases)
+    num_apart = sum(not case.paired.is_paired for case in effect.comparison.cases)
     if num_apart and not effect.num_pairs:
         return f"no common {replicates}"
     apart = f", and {counted(num_apart, 'case')} without common {replicates}" if num_apart else ""
@@ -700,15 +700,15 @@ def _steps_number(value: float, horizon: float) -> str:
 def _steps_record(case_steps: Sequence[CaseSteps]) -> dict[str, StepsRecord]:
     """Returns the steps to the target by case. A seed that never got there has infinity, which is printed as null."""
     return {
-        one.case: {
-            "metric": one.target.metric,
-            "target": one.target.value,
-            "difference": one.difference,
-            "a": _steps_of_side(one.a),
-            "b": _steps_of_side(one.b),
-            "time": None if one.time is None else _time_record(one.time),
+        steps.case: {
+            "metric": steps.target.metric,
+            "target": steps.target.value,
+            "difference": steps.difference,
+            "a": _steps_of_side(steps.a),
+            "b": _steps_of_side(steps.b),
+            "time": None if steps.time is None else _time_record(steps.time),
         }
-        for one in case_steps
+        for steps in case_steps
     }
 
 

@@ -97,7 +97,7 @@ def _where(compared: MethodComparison) -> str:
     """Returns the parts with the gate's verdict: "in the mean and on s/a, s/b"."""
     gate = compared.primary.gate
     mean = ["in the mean"] if len(gate.cases) > 1 and gate.overall.verdict is gate.verdict else []
-    names = sorted(one.case for one in gate.cases if one.verdict is gate.verdict)
+    names = sorted(case.case for case in gate.cases if case.verdict is gate.verdict)
     return " and ".join([*mean, *([f"on {first_of(names, _NAMED)}"] if names else [])])
 
 
@@ -137,17 +137,17 @@ def _cases_and_seeds(found: MethodComparison) -> str:
     """Returns "6 cases x 4 seeds", or without common seeds "1 case x 3 and 5 seeds, none in common"."""
     effect, noun = found.primary, found.replicate
     # A case without a mean is compared too if the counts of diverged seeds are.
-    compared = [one.paired for one in effect.comparison.cases if not math.isnan(one.paired.p_value)]
-    cases = compared or [one.paired for one in effect.comparison.cases]
+    compared = [case.paired for case in effect.comparison.cases if not math.isnan(case.paired.p_value)]
+    cases = compared or [case.paired for case in effect.comparison.cases]
     text = counted(len(cases), "case")
-    if 0 < (num_in_mean := sum(not math.isnan(one.mean) for one in cases)) < len(cases):
+    if 0 < (num_in_mean := sum(not math.isnan(case.mean) for case in cases)) < len(cases):
         text += f" ({num_in_mean} in the score)"
-    if cases and all(one.is_paired for one in cases):
-        seeds = sorted({one.num_seeds for one in cases})
+    if cases and all(case.is_paired for case in cases):
+        seeds = sorted({case.num_seeds for case in cases})
         return f"{text} x {counted(seeds[0], noun) if len(seeds) == 1 else f'{seeds[0]} to {seeds[-1]} {noun}s'}"
-    sides = [sorted({one.num_a for one in cases}), sorted({one.num_b for one in cases})]
+    sides = [sorted({case.num_a for case in cases}), sorted({case.num_b for case in cases})]
     a, b = (f"{side[0]}" if len(side) == 1 else f"{side[0]} to {side[-1]}" for side in sides if side)
-    apart = "none in common" if not any(one.is_paired for one in cases) else "not all in common"
+    apart = "none in common" if not any(case.is_paired for case in cases) else "not all in common"
     return f"{text} x {a} and {b} {noun}s, {apart}"
 
 
@@ -174,7 +174,9 @@ def _divergence_note(gate_result: GateResult) -> str:
 
 def _most_seeds(gate_results: Sequence[GateResult]) -> int | None:
     """Returns the number of seeds that decides all open results; None if it is unknown for one of them."""
-    needed = [one.seeds_to_decide for one in gate_results if one.verdict is Verdict.INCONCLUSIVE]
+    needed = [
+        gate_result.seeds_to_decide for gate_result in gate_results if gate_result.verdict is Verdict.INCONCLUSIVE
+    ]
     known = [seeds for seeds in needed if seeds is not None]
     return max(known) if known and len(known) == len(needed) else None
 

@@ -87,15 +87,15 @@ def _reached_cell(side: SideCost) -> str:
 
 def cost_notes(case_costs: Sequence[CaseCosts]) -> list[str]:
     """Returns notes on the machines of the times, on unsteady times, and on cases without common machines."""
-    machines = sorted({str(one.shared.machine) for one in case_costs if one.shared is not None})
+    machines = sorted({str(costs.shared.machine) for costs in case_costs if costs.shared is not None})
     notes = [f"times are of {', and '.join(machines)}"] if machines else []
-    sides = [side for one in case_costs for side in _sides(one)]
+    sides = [side for costs in case_costs for side in _sides(costs)]
     notes += [UNSTEADY_NOTE] if any(side.is_unsteady or side.overhead.is_unsteady for side in sides) else []
-    apart = [one for one in case_costs if one.shared is None]
-    sides_of_classes = [[", ".join(map(str, classes or ("none",))) for classes in one.classes] for one in apart]
+    apart = [costs for costs in case_costs if costs.shared is None]
+    sides_of_classes = [[", ".join(map(str, classes or ("none",))) for classes in costs.classes] for costs in apart]
     pairs = {" against ".join(both) for both in sides_of_classes}
     if apart:
-        cases = ", ".join(sorted(one.case for one in apart))
+        cases = ", ".join(sorted(costs.case for costs in apart))
         notes.append(f"no time of one class of machines, and none compared: {cases} ({'; '.join(sorted(pairs))})")
     return notes
 
@@ -103,10 +103,10 @@ def cost_notes(case_costs: Sequence[CaseCosts]) -> list[str]:
 def cost_records(costs: Sequence[CaseCosts]) -> dict[str, CostRecord]:
     """Returns the records of the costs by case."""
     records = {}
-    for one in costs:
-        machines_a, machines_b = ([str(machine) for machine in own] for own in one.classes)
-        records[one.case] = record_from(
-            CostRecord, one, shared=_shared_record(one), machines_a=machines_a, machines_b=machines_b
+    for cost in costs:
+        machines_a, machines_b = ([str(machine) for machine in own] for own in cost.classes)
+        records[cost.case] = record_from(
+            CostRecord, cost, shared=_shared_record(cost), machines_a=machines_a, machines_b=machines_b
         )
     return records
 

@@ -32,7 +32,11 @@ def every_eval_ever_records(summary: Summary) -> Iterator[tuple[str, dict[str, A
         for subject in row.subjects:
             ends[subject.sha256] = max(ends.get(subject.sha256, 0.0), row.recorded_at)
     for place, stored in enumerate(summary.snapshot.subjects):
-        results = [one for case in range(len(summary.snapshot.cases)) for one in _case_results(summary, place, case)]
+        results = [
+            case_result
+            for case in range(len(summary.snapshot.cases))
+            for case_result in _case_results(summary, place, case)
+        ]
         if results:
             at = f"{ends.get(stored.who.sha256, 0.0):.0f}"
             yield f"{place}-{stored.who.sha256[:12]}", _record(summary.snapshot.labels[place], stored, results, at)

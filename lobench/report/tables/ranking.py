@@ -121,7 +121,7 @@ def _not_worse(summary: Summary, rows: Sequence[_Row]) -> list[_Row]:
 
 
 def _answer(summary: Summary, rows: Sequence[_Row], equal: Sequence[_Row]) -> str:
-    kind = "checkpoint" if all(one.who.has_theta for one in summary.snapshot.subjects) else "method"
+    kind = "checkpoint" if all(subject.who.has_theta for subject in summary.snapshot.subjects) else "method"
     if len(rows) == 1 and math.isnan(rows[0].score.mean):
         return f"{_label(rows[0])}: no score"
     if not equal:
@@ -145,7 +145,7 @@ def _answer(summary: Summary, rows: Sequence[_Row], equal: Sequence[_Row]) -> st
 def _has_lost_seeds(summary: Summary, rows: Sequence[_Row]) -> bool:
     """Returns whether a ranked row has a diverged or exploded seed, which counts in scores and not in the test."""
     subjects = [summary.snapshot.subjects[row.place] for row in rows if row.is_ranked]
-    return any(one.num_diverged or one.num_exploded for one in subjects)
+    return any(subject.num_diverged or subject.num_exploded for subject in subjects)
 
 
 def _why_unranked(summary: Summary, rows: Sequence[_Row]) -> str:
@@ -183,7 +183,7 @@ def _table_rows(summary: Summary, rows: Sequence[_Row]) -> list[list[str]]:
     snapshot = summary.snapshot
     has_lost = any(snapshot.subjects[row.place].num_missing for row in rows)
     has_exploded = any(snapshot.subjects[row.place].num_exploded for row in rows)
-    what = "checkpoint" if all(one.who.has_theta for one in snapshot.subjects) else "method"
+    what = "checkpoint" if all(subject.who.has_theta for subject in snapshot.subjects) else "method"
     shown = _without_scores(summary) if all(math.isnan(row.score.mean) for row in rows) else []
     is_several = len(snapshot.cases) > 1
     means = [f"{name}, {case.primary_metric}" if is_several else case.primary_metric for name, case in shown]
@@ -224,7 +224,7 @@ def _time_cell(summary: Summary, row: _Row) -> str:
     """Returns the total seconds of a row's trainings."""
     cells = summary.snapshot.subjects[row.place].cells.values()
     curves = {id(own): own for cell in cells for own in cell.blocks}
-    seconds = math.fsum(one.wall_seconds for one in curves.values())
+    seconds = math.fsum(curve.wall_seconds for curve in curves.values())
     return duration(seconds) if seconds > 0 else "-"
 
 

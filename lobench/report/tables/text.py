@@ -259,7 +259,7 @@ def _shortened(cells: _Cells, widths: Sequence[int], most: int) -> tuple[_Cells,
     shortened = list(widths)
     names = [place for place in range(len(shortened)) if shortened[place] > _SHORT and _are_names(cells, place)]
     while names and _sum(shortened) > most:
-        place = max(names, key=lambda one: shortened[one])
+        place = max(names, key=lambda name: shortened[name])
         shortened[place] = max(_SHORT, shortened[place] - max(1, (_sum(shortened) - most) // len(names)))
         if shortened[place] <= _SHORT:
             names.remove(place)

@@ -59,8 +59,8 @@ class Track3Record(TypedDict):
 
 def track3_record(verdict: Track3) -> Track3Record:
     """Returns the record for `--format json`."""
-    results = [_result_record(one) for one in verdict.results]
-    pairs = [record_from(Track3PairRecord, one, test=_test_record(one.test)) for one in verdict.pairs]
+    results = [_result_record(result) for result in verdict.results]
+    pairs = [record_from(Track3PairRecord, pair, test=_test_record(pair.test)) for pair in verdict.pairs]
     assumes = AssumedRecord(sigma=SIGMA, needed=NEEDED, loss_per_step=LOSS_PER_STEP)
     return finite_or_none(Track3Record(target=verdict.target, results=results, pairs=pairs, assumes=assumes))
 

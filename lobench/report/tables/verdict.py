@@ -207,10 +207,10 @@ def _gate_card(event: Mapping[str, Any]) -> Card:
 def _cost_card(snapshot: Snapshot) -> list[Card]:
     """Returns the time of all evaluations, including trials of searches; [] if unknown."""
     curves = [found for _, found in snapshot.measured_rows() if found is not None]
-    trained = math.fsum(one.wall_seconds for one in curves)
+    trained = math.fsum(curve.wall_seconds for curve in curves)
     if trained == 0:
         return []
-    compiled = math.fsum(one.compile_seconds for one in curves)
+    compiled = math.fsum(curve.compile_seconds for curve in curves)
     trials = f"; {counted(len(snapshot.trials), 'trial')} of searches included" if snapshot.trials else ""
     is_trained = any(not case.evaluator for case in snapshot.cases)
     compiling = f"; {duration(compiled)} more to compile" if is_trained else ""
@@ -334,16 +334,16 @@ def _span(speedups: Sequence[Speedup]) -> str:
 
     Censored ones count with their bound.
     """
-    values = [one.value for one in speedups if not math.isnan(one.value)]
+    values = [speedup.value for speedup in speedups if not math.isnan(speedup.value)]
     middle = "none"
     if values:
         median = statistics.median(values)
         # A value censored at or below the median may be anywhere above it, so the median is a bound then.
         upper_middle = statistics.median_high(values)
-        bound = ">= " if any(one.censored and one.value <= upper_middle for one in speedups) else ""
+        bound = ">= " if any(speedup.censored and speedup.value <= upper_middle for speedup in speedups) else ""
         middle = f"{bound}{number(median)}x in the median"
     diverged = len(speedups) - len(values)
-    censored = f", censored on {sum(one.censored for one in speedups)} of {counted(len(speedups), 'case')}"
+    censored = f", censored on {sum(speedup.censored for speedup in speedups)} of {counted(len(speedups), 'case')}"
     return middle + censored + (f", diverged on {diverged}" if diverged else "")
 
 
@@ -370,7 +370,7 @@ def warnings(summary: Summary, cases: Sequence[CaseFinding]) -> list[str]:
     lines += [f"No score on {name}, and no bold: {how_to_declare(name)}." for name in summary.scales.undeclared()]
     lines += summary.scales.notes()
     for form, speedups in _speedups(cases, summary):
-        censored = sum(one.censored for one in speedups)
+        censored = sum(speedup.censored for speedup in speedups)
         if censored > _MANY_CENSORED * len(speedups):
             tuned = summary.scales.tuned.values()
             factor = max(baseline.horizon_factor for baseline in tuned)

@@ -159,7 +159,7 @@ def _factorial(made: Ablated) -> int:
 def ablate_record(made: Ablated) -> AblateRecord:
     """Returns the record for `--format json`."""
     search_result = made.found
-    paths = [one.path for one in made.knobs.knobs]
+    paths = [knob.path for knob in made.knobs.knobs]
     knobs = [
         record_from(
             KnobRecord,
@@ -175,8 +175,8 @@ def ablate_record(made: Ablated) -> AblateRecord:
         for place, knob in enumerate(made.knobs.knobs)
     ]
     interactions = [
-        record_from(InteractionRecord, one, knobs=[paths[knob] for knob in one.pair])
-        for one in search_result.interactions
+        record_from(InteractionRecord, interaction, knobs=[paths[knob] for knob in interaction.pair])
+        for interaction in search_result.interactions
     ]
     return record_from(
         AblateRecord,

@@ -209,7 +209,7 @@ class _Search:
             self.need([self.every, subset], seeds)
             self.tested_on[subset] = seeds
             samples = self.evaluator.samples(self.every, subset, seeds)
-            lost = [one.num_diverged for one in samples.values()]
+            lost = [sample.num_diverged for sample in samples.values()]
             # More diverging seeds rule out equivalence, whatever the other seeds score.
             more = sum(b for _, b in lost) > sum(a for a, _ in lost)
             location = _difference(samples.values())
@@ -301,7 +301,9 @@ class _Search:
         nothing = Subset()
         self.need([nothing, *(Subset({knob}) for knob in knobs), *map(Subset, pairs)] if pairs else [], seeds)
         interactions = [self._together(Subset({i}), Subset({j}), Subset({i, j}), seeds) for i, j in pairs]
-        p_values = holm([one.p_value() if one is not None else math.nan for one in interactions])
+        p_values = holm(
+            [interaction.p_value() if interaction is not None else math.nan for interaction in interactions]
+        )
         return tuple(
             Interaction(pair=pair, worth=_worth(one, seeds), p_holm=p_value)
             for pair, one, p_value in zip(pairs, interactions, p_values, strict=True)
@@ -325,13 +327,13 @@ class _Search:
 
 def _diverges_more(samples: Mapping[str, Samples], level: float) -> bool:
     """Returns whether the second configuration diverges on more seeds than the first, at a level."""
-    counts = group_counts([one for one in samples.values() if one.has_scale])
+    counts = group_counts([sample for sample in samples.values() if sample.has_scale])
     return bool(counts) and any(one.b for one in counts) and p_more(counts) <= level
 
 
 def _difference(cases: Iterable[Samples]) -> Location | None:
     """Returns the mean over cases of b - a, computed over groups of cases; None if no case can be tested."""
-    return mean_over_cases([one for one in cases if one.has_scale and locate(one).is_known]).location
+    return mean_over_cases([case for case in cases if case.has_scale and locate(case).is_known]).location
 
 
 def _worth(location: Location | None, seeds: int) -> Worth:

@@ -88,7 +88,7 @@ class StoredRun:
         return self._scales[at]
 
     def _scales_of(self, at: int) -> Scales:
-        shas = dict.fromkeys(one.sha256 for one in self.subjects[: at + 1])
+        shas = dict.fromkeys(subject.sha256 for subject in self.subjects[: at + 1])
         known = [self.stored[sha256] for sha256 in shas if sha256 in self.stored]
         return Scales.of([*self.others, *known], self.suites)
 
@@ -98,7 +98,7 @@ class StoredRun:
         scales = self.scales(at)
         blocks = [block_of(kind, one, self.seeds).start for one in range(1, number + 1)]
         sha256 = self.subjects[place].sha256
-        more = [self.again[one][sha256].cells for one in blocks if sha256 in self.again.get(one, ())]
+        more = [self.again[block][sha256].cells for block in blocks if sha256 in self.again.get(block, ())]
         known = -1 if scales is self._scales[-1] else at
         key = (place, known, kind, len(more), None if cases is None else frozenset(cases))
         if key not in self._worths:
@@ -201,7 +201,7 @@ def read_run(
     with Ledger.open(store, read_only=True) as ledger:
         superseded = ledger.superseded()  # by a trainer that started again in the same folder
         apart = superseded | ledger.numbered_by_arrival()
-        standings = [one for one in ledger.standings() if one[1] not in apart]
+        standings = [standing for standing in ledger.standings() if standing[1] not in apart]
         rows = list(ledger.evaluations())
         current = ledger.current_cases(rows)
         edited = {} if keeps_results else edited_code(ledger, rows)
@@ -209,7 +209,7 @@ def read_run(
     rows = [row for row in rows if row.key.code not in edited]
     unfinished = {row.key.checkpoint_sha256 for row in left_out}
     standings = [(name, who, is_ready and who.sha256 not in unfinished) for name, who, is_ready in standings]
-    known = [one for one in standings if one[1].has_theta and run.holds(one[1].uri)]
+    known = [standing for standing in standings if standing[1].has_theta and run.holds(standing[1].uri)]
     if len(names := {one[1].run for one in known}) > 1:
         raise UsageError(
             "several runs", where=run.location, got=", ".join(sorted(names)), expected="the folder of one of them"
@@ -225,7 +225,10 @@ def read_run(
     stored, others = {}, []
     bindings: dict[tuple[str, str], set[str]] = {}  # current optimizer hashes, by hash of theta and case
     for sha256, rows_of_checkpoint in _rows_by_subject(rows).items():
-        who = max((one for row in rows_of_checkpoint for one in row.sightings), key=lambda one: one.outer_step)
+        who = max(
+            (sighting for row in rows_of_checkpoint for sighting in row.sightings),
+            key=lambda sighting: sighting.outer_step,
+        )
         counting = [row for row in current.ordered(who, rows_of_checkpoint) if current.is_current(row)]
         for row in counting:
             bindings.setdefault((sha256, row.case.identity), set()).add(row.key.optimizer_hash)
@@ -258,7 +261,10 @@ def read_run(
         stored=stored,
         again=again,
         cases={
-            key: cell.case for one in subjects if one.sha256 in stored for key, cell in stored[one.sha256].cells.items()
+            key: cell.case
+            for subject in subjects
+            if subject.sha256 in stored
+            for key, cell in stored[subject.sha256].cells.items()
         },
         others=tuple(others),
         suites=tuple(suites),

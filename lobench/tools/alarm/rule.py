@@ -152,11 +152,11 @@ def regressed(samples: Mapping[str, Samples], margin: float, level: float) -> Fi
     gate = gate_cases(samples, GateRules(margin=margin, alpha=level, resolution=_ANY_RESOLUTION))
     overall = gate.overall
     several = len(gate.cases) > 1
-    smallest = min((one.p_holm for one in gate.cases if not math.isnan(one.p_holm)), default=math.nan)
+    smallest = min((case.p_holm for case in gate.cases if not math.isnan(case.p_holm)), default=math.nan)
     p_value = overall.p_regressed if not several else two_sided(_finite_or(overall.p_regressed), _finite_or(smallest))
-    failing = [one for one in gate.cases if one.verdict is Verdict.REGRESSED]
+    failing = [case for case in gate.cases if case.verdict is Verdict.REGRESSED]
     # The mean may be significant although no single case is. Then all cases that are worse are named.
-    named = failing or [one for one in gate.cases if one.harm > margin]
+    named = failing or [case for case in gate.cases if case.harm > margin]
     # If a case is significant and the mean is not, the numbers are those of the case.
     worst = (
         overall

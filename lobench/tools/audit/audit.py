@@ -192,9 +192,10 @@ def audit(
         suites = Suites(folders, load_plugins(), imports)
         repeats = Repeats(workers, thetas, folder / "compiled")
         try:
-            with modules_meanwhile([str(place) for one in folders for place in (one, one.parent)]):
+            with modules_meanwhile([str(place) for folder in folders for place in (folder, folder.parent)]):
                 repeats.metrics = {
-                    one: plugins_of([str(one)], shown).usable_declarations("lobench_metrics") for one in folders
+                    folder: plugins_of([str(folder)], shown).usable_declarations("lobench_metrics")
+                    for folder in folders
                 }
                 # The cases of all results are checked; those of the sample are evaluated too.
                 cases, problems = _cases(suites, to_check, bundle.below("suites"), lacking)
@@ -208,7 +209,7 @@ def audit(
             repeats.close()
     checked = tuple(compared.checked[place] for place in places)
     unaudited = [one for one in (*found, *compared.unaudited, *_ALWAYS) if isinstance(one, Unaudited)]
-    beside = sorted({line for one in cases.values() if isinstance(one, RepeatableCase) for line in one.beside})
+    beside = sorted({line for case in cases.values() if isinstance(case, RepeatableCase) for line in case.beside})
     notes += (
         [f"the results were made with bindings that the suites' files do not have: {'; '.join(beside)}"]
         if beside
@@ -264,7 +265,7 @@ def _cases(
     bindings = bindings_of(rows)
     problems: list[Finding] = []
     for place, row in enumerate(rows):
-        if any(one.is_imported for one in row.sightings):
+        if any(sighting.is_imported for sighting in row.sightings):
             cases[place] = "it was imported: lobench did not train it"
             problems.append(Unaudited("imported curves and their descriptions of cases"))
             continue
@@ -436,7 +437,7 @@ def _check_recorded_outcomes(
         blocks = sorted(
             together[row.key.checkpoint_sha256, row.case.key], key=lambda one: rows[one].key.seed_block.start
         )
-        every = [curves for one in blocks if (curves := rows[one].curves) is not None]
+        every = [curves for block in blocks if (curves := rows[block].curves) is not None]
         seen = [outcomes.of(row, found, curves) for curves in ([own], *itertools.accumulate([one] for one in every))]
         if row.outcome not in seen and all(isinstance(one, Outcome) for one in seen):
             yield Contradiction("result", f"{row.where}: recorded as {row.outcome}, and by its curves it is {seen[0]}")

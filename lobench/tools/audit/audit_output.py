@@ -99,10 +99,10 @@ def audit_text(audited: Audit) -> str:
     else:
         verdict = f"PASS: {contradictions}; {made_again}"
     lines = [verdict]
-    lines += [f"  {one.kind}: {one.what}" for one in audited.contradictions]
-    if any(one.kind == "plan" for one in audited.contradictions):
+    lines += [f"  {contradiction.kind}: {contradiction.what}" for contradiction in audited.contradictions]
+    if any(contradiction.kind == "plan" for contradiction in audited.contradictions):
         lines.append("plan: the list of evaluations that the author's store recorded before it computed them")
-    if any(one.kind == "suite" for one in audited.contradictions):
+    if any(contradiction.kind == "suite" for contradiction in audited.contradictions):
         lines.append(
             "if files of the suite were added or edited after the evaluations were planned, the author can evaluate "
             "again in a new store, and publish that: lobench watch RUN --suite SUITE --store NEW --once"
@@ -120,7 +120,9 @@ def audit_text(audited: Audit) -> str:
             f"level {1 / (NUM_PERTURBED + 1):.2f}, p {audited.test.p_value:.2f}"
         )
     if total < audited.num_evaluations:
-        chances = ", ".join(f"{one.share:.0%} ({one.num_false}): {one.chance:.3g}" for one in audited.escapes)
+        chances = ", ".join(
+            f"{escape.share:.0%} ({escape.num_false}): {escape.chance:.3g}" for escape in audited.escapes
+        )
         lines.append(f"drawn by {audited.beacon!r}; chance that false results escaped, by their share: {chances}")
     lines.append(f"never audited, in any bundle (only the author says so): {'; '.join(audited.stated)}")
     lines += [f"note: {line}" for line in audited.notes]

@@ -279,7 +279,7 @@ def _about_findings(bundle: ResultBundle, ledger: Ledger, rows: Sequence[Evaluat
         if not bundle.below(place) or ("plan" in told and name.partition(" (")[0] != Path(place).name):
             yield Contradiction("record", f"about.json has suite {name!r} at {place}")
     suites = {Path(place).name for place in told["suites"].values()}
-    lacking = {row.case.suite for row in rows if not any(one.is_imported for one in row.sightings)} - suites
+    lacking = {row.case.suite for row in rows if not any(sighting.is_imported for sighting in row.sightings)} - suites
     for suite in sorted(lacking):
         if "plan" in told and not any(line.startswith(f"the files of suite {suite},") for line in told["left_out"]):
             yield Contradiction("case", f"results are of suite {suite!r}, which the bundle neither has nor leaves out")

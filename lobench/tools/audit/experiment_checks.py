@@ -54,9 +54,9 @@ def experiment_findings(ledger: Ledger, rows: Sequence[EvaluationRow], folders: 
         yield from _trial_findings(form, experiment, members, trials, rows, folders)
         yield from _left_out_findings(form, members, rows)
         without = [
-            one.name
-            for one in experiment.methods
-            if one.name not in {each.method.partition("/")[0] for each in members}
+            method.name
+            for method in experiment.methods
+            if method.name not in {member.method.partition("/")[0] for member in members}
         ]
         if without and members:
             yield Unaudited(f"why experiment {form.name!r} has no result of {first_of(without, _MOST_NAMED)}")
@@ -113,12 +113,12 @@ def given_labels(ledger: Ledger, folders: Sequence[Path]) -> Mapping[str, Set[st
             methods = {method.name: method for method in _read(form, folders).methods} if form.config else {}
         except LobenchError:
             continue  # `experiment_findings` reports it
-        for one in ledger.memberships(form.id):
-            if (method := methods.get(one.method)) is not None:
+        for membership in ledger.memberships(form.id):
+            if (method := methods.get(membership.method)) is not None:
                 names = {method.title}
                 if method.search is not None:  # stores of earlier versions have `adam 7` for `adam trial 7`
-                    names = {method.trial_label(one.trial), f"{method.title} {one.trial}"}
-                labels.setdefault(one.evaluation.sha256, set()).update(names)
+                    names = {method.trial_label(membership.trial), f"{method.title} {membership.trial}"}
+                labels.setdefault(membership.evaluation.sha256, set()).update(names)
     return labels
 
 
@@ -126,7 +126,7 @@ def _left_out_findings(
     form: ExperimentRow, members: Sequence[Membership], rows: Sequence[EvaluationRow]
 ) -> Iterator[Finding]:
     """Yields the results of an experiment's subjects, cases and seeds that are not its members, nor another's."""
-    numbered = [one for one in members if isinstance(one.session, int) and isinstance(one.trial, int)]
+    numbered = [member for member in members if isinstance(member.session, int) and isinstance(member.trial, int)]
     known = {(one.evaluation.sha256, one.evaluation.case_key.partition(":")[0], one.session) for one in numbered}
     of_subjects = {(sha256, one.program, one.code) for one in numbered for sha256 in [one.evaluation.sha256]}
     cases = {identity for _, identity, _ in known}
@@ -239,7 +239,10 @@ def _settings(text: str) -> tuple[str, dict[str, str]]:
     """Returns an optimizer's call, and its bindings by path."""
     call, *lines = [part.strip() for part in text.split(";") if part.strip()]
     bindings = only_bindings(parse_text("\n".join(lines), "the optimizer"))
-    values = {f"{one.scope}/{one.name}.{one.parameter}".lstrip("/"): gin_text(one.value) for one in bindings}
+    values = {
+        f"{binding.scope}/{binding.name}.{binding.parameter}".lstrip("/"): gin_text(binding.value)
+        for binding in bindings
+    }
     return call, values
 
 
@@ -289,10 +292,10 @@ def _trial_findings(
         yield Unaudited("waves of searches", is_usual=True)
         evaluations = [
             by_key[key]
-            for one in members
-            if (one.method, one.trial) == (trial.method, trial.number)
-            if isinstance(one.session, int) and one.session < FIRST_REPORT_SEED
-            if (key := (one.evaluation.sha256, one.evaluation.case_key, one.evaluation.block)) in by_key
+            for member in members
+            if (member.method, member.trial) == (trial.method, trial.number)
+            if isinstance(member.session, int) and member.session < FIRST_REPORT_SEED
+            if (key := (member.evaluation.sha256, member.evaluation.case_key, member.evaluation.block)) in by_key
         ]
         evaluations = sorted(set(evaluations), key=lambda row: row.id) if evaluations else []
         again = _fitness(evaluations, experiment, folders) if trial.state == "done" else None
@@ -314,7 +317,7 @@ def _fitness(rows: Sequence[EvaluationRow], experiment: Experiment, folders: Seq
         return None  # each session trains a command's trials again
     cases = list({row.case.identity: row.case for row in rows}.values())
     try:
-        if all(one.is_imported for row in rows for one in row.sightings):  # a script's
+        if all(sighting.is_imported for row in rows for sighting in row.sightings):  # a script's
             return fitness_of_sessions(rows, sorted({row.key.seed_block.start for row in rows}), folders)
         return fitness(rows, cases, experiment.sessions, folders)
     except LobenchError:
@@ -341,7 +344,7 @@ def seed_findings(
         yield Unaudited(what) if has_gate else Contradiction("plan", what)
     differing = []
     for (name, _), methods in sorted(by_case.items()):
-        if len({frozenset(found) for found in methods.values()}) > 1:
+        if len({frozenset(method) for method in methods.values()}) > 1:
             differing.append(name)
     if differing:
         yield Unaudited(f"a common plan: methods were planned on different seeds on {', '.join(differing)}")

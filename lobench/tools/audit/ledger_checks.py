@@ -290,7 +290,7 @@ def _key_findings(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[Fin
             continue
         if row.outcome == Outcome.PASSED and row.message not in ("", "; ".join(curves.problems)):
             yield Contradiction("result", f"{row.where}: it passed, and has the message {row.message[:60]!r}")
-        if any(one.is_imported for one in row.sightings) != bool(curves.provenance.imported):
+        if any(sighting.is_imported for sighting in row.sightings) != bool(curves.provenance.imported):
             yield Contradiction("result", f"{row.where}: whether it was imported is not what its curves say")
         if (row.program == IMPORTED) != bool(curves.provenance.imported):
             yield Contradiction("result", f"{row.where}: its program is not what its curves say")

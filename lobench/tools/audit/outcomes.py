@@ -76,7 +76,7 @@ class Outcomes:
         if not set(inspect.signature(test).parameters) <= {argument, "evaluate"}:
             return f"test {name} asks for other fixtures than `evaluate`"
         given = {argument: spec, "evaluate": lambda case: result}
-        return _called(test, {one: given[one] for one in inspect.signature(test).parameters})
+        return _called(test, {parameter: given[parameter] for parameter in inspect.signature(test).parameters})
 
     def _module(self, path: Path) -> ModuleType | str:
         if path not in self._modules:

@@ -117,11 +117,11 @@ class Suites:
         return found
 
     def _find(self, row: EvaluationRow, bindings: str) -> RepeatableCase:
-        specs = [one for one in self._specs if one.suite == row.case.suite and is_of_spec(one, row.case)]
+        specs = [spec for spec in self._specs if spec.suite == row.case.suite and is_of_spec(spec, row.case)]
         name = row.case.name.partition("[")[0]  # without the values of its parameters
-        if not specs and any(one.suite == row.case.suite and one.is_called(name) for one in self._tests):
+        if not specs and any(test.suite == row.case.suite and test.is_called(name) for test in self._tests):
             raise OrdinaryTest("an ordinary test, which an audit does not repeat", where=row.where)
-        if not specs and any(one.suite == row.case.suite for one in self._specs):
+        if not specs and any(spec.suite == row.case.suite for spec in self._specs):
             raise OtherCase("the suite's files have no such case", where=row.where)
         if not specs:
             raise LobenchError("the bundle does not have the suite's files", where=row.where)
@@ -278,7 +278,7 @@ class Repeats:
 
     def _run_in(self, runner: IsolatedRunner, row: EvaluationRow, case: RepeatableCase, perturbation: int) -> Curves:
         sha256 = row.key.checkpoint_sha256
-        has_theta = any(one.has_theta for one in row.sightings)
+        has_theta = any(sighting.has_theta for sighting in row.sightings)
         if has_theta and sha256 not in self._thetas:
             raise NotRepeatable("the bundle does not have the theta", where=row.where)
         theta = ThetaLeaves.at(str(self._thetas[sha256]) if has_theta else "", where=row.where)

@@ -111,8 +111,8 @@ def best(
             raise UsageError(note, where=str(store), next_step=see)
         shown.log(note)
     if not options.get("keep_results") and (line := snapshot.edited_code_line()):
-        thetas = [one.who for one in snapshot.subjects if one.who.has_theta and run.holds(one.who.uri)]
-        readable = [who for one in thetas if (who := _readable_subject(one, run, store, snapshot.subjects))]
+        thetas = [subject.who for subject in snapshot.subjects if subject.who.has_theta and run.holds(subject.who.uri)]
+        readable = [who for theta in thetas if (who := _readable_subject(theta, run, store, snapshot.subjects))]
         shown.log(f"{line}; evaluating {counted(len(readable), 'checkpoint')} again (--keep-results uses the results)")
         if readable:
             again = store / "best" / "again"

@@ -161,8 +161,8 @@ def best_text(best: Best) -> str:
 def _rows(best: Best) -> list[list[str]]:
     """Returns the table of the candidates, with columns for exploded and lost seeds only if there are any."""
     results = [candidate.fresh for candidate in best.candidates]
-    has_exploded = any(one.num_exploded for one in results)
-    has_lost = any(one.num_lost for one in results)
+    has_exploded = any(result.num_exploded for result in results)
+    has_lost = any(result.num_lost for result in results)
     header = ["checkpoint", "outer step", "score on fresh seeds", "score that chose it", "diverged"]
     rows = [header + ["exploded"] * has_exploded + ["no result"] * has_lost]
     uris = [candidate.chosen.subject.checkpoint.uri for candidate in best.candidates]

@@ -132,9 +132,10 @@ def bisect(
     manager = plugins_of(places, progress)
     checkpoints = _checkpoints(run, manager, rows, progress, suites=places, apart=_off_curve(store))
     checkpoints = [
-        one
-        for one in checkpoints
-        if (from_step is None or one.outer_step >= from_step) and (to_step is None or one.outer_step <= to_step)
+        checkpoint
+        for checkpoint in checkpoints
+        if (from_step is None or checkpoint.outer_step >= from_step)
+        and (to_step is None or checkpoint.outer_step <= to_step)
     ]
     num_all = len(checkpoints)
     checkpoints = _distinct(checkpoints)

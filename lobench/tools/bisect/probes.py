@@ -272,7 +272,7 @@ def probed(
     blocks = sorted({row.key.seed_block for row in rows_of_case})
     scores = {sha256: _split_scores(cell, scales.scores(cell, measured)) for sha256, cell in cells.items()}
     # Items that some checkpoint lacks are left out of the comparison.
-    of_items = [set(one) for one in scores.values() if one] if case.has_items else []
+    of_items = [set(score) for score in scores.values() if score] if case.has_items else []
     items = sorted(set.intersection(*of_items)) if of_items else []
     for row in rows_of_case:
         block = row.key.seed_block
@@ -285,7 +285,7 @@ def probed(
         case=case,
         probes=tuple(probes.values()),
         blocks=tuple(blocks),
-        num_evaluations=len({(checkpoints[one.place].sha256, one.block) for one in probes.values()}),
+        num_evaluations=len({(checkpoints[probe.place].sha256, probe.block) for probe in probes.values()}),
         looked_at={place: frozenset(found) for place, found in looked_at.items()},
         failures=tuple(dict.fromkeys(text for cell in cells.values() for _, text in cell.failures if text)),
         num_diverged=sum(

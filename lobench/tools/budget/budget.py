@@ -97,15 +97,15 @@ class Budgets:
     @property
     def differ(self) -> bool:
         """Whether the searches differ in the number of trials or of parameters."""
-        return len({(one.num_trials, len(one.parameters)) for one in self.searches}) > 1
+        return len({(search.num_trials, len(search.parameters)) for search in self.searches}) > 1
 
     @property
     def differing_domains(self) -> dict[str, dict[str, str]]:
         """Domains by method, for each parameter name that several searches share with different domains."""
         domains_by_parameter: dict[str, dict[str, str]] = {}
-        for one in self.searches:
-            for parameter in one.space:
-                domains_by_parameter.setdefault(parameter.path.rpartition(".")[2], {})[one.method] = parameter.domain
+        for search in self.searches:
+            for parameter in search.space:
+                domains_by_parameter.setdefault(parameter.path.rpartition(".")[2], {})[search.method] = parameter.domain
         return {name: domains for name, domains in domains_by_parameter.items() if len(set(domains.values())) > 1}
 
 

@@ -60,8 +60,10 @@ def budget_text(budgets: Budgets) -> str:
 def budget_record(budgets: Budgets) -> BudgetRecord:
     """Returns the record for `--format json`."""
     searches = [
-        record_from(SearchRecord, one, expected_best=[*map(_interval, one.expected_best)], fresh=_interval(one.fresh))
-        for one in budgets.searches
+        record_from(
+            SearchRecord, search, expected_best=[*map(_interval, search.expected_best)], fresh=_interval(search.fresh)
+        )
+        for search in budgets.searches
     ]
     return record_from(BudgetRecord, budgets, searches=searches, left_out=dict(budgets.left_out))
 

@@ -151,7 +151,7 @@ def _named_by(text: str) -> list[_Found]:
         raise UsageError("no such file", got=repr(text))
     fixed = itertools.takewhile(lambda part: not glob.has_magic(part), path.parts)
     root = Path(*fixed)
-    return [_Found(path=one, root=root) for one in matches]
+    return [_Found(path=match, root=root) for match in matches]
 
 
 def _with_kinds(source: _Found, kind: str, notes: list[str]) -> list[_Found]:
@@ -205,7 +205,7 @@ def _named_sources(found_files: Mapping[Path, _Found], earlier: Sequence[Importe
     A file found in a folder is named by its path below the folder. A file given by itself keeps its name, unless files
     in several folders share it. Then each is named by its folder, relative to the common one.
     """
-    below = [one.path for one in found_files.values() if one.root is not None and not one.path.is_dir()]
+    below = [file.path for file in found_files.values() if file.root is not None and not file.path.is_dir()]
     sizes = Counter(path.parent for path in below)
     of_runs = {path.parent for path in below if bare_name(path).lower() not in _GENERIC | _SETTINGS}
     is_one_of_many = len(found_files) > 1
@@ -330,7 +330,7 @@ def _check_roles(source: CurveFile, columns: Mapping[str, str], settings: Import
         raise UsageError(
             f"--column {role}={columns[role]} does nothing: {source.kind} has no column of that role",
             where=str(source.path),
-            expected=", ".join(f"{one}=COLUMN" for one in kind.columns) or "no --column",
+            expected=", ".join(f"{column}=COLUMN" for column in kind.columns) or "no --column",
             next_step=next_step,
         )
     roles = {"method": settings.method_from, "case": settings.case_from, "seed": ", ".join(settings.seed_from)}

@@ -391,8 +391,8 @@ def _check_pooled(method: str, case: str, members: Sequence[LoggedRun], request:
     Raises:
       UsageError: Their configurations differ otherwise, so they may be other cases or other methods.
     """
-    keys = dict.fromkeys(key for one in members for key in one.settings)
-    values = {key: dict.fromkeys(one.settings.get(key, "(none)") for one in members) for key in keys}
+    keys = dict.fromkeys(key for member in members for key in member.settings)
+    values = {key: dict.fromkeys(member.settings.get(key, "(none)") for member in members) for key in keys}
     seeds = {key for key in keys if key in request.seed_from or key.rpartition(".")[2].lower().endswith("seed")}
     odd = {key: sorted(found) for key, found in values.items() if len(found) > 1 and key not in seeds}
     if not odd:

@@ -153,9 +153,9 @@ def _trained(debugged: Debugged) -> str:
 
 def _table(debugged: Debugged) -> list[list[str]]:
     rows = [["layer", "dtype", "weights", "gradient", "update", "update / weights", "gradient 0", "unmoved"]]
-    for one in _layers(debugged.training, debugged.verdict):
-        sizes = [f"{one[name]:.3g}" for name in ("weights", "gradient", "update", "update_over_weights")]
-        rows.append([one["leaf"], one["dtype"], *sizes, f"{one['zero_gradient']:.0%}", f"{one['unmoved']:.0%}"])
+    for layer in _layers(debugged.training, debugged.verdict):
+        sizes = [f"{layer[name]:.3g}" for name in ("weights", "gradient", "update", "update_over_weights")]
+        rows.append([layer["leaf"], layer["dtype"], *sizes, f"{layer['zero_gradient']:.0%}", f"{layer['unmoved']:.0%}"])
     return rows
 
 

@@ -77,7 +77,7 @@ def doctor(store: Path | None, config: Path | None, replay: Path | None, start: 
     else:
         checks = [_checked(name, check) for name, check in _checks(store, config)]
         record_of = ("doctor", DoctorRecord(checks=checks))
-        is_well = all(one["is_ok"] for one in checks)
+        is_well = all(check["is_ok"] for check in checks)
     if kind == "json":
         emit(*record_of)
     sys.exit(ExitCode.OK if is_well else ExitCode.ERROR)
@@ -166,8 +166,8 @@ def _check_plugins() -> str:
         raise LobenchError("plugins that do not import", got=causes, next_step="reinstall or uninstall them")
     declaring = [name for name in vars(HookSpecs) if name.startswith("lobench_") and name.endswith("s")]
     for hook in declaring:
-        for found in manager.declarations(hook).values():
-            found.load()
+        for declaration in manager.declarations(hook).values():
+            declaration.load()
     return ", ".join(name for name, _ in manager.plugins())
 
 

@@ -136,7 +136,7 @@ class _Search:
             self._look(wave)
             known = {test.cell for test in self.tests}
             suspects = [cell for cell in self.seen if cell not in known and self._is_suspect(cell)]
-            for cell in sorted(suspects, key=lambda one: -self.seen[one])[:_TESTS_OF_A_WAVE]:
+            for cell in sorted(suspects, key=lambda suspect: -self.seen[suspect])[:_TESTS_OF_A_WAVE]:
                 if (found := self._confirmed(cell)) is not None:
                     return found
         return None

@@ -117,7 +117,7 @@ class Cells:
     def text(self, cell: CellIndex) -> str:
         """Returns a cell as a gin file. Equal cells have equal texts."""
         bindings = list(self.bindings)
-        task = next(one for one in bindings if self._is(one, "Case", "task"))
+        task = next(binding for binding in bindings if self._is(binding, "Case", "task"))
         inner = task.value
         wrappers = dict[str, None]()
         for axis, place in zip(self.axes, cell, strict=True):
@@ -128,7 +128,7 @@ class Cells:
             value = axis.values[place]
             if axis.unwraps is not None or place == axis.home:
                 continue
-            bindings = [one for one in bindings if not self._is(one, axis.selector, axis.parameter)]
+            bindings = [binding for binding in bindings if not self._is(binding, axis.selector, axis.parameter)]
             if value is not _ABSENT:
                 where = "--axes"
                 new = Binding(
@@ -182,7 +182,7 @@ def read_cells(spec: CaseSpec, layers: Layers, axes: Sequence[str]) -> Cells:
     lines = re.sub(r"(^|/|@)lobench\.", r"\1", bound.bindings, flags=re.MULTILINE)
     lines = re.sub(r"^(.+)/gin\.macro\.value = ", r"\1 = ", lines, flags=re.MULTILINE)
     bindings = tuple(only_bindings(parse_text(lines, spec.path)))
-    own_bindings = [one for one in bindings if one.scope == spec.scope]
+    own_bindings = [binding for binding in bindings if binding.scope == spec.scope]
     imports = [one.module for one in statements_of(spec) if isinstance(one, Import)]
     folder = Path(spec.path).parent
     is_own = any((folder / f"{module.split('.')[0]}.py").is_file() for module in imports)
@@ -230,7 +230,9 @@ def _given(text: str, own_bindings: Sequence[Binding]) -> CellAxis:
             got=f"Case.{parameter}",
             expected="a setting of the task or of its training",
         )
-    bound = next((one for one in own_bindings if _is_called(one, selector) and one.parameter == parameter), None)
+    bound = next(
+        (binding for binding in own_bindings if _is_called(binding, selector) and binding.parameter == parameter), None
+    )
     if bound is not None:
         values = values if bound.value in values else [bound.value, *values]
         values = (
@@ -242,8 +244,9 @@ def _given(text: str, own_bindings: Sequence[Binding]) -> CellAxis:
         simplest = 0 if all(isinstance(one, int | tuple) for one in values) else home
         return CellAxis(selector=selector, parameter=parameter, values=tuple(values), home=home, simplest=simplest)
     is_there = any(
-        _is_called(one, selector) or (isinstance(one.value, Reference) and one.value.name == selector.split(".")[-1])
-        for one in own_bindings
+        _is_called(binding, selector)
+        or (isinstance(binding.value, Reference) and binding.value.name == selector.split(".")[-1])
+        for binding in own_bindings
     )
     wraps = not is_there and might_have_parameter(wrapper, "task")
     if not (is_there or wraps):

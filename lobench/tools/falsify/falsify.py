@@ -372,13 +372,13 @@ class _StoredCells:
         ]
         own_subjects: list[StoredSubject | None] = []
         for one in who:
-            mine = [row for row in rows if any(each.variant.key == one.variant.key for each in row.sightings)]
+            mine = [row for row in rows if any(sighting.variant.key == one.variant.key for sighting in row.sightings)]
             mine = [replace(row, subjects=(one,)) for row in mine if row.key.checkpoint_sha256 == one.sha256]
             own_subjects.append(next(iter(subjects_of(mine, current=snapshot.current)), None))
             for row in mine:
                 if row.curves is not None:
                     self._sizes[cell] = (row.curves.num_params, row.case.num_inner_steps)
-        scales = Scales.of([one for one in own_subjects if one is not None], [place])
+        scales = Scales.of([subject for subject in own_subjects if subject is not None], [place])
         scaled = None
         scores = []
         for subject in own_subjects:

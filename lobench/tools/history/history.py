@@ -178,15 +178,17 @@ def history_of(
     if not subject:
         _refuse_several(snapshots, case)
     if metric:
-        metric = stored_spelling(metric, {name for one in snapshots for own in one.subjects for name in own.metrics()})
+        metric = stored_spelling(
+            metric, {name for snapshot in snapshots for own in snapshot.subjects for name in own.metrics()}
+        )
     chosen = [_subject_of(snapshot, subject) for snapshot in snapshots]
-    scales = Scales.of([one for snapshot in snapshots for one in snapshot.subjects], None)
+    scales = Scales.of([subject for snapshot in snapshots for subject in snapshot.subjects], None)
     scored: list[tuple[Snapshot, StoredSubject, Mapping[int, float]]] = []
     for snapshot, one in zip(snapshots, chosen, strict=True):
         if one is not None and (scores := scales.scores(one.cells[snapshot.cases[0].identity], metric or None)):
             scored.append((snapshot, one, scores))
     if not scored:
-        known = sorted({one.label for snapshot in snapshots for one in snapshot.subjects})
+        known = sorted({subject.label for snapshot in snapshots for subject in snapshot.subjects})
         raise UsageError(
             "no results with a score",
             got=repr(subject or metric or case),
@@ -293,7 +295,7 @@ def _subject_of(snapshot: Snapshot, name: str) -> StoredSubject | None:
     if not called(named, name).places:
         return None
     key = named.subjects[one_called(named, name)].who.key
-    return next((one for one in snapshot.subjects if one.who.key == key), None)
+    return next((subject for subject in snapshot.subjects if subject.who.key == key), None)
 
 
 def _run(snapshot: Snapshot, subject: StoredSubject, scores: Sequence[float], least: float) -> CaseRun:

@@ -29,13 +29,13 @@ def history_record(case_history: CaseHistory) -> HistoryRecord:
     changes = [
         record_from(
             ScoreChangeRecord,
-            one,
-            run=one.place,
-            git_revision=case_history.runs[one.place].git_revision,
-            standard_deviation=one.error,
-            probability_here=one.here,
+            change,
+            run=change.place,
+            git_revision=case_history.runs[change.place].git_revision,
+            standard_deviation=change.error,
+            probability_here=change.here,
         )
-        for one in case_history.changes
+        for change in case_history.changes
     ]
     return record_from(HistoryRecord, case_history, runs=runs, changes=changes)
 

@@ -412,7 +412,7 @@ class _Session:
             pace.write(path)
         evaluate_into(
             self.folder,
-            [GivenCheckpoint(uri=str(one.path), label=one.label) for one in sides[:: 1 if start % 2 == 0 else -1]],
+            [GivenCheckpoint(uri=str(side.path), label=side.label) for side in sides[:: 1 if start % 2 == 0 else -1]],
             str(home / "suite"),
             name="keep",
             complete_when=MANIFEST,
@@ -459,7 +459,7 @@ class _Values:
         if (store / "ledger.sqlite").is_file():
             with Ledger.open(store, read_only=True) as ledger:
                 for row in ledger.evaluations(all_codes=True):
-                    names = {Path(one.uri).name for one in row.sightings}
+                    names = {Path(sighting.uri).name for sighting in row.sightings}
                     for side, found in zip((new, old), runs, strict=True):
                         if side.name in names:
                             found[row.key.seed_block.start] = row

@@ -66,13 +66,13 @@ class Pace:
         steps = run[0]
         if len(self.runs) < _LEAST_RUNS or not steps:
             return ""
-        if steps[-1] * _SLOWER < min(one[0][-1] for one in self.runs):
+        if steps[-1] * _SLOWER < min(run[0][-1] for run in self.runs):
             return ""
         early_step = steps[-1] // _SLOWER
-        if any(len(one[0]) < 2 or one[0][1] > early_step for one in self.runs):
+        if any(len(run[0]) < 2 or run[0][1] > early_step for run in self.runs):
             return ""  # only the first value is known there
         sign = 1.0 if self.maximize else -1.0
-        incumbent_bests = [sign * _best(sign, one, early_step) for one in self.runs]
+        incumbent_bests = [sign * _best(sign, run, early_step) for run in self.runs]
         best = sign * _best(sign, run, steps[-1])
         spread = max(incumbent_bests) - min(incumbent_bests)
         if not all(map(math.isfinite, incumbent_bests)) or best >= min(incumbent_bests) - _SPREADS * spread:

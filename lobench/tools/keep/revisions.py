@@ -130,7 +130,7 @@ def import_folders(command: Sequence[str], versions: Iterable[str], *, near: Pat
         roots.add(root or folder)
         if root is not None:
             lines = os.fsdecode(_git(root, "worktree", "list", "--porcelain").stdout).splitlines()
-            roots |= {Path(one.removeprefix("worktree ")).resolve() for one in lines if one.startswith("worktree ")}
+            roots |= {Path(line.removeprefix("worktree ")).resolve() for line in lines if line.startswith("worktree ")}
     done = subprocess.run([_python_of(command, near), "-c", _IMPORT_FOLDERS], cwd="/", capture_output=True, check=False)
     if done.returncode or not done.stdout:
         return []

@@ -129,23 +129,23 @@ class Sequence:
 
     @property
     def num_tests(self) -> int:
-        return max((one.test for one in self.decisions), default=0)
+        return max((decision.test for decision in self.decisions), default=0)
 
     @property
     def num_kept(self) -> int:
-        return sum(one.answer is KeepAnswer.KEEP for one in self.decisions)
+        return sum(decision.answer is KeepAnswer.KEEP for decision in self.decisions)
 
     @property
     def next_seed(self) -> int:
         """Smallest seed that no decision has used."""
-        used = [seed for one in self.decisions for seed in one.seeds]
+        used = [seed for decision in self.decisions for seed in decision.seeds]
         used += [seed for one in self.totals for seed in one.seeds]
         return max(used, default=self.terms.screen - 1) + 1
 
     @property
     def chain(self) -> tuple[Decision, ...]:
         """Kept changes up to the newest one; the incumbent of each is the candidate of the one before."""
-        kept = [one for one in self.decisions if one.answer is KeepAnswer.KEEP]
+        kept = [decision for decision in self.decisions if decision.answer is KeepAnswer.KEEP]
         chain = kept[-1:]
         while chain:
             earlier = [one for one in kept if one.number < chain[0].number]
@@ -171,9 +171,9 @@ class Sequence:
     def found(self, candidate: Side, incumbent: Side, margin: float) -> Decision | None:
         """Returns the decision about the same two revisions with the same margin."""
         wanted = (candidate.name, incumbent.name, margin)
-        for one in self.decisions:
-            if (one.candidate.name, one.incumbent.name, one.margin) == wanted:
-                return one
+        for decision in self.decisions:
+            if (decision.candidate.name, decision.incumbent.name, decision.margin) == wanted:
+                return decision
         return None
 
     def with_decision(self, decision: Decision) -> Sequence:

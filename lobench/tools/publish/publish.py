@@ -135,7 +135,11 @@ def publish(
         is_signed=settings.key is not None,
         num_bytes=output.stat().st_size,
         num_evaluations=len(rows),
-        thetas={one.sha256: "included" if one.sha256 in thetas else one.uri for one in subjects if one.has_theta},
+        thetas={
+            subject.sha256: "included" if subject.sha256 in thetas else subject.uri
+            for subject in subjects
+            if subject.has_theta
+        },
         suites=found.places,
         left_out=left_out,
         patch_files=patch_files if has_patches else [],
@@ -165,7 +169,7 @@ def _private(patch_files: Sequence[str], subjects: Sequence[Subject], rows: Sequ
     if patch_files:
         what = f"the patch of uncommitted changes goes into it, with {counted(len(patch_files), 'file')}"
         yield f"{what}: {', '.join(patch_files)}; --without-patch leaves it out"
-    folders = {os.path.dirname(one.uri) for one in subjects if os.path.isabs(one.uri)}
+    folders = {os.path.dirname(subject.uri) for subject in subjects if os.path.isabs(subject.uri)}
     if folders:
         yield f"will be readable in the file: the paths of the checkpoints, below {os.path.commonpath(folders)}"
     hosts = sorted({curves.provenance.host for row in rows if (curves := row.curves) and curves.provenance.host})
@@ -187,7 +191,7 @@ def _json(value: Any) -> bytes:
 
 
 def _not_included(subjects: Sequence[Subject]) -> list[str]:
-    count = len({one.sha256 for one in subjects if one.has_theta})
+    count = len({subject.sha256 for subject in subjects if subject.has_theta})
     return [f"{counted(count, 'theta')}, by choice: hashes alone"] if count else []
 
 
@@ -206,7 +210,9 @@ def _thetas(
     readers = load_readers(load_plugins(), allow_pickle=False)
     with tempfile.TemporaryDirectory(prefix="lobench-") as folder:
         spool = Spool(Path(folder))
-        for one in sorted((one for one in subjects if one.has_theta), key=lambda one: (one.sha256, one.uri)):
+        for one in sorted(
+            (subject for subject in subjects if subject.has_theta), key=lambda subject: (subject.sha256, subject.uri)
+        ):
             if one.sha256 in found:
                 continue
             kept = store / "spool" / f"{one.sha256}.npz"

@@ -55,7 +55,7 @@ def suites_of(store: Path, rows: Sequence[EvaluationRow], given: Sequence[Path])
     folders: dict[Path, list[EvaluationRow]] = {}
     lacking: dict[str, int] = {}
     for row in rows:
-        if not any(one.is_imported for one in row.sightings):
+        if not any(sighting.is_imported for sighting in row.sightings):
             folder = _folder_of(row.case, given, recorded.around)
             if folder is None:
                 lacking[row.case.suite] = lacking.get(row.case.suite, 0) + 1
@@ -139,7 +139,7 @@ def _recorded_files(store: Path, rows: Sequence[EvaluationRow]) -> _Recorded:
             code: {name: digest for name, digest in (ledger.code_parts(code) or {}).items() if name.endswith(".py")}
             for code in codes
         }
-        imports = frozenset(one for form in ledger.experiments() for one in imported_modules(form.config))
+        imports = frozenset(module for form in ledger.experiments() for module in imported_modules(form.config))
     return _Recorded(
         around=tuple(map(Path, files["around"])),
         loaded=tuple(map(Path, files["loaded"])),

@@ -181,10 +181,13 @@ class Board:
     @property
     def pooled(self) -> Sequence[str]:
         """Lines on methods with seeds from several bundles, and one if several bundles are compared."""
-        names = {one.root: f"{one.path.name} ({one.audit_text})" for line in self.lines for one in line.bundles}
+        names = {
+            bundle.root: f"{bundle.path.name} ({bundle.audit_text})" for line in self.lines for bundle in line.bundles
+        }
         notes = [f"compared across {counted(len(names), 'bundle')}: {', '.join(names.values())}"] * (len(names) > 1)
         notes += [
-            f"the seeds of {line.label} are those of {' and '.join(one.path.name for one in line.bundles)} together"
+            f"the seeds of {line.label} are those of "
+            f"{' and '.join(bundle.path.name for bundle in line.bundles)} together"
             for line in self.lines
             if len(line.bundles) > 1
         ]
@@ -208,7 +211,7 @@ class Board:
                     finals=list(line.finals),
                     checked=list(line.checked),
                     is_score_checked=line.is_score_checked,
-                    bundles=[one.path.name for one in line.bundles],
+                    bundles=[bundle.path.name for bundle in line.bundles],
                 )
                 for line in self.lines
             ],

@@ -58,7 +58,7 @@ def write_board(
                         "score": marked(interval_cell(line.score), line.is_score_checked),
                         "attributes": _attributes(choices, {"machine": line.machines}),
                         "machines": ", ".join(line.machines),
-                        "bundles": [{"id": one.id, "audit": one.audit_text} for one in line.bundles],
+                        "bundles": [{"id": bundle.id, "audit": bundle.audit_text} for bundle in line.bundles],
                         "cells": [
                             (
                                 marked(final_cell(value), is_checked),
@@ -73,7 +73,8 @@ def write_board(
             for board in boards
         ],
         "entries": [
-            {"id": one.id, "name": one.path.name, "root": one.root, "audit": one.audit_text} for one in entries
+            {"id": entry.id, "name": entry.path.name, "root": entry.root, "audit": entry.audit_text}
+            for entry in entries
         ],
         "conflicts": conflicts,
         "marked": MARKED if any(not line.is_score_checked for line in lines) else "",

@@ -176,7 +176,7 @@ def _boards(merged: Snapshot, entries: Sequence[PublishedBundle]) -> list[Board]
     for case in cases.values():
         budget = " and ".join(f"{steps:,}" for steps in sorted(suites[case.suite]))
         groups.setdefault((case.suite, f"{budget} steps"), []).append(case)
-    keys = {one.snapshot.subjects[place].who.key for one in entries for place in one.shown}
+    keys = {entry.snapshot.subjects[place].who.key for entry in entries for place in entry.shown}
     return [_board(merged, entries, keys, *place, members) for place, members in sorted(groups.items())]
 
 
@@ -200,7 +200,7 @@ def _board(
     ]
     # Without a baseline, the scale depends on the best of the methods.
     hangs_on_others = not summary.scales.tuned and not all(all(line.checked) for line in lines)
-    is_named = any(name.startswith("the baseline ") for one in entries for name in one.not_auditable)
+    is_named = any(name.startswith("the baseline ") for entry in entries for name in entry.not_auditable)
     if is_named or hangs_on_others:
         lines = [dataclasses.replace(line, is_score_checked=False) for line in lines]
     return Board(suite=suite, budget=budget, cases=part.cases, lines=tuple(lines), scale=summary.scale_label)

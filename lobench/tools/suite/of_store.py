@@ -130,6 +130,6 @@ def _seconds(summary: Summary, places: Sequence[int], case: int) -> float:
     for place in places:
         cell = summary.snapshot.cell(place, case)
         curves = {id(one): one for one, _ in cell.sources.values()}.values() if cell is not None else ()
-        if num_seeds := sum(len(one.seeds) for one in curves):
-            seconds.append(sum(one.wall_seconds for one in curves) / num_seeds)
+        if num_seeds := sum(len(curve.seeds) for curve in curves):
+            seconds.append(sum(curve.wall_seconds for curve in curves) / num_seeds)
     return float(np.median(seconds)) if seconds and any(seconds) else math.nan

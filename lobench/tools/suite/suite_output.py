@@ -75,12 +75,12 @@ def suite_record(worth: SuiteWorth) -> SuiteRecord:
     subsets = [
         record_from(
             SubsetRecord,
-            one,
-            cases=[names[case] for case in one.cases],
-            lower=one.lower if has_interval(one) else math.nan,
-            upper=one.upper if has_interval(one) else math.nan,
+            subset,
+            cases=[names[case] for case in subset.cases],
+            lower=subset.lower if has_interval(subset) else math.nan,
+            upper=subset.upper if has_interval(subset) else math.nan,
         )
-        for one in worth.subsets
+        for subset in worth.subsets
     ]
     chosen = None if worth.chosen is None else subsets[worth.chosen]["cases"]
     return record_from(SuiteRecord, worth, cases=cases, subsets=subsets, chosen=chosen)
@@ -197,10 +197,10 @@ def _signal_figure(worth: SuiteWorth) -> Figure:
 def _subset_figure(worth: SuiteWorth) -> Figure:
     series = Series(
         label="rank correlation",
-        x=[float(len(one.cases)) for one in worth.subsets],
-        y=[one.rank_correlation for one in worth.subsets],
-        lower=[one.lower if has_interval(one) else one.rank_correlation for one in worth.subsets],
-        upper=[one.upper if has_interval(one) else one.rank_correlation for one in worth.subsets],
+        x=[float(len(subset.cases)) for subset in worth.subsets],
+        y=[subset.rank_correlation for subset in worth.subsets],
+        lower=[subset.lower if has_interval(subset) else subset.rank_correlation for subset in worth.subsets],
+        upper=[subset.upper if has_interval(subset) else subset.rank_correlation for subset in worth.subsets],
         dots=True,
     )
     chart = Chart(

@@ -307,7 +307,9 @@ def test_a_longer_run_is_refused_by_both_words_and_extended_by_one_of_them(confi
     again = run(*es(config, store, 6, *often, "--extend"))
     assert again.returncode == 0 and [entry.generation for entry in read_generations(branch)] == [3, 4, 5]
     further = run(*es(config, branch, 7, *often, "--extend"))
-    assert further.returncode == 0 and [one.generation for one in read_generations(branch / "extended_to_7")] == [6]
+    assert further.returncode == 0 and [
+        generation.generation for generation in read_generations(branch / "extended_to_7")
+    ] == [6]
     assert SHOWN["adds-no-generation"] in run(*es(config, store, 3, *often, "--extend")).stderr
     two = run(*es(config, store, 6, *often, "--extend", "--gin-param", "AntitheticES.sigma = 0.2", "--seed", "1"))
     assert SHOWN["antithetices-sigma-is-0-2"] in two.stderr and SHOWN["seed-is-1-and-was"] in two.stderr

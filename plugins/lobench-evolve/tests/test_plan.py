@@ -106,7 +106,7 @@ def test_more_generations_later_are_the_same_run_of_a_genetic_algorithm_only(tmp
 
 def test_shares_are_disjoint_and_make_the_whole() -> None:
     shares = [share(f"{index}/3", 10) for index in range(3)]
-    assert sorted(index for each in shares for index in each) == list(range(10))
+    assert sorted(index for share in shares for index in share) == list(range(10))
     assert list(share("", 4)) == [0, 1, 2, 3]
 
 

@@ -104,7 +104,7 @@ def test_run_of_a_trainer_takes_the_results_of_one_training(tmp_path: Path) -> N
     context = SinkContext(store=store, argument=f"{folder},run={run}", name="x", suites=())
     deliveries = deliveries_of(store)
     deliver(context, deliveries)
-    others = [dataclasses.replace(one, run=f"{one.run}-other") for one in deliveries]
+    others = [dataclasses.replace(delivery, run=f"{delivery.run}-other") for delivery in deliveries]
     with pytest.raises(PluginError, match=SHOWN["has-the-results-of-another"]):
         MlflowSink(context).deliver(others)
     with pytest.raises(PluginError, match=SHOWN["run-nothere-cannot-be-read"]):
@@ -118,7 +118,7 @@ def test_numbers_and_hostile_names_read_back(tmp_path: Path) -> None:
     deliveries = deliveries_of(store)
     deliver(SinkContext(store=store, argument=str(tmp_path / "ml"), name="it's", suites=(str(suite),)), deliveries)
     found = {(metric, step): value for _, metric, step, value in logged(tmp_path / "ml")}
-    for event in (one.event for one in deliveries if isinstance(one.event, CheckpointFinished)):
+    for event in (delivery.event for delivery in deliveries if isinstance(delivery.event, CheckpointFinished)):
         for number in numbers_of(event, [str(suite)]):
             if number.case != NASTY:
                 value = found[number.key, event.checkpoint.outer_step]

@@ -145,7 +145,7 @@ def test_a_store_is_gone_on_with_by_a_link_to_it_and_not_where_it_was_moved(tmp_
         service.complete("", trial.id, done)
         service.close()
         copies.append(sorted((tmp_path / "real" / "store" / "checkpoints").rglob("*.npz")))
-    assert [len(found) for found in copies] == [1, 2, 3], "each start leaves what the earlier ones kept"
+    assert [len(copy) for copy in copies] == [1, 2, 3], "each start leaves what the earlier ones kept"
     (tmp_path / "real").rename(tmp_path / "moved")
     with pytest.raises(StoreError, match=SHOWN["store-was-moved-move-it"]):
         Service(tmp_path / "moved" / "store", clock=lambda: 0.0, plugins=PLUGINS)

@@ -60,7 +60,9 @@ def run(store: Path, study: Study, *, failed: tuple[int, int] | None = None) -> 
 
 
 def finals(trials: list[StudyTrial]) -> dict[int, float]:
-    return {one.slot: one.metrics["loss"] for one in trials if one.generation == 2 and one.metrics is not None}
+    return {
+        trial.slot: trial.metrics["loss"] for trial in trials if trial.generation == 2 and trial.metrics is not None
+    }
 
 
 def test_an_ensemble_of_three_replays_equals_three_separate_runs(tmp_path: Path) -> None:
@@ -78,7 +80,7 @@ def test_the_seed_of_a_study_changes_all_slots_but_the_first(tmp_path: Path) -> 
 
 def test_a_line_whose_trial_fails_is_infeasible_and_the_others_go_on(tmp_path: Path) -> None:
     trials = run(tmp_path, ensemble(3), failed=(1, 1))
-    lines = {slot: [one for one in trials if one.slot == slot] for slot in range(3)}
+    lines = {slot: [trial for trial in trials if trial.slot == slot] for slot in range(3)}
     assert [one.state for one in lines[1]] == [State.SUCCEEDED, State.INFEASIBLE]
     for slot in (0, 2):
         assert [one.state for one in lines[slot]] == [State.SUCCEEDED] * 3

@@ -201,14 +201,14 @@ def recorded(store: Path) -> list[tuple[Any, ...]]:
     """Returns what must be equal of each evaluation, wherever it was computed."""
     found = [
         (
-            one["case"]["name"],
-            one["checkpoint"]["sha256"],
-            one["seeds"],
-            one["outcome"],
-            one.get("items", []),
-            one["curves"],
+            result["case"]["name"],
+            result["checkpoint"]["sha256"],
+            result["seeds"],
+            result["outcome"],
+            result.get("items", []),
+            result["curves"],
         )
-        for one in results(store, "--curves")
+        for result in results(store, "--curves")
     ]
     return sorted(found, key=lambda one: one[:3])
 

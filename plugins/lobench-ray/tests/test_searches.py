@@ -52,7 +52,7 @@ def test_a_search_over_scripts_that_is_killed_on_two_nodes_is_that_of_an_undistu
     lobench(cluster, tmp_path, "undisturbed", "--workers", "2")
     lobench(cluster, tmp_path, "killed", *on_ray, code=-9, run=("-c", KILLED_CHIEF, "16", "1"))
     lobench(cluster, tmp_path, "killed", *on_ray)
-    states = [one.state for one in trials(tmp_path / "killed") if one.method == "mine"]
+    states = [trial.state for trial in trials(tmp_path / "killed") if trial.method == "mine"]
     assert len(states) == 12 and set(states) == {"done", "stopped"}
     assert trials(tmp_path / "killed") == trials(tmp_path / "undisturbed")
     assert content(tmp_path / "killed") == content(tmp_path / "undisturbed"), "each evaluation is there once"

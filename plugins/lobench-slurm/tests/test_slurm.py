@@ -144,4 +144,7 @@ def test_items_of_commands_and_tests_are_those_of_the_local_pool(in_slurm: OneNo
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 0, done.stdout + done.stderr
     assert content(tmp_path / "slurm") == content(tmp_path / "local")
-    assert sorted(sorted(one["items"]) for one in results(tmp_path / "slurm", "--curves")) == [["a", "b"], ["q1", "q2"]]
+    assert sorted(sorted(result["items"]) for result in results(tmp_path / "slurm", "--curves")) == [
+        ["a", "b"],
+        ["q1", "q2"],
+    ]

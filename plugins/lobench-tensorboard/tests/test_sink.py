@@ -348,8 +348,8 @@ def steps_in_order_of_writing(folder: Path) -> dict[str, list[int]]:
 def in_disorder(num_checkpoints: int) -> list[Delivery]:
     """Deliveries of checkpoints that two workers finish: each second one before the one before it."""
     by_step: dict[int, list[Delivery]] = {}
-    for one in deliveries(num_checkpoints, 2):
-        by_step.setdefault(one.event.checkpoint.outer_step // 10, []).append(one)
+    for delivery in deliveries(num_checkpoints, 2):
+        by_step.setdefault(delivery.event.checkpoint.outer_step // 10, []).append(delivery)
     return [one for step in sorted(by_step, key=lambda step: step ^ 1) for one in by_step[step]]
 
 

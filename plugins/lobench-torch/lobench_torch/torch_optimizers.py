@@ -109,10 +109,16 @@ def _register(selector: str) -> None:
     if first.name in WRAPPED:  # an instance of another optimizer, not parameters
         parameters = [first, *parameters]
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    keywords = [each.replace(kind=each.KEYWORD_ONLY) for each in parameters if each.kind not in variadic]
-    names = {each.name for each in keywords}
-    ours = [each for each in inspect.signature(torch_optimizer).parameters.values() if each.kind is each.KEYWORD_ONLY]
-    rest = [each for each in parameters if each.kind is each.VAR_KEYWORD]
+    keywords = [
+        parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in parameters if parameter.kind not in variadic
+    ]
+    names = {keyword.name for keyword in keywords}
+    ours = [
+        parameter
+        for parameter in inspect.signature(torch_optimizer).parameters.values()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    ]
+    rest = [parameter for parameter in parameters if parameter.kind is parameter.VAR_KEYWORD]
 
     def make(**values: Any) -> Any:
         if values.pop(SELECTOR, False):

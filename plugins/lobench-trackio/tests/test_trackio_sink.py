@@ -86,9 +86,9 @@ def test_results_go_into_the_run_of_a_trainer_and_are_imported(tmp_path: Path, f
     assert len(found) == len(logged("learning")), "each number is there once"
     assert {run for run, *_ in found} == {"mine"} and found["mine", "train/loss", 10_000] == 10_001.0
     expected = {
-        ("mine", key, one.event.checkpoint.outer_step): value
-        for one in deliveries
-        for number in numbers_of(one.event, [str(suite)])
+        ("mine", key, delivery.event.checkpoint.outer_step): value
+        for delivery in deliveries
+        for number in numbers_of(delivery.event, [str(suite)])
         for key, value in number.values()
     }
     trained = {("mine", "train/loss", 0): 1.0, ("mine", "train/loss", 10_000): 10_001.0}

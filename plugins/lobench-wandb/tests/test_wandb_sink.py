@@ -92,7 +92,7 @@ def test_numbers_read_back_and_steps_do_not_fall(tmp_path: Path) -> None:
     deliver(context, deliveries[:7])
     deliver(context, deliveries)
     found = {(key, step): value for _, key, step, value in logged(store)}
-    for event in (one.event for one in deliveries if isinstance(one.event, CheckpointFinished)):
+    for event in (delivery.event for delivery in deliveries if isinstance(delivery.event, CheckpointFinished)):
         for number in numbers_of(event, [str(suite)]):
             value = found[number.key, event.checkpoint.outer_step]
             assert value == number.value or (math.isnan(value) and math.isnan(number.value))
@@ -101,15 +101,15 @@ def test_numbers_read_back_and_steps_do_not_fall(tmp_path: Path) -> None:
     assert len(files) == 2 and len({file.name for file in files}) == 1
     steps = [row["_step"] for file in files for row, _ in wandb_rows(file)]
     assert steps == list(range(len(steps)))
-    described = next(one["run"] for one in records(files[0]) if one["type"] == "run")
+    described = next(record["run"] for record in records(files[0]) if record["type"] == "run")
     assert (described["entity"], described["project"]) == ("team", "learned optimizers")
 
 
 def test_outer_step_is_the_axis_of_all(tmp_path: Path) -> None:
     deliver(SinkContext(store=tmp_path, argument="p"), sample_deliveries(1))
     (file,) = (tmp_path / "wandb").glob("*-run-*/run-*.wandb")
-    metrics = [one["metric"] for one in records(file) if one["type"] == "metric"]
-    assert ("*", "outer_step") in {(one.get("glob_name"), one.get("step_metric")) for one in metrics}
+    metrics = [record["metric"] for record in records(file) if record["type"] == "metric"]
+    assert ("*", "outer_step") in {(metric.get("glob_name"), metric.get("step_metric")) for metric in metrics}
 
 
 TRAINER = """
@@ -138,7 +138,7 @@ def test_results_go_into_the_run_of_a_trainer_that_is_far_ahead(tmp_path: Path) 
     (trained,) = (tmp_path / "wandb").glob("offline-run-*-abc/run-abc.wandb")
     assert len(list(wandb_rows(trained))) == 301, "the trainer goes on in its own file"
     files = sorted((store / "wandb").glob("offline-run-*-abc-*/run-abc.wandb"))
-    runs = [one["run"] for file in files for one in records(file) if one["type"] == "run"]
+    runs = [record["run"] for file in files for record in records(file) if record["type"] == "run"]
     assert [(run["run_id"], run["project"], run.get("display_name", "")) for run in runs] == [
         ("abc", "training", "")
     ] * 2
@@ -147,17 +147,17 @@ def test_results_go_into_the_run_of_a_trainer_that_is_far_ahead(tmp_path: Path) 
     found = [(key, int(row[axis]), row[key]) for row in rows for key in row if key[0] != "_" and key != axis]
     expected = {
         (key, event.checkpoint.outer_step): value
-        for event in (one.event for one in deliveries)
+        for event in (delivery.event for delivery in deliveries)
         for number in numbers_of(event)
         for key, value in number.values()
     }
     assert Counter(one[:2] for one in found) == Counter(expected.keys())
     assert all(value == expected[key, step] or math.isnan(value) for key, step, value in found)
-    metrics = [one["metric"] for one in records(files[-1]) if one["type"] == "metric"]
-    defined = {one["name"]: one.get("step_metric") for one in metrics if one.get("name")}
+    metrics = [record["metric"] for record in records(files[-1]) if record["type"] == "metric"]
+    defined = {metric["name"]: metric.get("step_metric") for metric in metrics if metric.get("name")}
     assert set(defined) == {axis, *(key for row in wandb_rows(files[-1]) for key in row[0] if key[0] != "_")}
     assert {step for name, step in defined.items() if name != axis} == {axis}
-    assert not any(one.get("glob_name") for one in metrics), "the trainer's own metrics keep their axis"
+    assert not any(metric.get("glob_name") for metric in metrics), "the trainer's own metrics keep their axis"
 
 
 def test_run_of_a_trainer_takes_the_results_of_one_training(tmp_path: Path) -> None:

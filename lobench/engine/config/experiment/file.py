@@ -105,7 +105,7 @@ class ExperimentFile:
 
 def is_experiment(statements: Sequence[Statement]) -> bool:
     """Returns whether gin statements are an experiment: whether they bind `Method` or `Experiment`."""
-    return any(one.name in ("Experiment", "Method") for one in only_bindings(statements))
+    return any(binding.name in ("Experiment", "Method") for binding in only_bindings(statements))
 
 
 def read_experiment(path: Path, gin_params: Sequence[str] = (), *, is_elsewhere: bool = False) -> ExperimentFile:
@@ -144,7 +144,7 @@ def read_experiment(path: Path, gin_params: Sequence[str] = (), *, is_elsewhere:
     for_all += [one for one in given if _is_for_all(one, names, bindings, has_cases=False)]
     return ExperimentFile(
         path=path,
-        text="".join(f"{_text(one)}\n" for one in statements),
+        text="".join(f"{_text(statement)}\n" for statement in statements),
         experiment=replace(experiment, methods=methods),
         shared=tuple(dict.fromkeys(map(_text, for_all))),
     )
@@ -300,8 +300,8 @@ def _check_scopes(bindings: Sequence[Binding], names: Sequence[str], cases: Sequ
 def _method(
     name: str, bindings: Sequence[Binding], folder: Path, fixed: Sequence[str], reach: Reach, is_elsewhere: bool
 ) -> Method:
-    keys = [one for one in bindings if one.name == "Method" and one.scope == name]
-    scoped = [one for one in bindings if one.scope.split("/")[0] == name and one.name != "Method"]
+    keys = [binding for binding in bindings if binding.name == "Method" and binding.scope == name]
+    scoped = [binding for binding in bindings if binding.scope.split("/")[0] == name and binding.name != "Method"]
     own_bindings = effective([one for one in scoped if not is_of_search(one, bindings)])
     values = _method_values(name, keys)
     search = values.pop("search", None)
@@ -315,7 +315,7 @@ def _method(
             raise ConfigError(f"method {name!r}: no such checkpoint", where=where, got=str(checkpoint))
         method = replace(method, checkpoint=str(checkpoint))
     if method.command:
-        _check_command(method, [_path(name, one) for one in own_bindings], folder, where)
+        _check_command(method, [_path(name, binding) for binding in own_bindings], folder, where)
     if method.kind == "curves" and not is_elsewhere:
         method = replace(method, curves=_files_of_curves(method, folder, where))
     if method.python and not is_elsewhere:
@@ -366,7 +366,9 @@ def _bindings_by_knob(method: Method, keys: Sequence[Binding], *, is_searched: b
         knob = parse_text(text.replace(";", "\n"), place)
         if not knob or any(isinstance(one, Import) for one in knob):
             raise ConfigError("a knob binds values, and nothing else", where=place, expected="'adam.b1 = 0.8', say")
-        bound = [replace(one, scope=f"{method.name}/{one.scope}".rstrip("/")) for one in only_bindings(knob)]
+        bound = [
+            replace(binding, scope=f"{method.name}/{binding.scope}".rstrip("/")) for binding in only_bindings(knob)
+        ]
         check_spaces(bound, ())
         for binding in bound:
             path = _path(method.name, binding)

@@ -61,11 +61,13 @@ class Reach:
 
     def __init__(self, bindings: Sequence[Binding], suites: Sequence[Statement]) -> None:
         self._bindings = [*bindings, *only_bindings(suites)]
-        refs = [ref for one in self._bindings for ref in references_in(one.value)]
+        refs = [ref for binding in self._bindings for ref in references_in(binding.value)]
         paths = [ref.scoped_selector if isinstance(ref, Reference) else ref.name for ref in refs]
         self.scopes = {*(path.split("/")[0] for path in paths if "/" in path), *case_scopes(suites)}
         self._of_cases = self._reached_names(
-            one.value for one in self._bindings if one.name == "Case" and one.parameter not in OPTIMIZER_FIELDS
+            binding.value
+            for binding in self._bindings
+            if binding.name == "Case" and binding.parameter not in OPTIMIZER_FIELDS
         )
 
     def fixed_field(self, binding: Binding, patterns: Sequence[str]) -> str:
@@ -85,7 +87,9 @@ class Reach:
         if known is None and not method.command:
             return list(own_bindings)
         return [
-            one for one in own_bindings if one.name in ("Case", "Checkpoint") or _is_among(one, known or self._of_cases)
+            binding
+            for binding in own_bindings
+            if binding.name in ("Case", "Checkpoint") or _is_among(binding, known or self._of_cases)
         ]
 
     def names_of(self, method: Method, own: Sequence[Binding]) -> list[str]:
@@ -93,11 +97,11 @@ class Reach:
 
     def _reached_by_method(self, method: Method, own_bindings: Sequence[Binding]) -> set[str] | None:
         """Returns the selectors that a method's optimizer reaches; None if its optimizer is unknown here."""
-        values = [one.value for one in own_bindings if _is_optimizer(one)]
+        values = [binding.value for binding in own_bindings if _is_optimizer(binding)]
         if method.optimizer:
             values.append(Reference(scoped_selector=method.optimizer.strip("@()"), evaluate=True))
         if not values:
-            values = [one.value for one in self._bindings if _is_optimizer(one) and not one.scope]
+            values = [binding.value for binding in self._bindings if _is_optimizer(binding) and not binding.scope]
         return self._reached_names(values, own_bindings) | self._of_cases if values else None
 
     def _reached_names(self, values: Iterable[object], own_bindings: Sequence[Binding] = ()) -> set[str]:

@@ -143,7 +143,7 @@ def _contained(read: Callable[..., Iterator[Points]], *arguments: Any) -> Iterat
 
 def _check_points(points: Points) -> None:
     """Raises TypeError or ValueError if a part of points has another type or length."""
-    is_named = all(isinstance(one, str) for one in points.metrics)
+    is_named = all(isinstance(metric, str) for metric in points.metrics)
     if not is_named or not all(isinstance(run, CurveRun) for run in points.runs):
         raise TypeError("runs are CurveRun, and metrics are texts")
     parts = {name: np.asarray(getattr(points, name)) for name in ("run", "metric", "step", "value", "line")}

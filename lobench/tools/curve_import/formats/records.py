@@ -96,8 +96,8 @@ def _method_names(records: list[dict[str, Any]]) -> dict[tuple[str, str, str], s
     for label, sha256, _ in subjects:
         labels.setdefault(label, set()).add(sha256)
     return {
-        one: one[0].removesuffix(" (imported)") + (f" {one[1][:6]}" if len(labels[one[0]]) > 1 else "")
-        for one in subjects
+        subject: subject[0].removesuffix(" (imported)") + (f" {subject[1][:6]}" if len(labels[subject[0]]) > 1 else "")
+        for subject in subjects
     }
 
 

@@ -613,9 +613,9 @@ def _runs(
         {role: parts[role][0][parts[role][1][row]] if role in parts else fixed[role] for role in fixed}
         for row in first[order].tolist()
     )
-    runs = [CurveRun(one["method"], one["case"], one["seed"]) for one in named_rows]
+    runs = [CurveRun(row["method"], row["case"], row["seed"]) for row in named_rows]
     if request.pattern and "method" in parts:  # the method column contains names of runs, as in other formats
-        named = [named_run(one.method, request) for one in runs]
+        named = [named_run(run.method, request) for run in runs]
         runs = [
             CurveRun(
                 method=new.method,
@@ -625,7 +625,7 @@ def _runs(
             for one, new in zip(runs, named, strict=True)
         ]
     if "case" not in parts:  # a method and seed of such a file are one training, for any name of the case
-        runs = [replace(one, training=f"{part.path}: {one.method} {one.seed}") for one in runs]
+        runs = [replace(run, training=f"{part.path}: {run.method} {run.seed}") for run in runs]
     return runs, rank[run]
 
 

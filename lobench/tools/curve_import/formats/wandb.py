@@ -152,7 +152,7 @@ def read_runs(place: Path, request: CurveRequest, notes: list[str]) -> Iterator[
     if odd:
         shown = first_of(list(map(str, odd)), _MOST_SHOWN)
         notes.append(f"{counted(len(odd), 'file')} of {len(odd) + len(files):,} left out: {shown}")
-    runs = dict(named_runs(list({one.id: one for one in files.values()}.values()), request, notes))
+    runs = dict(named_runs(list({file.id: file for file in files.values()}.values()), request, notes))
     without = list[str]()
     cut = list[str]()
     for file, logged in files.items():

@@ -24,8 +24,8 @@ class Skeleton:
         self.db.execute(f"CREATE TABLE IF NOT EXISTS losses ({COLUMNS}, PRIMARY KEY (sequence, seed))")
 
     def deliver(self, deliveries):
-        results = [each for each in deliveries if isinstance(each.event, EvaluationFinished)]
-        rows = [row for each in results for row in self.rows(each)]
+        results = [delivery for delivery in deliveries if isinstance(delivery.event, EvaluationFinished)]
+        rows = [row for result in results for row in self.rows(result)]
         with self.db:  # one transaction
             self.db.executemany(f"INSERT OR REPLACE INTO losses VALUES ({', '.join('?' * 10)})", rows)
 
