@@ -82,7 +82,7 @@ def log_ending(settings: WatchSettings, watched: Watched, log: Callable[..., Non
     ending = watched.ending
     for sink, count in ending.earlier.items():
         if sink not in ending.behind:
-            log(f"sink {sink!r} received {count:,} deliveries of earlier calls")
+            log(f"sink {sink!r} received {counted(count, 'record')} of earlier calls that it did not have")
     for sink, count in ending.behind.items():
         log(f"sink {sink!r} still lacks {count} deliveries; it gets them at the next start")
     if ending.interrupted:

@@ -262,7 +262,7 @@ class SearchRun(ABC):
             return
         values = "; ".join(f"{path} = {value!r}" for path, value in best.parameters.items())
         count = len(self.history.trials)
-        meaning = "(its mean score, not clipped; trials count from 0)"
+        meaning = "(mean score on the search's seeds and scale, which compares trials alone; trials count from 0)"
         which = f"trial {best.number} of {count} is the best, fitness {best.fitness:.4g} {meaning}"
         if (best.fitness or 0.0) <= DIVERGED_SCORE:
             which = f"all {count} trials diverged, and none is the best; trial {best.number} is shown"

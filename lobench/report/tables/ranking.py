@@ -260,5 +260,6 @@ def _ranking_notes(summary: Summary, rows: Sequence[_Row]) -> list[str]:
         counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
         lines.append(f"evaluations that did not pass: {counts}")
     if snapshot.num_outside:
-        lines.append(f"not of this experiment: {counted(snapshot.num_outside, 'optimizer')} (--by method --all)")
+        others = counted(snapshot.num_outside, "optimizer")
+        lines.append(f"the store also has {others} of other experiments; `lobench results --by method --all` has them")
     return lines

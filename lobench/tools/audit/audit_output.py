@@ -12,13 +12,13 @@ from lobench.core.wording import counted, first_of, one_line
 from lobench.report.tables.text import without_controls
 from lobench.tools.audit.audit import Audit, Checked
 from lobench.tools.audit.draw import Escape
-from lobench.tools.audit.findings import Contradiction
+from lobench.tools.audit.findings import UNUSED_FILES, Contradiction
 
 __all__ = ["AuditRecord", "CheckedRecord", "audit_record", "audit_text"]
 
 _SAME_CLAIMS = (  # claims that differ only in `names`
     re.compile(r"(?P<before>whether )(?P<names>.+)(?P<after> was the same when the evaluations were planned)"),
-    re.compile(r"(?P<before>files of suites that the bundle does not hold, .+: )(?P<names>.+)(?P<after>)"),
+    re.compile(rf"(?P<before>{UNUSED_FILES}: )(?P<names>.+)(?P<after>)"),
     re.compile(r"(?P<before>the case )(?P<names>.+?): (?P=names) of checkpoint \w+(?P<after>: .+)"),
 )
 _MOST_FILES = 4
@@ -89,8 +89,14 @@ def audit_text(audited: Audit) -> str:
     counts = audited.counts
     total = len(audited.checked)
     by = f" by {one_line(audited.signed_by)}" if audited.signed_by else ""
-    named = ", ".join(f"{counts[name]} {name}" for name in ("identical", "consistent", "differs", "not auditable"))
-    made_again = f"of {counted(total, 'evaluation')} made again {named}"
+    meanings = {
+        "identical": "identical bit for bit",
+        "consistent": "consistent (equal up to rounding)",
+        "differs": "different",
+        "not auditable": "not auditable",
+    }
+    named = ", ".join(f"{counts[name]} {text}" for name, text in meanings.items() if counts[name])
+    made_again = f"of {counted(total, 'evaluation')} made again: {named}" if named else "no evaluation was made again"
     contradictions = counted(len(audited.contradictions), "contradiction")
     if audited.contradictions:
         verdict = f"FAIL: {contradictions}: the author's bundle does not agree with itself; {made_again}"
@@ -134,6 +140,8 @@ def _grouped(claims: Sequence[str]) -> list[str]:
 
     >>> _grouped([f"whether {file} was the same when the evaluations were planned" for file in ("a.csv", "b.csv")])
     ['whether a.csv, b.csv was the same when the evaluations were planned']
+    >>> _grouped([f"{UNUSED_FILES}: {file}" for file in ("a.gin", "b.gin")])
+    ['files of suites that the bundle does not hold and on which no result depends: a.gin, b.gin']
     """
     names: dict[tuple[str, str], dict[str, None]] = {}
     for claim in claims:

@@ -29,7 +29,7 @@ from lobench.engine.store.plans import PlannedSubject, absent, changed_files
 from lobench.report.bundle_card import card_of, patch_files_of, with_baselines
 from lobench.tools.audit.cases import code_findings, members_of_code, planned_case_findings
 from lobench.tools.audit.experiment_checks import experiment_findings, given_labels, seed_findings
-from lobench.tools.audit.findings import Contradiction, Finding, Unaudited
+from lobench.tools.audit.findings import UNUSED_FILES, Contradiction, Finding, Unaudited
 from lobench.tools.audit.ledger_checks import Tables, record_findings
 
 __all__ = ["findings", "renamed", "suite_folders"]
@@ -232,7 +232,7 @@ def _file_findings(
     of_code = members_of_code(ledger, codes, members)
     for changed, line in changed_files(planned, members, of_code):
         if changed is None:
-            yield Unaudited(f"files of suites that the bundle does not hold and on which no result depends: {line}")
+            yield Unaudited(f"{UNUSED_FILES}: {line}")
         elif changed in used:
             yield Contradiction("suite", line)
         else:

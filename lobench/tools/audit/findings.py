@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
-__all__ = ["Contradiction", "ContradictionKind", "Finding", "Unaudited"]
+__all__ = ["UNUSED_FILES", "Contradiction", "ContradictionKind", "Finding", "Unaudited"]
+
+UNUSED_FILES = "files of suites that the bundle does not hold and on which no result depends"
 
 ContradictionKind: TypeAlias = Literal[
     "root", "signature", "plan", "absent", "label", "theta", "suite", "result", "record", "case", "code", "card"

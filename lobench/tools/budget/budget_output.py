@@ -124,8 +124,8 @@ def _spans(budgets: Budgets, *, is_shown: bool) -> list[str]:
 
 def _notes(budgets: Budgets) -> list[str]:
     lines = [
-        "fitness: mean score of a trial over the cases, not clipped, on the search's own scale",
-        "expected best fitness of k trials, over all subsets of k: optimistic, on the seeds of the search",
+        "fitness: mean score of a trial over the cases, not clipped; compares trials of one search",
+        "best of k: expected best fitness of k trials, over all subsets of k: optimistic, on the seeds of the search",
     ]
     if len(budgets.searches) > 1:
         lines.append(
@@ -144,5 +144,7 @@ def _notes(budgets: Budgets) -> list[str]:
         lines.append(f"left out: {method}, where none of {counted(count, 'ended trial')} has a fitness")
     lines += [f"{search.method}: {edge}" for search in budgets.searches for edge in search.edges]
     if any(not math.isnan(search.fresh.mean) for search in budgets.searches):
-        lines.append("fresh seeds: the mean score of the best trial, on the table's scale, on seeds that chose nothing")
+        lines.append(
+            "fresh seeds: the score of the best trial that `lobench results` shows, on seeds that chose nothing"
+        )
     return lines

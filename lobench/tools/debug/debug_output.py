@@ -140,6 +140,7 @@ def debugged_text(debugged: Debugged) -> str:
     lines.append(f"layers at step {_shown(debugged.training, verdict).step}{before}")
     legend = (
         "weights, gradient, update: root mean squares of a layer's values; gradient 0: share of zeros in the gradient; "
+        "update / weights: weights below the layers' median count as the median; "
         "unmoved: share of the values with a gradient that the step did not change"
     )
     end = [legend, f"{debugged.sameness} ({_trained(debugged)})", f"again: {debugged.command}"]
