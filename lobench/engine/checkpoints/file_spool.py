@@ -24,6 +24,8 @@ from lobench.hookspecs import CheckpointReader
 
 __all__ = ["FileSpool"]
 
+_CHUNK_BYTES = 1 << 24
+
 
 class FileSpool(Spool):
     """Folder of checkpoints by the hash of their identity: `SHA256.files/checkpoint-500`.
@@ -98,9 +100,23 @@ class FileSpool(Spool):
                     self._link(source, copy, size)
                     return
                 is_small = True
+                self._copy_file(real, target)
+
+    def _copy_file(self, source: str, target: Path) -> None:
+        """Copies a file. Errors of reading it are not taken for errors of the spool."""
+        with open(source, "rb") as data:
+            with self._writing():
+                out = open(target, "wb")
+            try:
+                while chunk := data.read(_CHUNK_BYTES):
+                    with self._writing():
+                        out.write(chunk)
+            finally:
                 with self._writing():
-                    shutil.copy2(real, target)
-                    open_to_group(target)
+                    out.close()
+        with self._writing():
+            shutil.copystat(source, target)
+            open_to_group(target)
 
     def _link(self, source: epath.Path, copy: Path, size: int) -> None:
         with self._writing():

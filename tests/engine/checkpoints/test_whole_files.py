@@ -269,6 +269,26 @@ def test_spool_takes_a_referred_checkpoint_again_that_was_away(elsewhere: Path, 
     assert taken(spool, checkpoint.with_name("other-5")) == sha256 and spool.holds(sha256)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody who may not read a file")
+def test_file_that_may_not_be_read_is_named_and_not_the_spool(elsewhere: Path) -> None:
+    with tempfile.TemporaryDirectory() as run:  # pytest's own folders are closed to others
+        for folder in (Path(run), elsewhere):
+            folder.chmod(0o755)
+        (checkpoint := Path(run) / "step_5.pt").write_bytes(torch_file())
+        spool = FileSpool(elsewhere / "spool")
+        (elsewhere / "spool").chmod(0o777)
+        taken(spool, checkpoint)  # imports what is imported when it is used
+        checkpoint.write_bytes(torch_file(tensor=b"z" * 20))
+        checkpoint.chmod(0o600)
+        os.seteuid(65534)
+        try:
+            with pytest.raises(CheckpointError, match="Permission denied") as refused:
+                taken(spool, checkpoint)
+        finally:
+            os.seteuid(0)
+    assert str(checkpoint) in str(refused.value)
+
+
 def test_link_that_the_trainer_rewrites_is_noticed(tmp_path: Path, checkpoint: Path) -> None:
     spool = FileSpool(tmp_path / "spool")
     path = spool.location(taken(spool, checkpoint))
