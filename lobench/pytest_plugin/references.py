@@ -419,7 +419,7 @@ def scale_of(spec: CaseSpec, info: CaseInfo, against: str) -> BaselineCase:
             where=f"{info.suite}/{info.name}",
             got=f"scale {baseline_case.scale}, minimum {baseline_case.minimum} in the baseline",
             expected=f"Case.scale {info.scale}, Case.minimum {info.minimum}",
-            next_step=f"run `lobench baseline {shlex.quote(str(Path(spec.path).parent))}`, which takes seconds",
+            next_step=f"run `lobench baseline {_suite_of(spec)}`, which takes seconds",
         )
     return baseline_case
 
@@ -441,7 +441,7 @@ def _first_with(info: CaseInfo, files: Sequence[Path], spec: CaseSpec) -> Baseli
             errors.append(error)
     if errors:
         raise errors[0]
-    suite = shlex.quote(str(Path(spec.path).parent))
+    suite = _suite_of(spec)
     if info.evaluator:
         raise BaselineError(
             "a gate in pytest is of trainings, or of commands and ordinary tests",
@@ -453,3 +453,9 @@ def _first_with(info: CaseInfo, files: Sequence[Path], spec: CaseSpec) -> Baseli
         where=f"{info.suite}/{info.name}",
         next_step=f"run `lobench baseline {suite}`",
     )
+
+
+def _suite_of(spec: CaseSpec) -> str:
+    """Returns the suite of a case as commands take it: its gin file, or the folder of its test file."""
+    path = Path(spec.path)
+    return shlex.quote(short_path(str(path if path.suffix == ".gin" else path.parent)))
