@@ -59,12 +59,14 @@ class LedgerReader(Places, Codes):
         """Returns the sightings with their recorded paths, by which events refer to them."""
         where, values = ("WHERE c.sha256 = ?", (sha256,)) if sha256 else ("", ())
         rows = self._rows(f"SELECT c.position, {SUBJECT_COLUMNS} FROM subjects c {where} ORDER BY c.position", values)
-        return {row[0]: subject_of(row[1:]) for row in rows}
+        with intact_rows(self.store):
+            return {row[0]: subject_of(row[1:]) for row in rows}
 
     def finished(self) -> set[SubjectKey]:
         """Returns the keys of subjects whose planned evaluations all have an outcome."""
         rows = self._rows(f"SELECT {SUBJECT_COLUMNS} FROM subjects c WHERE c.finished")
-        return {subject_of(row).key for row in rows}
+        with intact_rows(self.store):
+            return {subject_of(row).key for row in rows}
 
     def fingerprints(self) -> dict[str, str]:
         """Returns the fingerprint of each location's files when they were last read."""
@@ -182,13 +184,14 @@ class LedgerReader(Places, Codes):
     def _names_of_runs(self) -> Mapping[int, str]:
         """Returns the run's name of each position. Names are cached, so that a call reads only new positions."""
         query = f"SELECT c.position, {SUBJECT_COLUMNS} FROM subjects c WHERE c.position > ? ORDER BY c.position"
-        is_experiment = self._db.execute("SELECT 1 FROM experiments LIMIT 1").fetchone() is not None
-        rows = self._db.execute(query, (max(self._runs.names, default=-1),)).fetchall()
+        is_experiment = bool(self._rows("SELECT 1 FROM experiments LIMIT 1"))
+        rows = self._rows(query, (max(self._runs.names, default=-1),))
         restarts = self.restarts() if rows else Restarts()
-        for position, *columns in rows:
-            number = restarts.number(position)
-            subject = subject_of(tuple(columns))
-            self._runs.add(position, subject, is_experiment=is_experiment, num_restarts=number)
+        with intact_rows(self.store):
+            for position, *columns in rows:
+                number = restarts.number(position)
+                subject = subject_of(tuple(columns))
+                self._runs.add(position, subject, is_experiment=is_experiment, num_restarts=number)
         return self._runs.names
 
     def restarts(self) -> Restarts:
@@ -217,14 +220,16 @@ class LedgerReader(Places, Codes):
         query = "SELECT position FROM deliveries WHERE sequence <= ? GROUP BY position ORDER BY MIN(sequence)"
         subjects = self.sightings()
         names = self._names_of_runs()
-        return [(names[one], subjects[one]) for (one,) in self._rows(query, (sequence,))]
+        with intact_rows(self.store):
+            return [(names[one], subjects[one]) for (one,) in self._rows(query, (sequence,))]
 
     def standings(self) -> list[tuple[str, Subject, bool]]:
         """Returns (run, subject, is finished) for each position that was not skipped."""
         query = "SELECT position, finished FROM subjects WHERE admission <> 'skipped' ORDER BY position"
         subjects = self.sightings()
         names = self._names_of_runs()
-        return [(names[one], subjects[one], bool(is_finished)) for one, is_finished in self._rows(query)]
+        with intact_rows(self.store):
+            return [(names[one], subjects[one], bool(is_finished)) for one, is_finished in self._rows(query)]
 
     def reopened(self) -> dict[SubjectKey, set[int]]:
         """Returns the sequence numbers of completions withdrawn when their position was reopened, by subject."""
@@ -245,7 +250,8 @@ class LedgerReader(Places, Codes):
             "HAVING COUNT(DISTINCT m.method) > 1 AND position IS NOT NULL"
         )
         names = self._names_of_runs()
-        return {names[position]: sorted(methods.split(",")) for position, methods in self._rows(query)}
+        with intact_rows(self.store):
+            return {names[position]: sorted(methods.split(",")) for position, methods in self._rows(query)}
 
     def checkpoint_finished(self, position: int) -> CheckpointFinished:
         """Returns the event of a finished position, as sinks receive it."""

@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import MISSING
 from pathlib import Path
 
@@ -60,6 +61,24 @@ def finish(ledger: Ledger, position: int) -> None:
 
 def rows_of(ledger: Ledger) -> dict[str, CaseInfo]:
     return {row.key.checkpoint_sha256: row.case for row in ledger.evaluations()}
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        Ledger.sightings,
+        Ledger.finished,
+        Ledger.standings,
+        Ledger.shared_runs,
+        lambda ledger: ledger.first_deliveries(9),
+    ],
+)
+def test_damaged_subject_is_an_error_of_the_store(tmp_path: Path, read: Callable[[Ledger], object]) -> None:
+    with Ledger.open(tmp_path) as ledger:
+        finish(ledger, sight(ledger, "x", 1))
+        ledger.connection.execute("UPDATE subjects SET bindings = '['")
+    with Ledger.open(tmp_path, read_only=True) as ledger, pytest.raises(StoreError):
+        read(ledger)
 
 
 def test_a_row_leaves_out_of_its_case_what_is_a_default_and_gives_it_back(tmp_path: Path) -> None:
