@@ -80,7 +80,11 @@ def _named_in_python(file: Path) -> list[CaseSpec]:
 
     The file is not imported, unless it has axes, whose values decide on the names of the cases.
     """
-    if (tree := _tree_of(file)) is None:
+    try:
+        tree = _tree_of(file)
+    except OSError:
+        return []  # pytest reports it when it collects the file
+    if tree is None:
         return []
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     called = [node for node in calls if getattr(node.func, "id", getattr(node.func, "attr", "")) == "cases"]
@@ -350,16 +354,24 @@ def claimed_gin_files(folder: Path) -> set[Path]:
     """Returns the gin files that a folder's `test_*.py` files name in strings. The tests are parsed, not run."""
     claimed: set[Path] = set()
     for file in folder.glob("test_*.py"):
-        if (tree := _tree_of(file)) is not None:
+        try:
+            tree = _tree_of(file)
+        except OSError:
+            continue  # pytest reports it when it collects the file
+        if tree is not None:
             claimed |= _gin_files_in(tree, folder)
     return claimed
 
 
 def _tree_of(file: Path) -> ast.Module | None:
-    """Returns the syntax tree of a test file; None if it cannot be read, which pytest reports when it collects it."""
+    """Returns the syntax tree of a test file; None if it does not parse, which pytest reports when it collects it.
+
+    Raises:
+      OSError: The file cannot be read.
+    """
     try:
         return ast.parse(file.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, UnicodeDecodeError):
+    except (SyntaxError, UnicodeDecodeError):
         return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import errno
 import pytest
 from shown import texts_of
 
@@ -48,6 +49,22 @@ def test_command_case_is_bound_without_modules_and_has_a_block_for_each_seed(sui
     assert bound.info.blocks() == [SeedBlock(start=seed, size=1) for seed in range(3)]
     bound.require_optimizer()  # needs none
     assert takes_any_checkpoint(suite) and not insists_on_optimizer(bound.spec, Layers())
+
+
+def test_suite_with_a_test_file_that_cannot_be_read_is_not_one_of_commands(
+    suite: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (suite.parent / "test_lm.py").write_text("def test_lm(checkpoint): ...\n")
+    assert takes_any_checkpoint(suite.parent)
+    read_text = Path.read_text
+
+    def fail(path: Path, *arguments: str, **options: str) -> str:
+        if path.name == "test_lm.py":
+            raise OSError(errno.EIO, "Input/output error")
+        return read_text(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "read_text", fail)
+    assert not takes_any_checkpoint(suite.parent)  # its tests may train
 
 
 @pytest.mark.parametrize(
