@@ -286,11 +286,13 @@ class CurrentCases:
     def seen(self, rows: Iterable[EvaluationRow]) -> CurrentCases:
         """Add evaluations of the store, and return this object."""
         places = dict[int, CasePlace]()  # by the id of the case, which thousands of rows share
+        cases = list[CaseInfo]()  # alive, so that no other case gets the same id
         for row in rows:
             case = row.case
             place = places.get(id(case))
             if place is None:
                 place = places[id(case)] = place_of(case)
+                cases.append(case)
                 self._is_part[case.identity] = bool(case.whole)
             self._num_seen += 1
             here = (row.id, self._num_seen, case.identity)

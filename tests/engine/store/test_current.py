@@ -15,6 +15,7 @@ from lobench.core.case import CaseInfo
 from lobench.core.program import Program
 from lobench.core.result import EvaluationKey, Outcome
 from lobench.core.subject import Subject
+from lobench.engine.store.current import CurrentCases
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.merge import merge_stores
 from lobench.engine.store.plans import suite_plan
@@ -52,6 +53,14 @@ def test_current_cases_after_a_return_are_those_of_the_last_plan(tmp_path: Path)
     for form in ("1", "2", "1"):
         start(tmp_path, {ADAM: [case("a", form)]})
     assert current(tmp_path) == {"a 1"}
+
+
+def test_cases_that_are_made_anew_for_each_row_are_all_current(tmp_path: Path) -> None:
+    start(tmp_path, {ADAM: [case(name, "1") for name in "abcdef"]})
+    with Ledger.open(tmp_path, read_only=True) as ledger:
+        stored = list(ledger.evaluations())
+        rows = (dataclasses.replace(row, case=dataclasses.replace(row.case)) for row in stored)
+        assert set(CurrentCases.of_rows(rows).identities) == {f"{name} 1" for name in "abcdef"}
 
 
 def test_a_start_like_the_last_one_writes_no_event(tmp_path: Path) -> None:
