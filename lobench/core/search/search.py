@@ -206,7 +206,7 @@ class Grid:
 
 
 def _combinations(space: Space, index: int, chosen: dict[str, Value]) -> Iterator[dict[str, Value]]:
-    """Yields the settings that extend the values chosen for the parameters before `place`, parents first."""
+    """Yields the settings that extend the values chosen for the parameters before `index`, parents first."""
     if index == len(space.parents_first):
         yield space.active(chosen)
         return

@@ -90,7 +90,7 @@ def _has_result(store: Path) -> bool:
 
 
 def _remove(store: Path, spared: set[Path], folders: list[Path]) -> None:
-    """Removes the entries of a folder except those in `kept`, and then the given folders if they are empty."""
+    """Removes the entries of a folder except those in `spared`, and then the given folders if they are empty."""
     entries = set(store.iterdir()) - spared if store.is_dir() else set()
     # The lock goes last: until then no other process writes the store.
     for entry in sorted(entries, key=lambda entry: entry.name == StoreLock.FILE):
