@@ -25,6 +25,7 @@ from lobench.core.metric import is_of_batch
 from lobench.core.program import Program
 from lobench.core.result import Curves
 from lobench.core.subject import Subject, SubjectKey
+from lobench.core.wording import short_path
 from lobench.engine.paths import path_exists
 from lobench.engine.store.bundle import has_ledger, store_and_name
 from lobench.evaluation.request import ThetaLeaves
