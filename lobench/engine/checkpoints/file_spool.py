@@ -106,7 +106,7 @@ class FileSpool(Spool):
         """Copies a file. Errors of reading it are not taken for errors of the spool."""
         with open(source, "rb") as data:
             with self._writing():
-                out = open(target, "wb")
+                out = open(target, "wb")  # noqa: SIM115  # opening and closing are errors of the spool
             try:
                 while chunk := data.read(_CHUNK_BYTES):
                     with self._writing():
