@@ -82,7 +82,7 @@ def joined_problems(problems: Mapping[str, str]) -> SuiteError:
     if len(labels) == 1:
         (problem, own), *_ = labels.items()
         return SuiteError(problem, where=", ".join(filter(None, own)))
-    return SuiteError("; ".join(f"{', '.join(own)}: {problem}" for problem, own in labels.items()))
+    return SuiteError("; ".join(f"{', '.join(label)}: {problem}" for problem, label in labels.items()))
 
 
 def collected(

@@ -177,7 +177,7 @@ def verdict_record(summary: Summary, methods: list[MethodRecord]) -> ReportRecor
         "score_version": SCORE_VERSION,
         "scale": summary.scale_label,
         "shown": snapshot.labels[summary.shown],
-        "subjects": [_scored(summary, place) for place in range(len(snapshot.subjects))],
+        "subjects": [_scored(summary, index) for index in range(len(snapshot.subjects))],
         "change": None
         if comparison is None
         else {

@@ -65,8 +65,8 @@ def _folded_command(line: str, width: int) -> list[str]:
         line = line[: comment.start()]
     first, *words = _WORDS.findall(line)
     current = indent + first
-    for place, word in enumerate(words):
-        room = width if place == len(words) - 1 else width - len(" \\")
+    for index, word in enumerate(words):
+        room = width if index == len(words) - 1 else width - len(" \\")
         if len(current) + 1 + len(word) > room:
             lines.append(f"{current} \\")
             current = f"{indent}    {word}"

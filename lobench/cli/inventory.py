@@ -149,10 +149,15 @@ def _list_declared(hook: str) -> list[Item]:
 
     manager = load_plugins()
     hidden = own_commands() if hook == "lobench_cli_commands" else {}
-    declarations = {name: one for name, one in manager.usable_declarations(hook).items() if name not in hidden}
+    declarations = {
+        name: declaration for name, declaration in manager.usable_declarations(hook).items() if name not in hidden
+    }
     if declarations:
         show(
-            described_list((name, f"{each.declaration.summary} [{each.plugin}]") for name, each in declarations.items())
+            described_list(
+                (name, f"{declaration.declaration.summary} [{declaration.plugin}]")
+                for name, declaration in declarations.items()
+            )
         )
     else:
         show("none: no installed plugin adds any")
@@ -163,8 +168,8 @@ def _list_declared(hook: str) -> list[Item]:
     if failed := [one for one in manager.broken if one.distribution == hook]:  # a declaring hook failed
         raise PluginFailure(failed[0].cause)
     return [
-        {"name": name, "summary": each.declaration.summary, "plugin": each.plugin}
-        for name, each in declarations.items()
+        {"name": name, "summary": declaration.declaration.summary, "plugin": declaration.plugin}
+        for name, declaration in declarations.items()
     ]
 
 

@@ -221,7 +221,7 @@ def history_text(store: Path, kind: str) -> str:
     runs = history(stores)
     if kind == "table":
         lines = (read_store(store, summarized=True).edited_code_line() for store in stores)
-        notes = [f"{one}: {line}" for one, line in zip(stores, lines, strict=True) if line]
+        notes = [f"{store}: {line}" for store, line in zip(stores, lines, strict=True) if line]
         tables = [experiments_table(experiments)] * bool(experiments) + ["\n".join([history_table(runs), *notes])]
         return "\n\n".join(tables)
     return json_text("results.history", [*experiments, *runs])

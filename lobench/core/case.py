@@ -344,7 +344,7 @@ class CaseInfo:
 
     @property
     def has_items(self) -> bool:
-        """Whether its values are of the items of a data set instead of seeds."""
+        """Whether its values belong to items of a data set rather than to seeds."""
         return self.replicates == ITEMS
 
     @property

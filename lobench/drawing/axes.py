@@ -21,7 +21,7 @@ __all__ = ["draw", "name_in_lines", "new_axes", "plain", "plot"]
 
 _COLUMNS = 3
 _INCHES = 3.6
-_COLOURS = {f"s{place}": colour for place, colour in enumerate(LIGHT, 1)}
+_COLOURS = {f"s{index}": colour for index, colour in enumerate(LIGHT, 1)}
 _LINES = {"dashed": "--", "dotted": ":"}
 _MOST_LETTERS = 48  # letters in a line of a name
 

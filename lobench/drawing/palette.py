@@ -15,6 +15,6 @@ DARK = ("#62b5f0", "#ddff00", "#aa4444", "#00cc99", "#8811ff", "#cc8800", "#aaff
 def style_variables() -> str:
     """Returns the rules of a style sheet that bind `--c1` to `--c8`, by the scheme that the reader prefers."""
     light, dark = (
-        " ".join(f"--c{place}: {value};" for place, value in enumerate(colours, 1)) for colours in (LIGHT, DARK)
+        " ".join(f"--c{index}: {value};" for index, value in enumerate(colours, 1)) for colours in (LIGHT, DARK)
     )
     return f":root {{ {light} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"

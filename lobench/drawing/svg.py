@@ -312,7 +312,7 @@ class _Axis:
 def _ticks(axis: _Axis, names: Sequence[str], letters: int) -> list[tuple[float, str]]:
     """Returns the positions and texts of an axis' ticks."""
     if names:
-        return [(float(place), shortened(name, letters)) for place, name in enumerate(names) if name]
+        return [(float(index), shortened(name, letters)) for index, name in enumerate(names) if name]
     return [(value, number(value)) for value in axis.ticks()]
 
 

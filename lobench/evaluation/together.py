@@ -85,7 +85,7 @@ class JobRunner:
         except Exception as error:  # noqa: BLE001  (a job that causes it raises it again when it runs alone)
             self._apart[spec, test] = headline(error)
             return {}
-        return {(spec, test, job.seed_block, path): each for path, each in zip(theta_by_path, curves, strict=False)}
+        return {(spec, test, job.seed_block, path): curve for path, curve in zip(theta_by_path, curves, strict=False)}
 
 
 def _theta_at(uri: str, path: str) -> ThetaLeaves | None:

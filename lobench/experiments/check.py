@@ -242,7 +242,7 @@ class _Wanted:
         self.num_sessions = len(file.experiment.sessions or (0,))
         self.subjects = dict[str, list[Subject]]()
         self.waiting = dict[str, Variant]()
-        self.known = {name: known_of(one, file, ledger) for name, one in searches.items()}
+        self.known = {name: known_of(search, file, ledger) for name, search in searches.items()}
         self.labels, self.traced = dict[Variant, str](), set[Variant]()
         has_optimizer = _names_optimizer(file.shared)
         for method in methods:

@@ -117,7 +117,7 @@ def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: p
         records.append(finished.to_bytes())
     # For the process that writes the ledger: parts of the case's code, its gin file, and the data files that they name.
     codes = fingerprints_here([info])
-    report.lobench_codes = {one: dict(found.parts) for one, found in codes.items()}  # type: ignore[attr-defined]
+    report.lobench_codes = {one: dict(code.parts) for one, code in codes.items()}  # type: ignore[attr-defined]
     named = sorted({file for code in codes.values() for file in code.data})
     if (spec := case_of(item)) is not None:
         report.lobench_data = [spec.path, named]  # type: ignore[attr-defined]

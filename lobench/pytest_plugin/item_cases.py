@@ -1,4 +1,4 @@
-"""Case of a pytest item."""
+"""Case that a pytest item evaluates: that of a gin file, of a parameter, or of an ordinary test."""
 
 from __future__ import annotations
 

@@ -235,7 +235,7 @@ _HEADER = ("case", "seeds", "outcome", "best", "diverged", "exploded", "steps/s"
 def _without_empty_columns(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """Returns rows without the columns in which no row has a value; all columns if every evaluation failed."""
     header, *others = rows
-    is_shown = [any(row[place] not in ("", "-") for row in others) for place in range(len(header))]
+    is_shown = [any(row[index] not in ("", "-") for row in others) for index in range(len(header))]
     has_values = any(is_shown[len(_HEADER[:3]) :])
     return [tuple(cell for cell, shown in zip(row, is_shown, strict=True) if shown or not has_values) for row in rows]
 

@@ -61,9 +61,9 @@ def _score(path: str, case: CaseInfo, done: FinishedBlocks) -> float:
     rows = [
         row_of(
             EvaluationFinished(subject=_NOBODY, case=case, seed_block=block, outcome=Outcome.PASSED, curves=curves),
-            float(place),
+            float(index),
         )
-        for place, (block, curves) in enumerate(done)
+        for index, (block, curves) in enumerate(done)
     ]
     try:
         (subject,) = subjects_of(rows)

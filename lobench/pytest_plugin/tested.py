@@ -311,7 +311,9 @@ def _one_point(
     identified_by = files.identified_by if files is not None else ""
     directions = spread_directions(bound.case.metric_directions, metrics, where=item.nodeid)
     with np.errstate(over="ignore"):
-        views: dict[str, Any] = {name: memoryview(one[:, None].astype("<f4").data) for name, one in metrics.items()}
+        views: dict[str, Any] = {
+            name: memoryview(metric[:, None].astype("<f4").data) for name, metric in metrics.items()
+        }
     return Curves(
         seeds=seeds,
         metrics=views,

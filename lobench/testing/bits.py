@@ -37,5 +37,5 @@ def same_bits(first: Any, second: Any) -> bool:
 
 def assert_same_bits(first: Any, second: Any) -> None:
     assert types_of(first) == types_of(second)
-    for one, other in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
-        assert same_bits(one, other), f"other bits in an array of shape {np.shape(one)}"
+    for leaf, other in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
+        assert same_bits(leaf, other), f"other bits in an array of shape {np.shape(leaf)}"

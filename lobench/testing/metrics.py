@@ -155,7 +155,7 @@ class MetricContract:
 
     def test_what_one_seed_meets_does_not_reach_another(self) -> None:
         together = self.computed(_ROWS)
-        for place, row in enumerate(_ROWS):
+        for index, row in enumerate(_ROWS):
             alone = self.computed([row])
             for name, values in together.items():
-                np.testing.assert_allclose(values[place : place + 1], alone[name], rtol=1e-6, err_msg=name)
+                np.testing.assert_allclose(values[index : index + 1], alone[name], rtol=1e-6, err_msg=name)

@@ -110,9 +110,9 @@ def write(
     model_state = ()
     step = jax.jit(stepper.step)
     made_of: dict[str, list[Any]] = {one: [] for one in start}
-    for place in range(num_steps):
-        own = {one: leaf[place] for one, leaf in gradients.items()}
-        state, now, model_state = step(state, now, model_state, own, losses[place], jax.random.fold_in(key, place))
+    for index in range(num_steps):
+        own = {one: leaf[index] for one, leaf in gradients.items()}
+        state, now, model_state = step(state, now, model_state, own, losses[index], jax.random.fold_in(key, index))
         for one, leaves in made_of.items():
             leaves.append(np.asarray(now[one]))
     about = {"optimizer": name, "jax": jax.__version__}

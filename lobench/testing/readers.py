@@ -182,9 +182,9 @@ class ReaderContract:
         """Each file in turn loses its end (1.0: only its last byte)."""
         whole = self.write(tmp_path, sample_theta())
         (tmp_path / "cut").mkdir()
-        for place, _ in enumerate(_files(whole)):
+        for index, _ in enumerate(_files(whole)):
             path = _copy(whole, tmp_path / "cut")
-            file = _files(path)[place]
+            file = _files(path)[index]
             size = file.stat().st_size
             os.truncate(file, max(min(int(kept * size), size - 1), 0))
             self._assert_refused_or_whole(path, file)
@@ -203,9 +203,9 @@ class ReaderContract:
     def test_with_a_file_missing_it_is_one_clear_error_and_never_another_theta(self, tmp_path: Path) -> None:
         whole = self.write(tmp_path, sample_theta())
         (tmp_path / "cut").mkdir()
-        for place, _ in enumerate(_files(whole)):
+        for index, _ in enumerate(_files(whole)):
             path = _copy(whole, tmp_path / "cut")
-            file = _files(path)[place]
+            file = _files(path)[index]
             file.unlink()
             self._assert_refused_or_whole(path, file)
 

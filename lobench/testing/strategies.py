@@ -29,10 +29,10 @@ def sample_populations(num_objectives: int = 1, *, count: int = 60) -> Iterator[
         draws = Draws(index, "population")
         members = [
             Member(
-                id=3 * place + 1,
+                id=3 * index + 1,
                 fitness=None if draws.chance(0.2) else tuple(draws.choice(values) for _ in range(num_objectives)),
             )
-            for place in range(1 + draws.below(14))
+            for index in range(1 + draws.below(14))
         ]
         yield members
     yield [Member(id=id, fitness=None) for id in range(4)]

@@ -116,10 +116,10 @@ def bold_means(summary: Summary, subjects: Sequence[int], metric: str, suite: st
     most = max((mean_score.num_cases for mean_score in mean_scores), default=0)
     stored = [summary.snapshot.subjects[subject] for subject in subjects]
     means = [
-        one.interval.mean
-        if one.num_cases == most and one.has_surviving_seed and not subject.lacks_seeds(stored)
+        mean_score.interval.mean
+        if mean_score.num_cases == most and mean_score.has_surviving_seed and not subject.lacks_seeds(stored)
         else math.nan
-        for one, subject in zip(mean_scores, stored, strict=True)
+        for mean_score, subject in zip(mean_scores, stored, strict=True)
     ]
     if all(map(math.isnan, means)):
         return Bold()

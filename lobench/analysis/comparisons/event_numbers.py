@@ -232,7 +232,7 @@ def _score_numbers(event: CheckpointFinished, suites: Sequence[str], names: Sequ
     places = [Path(suite) for suite in suites]
     if not event.evaluations or not any(map(find_baselines, places)):
         return []
-    subject = subjects_of(row_of(one, float(place)) for place, one in enumerate(event.evaluations))[0]
+    subject = subjects_of(row_of(evaluation, float(index)) for index, evaluation in enumerate(event.evaluations))[0]
     scales = Scales.of([subject], places)
     numbers = [_score_number(subject, subject.cells, scales)]
     if len(names) > 1:

@@ -303,8 +303,8 @@ class _Measured:
       samples: Scores of the case.
       groups: For the mean, the cases by group.
       missing: Number of planned seeds of either side without a value; for the mean, sums over the groups of cases.
-      missing_a: Number of seeds that A lacks of each of `counts`.
-      hidden: Largest harm that A's missing seeds may feign, if they were its worst; see `_hidden`.
+      missing_a: Number of planned seeds of A without a value, for each of `counts`.
+      hidden: Upper bound of the harm that appears only because seeds of A are missing; see `_hidden`.
     """
 
     case: str

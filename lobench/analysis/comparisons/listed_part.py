@@ -81,10 +81,12 @@ def listed_with_new(listed: ListedPart, whole: Summary, snapshot: Snapshot) -> S
         return None
     before = {*map(id, whole.snapshot.subjects)}
     known = {(subject.who, subject.optimizer_hashes) for subject in listed.subjects.snapshot.subjects}
-    changed = [place for place, one in enumerate(snapshot.subjects) if id(one) not in before]
+    changed = [index for index, subject in enumerate(snapshot.subjects) if id(subject) not in before]
     if len(changed) > MOST_CHECKPOINTS + MOST_METHODS:
         return None
-    kept = [place for place, one in enumerate(snapshot.subjects) if (one.who, one.optimizer_hashes) in known]
+    kept = [
+        index for index, subject in enumerate(snapshot.subjects) if (subject.who, subject.optimizer_hashes) in known
+    ]
     return whole.of_later(_part_with(snapshot, sorted({*kept, *changed})))
 
 

@@ -358,7 +358,7 @@ def _effect(
     margins = {key: one.scale.default_margin if margin is None else margin for key, one in values_by_case.items()}
     samples = {key: redesigned(one.samples, design) for key, one in values_by_case.items()}
     # If a loss is signed, reports use the linear scale, but a gate does not: only the suite can declare it.
-    gated = {key: without_scale(one) if key in signed else one for key, one in samples.items()}
+    gated = {key: without_scale(sample) if key in signed else sample for key, sample in samples.items()}
     comparison = compare_cases(samples, alpha=rules.alpha)
     ends = {key: ends for key in values_by_case if (ends := _Ends.of(a, b, key, names[key], scales))}
     effects = {effect.case: effect.paired for effect in comparison.cases}
@@ -366,9 +366,9 @@ def _effect(
     lacks = {key: lack_note(a, b, key) for key in values_by_case}
     notes = {
         key: _note(
-            one, values_by_case[key], effects[key], words[key], key in signed, cases[key].replicate, bool(lacks[key])
+            end, values_by_case[key], effects[key], words[key], key in signed, cases[key].replicate, bool(lacks[key])
         )
-        for key, one in ends.items()
+        for key, end in ends.items()
     }
     limits = {key: (lacks[key], ends_note(a, b, key), labels_note(a, b, key)) for key in values_by_case}
     notes = {key: "; ".join(filter(None, (*limits[key], notes.get(key, "")))) for key in values_by_case}
@@ -381,15 +381,15 @@ def _effect(
         num_pairs=sum(len(sample) for sample in samples.values() if sample.is_paired),
         margins=margins,
         tolerated={key: one.ratio(-margins[key]) for key, one in values_by_case.items()},
-        ratios={key: _ratio(effects[key], one, values_by_case[key]) for key, one in ends.items()},
-        values=simultaneous_differences({key: one.samples for key, one in ends.items()}, alpha=rules.alpha),
+        ratios={key: _ratio(effects[key], end, values_by_case[key]) for key, end in ends.items()},
+        values=simultaneous_differences({key: end.samples for key, end in ends.items()}, alpha=rules.alpha),
         is_of_finals=all(one.is_of_finals for one in values_by_case.values()),
         notes=notes,
         directions={key: scales.direction(cases[key], names[key]) for key in ends},
         geometric_means={
-            key: one.geometric_means(values_by_case[key].scale.minimum or 0.0)
-            for key, one in ends.items()
-            if not math.isnan(_ratio(effects[key], one, values_by_case[key]).mean)
+            key: end.geometric_means(values_by_case[key].scale.minimum or 0.0)
+            for key, end in ends.items()
+            if not math.isnan(_ratio(effects[key], end, values_by_case[key]).mean)
         },
     )
 

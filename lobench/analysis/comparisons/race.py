@@ -79,7 +79,7 @@ class RaceResult:
     @property
     def racing(self) -> tuple[int, ...]:
         """Indices of the methods that are still in the race."""
-        return tuple(place for place, look in enumerate(self.out_at) if look is None)
+        return tuple(index for index, look in enumerate(self.out_at) if look is None)
 
 
 def decided(
@@ -126,7 +126,7 @@ def decided(
             standings[method] = None if place == first else _standing(pairs, width, place, rival, racing)
             out_at[method] = looks if out[place] else None
         leader = racing[first]
-        racing = [method for place, method in enumerate(racing) if not out[place]]
+        racing = [method for index, method in enumerate(racing) if not out[index]]
         ending = _ending([standings[method] for method in racing if method != leader], looks, rules)
     sizes = [sum(case.num_inner_steps for case in entrant.cases) * rules.block for entrant in entrants]
     return RaceResult(
@@ -207,16 +207,16 @@ def _pairs(subjects: Sequence[StoredSubject], num_seeds: int, scales: Scales) ->
     sides = np.full((2, count, count, len(cases), num_seeds), math.nan)
     steps = np.zeros((count, count, len(cases)))
     for j, i in itertools.combinations(range(count), 2):
-        for place, (identity, case) in enumerate(cases.items()):
+        for index, (identity, case) in enumerate(cases.items()):
             a, b = (subjects[one].cells.get(identity) for one in (j, i))
             if a is None or b is None:
                 continue
             samples = paired_values(a, b, None, scales).samples
             common = sorted(a.finals(case.primary_metric).keys() & b.finals(case.primary_metric).keys())
             seeds = [seed - case.first_seed for seed in common]
-            sides[0, j, i, place, seeds] = sides[1, i, j, place, seeds] = samples.a
-            sides[1, j, i, place, seeds] = sides[0, i, j, place, seeds] = samples.b
-            steps[j, i, place] = steps[i, j, place] = math.sqrt(12 * samples.converged().floor)
+            sides[0, j, i, index, seeds] = sides[1, i, j, index, seeds] = samples.a
+            sides[1, j, i, index, seeds] = sides[0, i, j, index, seeds] = samples.b
+            steps[j, i, index] = steps[i, j, index] = math.sqrt(12 * samples.converged().floor)
     return PairSums.of(sides[0], sides[1], steps)
 
 

@@ -106,7 +106,7 @@ def history(stores: Iterable[Path]) -> list[RunSummary]:
         if len(groups) == 1:
             runs.append((revision, whole))
         else:
-            positions = {subject.who: place for place, subject in enumerate(whole.subjects)}
+            positions = {subject.who: index for index, subject in enumerate(whole.subjects)}
             for (name, _), rows in groups.items():
                 # If all cases of a run were changed since, the run keeps its own forms.
                 current = whole.current if any(map(whole.current.is_current, rows)) else None
@@ -211,18 +211,18 @@ def experiment_history(stores: Iterable[Path]) -> list[ExperimentSummary]:
 def _experiment_summary(experiment: ExperimentRow, snapshot: Snapshot, scales: Scales) -> ExperimentSummary:
     summary = Summary(snapshot, scales)
     label, metric = headline_metrics(snapshot.subjects)[0] if snapshot.subjects else ("", None)
-    scores = [summary.mean_score(place, metric or "primary") for place in range(len(snapshot.subjects))]
+    scores = [summary.mean_score(index, metric or "primary") for index in range(len(snapshot.subjects))]
     means = [score.interval for score in scores]
     out_at = summary.race.out_at if summary.race is not None else [None] * len(means)
     # A method that left a race has few seeds, one without a finite seed has no result, and one
     # that lacks planned seeds may have lost the bad ones: none of them is the best.
     candidates = [
-        place
-        for place, found in enumerate(scores)
-        if not math.isnan(found.mean)
-        and found.has_surviving_seed
-        and out_at[place] is None
-        and not snapshot.subjects[place].num_missing
+        index
+        for index, score in enumerate(scores)
+        if not math.isnan(score.mean)
+        and score.has_surviving_seed
+        and out_at[index] is None
+        and not snapshot.subjects[index].num_missing
     ]
     best = max(candidates, key=lambda place: means[place].mean, default=None)
     revision = experiment.revision

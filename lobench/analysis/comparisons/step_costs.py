@@ -130,17 +130,19 @@ def _class_costs(
     costs = _pooled_costs(cells, [costs_of_side.get(machine, ()) for costs_of_side in known])
     seconds = [StepSeconds.of(costs_of_side) for costs_of_side in costs]
     budget = min(
-        one.median * cell.steps[-1]
-        for one, cell in zip(seconds, cells, strict=True)
-        if cell is not None and one.num_samples
+        timing.median * cell.steps[-1]
+        for timing, cell in zip(seconds, cells, strict=True)
+        if cell is not None and timing.num_samples
     )
     return ClassCosts(
         machine=machine,
         metric=metric,
         budget=float(budget),
         sides=tuple(
-            _side_cost(cell, costs_of_side, one, float(budget), metric) if cell is not None and costs_of_side else None
-            for cell, costs_of_side, one in zip(cells, costs, seconds, strict=True)
+            _side_cost(cell, costs_of_side, timing, float(budget), metric)
+            if cell is not None and costs_of_side
+            else None
+            for cell, costs_of_side, timing in zip(cells, costs, seconds, strict=True)
         ),
     )
 

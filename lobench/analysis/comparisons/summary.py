@@ -212,7 +212,7 @@ class Summary:
         subjects = self.snapshot.subjects
         if self.has_checkpoints or not subjects:
             return self.snapshot.shown if subjects else 0
-        means = {place: self.mean_score(place, "primary") for place in range(len(subjects))}
+        means = {index: self.mean_score(index, "primary") for index in range(len(subjects))}
         scored = [place for place, found in means.items() if not math.isnan(found.mean) and found.has_surviving_seed]
         scored = [place for place in scored if not subjects[place].lacks_seeds(subjects)] or scored
         return max(scored, key=lambda place: means[place].mean) if scored else self.snapshot.shown

@@ -85,11 +85,11 @@ def ever_finer(count: int) -> Iterator[int]:
 def _final_bounds(snapshot: Snapshot, metric: str, direction: Direction | None) -> NDArray[np.float64]:
     finals = np.full((len(snapshot.subjects), len(snapshot.cases), 3), np.nan)
     groups: dict[int, list[tuple[int, int, list[float]]]] = {}
-    for place, subject in enumerate(snapshot.subjects):
+    for index, subject in enumerate(snapshot.subjects):
         for case, info in enumerate(snapshot.cases):
             cell = subject.cells.get(info.identity)
             if cell is not None and (values := list(cell.finals(metric).values())):
-                groups.setdefault(len(values), []).append((place, case, values))
+                groups.setdefault(len(values), []).append((index, case, values))
     for cells in groups.values():
         rows = np.asarray([values for *_, values in cells], np.float64)[:, :, None]
         places, cases = (np.asarray([cell[axis] for cell in cells]) for axis in (0, 1))

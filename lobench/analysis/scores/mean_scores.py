@@ -75,7 +75,7 @@ class MeanScore:
         if not self.scores:
             return Interval()
         least = [self._least_variance(case) for case in self.scores]
-        have_items = {place for place, case in enumerate(self.scores) if self.cells[case].case.has_items}
+        have_items = {index for index, case in enumerate(self.scores) if self.cells[case].case.has_items}
         return grouped_t_mean(
             list(self.scores.values()), self._places, least=least if any(least) else (), have_items=have_items
         )
@@ -93,7 +93,7 @@ class MeanScore:
 
     @property
     def _places(self) -> list[list[int]]:
-        place_of = {case: place for place, case in enumerate(self.scores)}
+        place_of = {case: index for index, case in enumerate(self.scores)}
         return [[place_of[case] for case in group] for group in self.groups]
 
     def interquartile_mean(self) -> Interval:

@@ -403,7 +403,7 @@ class Scales:
             begun = [cell.untrained.get(metric, {}) for cell in cells]
             begun = begun if any(begun) else [cell.starts(metric) for cell in cells]  # no cell has step 0
             begun = begun[:1] if case.has_items else begun
-            starts = {(-1 - place, seed): at for place, side in enumerate(begun) for seed, at in side.items()}
+            starts = {(-1 - index, seed): at for index, side in enumerate(begun) for seed, at in side.items()}
         flat = np.asarray(finals, np.float64)
         if block is not None:
             of_block = block.finals if block.lost is None else np.where(block.lost, np.nan, block.finals)
@@ -520,7 +520,7 @@ class Scales:
         return best[1] or None if best is not None and best[0] < _AT_ONE else None
 
     def _near_one(self, identity: str, case: CaseInfo) -> Iterable[Cell]:
-        """Returns the cells of a case whose mean score may be 1 up to rounding, and perhaps others."""
+        """Returns all cells of a case whose mean score may be 1 up to rounding. It may contain further cells."""
         column = self._column(identity, case.primary_metric)
         if (block := column.block) is None:
             return self.among.get(identity, ())

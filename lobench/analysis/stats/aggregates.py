@@ -146,7 +146,7 @@ def probability_of_improvement_interval(
     if any(len(cell) < 2 or not all(map(math.isfinite, cell)) for cell in both):
         return Interval(mean=mean, method="newcombe")
     sizes = [(len(x), len(y)) for x, y in zip(ours, theirs, strict=True)]
-    places = groups or [(place,) for place in range(len(sizes))]
+    places = groups or [(index,) for index in range(len(sizes))]
     z = -NormalDist().inv_cdf((1 - confidence) / 2)
     half_step = 0.5 / sum(x * y for x, y in sizes)
 

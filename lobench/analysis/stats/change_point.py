@@ -95,7 +95,7 @@ class Belief:
     def place(self) -> int:
         """Index of the most probable first broken checkpoint. In a stretch without probes it is the middle."""
         top = max(self.by_place)
-        ties = [place for place, one in enumerate(self.by_place) if one > top * (1 - 1e-9)]
+        ties = [index for index, one in enumerate(self.by_place) if one > top * (1 - 1e-9)]
         return ties[len(ties) // 2]
 
     def within(self, distance: int) -> float:
@@ -184,9 +184,9 @@ def next_probes(belief: Belief, probes: Iterable[Probe], count: int, closed: Col
     chosen_places: list[int] = []
     for share in shares:
         gains = {
-            place: min(below[place] / share, (1 - below[place]) / (1 - share)) / (1 + counts[place])
-            for place in range(belief.begin, len(below))
-            if place not in closed and place not in chosen_places
+            index: min(below[index] / share, (1 - below[index]) / (1 - share)) / (1 + counts[index])
+            for index in range(belief.begin, len(below))
+            if index not in closed and index not in chosen_places
         }
         if gains:
             chosen_places.append(max(gains, key=lambda place: (gains[place], -counts[place])))
@@ -431,9 +431,9 @@ def _rates_part(lost: Array, size: Array, *, is_turned: bool) -> tuple[Array, fl
         return np.asarray(num_lost * np.log(rates) + (num_all - num_lost) * np.log1p(-rates))
 
     parts = []
-    for place in range(len(lost)):
-        low = (lost[: place + 1].sum(), size[: place + 1].sum())
-        high = (lost[place + 1 :].sum(), size[place + 1 :].sum())
+    for index in range(len(lost)):
+        low = (lost[: index + 1].sum(), size[: index + 1].sum())
+        high = (lost[index + 1 :].sum(), size[index + 1 :].sum())
         low, high = (high, low) if is_turned else (low, high)
         above = logs_of(*high)
         top = above.max()

@@ -293,7 +293,7 @@ def compare_cases(samples: Mapping[str, Samples], *, alpha: float = 0.05) -> Pai
     """
     if not samples:
         raise ValueError("compare_cases needs at least one case")
-    differences = {case: mean_difference(one, 1 - alpha) for case, one in samples.items()}
+    differences = {case: mean_difference(sample, 1 - alpha) for case, sample in samples.items()}
     adjusted = holm([paired.p_value for paired in differences.values()])
     cases = tuple(
         CaseEffect(
@@ -372,7 +372,7 @@ def simultaneous(
 
 def simultaneous_differences(samples: Mapping[str, Samples], *, alpha: float) -> dict[str, MeanDifference]:
     """Returns the difference on each case, with the bounds of `simultaneous`."""
-    differences = {case: mean_difference(one, 1 - alpha) for case, one in samples.items()}
+    differences = {case: mean_difference(sample, 1 - alpha) for case, sample in samples.items()}
     adjusted = holm([paired.p_value for paired in differences.values()])
     return {
         case: simultaneous(samples[case], paired, p_holm, alpha=alpha, num_cases=len(samples))

@@ -153,6 +153,6 @@ def _weights(count: int, k: int) -> NDArray[np.float64]:
     """Returns C(count - i, k - 1) / C(count, k), the probability that the i-th best of `count` is the best of k."""
     weights = np.zeros(count)
     weights[0] = k / count
-    for place in range(1, count - k + 1):
-        weights[place] = weights[place - 1] * (count - place - k + 1) / (count - place)
+    for index in range(1, count - k + 1):
+        weights[index] = weights[index - 1] * (count - index - k + 1) / (count - index)
     return weights

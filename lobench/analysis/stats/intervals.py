@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from lobench.core.result import mean_of
 __all__ = [
     "Interval",
     "IntervalMethod",
+    "IntervalRecord",
     "agreed_variance",
     "complete_seeds",
     "grouped_t_mean",
@@ -43,6 +44,14 @@ _HALF_BITS = (8, 11)  # significant bits of bfloat16 and float16
 # Log variance above which the log-normal interval of a loss stops growing, so that seeds of other orders of magnitude
 # give bounds that can be read.
 _MOST_LOG_VARIANCE = 2.0
+
+
+class IntervalRecord(TypedDict):
+    """Mean with its 95% interval; null if unknown."""
+
+    mean: float
+    lower: float
+    upper: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,10 +283,10 @@ def logged_step(value: float) -> float:
     fraction, exponent = math.frexp(abs(value))
     binary = next((2.0 ** (exponent - bits) for bits in _HALF_BITS if (fraction * 2**bits).is_integer()), 0.0)
     leading = math.floor(math.log10(abs(value)) + EQUAL)  # of a float32 just below a power of ten
-    for place in range(max(-leading, 0), _MOST_DIGITS - leading):
-        scaled = value * 10.0**place
+    for index in range(max(-leading, 0), _MOST_DIGITS - leading):
+        scaled = value * 10.0**index
         if abs(scaled - round(scaled)) <= EQUAL * abs(scaled):
-            return max(binary, 10.0**-place)
+            return max(binary, 10.0**-index)
     return binary
 
 

@@ -141,7 +141,7 @@ def mean_location(parts: Sequence[Location], sizes: Sequence[int] | None = None)
     weights = None if sizes is None or len(set(sizes)) == 1 else [size / sum(sizes) for size in sizes]
     variance, degrees = pooled_mean(estimates, weights)
     shares = weights or [1 / len(estimates)] * len(estimates)
-    mean = math.fsum(one.mean * share for one, share in zip(estimates, shares, strict=True))
+    mean = math.fsum(estimate.mean * share for estimate, share in zip(estimates, shares, strict=True))
     if weights is None:
         mean = math.fsum(estimate.mean for estimate in estimates) / len(estimates)
     is_permuted = any(part.permutation for part in parts)

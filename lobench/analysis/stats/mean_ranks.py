@@ -55,9 +55,9 @@ def mean_ranks(sides: Sequence[Scores], groups: Sequence[Sequence[str]] = ()) ->
     # Sums of halves are exact in any order, and below 2^23 also in float32, which takes half the memory.
     kind = np.float32 if len(cases) * len(sides) < 1 << 23 else np.float64
     times = []  # how often a resample has each draw of a case
-    for place, (ranks, rows) in enumerate(resampled):
+    for index, (ranks, rows) in enumerate(resampled):
         times_of_case = np.zeros((_NUM_RESAMPLES, len(ranks)), kind)
-        times_of_case[np.arange(_NUM_RESAMPLES), rows] = np.count_nonzero(drawn == place, axis=1)
+        times_of_case[np.arange(_NUM_RESAMPLES), rows] = np.count_nonzero(drawn == index, axis=1)
         times.append(times_of_case)
     every_draw = np.concatenate(times, axis=1)
     every_rank = np.concatenate([ranks for ranks, _ in resampled]).astype(kind)

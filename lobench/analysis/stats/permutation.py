@@ -91,13 +91,13 @@ class Permutation:
         is_alone = len(cases) == 1
         self._weights = [1 / len(cases)] * len(cases) if weights is None else list(weights)
         self._cases: list[_Sides | _Signs] = []
-        for place, case_samples in enumerate(cases):
+        for index, case_samples in enumerate(cases):
             if case_samples.is_paired:
                 self._cases.append(
-                    _Signs(case_samples.a, case_samples.b, case_samples.floor, _signs(len(case_samples.a), place))
+                    _Signs(case_samples.a, case_samples.b, case_samples.floor, _signs(len(case_samples.a), index))
                 )
             else:
-                ways = _permutations(len(case_samples.a), len(case_samples.b), -1 if is_alone else place)
+                ways = _permutations(len(case_samples.a), len(case_samples.b), -1 if is_alone else index)
                 self._cases.append(_Sides(case_samples.a, case_samples.b, case_samples.floor, ways))
         means = [
             math.fsum(case_samples.b) / len(case_samples.b) - math.fsum(case_samples.a) / len(case_samples.a)

@@ -77,8 +77,8 @@ def _boschloo(num_a: int, num_b: int) -> FloatArray:
     for total in range(num_a + num_b + 1):
         low, chances = _hypergeometric(total, num_a, num_b)
         tails = np.cumsum(chances[::-1])[::-1]
-        for place, tail in enumerate(tails):
-            fisher[total - low - place, low + place] = min(1.0, float(tail))
+        for index, tail in enumerate(tails):
+            fisher[total - low - index, low + index] = min(1.0, float(tail))
     if fisher.size > _MOST_OUTCOMES:
         return fisher
     shares = np.sin(np.linspace(0, math.pi / 2, _NUM_SHARES)[1:-1]) ** 2

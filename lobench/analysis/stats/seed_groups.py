@@ -120,7 +120,7 @@ def missing_of_group(cases: Sequence[Samples]) -> tuple[int, int]:
     for side in (0, 1):
         seeds = [case.missing_seeds[side] for case in cases]
         numbers = [case.missing[side] for case in cases]
-        are_known = all(len(own) == number for own, number in zip(seeds, numbers, strict=True))
+        are_known = all(len(seed) == number for seed, number in zip(seeds, numbers, strict=True))
         counts[side] = len(frozenset[int]().union(*seeds)) if are_known else sum(numbers)
     return counts[0], counts[1]
 

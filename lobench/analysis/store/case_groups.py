@@ -52,7 +52,8 @@ def case_groups(
     """
     subjects = list(cells)
     names = [
-        frozenset().union(*{shared_trainings(own[case], design) for own in subjects if case in own}) for case in cases
+        frozenset().union(*{shared_trainings(subject[case], design) for subject in subjects if case in subject})
+        for case in cases
     ]
     return tuple(tuple(cases[place] for place in places) for places in group_places(names))
 

@@ -66,14 +66,14 @@ def evaluation_summaries(
     numbers_by_row: list[_Numbers] = [{}] * len(rows)
     added: list[Sequence[str]] = [()] * len(rows)
     groups: dict[Hashable, list[_Member]] = {}
-    for place, (row, own) in enumerate(zip(rows, measured or (row.measured for row in rows), strict=True)):
+    for index, (row, own) in enumerate(zip(rows, measured or (row.measured for row in rows), strict=True)):
         if own is not None:
             primary = row.case.primary_metric
             summary = own if isinstance(own, CurveSummary) else CurveSummary.of(own, primary)
             shapes = tuple(summary.shapes.items())
-            groups.setdefault((shapes, primary, tuple(summary.directions.items())), []).append(_Member(place, summary))
+            groups.setdefault((shapes, primary, tuple(summary.directions.items())), []).append(_Member(index, summary))
             if len(summary.eval_steps) > 1:  # a plugin's metric has one value a seed
-                added[place] = [name for name in summary.kept if summary.shapes[name][-1] == 1]
+                added[index] = [name for name in summary.kept if summary.shapes[name][-1] == 1]
     for members in groups.values():
         _measure(members, [rows[member.place].case for member in members], numbers_by_row)
     return [

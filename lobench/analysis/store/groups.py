@@ -45,10 +45,10 @@ class MethodGroups:
         return next((run for run in self.runs if place in run), ())
 
     def ends(self, shown: int) -> list[int]:
-        """Returns the subjects of a table that has no room for all checkpoints: the first and the last of each run.
+        """Returns the indices of the first and last subject of each run, for tables too small for all checkpoints.
 
         Args:
-          shown: Place of the headlines' subject. It replaces the last one of its run, which may be unfinished.
+          shown: Index of the subject in the headlines. It replaces the last one of its run, which may be unfinished.
         """
         found = set(self.alone)
         for run in self.runs:
@@ -84,7 +84,7 @@ def groups_of(subjects: Sequence[StoredSubject], *, are_methods: bool = False) -
     runs = [tuple(sorted(_by_step(subjects, part).values())) for part in parts]
     runs = [run for run in runs if len(run) > 1]
     members = {place for run in runs for place in run}
-    alone = tuple(place for place in range(len(subjects)) if place not in members)
+    alone = tuple(index for index in range(len(subjects)) if index not in members)
     return MethodGroups(runs=tuple(runs), alone=alone)
 
 

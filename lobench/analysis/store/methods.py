@@ -112,7 +112,7 @@ def with_race(snapshot: Snapshot, config: str, ledger: Ledger) -> Snapshot:
     rules = race_of(_bindings(config))
     if rules is None or list(snapshot.methods) != list(_bindings_of_methods(config)):
         return snapshot
-    wanted = [(one.who, label) for one, label in zip(snapshot.subjects, snapshot.labels, strict=True)]
+    wanted = [(subject.who, label) for subject, label in zip(snapshot.subjects, snapshot.labels, strict=True)]
     entrants = entrants_of(ledger, wanted, rules.first_seed)
     return dataclasses.replace(snapshot, race=StoredRace(rules=rules, entrants=entrants))
 
@@ -355,7 +355,7 @@ def _method(sessions: Mapping[int, Sequence[_Part]], *, current: CurrentCases, i
         for identity, cell in subject_of(who, current.ordered(who, trained), identities).cells.items():
             cells.setdefault(identity, {})[session] = _cell_of_seeds(cell, seeds)
     whole = subject_of(rows[-1].sightings[-1], rows, identities)
-    return dataclasses.replace(whole, cells={key: _cell_of_sessions(found) for key, found in cells.items()})
+    return dataclasses.replace(whole, cells={key: _cell_of_sessions(cell) for key, cell in cells.items()})
 
 
 def _with_failed(subject: StoredSubject, trials: Sequence[TrialRow], methods: Collection[str]) -> StoredSubject:
@@ -481,9 +481,9 @@ def narrowed(snapshot: Snapshot, names: Sequence[str]) -> Snapshot:
 
 def _renamed(snapshot: Snapshot, name: str) -> int | str:
     """Resolves a key of `Table.names` to a method's place, a case's identity, or a metric's name."""
-    for place in range(len(snapshot.subjects)):
-        if name in names_of(snapshot, place):
-            return place
+    for index in range(len(snapshot.subjects)):
+        if name in names_of(snapshot, index):
+            return index
     return next((case.identity for case in snapshot.cases if name in _case_names(snapshot, case.identity)), name)
 
 
@@ -502,7 +502,7 @@ def place_of_method(snapshot: Snapshot, key: str, name: str) -> int:
     for place in range(len(snapshot.subjects)):
         if name in names_of(snapshot, place):
             return place
-    raise unknown_name(key, name, [names_of(snapshot, place)[0] for place in range(len(snapshot.subjects))])
+    raise unknown_name(key, name, [names_of(snapshot, index)[0] for index in range(len(snapshot.subjects))])
 
 
 def unknown_name(key: str, name: str, known: Sequence[str]) -> ConfigError:
@@ -513,7 +513,7 @@ def unknown_name(key: str, name: str, known: Sequence[str]) -> ConfigError:
 
 def place_of_case(snapshot: Snapshot, name: str) -> int | None:
     """Returns the place of a case by its name, with or without the suite's; None if no case has it."""
-    found = (place for place, case in enumerate(snapshot.cases) if name in _case_names(snapshot, case.identity))
+    found = (index for index, case in enumerate(snapshot.cases) if name in _case_names(snapshot, case.identity))
     return next(found, None)
 
 

@@ -46,7 +46,7 @@ def called(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey] = (
       text: Text to look up.
       candidates: Subjects to skip.
     """
-    every = [place for place, subject in enumerate(snapshot.subjects) if subject.who.key not in candidates]
+    every = [index for index, subject in enumerate(snapshot.subjects) if subject.who.key not in candidates]
     if text.isdecimal() and not snapshot.methods:
         whos = {place: snapshot.subjects[place].who for place in every}
         if steps := [place for place in every if whos[place].has_theta and whos[place].outer_step == int(text)]:
@@ -80,7 +80,7 @@ def one_called(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey]
     """
     places = called(snapshot, text, candidates).places or called(snapshot, text).places
     if not places:
-        every = [names_of(snapshot, place) for place in range(len(snapshot.subjects))]
+        every = [names_of(snapshot, index) for index in range(len(snapshot.subjects))]
         known = list(dict.fromkeys(names[0] for names in every))
         is_path = "/" in text or bool(Path(text).suffix)
         raise UsageError(

@@ -191,7 +191,7 @@ def edges_among(who: Sequence[Subject], best: int) -> list[str]:
       best: Index of the subject.
     """
     settings = [_settings(one) for one in who]
-    alike = [place for place, found in enumerate(settings) if _form(found) == _form(settings[best])]
+    alike = [index for index, setting in enumerate(settings) if _form(setting) == _form(settings[best])]
     axes = [_axis(path, [settings[place][path] for place in alike]) for path in settings[best]]
     return _edges(axes, alike.index(best))
 
@@ -247,7 +247,7 @@ def search_notes(snapshot: Snapshot, history: StoppedTrials) -> list[str]:
 
 def _history(method: str, label: str, rows: Sequence[TrialRow]) -> StoppedTrials:
     ended = sorted((row for row in rows if row.state not in ("waiting", "running")), key=lambda row: row.number)
-    trials = [dataclasses.replace(row, number=place) for place, row in enumerate(ended)]
+    trials = [dataclasses.replace(row, number=index) for index, row in enumerate(ended)]
     best: list[int | None] = []
     so_far: Trial | None = None
     for trial in trials:

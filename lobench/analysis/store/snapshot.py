@@ -175,7 +175,7 @@ class Snapshot:
         `Summary.shown`, the subject of headlines, is the best method.
         """
         last = last_on_most_cases(self.subjects) if self.methods else last_subject(self.subjects)
-        return next(place for place, subject in enumerate(self.subjects) if subject is last)
+        return next(index for index, subject in enumerate(self.subjects) if subject is last)
 
     @property
     def nothing(self) -> str:
@@ -293,7 +293,7 @@ def distinct_labels(subjects: Sequence[StoredSubject]) -> list[str]:
 
 def _told_apart(labels: list[str], subjects: Sequence[StoredSubject]) -> list[str]:
     for label in [label for label, count in Counter(labels).items() if count > 1]:
-        places = [place for place, other in enumerate(labels) if other == label]
+        places = [index for index, other in enumerate(labels) if other == label]
         for place, new_name in zip(places, _distinguished([subjects[place] for place in places]), strict=True):
             labels[place] = new_name
     return labels
@@ -303,15 +303,20 @@ def _distinguished(namesakes: Sequence[StoredSubject]) -> list[str]:
     """Returns distinct labels for subjects with one label, by adding more of the path or a hash."""
     parts = [namesake.who.uri.rstrip("/").split("/") for namesake in namesakes]
     named = [
-        ["/".join(path[-depth:]) + one.label.removeprefix(path[-1]) for path, one in zip(parts, namesakes, strict=True)]
+        [
+            "/".join(path[-depth:]) + namesake.label.removeprefix(path[-1])
+            for path, namesake in zip(parts, namesakes, strict=True)
+        ]
         for depth in range(2, max(map(len, parts)) + 1)
-        if all(one.label.startswith(path[-1]) for path, one in zip(parts, namesakes, strict=True))
+        if all(namesake.label.startswith(path[-1]) for path, namesake in zip(parts, namesakes, strict=True))
     ]
     hashes = (
         [namesake.who.sha256 for namesake in namesakes],
         ["".join(sorted(namesake.optimizer_hashes)) for namesake in namesakes],
     )
-    named += [[f"{one.label} ({text[:8]})" for one, text in zip(namesakes, texts, strict=True)] for texts in hashes]
+    named += [
+        [f"{namesake.label} ({text[:8]})" for namesake, text in zip(namesakes, texts, strict=True)] for texts in hashes
+    ]
     return next(
         (labels for labels in named if len(set(labels)) == len(labels)), [namesake.label for namesake in namesakes]
     )

@@ -200,7 +200,10 @@ class Cell:
 
     @property
     def has_single_values(self) -> bool:
-        """Whether each seed has a single value, at step 0, as commands and tests may record. It is not a start."""
+        """Whether each seed has a single value, at step 0, as commands and tests may record.
+
+        Such a value is a result, and not the value before a training.
+        """
         return self.ends() == {0}
 
     @property
@@ -897,7 +900,7 @@ def _last_of_items(rows: Sequence[EvaluationRow]) -> Sequence[EvaluationRow]:
 _MADE_FIELDS: Mapping[str, Callable[[_OneBlockCell], Any]] = {
     "final": lambda cell: _finals_of_one(cell._curves),
     "untrained": lambda cell: _starts_of_one(cell._curves),
-    "sources": lambda cell: {seed: (cell._curves, place) for place, seed in enumerate(cell._curves.seeds)},
+    "sources": lambda cell: {seed: (cell._curves, index) for index, seed in enumerate(cell._curves.seeds)},
     "diverged_at": _diverged_of_one,
     "_exploded": _exploded_of_one,
 }
@@ -922,7 +925,7 @@ def _ends(blocks: Iterable[Curves | CurveSummary], sources: Mapping[int, tuple[C
     final: dict[str, dict[int, float]] = {}
     untrained: dict[str, dict[int, float]] = {}
     for curves in blocks:
-        places = [place for place, seed in enumerate(curves.seeds) if sources[seed][0] is curves]
+        places = [index for index, seed in enumerate(curves.seeds) if sources[seed][0] is curves]
         seeds = [curves.seeds[place] for place in places]
         for name in _measured(curves):
             ends = curves.final(name)

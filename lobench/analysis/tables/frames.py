@@ -245,7 +245,7 @@ class StoredResults:
             for curves in [curves_of[id(row)] for row in rows]:
                 if curves.items:  # those of an earlier evaluation may be of another data set
                     latest.clear()
-                latest.update({seed: (curves, place) for place, seed in enumerate(curves.seeds)})
+                latest.update({seed: (curves, index) for index, seed in enumerate(curves.seeds)})
             yield rows[-1].case, who, dict(sorted(latest.items()))
 
     def _require(self, metric: str) -> None:

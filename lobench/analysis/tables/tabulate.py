@@ -86,7 +86,7 @@ def tabulate(summary: Summary, spec: TableSpec | None = None, *, digits: int = 3
 
 
 def renamed(summary: Summary, spec: TableSpec) -> Summary:
-    """Returns the summary of a table's methods with its names, as also used by figures.
+    """Returns the part of a summary with the methods of a table, under the names that the table gives them.
 
     Raises:
       ConfigError: The specification names a method or case that does not exist.
@@ -144,8 +144,8 @@ class _Maker:
     def _suites(self) -> dict[str, list[int]]:
         """Returns the cases by suite; {} if there is a single suite."""
         found: dict[str, list[int]] = {}
-        for place, case in enumerate(self._summary.snapshot.cases):
-            found.setdefault(case.suite, []).append(place)
+        for index, case in enumerate(self._summary.snapshot.cases):
+            found.setdefault(case.suite, []).append(index)
         return found if len(found) > 1 else {}
 
     def _case_title(self, case: int) -> str:
@@ -334,7 +334,7 @@ class _Maker:
     ) -> list[Entry | None]:
         """Returns an entry for each column of seeds; None if the column is empty."""
         entries: list[Entry | None] = [None] * len(columns)
-        places = [place for place, column in enumerate(columns) if column]
+        places = [index for index, column in enumerate(columns) if column]
         rows = [list(columns[place].values()) for place in places]
         for place, values, interval in zip(places, rows, metric_means(metric, rows), strict=True):
             if not self._spec.interval.get(metric, True):

@@ -95,7 +95,12 @@ class WorkQueue:
         return len(self._lines.get(size, ()))
 
     def take(self, size: Size, choose: Callable[[Sequence[QueueEntry]], int]) -> QueueEntry:
-        """Removes and returns the entry that `choose` picks, as an index into the first entries of a size."""
+        """Removes and returns an entry of a size.
+
+        Args:
+          size: Size of a worker.
+          choose: Function that gets the first entries of the size and returns the index of one.
+        """
         line = self._lines[size]
         taken = line.pop(choose(line.window))
         if not line.window:

@@ -157,7 +157,11 @@ class Intake:
         changed.
         """
         subjects = dict(sightings)
-        of_runs = {at: one for at, one in subjects.items() if one.has_theta and one.run and not one.variant.bindings}
+        of_runs = {
+            at: subject
+            for at, subject in subjects.items()
+            if subject.has_theta and subject.run and not subject.variant.bindings
+        }
         last = {one.uri: one for one in of_runs.values()}
         for seen in last.values():
             try:

@@ -212,7 +212,7 @@ class Chief:
             sightings = self._intake.with_todays_configs(sightings)
         waiting = list(todays(sightings, self._history)) if self._has_source else []
         waiting += self._take_given()
-        unfinished = [one for position, one in sightings.items() if not is_through(position, self._history)]
+        unfinished = [sighting for position, sighting in sightings.items() if not is_through(position, self._history)]
         self._intake.recover([subject for _, subject, is_done in waiting if not is_done], keep=unfinished)
         for position, subject, is_done in waiting:
             self._subjects.add(position, subject, is_needed=not is_done)

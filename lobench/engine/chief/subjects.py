@@ -177,9 +177,9 @@ def todays(sightings: Mapping[int, Subject], history: History) -> Iterator[tuple
     watched folder may have a config of their own.
     """
     of_the_run = {
-        position: one
-        for position, one in sightings.items()
-        if one.has_theta and (not one.variant.key or (one.run and not one.variant.bindings))
+        position: sighting
+        for position, sighting in sightings.items()
+        if sighting.has_theta and (not sighting.variant.key or (sighting.run and not sighting.variant.bindings))
     }
     last = {subject.uri: position for position, subject in of_the_run.items()}
     for position, subject in of_the_run.items():

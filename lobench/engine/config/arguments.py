@@ -127,7 +127,7 @@ def settings_of(scope: str, optimizer_lines: Sequence[str], paths: Sequence[str]
 def settings_of_phases(phases: Sequence[Settings]) -> Settings:
     """Returns the settings of all phases, one after another. Each phase creates its own optimizer."""
     return Settings(
-        names=tuple(f"phases[{index}]: {name}" for index, each in enumerate(phases) for name in each.names),
+        names=tuple(f"phases[{index}]: {name}" for index, phase in enumerate(phases) for name in phase.names),
         values=tuple(value for phase in phases for value in phase.values),
         usual=tuple(value for phase in phases for value in phase.usual),
         program_hash=_sha256(*(phase.program_hash for phase in phases)),

@@ -165,7 +165,7 @@ def matching_names(selector: str) -> list[str]:
 
 
 def _imported_here(names: Sequence[str]) -> list[str]:
-    """Returns the names without those that gin files other than the current ones have imported."""
+    """Returns the names that the current gin files reach, without those that only other gin files have imported."""
     others = [name for name in names if name in USER_CONFIGURABLES and name in _BY_GIN]
     if not others:
         return list(names)

@@ -257,7 +257,7 @@ class _Written:
                 raise self._refusal(path, repr(value), "a finite number")
             return value
         if type(value) in (list, tuple):
-            return type(value)(self.value(one, f"{path}[{place}]", at) for place, one in enumerate(value))
+            return type(value)(self.value(one, f"{path}[{index}]", at) for index, one in enumerate(value))
         if isinstance(value, Mapping):
             return {key: self.value(one, f"{path}[{key!r}]", at) for key, one in value.items()}
         try:

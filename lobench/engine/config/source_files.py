@@ -92,7 +92,7 @@ _known: dict[str, SourceFile] = {}  # by the sha256 of the content
 
 
 def source_at(path: str) -> SourceFile:
-    """Returns what a file on the disk names, as `source_file` does. Archives and data need not fit into memory.
+    """Returns the hash of a file on the disk and the names in it. Archives and data need not fit into memory.
 
     Raises:
       OSError: The file cannot be read.
@@ -439,7 +439,7 @@ class _NamesIn:
         return self._of_call(node, depth) if isinstance(node, ast.Call) else [_UNKNOWN]
 
     def _of_subscript(self, node: ast.Subscript, depth: int) -> Iterable[str]:
-        """Returns the value of `path.parents[1]`."""
+        """Returns the possible values of a subscript. Only those like `path.parents[1]` are known."""
         index = node.slice.value if isinstance(node.slice, ast.Constant) else None
         if isinstance(node.value, ast.Attribute) and node.value.attr == "parents" and isinstance(index, int):
             values = self._values_of(node.value.value, depth)

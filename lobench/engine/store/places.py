@@ -182,7 +182,7 @@ class Places(LedgerPart):
             return tuple(str(mark[0]) for (text,) in rows for mark in json.loads(text).get("around", ()))
 
     def places_of_suites(self) -> tuple[object, ...]:
-        """Returns a value that is equal in two readings if `placed` returns the same for each case."""
+        """Returns a value to compare two readings by: if it is equal, `placed` returns the same for each case."""
         return self._places_of_suites, self._files_of_workers, self._absolute_folder
 
     @functools.cached_property

@@ -120,8 +120,8 @@ class LedgerReader(Places, Codes):
             admissions={position: admission for position, admission, _ in positions if admission != "waiting"},
             finished={position for position, _, finished in positions if finished},
             durations={key: statistics.median(values) for key, values in seconds.items()},
-            codes={one: found for one, found in codes.items() if any(found)},
-            retried_codes={one: found for one, found in retried_codes.items() if any(codes[one])},
+            codes={one: code for one, code in codes.items() if any(code)},
+            retried_codes={one: retried_code for one, retried_code in retried_codes.items() if any(codes[one])},
             same_codes=accepted_code,
             keeps_code=keeps_code,
         )

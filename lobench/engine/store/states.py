@@ -268,9 +268,9 @@ def _remove_oldest_kept(folder: Path) -> None:
             about = (folder / file.name).stat()
             kept_files += [(about.st_mtime_ns, about.st_size, file.name)] if file.owner == _KEPT else []
     num_bytes = 0
-    for place, (_, size, name) in enumerate(sorted(kept_files, reverse=True)):
+    for index, (_, size, name) in enumerate(sorted(kept_files, reverse=True)):
         num_bytes += size
-        if place and num_bytes > _MOST_KEPT_BYTES:
+        if index and num_bytes > _MOST_KEPT_BYTES:
             _remove(folder / name)
 
 

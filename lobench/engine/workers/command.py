@@ -48,7 +48,7 @@ def command_words(words: Sequence[str], values: Mapping[str, str]) -> tuple[str,
     """
     script = _place_of_script(words)
     found = [
-        _filled_script(word, values) if place == script else filled(word, values) for place, word in enumerate(words)
+        _filled_script(word, values) if index == script else filled(word, values) for index, word in enumerate(words)
     ]
     return (sys.executable, *found[1:]) if found[0] == "python" else tuple(found)
 

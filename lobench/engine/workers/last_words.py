@@ -43,7 +43,7 @@ def printable(line: str) -> str:
 
 
 def tail_of(log: Path, start: int) -> str:
-    """Returns the end of a log, at most 64 KiB, of the output from position `start` on."""
+    """Returns the last 64 KiB of a log's text from the offset `start` on."""
     with log.open("rb") as file:
         file.seek(max(start, log.stat().st_size - _TAIL_BYTES))
         return file.read().decode(errors="replace")

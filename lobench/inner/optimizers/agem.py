@@ -48,7 +48,10 @@ def agem(inner: Any = None) -> optax.GradientTransformationExtraArgs:
 
 
 def agreeing(grads: PyTree, memory: PyTree) -> PyTree:
-    """Returns the gradient without a component opposite to the memory's gradient. Without one, no bit changes."""
+    """Returns the gradient without its component opposite to the memory's gradient.
+
+    A gradient without such a component is returned unchanged, bit for bit.
+    """
     largest = jnp.max(jnp.asarray([jnp.max(jnp.abs(leaf), initial=0.0) for leaf in jax.tree.leaves(memory)]))
     is_there = jnp.asarray(largest >= np.finfo(np.float32).tiny)
     # Scaled to size 1, because the square of a small gradient would be 0.

@@ -126,7 +126,7 @@ def spread(channels: Sequence[jax.Array]) -> tuple[jax.Array, jax.Array]:
     size = channels[0].shape[1]
     rows = [jnp.concatenate(channels)] if size <= _SMALL else channels
     means = [_mean(row) for row in rows]
-    variances = [_mean(jnp.square(each - mean[:, None])) for each, mean in zip(rows, means, strict=True)]
+    variances = [_mean(jnp.square(row - mean[:, None])) for row, mean in zip(rows, means, strict=True)]
     return jnp.concatenate(means), jnp.concatenate(variances)
 
 

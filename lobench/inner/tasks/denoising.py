@@ -30,7 +30,7 @@ def patch_splits(side: int) -> Splits:
     patches = {split: _patches(side, *columns) for split, columns in _COLUMNS.items()}
     mean = patches["train"].mean(dtype=np.float64)
     std = patches["train"].std(dtype=np.float64)
-    return Splits(**{split: {"patch": ((each - mean) / std).astype(np.float32)} for split, each in patches.items()})
+    return Splits(**{split: {"patch": ((patch - mean) / std).astype(np.float32)} for split, patch in patches.items()})
 
 
 def _patches(side: int, left: int, right: int) -> np.ndarray:

@@ -232,7 +232,7 @@ class _Linen(_Network):
         return outputs, self._split(after)[1]
 
     def _split(self, variables: Any) -> tuple[PyTree, PyTree]:
-        return variables.get("params", {}), {name: each for name, each in variables.items() if name != "params"}
+        return variables.get("params", {}), {name: variable for name, variable in variables.items() if name != "params"}
 
 
 class _Haiku(_Network):

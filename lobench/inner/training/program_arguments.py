@@ -42,8 +42,8 @@ class SettingValues:
     def of(cls, values: Sequence[float], arguments: Set[int]) -> SettingValues:
         """Returns values in which the settings at some positions are arguments."""
         numbers = [float(value) if isinstance(value, float) else value for value in values]
-        constants = tuple(None if place in arguments else value for place, value in enumerate(numbers))
-        return cls(tuple(value for place, value in enumerate(numbers) if place in arguments), constants)
+        constants = tuple(None if index in arguments else value for index, value in enumerate(numbers))
+        return cls(tuple(value for index, value in enumerate(numbers) if index in arguments), constants)
 
     @property
     def values(self) -> tuple[Any, ...]:
@@ -53,7 +53,7 @@ class SettingValues:
     @property
     def places(self) -> list[int]:
         """Returns the position of the setting of each argument."""
-        return [place for place, constant in enumerate(self.constants) if constant is None]
+        return [index for index, constant in enumerate(self.constants) if constant is None]
 
 
 Given: TypeAlias = tuple[Theta, SettingValues]
@@ -161,7 +161,7 @@ class Arguments:
 
 
 def _defaults(values: Sequence[float]) -> frozenset[int]:
-    return frozenset(place for place, value in enumerate(values) if isinstance(value, LeftToDefault))
+    return frozenset(index for index, value in enumerate(values) if isinstance(value, LeftToDefault))
 
 
 def read_settings(traced: jax.stages.Traced, given: Given) -> list[bool]:

@@ -85,7 +85,7 @@ class _Reader:
     def _mark(self, equation: Any, name: str, given: list[Any], marks: list[Any]) -> Any:
         named = [one for one in marks if isinstance(one, str)]
         if name in ("dot_general", "mul") and len(named) == 1 and len(given) == 2:
-            place = next(place for place, one in enumerate(marks) if one is False or one is True)
+            place = next(index for index, one in enumerate(marks) if one is False or one is True)
             if marks[place] is False and jnp.ndim(given[place]) and jnp.issubdtype(given[place].dtype, jnp.floating):
                 axes = equation.params["dimension_numbers"][0][place] if name == "dot_general" else ()
                 self._take(named[0], given[place], axes)

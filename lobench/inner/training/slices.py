@@ -115,7 +115,11 @@ def _spread(axes: Axes, values: Any) -> list[int | None]:
 
 
 def _cut(leaf: Any, axis: int, width: int) -> jax.Array:
-    """Cuts an array into slices, [num_slices, ...]. Slices of more than one training keep the axis."""
+    """Cuts an array along an axis into slices of `width` trainings.
+
+    Returns:
+      [num_slices, ...]. Each slice keeps the axis, with size `width`, unless `width` is 1.
+    """
     leaf = jnp.asarray(leaf)
     if width == 1:
         return jnp.moveaxis(leaf, axis, 0)

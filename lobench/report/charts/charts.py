@@ -264,8 +264,8 @@ def _accuracy_section(summary: Summary) -> Section | None:
     figures = [
         figure
         for case in range(len(snapshot.cases))
-        for place in range(len(snapshot.subjects))
-        if (figure := _accuracy_figure(summary, place, case)) is not None
+        for index in range(len(snapshot.subjects))
+        if (figure := _accuracy_figure(summary, index, case)) is not None
     ]
     note = (
         "Row i is after training on task i, column j the accuracy on task j; seed means. "

@@ -31,15 +31,15 @@ def films(summary: Summary) -> list[FilmFigure]:
     snapshot = summary.snapshot
     figures: list[FilmFigure] = []
     for case in range(len(snapshot.cases)):
-        for place in range(len(snapshot.subjects)):
+        for index in range(len(snapshot.subjects)):
             if len(figures) == _MOST:
                 return figures
-            cell = snapshot.cell(place, case)
+            cell = snapshot.cell(index, case)
             blocks = cell.blocks if cell is not None else ()
             film = next((block.film for block in blocks if block.film is not None), None)
             if film is None:
                 continue
-            title = f"{snapshot.name(case)}: {snapshot.openings[place]}"
+            title = f"{snapshot.name(case)}: {snapshot.openings[index]}"
             frames = np.asarray(film.frames)
             seconds = film.scene.frame_seconds * (len(frames) - 1)
             note = (

@@ -150,12 +150,12 @@ def _ranked(summary: Summary, metric: str, suite: str) -> Figure | None:
     names = tuple(snapshot.labels[place] for place in scored)
     styles = method_styles(summary)
     bars = [
-        Series(label="", x=[one.lower, one.upper], y=[row, row], style=styles[place].split()[0])
-        for place, row, one in zip(scored, rows, intervals, strict=True)
+        Series(label="", x=[interval.lower, interval.upper], y=[row, row], style=styles[place].split()[0])
+        for place, row, interval in zip(scored, rows, intervals, strict=True)
     ]
     points = [
-        Series(label="", x=[one.mean], y=[row], style=styles[place].split()[0], dots=True, line=False)
-        for place, row, one in zip(scored, rows, intervals, strict=True)
+        Series(label="", x=[interval.mean], y=[row], style=styles[place].split()[0], dots=True, line=False)
+        for place, row, interval in zip(scored, rows, intervals, strict=True)
     ]
     notes = [_best(summary, metric, suite, scored), "" if suite else _lacking_methods(summary, metric, places)]
     if len(scored) < len(every):

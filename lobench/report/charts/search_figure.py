@@ -107,10 +107,10 @@ def _slice(history: StoppedTrials, axis: Axis, best: int) -> Figure:
 def _side_by_side(history: StoppedTrials, best: int) -> Figure:
     """Draws each trial as a line through its parameters and its fitness, each with its own scale."""
     axes = (*history.parameters, history.fitness)
-    x = [float(place) for place in range(len(axes))]
+    x = [float(index) for index in range(len(axes))]
     heights = [_heights(axis) for axis in axes]
     feasible = sorted(
-        (place for place, value in enumerate(history.fitness.values) if not math.isnan(value)),
+        (index for index, value in enumerate(history.fitness.values) if not math.isnan(value)),
         key=lambda place: (history.fitness.values[place], -place),
     )
     good = feasible[-max(len(feasible) // 4, 1) :]
@@ -123,7 +123,7 @@ def _side_by_side(history: StoppedTrials, best: int) -> Figure:
         y = [column[place] for column in heights]
         series.append(Series(label=label if label not in labelled else "", x=x, y=y, style=style))
         labelled.add(label)
-    notes = [note for place, axis in enumerate(axes) for note in _ends(float(place), axis)]
+    notes = [note for index, axis in enumerate(axes) for note in _ends(float(index), axis)]
     return Figure(
         title="Parallel coordinates",
         chart=Chart(

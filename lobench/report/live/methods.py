@@ -187,9 +187,9 @@ class Methods:
         if self._snapshot_of is not None:
             snapshot = self._snapshot_of(list(self._rows.values()))
             # Only finished methods decide which cases are common, since others may still evaluate them.
-            through = [place for place, name in enumerate(snapshot.labels) if self._is_through(name)]
+            through = [index for index, name in enumerate(snapshot.labels) if self._is_through(name)]
             summary = Summary(snapshot, Scales.of(snapshot.subjects, None, among=snapshot.setting_scales), through)
-            self._scores = {name: summary.mean_score(place, "primary") for place, name in enumerate(snapshot.labels)}
+            self._scores = {name: summary.mean_score(index, "primary") for index, name in enumerate(snapshot.labels)}
         self._scored_rows = len(self._rows)
         self._scored_until = self._clock() + (self._clock() - now) / _SHARE
 

@@ -64,7 +64,7 @@ class Running:
         self.num_done = 0
 
     def planned(self, programs: Iterable[str]) -> None:
-        """Adds programs of evaluations that are missing."""
+        """Adds programs of missing evaluations, from which the remaining time is estimated."""
         self._planned.update(programs)
 
     def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:

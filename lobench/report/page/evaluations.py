@@ -129,8 +129,8 @@ def evaluation_record(viewer_index: ViewerIndex, subject: int, case: int, most_p
     points = evenly(len(steps), most_points)
     # Metrics that some seeds lack are not drawn, because each curve needs a row per seed.
     measured = [
-        (place, cell.curves_of_seeds(name))
-        for place, name in enumerate(viewer_index.metrics)
+        (index, cell.curves_of_seeds(name))
+        for index, name in enumerate(viewer_index.metrics)
         if name in cell.final and all(name in curves.shapes for curves, _ in cell.sources.values())
     ]
     return record | {

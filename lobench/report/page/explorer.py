@@ -90,7 +90,7 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool, cell_texts: CellTe
     pair = viewer_index.summary.shown, viewer_index.summary.first
     names = subject_keys(snapshot)
     marks = _marks(viewer_index)
-    metrics = {name: place for place, name in enumerate(viewer_index.metrics)}
+    metrics = {name: index for index, name in enumerate(viewer_index.metrics)}
     return {
         "store": shlex.quote(str(snapshot.store)),
         "styles": every_style(),
@@ -101,17 +101,17 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool, cell_texts: CellTe
         "subjects": [
             {
                 "key": key,
-                "label": _shown(snapshot.labels[place]),
-                "style": styles[place],
+                "label": _shown(snapshot.labels[index]),
+                "style": styles[index],
                 "with": _shown(with_subject(_shared(subject.who))),
-                "curves": served or place in held,
-                **marks.get(place, {}),
+                "curves": served or index in held,
+                **marks.get(index, {}),
             }
-            for place, (key, subject) in enumerate(zip(names, snapshot.subjects, strict=True))
+            for index, (key, subject) in enumerate(zip(names, snapshot.subjects, strict=True))
         ],
         "cases": [
             {
-                "name": _shown(snapshot.name(place)),
+                "name": _shown(snapshot.name(index)),
                 "primary": metrics.get(case.primary_metric, -1),
                 "about": f"{counted(case.num_inner_steps, 'inner step')}; headline {case.primary_metric}"
                 + (f"; {case.role}" if case.role else ""),
@@ -119,7 +119,7 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool, cell_texts: CellTe
                 "train": _shown(trained_by(case)),
                 "show": _shown(shown_by(case)),
             }
-            for place, case in enumerate(snapshot.cases)
+            for index, case in enumerate(snapshot.cases)
         ],
         "cells": cells,
         "texts": [_shown(text) for text in indices if text],
@@ -138,16 +138,16 @@ def _paces(snapshot: Snapshot) -> NDArray[np.float64]:
     The first value is in wall seconds, the second in bare gradient steps. The last of several seed blocks counts.
     """
     paces = np.full((2, len(snapshot.subjects), len(snapshot.cases)), np.nan)
-    for place, subject in enumerate(snapshot.subjects):
+    for index, subject in enumerate(snapshot.subjects):
         for case, info in enumerate(snapshot.cases):
             cell = subject.cells.get(info.identity)
             if cell is None or not cell.sources:
                 continue
             curves = [curves for curves, _ in cell.sources.values()][-1]
             if curves.wall_seconds > 0:
-                paces[0, place, case] = curves.wall_seconds / info.num_inner_steps
+                paces[0, index, case] = curves.wall_seconds / info.num_inner_steps
             if curves.cost is not None and curves.cost.gradient is not None:
-                paces[1, place, case] = Overhead.of([curves.cost]).ratio
+                paces[1, index, case] = Overhead.of([curves.cost]).ratio
     return paces
 
 
@@ -187,7 +187,7 @@ def _packed(viewer_index: ViewerIndex, curves: dict[CurveKey, BandCurve]) -> dic
     A single seed has only its values.
     """
     grids: dict[tuple[int, ...], int] = {}
-    metrics = {name: place for place, name in enumerate(viewer_index.metrics)}
+    metrics = {name: index for index, name in enumerate(viewer_index.metrics)}
     rows = short_rows([values if np.isfinite(values[1]).any() else values[:1] for _, values in curves.values()])
     packed = {
         f"{subject},{case},{metrics[metric]}": [grids.setdefault(steps, len(grids)), *numbers]

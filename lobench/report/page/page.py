@@ -251,7 +251,7 @@ def _case_table(
         + [cells.get(case.case, TableCell(text="-")) for cells in costs.values()]
         for case in cases
     ]
-    words = [place for place, name in enumerate(names) if name == "verdict"]
+    words = [index for index, name in enumerate(names) if name == "verdict"]
     return {"case_columns": columns, "case_rows": rows, "case_words": words}
 
 
@@ -320,7 +320,12 @@ def _value(value: float) -> str:
 
 
 def _failure_lines(snapshot: Snapshot, keys: Mapping[int, str]) -> list[TableCell]:
-    """Returns warnings, line by line; `value` is the text of the link to the evaluation. `keys`: as of `_keys_of`."""
+    """Returns a line for each failure and each group of diverged or exploded seeds, then the notes on the store.
+
+    Args:
+      snapshot: Content of the store.
+      keys: Key of each subject for links to its evaluations, as returned by `_keys_of`.
+    """
     lines = list[TableCell]()
     for place, case in itertools.product(range(len(snapshot.subjects)), range(len(snapshot.cases))):
         cell = snapshot.cell(place, case)

@@ -20,7 +20,7 @@ def pair_record(summary: Summary, b: int, a: int) -> dict[str, Any] | None:
     if comparison is None:
         return None
     snapshot = summary.snapshot
-    places = {case.identity: place for place, case in enumerate(snapshot.cases)}
+    places = {case.identity: index for index, case in enumerate(snapshot.cases)}
     chance = improvement(snapshot.subjects[a], snapshot.subjects[b], None, summary.scales)
     bounds = "" if math.isnan(chance.lower) else f"95% [{chance.lower:.2f}, {chance.upper:.2f}]; 0.5: no difference"
     share = "n/a" if math.isnan(chance.mean) else f"{chance.mean:.2f}"

@@ -109,10 +109,10 @@ def _belongs_to(snapshot: Snapshot, experiment: ExperimentRow) -> bool:
 def _methods_part(summary: Summary) -> _Part:
     snapshot = summary.snapshot
     lines = []
-    for place, label in enumerate(snapshot.labels):
-        text = hyperparameters(snapshot, place) or "its name contains all of its settings"
-        sha256 = snapshot.subjects[place].who.sha256
-        lines.append((label, f"{text}; sha256 {sha256[:16]}" if snapshot.subjects[place].who.has_theta else text))
+    for index, label in enumerate(snapshot.labels):
+        text = hyperparameters(snapshot, index) or "its name contains all of its settings"
+        sha256 = snapshot.subjects[index].who.sha256
+        lines.append((label, f"{text}; sha256 {sha256[:16]}" if snapshot.subjects[index].who.has_theta else text))
     scale = [("Scale of the scores", summary.scale_label)]
     baseline = summary.scales.baseline
     if baseline is not None:
@@ -207,12 +207,12 @@ def _exclusions_part(summary: Summary) -> _Part:
         (name, f"{counted(count, 'evaluation')} ended as {outcome}{f': {why}' if why else ''}")
         for (name, outcome, why), count in sorted(found.items())
     ]
-    for place, label in enumerate(snapshot.labels):
-        subject = snapshot.subjects[place]
+    for index, label in enumerate(snapshot.labels):
+        subject = snapshot.subjects[index]
         for number, what in ((subject.num_diverged, "diverged"), (subject.num_exploded, "exploded")):
             if number:
                 lines.append((label, f"{number} of {counted(subject.num_seeds, 'seed')} {what}"))
-        lacking = [snapshot.name(case) for case in range(len(snapshot.cases)) if snapshot.cell(place, case) is None]
+        lacking = [snapshot.name(case) for case in range(len(snapshot.cases)) if snapshot.cell(index, case) is None]
         if lacking:
             lines.append((label, f"was not evaluated on {', '.join(lacking)}"))
     return _Part(

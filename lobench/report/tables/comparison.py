@@ -203,7 +203,7 @@ def plot_comparison(comparisons: Sequence[MethodComparison], ax: Axes | None = N
     first = comparisons[0]
     cases = {case.case for pair in comparisons for case in pair.primary.comparison.cases}
     names = [*sorted(cases, reverse=True), _MEAN]  # from the bottom to the top
-    series = [one for place, pair in enumerate(comparisons) for one in _series(pair, names, place, len(comparisons))]
+    series = [one for index, pair in enumerate(comparisons) for one in _series(pair, names, index, len(comparisons))]
     chart = Chart(
         title="",
         description="",
@@ -579,8 +579,8 @@ def comparison_records(
     records = [_record(compared, scale) for compared in comparisons]
     for record, cost in zip(records, costs, strict=False):
         record["costs"] = cost_records(cost)
-    for record, own in zip(records, steps, strict=False):
-        record["steps_to_target"] = _steps_record(own)
+    for record, steps_of_pair in zip(records, steps, strict=False):
+        record["steps_to_target"] = _steps_record(steps_of_pair)
     return records
 
 

@@ -45,8 +45,8 @@ def comparison_markdown(
     worst = next((one for one in (Verdict.REGRESSED, Verdict.INCONCLUSIVE) if one in verdicts), Verdict.PASS)
     for most_cases, most_curves in ((_MOST_CASES, _MOST_CASES), (_MOST_CASES, 0), (10, 0), (0, 0)):
         parts = [f"### {_MARKS.get(worst, '❓')} lobench: {worst}"]
-        for pair, own in zip(comparisons, steps or [()] * len(comparisons), strict=True):
-            parts += _pair(pair, own, most_cases, most_curves)
+        for pair, steps_of_pair in zip(comparisons, steps or [()] * len(comparisons), strict=True):
+            parts += _pair(pair, steps_of_pair, most_cases, most_curves)
         parts.append("".join(f"<sub>{markdown_line(line)}</sub>\n" for line in scale.splitlines()))
         text = "\n\n".join(filter(None, parts)).rstrip() + "\n"
         if len(text.encode("utf-16-le")) // 2 <= MOST_LETTERS:

@@ -58,7 +58,7 @@ def comparison_text(
     """
     answers = [line for pair in comparisons for line in comparison_answer(pair)]
     parts = ["\n".join(map(one_line, answers))]
-    for place, pair in enumerate(comparisons):
+    for index, pair in enumerate(comparisons):
         title = [one_line(f"B: {pair.b.label}")] if len(comparisons) > 1 else []
         rows = answer_rows(pair)
         parts.append("\n".join([*title, *([text_table(rows)] if rows[1:] else [])]))
@@ -66,9 +66,9 @@ def comparison_text(
         lines += _case_notes(pair, None if details else _MOST_NOTES)
         parts.append("\n".join(map(one_line, lines)))
         if steps:
-            parts.append(steps_text(pair, steps[place], _short_labels(pair)))
+            parts.append(steps_text(pair, steps[index], _short_labels(pair)))
         if details:
-            parts += _details(pair, costs[place] if costs else ())
+            parts += _details(pair, costs[index] if costs else ())
     if details:
         notes = [note for pair, cost in zip(comparisons, costs, strict=False) for note in cost_notes(cost)]
         parts.append("\n".join(map(one_line, dict.fromkeys(notes))))

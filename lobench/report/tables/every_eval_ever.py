@@ -31,15 +31,15 @@ def every_eval_ever_records(summary: Summary) -> Iterator[tuple[str, dict[str, A
     for row in summary.snapshot.rows:
         for subject in row.subjects:
             ends[subject.sha256] = max(ends.get(subject.sha256, 0.0), row.recorded_at)
-    for place, stored in enumerate(summary.snapshot.subjects):
+    for index, stored in enumerate(summary.snapshot.subjects):
         results = [
             case_result
             for case in range(len(summary.snapshot.cases))
-            for case_result in _case_results(summary, place, case)
+            for case_result in _case_results(summary, index, case)
         ]
         if results:
             at = f"{ends.get(stored.who.sha256, 0.0):.0f}"
-            yield f"{place}-{stored.who.sha256[:12]}", _record(summary.snapshot.labels[place], stored, results, at)
+            yield f"{index}-{stored.who.sha256[:12]}", _record(summary.snapshot.labels[index], stored, results, at)
 
 
 def _record(label: str, stored: StoredSubject, results: list[dict[str, Any]], at: str) -> dict[str, Any]:

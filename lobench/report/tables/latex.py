@@ -33,8 +33,8 @@ _SMALL_GREEK = (
 _CAPITAL_GREEK = "A B Gamma Delta E Z H Theta I K Lambda M N Xi O Pi P - Sigma T Upsilon Phi X Psi Omega"
 _SYMBOLS = {"→": "to", "≤": "leq", "≥": "geq", "≠": "neq", "≈": "approx", "∞": "infty", "∇": "nabla", "∂": "partial"}
 _MATHEMATICS = {
-    **{chr(ord("α") + place): name for place, name in enumerate(_SMALL_GREEK.split())},  # noqa: RUF001
-    **{chr(0x391 + place): name for place, name in enumerate(_CAPITAL_GREEK.split()) if name != "-"},
+    **{chr(ord("α") + index): name for index, name in enumerate(_SMALL_GREEK.split())},  # noqa: RUF001
+    **{chr(0x391 + index): name for index, name in enumerate(_CAPITAL_GREEK.split()) if name != "-"},
     **_SYMBOLS,
 }
 _ESCAPES = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, TypedDict
 
 from lobench.analysis.comparisons.race import Ending, RaceResult
-from lobench.analysis.stats.intervals import Interval
+from lobench.analysis.stats.intervals import Interval, IntervalRecord
 from lobench.core.json_numbers import finite_or_none, record_from
 from lobench.core.wording import counted, one_line
 from lobench.report.tables.text import interval_cell, text_table
@@ -13,18 +13,12 @@ from lobench.report.tables.text import interval_cell, text_table
 __all__ = ["RaceRecord", "race_record", "race_text"]
 
 
-class GapRecord(TypedDict):
-    mean: float
-    lower: float
-    upper: float
-
-
 class RacedRecord(TypedDict):
     method: str
     out_at: Annotated[int | None, "Look at which the method was eliminated. null: never."]
     against: Annotated[str | None, "Method that eliminated it. For a method that is still in the race: the leader."]
     gap: Annotated[
-        GapRecord | None,
+        IntervalRecord | None,
         "Difference of the scores, this method's minus the other's, with bounds that hold at all looks simultaneously.",
     ]
     diverged: Annotated[int, "Number of seeds that diverged for this method on any case, and for the other on none."]
@@ -60,7 +54,7 @@ def race_record(result: RaceResult, alpha: float) -> RaceRecord:
                 method=label,
                 out_at=out_at,
                 against=against,
-                gap=record_from(GapRecord, gap) if gap is not None else None,
+                gap=record_from(IntervalRecord, gap) if gap is not None else None,
                 diverged=diverged[0],
                 other_diverged=diverged[1],
                 inner_steps=result.steps[place],

@@ -108,7 +108,7 @@ def _left_race(summary: Summary) -> Collection[int]:
     """Returns the indices of the methods that left a race. Their scores have fewer seeds than the others'."""
     if summary.race is None:
         return ()
-    return [place for place, look in enumerate(summary.race.out_at) if look is not None]
+    return [index for index, look in enumerate(summary.race.out_at) if look is not None]
 
 
 def _not_worse(summary: Summary, rows: Sequence[_Row]) -> list[_Row]:
@@ -210,7 +210,7 @@ def _table_rows(summary: Summary, rows: Sequence[_Row]) -> list[list[str]]:
 def _without_scores(summary: Summary) -> list[tuple[str, CaseInfo]]:
     """Returns the names and the first cases of a store without scores. Their final values are shown instead."""
     snapshot = summary.snapshot
-    return [(snapshot.name(place), case) for place, case in enumerate(snapshot.cases[:_MOST_CASES])]
+    return [(snapshot.name(index), case) for index, case in enumerate(snapshot.cases[:_MOST_CASES])]
 
 
 def _mean_cell(subject: StoredSubject, case: CaseInfo) -> str:
@@ -223,7 +223,7 @@ def _mean_cell(subject: StoredSubject, case: CaseInfo) -> str:
 def _time_cell(summary: Summary, row: _Row) -> str:
     """Returns the total seconds of a row's trainings."""
     cells = summary.snapshot.subjects[row.place].cells.values()
-    curves = {id(own): own for cell in cells for own in cell.blocks}
+    curves = {id(block): block for cell in cells for block in cell.blocks}
     seconds = math.fsum(curve.wall_seconds for curve in curves.values())
     return duration(seconds) if seconds > 0 else "-"
 

@@ -149,8 +149,8 @@ def _distinct_names(names: Mapping[Subject, str]) -> dict[Subject, str]:
         paths = [subject.uri.rstrip("/").split("/") for subject in alike]
         ends = (["/".join(path[-depth:]) for path in paths] for depth in range(1, max(map(len, paths)) + 1))
         hashes = [subject.sha256[:8] for subject in alike]
-        endings = next((own for own in ends if len({*own}) == len(own)), hashes)
-        distinct_names |= {subject: f"{name} ({own})" for subject, own in zip(alike, endings, strict=True)}
+        endings = next((end for end in ends if len({*end}) == len(end)), hashes)
+        distinct_names |= {subject: f"{name} ({ending})" for subject, ending in zip(alike, endings, strict=True)}
     return distinct_names
 
 

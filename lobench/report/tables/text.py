@@ -189,7 +189,7 @@ def text_table(
         kept_columns = [column for column in columns if column < keys or any(row[column] for row in rows_below)]
         cells = [[row[column] for column in kept_columns] for row in cells]
         widths = [widths[column] for column in kept_columns]
-        left = None if left is None else [place for place, column in enumerate(kept_columns) if column in left]
+        left = None if left is None else [index for index, column in enumerate(kept_columns) if column in left]
         shorter = _shortened(cells, widths, most)
         if _sum(shorter[1]) > most:  # with panels, keys get a part of the line, and each other column the rest
             shorter = cells, widths
@@ -257,7 +257,7 @@ def _lines(cells: Sequence[Sequence[str]], widths: Sequence[int], is_left: Seque
 def _shortened(cells: _Cells, widths: Sequence[int], most: int) -> tuple[_Cells, list[int]]:
     """Shortens the longest names of a table until it fits, as far as possible. Returns its cells and widths."""
     shortened = list(widths)
-    names = [place for place in range(len(shortened)) if shortened[place] > _SHORT and _are_names(cells, place)]
+    names = [index for index in range(len(shortened)) if shortened[index] > _SHORT and _are_names(cells, index)]
     while names and _sum(shortened) > most:
         place = max(names, key=lambda name: shortened[name])
         shortened[place] = max(_SHORT, shortened[place] - max(1, (_sum(shortened) - most) // len(names)))
@@ -312,10 +312,10 @@ def _panels(widths: Sequence[int], most: int, keys: int) -> list[Sequence[int]]:
     if _sum(widths) <= most or len(widths) <= keys + 1:
         return [range(len(widths))]
     panels = [[*range(keys)]]
-    for place in range(keys, len(widths)):
-        if len(panels[-1]) > keys and _sum([*(widths[one] for one in panels[-1]), widths[place]]) > most:
+    for index in range(keys, len(widths)):
+        if len(panels[-1]) > keys and _sum([*(widths[one] for one in panels[-1]), widths[index]]) > most:
             panels.append([*range(keys)])
-        panels[-1].append(place)
+        panels[-1].append(index)
     return list(panels)
 
 

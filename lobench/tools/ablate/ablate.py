@@ -93,7 +93,8 @@ def ablate(
       a, b: The same optimizer with two sets of bindings (`adam(); adam.learning_rate = 0.01`), or the same checkpoint;
         or names in `store`. Without B, A is the file of an experiment, which names its suites.
       suites: Folders, `.gin` files, or names of shipped suites.
-      methods: Methods of the experiment: A and B, or one that lists knobs. (): the one with knobs, or both of two.
+      methods: Methods of the experiment: A and B, or a single one with knobs. Empty: the method with knobs, or
+        the experiment's two methods.
       store: Store of the evaluations. None: .lobench/ablate/SUITE, or .lobench/ablate/EXPERIMENT.
       baselines: Suites, or files of baselines, whose scores are 1 on the scale. (): the baselines of `suites`.
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.

@@ -164,15 +164,15 @@ def ablate_record(made: Ablated) -> AblateRecord:
         record_from(
             KnobRecord,
             knob,
-            alone=search_result.alone[place],
-            without=search_result.without[place],
-            steps=made.steps[place],
-            in_smallest=place in search_result.smallest,
-            needed=search_result.needs[place],
-            harmful=place in search_result.harmful,
-            in_forward=place in search_result.forward,
+            alone=search_result.alone[index],
+            without=search_result.without[index],
+            steps=made.steps[index],
+            in_smallest=index in search_result.smallest,
+            needed=search_result.needs[index],
+            harmful=index in search_result.harmful,
+            in_forward=index in search_result.forward,
         )
-        for place, knob in enumerate(made.knobs.knobs)
+        for index, knob in enumerate(made.knobs.knobs)
     ]
     interactions = [
         record_from(InteractionRecord, interaction, knobs=[paths[knob] for knob in interaction.pair])

@@ -305,8 +305,8 @@ class _Search:
             [interaction.p_value() if interaction is not None else math.nan for interaction in interactions]
         )
         return tuple(
-            Interaction(pair=pair, worth=_worth(one, seeds), p_holm=p_value)
-            for pair, one, p_value in zip(pairs, interactions, p_values, strict=True)
+            Interaction(pair=pair, worth=_worth(interaction, seeds), p_holm=p_value)
+            for pair, interaction, p_value in zip(pairs, interactions, p_values, strict=True)
         )
 
     def _together(self, one: Subset, other: Subset, both: Subset, seeds: int) -> Location | None:

@@ -178,7 +178,7 @@ def alarm(
         rules=rules,
         store=folder,
         num_checkpoints=len(stored_run),
-        num_without_score=sum(math.isnan(stored_run.worth(place, place)) for place in range(len(stored_run))),
+        num_without_score=sum(math.isnan(stored_run.worth(index, index)) for index in range(len(stored_run))),
         alarms=tuple(alarms),
         events=tuple(follower.event(one, stored_run) for one in alarms),
         num_confirmations={one.kind: one.number for one in follower.detectors},
@@ -353,7 +353,7 @@ class _Follower:
         wanted = {}
         for one in self.detectors:
             if isinstance(one, TwoStages):
-                worths = [stored_run.worth(place, last, one.kind, one.number, one.cases) for place in range(last + 1)]
+                worths = [stored_run.worth(index, last, one.kind, one.number, one.cases) for index in range(last + 1)]
                 best = max(range(last + 1), key=lambda place: (worths[place] == worths[place], worths[place]))
                 wanted[stored_run.subjects[best].sha256[:16]] = stored_run.subjects[best]
         for old in self._kept.glob("*"):

@@ -288,7 +288,7 @@ class TwoStages:
 
     def _best_readable(self, worths: Sequence[float]) -> int | None:
         """Returns the best earlier checkpoint that can be a reference; None if no checkpoint can."""
-        earlier = [place for place in range(self.place) if not math.isnan(worths[place])]
+        earlier = [index for index in range(self.place) if not math.isnan(worths[index])]
         earlier.sort(key=lambda place: -worths[place])  # the first of equal ones
         return next((one for one in earlier if self.can_refer_to(one, self.kind, self.number + 1)), None)
 
@@ -337,7 +337,7 @@ class Stall:
 
     def _look(self, evidence: Evidence, window: range) -> None:
         last = window[-1]
-        worths = np.asarray([evidence.worth(place, last) for place in range(last + 1)])
+        worths = np.asarray([evidence.worth(index, last) for index in range(last + 1)])
         if np.isnan(worths[window.start :]).any():
             return
         steps = np.asarray([evidence.step(place) for place in window], np.float64) / 1000

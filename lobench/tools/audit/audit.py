@@ -264,24 +264,24 @@ def _cases(
     cases: dict[int, RepeatableCase | str] = {}
     bindings = bindings_of(rows)
     problems: list[Finding] = []
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         if any(sighting.is_imported for sighting in row.sightings):
-            cases[place] = "it was imported: lobench did not train it"
+            cases[index] = "it was imported: lobench did not train it"
             problems.append(Unaudited("imported curves and their descriptions of cases"))
             continue
         try:
-            case = cases[place] = suites.find(row, bindings.get(row.case.key, ""))
+            case = cases[index] = suites.find(row, bindings.get(row.case.key, ""))
             problems += case_findings(row, case.bound, members, lacking)
             if row.case.evaluator == COMMAND:
                 problems.append(Unaudited("commands, which an audit does not run"))
         except OrdinaryTest as error:
-            cases[place] = headline(error)
+            cases[index] = headline(error)
             problems.append(Unaudited("ordinary tests, which an audit does not repeat"))
         except OtherCase as error:
-            cases[place] = headline(error)
+            cases[index] = headline(error)
             problems.append(Contradiction("label" if "bindings of" in str(error) else "suite", headline(error)))
         except LobenchError as error:
-            cases[place] = headline(error)
+            cases[index] = headline(error)
             problems.append(Unaudited(f"the case {row.case.suite}/{row.case.name}: {headline(error)}"))
     return cases, problems
 

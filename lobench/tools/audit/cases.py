@@ -216,7 +216,7 @@ def members_of_code(ledger: Ledger, codes: Iterable[str], members: Mapping[str, 
     return {
         member
         for member, content in members.items()
-        if any(_is_called(member, name) and _digest_of(member, content) in known for name, known in digests.items())
+        if any(_is_called(member, name) and _digest_of(member, content) in digest for name, digest in digests.items())
     }
 
 

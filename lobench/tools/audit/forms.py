@@ -21,7 +21,10 @@ def common_metrics(claim: Curves, ours: Curves) -> list[str]:
 
 
 def other_form(claim: Curves, ours: Curves) -> str | None:
-    """Describes a difference besides values: metrics, steps, seeds, directions, bindings, state; None if equal."""
+    """Returns the first difference of two results other than in their values; None if there is none.
+
+    Metrics, lengths, steps, seeds, directions, bindings and the kept state are compared.
+    """
     elsewhere = _elsewhere(claim, ours)
     added = {*(ours.added or ()), *elsewhere}
     if made_up := set(claim.added or ()) - claim.metrics.keys():

@@ -9,20 +9,12 @@ from typing import Annotated, TypedDict
 
 from lobench.analysis.scores.mean_scores import Ranked
 from lobench.analysis.scores.score_scale import SCORE_VERSION
-from lobench.analysis.stats.intervals import Interval
+from lobench.analysis.stats.intervals import Interval, IntervalRecord
 from lobench.core.json_numbers import finite_or_none, record_from
 from lobench.core.wording import counted, one_line
 from lobench.report.tables.text import has_outer_step, interval_cell, text_table
 
 __all__ = ["Best", "BestRecord", "Candidate", "best_text"]
-
-
-class Bounds(TypedDict):
-    """Mean with its 95% interval; null if unknown."""
-
-    mean: float
-    lower: float
-    upper: float
 
 
 class RankedCounts(TypedDict):
@@ -33,7 +25,7 @@ class RankedCounts(TypedDict):
 
 
 class RankedReport(RankedCounts):
-    score: Bounds
+    score: IntervalRecord
     most_lost: Annotated[float, "Upper bound (95%) of the share of seeds that diverge or explode on any case."]
 
 
@@ -42,8 +34,8 @@ class CandidateRecord(RankedCounts):
     outer_step: int
     generation: int
     sha256: str
-    fresh: Bounds
-    chosen_by: Bounds
+    fresh: IntervalRecord
+    chosen_by: IntervalRecord
 
 
 class BestRecord(TypedDict):
@@ -140,8 +132,8 @@ def _counts(ranked: Ranked) -> RankedCounts:
     }
 
 
-def _interval(interval: Interval) -> Bounds:
-    return finite_or_none(record_from(Bounds, interval))
+def _interval(interval: Interval) -> IntervalRecord:
+    return finite_or_none(record_from(IntervalRecord, interval))
 
 
 def best_text(best: Best) -> str:

@@ -248,7 +248,7 @@ class _Search:
 
     def run(self) -> tuple[Status, Probed, Belief]:
         seen = self.look()
-        closed = {place for place, one in enumerate(self.checkpoints) if not self.is_readable(one)}
+        closed = {index for index, checkpoint in enumerate(self.checkpoints) if not self.is_readable(checkpoint)}
         closed |= _places_with_fixed_seeds(seen)
         while wanted := scan(seen.probes, len(self.checkpoints), closed)[: self._num_left]:
             seen = self._look_at(wanted, seen, closed)
@@ -280,7 +280,7 @@ class _Search:
         from each other, which only other checkpoints can show.
         """
         counts = Counter(probe.place for probe in seen.probes)
-        places = [place for place in range(belief.begin, len(belief.by_place)) if place not in closed]
+        places = [index for index in range(belief.begin, len(belief.by_place)) if index not in closed]
         last = falls[-_FEW_ROUNDS:]
         is_constant = len(last) == _FEW_ROUNDS and max(last) - min(last) < _SAME_SHARE
         return is_constant and all(counts[place] >= _MANY_PROBES for place in places)
@@ -438,7 +438,11 @@ def _checkpoints(
     suites: Sequence[str],
     apart: Collection[Subject],
 ) -> list[Checkpoint]:
-    """Returns the run's checkpoints in order, including evaluated ones that have been deleted, without those apart."""
+    """Returns the run's checkpoints in order, including evaluated ones that have been deleted.
+
+    Args:
+      apart: Checkpoints to leave out, such as those that a restart superseded.
+    """
     readers = readers_for(suites, manager, allow_pickle=False)
     is_whole = takes_any_checkpoint(*suites)
     make = manager.find("lobench_checkpoint_sources", "directory", kind="source").load()

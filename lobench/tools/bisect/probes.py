@@ -120,7 +120,7 @@ class Bisection:
       metric: The metric.
       checkpoints: Checkpoints of the run in order.
       belief: Posterior over the checkpoint at which the case broke.
-      level: Requested probability of a fall, and of the break within one checkpoint.
+      level: Probability at which a fall counts as found, and at which its checkpoint counts as located.
       confidence: Requested probability of the named checkpoint.
       num_evaluations: Number of evaluated seed blocks, over all checkpoints.
       num_new: Number of evaluations by this call. The others were in the stores.
@@ -175,8 +175,8 @@ class Bisection:
         belief, (first, last) = self.belief, self.interval
         before, num_before, after, num_after = belief.lost
         posterior: list[PosteriorPoint] = [
-            {"outer_step": one.outer_step, "uri": one.uri, "probability": probability}
-            for one, probability in zip(self.checkpoints, belief.by_place, strict=True)
+            {"outer_step": checkpoint.outer_step, "uri": checkpoint.uri, "probability": probability}
+            for checkpoint, probability in zip(self.checkpoints, belief.by_place, strict=True)
             if probability >= 1e-4
         ]
         return record_from(

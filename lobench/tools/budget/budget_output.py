@@ -5,19 +5,13 @@ from __future__ import annotations
 import math
 from typing import Annotated, TypedDict
 
-from lobench.analysis.stats.intervals import Interval
+from lobench.analysis.stats.intervals import Interval, IntervalRecord
 from lobench.core.json_numbers import record_from
 from lobench.core.wording import counted, one_line
 from lobench.report.tables.text import interval_cell, text_table
 from lobench.tools.budget.budget import Budgets, Lead, SearchBudget
 
 __all__ = ["BudgetRecord", "budget_record", "budget_text"]
-
-
-class IntervalRecord(TypedDict):
-    mean: float
-    lower: float
-    upper: float
 
 
 class SearchRecord(TypedDict):

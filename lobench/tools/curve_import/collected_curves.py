@@ -233,23 +233,23 @@ def _named_sources(found_files: Mapping[Path, _Found], earlier: Sequence[Importe
         if file.name:
             known.setdefault((file.reader, _own_name(Path(file.file))), []).append(file)
     named: dict[Path, CurveFile] = {}
-    for (kind, name), own in groups.items():
-        if any(found_files[source.path].root is not None for source in own):
-            named |= {source.path: source for source in own}
+    for (kind, name), group in groups.items():
+        if any(found_files[source.path].root is not None for source in group):
+            named |= {source.path: source for source in group}
             continue
-        contents = {source.sha256 for source in own}
-        places = {str(source.path) for source in own}
+        contents = {source.sha256 for source in group}
+        places = {str(source.path) for source in group}
         others = {
             file.file: file.name
-            for file in known.get((kind, _own_name(own[0].path)), ())
+            for file in known.get((kind, _own_name(group[0].path)), ())
             if file.sha256 not in contents and file.file not in places
         }
-        if len(own) + len(others) == 1:
-            named |= {source.path: source for source in own}
+        if len(group) + len(others) == 1:
+            named |= {source.path: source for source in group}
             continue
-        names = _names_apart([*(source.path for source in own), *map(Path, others)])
+        names = _names_apart([*(source.path for source in group), *map(Path, others)])
         stays = any(names[Path(file)] != before for file, before in others.items())
-        for source in own:
+        for source in group:
             folder = name if stays else names[source.path]
             are_named = kinds()[kind].has_facts  # by the tracker, in each of its folders
             prefix = f"{folder}/" if folder != name and not are_named else ""

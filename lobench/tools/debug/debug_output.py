@@ -229,10 +229,10 @@ def _figure(
     near = debugged.verdict.step
     kept = [step for step in steps if step.step % every == 0 or (near is not None and abs(step.step - near) <= 20)]
     series = []
-    for place, (label, of) in enumerate(lines):
+    for index, (label, of) in enumerate(lines):
         values = [value if math.isfinite(value := of(step)) and value > 0 else math.nan for step in kept]
         x = [float(step.step) for step in kept]
-        series.append(Series(label=label, x=x, y=values, style=f"s{place % 8 + 1}"))
+        series.append(Series(label=label, x=x, y=values, style=f"s{index % 8 + 1}"))
     if near is not None and (drawn := [y for one in series for y in one.y if math.isfinite(y)]):
         ends = (min(drawn), max(drawn))
         series.append(Series(label="the trouble", x=(near, near), y=ends, style="faint dashed"))

@@ -215,11 +215,11 @@ def _burst(training: Training) -> int | None:
     losses = _losses(training)
     best = math.inf
     width = max(1, min(21, len(losses) // 6))
-    for place in range(len(losses)):
-        middle = float(np.median(losses[max(place + 1 - width, 0) : place + 1]))
+    for index in range(len(losses)):
+        middle = float(np.median(losses[max(index + 1 - width, 0) : index + 1]))
         if middle > _TIMES * best > 0:
-            return _run_up(losses, place, best)
-        if math.isfinite(middle) and (place == 0 or place + 1 >= width):
+            return _run_up(losses, index, best)
+        if math.isfinite(middle) and (index == 0 or index + 1 >= width):
             best = min(best, middle)
     return None
 

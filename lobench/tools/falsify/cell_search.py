@@ -151,22 +151,22 @@ class _Search:
         is_first, last_cell = True, None
         while smaller.cell != last_cell:
             last_cell = smaller.cell
-            for place, axis in enumerate(self.axes):
-                confirmed, open_end = smaller.cell[place], axis.simplest
+            for index, axis in enumerate(self.axes):
+                confirmed, open_end = smaller.cell[index], axis.simplest
                 direction = 1 if open_end > confirmed else -1
                 if confirmed == open_end:
                     continue
                 if not is_first:  # the neighbour is rarely confirmed if it was not before
-                    if (test := self._test_of_index(smaller, place, confirmed + direction)) is None:
+                    if (test := self._test_of_index(smaller, index, confirmed + direction)) is None:
                         continue
                     yield (smaller := test)
                     confirmed += direction
-                if confirmed != open_end and (test := self._test_of_index(smaller, place, open_end)) is not None:
+                if confirmed != open_end and (test := self._test_of_index(smaller, index, open_end)) is not None:
                     yield (smaller := test)
                     continue
                 while (distance := abs(open_end - confirmed)) > 1:
                     middle = confirmed + direction * (distance // 2)
-                    if (test := self._test_of_index(smaller, place, middle)) is not None:
+                    if (test := self._test_of_index(smaller, index, middle)) is not None:
                         yield (smaller := test)
                         confirmed = middle
                     else:
@@ -225,7 +225,7 @@ class _Search:
         home = tuple(axis.home for axis in self.axes)
         size = self.rules.wave
         rng = np.random.default_rng(0)
-        searched = [(place, axis) for place, axis in enumerate(self.axes) if axis.is_searched]
+        searched = [(index, axis) for index, axis in enumerate(self.axes) if axis.is_searched]
         yield [home]
         ends = [
             _with_index(home, place, end) for place, axis in searched for end in (0, axis.size - 1) if end != axis.home

@@ -92,12 +92,12 @@ def _axes(falsified: Falsified) -> list[AxisRecord]:
         AxisRecord(
             name=axis.name,
             case=axis.text(axis.home),
-            found=text(place, first),
-            smallest=text(place, smallest),
-            steps=abs(smallest[place] - axis.home) if smallest is not None else None,
-            ratio=axis.ratio(smallest[place]) if smallest is not None else None,
+            found=text(index, first),
+            smallest=text(index, smallest),
+            steps=abs(smallest[index] - axis.home) if smallest is not None else None,
+            ratio=axis.ratio(smallest[index]) if smallest is not None else None,
         )
-        for place, axis in enumerate(falsified.cells.axes)
+        for index, axis in enumerate(falsified.cells.axes)
     ]
 
 

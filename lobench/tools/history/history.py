@@ -179,7 +179,7 @@ def history_of(
         _refuse_several(snapshots, case)
     if metric:
         metric = stored_spelling(
-            metric, {name for snapshot in snapshots for own in snapshot.subjects for name in own.metrics()}
+            metric, {name for snapshot in snapshots for subject in snapshot.subjects for name in subject.metrics()}
         )
     chosen = [_subject_of(snapshot, subject) for snapshot in snapshots]
     scales = Scales.of([subject for snapshot in snapshots for subject in snapshot.subjects], None)
@@ -344,7 +344,7 @@ def _surest(runs: Sequence[CaseRun], level: float) -> tuple[Belief, float] | Non
     surest = []
     for sign in (1.0, -1.0):
         rows = (sign * split).tolist()
-        belief = believe([Probe(place=place, block=0, scores=tuple(row)) for place, row in enumerate(rows)], len(runs))
+        belief = believe([Probe(place=index, block=0, scores=tuple(row)) for index, row in enumerate(rows)], len(runs))
         surest.append((belief.fall, sign, belief))
     _, sign, belief = max(surest, key=lambda one: one[0])
     is_sure = belief.fall >= level and 0 < belief.place < len(runs)

@@ -46,12 +46,12 @@ def history_text(case_history: CaseHistory) -> str:
     rows = [["date", "revision", "subject", "score [95%]", "change"]]
     lines: dict[int, str] = {}
     new_programs = {0, *case_history.new_programs}
-    for place, run in enumerate(case_history.runs):
-        if place in new_programs:
+    for index, run in enumerate(case_history.runs):
+        if index in new_programs:
             lines[len(rows)] = f"-- {run.program}"
             rows.append(["", "", "", "", ""])
         date = datetime.fromtimestamp(run.at, UTC).strftime("%Y-%m-%d %H:%MZ")
-        rows.append([date, run.git_revision or "-", run.subject, interval_cell(run.score), marks.get(place, "")])
+        rows.append([date, run.git_revision or "-", run.subject, interval_cell(run.score), marks.get(index, "")])
     table = text_table(rows).splitlines()
     for number, text in lines.items():
         table[number] = one_line(text)
@@ -98,7 +98,7 @@ def _chart(case_history: CaseHistory) -> Chart:
     means = [run.score.mean for run in case_history.runs]
     lower = [_finite_or(run.score.lower, run.score.mean) for run in case_history.runs]
     upper = [_finite_or(run.score.upper, run.score.mean) for run in case_history.runs]
-    places = [float(place) for place in range(len(case_history.runs))]
+    places = [float(index) for index in range(len(case_history.runs))]
     series = [Series(label="score", x=places, y=means, lower=lower, upper=upper, style="s1", dots=True)]
     edges = [0, *(change.place for change in case_history.changes), len(means)]
     for start, stop in itertools.pairwise(edges):

@@ -460,9 +460,9 @@ class _Values:
             with Ledger.open(store, read_only=True) as ledger:
                 for row in ledger.evaluations(all_codes=True):
                     names = {Path(sighting.uri).name for sighting in row.sightings}
-                    for side, found in zip((new, old), runs, strict=True):
+                    for side, run in zip((new, old), runs, strict=True):
                         if side.name in names:
-                            found[row.key.seed_block.start] = row
+                            run[row.key.seed_block.start] = row
         return cls(sides=(new, old), runs=runs, terms=terms)
 
     def has(self, seed: int) -> bool:
@@ -609,7 +609,7 @@ def _finite(value: float) -> float | None:
 
 def _consecutive(seeds: Sequence[int]) -> Sequence[int]:
     """Returns the first seeds as far as each is the next number."""
-    return [seed for place, seed in enumerate(seeds) if seed == seeds[0] + place]
+    return [seed for index, seed in enumerate(seeds) if seed == seeds[0] + index]
 
 
 def _reason(answer: KeepAnswer, known: PairSums, test: PairSums, rules: DecisionRules, is_over: bool) -> str:

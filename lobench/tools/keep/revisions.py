@@ -178,9 +178,9 @@ class RevisionFiles:
         """Copies the files of a revision, unless they are kept already, and returns it.
 
         Args:
-          version: `git:REV`, or a folder. In a folder of a git repository, the files of the whole repository count that
-            are tracked or that git does not ignore; in another one, all files.
-          near: Folder whose repository `git:REV` means. The command runs in the same folder of the copy.
+          version: `git:REV`, or a folder. Of a folder in a git repository, all files of the repository are copied that
+            git does not ignore. Of another folder, all files are copied.
+          near: Folder in the repository of `git:REV`. The command runs in the same folder of the copy.
           command: Command with placeholders.
           environment: Variables and their values.
         Raises:

@@ -53,7 +53,7 @@ def write_board(
                 "lines": [
                     {
                         "group": line.group,
-                        "starts_group": place > 0 and line.group != board.lines[place - 1].group,
+                        "starts_group": index > 0 and line.group != board.lines[index - 1].group,
                         "label": line.label,
                         "score": marked(interval_cell(line.score), line.is_score_checked),
                         "attributes": _attributes(choices, {"machine": line.machines}),
@@ -67,7 +67,7 @@ def write_board(
                             for value, is_checked, case in zip(line.finals, line.checked, board.cases, strict=True)
                         ],
                     }
-                    for place, line in enumerate(board.lines)
+                    for index, line in enumerate(board.lines)
                 ],
             }
             for board in boards

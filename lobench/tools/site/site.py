@@ -191,7 +191,7 @@ def _board(
     identities = {case.identity for case in cases}
     rows = [row for row in merged.rows if row.case.identity in identities]
     part = Snapshot.of(merged.store, rows, current=merged.current)
-    places = _each_once(part, (place for place, subject in enumerate(part.subjects) if subject.who.key in keys))
+    places = _each_once(part, (index for index, subject in enumerate(part.subjects) if subject.who.key in keys))
     summary = Summary(part, Scales.of(part.subjects, None), compared=places)
     lines = [
         _line(summary, entries, place, group)

@@ -54,7 +54,7 @@ def worth_of_store(
     summary = summary_of(store, baselines or None, snapshot=read_methods(store, experiment, every=every))
     snapshot = summary.snapshot
     scores_by_place = {
-        place: mean_score(subject, None, summary.scales).scores for place, subject in enumerate(snapshot.subjects)
+        index: mean_score(subject, None, summary.scales).scores for index, subject in enumerate(snapshot.subjects)
     }
     known = set().union(*scores_by_place.values())
     scored = [case for case, info in enumerate(snapshot.cases) if info.identity in known]

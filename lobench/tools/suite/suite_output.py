@@ -131,10 +131,10 @@ def _case_row(case: CaseWorth) -> list[str]:
 
 def _subset_rows(worth: SuiteWorth) -> list[list[str]]:
     rows = []
-    for size, one in enumerate(worth.subsets, 1):
-        bounds = f"[{one.lower:.3f}, {one.upper:.3f}]" if has_interval(one) else "-"
-        added = worth.cases[one.cases[-1]].name
-        rows.append([str(size), f"{one.rank_correlation:.3f}", bounds, _cost(one), f"{'+ ' * (size > 1)}{added}"])
+    for size, subset in enumerate(worth.subsets, 1):
+        bounds = f"[{subset.lower:.3f}, {subset.upper:.3f}]" if has_interval(subset) else "-"
+        added = worth.cases[subset.cases[-1]].name
+        rows.append([str(size), f"{subset.rank_correlation:.3f}", bounds, _cost(subset), f"{'+ ' * (size > 1)}{added}"])
     return rows
 
 
@@ -177,7 +177,7 @@ def _seeds(count: int | None, over: str) -> str:
 
 def _signal_figure(worth: SuiteWorth) -> Figure:
     order = sorted(worth.cases, key=lambda case: case.signal_to_noise)
-    places = [float(place) for place in range(len(order))]
+    places = [float(index) for index in range(len(order))]
     series = (
         Series(label="signal", x=[case.signal for case in order], y=places, style="s1", dots=True, line=False),
         Series(label="noise", x=[case.noise for case in order], y=places, style="s2", dots=True, line=False),

@@ -193,7 +193,7 @@ def suite_worth(
         )
     means = judged.means()
     subsets = subsets_of(means, np.asarray(judged.seconds, np.float64), num_splits=num_splits)
-    chosen = next((place for place, subset in enumerate(subsets[:-1]) if subset.lower >= keep), None)
+    chosen = next((index for index, subset in enumerate(subsets[:-1]) if subset.lower >= keep), None)
     seeds_of_chosen = None
     if chosen is not None:
         seeds_of_chosen = seeds_needed(judged.noise(subsets[chosen].cases), difference)

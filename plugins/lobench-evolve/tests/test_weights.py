@@ -84,7 +84,7 @@ def mixed(size: int, generations: int) -> dict[int, Genome]:
     genomes = [Genome(index, (), fold(6, "init", index), 0.0) for index in range(size)]
     for number in range(size, size * generations):
         first = size * (number // size - 1)
-        parents = sorted({first + fold(6, number, place) % size for place in range(2 + number % 2)})
+        parents = sorted({first + fold(6, number, index) % size for index in range(2 + number % 2)})
         genomes.append(Genome(number, tuple(parents), fold(6, "noise", number), 0.1 if number % 5 else 0.0))
     return {genome.id: genome for genome in genomes}
 

@@ -38,9 +38,9 @@ def parameters(draw: st.DrawFn, path: str = "a.b", parents: Sequence[Parameter] 
 @st.composite
 def spaces(draw: st.DrawFn) -> list[Parameter]:
     found: list[Parameter] = []
-    for place in range(draw(st.integers(0, 6))):
+    for index in range(draw(st.integers(0, 6))):
         parents = [parameter for parameter in found if parameter.values]
-        found.append(draw(parameters(f"p{place}.x", parents)))
+        found.append(draw(parameters(f"p{index}.x", parents)))
     return found
 
 

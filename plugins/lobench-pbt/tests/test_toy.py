@@ -21,7 +21,7 @@ from pbt_simulation import PLUGINS, Rows, make_study, strategy_of
 from lobench.extend import Direction, Draws, Kind, Member, Objective, Parameter, Rule, better, checkpoint_sha256
 
 START = (0.9, 0.9)
-NOISY = tuple(Parameter(path=f"toy.h{place}", kind=Kind.REAL, low=0.0, high=1.0, rule=Rule.NOISE) for place in range(2))
+NOISY = tuple(Parameter(path=f"toy.h{index}", kind=Kind.REAL, low=0.0, high=1.0, rule=Rule.NOISE) for index in range(2))
 AXES = (Parameter(path="toy.axis", kind=Kind.CATEGORICAL, values=("a", "b")),)
 
 Point = tuple[float, float]
@@ -60,7 +60,7 @@ def test_the_best_ones_weights_copied_every_period(lr: float, steps: int, period
     for step in range(1, steps + 1):
         for own in range(2):
             points[own] = ascend(points[own], hs[own], lr, 1)
-            members = {place: Member(id=place, fitness=(quality(point),)) for place, point in enumerate(points)}
+            members = {index: Member(id=index, fitness=(quality(point),)) for index, point in enumerate(points)}
             if step % period == 0 and not better(members[own], members[1 - own]):
                 points[own] = points[1 - own]
     assert max(map(quality, points)) == pytest.approx(expected, abs=5e-5)
@@ -123,7 +123,7 @@ def run_on_service(folder: Path, study: Study, lr: float) -> list[StudyTrial]:
     service.create_study(study)
     running: list[StudyTrial] = []
     while True:
-        found = [service.suggest("", f"worker-{place}").trial for place in range(2)]
+        found = [service.suggest("", f"worker-{index}").trial for index in range(2)]
         running = [trial for trial in found if trial is not None]
         if not running:
             break

@@ -76,7 +76,7 @@ def test_a_layout_that_grows_is_the_last_one(tmp_path: Path, monkeypatch: pytest
     now = time.time()
     monkeypatch.setattr("time.time", lambda: now)
     _, deliveries, context = delivered(tmp_path)
-    end = next(place for place, one in enumerate(deliveries) if isinstance(one.event, CheckpointFinished)) + 1
+    end = next(index for index, delivery in enumerate(deliveries) if isinstance(delivery.event, CheckpointFinished)) + 1
     deliver(SinkContext(store=context.store, argument=context.argument), deliveries[:end])
     assert list(layout(tmp_path / "logs")) == ["digits"]
     deliver(context, deliveries[end:])

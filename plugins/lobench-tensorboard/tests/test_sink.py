@@ -165,8 +165,8 @@ def test_a_record_that_was_cut_off_is_written_again_as_a_whole(tmp_path: Path) -
     sink.close()
     (file,) = (tmp_path / "tensorboard").glob("events.*")
     expected, whole = scalars(file.parent), file.read_bytes()
-    for place, length in enumerate(range(24, len(whole), 97)):
-        cut = tmp_path / str(place) / "tensorboard"
+    for index, length in enumerate(range(24, len(whole), 97)):
+        cut = tmp_path / str(index) / "tensorboard"
         cut.mkdir(parents=True)
         (cut / file.name).write_bytes(whole[:length])
         sink = TensorBoardSink(SinkContext(store=cut.parent))
@@ -284,18 +284,18 @@ def test_no_mean_is_taken_over_losses_of_cases(tmp_path: Path) -> None:
 
 def test_runs_and_generations_do_not_mix(tmp_path: Path) -> None:
     sink = TensorBoardSink(SinkContext(store=tmp_path, argument=str(tmp_path)))
-    for place, (run, generation) in enumerate([("", 0), ("", 3), ("sgd/../b", 0), ("sgd/../b", 3)]):
+    for index, (run, generation) in enumerate([("", 0), ("", 3), ("sgd/../b", 0), ("sgd/../b", 3)]):
         subject = Subject.of_checkpoint(
-            Checkpoint(uri="c", sha256=str(place), outer_step=1, generation=generation, run=run)
+            Checkpoint(uri="c", sha256=str(index), outer_step=1, generation=generation, run=run)
         )
         event = EvaluationFinished(
             subject=subject,
             case=case("c"),
             seed_block=SeedBlock(start=0, size=2),
             outcome=Outcome.PASSED,
-            curves=curves(float(place), float(place)),
+            curves=curves(float(index), float(index)),
         )
-        sink.deliver([Delivery(sequence=place + 1, event=event, run=event.checkpoint.run)])
+        sink.deliver([Delivery(sequence=index + 1, event=event, run=event.checkpoint.run)])
     sink.close()
     folders = [".", "generation_3", "sgd%2F..%2Fb", "sgd%2F..%2Fb/generation_3"]
     assert [scalars(tmp_path / folder)["s/c/train/loss", 1] for folder in folders] == [0, 1, 2, 3]
@@ -303,15 +303,15 @@ def test_runs_and_generations_do_not_mix(tmp_path: Path) -> None:
 
 def test_of_two_thetas_at_one_step_the_first_stays(tmp_path: Path) -> None:
     sink = TensorBoardSink(SinkContext(store=tmp_path, argument=str(tmp_path)))
-    for place, value in enumerate((1.0, 2.0)):
+    for index, value in enumerate((1.0, 2.0)):
         event = EvaluationFinished(
-            subject=Subject.of_checkpoint(Checkpoint(uri=f"c{place}", sha256=str(place), outer_step=7)),
+            subject=Subject.of_checkpoint(Checkpoint(uri=f"c{index}", sha256=str(index), outer_step=7)),
             case=case("c"),
             seed_block=SeedBlock(start=0, size=2),
             outcome=Outcome.PASSED,
             curves=curves(value, value),
         )
-        sink.deliver([Delivery(sequence=place + 1, event=event, run=event.checkpoint.run)])
+        sink.deliver([Delivery(sequence=index + 1, event=event, run=event.checkpoint.run)])
     sink.close()
     assert scalars(tmp_path)["s/c/train/loss", 7] == 1.0
     assert set(Counter(written_scalars(tmp_path)).values()) == {1}

@@ -175,7 +175,8 @@ class OptimizerSpec:
             if wrapped in WRAPPED and isinstance(arguments.get(wrapped), ClassReference):
                 first = arguments.pop(wrapped).resolve()(first)
             arguments = {
-                name: each.resolve() if isinstance(each, ClassReference) else each for name, each in arguments.items()
+                name: argument.resolve() if isinstance(argument, ClassReference) else argument
+                for name, argument in arguments.items()
             }
             optimizer = cls(first, **arguments)
             if OptimizerClass.of(cls).has_modes:

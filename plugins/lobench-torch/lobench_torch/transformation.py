@@ -56,7 +56,7 @@ def transformation(
       settings: Settings of the class, which may have the name of an argument here.
       no_decay, groups, closure, transposed, python, library: As of `torch_optimizer`.
     """
-    settings_by_pattern = tuple((_pattern(pattern), dict(own)) for pattern, own in (groups or {}).items())
+    settings_by_pattern = tuple((_pattern(pattern), dict(group)) for pattern, group in (groups or {}).items())
     no_decay = _pattern(no_decay)
     torch_library = _library(python)
     from lobench_torch.host import OptimizerSpec

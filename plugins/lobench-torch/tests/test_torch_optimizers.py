@@ -148,8 +148,8 @@ def test_a_state_that_was_saved_goes_on_to_the_same_bits(name: str) -> None:
     first = train(made, 0, 1)
     transformation._HOSTS.clear()  # as in another process
     again = train(torch_optimizer(where, **settings), 0, 1, before=first)
-    for one, other in zip(jax.tree.leaves(through), jax.tree.leaves(again), strict=True):
-        np.testing.assert_array_equal(one, other)
+    for leaf, other in zip(jax.tree.leaves(through), jax.tree.leaves(again), strict=True):
+        np.testing.assert_array_equal(leaf, other)
 
 
 def test_it_is_evaluated_where_eval_puts_its_parameters() -> None:

@@ -255,7 +255,7 @@ def _read_inspect_log(path: Path, stamp: FileStamp | None) -> tuple[Mapping[str,
 def _points(method: str, case: str, values: Mapping[str, Mapping[str, float]]) -> Points:
     """Returns values of items, each a run of its own."""
     items = list(dict.fromkeys(item for by_item in values.values() for item in by_item))
-    places = {item: place for place, item in enumerate(items)}
+    places = {item: index for index, item in enumerate(items)}
     rows = [
         (places[item], metric, value)
         for metric, by_item in enumerate(values.values())

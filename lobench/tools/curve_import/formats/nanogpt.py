@@ -106,9 +106,9 @@ def _repeated(runs: Sequence[list[_Row]]) -> set[int]:
             holders.setdefault(row, []).append(index)
     return {
         index
-        for index, own in enumerate(rows)
+        for index, row in enumerate(rows)
         if any(
-            own <= rows[other] and (own != rows[other] or other < index)
+            row <= rows[other] and (row != rows[other] or other < index)
             for other in holders[runs[index][0]]
             if other != index
         )

@@ -267,7 +267,7 @@ class Part:
         column_of = self.frame[column].cat
         names = [str(name).strip() for name in column_of.categories]
         codes = column_of.codes.to_numpy()
-        empty = [place for place, name in enumerate(names) if not name]
+        empty = [index for index, name in enumerate(names) if not name]
         odd = (codes < 0) | np.isin(codes, empty)
         if odd.any():
             row = int(odd.argmax())
@@ -355,10 +355,10 @@ class _Body:
         self.head = _Head.of(file)
         self.names = self.head.names
         self.more = "more cells" + "." * max(map(len, self.names), default=0)
-        firsts = [name if name not in self.names[:place] else "" for place, name in enumerate(self.names)]
+        firsts = [name if name not in self.names[:index] else "" for index, name in enumerate(self.names)]
         header = io.StringIO()
         csv.writer(header, lineterminator="\n", delimiter=self.head.delimiter).writerow(
-            [*(name or f"{self.more}{place}" for place, name in enumerate(firsts)), self.more]
+            [*(name or f"{self.more}{index}" for index, name in enumerate(firsts)), self.more]
         )
         self._header = header.getvalue() + self.head.first
 
@@ -407,7 +407,7 @@ class _Body:
 
 def _check_no_more(more: pd.Series, line: int, where: str, names: Sequence[str]) -> None:
     """Checks that no row has more cells than the header. An empty cell from a trailing comma is allowed."""
-    odd = [place for place, cell in enumerate(more.cat.categories) if str(cell).strip()]
+    odd = [index for index, cell in enumerate(more.cat.categories) if str(cell).strip()]
     if odd:
         row = int(np.isin(more.cat.codes, odd).argmax())
         raise UsageError(
@@ -619,10 +619,10 @@ def _runs(
         runs = [
             CurveRun(
                 method=new.method,
-                case=one.case if "case" in parts else new.case or one.case,
-                seed=one.seed if "seed" in parts else new.seed,
+                case=run.case if "case" in parts else new.case or run.case,
+                seed=run.seed if "seed" in parts else new.seed,
             )
-            for one, new in zip(runs, named, strict=True)
+            for run, new in zip(runs, named, strict=True)
         ]
     if "case" not in parts:  # a method and seed of such a file are one training, for any name of the case
         runs = [replace(run, training=f"{part.path}: {run.method} {run.seed}") for run in runs]
