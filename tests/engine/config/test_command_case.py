@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
-import errno
 import pytest
 from shown import texts_of
 
