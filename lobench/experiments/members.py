@@ -18,6 +18,7 @@ from lobench.engine.chief.commands import CommandRun, holds_checkpoint
 from lobench.engine.chief.interfaces import ERRORS, Arrivals, Ending, WatchProgress
 from lobench.engine.config.experiment.file import ExperimentFile
 from lobench.engine.config.origin import revision_of
+from lobench.engine.store.edited_code import edited_code
 from lobench.engine.store.experiments import Membership
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.programs import Expected
@@ -298,18 +299,34 @@ class ExperimentRunExtension:
         return of_members(Snapshot.of(self._method_index.store, rows, current=current), self._file.text, memberships)
 
     def plan(self, cases: Sequence[CaseInfo]) -> tuple[Mapping[str, int], Sequence[EvaluationRow]]:
-        """Returns the number of evaluations of each method on these cases, by its title, and those that are stored."""
+        """Returns the number of evaluations of each method on these cases, by its title, and those that are stored.
+
+        Stored evaluations in other seed blocks, and those of code that was edited since, will not count at the end, so
+        they are left out here too.
+
+        Args:
+          cases: Cases with the bindings of one method. The cases of the others have other keys and the same blocks.
+        """
         assert self._ledger is not None, "a run that began"
         programs = self._ledger.accepted_programs(self._expected)
         # The cases that are known first may be those of parts of trainings; what counts are the whole ones.
-        seeds = {
-            case.whole or case.identity: {seed for block in case.blocks() for seed in block.seeds} for case in cases
-        }
+        blocks = {case.whole or case.identity: case.blocks() for case in cases}
+        plan = Plan(self._ledger.history(programs))
+
+        def is_planned(row: EvaluationRow) -> bool:
+            block, planned = row.key.seed_block, blocks.get(row.key.case_identity, ())
+            if row.key.program_version == IMPORTED.key:  # curves made elsewhere have a block for each seed
+                return {seed for one in planned for seed in one.seeds}.issuperset(block.seeds)
+            whole = (EvaluationId(row.key.checkpoint_sha256, row.case.key, one) for one in planned)
+            return any(part.block == block for one in whole for part in plan.parts(one))
+
         rows = [
             row
             for row in self._ledger.evaluations(codes={case.key: case.code for case in cases})
             if row.key.program_version in programs
             and not (self._retry_errors and row.outcome in ERRORS)
-            and seeds.get(row.key.case_identity, set()).issuperset(row.key.seed_block.seeds)
+            and is_planned(row)
         ]
+        edited = {} if self._keep_results else edited_code(self._ledger, rows)
+        rows = [row for row in rows if row.key.code not in edited]
         return self._method_index.planned(cases), rows

@@ -111,6 +111,17 @@ def test_methods_sessions_and_experiments_add_exactly_what_is_missing(folder: Pa
     assert shared == {one for one in first if one.method == "sgd"} and len(members(store, "y")) == 8
 
 
+def test_live_lines_count_neither_results_of_edited_code_nor_blocks_of_another_experiment(folder: Path) -> None:
+    run(folder, "--store", "store")
+    (folder / "y.gin").write_text(EXPERIMENT.replace("num_sessions = 2", "num_sessions = 3"))
+    assert num_new(run(folder, "--store", "store", file="y.gin")) == 4, "a block of three seeds"
+    tasks = folder / "tiny" / "tiny_tasks.py"
+    tasks.write_text(tasks.read_text() + "\nSCALE = 2.0\n")
+    done = run(folder, "--store", "store")
+    counts = re.findall(r"^(sgd|learned): (\d) of 2 evaluations", done.stdout, re.MULTILINE)
+    assert sorted(counts) == [("learned", "1"), ("learned", "2"), ("sgd", "1"), ("sgd", "2")], done.stdout
+
+
 # Says behind all else what a run has imported: `python -c IMPORTS run x.gin`.
 IMPORTS = """
 import atexit, sys
