@@ -71,6 +71,7 @@ class StoreReading:
                 self._rows,
                 positions=positions,
                 events=events,
+                num_skipped=ledger.num_skipped(),
                 current=current,
                 made=self._made,
                 groups=self._groups,

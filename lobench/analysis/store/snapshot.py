@@ -69,6 +69,7 @@ class Snapshot:
       rows: Evaluations in the order of the ledger, including those of former forms.
       current: Current cases of the store; see `lobench.engine.store.current`.
       events: Kind and detail of each event, in order.
+      num_skipped: Number of checkpoints that `--checkpoints` left out.
       changed: Names of the cases that also have a former form in `rows`, with the number of its evaluations.
       superseded: Checkpoints in `rows` that a restart in place superseded. They are not among the subjects.
       repeated: Names of cases with the same bits as another case. Only the other case counts.
@@ -90,6 +91,7 @@ class Snapshot:
     rows: tuple[EvaluationRow, ...]
     current: CurrentCases = field(default_factory=CurrentCases, compare=False)
     events: tuple[tuple[str, Mapping[str, object]], ...] = ()
+    num_skipped: int = 0
     changed: tuple[tuple[str, int], ...] = ()
     superseded: tuple[Who, ...] = ()
     repeated: tuple[str, ...] = ()
@@ -112,6 +114,7 @@ class Snapshot:
         *,
         positions: Mapping[Who, int] | None = None,
         events: Sequence[tuple[str, Mapping[str, object]]] = (),
+        num_skipped: int = 0,
         current: CurrentCases | None = None,
         made: dict[Who, tuple[int, list[StoredSubject]]] | None = None,
         groups: Mapping[Who, list[EvaluationRow]] | None = None,
@@ -123,6 +126,7 @@ class Snapshot:
           rows: Evaluations in the order of the ledger.
           positions: Order in which the checkpoints were first seen. None: that of their first evaluations.
           events: Kind and detail of each event, in order.
+          num_skipped: Number of checkpoints that `--checkpoints` left out.
           current: Current cases of the store. None: those of the rows, without plans.
           made: Subjects of an earlier snapshot, as in `subjects_of`.
           groups: Rows by subject, as in `subjects_of`.
@@ -154,6 +158,7 @@ class Snapshot:
             rows=tuple(rows),
             current=current,
             events=tuple(events),
+            num_skipped=num_skipped,
             changed=tuple(sorted(former.items())),
             superseded=superseded,
             repeated=tuple(sorted(f"{case.suite}/{case.name} ({place_of(case).test})" for case in repeated)),
@@ -354,5 +359,11 @@ def read_store(store: Path, *, all_codes: bool = False, summarized: bool = False
         positions = {who: place for place, who in sightings.items()}
         rows = tuple(ledger.evaluations(all_codes=all_codes, summarized=summarized, sightings=sightings))
         events = tuple(ledger.events())
-        current = ledger.current_cases(rows)
-        return Snapshot.of(store, rows, positions=positions, events=events, current=current)
+        return Snapshot.of(
+            store,
+            rows,
+            positions=positions,
+            events=events,
+            num_skipped=ledger.num_skipped(),
+            current=ledger.current_cases(rows),
+        )

@@ -27,6 +27,7 @@ from lobench.engine.checkpoints.readers import reader_for
 from lobench.engine.checkpoints.spool import Spool, fingerprint, holds_theta
 from lobench.engine.retries import Pauses, is_short_of_files, is_transient, patience_seconds, retried
 from lobench.engine.store.ledger import Ledger
+from lobench.engine.store.reader import PASSED_OVER
 from lobench.engine.store.restarts import RESTARTED, Restart
 from lobench.hookspecs import CheckpointReader, CheckpointSource
 
@@ -39,7 +40,6 @@ _RECOVER_SECONDS = 10.0  # longest transaction of a start, since others that loc
 _GONE_SECONDS = 30.0  # pause before a theta whose file is gone is looked for again
 _MANY_RESTARTS = 3  # restarts in one folder after which the watch asks whether two trainers write to it
 _MOST_LINES = 3  # number of logged lines on checkpoints that are gone when a watch starts
-_PASSED_OVER = "passed over "  # prefix of the fingerprints of checkpoints that were not read
 
 
 @dataclasses.dataclass(slots=True)
@@ -377,14 +377,14 @@ class Intake:
 
     def _is_known(self, seen: SeenCheckpoint) -> bool:
         """Returns whether an earlier start has read or passed over a checkpoint, and it has not changed since."""
-        before = self._fingerprints.get(seen.uri, "").removeprefix(_PASSED_OVER if self._only_newest else "")
+        before = self._fingerprints.get(seen.uri, "").removeprefix(PASSED_OVER if self._only_newest else "")
         return bool(before) and before == fingerprint(path_of(seen.uri))
 
     def _pass_over(self, seen: SeenCheckpoint) -> None:
         """Records that a checkpoint is superseded by a newer one, without reading it."""
         with contextlib.suppress(CheckpointError):
             if _is_text(seen.uri) and not self._is_known(seen):
-                self._ledger.remember(seen.uri, _PASSED_OVER + fingerprint(path_of(seen.uri)))
+                self._ledger.remember(seen.uri, PASSED_OVER + fingerprint(path_of(seen.uri)))
                 self._passed_over.append(seen.uri)
 
     def _log_passed_over(self) -> None:
@@ -499,7 +499,7 @@ class Intake:
         is_replaced = any(one.uri == subject.uri and one.sha256 != subject.sha256 for one in ahead)
         newest = max(ahead, key=lambda one: one.outer_step)
         if not is_replaced:
-            was_passed_over = self._fingerprints.get(seen.uri, "").startswith(_PASSED_OVER)
+            was_passed_over = self._fingerprints.get(seen.uri, "").startswith(PASSED_OVER)
             is_gone = newest.outer_step > subject.outer_step and not _exists(newest.uri)
             if was_passed_over or not is_gone:
                 return None
@@ -619,7 +619,7 @@ def _exists(uri: str) -> bool:
 def _has_changed(uri: str, before: str) -> bool:
     """Returns whether files have changed since a fingerprint; False if they are gone, or if the fingerprint is ""."""
     try:
-        return bool(before) and fingerprint(path_of(uri)) != before.removeprefix(_PASSED_OVER)
+        return bool(before) and fingerprint(path_of(uri)) != before.removeprefix(PASSED_OVER)
     except CheckpointError:
         return False
 

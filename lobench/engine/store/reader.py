@@ -31,7 +31,7 @@ from lobench.engine.store.summaries import StoredSummaries
 if TYPE_CHECKING:  # needed for sinks only; not imported here, to keep reading fast
     from lobench.hookspecs import CheckpointFinished, Delivery, EvaluationFinished
 
-__all__ = ["EVALUATION_COLUMNS", "LedgerReader", "case_json", "case_of"]
+__all__ = ["EVALUATION_COLUMNS", "PASSED_OVER", "LedgerReader", "case_json", "case_of"]
 
 EVALUATION_COLUMNS = (
     "checkpoint_sha256, optimizer_hash, case_identity, seed_start, seed_count, program_version, case_json, outcome, "
@@ -39,6 +39,7 @@ EVALUATION_COLUMNS = (
 )
 _OUTCOMES = {str(outcome): outcome for outcome in Outcome}  # a call of the enum takes longer, for each of many rows
 _LABEL_COLUMNS = "evaluation, experiment, trial, session"
+PASSED_OVER = "passed over "  # prefix of the fingerprints of checkpoints that were not read
 _EVENT_COLUMNS = "case_json, seed_start, seed_count, outcome, message, payload"
 
 
@@ -71,6 +72,14 @@ class LedgerReader(Places, Codes):
     def fingerprints(self) -> dict[str, str]:
         """Returns the fingerprint of each location's files when they were last read."""
         return dict(self._rows("SELECT uri, fingerprint FROM fingerprints"))
+
+    def num_skipped(self) -> int:
+        """Returns the number of checkpoints that `--checkpoints` left out, without those that were evaluated later."""
+        ((passed_over,),) = self._rows(
+            "SELECT count(*) FROM fingerprints WHERE substr(fingerprint, 1, ?) = ?", (len(PASSED_OVER), PASSED_OVER)
+        )
+        ((skipped,),) = self._rows("SELECT count(*) FROM subjects WHERE admission = 'skipped'")
+        return int(passed_over + skipped)
 
     def history(
         self, programs: Collection[str], *, retried: Collection[Outcome] = (), keeps_code: bool = False

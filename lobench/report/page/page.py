@@ -350,9 +350,8 @@ def _failure_lines(snapshot: Snapshot, keys: Mapping[int, str]) -> list[TableCel
         describe_programs({row.program for row in snapshot.rows}),
     )
     lines = [*(TableCell(text=note) for note in notes if note), *lines]
-    skipped = sum(int(str(detail.get("count", 1))) for kind, detail in snapshot.events if kind == "skipped")
-    if skipped:
-        count = counted(skipped, "checkpoint")
+    if snapshot.num_skipped:
+        count = counted(snapshot.num_skipped, "checkpoint")
         lines.append(TableCell(text=f"skipped: {count}, by --checkpoints: newer ones waited"))
     more = len(lines) - _MAX_FAILURES
     return [

@@ -202,6 +202,7 @@ def test_where_only_the_newest_is_run_the_others_are_not_even_read(tmp_path: Pat
     first.ledger.close()
     second = Start(tmp_path, only_newest=True)
     assert second.take_all() == [] == second.reader.read_paths == second.output
+    assert second.ledger.num_skipped() == 49
     second.ledger.close()
     write(tmp_path, 60, 60.0)
     third = Start(tmp_path, only_newest=True)
@@ -209,6 +210,7 @@ def test_where_only_the_newest_is_run_the_others_are_not_even_read(tmp_path: Pat
     third.ledger.close()
     everything = Start(tmp_path)
     assert everything.take_all() == list(range(49)), "who asks for all gets what was passed over"
+    assert everything.ledger.num_skipped() == 0
     everything.ledger.close()
 
 
