@@ -35,7 +35,7 @@ def along_runs(summary: Summary) -> Section | None:
     drawn = [[run[at] for at in evenly(len(run), max(_MAX_POINTS // len(runs), 2))] for run in runs]
     note = f"Mean over cases and seeds, 95% interval (stratified t); {summary.scale_label}."
     if (few := sum(map(len, drawn))) < (every := sum(map(len, runs))):
-        note += f" {few} of {every} checkpoints are drawn, evenly spaced; the table has all."
+        note += f" {few} of {every} checkpoints are drawn, evenly spaced."
     figures = tuple(_along(summary, metric, drawn) for metric in summary.metrics)
     return Section(id="outer", title="Along the run", note=note, kind="wide", figures=figures)
 
@@ -159,7 +159,7 @@ def _ranked(summary: Summary, metric: str, suite: str) -> Figure | None:
     ]
     notes = [_best(summary, metric, suite, scored), "" if suite else _lacking_methods(summary, metric, places)]
     if len(scored) < len(every):
-        notes.append(f"The best {len(scored)} of {len(every)} are drawn; the table has all.")
+        notes.append(f"The best {len(scored)} of {len(every)} are drawn.")
     return Figure(
         title=f"Score on {label}",
         chart=Chart(
