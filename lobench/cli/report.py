@@ -133,8 +133,8 @@ def report(
         if output is None:
             emit_text(wrapped(text) if kind == "text" else text)
         else:
-            with written(output):
-                output.write_text(text, encoding="utf-8")
+            with written(output) as file:
+                file.write_text(text, encoding="utf-8")
         return
     paths = [output]
     if kind == "html":
@@ -146,8 +146,8 @@ def report(
         from lobench.report.tables.latex import latex_table
 
         text = latex_table(summary, spec, precision=latex.precision, width=latex.width, numbers=latex.numbers)
-        with written(output):
-            output.write_text(text, encoding="utf-8")
+        with written(output) as file:
+            file.write_text(text, encoding="utf-8")
     else:
         from lobench.analysis.tables.tabulate import renamed
         from lobench.report.charts.figures import write_figures

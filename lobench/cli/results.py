@@ -137,11 +137,11 @@ def results(store: Path, kind: str, output: Path | None, **options: Any) -> None
         if output is None:
             click.echo(content, nl=False) if isinstance(content, bytes) else emit_text(content)
             return
-        with written(output):
+        with written(output) as path:
             if isinstance(content, bytes):
-                output.write_bytes(content)
+                path.write_bytes(content)
                 return
-            with output.open("w", encoding="utf-8", newline="") as file:
+            with path.open("w", encoding="utf-8", newline="") as file:
                 file.writelines([content] if isinstance(content, str) else content)
 
     settings = ResultsSettings(**options).complete(kind)

@@ -257,14 +257,17 @@ def export(store: Path, kind: str, output: Path | None, pattern: str) -> None:
         ends_lines = any("\r" in str(name) for column in names for name in names[column].unique())
         quoting = csv.QUOTE_NONNUMERIC if ends_lines else csv.QUOTE_MINIMAL
         frame = frame.assign(**{name: frame[name].map(_no_formula) for name in names})
-        with written(output):
-            frame.to_csv(output or sys.stdout, index=False, quoting=quoting)
+        if output is None:
+            frame.to_csv(sys.stdout, index=False, quoting=quoting)
+            return
+        with written(output) as file:
+            frame.to_csv(file, index=False, quoting=quoting)
         return
     if output is None:
         raise UsageError("a parquet file is not for a terminal", next_step="give --output FILE")
     try:
-        with written(output):
-            frame.to_parquet(output, index=False)
+        with written(output) as file:
+            frame.to_parquet(file, index=False)
     except ImportError as error:
         raise UsageError(
             "parquet needs pyarrow", next_step="pip install 'lobench[parquet]', or take --format csv"
@@ -272,14 +275,16 @@ def export(store: Path, kind: str, output: Path | None, pattern: str) -> None:
 
 
 @contextlib.contextmanager
-def written(output: Path | None) -> Iterator[None]:
-    """Creates the folder of an output file, and turns errors of the system into one clear line."""
-    if output is None:
-        yield
-        return
-    with one_line_of(OSError, StoreError, "cannot write this file", where=output):
-        output.parent.mkdir(parents=True, exist_ok=True)
-        yield
+def written(output: Path) -> Iterator[Path]:
+    """Yields the path of a file to write, which then replaces an output file; see `replaced_file`.
+
+    Raises:
+      StoreError: The system refuses, as on a full disk. An earlier output file stays as it is.
+    """
+    from lobench.engine.whole_file import replaced_file
+
+    with one_line_of(OSError, StoreError, "cannot write this file", where=output), replaced_file(output) as file:
+        yield file
 
 
 def _matching(store: Path, pattern: str, rows: Iterable[EvaluationRow]) -> Iterator[EvaluationRow]:

@@ -7,6 +7,7 @@ import errno
 import os
 import tempfile
 import uuid
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from lobench.core.wording import one_line_of
 from lobench.engine.group_files import open_to_group
 from lobench.engine.retries import retried_briefly
 
-__all__ = ["require_folder", "require_writable", "sync", "write_whole"]
+__all__ = ["replaced_file", "require_folder", "require_writable", "sync", "write_whole"]
 
 
 def write_whole(path: Path, content: str | bytes, *, durable: bool = False, sync_name: bool = True) -> None:
@@ -39,34 +40,50 @@ def write_whole(path: Path, content: str | bytes, *, durable: bool = False, sync
     'done'
     """
     data = content.encode() if isinstance(content, str) else content
-    write = partial(_write, path, data, durable=durable, sync_name=sync_name)
-    if not retried_briefly(write):
-        path.write_bytes(data)
+    retried_briefly(partial(_write, path, data, durable=durable, sync_name=sync_name))
 
 
-def _write(path: Path, data: bytes, *, durable: bool, sync_name: bool) -> bool:
-    """Replaces a file by one with other content. Returns False if the path is a device or a pipe."""
+def _write(path: Path, data: bytes, *, durable: bool, sync_name: bool) -> None:
+    with replaced_file(path) as temporary, temporary.open("wb") as file:
+        file.write(data)
+        if durable and temporary != path:
+            file.flush()
+            os.fsync(file.fileno())
+    if durable and sync_name:
+        with contextlib.suppress(OSError):  # some file systems cannot sync folders
+            sync(path.resolve().parent)
+
+
+@contextlib.contextmanager
+def replaced_file(path: Path) -> Iterator[Path]:
+    """Yields the path of a temporary file, which replaces a file if the body succeeds. Creates its folder if needed.
+
+    A symbolic link stays a link. A device or a pipe is not replaced: its own path is yielded.
+
+    Raises:
+      OSError: The file cannot be created or replaced. After any error in the body too, nothing was replaced, and no
+        temporary file is left.
+
+    >>> with replaced_file(Path("notes/first.txt")) as temporary:
+    ...     size = temporary.write_text("done")
+    >>> Path("notes/first.txt").read_text()
+    'done'
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     if _is_written_to(path):
-        return False
+        yield path
+        return
     path = Path(os.path.realpath(path)) if path.is_symlink() else path
-    temporary = path.with_name(f".tmp-{uuid.uuid4().hex}")
+    temporary = path.with_name(f".tmp-{uuid.uuid4().hex}{path.suffix}")  # some writers choose their format by it
     try:
-        with temporary.open("wb") as file:
-            open_to_group(temporary)
-            file.write(data)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
+        temporary.touch()
+        open_to_group(temporary)
+        yield temporary
         temporary.replace(path)
-        if durable and sync_name:
-            with contextlib.suppress(OSError):  # some file systems cannot sync folders
-                sync(path.parent)
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
-    return True
 
 
 def require_writable(path: Path) -> None:

@@ -8,7 +8,10 @@ import gc
 import io
 import json
 import math
+import resource
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,6 +65,22 @@ def test_sorting_puts_nan_last_and_a_pattern_picks_cases(store: Path) -> None:
     assert len(run("--store", store, "--case", "s/a").stdout.splitlines()) == 5
     refused = run("--store", store, "--case", "zz*")
     assert refused.returncode == 2 and SHOWN["expected-one-of-s-a"] in refused.stderr
+
+
+@pytest.mark.parametrize("kind", ["json", "parquet"])
+def test_output_that_cannot_be_written_leaves_the_earlier_file(store: Path, tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"results.{kind}"
+    path.write_bytes(b"before")
+    # A file may have 1 KiB in this process, as on a disk that is full.
+    done = subprocess.run(
+        [sys.executable, "-m", "lobench.cli", "results", "--store", store, "--format", kind, "--output", path],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 10, 1 << 10)),
+    )
+    assert done.returncode == 2 and path.name in done.stderr, done.stderr
+    assert path.read_bytes() == b"before" and list(tmp_path.iterdir()) == [path]
 
 
 def test_csv_and_parquet_hold_the_tidy_frame(store: Path, tmp_path: Path) -> None:
