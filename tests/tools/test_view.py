@@ -23,7 +23,7 @@ from tiny import PATIENCE
 
 from lobench.core.errors import StoreError
 from lobench.engine.store.ledger import Ledger
-from lobench.tools.viewer import protocol
+from lobench.tools.viewer import page_cache, protocol
 from lobench.tools.viewer.app import _unless_gone
 from lobench.tools.viewer.server import Served
 
@@ -107,6 +107,19 @@ def test_what_a_visitor_has_is_not_sent_again_and_what_is_new_arrives(tmp_path: 
     assert b"s/later" in get(address).body
     stale = get(address, f"curves.json?version={first.record['version']}&keys=0,0,0")
     assert stale.status == 409 and b"fetch data.json" in stale.body
+
+
+def test_first_request_after_a_pause_has_the_evaluations_of_that_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_cache, "_PATIENCE", 600.0)
+    monkeypatch.setattr(page_cache, "_PAUSE", 0.0)  # as if the page had been made long ago
+    monkeypatch.setattr(page_cache, "_SLOW", 600.0)
+    store = make_store(tmp_path)
+    address = serve(store).address
+    assert b"s/later" not in get(address).body
+    add(store, 9, {"later": {"train/loss": [1.0, 0.5]}})
+    assert b"s/later" in get(address).body
 
 
 def test_a_token_is_asked_for_once_and_is_a_cookie_from_then_on(tmp_path: Path) -> None:

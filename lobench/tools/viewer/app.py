@@ -68,7 +68,7 @@ def make_app(page_cache: PageCache, *, hosts: frozenset[str], token: str, cookie
 
 
 def _page(page_cache: PageCache, request: Request) -> Response:
-    page, _ = page_cache.look()
+    page, _ = page_cache.look(waits=True)  # the former page may be of yesterday
     return _tagged(request, page.html, lambda: page.html, "text/html")
 
 
