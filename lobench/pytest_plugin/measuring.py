@@ -29,8 +29,8 @@ from lobench.pytest_plugin.item_cases import case_of
 from lobench.pytest_plugin.item_result import ItemResult
 from lobench.pytest_plugin.options import option
 from lobench.pytest_plugin.references import (
+    FinalValues,
     GateReference,
-    ReferenceFinals,
     TrainBlock,
     candidates_of,
     reference_of,
@@ -177,7 +177,7 @@ class Gate:
                 blocks.append(next(more))
             reference = self.reference.finals(spec, info, [block for block, _ in blocks], train)
             trained += [_record(reference.case or info, block, curves) for block, curves in reference.trained]
-            paired = _paired(ReferenceFinals.of(blocks, info), reference, scale, info.primary_metric)
+            paired = _paired(FinalValues.of(blocks, info), reference, scale, info.primary_metric)
             count = usable(len(paired.samples), self.rules)
             shifted = with_margin(paired.samples.first(count), margin, self.rules)
             if count < size or paired.is_signed or is_settled(shifted, self.rules, self._num_cases):
@@ -193,7 +193,7 @@ class Gate:
             may_vary=paired.samples.may_vary,
             seeds=list(paired.samples.seeds_a[:count]),
             shared=sorted(self._shared(blocks)),
-            test_harm=_test_harm(ReferenceFinals.of(blocks, info), reference, baseline, info),
+            test_harm=_test_harm(FinalValues.of(blocks, info), reference, baseline, info),
             margin=margin,
             tolerated_ratio=scale.tolerated_ratio(margin) if scale else math.nan,
             has_starts=scale is None or scale.has_starts,
@@ -282,7 +282,7 @@ class _Paired:
 
 
 def _paired(
-    new: ReferenceFinals, old: ReferenceFinals, scale: ScoreScale | None, metric: str, *, report: bool = False
+    new: FinalValues, old: FinalValues, scale: ScoreScale | None, metric: str, *, report: bool = False
 ) -> _Paired:
     """Scores both sides from the starts of the session's own run, because a reference has final values only.
 
@@ -313,7 +313,7 @@ def _paired(
     )
 
 
-def _are_one(new: ReferenceFinals, old: ReferenceFinals) -> bool:
+def _are_one(new: FinalValues, old: FinalValues) -> bool:
     """Returns True if the final values of all common metrics are equal as float32, as for a subject and itself."""
     shared = [(new.metrics[name], old.metrics[name]) for name in new.metrics.keys() & old.metrics.keys()]
     ends = [(ours[seed], theirs[seed]) for ours, theirs in shared for seed in ours.keys() & theirs.keys()]
@@ -321,7 +321,7 @@ def _are_one(new: ReferenceFinals, old: ReferenceFinals) -> bool:
 
 
 def _missing(
-    reference: GateReference, finals: ReferenceFinals, own_blocks: Sequence[tuple[SeedBlock, Curves]], metric: str
+    reference: GateReference, finals: FinalValues, own_blocks: Sequence[tuple[SeedBlock, Curves]], metric: str
 ) -> list[int]:
     """Returns the case's own seeds that the reference lacks. Baselines, which have their own plan, lack none."""
     if not reference.has_own_seeds:
@@ -329,7 +329,7 @@ def _missing(
     return sorted({seed for block, _ in own_blocks for seed in block.seeds} - finals.metrics.get(metric, {}).keys())
 
 
-def _test_harm(new: ReferenceFinals, old: ReferenceFinals, baseline: BaselineCase, info: CaseInfo) -> float:
+def _test_harm(new: FinalValues, old: FinalValues, baseline: BaselineCase, info: CaseInfo) -> float:
     scale = _scale(baseline, "test/loss", info, Direction.MIN)
     return -mean_difference(_paired(new, old, scale, "test/loss", report=True).samples).mean
 
@@ -340,13 +340,13 @@ def _scale(baseline: BaselineCase, metric: str, info: CaseInfo, direction: Direc
     return baseline.score_scale(metric, direction, is_primary=metric == info.primary_metric)
 
 
-def _program_note(reference: ReferenceFinals, blocks: Sequence[tuple[SeedBlock, Curves]]) -> str:
+def _program_note(reference: FinalValues, blocks: Sequence[tuple[SeedBlock, Curves]]) -> str:
     """Returns a note on a reference made by another program; "" if this session's program made it."""
     others = reference.programs - {Program.of(curves.provenance).whole for _, curves in blocks}
     return f"the reference is of another program: {'; '.join(sorted(map(str, others)))}" if others else ""
 
 
-def _code_note(reference: ReferenceFinals) -> str:
+def _code_note(reference: FinalValues) -> str:
     """Returns a note on a reference made by other code than the user's present code; "" if this code made it."""
     return f"of the reference, {reference.other_code}" if reference.other_code else ""
 

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BASELINE",
+    "FinalValues",
     "GateReference",
-    "ReferenceFinals",
     "TrainBlock",
     "candidates_of",
     "check_reference",
@@ -57,7 +57,7 @@ _REFERENCE: pytest.StashKey[GateReference] = pytest.StashKey()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReferenceFinals:
+class FinalValues:
     """Final values by metric and seed; NaN if a seed diverged or exploded.
 
     Attributes:
@@ -77,7 +77,7 @@ class ReferenceFinals:
     other_code: str = ""
 
     @classmethod
-    def of(cls, blocks: Sequence[tuple[SeedBlock, Curves]], case: CaseInfo) -> ReferenceFinals:
+    def of(cls, blocks: Sequence[tuple[SeedBlock, Curves]], case: CaseInfo) -> FinalValues:
         metrics: dict[str, dict[int, float]] = {}
         starts: dict[str, dict[int, float]] = {}
         for _, curves in blocks:
@@ -124,7 +124,7 @@ class GateReference(Protocol):
     def name(self, spec: CaseSpec, info: CaseInfo) -> str:
         """Returns its label with the start of its sha256."""
 
-    def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: TrainBlock) -> ReferenceFinals:
+    def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: TrainBlock) -> FinalValues:
         """Returns the reference's final values on the seeds of these blocks. Seeds without a result are missing."""
 
 
@@ -151,13 +151,13 @@ class _CheckpointReference:
         label = self.checkpoint.uri.rstrip("/").rsplit("/", 1)[-1]
         return f"{label} ({hash_of(self.checkpoint.sha256)})"
 
-    def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: TrainBlock) -> ReferenceFinals:
+    def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: TrainBlock) -> FinalValues:
         new = []
         for block in blocks:
             if (info.key, block) not in self._done:
                 self._done[info.key, block] = train(self.theta, block)
                 new.append((block, self._done[info.key, block]))
-        found = ReferenceFinals.of([(block, self._done[info.key, block]) for block in blocks], info)
+        found = FinalValues.of([(block, self._done[info.key, block]) for block in blocks], info)
         return dataclasses.replace(found, trained=tuple(new))
 
 
@@ -177,13 +177,13 @@ class _OptimizerReference:
     def name(self, spec: CaseSpec, info: CaseInfo) -> str:
         return f"{self.subject.label} ({hash_of(self.subject.sha256)})"
 
-    def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: TrainBlock) -> ReferenceFinals:
+    def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: TrainBlock) -> FinalValues:
         new, case = [], None
         for block in blocks:
             if (info.identity, block) not in self._done:
                 curves, case = self._done[info.identity, block] = train.with_optimizer(self.subject, block)
                 new.append((block, curves))
-        found = ReferenceFinals.of([(block, self._done[info.identity, block][0]) for block in blocks], info)
+        found = FinalValues.of([(block, self._done[info.identity, block][0]) for block in blocks], info)
         return dataclasses.replace(found, trained=tuple(new), case=case)
 
 
@@ -203,7 +203,7 @@ class _StoreReference:
     def name(self, spec: CaseSpec, info: CaseInfo) -> str:
         return self.label
 
-    def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: TrainBlock) -> ReferenceFinals:
+    def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: TrainBlock) -> FinalValues:
         wanted = {seed for block in blocks for seed in block.seeds}
         metrics: dict[str, dict[int, float]] = {}
         for cell in self.cells.get(info.problem, ()):
@@ -211,7 +211,7 @@ class _StoreReference:
             for name, values in cell.final.items():
                 found = {s: math.nan if s in lost else value for s, value in values.items() if s in wanted}
                 metrics.setdefault(name, {}).update(found)
-        return ReferenceFinals(metrics=metrics, programs=self.programs, other_code=self.other_code)
+        return FinalValues(metrics=metrics, programs=self.programs, other_code=self.other_code)
 
 
 @dataclass(slots=True)
@@ -238,10 +238,10 @@ class _BaselineReference:
         path = next(path for path in self._files(spec) if _has(path, info))
         return f"{path.name} ({hash_of(hashlib.sha256(path.read_bytes()).hexdigest())})"
 
-    def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: TrainBlock) -> ReferenceFinals:
+    def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: TrainBlock) -> FinalValues:
         baseline_case = _first_with(info, self._files(spec), spec)
         wanted = {seed for block in blocks for seed in block.seeds}
-        return ReferenceFinals(
+        return FinalValues(
             metrics={
                 metric: {s: v for s, v in zip(baseline_case.seeds, values, strict=True) if s in wanted}
                 for metric, values in baseline_case.tuned.items()

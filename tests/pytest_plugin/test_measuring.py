@@ -10,7 +10,7 @@ from shown import texts_of
 from lobench.analysis.comparisons.gates import Verdict, gate
 from lobench.analysis.scores.score_scale import SIGNED, ScoreScale
 from lobench.pytest_plugin.measuring import _note, _Paired, _paired
-from lobench.pytest_plugin.references import ReferenceFinals
+from lobench.pytest_plugin.references import FinalValues
 
 SHOWN = texts_of("pytest")
 
@@ -18,9 +18,9 @@ LOSS = "train/loss"
 SCALE = ScoreScale.of_baseline(LOSS, untrained=2.0, tuned=(0.02, 0.021), starts=(2.0, 2.0))
 
 
-def finals(*values: float, start: float = 2.0) -> ReferenceFinals:
+def finals(*values: float, start: float = 2.0) -> FinalValues:
     seeds = range(len(values))
-    return ReferenceFinals(
+    return FinalValues(
         metrics={LOSS: dict(zip(seeds, values, strict=True))}, starts={LOSS: dict.fromkeys(seeds, start)}
     )
 
@@ -30,7 +30,7 @@ def differences(found: _Paired) -> list[float]:
 
 
 def test_both_sides_begin_where_the_sessions_own_run_began() -> None:
-    reference = ReferenceFinals(metrics=finals(0.1, 0.1).metrics)
+    reference = FinalValues(metrics=finals(0.1, 0.1).metrics)
     for start in (2.0, 4.0):
         found = _paired(finals(0.2, 0.05, start=start), reference, SCALE, LOSS)
         expected = [-math.log(2) / SCALE.unit, math.log(2) / SCALE.unit]

@@ -105,11 +105,10 @@ class CodeWalk:
         self._data_files: set[str] = set()
         self._listed_folders: set[str] = set()
         self._waiting_imports: list[tuple[str, ImportedNames]] = []
-        self._unsearched_imports: list[
-            tuple[str, ImportedNames, bool]
-        ] = []  # absolute ones, and whether they were found
+        # Absolute imports, each with its file and whether it was found, before and after the search in added folders.
+        self._unsearched_imports: list[tuple[str, ImportedNames, bool]] = []
         self._searched_imports: list[tuple[str, ImportedNames, bool]] = []
-        self._num_searched_folders = 0  # of those that may be on the import path
+        self._num_searched_folders = 0  # number of added folders at the last search
         self._added_folders = dict.fromkeys(map(os.path.abspath, added))  # to `sys.path`
         self._package_folders: dict[str, list[str]] = {}  # added to the path of a package, by its name
         self._possible_folders: dict[str, None] = {}  # that code may add to `sys.path`
