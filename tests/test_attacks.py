@@ -61,6 +61,7 @@ from lobench_pbt.proto import pbt_pb2
 from lobench_pbt.trial import Refusal, Refused
 from report_store import make_store
 from shown import texts_of
+from stores import add
 from tiny import make_run, make_suite
 
 SHOWN = texts_of("lobench")
@@ -252,6 +253,12 @@ def test_a_file_is_refused_in_a_line(name: str, tmp_path: Path) -> None:
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done
     assert name in done.stderr or "/dev/zero" in done.stderr, done
     assert not (tmp_path / "store").exists()
+
+
+def test_no_name_is_a_formula_in_a_csv(tmp_path: Path) -> None:
+    add(tmp_path / "store", 0, {"=1+1": {"train/loss": [-1.0, 2.0]}}, optimizer="@sum(A1)")
+    output = lobench("results", "--store", "store", "--format", "csv", cwd=tmp_path).stdout
+    assert "'=1+1" in output and "'@sum(A1)" in output and ",=1+1" not in output and ",-1.0" in output
 
 
 VISITS = {

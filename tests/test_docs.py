@@ -13,6 +13,8 @@ from reference import ROOT
 from shown import texts_of
 from tiny import make_suite
 
+from lobench.cli.exit_codes import ExitCode
+
 SHOWN = texts_of("docs")
 
 
@@ -22,6 +24,11 @@ def test_the_command_line_imports_neither_jax_nor_pandas() -> None:
     modules = {line.rsplit("|", 1)[1].strip().split(".")[0] for line in loaded.splitlines() if "|" in line}
     assert "click" in modules
     assert not modules & {"jax", "pandas", "numpy", "pytest", "gin"}
+
+
+def test_exit_codes_of_the_page_are_those_of_the_commands() -> None:
+    rows = re.findall(r"^\| (\d+) \| (.+) \|$", (ROOT / "docs" / "automation.md").read_text(), re.MULTILINE)
+    assert rows == [(str(int(code)), code.meaning) for code in ExitCode]
 
 
 def test_files_that_pages_name_are_there() -> None:

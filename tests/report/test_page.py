@@ -19,7 +19,9 @@ from stores import add
 from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.stats.speedup import Form, Speedup
 from lobench.core.errors import StoreError
+from lobench.core.result import Outcome
 from lobench.engine.store.ledger import Ledger
+from lobench.report.charts.charts import sections
 from lobench.report.page.page import render_page, write_page
 from lobench.report.tables.latex import latex_table
 from lobench.report.tables.result_records import records
@@ -77,6 +79,16 @@ def test_it_loads_nothing_and_has_two_scripts_of_its_own(page: Page) -> None:
     assert page.loads == []
     assert len(page.scripts) == 2, "text from outside made a script"
     assert NASTY in page.words, "escaped text reads as it was"
+
+
+def test_an_optimizer_without_curves_has_no_line_in_profiles(tmp_path: Path) -> None:
+    store = make_store(tmp_path, num_checkpoints=2)
+    add(store, 0, {"case0": Outcome.ERROR}, optimizer="lost()")
+    found = summary_of(store, [make_baseline(tmp_path)])
+    (profiles,) = (section for section in sections(found) if section.id == "profiles")
+    charts = [figure.chart for figure in profiles.figures]
+    assert charts[-1].title == "Ratio profile"
+    assert all("lost()" not in {series.label for series in chart.series} for chart in charts)
 
 
 def test_divergence_failures_and_censoring_are_in_plain_sight(page: Page) -> None:

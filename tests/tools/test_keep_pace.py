@@ -100,6 +100,12 @@ def test_supervised_command_whose_supervisor_fails_is_killed(tmp_path: Path, mon
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
+def test_supervised_command_that_does_not_exist_is_a_line_that_names_it(tmp_path: Path) -> None:
+    pace().write(tmp_path / "pace.json")
+    line = supervised_command.main([str(tmp_path / "pace.json"), "none", "no-such-program"])
+    assert isinstance(line, str) and "no-such-program" in line
+
+
 def test_supervisor_finds_curves_in_a_folder_with_brackets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "suite").mkdir()
     monkeypatch.chdir(tmp_path / "suite")
