@@ -13,7 +13,7 @@ from lobench.api.resolve import TrainedWith, find_trained
 from lobench.api.settings import EvaluateIntoKeywords, WatchSettings, texts
 from lobench.core.case import Case
 from lobench.core.errors import UsageError
-from lobench.core.settings_field import settings_from
+from lobench.core.settings_field import check_keywords, settings_from
 from lobench.core.subject import Given, GivenCheckpoint
 from lobench.engine.checkpoints.given import given_subject
 from lobench.engine.chief.interfaces import WatchProgress
@@ -143,6 +143,7 @@ def evaluate_into(
         gin text that does not parse or names something unknown.
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
     """
+    check_keywords("evaluate_into", options, EvaluateIntoKeywords)
     settings = settings_from(
         WatchSettings,
         options,

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import lobench
+from lobench.api.evaluate import evaluate_into
 from lobench.api.settings import (
     BaselineKeywords,
     BaselineSettings,
@@ -83,6 +84,7 @@ def test_keywords_of_a_function_are_the_fields_of_its_settings(keywords: type) -
     [
         (lobench.watch, ("run", "suite")),
         (lobench.compare, ("a", "b")),
+        (evaluate_into, ("store", ["sgd()"], "suite")),
         (partial(lobench.race, suites="suite"), ("a", "b")),
         (lobench.run, ("experiment.gin",)),
         (lobench.baseline, ("suite",)),
