@@ -70,7 +70,12 @@ class ComparedSubject(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateOfCase(GateResult):
-    """Verdict of the gate on a case, whose identity is `case`, and whose name is `name`."""
+    """Verdict of the gate on a case.
+
+    Attributes:
+      case: Identity of the case.
+      name: Name of the case.
+    """
 
     name: str
 

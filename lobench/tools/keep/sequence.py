@@ -20,7 +20,12 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """Revision in a decision: the name of its folder, and its label."""
+    """Revision in a decision.
+
+    Attributes:
+      name: Hash of files, command and environment. It is the name of its folder in STORE/keep/revisions.
+      label: Name for people.
+    """
 
     name: str
     label: str
@@ -57,12 +62,12 @@ class Decision:
       max_seeds: Largest number of pairs on fresh seeds.
       test: Number of the test in the sequence whose error rate is held. 0: not tested, because the shared seeds were
         enough to discard it.
-      level: Level of the test.
+      level: Level of the test: KEEP requires an e-value of at least 1 / level. 0: not tested.
       seeds: Seeds of the test. No other decision uses them.
-      answer: None as long as it is open.
+      answer: The answer. None (null in JSON) while it is open, or if a run failed.
       reason: Reason for the answer, one clause.
       e_value: Evidence for the candidate, by the seeds of the test.
-      difference: Mean improvement on the seeds of the test on which both converged. None without such a seed.
+      difference: Mean improvement on the seeds of the test on which both converged. None (null) without such a seed.
       pairs: Number of pairs with results, those on shared seeds included.
       fresh_pairs: Number of pairs with results on the seeds of the test.
       diverged: Number of pairs in which the candidate diverged, and in which the incumbent did.
@@ -98,8 +103,8 @@ class Total:
       first, last: The two revisions.
       seeds: Seeds of the measurement.
       pairs: Number of pairs in which both sides converged.
-      difference: Mean improvement in these pairs, in units of the metric. None without such a pair.
-      lower, upper: 95% t interval of the mean. None below two pairs.
+      difference: Mean improvement in these pairs, in units of the metric. None (null) without such a pair.
+      lower, upper: 95% t interval of the mean. None (null) below two pairs.
       diverged: Number of seeds on which the last candidate diverged, and on which the first incumbent did.
     """
 
