@@ -641,9 +641,6 @@ def centers(curves: Curves) -> dict[str, Any]:
     return {"train/last": values - values.mean()}
 
 
-# Executors: as the pool of local processes, but for one thing.
-
-
 @fails("metrics", "test_its_names_are_the_same_whatever_happened")
 def says_diverged_instead(curves: Curves) -> dict[str, Any]:
     found = right_metric(curves)
@@ -653,6 +650,9 @@ def says_diverged_instead(curves: Curves) -> dict[str, Any]:
 @fails("metrics", "test_it_gives_a_value_a_seed")
 def gives_one_number(curves: Curves) -> dict[str, Any]:
     return {name: float(values[0]) for name, values in right_metric(curves).items()}
+
+
+_calls: list[Curves] = []
 
 
 @fails("metrics", "test_the_same_curves_give_the_same_values")
@@ -667,7 +667,7 @@ def writes_into_the_curves(curves: Curves) -> dict[str, Any]:
     return right_metric(curves)
 
 
-_calls: list[Curves] = []
+# Executors: as the pool of local processes, but for one thing.
 
 
 class RightExecutor(LocalPool):

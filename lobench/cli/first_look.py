@@ -61,10 +61,10 @@ def _seen(folder: Path) -> Iterator[tuple[str, str]]:
     for one in runs[:_MOST_LISTED]:
         name = _shown(one, folder)
         yield f"{name} is a run's folder", f"lobench watch {name} --suite {suite_name} --once"
-    curves = [entry for entry in entries if entry.name.endswith(_CURVES) and _is_file(entry)]
-    if curves:
-        names = " ".join(_shown(curve, folder) for curve in curves[:_MOST_LISTED])
-        more = f" and {len(curves) - _MOST_LISTED} more" * (len(curves) > _MOST_LISTED)
+    files = [entry for entry in entries if entry.name.endswith(_CURVES) and _is_file(entry)]
+    if files:
+        names = " ".join(_shown(file, folder) for file in files[:_MOST_LISTED])
+        more = f" and {len(files) - _MOST_LISTED} more" * (len(files) > _MOST_LISTED)
         yield f"{names}{more} may be curves", f"lobench import {names} --store imported"
 
 

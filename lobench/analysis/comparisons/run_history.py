@@ -200,7 +200,7 @@ def experiment_history(stores: Iterable[Path]) -> list[ExperimentSummary]:
                 experiment_runs.append((row, with_race(own, row.config, ledger)))
     subjects = [subject for _, snapshot in experiment_runs for subject in snapshot.subjects]
     scales = Scales.of(
-        subjects, None, among=[scale for _, snapshot in experiment_runs for scale in snapshot.setting_scales]
+        subjects, None, among=[subject for _, snapshot in experiment_runs for subject in snapshot.setting_scales]
     )
     return sorted(
         (_experiment_summary(row, snapshot, scales) for row, snapshot in experiment_runs),

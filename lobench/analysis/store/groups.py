@@ -109,8 +109,8 @@ def _by_optimizer(subjects: Sequence[StoredSubject], places: Sequence[int]) -> l
 
 def are_by_step(subjects: Sequence[StoredSubject], runs: Sequence[Sequence[int]]) -> bool:
     """Returns whether outer steps increase along every run. Those of a population restart in a later generation."""
-    steps = ([subjects[place].who.outer_step for place in run] for run in runs)
-    return all(before < after for step in steps for before, after in itertools.pairwise(step))
+    steps_of_runs = ([subjects[place].who.outer_step for place in run] for run in runs)
+    return all(before < after for steps in steps_of_runs for before, after in itertools.pairwise(steps))
 
 
 def run_names(subjects: Sequence[StoredSubject], runs: Sequence[Sequence[int]]) -> list[str]:

@@ -519,8 +519,8 @@ class StoredSubject:
         )
 
     def metrics(self) -> set[str]:
-        names = [cell.metric_names for cell in self.cells.values()]
-        return set().union(*{id(name): name for name in names}.values())  # most cells share one object
+        names_of_cells = [cell.metric_names for cell in self.cells.values()]
+        return set().union(*{id(names): names for names in names_of_cells}.values())  # most cells share one object
 
     def every_form(self) -> dict[str, Cell]:
         """Returns all cells, including those of former forms."""

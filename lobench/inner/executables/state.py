@@ -57,7 +57,6 @@ _BASES = frozenset(
 _IS_HEAP_TYPE = 1 << 9
 _FIELD = type(vars(namedtuple("_One", "first"))["first"])  # type of a named tuple's field descriptors
 _LRU_CACHE = type(functools.lru_cache(lambda: None))
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 class Unhashable(Exception):

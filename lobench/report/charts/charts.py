@@ -70,7 +70,7 @@ def _every_section(summary: Summary) -> list[Section]:
     added = [section for name, one in declared.items() for section in _plugin_sections(name, one, summary)]
     histories = histories_of(summary.snapshot.trials, labels)
     searches = [search_section(history, search_notes(summary.snapshot, history)) for history in histories]
-    return [*sections, *(search for search in searches if search is not None), *added]
+    return [*sections, *(section for section in searches if section is not None), *added]
 
 
 def _plugin_sections(name: str, declared: Registered, summary: Summary) -> list[Section]:

@@ -158,7 +158,7 @@ def _held(viewer_index: ViewerIndex) -> dict[str, Any]:
     numbers = 0
     order = [(place, case) for place in viewer_index.by_interest() for case in range(len(snapshot.cases))]
     cells = [(places, cell) for places in order if (cell := snapshot.cell(*places)) is not None]
-    for (place, case), cell in sorted(cells, key=lambda cell: not (cell[1].diverged_at or cell[1].failures)):
+    for (place, case), cell in sorted(cells, key=lambda placed: not (placed[1].diverged_at or placed[1].failures)):
         numbers += min(len(cell.steps), _POINTS[0]) * len(cell.sources) * len(cell.final) if cell.sources else 0
         if records and numbers > _MOST_SEED_NUMBERS:
             break

@@ -259,7 +259,7 @@ def _shortened(cells: _Cells, widths: Sequence[int], most: int) -> tuple[_Cells,
     shortened = list(widths)
     names = [index for index in range(len(shortened)) if shortened[index] > _SHORT and _are_names(cells, index)]
     while names and _sum(shortened) > most:
-        place = max(names, key=lambda name: shortened[name])
+        place = max(names, key=lambda column: shortened[column])
         shortened[place] = max(_SHORT, shortened[place] - max(1, (_sum(shortened) - most) // len(names)))
         if shortened[place] <= _SHORT:
             names.remove(place)

@@ -343,8 +343,8 @@ def seed_findings(
         what = f"{who} on {row.case.suite}/{row.case.name}: seeds {row.key.seed_block.span} were not planned"
         yield Unaudited(what) if has_gate else Contradiction("plan", what)
     differing = []
-    for (name, _), methods in sorted(by_case.items()):
-        if len({frozenset(method) for method in methods.values()}) > 1:
+    for (name, _), seeds_of_methods in sorted(by_case.items()):
+        if len({frozenset(planned_seeds) for planned_seeds in seeds_of_methods.values()}) > 1:
             differing.append(name)
     if differing:
         yield Unaudited(f"a common plan: methods were planned on different seeds on {', '.join(differing)}")

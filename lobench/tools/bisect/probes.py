@@ -272,7 +272,7 @@ def probed(
     blocks = sorted({row.key.seed_block for row in rows_of_case})
     scores = {sha256: _split_scores(cell, scales.scores(cell, measured)) for sha256, cell in cells.items()}
     # Items that some checkpoint lacks are left out of the comparison.
-    of_items = [set(score) for score in scores.values() if score] if case.has_items else []
+    of_items = [set(by_item) for by_item in scores.values() if by_item] if case.has_items else []
     items = sorted(set.intersection(*of_items)) if of_items else []
     for row in rows_of_case:
         block = row.key.seed_block

@@ -83,10 +83,10 @@ def convert(
     if stores:
         raise UsageError("--store is for exports", next_step="lobench convert CHECKPOINT --to pylo --store STORE ...")
     leaves: dict[str, Any] = {}
-    for weight in weights:
-        _, more = load_checkpoint(weight, load_plugins(), allow_pickle=False)
+    for file in weights:
+        _, more = load_checkpoint(file, load_plugins(), allow_pickle=False)
         if twice := sorted(leaves.keys() & more.keys()):
-            raise UsageError("two files have a weight of one name", where=weight, got=first_of(twice, 3))
+            raise UsageError("two files have a weight of one name", where=file, got=first_of(twice, 3))
         leaves |= more
     found = convert_leaves(leaves, optimizer, ", ".join(weights))
     write_theta(output, found)
