@@ -110,7 +110,7 @@ MISTAKES = {
     "convert runs/today/theta_1.npz --to pylow --output out": SHOWN["pylow-is-not-one-of"],
     "convert runs/tody/theta_1.npz --to algoperf --output out": SHOWN["runs-tody-theta-1-npz"],
     "new skil out": SHOWN["did-you-mean-skill"],
-    "new skill notes.txt": SHOWN["notes-txt-cannot-write-this"],
+    "new skill notes.txt": SHOWN["notes-txt-this-is-a"],
     "results store --format every-eval-ever": SHOWN["expected-output-with-a-folder"],
     "results store --format every-eval-ever --output tiny": SHOWN["expected-output-with-a-folder"],
     "publish store --output x.lobench --croissant tiny": SHOWN["expected-a-folder-that-is"],

@@ -52,9 +52,7 @@ def _script_subject(method: Method, part: str = "") -> Subject:
     Args:
       part: As of `ScriptCurves.record`.
     """
-    name, _, trial = method.name.partition("/")
-    label = f"{method.label or name} trial {trial}" if trial else method.label or name
-    return replace(Subject.of_imported(f"{script_name(method)}{part}"), label=f"{label}{part}")
+    return replace(Subject.of_imported(f"{script_name(method)}{part}"), label=f"{method.title}{part}")
 
 
 def script_members(
