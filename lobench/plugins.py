@@ -474,7 +474,7 @@ def load_plugins() -> PluginManager:
         manager.register(importlib.import_module(name), name=name)
     for entry_point in sorted(installed_entry_points("lobench"), key=lambda point: point.name):
         distribution = entry_point.dist.name if entry_point.dist else "unknown"
-        reason = {"name": entry_point.name, "distribution": distribution}
+        origin = {"name": entry_point.name, "distribution": distribution}
         plugin = None
         try:
             with plugins_contained():
@@ -483,5 +483,5 @@ def load_plugins() -> PluginManager:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001  (a plugin boundary: named below, and the rest goes on)
-            manager.broken.append(BrokenPlugin(**reason, cause=headline(error), imports=plugin is not None))
+            manager.broken.append(BrokenPlugin(**origin, cause=headline(error), imports=plugin is not None))
     return manager

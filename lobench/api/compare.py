@@ -479,16 +479,18 @@ def _named(
     checkpoints = [given_checkpoint(uri, bindings, label=text) for uri in newest_first]
     if not candidates:
         return checkpoints[0], read(checkpoints[0])
-    place = str(Path(name).resolve())
-    wanted = {one.reference for one in kept if one.candidate in candidates and one.chosen_in == place}
-    others = ((checkpoint, read(checkpoint)) for checkpoint in checkpoints)
-    fit = (pair for pair in others if pair[1].key not in candidates)
-    found = next(fit, None)
-    if wanted and found is not None and found[1].key not in wanted:
-        found = next((pair for pair in fit if pair[1].key in wanted), found)
-    if found is None:
+    folder = str(Path(name).resolve())
+    chosen_before = {
+        choice.reference for choice in kept if choice.candidate in candidates and choice.chosen_in == folder
+    }
+    subjects = ((checkpoint, read(checkpoint)) for checkpoint in checkpoints)
+    possible = (pair for pair in subjects if pair[1].key not in candidates)
+    chosen = next(possible, None)
+    if chosen_before and chosen is not None and chosen[1].key not in chosen_before:
+        chosen = next((pair for pair in possible if pair[1].key in chosen_before), chosen)
+    if chosen is None:
         raise UsageError("the folder has no other checkpoint to compare with", where=name, got="the candidate alone")
-    return found
+    return chosen
 
 
 def _stored_subjects(store: Path, wanted: Sequence[Who]) -> list[StoredSubject | None]:

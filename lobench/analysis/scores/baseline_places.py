@@ -43,12 +43,12 @@ def record_suites(ledger: Ledger, suites: Iterable[str | Path]) -> None:
     """
     hashes_by_suite: dict[tuple[str, str], dict[str, str]] = {}
     for suite in (Path(os.path.abspath(suite)) for suite in suites):
-        whole = suite if path_exists(suite, kind="folder") else suite.parent
+        suite_folder = suite if path_exists(suite, kind="folder") else suite.parent
         names = {file.parent.name: file.parent for file in gin_files_of(suite)}
-        names |= {suite.stem: whole} if path_exists(suite, kind="file") else {}
+        names |= {suite.stem: suite_folder} if path_exists(suite, kind="file") else {}
         for name, folder in names.items():
-            own = folder if find_baselines(folder) else whole  # as `lobench watch` finds them
-            hashes_by_suite[name, str(own)] = _hashes(own)
+            baseline_folder = folder if find_baselines(folder) else suite_folder  # as `lobench watch` finds them
+            hashes_by_suite[name, str(baseline_folder)] = _hashes(baseline_folder)
     ledger.record_suites(hashes_by_suite)
 
 

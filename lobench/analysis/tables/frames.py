@@ -327,8 +327,10 @@ def _values(row: EvaluationRow) -> Iterator[tuple[Any, ...]]:
 
 def _evaluation(row: EvaluationRow, who: Subject) -> dict[str, Any]:
     curves = row.curves
-    found: dict[str, Any] = dict(zip(_SUBJECT, _subject(row.case, who, row.key.optimizer_hash), strict=True))
-    return found | {
+    columns_of_subject: dict[str, Any] = dict(
+        zip(_SUBJECT, _subject(row.case, who, row.key.optimizer_hash), strict=True)
+    )
+    return columns_of_subject | {
         "seed_start": row.key.seed_block.start,
         "num_seeds": row.key.seed_block.size,
         "outcome": str(row.outcome),

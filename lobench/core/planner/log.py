@@ -250,21 +250,21 @@ def _evaluations(history: History) -> Iterator[EvaluationId]:
 def _history(record: Mapping[str, Any]) -> History:
     keys = record["case_keys"]
 
-    def one(sha256: str, part: Sequence[int]) -> EvaluationId:
+    def evaluation_id(sha256: str, part: Sequence[int]) -> EvaluationId:
         number, start, size = part
         return EvaluationId(sha256, keys[number], SeedBlock(start=start, size=size))
 
-    def flat(groups: Iterable[Any]) -> set[EvaluationId]:
-        return {one(sha256, part) for thetas, parts in groups for sha256 in thetas for part in parts}
+    def evaluation_ids(groups: Iterable[Any]) -> set[EvaluationId]:
+        return {evaluation_id(sha256, part) for thetas, parts in groups for sha256 in thetas for part in parts}
 
     def by_evaluation(name: str) -> dict[EvaluationId, tuple[str, ...]]:
-        return {one(sha256, part): tuple(codes) for sha256, part, codes in record.get(name, [])}
+        return {evaluation_id(sha256, part): tuple(codes) for sha256, part, codes in record.get(name, [])}
 
     return History(
-        recorded=flat(record["recorded"]),
-        retried=flat(record["retried"]),
-        splits=flat(record["splits"]),
-        deaths={one(sha256, part): count for sha256, part, count in record["deaths"]},
+        recorded=evaluation_ids(record["recorded"]),
+        retried=evaluation_ids(record["retried"]),
+        splits=evaluation_ids(record["splits"]),
+        deaths={evaluation_id(sha256, part): count for sha256, part, count in record["deaths"]},
         admissions=dict(record["admissions"]),
         finished=set(record["finished"]),
         durations=record["durations"],

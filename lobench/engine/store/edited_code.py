@@ -149,9 +149,9 @@ def _sha256_of(path: str) -> str:
         stamp = stamp_of(path)
         if stamp is None:
             return ""
-        known = _hashes.get(path)
-        if known is not None and known[0] == stamp:
-            return known[1]
+        cached = _hashes.get(path)
+        if cached is not None and cached[0] == stamp:
+            return cached[1]
         sha256 = source_at(path).sha256
     except OSError:
         return ""

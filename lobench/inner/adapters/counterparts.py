@@ -120,8 +120,8 @@ class Counterpart:
         assert self.ours is not None
         leaves = leaf_paths(theta)
         template = jax.eval_shape(self.ours.init, jax.random.key(0))
-        own = [leaves[path] for path in leaf_paths(template)]
-        return self.ours.opt_fn(jax.tree.unflatten(jax.tree.structure(template), own), num_steps)
+        reordered = [leaves[path] for path in leaf_paths(template)]
+        return self.ours.opt_fn(jax.tree.unflatten(jax.tree.structure(template), reordered), num_steps)
 
 
 class _Differs(Exception):

@@ -87,7 +87,9 @@ def _update(
     first_correction = 1 - b1**num_moves
     second_correction = 1 - b2**num_moves
 
-    def one(grad: jax.Array, mu: jax.Array, nu: jax.Array, grams: _OfAxes, bases: _OfAxes) -> tuple[PyTree, ...]:
+    def update_leaf(
+        grad: jax.Array, mu: jax.Array, nu: jax.Array, grams: _OfAxes, bases: _OfAxes
+    ) -> tuple[PyTree, ...]:
         grad = grad.astype(jnp.float32)
         grams = tuple(
             None if each is None else b2 * each + (1 - b2) * gram(grad, axis) for axis, each in enumerate(grams)
@@ -100,7 +102,7 @@ def _update(
         results = [jnp.where(is_first, old, new) for old, new in ((0, move), (mu, new_mu), (nu, new_nu))]
         return (*results, grams)
 
-    moves, mu, nu, grams = over_leaves(one, grads, state.mu, state.nu, state.grams, state.bases)
+    moves, mu, nu, grams = over_leaves(update_leaf, grads, state.mu, state.nu, state.grams, state.bases)
     begun = when(is_first, lambda: jax.tree.map(_eigenvectors, grams), state.bases)
     is_due = (state.step % update_interval == 0) & ~is_first
     bases, mu = when(is_due, lambda: _rotate_bases(grams, begun, mu), (begun, mu))

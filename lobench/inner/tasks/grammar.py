@@ -47,7 +47,7 @@ def _brackets(rng: np.random.Generator) -> bytes:
             return bytes(text) + b" "
 
 
-def _words(rng: np.random.Generator) -> bytes:
+def _sentence(rng: np.random.Generator) -> bytes:
     """One sentence, such as `the shy cat sees a dog. `."""
 
     def pick(words: tuple[bytes, ...]) -> bytes:
@@ -63,7 +63,7 @@ def _words(rng: np.random.Generator) -> bytes:
 GRAMMARS: Mapping[str, Callable[[np.random.Generator], bytes]] = {
     "arithmetic": _arithmetic,
     "brackets": _brackets,
-    "words": _words,
+    "words": _sentence,
 }
 _ALPHABETS = {
     "arithmetic": b"0123456789()*+=;",

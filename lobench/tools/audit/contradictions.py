@@ -159,10 +159,17 @@ def _place_findings(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[F
     for row in rows:
         places.setdefault((row.case.identity, row.case.optimizer_hash), set()).add(place_of(row.case))
     for _, detail in tables.events(PLAN):
-        for one in detail["cases"]:
-            found = places.get((one["identity"], one["optimizer_hash"]))
-            if found is not None and "place" in one and CasePlace(*one["place"]) not in found:
-                yield Contradiction("plan", f"{one['name']} was planned at {'::'.join(one['place'])}, and is elsewhere")
+        for planned_case in detail["cases"]:
+            places_of_results = places.get((planned_case["identity"], planned_case["optimizer_hash"]))
+            if (
+                places_of_results is not None
+                and "place" in planned_case
+                and CasePlace(*planned_case["place"]) not in places_of_results
+            ):
+                yield Contradiction(
+                    "plan",
+                    f"{planned_case['name']} was planned at {'::'.join(planned_case['place'])}, and is elsewhere",
+                )
 
 
 def _label_findings(
@@ -197,15 +204,15 @@ def renamed(
       given: Labels that experiments give to subjects, by hash.
     """
     labels: dict[tuple[str, str], set[str]] = {}
-    for one in planned:
-        labels.setdefault((one.sha256, one.variant), set()).add(one.label)
-    every = {one.label for one in planned}
+    for subject in planned:
+        labels.setdefault((subject.sha256, subject.variant), set()).add(subject.label)
+    planned_labels = {subject.label for subject in planned}
     for key, name in sorted({(who.key, who.label) for who in sightings}):
-        before = labels.get(key)
-        if before and name not in before:
-            own = given.get(key[0], frozenset())
-            is_second_name = name not in every or (name in own and bool(before & own))
-            yield f"{name!r} was planned as {' and '.join(map(repr, sorted(before)))}", is_second_name
+        labels_before = labels.get(key)
+        if labels_before and name not in labels_before:
+            given_labels = given.get(key[0], frozenset())
+            is_second_name = name not in planned_labels or (name in given_labels and bool(labels_before & given_labels))
+            yield f"{name!r} was planned as {' and '.join(map(repr, sorted(labels_before)))}", is_second_name
 
 
 def _file_findings(
@@ -301,12 +308,12 @@ def _card_findings(bundle: ResultBundle, ledger: Ledger, folders: Sequence[Path]
     if about.get("lobench") != lobench_here():
         yield Unaudited("card.md, which another version of lobench wrote")
         return
-    made = card_of(ledger.store, with_baselines(folders), about["left_out"], patch_files_of(ledger))
-    told = bundle.read("card.md").decode(errors="replace")
-    if told != made:
-        pairs = itertools.zip_longest(told.splitlines(), made.splitlines(), fillvalue="")
-        line, ours = next((pair for pair in pairs if pair[0] != pair[1]), ("", ""))
-        yield Contradiction("card", f"card.md has the line {line[:80]!r}, and the ledger gives {ours[:80]!r}")
+    expected = card_of(ledger.store, with_baselines(folders), about["left_out"], patch_files_of(ledger))
+    published = bundle.read("card.md").decode(errors="replace")
+    if published != expected:
+        pairs = itertools.zip_longest(published.splitlines(), expected.splitlines(), fillvalue="")
+        line, expected_line = next((pair for pair in pairs if pair[0] != pair[1]), ("", ""))
+        yield Contradiction("card", f"card.md has the line {line[:80]!r}, and the ledger gives {expected_line[:80]!r}")
 
 
 def _row_contradictions(rows: Sequence[EvaluationRow]) -> Iterator[Contradiction]:

@@ -98,21 +98,21 @@ def seeds_of(
     seeds: dict[CurveRun, int] = {}
     for group in groups.values():
         limit = _MOST_SEEDS if are_draws else FIRST_REPORT_SEED  # a search has fresh seeds from there on
-        odd = next((run for run in group if not _is_seed(run.seed, limit)), None)
-        if odd is not None and are_draws:
+        unusable = next((run for run in group if not _is_seed(run.seed, limit)), None)
+        if unusable is not None and are_draws:
             raise UsageError(
                 "a seed of curves with equal draws is not a number",
-                got=f"{odd.seed!r} of {odd.method!r}",
+                got=f"{unusable.seed!r} of {unusable.method!r}",
                 expected=f"whole numbers below {limit:,}",
                 next_step="without --paired-seeds, seeds are labels",
             )
-        numbers = [int(run.seed) for run in group] if odd is None else []
+        numbers = [int(run.seed) for run in group] if unusable is None else []
         if len(set(numbers)) == len(group):  # 1 and 01 are the same number
             seeds.update(zip(group, numbers, strict=True))
             continue
-        before = known(group[0])
-        free = itertools.filterfalse(set(before.values()).__contains__, itertools.count())
-        seeds.update({run: before[run.seed] if run.seed in before else next(free) for run in group})
+        known_seeds = known(group[0])
+        free_seeds = itertools.filterfalse(set(known_seeds.values()).__contains__, itertools.count())
+        seeds.update({run: known_seeds[run.seed] if run.seed in known_seeds else next(free_seeds) for run in group})
     return seeds
 
 

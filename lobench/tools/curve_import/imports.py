@@ -171,7 +171,7 @@ def import_into(
     """
     spill = collected.spill
     notes = list(collected.notes)
-    files = [_file(source, settings) for source in collected.sources]
+    files = [_imported_file(source, settings) for source in collected.sources]
     before = imported_files(ledger)
     cases = _cases(ledger, collected, own_cases, notes)
     if session is not None and session.num_steps is not None:
@@ -383,7 +383,7 @@ def _options(settings: ImportSettings) -> str:
     return json.dumps(given, sort_keys=True, default=str)
 
 
-def _file(source: CurveFile, settings: ImportSettings) -> ImportedFile:
+def _imported_file(source: CurveFile, settings: ImportSettings) -> ImportedFile:
     return ImportedFile(
         file=str(source.path),
         sha256=source.sha256,

@@ -66,17 +66,20 @@ def history_text(case_history: CaseHistory) -> str:
 
 def _change_line(case_history: CaseHistory, change: ScoreChange) -> str:
     run = case_history.runs[change.place]
-    what = "a rise" if change.is_rise else "a fall"
+    direction = "a rise" if change.is_rise else "a fall"
     before, all_before, after, all_after = change.lost
     replicates = f"{case_history.replicate}s"
-    lost = f"; diverged or exploded: {before} of {all_before} {replicates} before, {after} of {all_after} from it on"
-    lost = lost if before + after else ""
-    also = ", and so is the program" if change.is_new_program else ""
+    lost_note = (
+        f"; diverged or exploded: {before} of {all_before} {replicates} before, {after} of {all_after} from it on"
+    )
+    lost_note = lost_note if before + after else ""
+    program_note = ", and so is the program" if change.is_new_program else ""
     is_same = change.place > 0 and case_history.runs[change.place - 1].git_revision == run.git_revision != ""
-    new = "code" if is_same else "revision"
+    cause = "code" if is_same else "revision"
     return (
-        f"{what} of {abs(change.size):.3f} +- {change.error:.3f} in score at {_name(run)} ({change.probability:.2%} "
-        f"that there is one, {change.here:.0%} that it is here): the {new} is new{also}{lost}"
+        f"{direction} of {abs(change.size):.3f} +- {change.error:.3f} in score at {_name(run)} "
+        f"({change.probability:.2%} that there is one, {change.here:.0%} that it is here): "
+        f"the {cause} is new{program_note}{lost_note}"
     )
 
 

@@ -176,7 +176,7 @@ class Crew:
         """
         match FROM_WORKER.from_bytes(data):
             case Welcome(provenance=provenance):
-                self._welcome(dict(provenance))
+                self._check_provenance(dict(provenance))
                 self._handle(schedule.WorkerReady(number, self._clock()))
             case Answer(job=job, payload=payload) if number in self._leases:
                 self._handle(schedule.Returned(number, self._leases.pop(number), self._clock()))
@@ -185,7 +185,7 @@ class Crew:
                 raise LobenchError(line)
         return []
 
-    def _welcome(self, provenance: dict[str, str]) -> None:
+    def _check_provenance(self, provenance: dict[str, str]) -> None:
         if self.provenance and provenance != self.provenance:
             raise LobenchError(
                 "workers differ, and so would their bits", got=str(provenance), expected=str(self.provenance)

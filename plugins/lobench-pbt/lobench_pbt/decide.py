@@ -77,7 +77,7 @@ def suggest(
     """Returns the next step of a worker. The caller must have handled expired leases."""
     if stopped:
         return Suggestion(answer=TrialDecision.DONE)
-    next_trial = table.owned(worker) or table.oldest_requested() or _first(study, table)
+    next_trial = table.owned(worker) or table.oldest_requested() or _next_initial_trial(study, table)
     if next_trial is None:
         next_trial = _next_child(study, strategy, table)
     if next_trial is not None:
@@ -87,15 +87,17 @@ def suggest(
     return Suggestion(answer=TrialDecision.WAIT if table.has_unfinished(study.generations) else TrialDecision.DONE)
 
 
-def _first(study: Study, table: Table) -> StudyTrial | None:
+def _next_initial_trial(study: Study, table: Table) -> StudyTrial | None:
     """Returns the next trial of generation 0 if there are fewer than N."""
     slot = table.num_trials(0)
     if slot >= study.population:
         return None
-    return _fresh(study, table.next_id(), generation=0, slot=slot, seed=fold(study.seed, "first", slot))
+    return _trial_from_prior(study, table.next_id(), generation=0, slot=slot, seed=fold(study.seed, "first", slot))
 
 
-def _fresh(study: Study, id: int, *, generation: int, slot: int, seed: int, initiator: int | None = None) -> StudyTrial:
+def _trial_from_prior(
+    study: Study, id: int, *, generation: int, slot: int, seed: int, initiator: int | None = None
+) -> StudyTrial:
     """Returns a trial from scratch, with parameters drawn from the prior or given by the schedule."""
     trial = StudyTrial(
         id=id,
@@ -166,7 +168,7 @@ def reproduce(study: Study, strategy: SelectionStrategy, table: Table, initiator
         parent = by_place[chosen.parent]
         other = by_place[chosen.other] if chosen.other is not None else None
         return _child(study, table, initiator, parent, other, seed=seed, explore=chosen.explore)
-    return _fresh(
+    return _trial_from_prior(
         study, table.next_id(), generation=generation + 1, slot=initiator.slot, seed=seed, initiator=initiator.id
     )
 

@@ -224,12 +224,12 @@ class SlurmExecutor:
         """Returns the exit of a worker whose job ended in a state; "" if that is unknown."""
         del self._slots[worker]
         self._end(slot)
-        why = f"its SLURM job {slot.number} ended ({state.lower().replace('_', ' ') or 'unknown state'})"
+        message = f"its SLURM job {slot.number} ended ({state.lower().replace('_', ' ') or 'unknown state'})"
         # A job that completes has lost its connection: otherwise it would have reported the end of its worker.
         is_lost = state not in _OF_A_CASE and (state != "COMPLETED" or slot.closed_at > 0)
         if not is_lost:
-            why += f": {self._jobs.last_line(slot.number)}"
-        return WorkerExited(worker=worker, message=why, lost=is_lost, is_oom=state == "OUT_OF_MEMORY")
+            message += f": {self._jobs.last_line(slot.number)}"
+        return WorkerExited(worker=worker, message=message, lost=is_lost, is_oom=state == "OUT_OF_MEMORY")
 
     def _end(self, slot: _Slot) -> None:
         """Ends a job. One that has connected ends as soon as its connection is closed."""

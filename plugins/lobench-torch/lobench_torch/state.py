@@ -520,7 +520,7 @@ class _Decoder:
         self._seen[number] = value
         return value
 
-    def _take(self, size: int) -> torch.Tensor:
+    def _next_bytes(self, size: int) -> torch.Tensor:
         values = self._memory[self._next : self._next + size]
         if values.numel() != size:
             raise ValueError(f"{size} bytes at {self._next} of {self._memory.numel()}")
@@ -576,7 +576,7 @@ class _Decoder:
         is_parameter: bool,
     ) -> Any:
         if isinstance(memory, list) and memory[0] == "new":
-            storage = self._take(memory[1]).clone().untyped_storage()
+            storage = self._next_bytes(memory[1]).clone().untyped_storage()
             self._storages.append(storage)
         else:
             storage = (
@@ -589,14 +589,14 @@ class _Decoder:
 
     def _generator(self, number: int, size: int) -> Any:
         generator = torch.Generator()
-        generator.set_state(self._take(size).clone())
+        generator.set_state(self._next_bytes(size).clone())
         return generator
 
     def _array(self, number: int, dtype: str, shape: list[int], size: int) -> Any:
-        return np.frombuffer(self._take(size).numpy().tobytes(), np.dtype(dtype)).reshape(shape).copy()
+        return np.frombuffer(self._next_bytes(size).numpy().tobytes(), np.dtype(dtype)).reshape(shape).copy()
 
     def _scalar(self, number: int, dtype: str, size: int) -> Any:
-        return np.frombuffer(self._take(size).numpy().tobytes(), np.dtype(dtype))[0]
+        return np.frombuffer(self._next_bytes(size).numpy().tobytes(), np.dtype(dtype))[0]
 
     def _numpy_generator(self, number: int, name: str, state: Json) -> Any:
         bits = {

@@ -32,7 +32,7 @@ def _records(path: Path) -> list[dict[str, Any]]:
     try:
         with opened(path) as file:
             document = json.load(file)
-        records = [dict(one) for one in document if one["metrics"]]
+        records = [dict(record) for record in document if record["metrics"]]
     except (OSError, EOFError, zlib.error, ValueError, TypeError, KeyError, RecursionError) as error:
         got = cause(error)
         raise UsageError("not results of lobench", where=str(path), got=got, expected=_EXPECTED) from error
