@@ -75,12 +75,12 @@ class EveryNth:
     n: int
 
     def admit(self, waiting: Sequence[int], *, idle: bool, last: bool) -> tuple[Sequence[int], Sequence[int]]:
-        run = [position for position in waiting if position % self.n == 0]
-        others = [position for position in waiting if position % self.n != 0]
+        admitted = [position for position in waiting if position % self.n == 0]
+        unselected = [position for position in waiting if position % self.n != 0]
         newest = waiting[-1] if waiting else -1
-        if last and others and others[-1] == newest:
-            return (*run, newest), others[:-1]
-        return run, [position for position in others if position != newest]
+        if last and unselected and unselected[-1] == newest:
+            return (*admitted, newest), unselected[:-1]
+        return admitted, [position for position in unselected if position != newest]
 
 
 @dataclass(frozen=True, slots=True)

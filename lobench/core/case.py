@@ -493,8 +493,8 @@ def split_case(text: str) -> tuple[str, str]:
     """
     if node := _GIN_NODE.fullmatch(text) or _TEST_NODE.fullmatch(text):
         return node[1] or "", node[2]
-    place, _, name = text.rpartition("/")
-    return place, name
+    folder, _, name = text.rpartition("/")
+    return folder, name
 
 
 def case_name(text: str) -> str:
@@ -505,8 +505,8 @@ def case_name(text: str) -> str:
     >>> [case_name(text) for text in ("suites/quick/digits.gin::relu32", "quick/test_quick.py::test_digits[relu32]")]
     ['quick/digits.relu32', 'quick/relu32']
     """
-    place, name = split_case(text)
-    path = PurePath(place)
+    folder, name = split_case(text)
+    path = PurePath(folder)
     if path.suffix == ".gin":
         path, name = path.parent, f"{path.stem}.{name}"
     return f"{path.name}/{name}" if path.name else name

@@ -166,8 +166,8 @@ def _theta_of(leaves: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
     """Returns the leaves of theta by their paths below it, with `OWN_BINDINGS`; all leaves if theta is not clear."""
     bindings_leaf = {path: leaf for path, leaf in leaves.items() if path == OWN_BINDINGS}
     theta = {path: leaf for path, leaf in leaves.items() if path not in bindings_leaf}
-    place = _place_of_theta(theta)
-    theta = _leaves_below(theta, place) if place else theta
+    theta_path = _place_of_theta(theta)
+    theta = _leaves_below(theta, theta_path) if theta_path else theta
     while wrapper := next((name for name in WRAPPER_NAMES if _are_below(theta, name)), None):
         theta = _leaves_below(theta, wrapper)
     return {**theta, **bindings_leaf}
@@ -181,15 +181,15 @@ def _place_of_theta(leaves: Mapping[str, np.ndarray]) -> str:
     may be part of theta, as in an optimizer whose parameters are `theta/w` and `log_learning_rate`.
     """
     for name, max_depth in zip(WRAPPER_NAMES, (2, 1), strict=True):  # theta may be below an item of an orbax step
-        places = {place for path in leaves if (place := _place_named(path, name, max_depth))}
-        if len(places) != 1:
+        theta_paths = {theta_path for path in leaves if (theta_path := _place_named(path, name, max_depth))}
+        if len(theta_paths) != 1:
             continue
-        place = places.pop()
-        theta = _leaves_below(leaves, place)
-        others = {path: leaf for path, leaf in leaves.items() if not path.startswith(f"{place}/")}
-        around = f"{place.rpartition('/')[0]}/"
-        are_states = all(_is_beside_theta(path.removeprefix(around)) for path in others)
-        return place if are_states and not _has_copy(others, theta) else ""
+        theta_path = theta_paths.pop()
+        theta = _leaves_below(leaves, theta_path)
+        other_leaves = {path: leaf for path, leaf in leaves.items() if not path.startswith(f"{theta_path}/")}
+        around = f"{theta_path.rpartition('/')[0]}/"
+        are_states = all(_is_beside_theta(path.removeprefix(around)) for path in other_leaves)
+        return theta_path if are_states and not _has_copy(other_leaves, theta) else ""
     return ""
 
 
@@ -223,6 +223,6 @@ def _are_below(leaves: Mapping[str, np.ndarray], name: str) -> bool:
     return bool(leaves) and all(path.startswith(f"{name}/") for path in leaves)
 
 
-def _leaves_below(leaves: Mapping[str, np.ndarray], place: str) -> dict[str, np.ndarray]:
-    prefix = f"{place}/"
+def _leaves_below(leaves: Mapping[str, np.ndarray], folder: str) -> dict[str, np.ndarray]:
+    prefix = f"{folder}/"
     return {path.removeprefix(prefix): leaf for path, leaf in leaves.items() if path.startswith(prefix)}

@@ -93,9 +93,14 @@ def is_same_code(stored: str, todays: str, accepted: Mapping[str, str] | None = 
     """
     if stored == todays or not stored or not todays:
         return True
-    same = accepted or {}
-    pairs = zip(parts_of_code(stored), parts_of_code(todays), strict=True)
-    return all(not one or not other or same.get(one, one) == same.get(other, other) for one, other in pairs)
+    canonical_codes = accepted or {}
+    code_pairs = zip(parts_of_code(stored), parts_of_code(todays), strict=True)
+    return all(
+        not stored_code
+        or not current_code
+        or canonical_codes.get(stored_code, stored_code) == canonical_codes.get(current_code, current_code)
+        for stored_code, current_code in code_pairs
+    )
 
 
 def changed_parts(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
@@ -115,13 +120,13 @@ def changed_code_line(
     """
     names: dict[str, None] = {}
     for stored, todays in sorted(set(changes)):
-        for one, other in zip(parts_of_code(stored), parts_of_code(todays), strict=True):
-            if not one or not other or one == other:
+        for stored_part, current_part in zip(parts_of_code(stored), parts_of_code(todays), strict=True):
+            if not stored_part or not current_part or stored_part == current_part:
                 continue
-            before = parts_of(one)
-            after = parts_of(other)
-            if before is not None and after is not None:
-                names.update(dict.fromkeys(changed_parts(before, after)))
+            stored_files = parts_of(stored_part)
+            current_files = parts_of(current_part)
+            if stored_files is not None and current_files is not None:
+                names.update(dict.fromkeys(changed_parts(stored_files, current_files)))
     line = other_code_line(len(changes), list(names))
     return f"{line}; kept, by --keep-results" if is_kept else line
 
@@ -147,10 +152,12 @@ def describe_codes(rows: Iterable[tuple[str, str, str, str]]) -> str:
             by_case.setdefault((name, identity), set()).add(case_code)
         if subject_code:
             by_subject.setdefault((name, subject), set()).add(subject_code)
-    found = {name for groups in (by_case, by_subject) for (name, _), codes in groups.items() if len(codes) > 1}
-    if not found:
+    case_names = {name for groups in (by_case, by_subject) for (name, _), codes in groups.items() if len(codes) > 1}
+    if not case_names:
         return ""
-    return f"results of several versions of the user's code are side by side: {first_of(sorted(found), _MOST_NAMED)}"
+    return (
+        f"results of several versions of the user's code are side by side: {first_of(sorted(case_names), _MOST_NAMED)}"
+    )
 
 
 def united(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -162,6 +169,6 @@ def united(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
             code = parent
         return code
 
-    for one, other in pairs:
-        groups[root(one)] = root(other)
+    for fingerprint, equivalent_code in pairs:
+        groups[root(fingerprint)] = root(equivalent_code)
     return {code: root(code) for code in groups}

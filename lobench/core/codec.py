@@ -205,19 +205,19 @@ def _any_of(readers: tuple[_Reader, ...], expected: str, value: object, where: s
 def _read_list(read: _Reader, value: object, where: str) -> tuple[object, ...]:
     if not isinstance(value, list):
         raise _invalid(value, where, "a list")
-    return tuple(read(each, f"{where}[{index}]") for index, each in enumerate(value))
+    return tuple(read(item, f"{where}[{index}]") for index, item in enumerate(value))
 
 
 def _read_fixed_list(readers: tuple[_Reader, ...], value: object, where: str) -> tuple[object, ...]:
     if not isinstance(value, list) or len(value) != len(readers):
         raise _invalid(value, where, f"a list of {len(readers)}")
-    return tuple(read(each, f"{where}[{index}]") for index, (read, each) in enumerate(zip(readers, value, strict=True)))
+    return tuple(read(item, f"{where}[{index}]") for index, (read, item) in enumerate(zip(readers, value, strict=True)))
 
 
 def _read_mapping(read: _Reader, value: object, where: str) -> dict[str, object]:
     if not isinstance(value, dict):
         raise _invalid(value, where, "an object")
-    return {name: read(each, f"{where}[{name!r}]") for name, each in value.items()}
+    return {name: read(item, f"{where}[{name!r}]") for name, item in value.items()}
 
 
 def _read_enum(kind: type[enum.StrEnum], value: object, where: str) -> enum.StrEnum:

@@ -54,23 +54,23 @@ def record_calls(target: object) -> None:
 
 
 def _record(instance: Any, call: Call) -> None:
-    place = id(instance)
+    instance_id = id(instance)
     try:
-        reference = weakref.ref(instance, lambda _: _calls.pop(place, None))
+        reference = weakref.ref(instance, lambda _: _calls.pop(instance_id, None))
     except TypeError:  # without weak references
         return
-    _calls[place] = reference, call
+    _calls[instance_id] = reference, call
 
 
 def call_of(instance: object) -> Call | None:
     """Returns the call that made an instance; None for a copy, and for an instance of a class that is not recorded."""
-    found = _calls.get(id(instance))
-    if found is not None:
-        return found[1]
+    entry = _calls.get(id(instance))
+    if entry is not None:
+        return entry[1]
     return Call((), {}) if type(instance) in _without_arguments else None
 
 
 def without_recorder(function: types.FunctionType) -> types.FunctionType:
     """Returns the class's own constructor of one that records, and any other function itself."""
-    own: types.FunctionType = vars(function).get(_RECORDED, function)
-    return own
+    original: types.FunctionType = vars(function).get(_RECORDED, function)
+    return original

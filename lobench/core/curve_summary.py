@@ -87,8 +87,8 @@ def _metrics_per_eval(shapes: Mapping[str, Sequence[int]]) -> list[str]:
 
 def _finite_ends(row: Sequence[float]) -> tuple[float, float]:
     """Returns the lowest and the highest finite value; NaN if no value is finite."""
-    known = row if math.isfinite(sum(row)) else [value for value in row if math.isfinite(value)]
-    return min(known, default=math.nan), max(known, default=math.nan)
+    finite_values = row if math.isfinite(sum(row)) else [value for value in row if math.isfinite(value)]
+    return min(finite_values, default=math.nan), max(finite_values, default=math.nan)
 
 
 def _sparks(rows: Sequence[Sequence[float]]) -> list[float]:
@@ -305,9 +305,9 @@ class CurveSummary:
         at = self._head.sparks_at
         return list(struct.unpack_from(f"<{NUM_SPARKS}d", self._numbers, at)) if at >= 0 else []
 
-    def _column(self, metric: str, place: int) -> list[float]:
+    def _column(self, metric: str, step_index: int) -> list[float]:
         head = self._head
-        return list(head.column.unpack_from(self._numbers, head.places[metric] + place * head.column.size))
+        return list(head.column.unpack_from(self._numbers, head.places[metric] + step_index * head.column.size))
 
     # Read from the complete curves:
 

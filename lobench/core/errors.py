@@ -155,8 +155,8 @@ def with_parts(error: LobenchError, kind: type[_E], **parts: str) -> _E:
       kind: Class of the new error.
       parts: New parts, by the arguments of `LobenchError`.
     """
-    kept = {"where": error.where, "got": error.got, "expected": error.expected, "next_step": error.next_step}
-    return kind(error.what, **{**kept, **parts})
+    old_parts = {"where": error.where, "got": error.got, "expected": error.expected, "next_step": error.next_step}
+    return kind(error.what, **{**old_parts, **parts})
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
@@ -172,11 +172,17 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     """
     import difflib  # here, because the import takes a millisecond and is seldom needed
 
-    others = list(known)
-    same = [one for one in others if one == name] or [one for one in others if one.casefold() == name.casefold()]
+    names = list(known)
+    matches = [candidate for candidate in names if candidate == name] or [
+        candidate for candidate in names if candidate.casefold() == name.casefold()
+    ]
     words = set(name.casefold().split("_"))
-    same = same or [one for one in others if len(words) > 1 and words < set(one.casefold().split("_"))]
-    by_case = {one.casefold(): one for one in reversed(others)}
-    close = same or difflib.get_close_matches(name, others, n=1)
-    close = close or [by_case[one] for one in difflib.get_close_matches(name.casefold(), list(by_case), n=1)]
-    return f"did you mean {close[0]!r}?" if close else ""
+    matches = matches or [
+        candidate for candidate in names if len(words) > 1 and words < set(candidate.casefold().split("_"))
+    ]
+    by_lower_case = {candidate.casefold(): candidate for candidate in reversed(names)}
+    suggestions = matches or difflib.get_close_matches(name, names, n=1)
+    suggestions = suggestions or [
+        by_lower_case[candidate] for candidate in difflib.get_close_matches(name.casefold(), list(by_lower_case), n=1)
+    ]
+    return f"did you mean {suggestions[0]!r}?" if suggestions else ""

@@ -293,15 +293,15 @@ def session_blocks(sessions: range, stored: Iterable[SeedBlock]) -> SessionBlock
       sessions: Seeds of the experiment.
       stored: Seed blocks that are stored.
     """
-    kept: list[SeedBlock] = []
+    kept_blocks: list[SeedBlock] = []
     for block in sorted(set(stored), key=lambda block: (-block.size, block.start)):
         is_wanted = _overlap(block.seeds, sessions)
-        if is_wanted and not any(_overlap(block.seeds, other.seeds) for other in kept):
-            kept.append(block)
-    kept.sort()
-    first = min([sessions.start, *(block.start for block in kept[:1])])
+        if is_wanted and not any(_overlap(block.seeds, kept_block.seeds) for kept_block in kept_blocks):
+            kept_blocks.append(block)
+    kept_blocks.sort()
+    first = min([sessions.start, *(block.start for block in kept_blocks[:1])])
     widths, position = [], first
-    for block in kept:
+    for block in kept_blocks:
         if block.start > position:
             widths.append(block.start - position)
         widths.append(block.size)
@@ -311,8 +311,8 @@ def session_blocks(sessions: range, stored: Iterable[SeedBlock]) -> SessionBlock
     return SessionBlocks(first_seed=first, widths=tuple(widths))
 
 
-def _overlap(one: range, other: range) -> bool:
-    return one.start < other.stop and other.start < one.stop
+def _overlap(seeds: range, other_seeds: range) -> bool:
+    return seeds.start < other_seeds.stop and other_seeds.start < seeds.stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -351,16 +351,16 @@ def _without_folders(command: str) -> str:
     >>> _without_folders("/opt/env/bin/python train.py --data=/data/mnist --out {out}")
     'python train.py --data=mnist --out {out}'
     """
-    return re.sub(r"(?<![^\s='\"])/[^\s'\";]*", lambda found: found[0].rstrip("/").rpartition("/")[2], command)
+    return re.sub(r"(?<![^\s='\"])/[^\s'\";]*", lambda match: match[0].rstrip("/").rpartition("/")[2], command)
 
 
 def _as_word(value: str) -> str:
     """Returns the gin text of a value, without the quotes of a string."""
     try:
-        found = ast.literal_eval(value)
+        literal = ast.literal_eval(value)
     except (ValueError, SyntaxError):
         return value
-    return found if isinstance(found, str) else value
+    return literal if isinstance(literal, str) else value
 
 
 def is_fixed(selector: str, parameter: str, reached: Iterable[str], patterns: Iterable[str]) -> bool:

@@ -32,7 +32,9 @@ def seeds_of_items(names: Iterable[str]) -> dict[int, str]:
     for name in names:
         seed = item_seed(name)
         if seed in names_by_seed:
-            other = names_by_seed[seed]
-            raise ValueError(f"item {name!r} occurs twice" if other == name else f"{name!r} and {other!r} collide")
+            earlier_name = names_by_seed[seed]
+            raise ValueError(
+                f"item {name!r} occurs twice" if earlier_name == name else f"{name!r} and {earlier_name!r} collide"
+            )
         names_by_seed[seed] = name
     return dict(sorted(names_by_seed.items()))

@@ -37,7 +37,7 @@ def record_from(kind: type[T], value: object, /, *others: object, **fields: obje
         raise TypeError(f"{kind.__name__} has no field {min(unknown)!r}")
     record = dict[str, object]()
     for name in names:
-        owner = next((one for one in (value, *others) if hasattr(one, name)), value)
+        owner = next((candidate for candidate in (value, *others) if hasattr(candidate, name)), value)
         record[name] = fields[name] if name in fields else getattr(owner, name)
     return cast(T, record)
 

@@ -96,8 +96,8 @@ def metric_name(name: str) -> str:
     match = _WITH_SPLIT.fullmatch(name.strip())
     if match is None:
         return name.strip().replace("batch/", "per_batch/")
-    rest = match[2].strip()
-    return f"{_SPLITS[match[1].lower()]}/{'accuracy' if rest.lower() == 'acc' else rest}"
+    base_name = match[2].strip()
+    return f"{_SPLITS[match[1].lower()]}/{'accuracy' if base_name.lower() == 'acc' else base_name}"
 
 
 def split_name(name: str) -> str:
@@ -113,7 +113,7 @@ def stored_spelling(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     if name in names:
         return name
-    return next((one for one in names if metric_name(one) == metric_name(name)), name)
+    return next((metric for metric in names if metric_name(metric) == metric_name(name)), name)
 
 
 def unknown_metric(name: str, known: Iterable[str], *, where: str = "") -> UsageError:
@@ -123,8 +123,8 @@ def unknown_metric(name: str, known: Iterable[str], *, where: str = "") -> Usage
     "did you mean 'train/loss'?"
     """
     names = sorted(known)
-    of_split = [one for one in (f"train/{name}", f"test/{name}") if one in names]
-    advice = f"did you mean {of_split[0]!r}?" if of_split else suggestion(name, names)
+    candidates = [metric for metric in (f"train/{name}", f"test/{name}") if metric in names]
+    advice = f"did you mean {candidates[0]!r}?" if candidates else suggestion(name, names)
     return UsageError(
         "no subject has this metric", where=where, got=repr(name), expected=", ".join(names), next_step=advice
     )
@@ -152,7 +152,7 @@ def spread_directions(declared: object, metrics: Iterable[str], *, where: str) -
     if not isinstance(declared, Mapping):
         got = type(declared).__name__
         raise ConfigError("metric_directions is not a mapping", where=where, got=got, expected='{"return": "max"}')
-    known: dict[str, Direction] = {}
+    declared_directions: dict[str, Direction] = {}
     for name, value in declared.items():
         if value not in list(Direction):
             raise ConfigError(
@@ -161,9 +161,12 @@ def spread_directions(declared: object, metrics: Iterable[str], *, where: str) -
                 got=repr(value),
                 expected="'min' or 'max'",
             )
-        known[str(name)] = Direction(value)
-    found = {metric: known.get(metric) or known.get(metric.rpartition("/")[2]) for metric in metrics}
-    return {metric: direction for metric, direction in found.items() if direction is not None}
+        declared_directions[str(name)] = Direction(value)
+    directions = {
+        metric: declared_directions.get(metric) or declared_directions.get(metric.rpartition("/")[2])
+        for metric in metrics
+    }
+    return {metric: direction for metric, direction in directions.items() if direction is not None}
 
 
 def final_columns(primary: Iterable[str], added: Iterable[str] = ()) -> dict[str, str]:

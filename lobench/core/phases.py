@@ -77,13 +77,13 @@ def clocks(phases: Sequence[Phase], *, updates_per_step: int = 1) -> list[Clock]
     state has made 10 updates, and the schedules start at 10.
     """
     phase_clocks = []
-    seen = scheduled = 0
+    num_updates = num_scheduled = 0
     for phase in phases:
-        seen = seen if phase.opt_state == "keep" else 0
-        scheduled = scheduled if phase.schedule == "continue" else 0
-        phase_clocks.append(Clock(seen, seen - scheduled))
+        num_updates = num_updates if phase.opt_state == "keep" else 0
+        num_scheduled = num_scheduled if phase.schedule == "continue" else 0
+        phase_clocks.append(Clock(num_updates, num_updates - num_scheduled))
         length = (phase.num_inner_steps or 0) * updates_per_step
-        seen, scheduled = seen + length, scheduled + length
+        num_updates, num_scheduled = num_updates + length, num_scheduled + length
     return phase_clocks
 
 

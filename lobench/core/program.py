@@ -51,13 +51,13 @@ class Program:
         """Returns the program of a result, from the fields of its provenance."""
         if provenance.evaluator:
             return OF_EVALUATORS[provenance.evaluator]
-        place, _, count = provenance.together.partition(" of ")
+        index_text, _, count = provenance.together.partition(" of ")
         return cls(
             version=version,
             jax=provenance.versions.get("jax", ""),
             jaxlib=provenance.versions.get("jaxlib", ""),
             device=_kind(provenance.device),
-            together=int(count) if place.isdecimal() and count.isdecimal() else 1,
+            together=int(count) if index_text.isdecimal() and count.isdecimal() else 1,
             at_once=provenance.at_once,
         )
 

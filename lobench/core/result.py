@@ -274,9 +274,9 @@ class Curves:
         """Returns the mean of a metric over the evaluations of each seed; NaN for a seed that diverged."""
         return [mean_of(row) for row in self._rows(metric)]
 
-    def _column(self, metric: str, place: int) -> list[float]:
+    def _column(self, metric: str, step_index: int) -> list[float]:
         values: Any = self.metrics[metric]  # typeshed knows one axis
-        return [values[seed, place] for seed in range(len(values))]
+        return [values[seed, step_index] for seed in range(len(values))]
 
     def _rows(self, metric: str) -> list[list[float]]:
         rows: list[list[float]] = self.metrics[metric].tolist()  # type: ignore[assignment]  # typeshed knows one axis

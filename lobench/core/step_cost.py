@@ -98,8 +98,11 @@ class Overhead:
     @classmethod
     def of(cls, costs: Iterable[StepCost]) -> Overhead:
         """Returns the overhead in evaluations on one class of machines."""
-        own = [cost for cost in costs if cost.gradient is not None]
-        return cls(step=StepSeconds.of(own), gradient=StepSeconds.of(cost.gradient for cost in own if cost.gradient))
+        timed_costs = [cost for cost in costs if cost.gradient is not None]
+        return cls(
+            step=StepSeconds.of(timed_costs),
+            gradient=StepSeconds.of(cost.gradient for cost in timed_costs if cost.gradient),
+        )
 
     @property
     def ratio(self) -> float:

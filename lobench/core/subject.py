@@ -231,7 +231,7 @@ def canonical_optimizer(text: str) -> str:
     >>> canonical_optimizer("optax.adam")
     'optax.adam()'
     """
-    head, separator, rest = text.partition(";")
+    head, separator, bindings_text = text.partition(";")
     match = None if text.endswith(".gin") else _CALL.fullmatch(head.strip())
     if match is None or (match["call"] and not match["arguments"].strip()):
         return text
@@ -245,7 +245,7 @@ def canonical_optimizer(text: str) -> str:
     bindings = [
         f"{match['name']}.{keyword.arg} = {ast.get_source_segment(source, keyword.value)}" for keyword in call.keywords
     ]
-    return "; ".join([f"{match['at']}{match['name']}()", *bindings, *([rest.strip()] if separator else [])])
+    return "; ".join([f"{match['at']}{match['name']}()", *bindings, *([bindings_text.strip()] if separator else [])])
 
 
 def optimizer_sha256(text: str) -> str:

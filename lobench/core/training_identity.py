@@ -30,21 +30,23 @@ def training_of(bindings: str) -> str:
     lines = [line.partition(" = ")[::2] for line in bindings.splitlines() if " = " in line]
     scope = next((name.rpartition("lobench.Case.task")[0] for name, _ in lines if name.endswith("Case.task")), "")
     own_lines = [(name.removeprefix(scope), value.replace(f"@{scope}", "@")) for name, value in lines]
-    wanted = {f"lobench.Case.{field}" for field in _OF_TRAINING}
-    kept = {(name, value) for name, value in own_lines if name in wanted}
-    kept |= {
+    case_parameters = {f"lobench.Case.{field}" for field in _OF_TRAINING}
+    selected_lines = {(name, value) for name, value in own_lines if name in case_parameters}
+    selected_lines |= {
         (name, value)
         for name, value in own_lines
         if "Phase." in name and not name.endswith((".num_inner_steps", "optimizer"))
     }
-    if not any(name == "lobench.Case.task" for name, _ in kept):
+    if not any(name == "lobench.Case.task" for name, _ in selected_lines):
         return ""
-    fresh = set(kept)
+    fresh = set(selected_lines)
     while fresh:
         references = {match for _, value in fresh for match in _REFERENCE.findall(value)}
-        fresh = {line for line in own_lines if line not in kept and _is_of(line[0], references)}
-        kept |= fresh
-    return hashlib.sha256("\n".join(f"{name} = {value}" for name, value in sorted(kept)).encode()).hexdigest()[:16]
+        fresh = {line for line in own_lines if line not in selected_lines and _is_of(line[0], references)}
+        selected_lines |= fresh
+    return hashlib.sha256(
+        "\n".join(f"{name} = {value}" for name, value in sorted(selected_lines)).encode()
+    ).hexdigest()[:16]
 
 
 def _is_of(name: str, references: Iterable[str]) -> bool:

@@ -85,10 +85,14 @@ class TrialHistory:
 
         A recorded fitness is kept if the new one differs in the last digits only.
         """
-        before = self._recorded.get(number)
-        known = before.fitness if before is not None else None
-        if fitness is not None and known is not None and math.isclose(known, fitness, rel_tol=_CLOSE, abs_tol=_CLOSE):
-            fitness = known
+        recorded_trial = self._recorded.get(number)
+        recorded_fitness = recorded_trial.fitness if recorded_trial is not None else None
+        if (
+            fitness is not None
+            and recorded_fitness is not None
+            and math.isclose(recorded_fitness, fitness, rel_tol=_CLOSE, abs_tol=_CLOSE)
+        ):
+            fitness = recorded_fitness
         self._trials[number] = replace(self._trials[number], state=state, fitness=fitness, note=note)
         return self._trials[number]
 
@@ -105,10 +109,10 @@ class TrialHistory:
             return ()
         history = tuple(self._trials)
         number = len(self._trials)
-        left = math.inf if self._num_trials is None else self._num_trials - number
-        proposed = [] if left <= 0 else list(self._propose(history))
-        if left < len(proposed):
-            proposed = proposed[: int(left)]
+        num_left = math.inf if self._num_trials is None else self._num_trials - number
+        proposed = [] if num_left <= 0 else list(self._propose(history))
+        if num_left < len(proposed):
+            proposed = proposed[: int(num_left)]
         wave = history[-1].wave + 1 if history else 0
         new = [
             Trial(
@@ -136,11 +140,11 @@ class TrialHistory:
 
     def _drop_outdated(self) -> None:
         for trial in self._trials:
-            before = self._recorded.get(trial.number)
-            if before is None or not is_over(trial.state) or not is_over(before.state):
+            recorded_trial = self._recorded.get(trial.number)
+            if recorded_trial is None or not is_over(trial.state) or not is_over(recorded_trial.state):
                 continue
-            if (before.state, before.fitness) != (trial.state, trial.fitness):
-                self._trials = [one for one in self._trials if one.wave <= trial.wave]
+            if (recorded_trial.state, recorded_trial.fitness) != (trial.state, trial.fitness):
+                self._trials = [other_trial for other_trial in self._trials if other_trial.wave <= trial.wave]
                 self._recorded = {}
                 return
 
@@ -163,15 +167,17 @@ def below_median(trials: Iterable[Trial], so_far: Mapping[int, float | None], *,
     """
     wave = sorted(trials, key=lambda trial: trial.number)
     last = wave[-1].number
-    known = [worth for number, worth in so_far.items() if number <= last and worth is not None]
-    if not known:
+    values = [value for number, value in so_far.items() if number <= last and value is not None]
+    if not values:
         return {}
-    median = statistics.median(known)
+    median = statistics.median(values)
     reasons = {}
     for trial in wave:
-        worth = so_far[trial.number]
-        if worth is not None and worth < median:
-            reasons[trial.number] = f"fitness {worth:.4g} after {after}, below {median:.4g}, the median of {len(known)}"
+        value = so_far[trial.number]
+        if value is not None and value < median:
+            reasons[trial.number] = (
+                f"fitness {value:.4g} after {after}, below {median:.4g}, the median of {len(values)}"
+            )
     return reasons
 
 

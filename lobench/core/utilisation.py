@@ -48,11 +48,11 @@ def utilisation_line(uses: Sequence[CoreUse], *, num_workers: int, num_cores: in
     """
     of_cores = [use for use in uses if use.num_gpus == 0 and use.wall_seconds >= _LEAST_SECONDS and use.cpu_seconds > 0]
     parts = []
-    given = sum(use.wall_seconds * use.num_cpus for use in of_cores)
-    had = sum(use.cpu_seconds for use in of_cores) / given if given else 1.0
-    if num_workers > num_cores and had < _THRASHING:
+    core_seconds = sum(use.wall_seconds * use.num_cpus for use in of_cores)
+    share = sum(use.cpu_seconds for use in of_cores) / core_seconds if core_seconds else 1.0
+    if num_workers > num_cores and share < _THRASHING:
         parts.append(
-            f"{num_workers} cores of workers on {num_cores}: each had {had:.0%} of a core; take --workers {num_cores}"
+            f"{num_workers} cores of workers on {num_cores}: each had {share:.0%} of a core; take --workers {num_cores}"
         )
     # On an overcommitted machine the number of usable cores is unknown.
     elif idle := [use for use in of_cores if use.num_cpus > 1 and use.cores < _IDLE * use.num_cpus]:

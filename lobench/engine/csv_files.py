@@ -55,9 +55,9 @@ def read_csv(path: Path, *, names: Sequence[str], numbers: Sequence[str], what: 
             got=", ".join(log.columns)[:200],
             expected=", ".join(needed),
         )
-    twice = [column for column in needed if list(log.columns).count(column) > 1]
-    if twice:
-        raise UsageError(f"the log has the column {twice[0]} twice", where=where, expected="one of each name")
+    duplicates = [column for column in needed if list(log.columns).count(column) > 1]
+    if duplicates:
+        raise UsageError(f"the log has the column {duplicates[0]} twice", where=where, expected="one of each name")
     if log.empty:
         raise UsageError(f"the log holds no {what}", where=where)
     log = log[list(needed)]
@@ -147,8 +147,8 @@ def _numbers(column: pd.Series, where: str, text: str) -> pd.Series:
     odd = values.isna() & ~bare.str.lower().isin(["", "nan", "+nan", "-nan", "na", "n/a", "none", "null", "<na>"])
     if odd.any():
         row = int(odd.idxmax())
-        place = f"{where}, line {_line(text, row)}"
-        raise UsageError(f"{column.name} is no number", where=place, got=repr(column[row]))
+        location = f"{where}, line {_line(text, row)}"
+        raise UsageError(f"{column.name} is no number", where=location, got=repr(column[row]))
     return values
 
 
@@ -156,10 +156,10 @@ def _line(text: str, row: int) -> int:
     """Returns the line on which a row begins. Rows are numbered as in pandas, which skips blank lines."""
     reader = csv.reader(io.StringIO(text, newline=""))
     start = 1
-    place = -2
+    row_index = -2
     for record in reader:
-        place += "".join(record).strip() != "" or len(record) > 1
-        if place == row:
+        row_index += "".join(record).strip() != "" or len(record) > 1
+        if row_index == row:
             break
         start = reader.line_num + 1
     return start

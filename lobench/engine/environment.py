@@ -41,7 +41,7 @@ def environment_with(values: Mapping[str, str], *, as_defaults: bool = False) ->
         with _LOCK:
             for name in values:
                 _USERS[name] -= 1
-                if not _USERS[name] and (before := _BEFORE.pop(name)) is not None:
-                    os.environ[name] = before
+                if not _USERS[name] and (old_value := _BEFORE.pop(name)) is not None:
+                    os.environ[name] = old_value
                 elif not _USERS[name]:
                     os.environ.pop(name, None)

@@ -33,9 +33,9 @@ def open_to_group(path: Path, *, store: Path | None = None) -> None:
     path = Path(os.path.abspath(path))
     home = _store_of(path) if store is None else Path(os.path.abspath(store))
     if home is not None and (group := _group_of(home)) is not None:
-        between = [one for one in (path, *path.parents) if one == home or home in one.parents]
-        for one in between:
-            _open(str(one), group)
+        levels = [ancestor for ancestor in (path, *path.parents) if ancestor == home or home in ancestor.parents]
+        for ancestor in levels:
+            _open(str(ancestor), group)
 
 
 def open_tree_to_group(store: Path, *, excluded: Collection[str] = ()) -> None:
@@ -58,7 +58,7 @@ def open_tree_to_group(store: Path, *, excluded: Collection[str] = ()) -> None:
 def _store_of(path: Path) -> Path | None:
     """Returns the folder of the store that a path belongs to: the nearest folder above it with a ledger."""
     above = path.parents[:_MOST_LEVELS]
-    return next((one for one in above if os.path.exists(one / _LEDGER)), None)
+    return next((folder for folder in above if os.path.exists(folder / _LEDGER)), None)
 
 
 def _group_of(store: Path) -> int | None:

@@ -57,21 +57,23 @@ class ItemValues:
         if name not in values:
             got = first_of(sorted(values), _MOST_SHOWN) or "no metric"
             raise LobenchError(f"no item has {primary}", where=where, got=got, expected=primary)
-        every = dict.fromkeys(item for by_item in values.values() for item in by_item)
-        if lacking := [item for item in every if item not in values[name]]:
-            got = f"{len(lacking)} of {len(every)} items without it: {first_of(lacking, _MOST_SHOWN)}"
+        all_items = dict.fromkeys(item for by_item in values.values() for item in by_item)
+        if lacking := [item for item in all_items if item not in values[name]]:
+            got = f"{len(lacking)} of {len(all_items)} items without it: {first_of(lacking, _MOST_SHOWN)}"
             raise LobenchError(f"an item has no {primary}", where=where, got=got, expected="a number for each item")
         try:
-            named = seeds_of_items(every)
+            named = seeds_of_items(all_items)
         except ValueError as error:
             raise LobenchError(str(error), where=where) from error
         metrics = dict[str, NDArray[np.float64]]()
         problems = list[str]()
         for metric, by_item in values.items():
-            if len(by_item) == len(every):
+            if len(by_item) == len(all_items):
                 metrics[primary if metric == name else metric] = np.asarray([by_item[item] for item in named.values()])
             else:
-                problems.append(f"{metric} is left out: {len(every) - len(by_item)} of {len(every)} items lack it")
+                problems.append(
+                    f"{metric} is left out: {len(all_items) - len(by_item)} of {len(all_items)} items lack it"
+                )
         return cls(seeds=tuple(named), items=tuple(named.values()), metrics=metrics, problems=tuple(problems))
 
 
@@ -100,13 +102,13 @@ def item_values(path: Path) -> dict[str, dict[str, float]]:
     rows = _json_rows(text, where) if text.lstrip()[:1] in ("{", "[") else _csv_rows(text, where)
     values: dict[str, dict[str, float]] = {}
     items = set[str]()
-    for place, row in rows:
+    for location, row in rows:
         item = row.get(ITEM)
         if not isinstance(item, str | int) or isinstance(item, bool) or item == "":
-            raise UsageError("no item", where=place, got=repr(item), expected='"item": "q17", its name')
+            raise UsageError("no item", where=location, got=repr(item), expected='"item": "q17", its name')
         name = str(item)
         if name in items:
-            raise UsageError(f"item {name!r} occurs twice", where=place, expected="one value for each item")
+            raise UsageError(f"item {name!r} occurs twice", where=location, expected="one value for each item")
         items.add(name)
         for metric, value in row.items():
             if metric != ITEM and (number := number_of(value)) is not None:
@@ -129,16 +131,20 @@ def number_of(value: Any) -> float | None:
 def _json_rows(text: str, where: str) -> Iterable[tuple[str, _Row]]:
     lines = enumerate(text.split("\n"), 1)  # `splitlines` also splits at U+2028, which texts in JSON may have
     is_list = text.lstrip()[0] == "["
-    parts = [(where, text)] if is_list else [(f"{where}, line {place}", line) for place, line in lines if line.strip()]
-    for place, part in parts:
+    parts = (
+        [(where, text)] if is_list else [(f"{where}, line {number}", line) for number, line in lines if line.strip()]
+    )
+    for location, part in parts:
         try:
             document = json.loads(part)
         except (ValueError, RecursionError) as error:
-            raise UsageError("this is no JSON", where=place, got=part[:60], expected='{"item": "q17", ...}') from error
+            raise UsageError(
+                "this is no JSON", where=location, got=part[:60], expected='{"item": "q17", ...}'
+            ) from error
         for row in document if is_list else [document]:
             if not isinstance(row, dict):
-                raise UsageError("no item", where=place, got=repr(row)[:60], expected='{"item": "q17", ...}')
-            yield place, row
+                raise UsageError("no item", where=location, got=repr(row)[:60], expected='{"item": "q17", ...}')
+            yield location, row
 
 
 def _csv_rows(text: str, where: str) -> Iterable[tuple[str, _Row]]:

@@ -42,7 +42,7 @@ def similar_path(path: str | Path) -> str:
     """
     missing = Path(path)
     try:
-        names = sorted(other.name for other in missing.parent.iterdir())
+        names = sorted(neighbour.name for neighbour in missing.parent.iterdir())
     except OSError:
         return ""
     of_suffix = [name for name in names if Path(name).stem == missing.name]

@@ -99,8 +99,8 @@ def require_writable(path: Path) -> None:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if _is_written_to(path):
             return
-        place = Path(os.path.realpath(path)) if path.is_symlink() else path
-        require_folder(place.parent)
+        target = Path(os.path.realpath(path)) if path.is_symlink() else path
+        require_folder(target.parent)
 
 
 def require_folder(folder: Path) -> None:
@@ -109,8 +109,8 @@ def require_folder(folder: Path) -> None:
     Raises:
       OSError: They could not.
     """
-    there = next(above for above in (folder.absolute(), *folder.absolute().parents) if above.exists())
-    with tempfile.TemporaryFile(dir=there):
+    existing_folder = next(above for above in (folder.absolute(), *folder.absolute().parents) if above.exists())
+    with tempfile.TemporaryFile(dir=existing_folder):
         pass
 
 

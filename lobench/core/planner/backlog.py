@@ -103,9 +103,9 @@ class Backlog:
         if not decided:
             return []
         self._waiting = [position for position in self._waiting if position not in decided]
-        known = [Replan(position, False) for position in skip if position in self._finished]
-        known += [Replan(position, True) for position in run if position not in self._fresh]
-        self._replans += sorted(known)
+        replans = [Replan(position, False) for position in skip if position in self._finished]
+        replans += [Replan(position, True) for position in run if position not in self._fresh]
+        self._replans += sorted(replans)
         skipped, admitted = ([position for position in part if position in self._fresh] for part in (skip, run))
         self._fresh -= decided
         self._admissions.update(dict.fromkeys(skipped, "skipped"))

@@ -138,8 +138,8 @@ def digest_of(actions: Iterable[Action]) -> int:
 def _action_text(action: Action) -> str:
     match action:
         case events.Lease(worker, lease, evaluation, _, deadline, companions):
-            others = " ".join(map(_name, companions))
-            return f"Lease {worker} {lease} {_name(evaluation)} {deadline} {others}"
+            companion_names = " ".join(map(_name, companions))
+            return f"Lease {worker} {lease} {_name(evaluation)} {deadline} {companion_names}"
         case events.Record(evaluation, _, outcome, lease):
             return f"Record {_name(evaluation)} {outcome.value} {lease}"
         case events.RecordSplit(evaluation) | events.RecordDeath(evaluation):

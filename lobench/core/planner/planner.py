@@ -146,16 +146,18 @@ class Planner:
         assert self._machine.keys() == self._wanted.keys() | self._commands, (
             "wanted, and not the machine's work, or the reverse"
         )
-        programs = Counter(one.case.program_key for one in self._wanted.values())
+        programs = Counter(entry.case.program_key for entry in self._wanted.values())
         assert programs == +self._num_wanted, "wanted evaluations are miscounted"
-        assert all(one.subjects for one in self._wanted.values()), "no subject needs a wanted evaluation"
-        assert all(len(set(one.subjects)) == len(one.subjects) for one in self._wanted.values()), "wanted twice by one"
-        lacking = Counter(subject for one in self._wanted.values() for subject in one.subjects)
-        assert lacking == self._outstanding, "missing evaluations of a subject are miscounted"
+        assert all(entry.subjects for entry in self._wanted.values()), "no subject needs a wanted evaluation"
+        assert all(len(set(entry.subjects)) == len(entry.subjects) for entry in self._wanted.values()), (
+            "wanted twice by one"
+        )
+        num_missing = Counter(subject for entry in self._wanted.values() for subject in entry.subjects)
+        assert num_missing == self._outstanding, "missing evaluations of a subject are miscounted"
         assert all(self._outstanding.values()), "a subject that lacks nothing is not finished"
-        known = {subject for subject in self._open if subject.variant in self._cases}
-        assert self._outstanding.keys() == known, "an open subject was not planned, or a closed one was"
-        done = [key for key, one in self._wanted.items() if self._plan.is_current(key, one.case)]
+        planned_subjects = {subject for subject in self._open if subject.variant in self._cases}
+        assert self._outstanding.keys() == planned_subjects, "an open subject was not planned, or a closed one was"
+        done = [key for key, entry in self._wanted.items() if self._plan.is_current(key, entry.case)]
         assert not done, f"done, and wanted: {done}"
 
     def take_outdated(self) -> list[tuple[EvaluationId, str, str]]:
@@ -193,8 +195,8 @@ class Planner:
             self._retried.add(subject)
             self._actions.append(events.Forget(tuple(retried)))
         if not self._keeps_code and (outdated := self._plan.outdated(subject.sha256, cases)):
-            self._outdated += [one for one in outdated if one[0] not in self._wanted]
-            self._machine.take(schedule.Forgive(tuple(one[0] for one in outdated)))
+            self._outdated += [entry for entry in outdated if entry[0] not in self._wanted]
+            self._machine.take(schedule.Forgive(tuple(entry[0] for entry in outdated)))
         if subject not in self._outstanding:
             self._outstanding[subject] = 0
             self._request(self._plan.missing(subject.sha256, cases), min(self._open[subject]), [subject])
@@ -205,14 +207,14 @@ class Planner:
     ) -> None:
         works = []
         for evaluation, case in evaluations:
-            wanted = self._wanted.setdefault(evaluation, _Wanted(case=case, position=position, subjects=[]))
-            if not wanted.subjects:
+            pending = self._wanted.setdefault(evaluation, _Wanted(case=case, position=position, subjects=[]))
+            if not pending.subjects:
                 works.append(self._work_for(evaluation, case, position))
                 self._num_wanted[case.program_key] += 1
             for subject in subjects:
-                if subject not in wanted.subjects:
+                if subject not in pending.subjects:
                     self._outstanding[subject] += 1
-                    wanted.subjects.append(subject)
+                    pending.subjects.append(subject)
         if works:
             self._machine.take(schedule.Add(tuple(works)))
 
@@ -298,9 +300,11 @@ class Planner:
         if isinstance(key, CommandId):
             self._actions.append(events.LeaseCommand(action.worker, action.lease, key))
             return
-        others = tuple(other.key for other in action.companions)
+        companion_keys = tuple(companion.key for companion in action.companions)
         case = self._wanted[key].case
-        self._actions.append(events.Lease(action.worker, action.lease, key, case, action.deadline, others, action.why))
+        self._actions.append(
+            events.Lease(action.worker, action.lease, key, case, action.deadline, companion_keys, action.why)
+        )
 
     def _finish_evaluation(self, evaluation: EvaluationId, event: events.Finished, lease: int | None) -> None:
         if event.outcome is Outcome.OOM and self._may_split(evaluation):
@@ -312,21 +316,21 @@ class Planner:
         """Returns whether to halve an evaluation that ran out of memory. A half is not halved again."""
         return evaluation.block.size > 1 and evaluation.block in self._wanted[evaluation].case.blocks()
 
-    def _split(self, evaluation: EvaluationId, wanted: _Wanted) -> None:
+    def _split(self, evaluation: EvaluationId, pending: _Wanted) -> None:
         self._plan.split(evaluation)
         self._actions.append(events.RecordSplit(evaluation))
         del self._wanted[evaluation]
-        self._num_wanted[wanted.case.program_key] -= 1
-        for subject in wanted.subjects:
+        self._num_wanted[pending.case.program_key] -= 1
+        for subject in pending.subjects:
             self._outstanding[subject] -= 1
-        self._request(self._plan.missing_of(evaluation, wanted.case), wanted.position, wanted.subjects)
+        self._request(self._plan.missing_of(evaluation, pending.case), pending.position, pending.subjects)
 
     def _record(self, evaluation: EvaluationId, outcome: Outcome, lease: int | None, message: str) -> None:
-        wanted = self._wanted.pop(evaluation)
-        self._num_wanted[wanted.case.program_key] -= 1
-        self._plan.record(evaluation, wanted.case)
-        self._actions.append(events.Record(evaluation, wanted.case, outcome, lease, message))
-        for subject in wanted.subjects:
+        pending = self._wanted.pop(evaluation)
+        self._num_wanted[pending.case.program_key] -= 1
+        self._plan.record(evaluation, pending.case)
+        self._actions.append(events.Record(evaluation, pending.case, outcome, lease, message))
+        for subject in pending.subjects:
             self._outstanding[subject] -= 1
             self._finish_if_complete(subject)
 

@@ -77,9 +77,9 @@ class Replay:
                 return f"worker {worker} is ended: {reason}"
             case events.Lease(worker, lease, evaluation, _, deadline, companions, why):
                 self._leased[lease] = self._now
-                others = f", together with {len(companions)} others that are alike" if companions else ""
+                together = f", together with {len(companions)} others that are alike" if companions else ""
                 seconds = deadline - self._now - (self._zero or 0.0)
-                return f"worker {worker} gets {self._name_of(evaluation)}{others}: {why}; deadline in {seconds:g} s"
+                return f"worker {worker} gets {self._name_of(evaluation)}{together}: {why}; deadline in {seconds:g} s"
             case events.LeaseCommand(worker, _, command):
                 return f"worker {worker} runs {command.method}, session {command.session}, a command"
             case events.CommandEnded(command, message):

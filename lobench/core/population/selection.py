@@ -122,23 +122,23 @@ class Continuation:
     pool: Pool = Pool.NONE
 
     def select(self, population: Sequence[Member], initiator: int, seed: int) -> Selection:
-        own, _ = _split(population, initiator)
-        return _child(own, explore=False)
+        initiating_member, _ = _split(population, initiator)
+        return _child(initiating_member, explore=False)
 
 
 def _split(population: Sequence[Member], initiator: int) -> tuple[Member, list[Member]]:
     """Returns the initiator, and the others sorted by id so that draws do not depend on the order of the population."""
     others = sorted((member for member in population if member.id != initiator), key=lambda member: member.id)
-    own = [member for member in population if member.id == initiator]
-    if len(own) != 1:
-        raise ValueError(f"the initiator must be in the population once, got {len(own)} times: {initiator}")
-    return own[0], others
+    initiators = [member for member in population if member.id == initiator]
+    if len(initiators) != 1:
+        raise ValueError(f"the initiator must be in the population once, got {len(initiators)} times: {initiator}")
+    return initiators[0], others
 
 
-def _child(parent: Member, other: Member | None = None, *, explore: bool = True) -> Selection:
+def _child(parent: Member, partner: Member | None = None, *, explore: bool = True) -> Selection:
     if parent.fitness is None:
         return Selection(parent=None, explore=True)
-    return Selection(parent=parent.id, other=other.id if other is not None else None, explore=explore)
+    return Selection(parent=parent.id, other=partner.id if partner is not None else None, explore=explore)
 
 
 def _at_least_one(share: float, count: int) -> int:

@@ -211,11 +211,11 @@ class Machine:
         """
         self._workers.check()
         queued = [entry.key for entry in self._queue]
-        held = [entry.key for entry in self._workers.held()]
-        states = Counter([*queued, *held])
-        assert not (twice := [key for key, count in states.items() if count > 1]), f"in two states: {twice}"
+        assigned = [entry.key for entry in self._workers.held()]
+        states = Counter([*queued, *assigned])
+        assert not (duplicates := [key for key, count in states.items() if count > 1]), f"in two states: {duplicates}"
         assert states.keys() == self._works.keys(), f"lost, or ended and kept: {states.keys() ^ self._works.keys()}"
-        assert self._dropped <= set(held), "dropped, and neither leased nor promised"
+        assert self._dropped <= set(assigned), "dropped, and neither leased nor promised"
         leases = [leased.lease for _, _, leased in self._workers.busy()]
         assert len(set(leases)) == len(leases) and max(leases, default=-1) < self._next_lease, "a lease given twice"
         for number, worker, leased in self._workers.busy():
@@ -239,9 +239,9 @@ class Machine:
 
     def _drop(self, keys: set[Any]) -> None:
         self._queue.drop(keys)
-        held = {entry.key for entry in self._workers.held()}
-        self._dropped |= keys & held
-        for key in keys - held:
+        assigned = {entry.key for entry in self._workers.held()}
+        self._dropped |= keys & assigned
+        for key in keys - assigned:
             self._works.pop(key, None)
 
     def _requeue(self, entry: QueueEntry) -> None:
@@ -350,18 +350,18 @@ class Machine:
                 break
 
     def _lease_one(self, size: Size, fitting: Sequence[int]) -> None:
-        number, why = fitting[0], Why.FIRST
+        number, reason = fitting[0], Why.FIRST
 
         def choose(entries: Sequence[QueueEntry]) -> int:
-            nonlocal number, why
-            number, index, why = self._workers.best_pair(fitting, entries)
+            nonlocal number, reason
+            number, index, reason = self._workers.best_pair(fitting, entries)
             return index
 
         entry = self._queue.take(size, choose)
         worker = self._workers.get(number)
         assert worker is not None
         worker.promised += self._groups.companions(self._queue, size, entry)
-        self._lease(number, entry, companions=tuple(other.work for other in worker.promised), why=why)
+        self._lease(number, entry, companions=tuple(companion.work for companion in worker.promised), why=reason)
 
     def _lease(self, number: int, entry: QueueEntry, *, companions: tuple[Work, ...] = (), why: Why) -> None:
         together = 1 + len(companions)

@@ -23,21 +23,22 @@ def has_place(machines: Counter[Size], workers: Counter[Size], size: Size) -> bo
       workers: Number of workers per size, including the one in question.
       size: Size of the worker in question.
     """
-    others = workers.copy()
-    others[size] -= 1
+    other_workers = workers.copy()
+    other_workers[size] -= 1
     roomy = {machine: count for machine, count in machines.items() if _num_places(machine, size)}
     if not machines:
         return True
-    taken = sum(count * _places_of(other, size) for other, count in others.items())
+    num_taken = sum(count * _places_of(worker_size, size) for worker_size, count in other_workers.items())
     places = sum(count * _num_places(machine, size) for machine, count in roomy.items())
-    if places > taken:
+    if places > num_taken:
         return True
-    cores = sum(count * other.num_cpus for other, count in others.items())
+    cores = sum(count * worker_size.num_cpus for worker_size, count in other_workers.items())
     num_full = _num_full(((machine.num_cpus - size.num_cpus + 1, count) for machine, count in roomy.items()), cores)
     if size.num_gpus:
         is_share = size.num_gpus < 1
         devices = math.fsum(
-            count * (other.num_gpus if is_share else math.ceil(other.num_gpus)) for other, count in others.items()
+            count * (worker_size.num_gpus if is_share else math.ceil(worker_size.num_gpus))
+            for worker_size, count in other_workers.items()
         )
         costs = (
             (
@@ -60,12 +61,12 @@ def _num_places(machine: Size, size: Size) -> int:
     return min(by_cores, int(machine.num_gpus / size.num_gpus + _TINY))
 
 
-def _places_of(other: Size, size: Size) -> int:
+def _places_of(other_size: Size, size: Size) -> int:
     """Returns an upper bound on the places for workers of `size` that another worker occupies."""
-    by_cores = math.ceil(other.num_cpus / size.num_cpus)
+    by_cores = math.ceil(other_size.num_cpus / size.num_cpus)
     if not size.num_gpus:
         return by_cores
-    return max(by_cores, math.ceil(other.num_gpus / size.num_gpus - _TINY))
+    return max(by_cores, math.ceil(other_size.num_gpus / size.num_gpus - _TINY))
 
 
 def _num_full(costs: Iterable[tuple[float, int]], budget: float) -> int:

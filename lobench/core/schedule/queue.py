@@ -102,20 +102,20 @@ class WorkQueue:
           choose: Function that gets the first entries of the size and returns the index of one.
         """
         line = self._lines[size]
-        taken = line.pop(choose(line.window))
+        entry = line.pop(choose(line.window))
         if not line.window:
             del self._lines[size]
-        return taken
+        return entry
 
     def take_alike(
         self, size: Size, entry: QueueEntry, choose: Callable[[Sequence[QueueEntry]], Sequence[QueueEntry]]
     ) -> list[QueueEntry]:
         """Removes and returns the entries that `choose` picks among those alike to an entry. Takes O(n)."""
-        alike = sorted(other for other in self._lines.get(size, ()) if other.work.alike == entry.work.alike)
-        taken = list(choose(alike))
-        if taken:
-            self._remove(size, {other.key for other in taken})
-        return taken
+        alike = sorted(candidate for candidate in self._lines.get(size, ()) if candidate.work.alike == entry.work.alike)
+        chosen = list(choose(alike))
+        if chosen:
+            self._remove(size, {candidate.key for candidate in chosen})
+        return chosen
 
     def drop(self, keys: Container[Any]) -> None:
         """Removes work by key. Takes O(n)."""

@@ -102,14 +102,16 @@ class Workers:
         ready = {number: worker for number, worker in self._workers.items() if worker.ready}
         busy = {number: worker.lease for number, worker in ready.items() if worker.lease is not None}
         assert self._busy == busy, "busy are those that hold a lease; only one that is ready does"
-        assert list(self._busy.values()) == sorted(busy.values(), key=lambda one: one.lease), "they go by lease"
+        assert list(self._busy.values()) == sorted(busy.values(), key=lambda held_lease: held_lease.lease), (
+            "they go by lease"
+        )
         assert all(leased.deadline >= self._earliest for leased in busy.values()), "a deadline would be missed"
         idle = {number: worker for number, worker in ready.items() if worker.lease is None}
         of_size: dict[Size, list[int]] = {}
         for number, worker in sorted(idle.items()):
             of_size.setdefault(worker.size, []).append(number)
-        found = {size: numbers for size, numbers in self._idle.items() if numbers}
-        assert found == of_size, "idle are those that are ready and hold none"
+        idle_of_size = {size: numbers for size, numbers in self._idle.items() if numbers}
+        assert idle_of_size == of_size, "idle are those that are ready and hold none"
         assert self._promised == {number for number, worker in idle.items() if worker.promised}, "promised, and unknown"
         assert +self._sizes == Counter(worker.size for worker in self._workers.values()), "sizes are miscounted"
         assert self._room == {size: self._finds_room(size) for size in self._room}, "the recorded room is wrong"
@@ -202,9 +204,9 @@ class Workers:
 
         If no machine is large enough yet, one worker may be requested, so that the executor knows the needed size.
         """
-        if (found := self._room.get(size)) is None:
-            found = self._room[size] = self._finds_room(size)
-        return found
+        if (is_free := self._room.get(size)) is None:
+            is_free = self._room[size] = self._finds_room(size)
+        return is_free
 
     def _finds_room(self, size: Size) -> bool:
         if not self._is_possible(size):

@@ -54,11 +54,11 @@ class AutoIteratedGrid:
     def next_wave(
         self, space: Space, history: Sequence[Trial], *, seed: int, width: int, num_trials: int | None
     ) -> Sequence[Mapping[str, Value]]:
-        left = trials_left(history, num_trials)
+        num_left = trials_left(history, num_trials)
         replay = _Replay(space, history)
         missing = _first_round(replay)
         count = 0
-        while not missing and left:
+        while not missing and num_left:
             candidates = [(p, values) for p in space.parents_first if len(values := _next_values(replay, p)) > 1]
             if not candidates:
                 break
@@ -69,7 +69,7 @@ class AutoIteratedGrid:
             spreads = [replay.spread(parameter) for parameter, _ in candidates]
             missing = replay.sweep(*candidates[_weighted_index(spreads, Draws(seed, "auto_ic_grid", count))])
             count += 1
-        return missing[:left]
+        return missing[:num_left]
 
 
 class _Replay:
@@ -144,8 +144,8 @@ def _next_values(replay: _Replay, parameter: Parameter) -> tuple[Value, ...]:
     elif parameter.kind is Kind.CATEGORICAL:
         values, least = parameter.values, 2
     elif parameter.kind is Kind.DISCRETE:
-        place = parameter.values.index(replay.values[path])
-        values = parameter.values[max(place - 1, 0) : place + 2]
+        index = parameter.values.index(replay.values[path])
+        values = parameter.values[max(index - 1, 0) : index + 2]
     else:
         values = _interval(parameter, float(replay.values[path]), replay.num_sweeps[path], replay.tried[path])
     return values if len(replay.unseen(parameter, values)) >= least else ()
@@ -167,17 +167,17 @@ def _interval(parameter: Parameter, centre: float, num_halvings: int, tried: Seq
         reach, scale = (high - low) * share, high - low
         ends = max(centre - reach, low), min(centre + reach, high)
     values = parameter.between(*ends, parameter.num_values or 1)
-    known = dict.fromkeys(_known_value(value, tried, _CLOSE * scale) for value in values)
-    below = max((float(one) for one in tried if float(one) < centre), default=low)
-    above = min((float(one) for one in tried if float(one) > centre), default=high)
-    return tuple(value for value in known if below <= float(value) <= above)
+    candidates = dict.fromkeys(_known_value(value, tried, _CLOSE * scale) for value in values)
+    below = max((float(tried_value) for tried_value in tried if float(tried_value) < centre), default=low)
+    above = min((float(tried_value) for tried_value in tried if float(tried_value) > centre), default=high)
+    return tuple(value for value in candidates if below <= float(value) <= above)
 
 
 def _known_value(value: Value, tried: Sequence[Value], tolerance: float) -> Value:
     """Returns a tried value that is equal up to rounding, or else the value itself."""
-    for other in tried:
-        if math.isclose(float(value), float(other), rel_tol=_CLOSE, abs_tol=tolerance):
-            return other
+    for tried_value in tried:
+        if math.isclose(float(value), float(tried_value), rel_tol=_CLOSE, abs_tol=tolerance):
+            return tried_value
     return value
 
 
@@ -186,10 +186,10 @@ def _weighted_index(weights: Sequence[float], draws: Draws) -> int:
     total = sum(weights)
     if not total > 0:
         return draws.below(len(weights))
-    rest = draws.uniform() * total
+    remainder = draws.uniform() * total
     for index, weight in enumerate(weights):
-        rest -= weight
-        if rest < 0:
+        remainder -= weight
+        if remainder < 0:
             return index
     return max(range(len(weights)), key=weights.__getitem__)
 

@@ -177,8 +177,8 @@ class Random:
         self, space: Space, history: Sequence[Trial], *, seed: int, width: int, num_trials: int | None
     ) -> Sequence[Mapping[str, Value]]:
         first = len(history)
-        left = min(trials_left(history, num_trials), _AT_ONCE)
-        return [space.active(space.sample(fold(seed, number))) for number in range(first, first + left)]
+        num_left = min(trials_left(history, num_trials), _AT_ONCE)
+        return [space.active(space.sample(fold(seed, number))) for number in range(first, first + num_left)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -109,7 +109,7 @@ class Parameter:
 
     def contains(self, value: Value) -> bool:
         if not self.is_range:
-            return any(value == known and type(value) is type(known) for known in self.values)
+            return any(value == allowed and type(value) is type(allowed) for allowed in self.values)
         if isinstance(value, bool) or not isinstance(value, int if self.kind is Kind.INT else (int, float)):
             return False
         return self.low <= value <= self.high
@@ -165,8 +165,8 @@ class Parameter:
             return self.sample(draws) if draws.chance(p_switch) or not self.contains(value) else value
         up = draws.chance(0.5)
         if self.kind is Kind.DISCRETE:
-            place = self.values.index(value) if value in self.values else draws.below(len(self.values))
-            return self.values[min(max(place + (1 if up else -1), 0), len(self.values) - 1)]
+            index = self.values.index(value) if value in self.values else draws.below(len(self.values))
+            return self.values[min(max(index + (1 if up else -1), 0), len(self.values) - 1)]
         if self.rule is Rule.RESAMPLE or draws.chance(p_resample):
             return self.sample(draws)
         number = float(value)
@@ -209,14 +209,16 @@ def check_parameters(parameters: Sequence[Parameter], where: str) -> None:
     for parameter in parameters:
         _check_domain(parameter, f"{where}: parameter {parameter.path!r}")
         for parent, values in parameter.when.items():
-            here = f"{where}: parameter {parameter.path!r}"
+            parameter_label = f"{where}: parameter {parameter.path!r}"
             if parent not in by_path:
                 next_step = suggestion(parent, by_path)
-                what = f"it depends on {parent!r}, which is not a parameter"
-                raise ConfigError(what, where=here, next_step=next_step)
+                problem = f"it depends on {parent!r}, which is not a parameter"
+                raise ConfigError(problem, where=parameter_label, next_step=next_step)
             wrong = [value for value in values if not by_path[parent].contains(value)]
             if wrong or not values:
-                raise ConfigError(f"no value of {parent!r} to depend on", where=here, got=repr(wrong or list(values)))
+                raise ConfigError(
+                    f"no value of {parent!r} to depend on", where=parameter_label, got=repr(wrong or list(values))
+                )
     try:
         _dependency_order(by_path)
     except graphlib.CycleError as error:
@@ -276,44 +278,44 @@ def parameter_of(path: str, kind_name: str, keywords: Mapping[str, Any], where: 
         `check_parameters`, which sees all parameters.
     """
     kind = Kind(kind_name.lower())
-    here = f"{where}: {kind_name} of {path!r}"
+    location = f"{where}: {kind_name} of {path!r}"
     for name in keywords:
         if name not in _KEYWORDS[kind]:
-            known = _KEYWORDS[kind]
+            keyword_names = _KEYWORDS[kind]
             raise ConfigError(
                 f"{kind_name} takes no {name!r}",
-                where=here,
-                expected=f"one of {', '.join(known)}",
-                next_step=suggestion(name, known),
+                where=location,
+                expected=f"one of {', '.join(keyword_names)}",
+                next_step=suggestion(name, keyword_names),
             )
     when = keywords.get("when") or {}
     if not isinstance(when, Mapping) or not all(isinstance(values, list | tuple) for values in when.values()):
-        raise ConfigError("when", where=here, got=repr(when), expected="{'the.path': [values]}")
+        raise ConfigError("when", where=location, got=repr(when), expected="{'the.path': [values]}")
     conditions = {parent: tuple(values) for parent, values in when.items()}
     if kind in (Kind.REAL, Kind.INT):
-        parameter = Parameter(path=path, kind=kind, when=conditions, rule=Rule.ADD, **_range_of(keywords, here))
+        parameter = Parameter(path=path, kind=kind, when=conditions, rule=Rule.ADD, **_range_of(keywords, location))
     else:
         values = keywords.get("values")
         if not isinstance(values, list | tuple):
-            raise ConfigError("values", where=here, got=repr(values), expected="a list of values")
+            raise ConfigError("values", where=location, got=repr(values), expected="a list of values")
         parameter = Parameter(path=path, kind=kind, when=conditions, values=tuple(values))
-    _check_domain(parameter, here)
+    _check_domain(parameter, location)
     return parameter
 
 
-def _range_of(keywords: Mapping[str, Any], here: str) -> dict[str, Any]:
+def _range_of(keywords: Mapping[str, Any], location: str) -> dict[str, Any]:
     low, high, num_values = (keywords.get(name) for name in ("low", "high", "num_values"))
     for name, bound in (("low", low), ("high", high)):
         if not is_number(bound):
-            raise ConfigError(name, where=here, got=repr(bound), expected="a number")
+            raise ConfigError(name, where=location, got=repr(bound), expected="a number")
     if low == high:
         next_step = "write the value itself where one value is meant"
-        raise ConfigError("the range is empty", where=here, got=f"[{low:g}, {high:g}]", next_step=next_step)
+        raise ConfigError("the range is empty", where=location, got=f"[{low:g}, {high:g}]", next_step=next_step)
     scale = keywords.get("scale", "linear")
     if scale not in list(Scale):
-        raise ConfigError("scale", where=here, got=repr(scale), expected=f"one of {', '.join(Scale)}")
+        raise ConfigError("scale", where=location, got=repr(scale), expected=f"one of {', '.join(Scale)}")
     if num_values is not None:
-        require_integer("num_values", num_values, where=here)
+        require_integer("num_values", num_values, where=location)
     return {"low": low, "high": high, "scale": Scale(scale), "num_values": num_values}
 
 
@@ -410,8 +412,8 @@ class Space:
           probability: Probability that a parameter of both takes the loser's value.
         """
         shared = sorted(set(winner) & set(loser))
-        taken = {path: loser[path] for path in shared if Draws(seed, "cross", path).chance(probability)}
-        return {**winner, **taken}, bool(taken)
+        replaced = {path: loser[path] for path in shared if Draws(seed, "cross", path).chance(probability)}
+        return {**winner, **replaced}, bool(replaced)
 
     def settle(self, params: Mapping[str, Value], seed: int) -> dict[str, Value]:
         """Corrects the set of active parameters: draws newly active ones from the prior and drops inactive ones.
@@ -423,7 +425,7 @@ class Space:
         return self._walk(params, seed)
 
     def _walk(
-        self, known: Mapping[str, Value], seed: int, chances: tuple[float, float] | None = None
+        self, values: Mapping[str, Value], seed: int, chances: tuple[float, float] | None = None
     ) -> dict[str, Value]:
         params: dict[str, Value] = {}
         for path in self._paths:
@@ -431,8 +433,8 @@ class Space:
                 continue
             parameter = self._by_path[path]
             draws = Draws(seed, "parameter", path)
-            if path not in known:
+            if path not in values:
                 params[path] = parameter.sample(draws)
             else:
-                params[path] = known[path] if chances is None else parameter.mutate(known[path], draws, *chances)
+                params[path] = values[path] if chances is None else parameter.mutate(values[path], draws, *chances)
         return params

@@ -12,11 +12,11 @@ __all__ = ["lobench_checkpoint_readers", "lobench_checkpoint_sources"]
 @hookimpl
 def lobench_checkpoint_sources() -> Iterable[Declaration]:
     module = "lobench.engine.checkpoints.population_source"
-    one = "checkpoints in a folder and its generation_N, trial_N below, or a single one by path"
-    many = "several runs: each folder below that holds checkpoints is one"
+    directory_summary = "checkpoints in a folder and its generation_N, trial_N below, or a single one by path"
+    population_summary = "several runs: each folder below that holds checkpoints is one"
     return [
-        Declaration(name="directory", factory=f"{module}:PopulationSource", summary=one),
-        Declaration(name="population", factory=f"{module}:RunsSource", summary=many),
+        Declaration(name="directory", factory=f"{module}:PopulationSource", summary=directory_summary),
+        Declaration(name="population", factory=f"{module}:RunsSource", summary=population_summary),
     ]
 
 

@@ -156,11 +156,11 @@ def is_settled(path: epath.Path, clock: Callable[[], float] = time.monotonic) ->
     except (FileNotFoundError, NotADirectoryError):
         return False
     now = clock()
-    seen, since = _looks.get(str(path), (None, now))
-    if seen != newest:
-        seen, since = newest, now
+    last_time, since = _looks.get(str(path), (None, now))
+    if last_time != newest:
+        last_time, since = newest, now
     is_over = abs(time.time() - newest) > _LONG_AGO_SECONDS or now - since > settling_seconds(path)
-    _looks[str(path)] = seen, since
+    _looks[str(path)] = last_time, since
     while len(_looks) > _MOST_LOOKS:
         del _looks[next(iter(_looks))]
     return is_over
@@ -255,19 +255,21 @@ def content_of(leaves: Mapping[str, Any], where: str) -> CheckpointContent:
     """
     texts = [path for path, leaf in leaves.items() if _is_text(leaf)]
     counters = {name: leaves[name] for name in COUNTER_NAMES if name in leaves}
-    rest = {path: leaf for path, leaf in leaves.items() if path not in (*texts, OWN_BINDINGS)}
-    below = {path for path in rest if path not in counters}
+    arrays_by_path = {path: leaf for path, leaf in leaves.items() if path not in (*texts, OWN_BINDINGS)}
+    below = {path for path in arrays_by_path if path not in counters}
     top = next((name for name in WRAPPER_NAMES if below and all(path.startswith(f"{name}/") for path in below)), None)
     if top:
-        rest = {path.removeprefix(f"{top}/"): leaf for path, leaf in rest.items() if path in below}
+        arrays_by_path = {path.removeprefix(f"{top}/"): leaf for path, leaf in arrays_by_path.items() if path in below}
     else:
         counters = {name: value for name, value in counters.items() if _is_count(name, value)}
-        rest = {path: leaf for path, leaf in rest.items() if path not in counters or path not in _NEVER_THETA}
-    if not rest and texts:
+        arrays_by_path = {
+            path: leaf for path, leaf in arrays_by_path.items() if path not in counters or path not in _NEVER_THETA
+        }
+    if not arrays_by_path and texts:
         raise CheckpointError(f"leaf {texts[0]!r} is not an array of numbers", where=where, got="text")
-    if not rest:
+    if not arrays_by_path:
         raise CheckpointError("theta is empty", where=where, expected="at least one array")
-    arrays = {path: _array(path, leaf, where) for path, leaf in rest.items()}
+    arrays = {path: _array(path, leaf, where) for path, leaf in arrays_by_path.items()}
     if OWN_BINDINGS in leaves:
         arrays[OWN_BINDINGS] = _text_bytes(leaves[OWN_BINDINGS], where)
     return CheckpointContent(
@@ -319,7 +321,7 @@ def _counter(counters: Mapping[str, Any], names: tuple[str, ...], where: str) ->
                     return int(number)
                 continue
             if not isinstance(number, int | float) or not abs(number) < 10**MOST_DIGITS:  # NaN is not below either
-                what = f"the counter {name!r} is not a number of steps"
-                raise CheckpointError(what, where=where, got=repr(number)[:80])
+                problem = f"the counter {name!r} is not a number of steps"
+                raise CheckpointError(problem, where=where, got=repr(number)[:80])
             return int(number)
     return None

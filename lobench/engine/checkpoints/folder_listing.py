@@ -48,22 +48,22 @@ class FolderListing:
         try:
             status = os.fstat(folder)
             now = self._clock()
-            changed = (status.st_dev, status.st_ino, status.st_mtime_ns)
-            if changed != self._changed:
-                self._changed, self._noticed_at = changed, now
+            stamp = (status.st_dev, status.st_ino, status.st_mtime_ns)
+            if stamp != self._changed:
+                self._changed, self._noticed_at = stamp, now
             elif self._noticed_at + _COARSE_SECONDS <= self._read_at and now < self._read_at + _MOST_SECONDS:
                 return self._names
-            self._changed, known, self._foreign, self._names = None, self._foreign, set(), []
+            self._changed, known_foreign, self._foreign, self._names = None, self._foreign, set(), []
             with os.scandir(folder) as entries:
                 for entry in entries:
                     name = entry.name
                     if not entry.is_file(follow_symlinks=False):
                         self._names.append(name)
-                    elif name in known or not self._is_wanted(name):
+                    elif name in known_foreign or not self._is_wanted(name):
                         self._foreign.add(name)
                     else:
                         self._names.append(name)
-            self._changed, self._read_at = changed, now  # set last, after a complete reading
+            self._changed, self._read_at = stamp, now  # set last, after a complete reading
             return self._names
         finally:
             os.close(folder)

@@ -201,7 +201,7 @@ def run_variant(location: str, uri: str) -> Variant:
 
 def _inlined_configs(config: Path) -> list[str]:
     """Returns the texts of a `config.gin` and of those around it, the outermost first."""
-    return [_gin_text(one, parse_trainer_config) for one in config_chain(config)]
+    return [_gin_text(path, parse_trainer_config) for path in config_chain(config)]
 
 
 def _check(bindings: Iterable[str]) -> None:
@@ -215,6 +215,6 @@ def _gin_text(path: Path, parse: Callable[[Path], object]) -> str:
 
     def text_of(file: Path) -> str:
         content = gin_file_text(file)
-        return INCLUDE.sub(lambda found: text_of((file.parent / found[1]).resolve()), content)
+        return INCLUDE.sub(lambda match: text_of((file.parent / match[1]).resolve()), content)
 
     return text_of(path.resolve())

@@ -130,7 +130,7 @@ class Intake:
     def pending(self) -> bool:
         """Returns whether checkpoints may still become complete, or retries are awaited."""
         is_retried = any(retry.is_awaited for retry in self._retries.values())
-        return is_retried or any(found.is_awaited for found in self._source.pending().values())
+        return is_retried or any(unfinished.is_awaited for unfinished in self._source.pending().values())
 
     def recover(self, unfinished: Collection[Subject], *, keep: Iterable[Subject] = ()) -> None:
         """Removes unneeded thetas from the spool, and copies missing ones again.
@@ -162,24 +162,28 @@ class Intake:
             for at, subject in subjects.items()
             if subject.has_theta and subject.run and not subject.variant.bindings
         }
-        last = {one.uri: one for one in of_runs.values()}
-        for seen in last.values():
+        last_by_uri = {sighting.uri: sighting for sighting in of_runs.values()}
+        for last_sighting in last_by_uri.values():
             try:
-                variant = self._run_variant(seen.uri)
+                variant = self._run_variant(last_sighting.uri)
             except ConfigError:  # the next poll reports it
-                for at, one in of_runs.items():
-                    if one.uri == seen.uri:
+                for at, sighting in of_runs.items():
+                    if sighting.uri == last_sighting.uri:
                         subjects.pop(at, None)
-                self._fingerprints.pop(seen.uri, None)
+                self._fingerprints.pop(last_sighting.uri, None)
                 continue
-            if not variant.key and not _exists(seen.uri):
-                variant = seen.variant
-            same = {at: one for at, one in of_runs.items() if (one.uri, one.sha256) == (seen.uri, seen.sha256)}
-            for at, one in same.items():
-                if one.variant != variant:
+            if not variant.key and not _exists(last_sighting.uri):
+                variant = last_sighting.variant
+            same = {
+                at: sighting
+                for at, sighting in of_runs.items()
+                if (sighting.uri, sighting.sha256) == (last_sighting.uri, last_sighting.sha256)
+            }
+            for at, sighting in same.items():
+                if sighting.variant != variant:
                     del subjects[at]
-            if all(one.variant != variant for one in same.values()):
-                subject = dataclasses.replace(seen, variant=variant)
+            if all(sighting.variant != variant for sighting in same.values()):
+                subject = dataclasses.replace(last_sighting, variant=variant)
                 subjects[self._ledger.record_sighting(subject)] = subject
         return dict(sorted(subjects.items()))
 
@@ -193,13 +197,13 @@ class Intake:
         seen = self._seen_at(given.uri)
         if seen is None:
             return None
-        before = self._checkpoint_before(seen)
-        if before is not None and given.sha256 not in ("", before.sha256):
-            before = None  # it must be read to compare its theta
-        if before is None:
+        recorded = self._checkpoint_before(seen)
+        if recorded is not None and given.sha256 not in ("", recorded.sha256):
+            recorded = None  # it must be read to compare its theta
+        if recorded is None:
             with self._recording():
                 return self._admit(seen, given)
-        subject = given.read_as(before)
+        subject = given.read_as(recorded)
         position = self._ledger.record_sighting(subject, on_restart=lambda restart: self._log_restart(restart, subject))
         return position, subject
 
@@ -249,10 +253,12 @@ class Intake:
 
     def _where_it_lies(self, subject: Subject) -> Subject:
         """Returns the sighting of a subject's theta that can be read now: the subject itself, if it can, or if none."""
-        same = [*self._ledger.sightings(subject.sha256).values()]
-        if all(one.uri == subject.uri for one in same):
+        same_theta = [*self._ledger.sightings(subject.sha256).values()]
+        if all(sighting.uri == subject.uri for sighting in same_theta):
             return subject
-        return next((one for one in (subject, *same) if holds_theta(one.uri, one.sha256)), subject)
+        return next(
+            (sighting for sighting in (subject, *same_theta) if holds_theta(sighting.uri, sighting.sha256)), subject
+        )
 
     def holds(self, sha256: str) -> bool:
         return self._spool.holds(sha256)
@@ -264,13 +270,13 @@ class Intake:
         for (_, folder), index in self._last_read.items():
             last_read[folder] = max(index, last_read.get(folder, -1))
         left_out = {
-            uri: f"{uri}: {found.reason}"
-            for uri, found in self._source.pending().items()
-            if not found.is_awaited and (index_in_name(path_of(uri).name) or 0) > last_read.get(_parent(uri), -1)
+            uri: f"{uri}: {unfinished.reason}"
+            for uri, unfinished in self._source.pending().items()
+            if not unfinished.is_awaited and (index_in_name(path_of(uri).name) or 0) > last_read.get(_parent(uri), -1)
         }
         return left_out | {
-            seen.uri: why
-            for folder, (seen, why) in self._unread.items()
+            seen.uri: reason
+            for folder, (seen, reason) in self._unread.items()
             if (seen.index or 0) > self._last_read.get(folder, -1)
         }
 
@@ -281,7 +287,7 @@ class Intake:
 
     def awaited(self) -> dict[str, str]:
         """Returns why incomplete checkpoints for which the end of a run waits are incomplete, by path."""
-        return {uri: found.reason for uri, found in self._source.pending().items() if found.is_awaited}
+        return {uri: unfinished.reason for uri, unfinished in self._source.pending().items() if unfinished.is_awaited}
 
     @property
     def backlog(self) -> int:
@@ -377,8 +383,8 @@ class Intake:
 
     def _is_known(self, seen: SeenCheckpoint) -> bool:
         """Returns whether an earlier start has read or passed over a checkpoint, and it has not changed since."""
-        before = self._fingerprints.get(seen.uri, "").removeprefix(PASSED_OVER if self._only_newest else "")
-        return bool(before) and before == fingerprint(path_of(seen.uri))
+        last_fingerprint = self._fingerprints.get(seen.uri, "").removeprefix(PASSED_OVER if self._only_newest else "")
+        return bool(last_fingerprint) and last_fingerprint == fingerprint(path_of(seen.uri))
 
     def _pass_over(self, seen: SeenCheckpoint) -> None:
         """Records that a checkpoint is superseded by a newer one, without reading it."""
@@ -403,15 +409,15 @@ class Intake:
 
     def discard(self, needed: Collection[str]) -> None:
         """Removes released thetas whose release is in the store's own file, so that a restart will not need them."""
-        for sha256, place in list(self._released.items()):
+        for sha256, release_id in list(self._released.items()):
             if sha256 in needed:
                 del self._released[sha256]
-            elif self._ledger.is_published(place):
+            elif self._ledger.is_published(release_id):
                 self._spool.discard(sha256)
                 del self._released[sha256]
 
     def _admit(
-        self, seen: SeenCheckpoint, given: GivenCheckpoint | None = None, *, is_fetched: bool = False
+        self, seen: SeenCheckpoint, request: GivenCheckpoint | None = None, *, is_fetched: bool = False
     ) -> tuple[int, Subject] | None:
         """Reads a checkpoint and records its sighting.
 
@@ -428,19 +434,19 @@ class Intake:
             self._incident("unreadable", dataclasses.replace(seen, uri=shown), error)
             return None
         try:
-            if given is None and self._is_known(seen):
+            if request is None and self._is_known(seen):
                 self._note_read(seen)
                 return None
-            given_checkpoint = given or GivenCheckpoint(uri=seen.uri, variant=self._run_variant(seen.uri))
-            if given is None:
+            given_checkpoint = request or GivenCheckpoint(uri=seen.uri, variant=self._run_variant(seen.uri))
+            if request is None:
                 checkpoint, mark = self._read(seen, None)
             else:  # retried now, since given checkpoints are not retried later
-                checkpoint, mark = retried(lambda: self._read(seen, given), clock=self._clock)
-            _check_theta(checkpoint, given)
+                checkpoint, mark = retried(lambda: self._read(seen, request), clock=self._clock)
+            _check_theta(checkpoint, request)
             subject = given_checkpoint.read_as(checkpoint)
-            restarts_from = self._restarts_from(seen, subject) if given is None else None
+            restarts_from = self._restarts_from(seen, subject) if request is None else None
         except ConfigError as error:
-            if given is not None:
+            if request is not None:
                 raise
             self._wait_for_config(seen, None, error)
         except _OtherTheta as error:
@@ -451,13 +457,13 @@ class Intake:
                 self._incident("expired", seen, error)
         except StoreError as error:
             is_over = self._is_over(seen, error) if is_transient(error, may_forbid=False) else True
-            if given is not None or is_over:
+            if request is not None or is_over:
                 raise
         except CheckpointError as error:
-            if given is not None or self._is_over(seen, error):
+            if request is not None or self._is_over(seen, error):
                 self._incident("unreadable", seen, error)
-                before = self._unread.get(_folder(seen))
-                if given is None and (before is None or (before[0].index or 0) <= (seen.index or 0)):
+                last_unread = self._unread.get(_folder(seen))
+                if request is None and (last_unread is None or (last_unread[0].index or 0) <= (seen.index or 0)):
                     self._unread[_folder(seen)] = seen, str(error)
         else:
             self._note_read(seen)
@@ -496,8 +502,8 @@ class Intake:
         ahead = self._ledger.ahead_of(subject)
         if not ahead:
             return None
-        is_replaced = any(one.uri == subject.uri and one.sha256 != subject.sha256 for one in ahead)
-        newest = max(ahead, key=lambda one: one.outer_step)
+        is_replaced = any(sighting.uri == subject.uri and sighting.sha256 != subject.sha256 for sighting in ahead)
+        newest = max(ahead, key=lambda sighting: sighting.outer_step)
         if not is_replaced:
             was_passed_over = self._fingerprints.get(seen.uri, "").startswith(PASSED_OVER)
             is_gone = newest.outer_step > subject.outer_step and not _exists(newest.uri)
@@ -505,9 +511,9 @@ class Intake:
                 return None
         fingerprints = self._ledger.fingerprints()
         changed = [
-            one.outer_step
-            for one in self._ledger.run_of(subject)
-            if one.uri != subject.uri and _has_changed(one.uri, fingerprints.get(one.uri, ""))
+            sighting.outer_step
+            for sighting in self._ledger.run_of(subject)
+            if sighting.uri != subject.uri and _has_changed(sighting.uri, fingerprints.get(sighting.uri, ""))
         ]
         return min([subject.outer_step, *changed])
 
@@ -523,13 +529,13 @@ class Intake:
             if self._num_restarts[folder] == _MANY_RESTARTS:
                 self._log(f"{folder}: {_MANY_RESTARTS} restarts in this watch; do two trainers write to this folder?")
 
-    def _read(self, seen: SeenCheckpoint, given: GivenCheckpoint | None) -> tuple[Checkpoint, str]:
+    def _read(self, seen: SeenCheckpoint, request: GivenCheckpoint | None) -> tuple[Checkpoint, str]:
         """Returns a checkpoint and the fingerprint of its files. Its theta is then in the spool."""
         mark = fingerprint(path_of(seen.uri))
         checkpoint = self._spool.take(
             seen,
             self._readers[seen.reader],
-            is_known=lambda sha256: sha256 == (given.sha256 if given else "") or self._ledger.has_seen(sha256),
+            is_known=lambda sha256: sha256 == (request.sha256 if request else "") or self._ledger.has_seen(sha256),
             arrival=lambda sha256: self._ledger.arrival(seen.uri, sha256),
         )
         return checkpoint, mark
@@ -553,9 +559,9 @@ class Intake:
         elif not isinstance(error, PickleRefused):  # a refused pickle stays refused
             pauses = Pauses(now, **(_DISK_PAUSES if may_pass else _CONTENT_PAUSES))
             retry = _Retry(seen=seen, pauses=pauses)
-            if may_pass and not any(other.is_awaited for other in self._retries.values()):
-                why = "waiting for a free file descriptor (`ulimit -n` allows more)"
-                self._log(f"{why if is_short_of_files(error) else 'trying again'}: {error}")
+            if may_pass and not any(other_retry.is_awaited for other_retry in self._retries.values()):
+                cause_text = "waiting for a free file descriptor (`ulimit -n` allows more)"
+                self._log(f"{cause_text if is_short_of_files(error) else 'trying again'}: {error}")
             self._retries[seen.uri] = retry
         if retry is None:
             return True
@@ -596,14 +602,14 @@ def _given_checkpoint(subject: Subject) -> GivenCheckpoint:
     return GivenCheckpoint(uri=subject.uri, variant=subject.variant, label=subject.label)
 
 
-def _check_theta(checkpoint: Checkpoint, given: GivenCheckpoint | None) -> None:
+def _check_theta(checkpoint: Checkpoint, request: GivenCheckpoint | None) -> None:
     """Raises _OtherTheta if the checkpoint has another theta than the chosen one."""
-    if given is not None and given.sha256 and given.sha256 != checkpoint.sha256:
+    if request is not None and request.sha256 and request.sha256 != checkpoint.sha256:
         raise _OtherTheta(
             "another theta lies here than the one that was chosen",
-            where=given.uri,
+            where=request.uri,
             got=checkpoint.sha256[:12],
-            expected=given.sha256[:12],
+            expected=request.sha256[:12],
             next_step="the file was overwritten: choose again",
         )
 
@@ -616,10 +622,10 @@ def _exists(uri: str) -> bool:
         return True
 
 
-def _has_changed(uri: str, before: str) -> bool:
+def _has_changed(uri: str, old_fingerprint: str) -> bool:
     """Returns whether files have changed since a fingerprint; False if they are gone, or if the fingerprint is ""."""
     try:
-        return bool(before) and fingerprint(path_of(uri)) != before.removeprefix(PASSED_OVER)
+        return bool(old_fingerprint) and fingerprint(path_of(uri)) != old_fingerprint.removeprefix(PASSED_OVER)
     except CheckpointError:
         return False
 

@@ -31,5 +31,5 @@ def readable_place(store: Path, uri: str, sha256: str, *, others: Iterable[str] 
       sha256: Hash of the theta.
       others: Other paths at which the theta was seen, such as that of `latest.npz`.
     """
-    places = dict.fromkeys([uri, *others, str(kept_copy(store, uri, sha256))])
-    return next((place for place in places if holds_theta(place, sha256) is not False), None)
+    paths = dict.fromkeys([uri, *others, str(kept_copy(store, uri, sha256))])
+    return next((path for path in paths if holds_theta(path, sha256) is not False), None)

@@ -56,45 +56,47 @@ def path_of(place: str) -> epath.Path:
 
 
 @functools.cache
-def _from_hub(place: str) -> epath.Path:
-    match = _IN_HUB.fullmatch(place)
+def _from_hub(uri: str) -> epath.Path:
+    match = _IN_HUB.fullmatch(uri)
     if match is None or ".." in match["file"].split("/"):
-        raise CheckpointError("no file of the hub", got=place, expected="hf://OWNER/NAME@REVISION/FILE")
+        raise CheckpointError("no file of the hub", got=uri, expected="hf://OWNER/NAME@REVISION/FILE")
     try:
         from huggingface_hub import hf_hub_download
     except ImportError as error:
-        how = "pip install 'lobench[hub]'"
-        raise CheckpointError("huggingface_hub is not installed", where=place, got=str(error), next_step=how) from error
+        next_step = "pip install 'lobench[hub]'"
+        raise CheckpointError(
+            "huggingface_hub is not installed", where=uri, got=str(error), next_step=next_step
+        ) from error
     revision = unquote(match["revision"] or "main")
     try:
         return epath.Path(hf_hub_download(match["repository"], match["file"], revision=revision))
     except Exception as error:
-        raise CheckpointError("not to be had from the hub", where=place, got=headline(error)) from error
+        raise CheckpointError("not to be had from the hub", where=uri, got=headline(error)) from error
 
 
 @functools.cache
-def _from_wandb(place: str) -> epath.Path:
-    match = _IN_WANDB.fullmatch(place)
-    if match is None or ".." in place.split("/"):
+def _from_wandb(uri: str) -> epath.Path:
+    match = _IN_WANDB.fullmatch(uri)
+    if match is None or ".." in uri.split("/"):
         expected = "wandb-artifact://ENTITY/PROJECT/NAME:VERSION/FILE"
-        raise CheckpointError("no file of an artifact of W&B", got=place, expected=expected)
+        raise CheckpointError("no file of an artifact of W&B", got=uri, expected=expected)
     with environment_with(_QUIET, as_defaults=True):
         try:
             wandb = importlib.import_module("wandb")
         except ImportError as error:
-            how = "pip install wandb"
-            raise CheckpointError("wandb is not installed", where=place, got=str(error), next_step=how) from error
+            next_step = "pip install wandb"
+            raise CheckpointError("wandb is not installed", where=uri, got=str(error), next_step=next_step) from error
         kind = "files" if match["file"] else "only_files"
         home = Path(wandb.env.get_cache_dir(), "lobench", kind, *match["artifact"].split("/"), match["version"])
         is_offline = os.environ.get("WANDB_MODE", "") in ("offline", "dryrun")
         if is_offline or re.fullmatch(r"v\d+", match["version"]):  # such a version never changes
-            kept = [home / match["file"]] if match["file"] else list(home.rglob("*"))
-            kept = [path for path in kept if path.is_file()]
-            if kept:
-                return epath.Path(kept[0])
+            cached_files = [home / match["file"]] if match["file"] else list(home.rglob("*"))
+            cached_files = [path for path in cached_files if path.is_file()]
+            if cached_files:
+                return epath.Path(cached_files[0])
         if is_offline:
-            how = "ask for it once without WANDB_MODE=offline"
-            raise CheckpointError("not in wandb's cache", where=place, got="WANDB_MODE=offline", next_step=how)
+            next_step = "ask for it once without WANDB_MODE=offline"
+            raise CheckpointError("not in wandb's cache", where=uri, got="WANDB_MODE=offline", next_step=next_step)
         try:
             artifact = wandb.Api().artifact(f"{match['artifact']}:{match['version']}")
             names = sorted(artifact.manifest.entries)
@@ -102,7 +104,7 @@ def _from_wandb(place: str) -> epath.Path:
             if file not in names:
                 raise CheckpointError(
                     "no such file in the artifact" if match["file"] else "the artifact has several files",
-                    where=place,
+                    where=uri,
                     got=match["file"] or first_of(names, 4),
                     expected=f"one of {first_of(names, 8)}",
                 )
@@ -110,4 +112,4 @@ def _from_wandb(place: str) -> epath.Path:
         except CheckpointError:
             raise
         except Exception as error:
-            raise CheckpointError("not to be had from W&B", where=place, got=headline(error)) from error
+            raise CheckpointError("not to be had from W&B", where=uri, got=headline(error)) from error

@@ -70,15 +70,21 @@ class PopulationSource:
 
     def pending(self) -> Mapping[str, Unfinished]:
         """Returns incomplete checkpoints, and folders that cannot be read, with the reasons."""
-        found = {path: why for folder in self._folders.values() for path, why in folder.source.pending().items()}
+        unfinished = {
+            path: checkpoint
+            for folder in self._folders.values()
+            for path, checkpoint in folder.source.pending().items()
+        }
         problems = {parts: folder.problem for parts, folder in self._folders.items() if folder.problem}
-        return found | {str(self.root.joinpath(*parts)): Unfinished(reason=why) for parts, why in problems.items()}
+        return unfinished | {
+            str(self.root.joinpath(*parts)): Unfinished(reason=checkpoint) for parts, checkpoint in problems.items()
+        }
 
     def poll(self) -> Sequence[SeenCheckpoint]:
         visited: set[tuple[str, ...]] = set()
-        seen = list(self._visit(self.root, (), visited))
+        checkpoints = list(self._visit(self.root, (), visited))
         self._folders = {parts: folder for parts, folder in self._folders.items() if parts in visited}
-        return seen
+        return checkpoints
 
     def _is_folder(self, path: epath.Path) -> bool:
         """Returns whether to descend into a folder."""
@@ -95,7 +101,7 @@ class PopulationSource:
         changed_at = self._changed_at(path) if parts else None
         if changed_at is None or changed_at != folder.looked_at:
             try:
-                seen = folder.source.poll()
+                checkpoints = folder.source.poll()
                 folder.problem = ""
             except OSError as error:
                 if not parts:
@@ -103,7 +109,7 @@ class PopulationSource:
                 # The folder was removed, or is not readable. Other folders are still searched.
                 folder.source, folder.problem, folder.inside = self._source(path), cause(error), []
                 return
-            for checkpoint in seen:
+            for checkpoint in checkpoints:
                 yield dataclasses.replace(checkpoint, run=folder.run, generation=folder.generation)
             folder.inside = self._nested_folders(folder.source) if len(parts) < _DEEPEST else []
             if folder.noticed[0] != changed_at:
@@ -157,12 +163,12 @@ def runs_below(context: SourceContext) -> list[str]:
     """Returns the names of the runs in the folders below a location; [] if the location has checkpoints of its own."""
     source = RunsSource(context)
     try:
-        seen = source.poll()
+        checkpoints = source.poll()
     except OSError:
         return []
     root = source.root
     unfinished = [epath.Path(path).parent for path in source.pending()]
-    runs = {one.run for one in seen} | {
+    runs = {checkpoint.run for checkpoint in checkpoints} | {
         str(folder.relative_to(root)) for folder in unfinished if folder.is_relative_to(root)
     }
     return [] if runs & {"", "."} else sorted(runs)

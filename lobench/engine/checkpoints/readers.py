@@ -180,9 +180,9 @@ class PickleReader(FileReader):
             return content_of(flatten(tree), str(path))
 
 
-def _pickle_refused(path: epath.Path, what: str) -> PickleRefused:
+def _pickle_refused(path: epath.Path, description: str) -> PickleRefused:
     return PickleRefused(
-        f"{what} is not loaded: it can run code",
+        f"{description} is not loaded: it can run code",
         where=str(path),
         next_step="write npz, safetensors, msgpack or orbax; --allow-pickle loads .pkl files that you trust",
     )
@@ -245,8 +245,10 @@ def load_checkpoint(
             raise CheckpointGone("no checkpoint found", where=location, next_step=similar_path(location))
     name = reader_for(path, readers)
     if name is None:
-        if own := _checkpoints_in(path, readers):
-            raise CheckpointError("this is a folder of checkpoints", where=location, expected=f"one, such as {own[-1]}")
+        if paths_inside := _checkpoints_in(path, readers):
+            raise CheckpointError(
+                "this is a folder of checkpoints", where=location, expected=f"one, such as {paths_inside[-1]}"
+            )
         raise CheckpointError(
             "no reader knows this checkpoint",
             where=location,

@@ -65,13 +65,13 @@ class DirectorySource:
         self._pending, failing = {}, self._failing
         self._failing = {}
         self._failed_before = failing
-        seen: list[tuple[float, SeenCheckpoint]] = []
+        dated_checkpoints: list[tuple[float, SeenCheckpoint]] = []
         for path in self._list_paths():
-            found = self._examine(path)
-            if found is not None:
-                seen.append(found)
-        seen.sort(key=lambda item: (item[1].index is None, item[1].index or 0, item[0], item[1].uri))
-        return [checkpoint for _, checkpoint in seen]
+            dated_checkpoint = self._examine(path)
+            if dated_checkpoint is not None:
+                dated_checkpoints.append(dated_checkpoint)
+        dated_checkpoints.sort(key=lambda item: (item[1].index is None, item[1].index or 0, item[0], item[1].uri))
+        return [checkpoint for _, checkpoint in dated_checkpoints]
 
     def _list_paths(self) -> list[epath.Path]:
         try:
@@ -134,19 +134,19 @@ class DirectorySource:
             mark = _FORBIDDEN  # reading it reports the error
         if self._yielded.get(name) == mark:
             return None
-        before, self._previous[name] = self._previous.get(name), mark
+        last_mark, self._previous[name] = self._previous.get(name), mark
         is_done = mark == _FORBIDDEN or epath.Path(f"{name}.done").exists()
-        if reader.in_place and before != mark and not is_done:
-            why = "it may still be written: its size or time changed since the last look"
-            self._pending[name] = Unfinished(reason=why, is_awaited=True)
+        if reader.in_place and last_mark != mark and not is_done:
+            reason = "it may still be written: its size or time changed since the last look"
+            self._pending[name] = Unfinished(reason=reason, is_awaited=True)
             return None
         is_complete, is_awaited = mark == _FORBIDDEN, False
         if not is_complete:
             is_complete, is_awaited = self._readiness(reader, path, mark, is_done=is_done)
         if not is_complete:
-            why = "it may still be written" if is_awaited else "half-written"
-            why += ": its end is missing, or a file that marks it as complete"
-            self._pending[name] = Unfinished(reason=why, is_awaited=is_awaited)
+            reason = "it may still be written" if is_awaited else "half-written"
+            reason += ": its end is missing, or a file that marks it as complete"
+            self._pending[name] = Unfinished(reason=reason, is_awaited=is_awaited)
             return None
         self._yielded[name] = mark
         return mark[1], SeenCheckpoint(uri=name, reader=reader_name, index=index_in_name(path.name))
@@ -168,8 +168,8 @@ class DirectorySource:
         if not reader.in_place:
             return False, not is_settled(path)
         now = self._clock()
-        before, since = self._half.get(str(path), (mark, now))
-        self._half[str(path)] = mark, (since if before == mark else now)
+        last_mark, since = self._half.get(str(path), (mark, now))
+        self._half[str(path)] = mark, (since if last_mark == mark else now)
         is_over = is_done or now - self._half[str(path)][1] > settling_seconds(path)
         return is_over, not is_over
 

@@ -104,17 +104,17 @@ class Spool:
           StoreError: The spool cannot be written.
         """
         source = path_of(seen.uri)
-        for left in reversed(range(_ATTEMPTS)):
+        for num_left in reversed(range(_ATTEMPTS)):
             folder = self._root / f"tmp-{uuid.uuid4().hex}"
             copy = folder / source.name
             try:
-                before = fingerprint(source)
+                stamp = fingerprint(source)
                 self._copy(source, copy)
-                if fingerprint(source) != before:
+                if fingerprint(source) != stamp:
                     continue
                 return self._kept(copy, seen, reader, is_known, arrival)
             except (CheckpointError, StoreError) as error:
-                if left and not os.path.exists(copy):  # also False while the disk fails
+                if num_left and not os.path.exists(copy):  # also False while the disk fails
                     continue  # the copy was removed together with the spool
                 # The reader names the copy; the message should name the original.
                 text = str(error).replace(str(copy), seen.uri)

@@ -71,7 +71,7 @@ class _Tree(pickle.Unpickler):
 
     def __init__(self, archive: zipfile.ZipFile, where: str) -> None:
         name = next((name for name in archive.namelist() if name.endswith("data.pkl")), None)
-        if name is None or sum(each.file_size for each in archive.infolist()) > _LARGEST_BYTES:
+        if name is None or sum(member.file_size for member in archive.infolist()) > _LARGEST_BYTES:
             raise CheckpointError(
                 "this archive is not a state dict",
                 where=where,

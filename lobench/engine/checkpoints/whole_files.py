@@ -165,8 +165,8 @@ class WholeFile:
         return path.suffix in _SUFFIXES and not path.name.startswith(_STATES) and not path.is_dir()
 
     def is_complete(self, path: epath.Path) -> bool:
-        found = _is_whole(path)
-        return is_settled(path) if found is None else found
+        is_whole = _is_whole(path)
+        return is_settled(path) if is_whole is None else is_whole
 
     def read(self, path: epath.Path) -> CheckpointContent:
         return _refuse_part(path, [path])

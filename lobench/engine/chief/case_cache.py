@@ -115,8 +115,10 @@ class KnownCases:
         if self._before is None:
             return
         fingerprint, around = self._before
-        known = {path for path, _, _ in around}
-        loaded = sorted((mark.path, mark.size, mark.changed_ns) for mark in described.files if mark.path not in known)
+        paths_around = {path for path, _, _ in around}
+        loaded = sorted(
+            (mark.path, mark.size, mark.changed_ns) for mark in described.files if mark.path not in paths_around
+        )
         files = {
             "around": around,
             "loaded": loaded,
@@ -132,8 +134,8 @@ class KnownCases:
         config = self._config()
         files = set(self._suite.files())
         for suite in map(Path, config.arguments):
-            found = files_above(suite if path_exists(suite, kind="folder") else suite.parent)
-            files.update(file for file in found if file.suffix in _SUFFIXES or file.name in INI_FILES)
+            files_around = files_above(suite if path_exists(suite, kind="folder") else suite.parent)
+            files.update(file for file in files_around if file.suffix in _SUFFIXES or file.name in INI_FILES)
         layers = config.layers
         seen = set[Path]()
         configs = config_chain(Path(layers.trainer_config)) if layers.trainer_config else []

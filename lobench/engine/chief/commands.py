@@ -76,8 +76,8 @@ class CommandRun:
     @property
     def values(self) -> Mapping[str, str]:
         """Values of the placeholders `{NAME}` in the command and in its curves path."""
-        own = {"session": str(self.session), "gin": str(self.folder.parent / _GIN_FILE)}
-        return {**self.method.values, **own, **dict.fromkeys(("folder", "out"), str(self.folder))}
+        placeholders = {"session": str(self.session), "gin": str(self.folder.parent / _GIN_FILE)}
+        return {**self.method.values, **placeholders, **dict.fromkeys(("folder", "out"), str(self.folder))}
 
     def message(self, lease: int) -> Command:
         words = command_words(shlex.split(self.method.command), self.values)
@@ -94,7 +94,7 @@ def _source_of(run: CommandRun, readers: Mapping[str, CheckpointReader]) -> Dire
 
 
 def _poll(source: DirectorySource) -> list[SeenCheckpoint]:
-    return [one for _ in range(_LOOKS) for one in source.poll()]
+    return [checkpoint for _ in range(_LOOKS) for checkpoint in source.poll()]
 
 
 class CommandRuns(Arrivals):
@@ -171,9 +171,9 @@ class CommandRuns(Arrivals):
     def waiting(self) -> list[tuple[tuple[CommandId, Size], ...]]:
         """Returns the commands that became ready since the last call, with the resources that each needs."""
         new = [command for command in self.states if command not in self._announced]
-        left = tuple((command, self._runs[command].size) for command in new if self.states[command] not in _OVER)
+        unfinished = tuple((command, self._runs[command].size) for command in new if self.states[command] not in _OVER)
         self._announced.update(new)
-        return [left] if left else []
+        return [unfinished] if unfinished else []
 
     def postponed_for(self, command: CommandId) -> str:
         edited = self.edited_file(self._runs[command].method) if self.follows_edits else ""
@@ -237,9 +237,9 @@ class CommandRuns(Arrivals):
 
     def _outcome(self, run: CommandRun) -> tuple[bool, str]:
         """Returns whether a command that exited with 0 wrote a checkpoint, and a message on missing ones."""
-        seen, left_out = self._last_checkpoint(run)
-        missing = "" if seen else f"it wrote no checkpoint into {run.folder}"
-        return bool(seen), "; ".join(filter(None, (missing, left_out)))
+        checkpoints, left_out = self._last_checkpoint(run)
+        missing = "" if checkpoints else f"it wrote no checkpoint into {run.folder}"
+        return bool(checkpoints), "; ".join(filter(None, (missing, left_out)))
 
     def refuse(self, subject: Subject, problem: str) -> bool:
         """Marks the command that wrote a subject's checkpoint as infeasible; returns whether there is such a command.
@@ -280,12 +280,12 @@ class CommandRuns(Arrivals):
             ):
                 continue
             looks = _LOOKS if is_done else 1
-            seen = (
+            new_checkpoints = (
                 self._last_checkpoint(run)[0]
                 if is_last_wanted
-                else [one for _ in range(looks) for one in self._sources[command].poll()]
+                else [checkpoint for _ in range(looks) for checkpoint in self._sources[command].poll()]
             )
-            sightings_of_runs += [(run, one) for one in seen]
+            sightings_of_runs += [(run, checkpoint) for checkpoint in new_checkpoints]
             if is_done:
                 self._drained.add(command)
         return sightings_of_runs
@@ -293,13 +293,15 @@ class CommandRuns(Arrivals):
     def _last_checkpoint(self, run: CommandRun) -> tuple[Sequence[SeenCheckpoint], str]:
         """Returns the last complete checkpoint of a command, and a message on incomplete ones."""
         source = _source_of(run, self._readers)
-        seen = _poll(source)
+        checkpoints = _poll(source)
         pending = source.pending().items()  # incomplete for good: the command has ended
         left_out = "; ".join(
-            f"{path} is left out: it is half-written ({found.reason.removeprefix('half-written: ')})"
-            for path, found in pending
+            f"{path} is left out: it is half-written ({unfinished.reason.removeprefix('half-written: ')})"
+            for path, unfinished in pending
         )
-        return sorted(seen, key=lambda one: -1 if one.index is None else one.index)[-1:], left_out
+        return sorted(checkpoints, key=lambda checkpoint: -1 if checkpoint.index is None else checkpoint.index)[
+            -1:
+        ], left_out
 
     def _set(self, command: CommandId, state: TrialState) -> None:
         if self.states.get(command) == state:

@@ -94,19 +94,19 @@ class DecisionLog:
         self._folder.mkdir(parents=True, exist_ok=True)
         starts = starts_of(self._folder.parent)
         number = max(starts, default=0) + 1
-        left = self._max_bytes - self._max_start_bytes
+        free_bytes = self._max_bytes - self._max_start_bytes
         for old in sorted(starts, reverse=True):
             with contextlib.suppress(FileNotFoundError):
-                left -= starts[old].stat().st_size
-                if left < 0:
+                free_bytes -= starts[old].stat().st_size
+                if free_bytes < 0:
                     starts[old].unlink()
         return self._folder / f"{number:06d}.jsonl.gz"
 
 
 def starts_of(store: Path) -> dict[int, Path]:
     """Returns the logs of a store by the number of their start."""
-    found = (store / "decisions").glob("*.jsonl.gz")
-    return {int(name): path for path in found if (name := path.name.partition(".")[0]).isdecimal()}
+    log_files = (store / "decisions").glob("*.jsonl.gz")
+    return {int(name): path for path in log_files if (name := path.name.partition(".")[0]).isdecimal()}
 
 
 def read_decisions(path: Path) -> tuple[Start, Iterator[LoggedStep]]:

@@ -65,7 +65,7 @@ class Dispatch:
             seed_block=evaluation.block,
             checkpoint_uri=subject.uri,
             theta_path=self._theta_path(subject),
-            companions=tuple(self._companion(other) for other in action.companions),
+            companions=tuple(self._companion(evaluation_id) for evaluation_id in action.companions),
             code=self._subjects.known_cases(subject.variant.key)[evaluation.case_key].code,
             variant=subject.variant,
             outer_step=subject.outer_step,
@@ -85,8 +85,12 @@ class Dispatch:
         lease = self._leases.get(worker)
         self.forget(worker)
         event, curves = finished_of(worker, result, now)
-        before = self._copies.pop(worker, None)
-        is_void = event.outcome is Outcome.ERROR and before is not None and before != self._spool.copy_of(before[0])
+        leased_copy = self._copies.pop(worker, None)
+        is_void = (
+            event.outcome is Outcome.ERROR
+            and leased_copy is not None
+            and leased_copy != self._spool.copy_of(leased_copy[0])
+        )
         is_given_back = bool(result.other_code) or result.other_gin
         if is_given_back and lease is not None and lease.evaluation not in self._given_back:
             self._given_back.add(lease.evaluation)

@@ -98,7 +98,7 @@ class Journal:
 
         Evaluations without curves may be retried and keep theirs.
         """
-        records = [one for one, curves in decisions if isinstance(one, planner.Record) and curves is not None]
+        records = [action for action, curves in decisions if isinstance(action, planner.Record) and curves is not None]
         free_states(self._states, [record.evaluation for record in records])
 
     def _write(self, action: planner.Action, curves: Curves | None) -> None:
@@ -145,8 +145,8 @@ class Journal:
 
     def _plan_of(self, variant: str) -> Mapping[str, Any]:
         cases = self._subjects.known_cases(variant)
-        known, plan = self._plans.get(variant, ({}, {}))
-        if known is not cases:
+        planned_cases, plan = self._plans.get(variant, ({}, {}))
+        if planned_cases is not cases:
             plan = suite_plan(cases.values(), self._suite.digests())
             self._plans[variant] = cases, plan
         return plan

@@ -216,7 +216,7 @@ class Chief:
         self._intake.recover([subject for _, subject, is_done in waiting if not is_done], keep=unfinished)
         for position, subject, is_done in waiting:
             self._subjects.add(position, subject, is_needed=not is_done)
-        planned = [(position, one) for position, one, is_done in waiting if not is_done or self._options.replan]
+        planned = [(position, sighted) for position, sighted, is_done in waiting if not is_done or self._options.replan]
         self._variants.add([Variant()] if self._is_one_run else [])
         self._variants.add(subject.variant for _, subject in planned)
         remembered = self._variants.remembered((subject for _, subject in planned), self._history)
@@ -228,9 +228,9 @@ class Chief:
         for position, subject in planned:
             self._handle(planner.SubjectSeen(position, subject.key))
         if num_known := sum(position in sightings for position, _, _ in waiting):
-            known = counted(num_known, "checkpoint" if self._has_source else "method")
-            num_evaluated = sum(one[2] for one in waiting)
-            self._progress.announce(f"resuming: {known} known, {num_evaluated} of them already evaluated")
+            known_text = counted(num_known, "checkpoint" if self._has_source else "method")
+            num_evaluated = sum(entry[2] for entry in waiting)
+            self._progress.announce(f"resuming: {known_text} known, {num_evaluated} of them already evaluated")
         self._run_commands()
         if not self._has_source and not self._arrivals.is_open:
             self._end()
@@ -238,9 +238,11 @@ class Chief:
     def _take_given(self) -> list[tuple[int, Subject, bool]]:
         """Returns the given subjects, in the form of `todays`."""
         arrived = self._arriving.first(self._progress.log)
-        for subject in (one for position, one in arrived.items() if position not in self._history.admissions):
+        for subject in (
+            new_subject for position, new_subject in arrived.items() if position not in self._history.admissions
+        ):
             self._observers.seen(subject)
-        return [(position, one, is_through(position, self._history)) for position, one in arrived.items()]
+        return [(position, sighted, is_through(position, self._history)) for position, sighted in arrived.items()]
 
     def _run_commands(self) -> None:
         self._handle_all([(planner.RunCommands(waiting), None) for waiting in self._arrivals.waiting()])
@@ -272,9 +274,9 @@ class Chief:
                 self._log_awaited(now)
                 self._maybe_end(quiet_polls)
             # After the last poll, wait for the workers only, without using a core.
-            rest = max(next_poll - time.monotonic(), 0.0) if is_polling else 0.5
+            wait_seconds = max(next_poll - time.monotonic(), 0.0) if is_polling else 0.5
             is_hurried = self._done or self._own_events or (is_polling and self._arrivals.has_news)
-            self._wait(0.02 if is_hurried else min(rest, 0.5))
+            self._wait(0.02 if is_hurried else min(wait_seconds, 0.5))
             self._workers.mention_slow_starts()
             self._deliverer.pump()
             self._intake.discard(self._subjects.needed)
@@ -314,9 +316,9 @@ class Chief:
         num_found, sightings = self._intake.poll()
         arrived = self._arriving.next()
         met = [subject for _, subject in (*sightings, *arrived)]
-        known, unknown = self._variants.meet(met, self._history)
-        self._plan_cases(known)
-        self._report_cases(known)
+        new_cases, unknown = self._variants.meet(met, self._history)
+        self._plan_cases(new_cases)
+        self._report_cases(new_cases)
         for variant in unknown:
             self._workers.describe(variant)
         self._run_commands()
@@ -347,16 +349,16 @@ class Chief:
         If files were edited here, the watch begins again.
         """
         parts = [
-            self._ledger.code_parts(one) for code in self._subjects.codes().values() for one in parts_of_code(code)
+            self._ledger.code_parts(part) for code in self._subjects.codes().values() for part in parts_of_code(code)
         ]
-        known = {name: value for one in parts if one for name, value in one.items()}
-        names = [name for name, value in result.other_code.items() if known.get(name) != value]
+        known_hashes = {name: value for hashes in parts if hashes for name, value in hashes.items()}
+        names = [name for name, value in result.other_code.items() if known_hashes.get(name) != value]
         self._is_suite_edited()
         return replace(result, message=": ".join(filter(None, (result.message, first_of(names, _MOST_NAMED)))))
 
-    def _begin_anew(self, why: str) -> None:
+    def _begin_anew(self, reason: str) -> None:
         self._suite_changed = True
-        self._progress.log(f"{why}: restarting with the present files")
+        self._progress.log(f"{reason}: restarting with the present files")
         self._own_events.append(planner.Drain())
 
     def _record_sighting(self, position: int, subject: Subject) -> None:
@@ -422,16 +424,16 @@ class Chief:
                 self._progress.log(line)
         return []
 
-    def _refuse(self, variant: str | None, why: str) -> None:
+    def _refuse(self, variant: str | None, reason: str) -> None:
         """Refuses the subjects whose cases cannot be bound; raises SuiteError if the run cannot continue without them.
 
         Runs below the watched folder wait until their `config.gin` changes.
         """
         subjects = self._subjects.of_variant(variant) if variant else []
         error = SuiteError(
-            why, where=", ".join(dict.fromkeys(repr(subject.run or subject.label) for subject in subjects))
+            reason, where=", ".join(dict.fromkeys(repr(subject.run or subject.label) for subject in subjects))
         )
-        num_refused = sum(self._arrivals.refuse(subject, why) for subject in subjects)
+        num_refused = sum(self._arrivals.refuse(subject, reason) for subject in subjects)
         if not num_refused:
             num_refused = self._intake.wait_for_configs(subjects, error)
         if not subjects or num_refused < len(subjects):
@@ -505,7 +507,11 @@ class Chief:
             self._progress.log(changed_code_line(changes, self._ledger.code_parts))
         for action, curves in (decisions := self._journal.commit()):
             self._act(action, curves)
-        if uris := [self._subjects[one.position].uri for one, _ in decisions if isinstance(one, planner.Skip)]:
+        if uris := [
+            self._subjects[recorded_action.position].uri
+            for recorded_action, _ in decisions
+            if isinstance(recorded_action, planner.Skip)
+        ]:
             self._progress.log(skipped_line(uris))
         if decisions:
             self._deliverer.wake()
@@ -530,8 +536,8 @@ class Chief:
                 if not self._suite_changed:
                     self._begin_anew(f"{edited} has changed")
                 now = time.monotonic()
-                why = "its code was edited"
-                self._own_events.append(planner.Finished(action.worker, action.lease, Outcome.ERROR, now, why))
+                reason = "its code was edited"
+                self._own_events.append(planner.Finished(action.worker, action.lease, Outcome.ERROR, now, reason))
             case planner.LeaseCommand() | planner.CommandEnded():
                 name = f"the command of {action.command.method}"
                 (self._commands.add if isinstance(action, planner.LeaseCommand) else self._commands.discard)(name)

@@ -45,10 +45,10 @@ class Observers:
             if problem not in self._problems:
                 self._problems.add(problem)
                 self._progress.log(f"{action.case.suite}/{action.case.name}: {problem}")
-        why = "" if curves is None else curves.provenance.alone_because
-        if why and (action.case.key, why) not in self._alone:
-            self._alone.add((action.case.key, why))
-            self._progress.log(f"{action.case.suite}/{action.case.name}: computed alone: {why}")
+        alone_because = "" if curves is None else curves.provenance.alone_because
+        if alone_because and (action.case.key, alone_because) not in self._alone:
+            self._alone.add((action.case.key, alone_because))
+            self._progress.log(f"{action.case.suite}/{action.case.name}: computed alone: {alone_because}")
         if curves is not None and curves.compile_seconds > _SLOW_COMPILE_SECONDS and action.case.key not in self._slow:
             self._slow.add(action.case.key)
             took = f"{curves.compile_seconds:.0f} s to compile, {curves.wall_seconds:.3g} s to run"

@@ -30,7 +30,7 @@ class Arriving:
         self._intake = intake
         self._given = given
         self._arrivals = arrivals
-        self.given = frozenset(one.variant for one in given)
+        self.given = frozenset(request.variant for request in given)
 
     def first(self, log: Callable[[str], None]) -> dict[int, Subject]:
         """Returns the subjects at the start, by position. Logs subjects that are given twice."""
@@ -46,9 +46,9 @@ class Arriving:
 
     def next(self) -> list[tuple[int, Subject]]:
         """Returns the subjects that arrived since the last call, with their positions. Duplicates are not logged."""
-        sightings = [(given, self._intake.give(given)) for given in self._arrivals.given()]
-        for given, sighting in sightings:
-            self._arrivals.taken(given, sighting[1] if sighting is not None else None)
+        sightings = [(request, self._intake.give(request)) for request in self._arrivals.given()]
+        for request, sighting in sightings:
+            self._arrivals.taken(request, sighting[1] if sighting is not None else None)
         return [sighting for _, sighting in sightings if sighting is not None]
 
 

@@ -65,13 +65,13 @@ class Variants:
         """Returns the recorded cases of each variant whose subjects lack no evaluation."""
         stamps: dict[str, tuple[str, int, int] | None] = {}
         recorded = ((variant.key, self._known.recall(variant, stamps)) for variant in variants)
-        known = {key: self._selected(cases) for key, cases in recorded if cases is not None}
+        complete_cases = {key: self._selected(cases) for key, cases in recorded if cases is not None}
         plan = Plan(history)
         for subject in subjects:
-            cases = known.get(subject.variant.key, ())
+            cases = complete_cases.get(subject.variant.key, ())
             if plan.retried(subject.sha256, cases) or any(True for _ in plan.missing(subject.sha256, cases)):
-                known.pop(subject.variant.key, None)
-        return known
+                complete_cases.pop(subject.variant.key, None)
+        return complete_cases
 
     def describe(self, described: Described) -> Mapping[str, _Cases]:
         """Adds a worker's description.

@@ -130,8 +130,8 @@ class WatchWorkers:
             except ValueError as error:
                 assert self._executor is not None
                 self._executor.kill(event.worker)
-                why = f"sent a message that the watch does not understand: {error}"
-                event = WorkerExited(worker=event.worker, message=why)
+                message_text = f"sent a message that the watch does not understand: {error}"
+                event = WorkerExited(worker=event.worker, message=message_text)
             else:
                 return self._receive(event.worker, message)
         if isinstance(event, WorkerExited):
@@ -161,10 +161,10 @@ class WatchWorkers:
         """Returns the events of ready workers, once there are cases that they could run."""
         if not self._is_described and self._wanted:
             return ()
-        held, self._held = self._held, []
-        for worker in held:
+        held_workers, self._held = self._held, []
+        for worker in held_workers:
             self._starting.pop(worker, None)
-        return [(worker, protocol.Ready()) for worker in held]
+        return [(worker, protocol.Ready()) for worker in held_workers]
 
     def _ask(self) -> None:
         free = [worker for worker in self._ready if worker not in self._away]
@@ -193,9 +193,9 @@ class WatchWorkers:
         self._away.discard(worker)
         self._num_cpus.pop(worker, None)
         self._usage.end(worker, time.monotonic())
-        self._ready = [other for other in self._ready if other != worker]
-        self._held = [other for other in self._held if other != worker]
-        self._asked = {variant: other for variant, other in self._asked.items() if other != worker}
+        self._ready = [number for number in self._ready if number != worker]
+        self._held = [number for number in self._held if number != worker]
+        self._asked = {variant: number for variant, number in self._asked.items() if number != worker}
         self._ask()
 
 

@@ -32,8 +32,10 @@ def cells_of(statements: Sequence[Statement], scope: str) -> list[AxisPairs]:
     bound = [binding for binding in only_bindings(statements) if _is_axes(binding) and _encloses(binding.scope, scope)]
     if not bound:
         return [()]
-    binding = max(bound, key=lambda one: len(one.scope))  # the innermost scope, and the last binding in it, as in gin
-    binding = [one for one in bound if one.scope == binding.scope][-1]
+    binding = max(
+        bound, key=lambda candidate: len(candidate.scope)
+    )  # the innermost scope, and the last binding in it, as in gin
+    binding = [candidate for candidate in bound if candidate.scope == binding.scope][-1]
     axes = _checked_axes(binding)
     read = {macro.name for macro in _macros(statements)}
     if unread := [name for name in axes if name not in read]:
@@ -56,9 +58,9 @@ def cell_bindings(spec: CaseSpec, overrides: Sequence[Statement]) -> list[Bindin
     names = {name for name, _ in spec.cell}
     for binding in only_bindings(overrides):
         if _is_axes(binding) or (not binding.parameter and binding.selector in names):
-            what = "Case.axes" if binding.parameter else f"the axis {binding.selector!r}"
+            setting = "Case.axes" if binding.parameter else f"the axis {binding.selector!r}"
             raise ConfigError(
-                f"{what} can only be set in the case's own file",
+                f"{setting} can only be set in the case's own file",
                 where=binding.where,
                 next_step=f"change {spec.path}, or choose cells with pytest's -k",
             )
@@ -77,7 +79,7 @@ def _encloses(outer: str, scope: str) -> bool:
 
 
 def _macros(statements: Sequence[Statement]) -> list[Macro]:
-    references = (one for binding in only_bindings(statements) for one in references_in(binding.value))
+    references = (item for binding in only_bindings(statements) for item in references_in(binding.value))
     return [reference for reference in references if isinstance(reference, Macro)]
 
 
@@ -111,5 +113,5 @@ def _is_value(value: Any) -> bool:
     return value is None or type(value) in (bool, int) or (type(value) is float and math.isfinite(value))
 
 
-def _axes_error(binding: Binding, what: str = "", **more: str) -> ConfigError:
-    return ConfigError(f"Case.axes{': ' if what else ''}{what}", where=binding.where, **more)
+def _axes_error(binding: Binding, problem: str = "", **more: str) -> ConfigError:
+    return ConfigError(f"Case.axes{': ' if problem else ''}{problem}", where=binding.where, **more)

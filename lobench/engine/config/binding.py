@@ -88,7 +88,7 @@ def import_named(statement: Import) -> None:
       ConfigError: The module cannot be imported.
     """
     is_loaded = statement.module in sys.modules
-    before = {*dict(CONFIGURABLES.items())}
+    old_names = {*dict(CONFIGURABLES.items())}
     try:
         module = retried_briefly(partial(importlib.import_module, statement.module))
     except LobenchError:
@@ -104,7 +104,7 @@ def import_named(statement: Import) -> None:
     _IMPORTED[statement.module] = None
     IMPORTS.add(statement.module)
     if not is_loaded:
-        _BY_GIN.update(dict(CONFIGURABLES.items()).keys() - before)
+        _BY_GIN.update(dict(CONFIGURABLES.items()).keys() - old_names)
     if hasattr(module, "lobench_on_use"):
         _ON_USE[statement.module] = module.lobench_on_use
 
@@ -122,23 +122,25 @@ def _refuse_namesake(statement: Import) -> None:
     parts = statement.module.split(".")
     if parts[0] == "lobench" or not gin_file.is_file():
         return
-    whole = gin_file.parent.joinpath(*parts)
-    beside = next((file for file in (whole.with_suffix(".py"), whole / "__init__.py") if file.is_file()), None)
+    module_path = gin_file.parent.joinpath(*parts)
+    neighbour = next(
+        (file for file in (module_path.with_suffix(".py"), module_path / "__init__.py") if file.is_file()), None
+    )
     module_file = getattr(sys.modules[statement.module], "__file__", None) or "a module of Python's own"
-    if beside is not None and not retried_briefly(
-        lambda: Path(module_file).is_file() and _are_alike(beside, Path(module_file))
+    if neighbour is not None and not retried_briefly(
+        lambda: Path(module_file).is_file() and _are_alike(neighbour, Path(module_file))
     ):
         raise ConfigError(
-            f"`import {statement.module}` is not {beside.relative_to(gin_file.parent)} next to the gin file",
+            f"`import {statement.module}` is not {neighbour.relative_to(gin_file.parent)} next to the gin file",
             where=statement.where,
             got=module_file,
             expected="one module of this name in a process",
-            next_step=f"rename {beside.name}, or evaluate two suites with such a module apart",
+            next_step=f"rename {neighbour.name}, or evaluate two suites with such a module apart",
         )
 
 
-def _are_alike(one: Path, other: Path) -> bool:
-    return one.samefile(other) or one.read_bytes() == other.read_bytes()
+def _are_alike(path: Path, other_path: Path) -> bool:
+    return path.samefile(other_path) or path.read_bytes() == other_path.read_bytes()
 
 
 def is_registered(selector: str) -> bool:
@@ -166,10 +168,10 @@ def matching_names(selector: str) -> list[str]:
 
 def _imported_here(names: Sequence[str]) -> list[str]:
     """Returns the names that the current gin files reach, without those that only other gin files have imported."""
-    others = [name for name in names if name in USER_CONFIGURABLES and name in _BY_GIN]
-    if not others:
+    gin_names = [name for name in names if name in USER_CONFIGURABLES and name in _BY_GIN]
+    if not gin_names:
         return list(names)
-    homes = {name: str(CONFIGURABLES[name].wrapped.__module__) for name in others}
+    homes = {name: str(CONFIGURABLES[name].wrapped.__module__) for name in gin_names}
     reached = _modules_reached(IMPORTS, {home.partition(".")[0] for home in homes.values()})
     return [name for name in names if name not in homes or homes[name] in reached]
 
@@ -228,9 +230,9 @@ def _target(binding: Binding) -> str:
     Raises:
       ConfigError: As `complete_selector`.
     """
-    own = f"lobench.{binding.selector}"
-    if binding.selector in KEYWORDS and own in matching_names(binding.selector):
-        return own
+    full_name = f"lobench.{binding.selector}"
+    if binding.selector in KEYWORDS and full_name in matching_names(binding.selector):
+        return full_name
     return complete_selector(binding.selector, binding.where)
 
 
@@ -240,8 +242,8 @@ def default_of(binding: Binding) -> Any:
     Raises:
       ConfigError: As `complete_selector`, among the modules imported so far.
     """
-    found = _parameters(_target(binding)).get(binding.parameter)
-    return inspect.Parameter.empty if found is None else found.default
+    parameter = _parameters(_target(binding)).get(binding.parameter)
+    return inspect.Parameter.empty if parameter is None else parameter.default
 
 
 def _parameters(selector: str) -> Mapping[str, inspect.Parameter]:
@@ -249,22 +251,24 @@ def _parameters(selector: str) -> Mapping[str, inspect.Parameter]:
 
 
 def _unknown(selector: str, where: str) -> UnknownName:
-    what = f"unknown name {selector!r}"
+    problem = f"unknown name {selector!r}"
     if (path := _registrable_path(selector)) is not None:
         advice = f"`{path}` exists and is not configurable: put `@lobench.configurable` on it"
-        return UnknownName(what, where=where, next_step=advice)
+        return UnknownName(problem, where=where, next_step=advice)
     if (package := _SHIPPED_PLUGINS.get(selector.partition(".")[0])) is not None:
-        return UnknownName(what, where=where, next_step=f"{package} has it: `pip install {package}`")
+        return UnknownName(problem, where=where, next_step=f"{package} has it: `pip install {package}`")
     if (module := _not_imported(selector)) is not None:
-        return UnknownName(what, where=where, next_step=f"`import {module}` is missing in the gin file")
-    others = [name for name in _known_names() if name != selector]  # an equal name may be registered by another module
-    similar = suggestion(last_name(selector), others)
+        return UnknownName(problem, where=where, next_step=f"`import {module}` is missing in the gin file")
+    other_names = [
+        name for name in _known_names() if name != selector
+    ]  # an equal name may be registered by another module
+    similar = suggestion(last_name(selector), other_names)
     listing = "`lobench list` with tasks, optimizers or schedules shows all"
     if similar and _is_close(last_name(selector), similar.split("'")[1]):
-        return MisspelledName(what, where=where, next_step=f"{similar} {listing}")
+        return MisspelledName(problem, where=where, next_step=f"{similar} {listing}")
     question = f"{similar} Or is" if similar else "is"
     advice = f"{question} an `import` missing in the gin file? {listing}"
-    return UnknownName(what, where=where, next_step=advice)
+    return UnknownName(problem, where=where, next_step=advice)
 
 
 def _is_close(name: str, similar: str) -> bool:
@@ -279,7 +283,9 @@ def _in_python(path: str) -> Any:
     parts = path.split(".")
     for end in range(len(parts) - 1, 0, -1):
         module = ".".join(parts[:end])
-        is_near = any(f"{one}.".startswith(f"{module}.") or module.startswith(f"{one}.") for one in _IMPORTED)
+        is_near = any(
+            f"{imported}.".startswith(f"{module}.") or module.startswith(f"{imported}.") for imported in _IMPORTED
+        )
         if is_near and module in sys.modules:
             value: Any = sys.modules[module]
             for part in parts[end:]:
@@ -323,9 +329,9 @@ def _not_imported(selector: str) -> str | None:
 
 
 def _found_on_use(selector: str) -> list[str]:
-    found = [name for names in _ON_USE.values() if (name := names.find(selector)) is not None][:1]
-    FOUND_ON_USE.update(found)
-    return found
+    full_names = [name for names in _ON_USE.values() if (name := names.find(selector)) is not None][:1]
+    FOUND_ON_USE.update(full_names)
+    return full_names
 
 
 def _has_parameter(selector: str, parameter: str) -> bool:
@@ -336,8 +342,8 @@ def _to_gin(value: Any, where: str) -> Any:
     """Replaces parsed references by gin's own."""
     if isinstance(value, Reference):
         *scopes, _ = value.scoped_selector.split("/")
-        whole = "/".join((*scopes, complete_selector(value.selector, where)))
-        reference = gin.config.ConfigurableReference(whole, value.evaluate)
+        scoped_name = "/".join((*scopes, complete_selector(value.selector, where)))
+        reference = gin.config.ConfigurableReference(scoped_name, value.evaluate)
         # Hashes and reports use the spelling of the file, which does not depend on other registered names.
         reference._scoped_selector = value.scoped_selector
         reference._selector = value.selector
@@ -432,6 +438,6 @@ def bind_overrides(statements: Sequence[Statement]) -> None:
         bind(binding)
         if binding.parameter and not binding.scope:
             selector = _target(binding)
-            for (scope, other), parameters in BINDINGS.items():
-                if scope and other == selector:
+            for (scope, bound_selector), parameters in BINDINGS.items():
+                if scope and bound_selector == selector:
                     parameters.pop(binding.parameter, None)

@@ -195,7 +195,7 @@ def bind_case(
         stop = f"{spec.scope}/lobench.Case.stop_after = "
         identity = _sha256(*fixed, *reached_case)
         case_code, subject_code = _codes(spec, parsed, phases, paths)
-        whole = _sha256(*fixed, *(line for line in reached_case if not line.startswith(stop)))
+        whole_identity = _sha256(*fixed, *(line for line in reached_case if not line.startswith(stop)))
         settings = settings_of_phases([phase.settings for phase in phases]) if phases else None
         settings = settings or settings_of(spec.scope, reached_optimizer, paths)
         with without_optimizers(spec.scope) if phases else contextlib.nullcontext():
@@ -215,7 +215,7 @@ def bind_case(
         spec,
         case,
         identity=identity,
-        whole=whole if whole != identity else "",
+        whole=whole_identity if whole_identity != identity else "",
         optimizer_hash=_sha256(*reached_optimizer),
         program_hash=settings.program_hash,
         case_code=case_code.id,
@@ -270,9 +270,9 @@ def bind_learned_optimizer(layers: Layers, *, where: str) -> tuple[Any, str]:
             return copy.deepcopy(bound), _CHECKPOINT().theta  # gin calls the constructor when it copies a reference
 
 
-def _is_task_of(one: Binding, spec: CaseSpec) -> bool:
+def _is_task_of(binding: Binding, spec: CaseSpec) -> bool:
     """Returns whether a binding is the task of a case, which a command has no use for and does not import."""
-    return (one.scope, one.name, one.parameter) == (spec.scope, "Case", "task")
+    return (binding.scope, binding.name, binding.parameter) == (spec.scope, "Case", "task")
 
 
 def _bind_command(spec: CaseSpec, layers: Layers, test: str) -> BoundCase:
@@ -288,8 +288,8 @@ def _bind_command(spec: CaseSpec, layers: Layers, test: str) -> BoundCase:
         parsed = of_command(parsed)
         problems = _bind_layers(parsed)
         fields_bound = bindings_in(spec.scope, "lobench.Case")
-        own = [*BINDINGS.get((spec.scope, "lobench.Case"), {}), *tasks]
-        check_command(_plain_case(spec.scope, where), own, where)
+        bound_names = [*BINDINGS.get((spec.scope, "lobench.Case"), {}), *tasks]
+        check_command(_plain_case(spec.scope, where), bound_names, where)
         case = _with_items(replace(_build(spec.scope, where), seed_block=1, num_inner_steps=1))
         with gin.config_scope(spec.scope):
             expectations = _EXPECT()
@@ -297,11 +297,11 @@ def _bind_command(spec: CaseSpec, layers: Layers, test: str) -> BoundCase:
         named = {*named_in(case.command), *named_in(case.curves)}
         macros = {name: plain(value) for name, value in macros_of(spec.scope).items() if name in named}
         lines, _ = reached_from(spec.scope, "lobench.Case", fields_bound.keys() - {*_NO_IDENTITY, *NOT_OF_COMMANDS})
-        asked = bindings_in(spec.scope, "lobench.expect")
+        expected_bindings = bindings_in(spec.scope, "lobench.expect")
         reached = [
             *lines,
             *(f"{name} = {value!r}" for name, value in sorted(macros.items())),
-            *(f"expect.{name} = {value!r}" for name, value in sorted(asked.items())),
+            *(f"expect.{name} = {value!r}" for name, value in sorted(expected_bindings.items())),
         ]
         role = role_of(suite, fields_bound, where)
     check_case(case, expectations, where)
@@ -393,12 +393,12 @@ def bind_test(spec: CaseSpec, settings: Mapping[str, Any], layers: Layers | None
 def _asked_seeds(layers: Layers) -> dict[str, Any]:
     """Returns the fields of `Case` on seeds that the overrides of all cases bind."""
     bindings = only_bindings(parse_layers(None, layers).overrides)
-    asked = [
+    seed_bindings = [
         binding
         for binding in bindings
         if not binding.parameter or (binding.name == "Case" and binding.parameter in _OF_SEEDS)
     ]
-    return _plain_values([asked], "", "lobench.Case")
+    return _plain_values([seed_bindings], "", "lobench.Case")
 
 
 def _home_of(spec: CaseSpec, statements: Sequence[Statement]) -> str:
@@ -428,7 +428,7 @@ def _file_of(where: str) -> Path:
     return Path(where.rpartition(":")[0])
 
 
-def _info(spec: CaseSpec, case: Case, **found: Any) -> CaseInfo:
+def _info(spec: CaseSpec, case: Case, **further_fields: Any) -> CaseInfo:
     """Returns the description of a case from its file, its values and further fields."""
     return CaseInfo(
         suite=spec.suite,
@@ -449,7 +449,7 @@ def _info(spec: CaseSpec, case: Case, **found: Any) -> CaseInfo:
         file=spec.file,
         own_name=spec.name,
         places=(),
-        **found,
+        **further_fields,
     )
 
 
@@ -519,13 +519,16 @@ def insists_on_optimizer(spec: CaseSpec, layers: Layers) -> bool:
     bound = [
         binding for binding in only_bindings((*parsed.case, *parsed.overrides)) if binding.parameter == "optimizer"
     ]
-    return any((one.name == "Case" and one.scope in scopes) or one.name == "Phase" for one in bound)
+    return any(
+        (optimizer_binding.name == "Case" and optimizer_binding.scope in scopes) or optimizer_binding.name == "Phase"
+        for optimizer_binding in bound
+    )
 
 
 def expectations_of(spec: CaseSpec, layers: Layers) -> Expectations | None:
     """Returns the expectations of a case without imports; None if only binding shows them."""
     groups = _bindings_of("expect", [field.name for field in fields(Expectations)], spec, layers)
-    if any(one.parameter and _is_built(one.value) for group in groups for one in group):
+    if any(binding.parameter and _is_built(binding.value) for group in groups for binding in group):
         return None
     values = _plain_values(groups, spec.scope, "lobench.expect")
     return None if None in values.values() else Expectations(**values)
@@ -546,7 +549,7 @@ def _bindings_of(name: str, names: Sequence[str], spec: CaseSpec, layers: Layers
 
 def _is_built(value: Any) -> bool:
     """Returns whether gin would call a configurable to get a value."""
-    return any(isinstance(one, Reference) for one in references_in(value))
+    return any(isinstance(reference, Reference) for reference in references_in(value))
 
 
 def _plain_values(layers: Sequence[Sequence[Binding]], scope: str, selector: str) -> dict[str, Any]:

@@ -21,11 +21,11 @@ _OWN_DEPENDENCIES = ("optax", "numpy", "scipy", "sklearn")  # packages of which 
 
 def modules_reached(scope: str, selector: str, parameters: Collection[str]) -> set[str]:
     """Returns the modules of all configurables that the given parameters reach in gin's current configuration."""
-    bindings, seen = reached_from(scope, selector, parameters)
-    found = {module for _, name in seen for module in _modules_of(name)}
+    bindings, selectors = reached_from(scope, selector, parameters)
+    modules = {module for _, name in selectors for module in _modules_of(name)}
     if any(binding.parameter == "python" and binding.value for binding in bindings.values()):
-        return found  # the class is in another environment, whose content is recorded in `Method.python`
-    return found | {module for binding in bindings.values() for module in _named_in(binding)}
+        return modules  # the class is in another environment, whose content is recorded in `Method.python`
+    return modules | {module for binding in bindings.values() for module in _named_in(binding)}
 
 
 def texts_reached(scope: str, selector: str, parameters: Collection[str]) -> set[str]:
@@ -47,8 +47,8 @@ def modules_without_names(statements: Iterable[Statement]) -> set[str]:
     # which a process binds cases.
     texts = [binding_text(statement) for statement in all_statements if not isinstance(statement, Import)]
     names = {
-        name: one
-        for name, one in CONFIGURABLES.items()
+        name: registered
+        for name, registered in CONFIGURABLES.items()
         if name not in FOUND_ON_USE or any(name in text for text in texts)
     }
     homes = {name.wrapped.__module__ or "" for name in names.values()}  # code of `exec` may have no module

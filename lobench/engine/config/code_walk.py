@@ -116,7 +116,9 @@ class CodeWalk:
         self._specs: dict[str, importlib.machinery.ModuleSpec | None] = {}
         self._num_pattern_folders = 0
         on_path = dict.fromkeys(os.path.abspath(entry or os.curdir) for entry in sys.path)
-        self._on_path = [one for one in on_path if origin_of_file(f"{one}{os.sep}") is Origin.USER]
+        self._on_path = [
+            import_folder for import_folder in on_path if origin_of_file(f"{import_folder}{os.sep}") is Origin.USER
+        ]
 
     def fingerprint(self, files: Iterable[str], modules: Iterable[str], texts: Iterable[str] = ()) -> CodeFingerprint:
         """Returns the fingerprint of files, modules, and files that texts name, with all that they reach."""
@@ -133,9 +135,9 @@ class CodeWalk:
                 self._follow(*self._waiting_imports.pop())
             self._search_added()
         parts = dict(self._packages)
-        for found, sha256 in self._sha256_by_file.items():
-            name = self.name_of(found)
-            above = Path(found).parent
+        for file_path, sha256 in self._sha256_by_file.items():
+            name = self.name_of(file_path)
+            above = Path(file_path).parent
             while name in parts:  # for example, two files conftest.py
                 name, above = f"{above.name}/{name}", above.parent
                 if above == above.parent:
@@ -180,8 +182,8 @@ class CodeWalk:
         self._sources[path] = source
         self._waiting_imports += [(path, imported) for imported in source.imports]
         self._note_import_folders(path, source)
-        for one in source.paths:
-            self._add_named(path, one, source.paths)
+        for named_path in source.paths:
+            self._add_named(path, named_path, source.paths)
 
     def _follow_link(self, file: str, link: str) -> None:
         """Adds what a file names, searched from a link to it, if the link is imported from another folder."""
@@ -211,9 +213,9 @@ class CodeWalk:
         parts = [part for part in imported.module.split(".") if part]
         near = [self._import_root(os.path.dirname(file)), os.path.dirname(file)]
         if imported.has_all:
-            whole = folder if imported.level else self._outermost_folder(file)
+            package_folder = folder if imported.level else self._outermost_folder(file)
             roots = [folder] if imported.level else [*self._module_folders(near)]
-            for package in ["/".join((root, *parts)) for root in roots] if parts else [whole]:
+            for package in ["/".join((root, *parts)) for root in roots] if parts else [package_folder]:
                 self._add_all(package)
         elif imported.level:
             self._add_below([folder], parts, imported.names)
@@ -241,16 +243,16 @@ class CodeWalk:
 
     def _find(self, imported: ImportedNames, near: Sequence[str]) -> bool:
         """Adds the files of an absolute import. Returns whether it was found."""
-        top, *rest = imported.module.split(".")
+        top, *submodules = imported.module.split(".")
         if top in _NOT_COUNTED:
             return True
         is_standard = top in sys.stdlib_module_names  # a file beside a script comes before it
         namespaces: list[str] = []
         for folder in near[:1] if is_standard else self._module_folders(near):
             package = f"{folder}/{top}"
-            if found := self._module_files(package):
-                self._add_each(found)
-                return self._add_below([package], rest, imported.names)
+            if module_files := self._module_files(package):
+                self._add_each(module_files)
+                return self._add_below([package], submodules, imported.names)
             if self._disk.is_dir(package):
                 namespaces.append(package)
         if is_standard:
@@ -259,13 +261,15 @@ class CodeWalk:
         origin = spec.origin if spec is not None and spec.origin not in (None, "namespace") else ""
         candidates = [f"{folder}/{top}{end}" for folder in near[:1] for end in ("/__init__.py", ".py")]
         if not origin or origin_of_file(origin) is Origin.USER:
-            sources = [one for folder in near for one in self._sources_of(f"{folder}/{top}")] if spec is None else []
+            sources = (
+                [source for folder in near for source in self._sources_of(f"{folder}/{top}")] if spec is None else []
+            )
             self._add_each([origin] if origin and os.path.isfile(origin) else sources)
             if not origin or not os.path.isfile(origin):
                 self._missing_files.update(candidates)
             locations = list(spec.submodule_search_locations or ()) if spec is not None else []
             packages = [*namespaces, *locations]
-            return self._add_below(packages, rest, imported.names) and bool(spec or packages or sources)
+            return self._add_below(packages, submodules, imported.names) and bool(spec or packages or sources)
         if origin_of_file(origin) is Origin.INSTALLED:
             self._packages.update(_versions_of(top, origin))
             self._missing_files.update(candidates)
@@ -303,9 +307,9 @@ class CodeWalk:
                 path = os.path.dirname(path)
                 break
             files, num_found = [*files, *module_files], num_found + 1
-        rest = parts[num_found:]
-        is_class = len(rest) == 1 and not names and (num_found > 1 or rest[0][0].isupper())
-        if not num_found or not self._module_files(path) or (rest and not is_class):
+        remaining_parts = parts[num_found:]
+        is_class = len(remaining_parts) == 1 and not names and (num_found > 1 or remaining_parts[0][0].isupper())
+        if not num_found or not self._module_files(path) or (remaining_parts and not is_class):
             return False
         self._add_each(files)
         for name in names:
@@ -395,7 +399,7 @@ class CodeWalk:
     def _note_import_folders(self, file: str, source: SourceFile) -> None:
         if not source.extends_path:
             return
-        here = os.path.dirname(file)
+        file_folder = os.path.dirname(file)
         is_package = os.path.basename(file) == "__init__.py"
         for path in source.folders:
             for folder in self._possible_paths(file, path):
@@ -403,9 +407,11 @@ class CodeWalk:
                     continue
                 self._added_folders[folder] = None
                 if is_package:
-                    name = os.path.relpath(here, self._import_root(here)).replace(os.sep, ".")
+                    name = os.path.relpath(file_folder, self._import_root(file_folder)).replace(os.sep, ".")
                     self._package_folders.setdefault(name, []).append(folder)
-        self._possible_folders |= dict.fromkeys([here, os.path.dirname(here), os.path.dirname(os.path.dirname(here))])
+        self._possible_folders |= dict.fromkeys(
+            [file_folder, os.path.dirname(file_folder), os.path.dirname(os.path.dirname(file_folder))]
+        )
         self._possible_folders |= dict.fromkeys(self._folders_named(file))
 
     def _folders_named(self, file: str) -> Iterator[str]:
@@ -431,7 +437,7 @@ class CodeWalk:
         if not self._added_folders and not self._possible_folders:
             return
         for file, imported, was_found in waiting:
-            top, *rest = imported.module.split(".")
+            top, *submodules = imported.module.split(".")
             folders = [*self._added_folders]
             if not was_found and not imported.is_text:  # the folder may be an argument of a function in another file
                 folders += [*self._possible_folders, *self._folders_named(file)]
@@ -442,15 +448,15 @@ class CodeWalk:
                 continue
             for folder in dict.fromkeys(folders):
                 self._add_each(self._module_files(f"{folder}/{top}"))
-                self._add_below([f"{folder}/{top}"], rest, imported.names)
+                self._add_below([f"{folder}/{top}"], submodules, imported.names)
             for package, added in self._package_folders.items():
                 if imported.module == package or imported.module.startswith(f"{package}."):
-                    below = [one for one in imported.module[len(package) :].split(".") if one]
+                    below = [part for part in imported.module[len(package) :].split(".") if part]
                     self._add_below(added, below, imported.names)
 
     # Files that the code names.
 
-    def _add_named(self, file: str, path: str, beside: Sequence[str]) -> None:
+    def _add_named(self, file: str, path: str, neighbours: Sequence[str]) -> None:
         """Adds the files of code that a path or pattern names, and notes the files of data.
 
         Args:
@@ -459,34 +465,34 @@ class CodeWalk:
           beside: All paths that the file names. Of a listed folder, files count whose suffix is among them.
         """
         if path.endswith("/*"):
-            for suffix in [one for one in beside if one in CODE_SUFFIXES]:
+            for suffix in [neighbour for neighbour in neighbours if neighbour in CODE_SUFFIXES]:
                 self._add_named(file, f"{path}{suffix}", ())
             return
         suffix = suffix_of(path)
         if suffix in ("", ".gin"):  # bindings are part of the case, not data
             return
         is_code = suffix in CODE_SUFFIXES
-        for place in self._possible_paths(file, path):
-            files = [*self._matching_paths(place)][:_MOST_FILES] if "*" in place else [place]
+        for candidate in self._possible_paths(file, path):
+            files = [*self._matching_paths(candidate)][:_MOST_FILES] if "*" in candidate else [candidate]
             files = [file for file in files if self._disk.is_file(file)]
-            if is_code and not files and "*" not in place:
-                self._missing_files.add(place)
-            for one in files:
+            if is_code and not files and "*" not in candidate:
+                self._missing_files.add(candidate)
+            for named_file in files:
                 if is_code:
-                    self.add_file(one)
-                elif origin_of_file(one) is Origin.USER and os.path.splitext(one)[1] not in CODE_SUFFIXES:
-                    self._data_files.add(os.path.realpath(one))
+                    self.add_file(named_file)
+                elif origin_of_file(named_file) is Origin.USER and os.path.splitext(named_file)[1] not in CODE_SUFFIXES:
+                    self._data_files.add(os.path.realpath(named_file))
 
     def _possible_paths(self, file: str, path: str) -> Iterator[str]:
         """Yields the absolute paths that a path may mean, inside of the folders that are searched.
 
         A path that begins with the file's own folder and has no unknown part may lead elsewhere.
         """
-        here = [os.path.dirname(file)] if file else []
-        bases = list(dict.fromkeys([*here, *map(self._import_root, here), *self._folders]))
+        own_folders = [os.path.dirname(file)] if file else []
+        bases = list(dict.fromkeys([*own_folders, *map(self._import_root, own_folders), *self._folders]))
         is_exact = path.startswith(HERE)
         if is_exact:
-            for base in here:
+            for base in own_folders:
                 candidate = os.path.normpath(f"{base}{path.removeprefix(HERE)}")
                 if "*" not in candidate or _is_in(bases, candidate):
                     yield candidate
@@ -496,30 +502,30 @@ class CodeWalk:
             if _is_in([*bases, *self._on_path], path := os.path.normpath(path)):
                 yield path
             return
-        for base in here if "*" in path.partition("/")[0] else bases:
+        for base in own_folders if "*" in path.partition("/")[0] else bases:
             if _is_in(bases, candidate := os.path.normpath(f"{base}/{path}")):
                 yield candidate
 
     def _matching_paths(self, pattern: str) -> Iterator[str]:
         """Yields the paths that match a pattern, sorted. Hidden folders, environments and stores are left out."""
         parts = pattern.split("/")
-        place = next(index for index, part in enumerate(parts) if "*" in part)
-        folder = "/".join(parts[:place])
-        part = parts[place]
-        rest = parts[place + 1 :]
+        star_index = next(index for index, part in enumerate(parts) if "*" in part)
+        folder = "/".join(parts[:star_index])
+        part = parts[star_index]
+        further_parts = parts[star_index + 1 :]
         names = sorted(self._disk.names(folder) or ())
         self._num_pattern_folders += 1
         if not names or self._num_pattern_folders > _MOST_FOLDERS or not _MARKS_OF_FOREIGN_FOLDERS.isdisjoint(names):
             return
         self._listed_folders.add(folder)
-        if part == "**" and rest:
-            yield from self._expanded_paths("/".join((folder, *rest)))
+        if part == "**" and further_parts:
+            yield from self._expanded_paths("/".join((folder, *further_parts)))
         for name in names:
-            if part == "**" and rest:
+            if part == "**" and further_parts:
                 if not name.startswith((".", "__pycache__")) and self._disk.is_dir(f"{folder}/{name}"):
-                    yield from self._matching_paths("/".join((folder, name, *parts[place:])))
+                    yield from self._matching_paths("/".join((folder, name, *parts[star_index:])))
             elif fnmatch.fnmatchcase(name, part) and not name.startswith("."):
-                yield from self._expanded_paths("/".join((folder, name, *rest)))
+                yield from self._expanded_paths("/".join((folder, name, *further_parts)))
 
     def _expanded_paths(self, path: str) -> Iterator[str]:
         if "*" in path:
@@ -571,7 +577,11 @@ def _version_of(name: str) -> str:
     package = metadata.distribution(name)
     listed = (package.read_text("RECORD") or "") if package.read_text("direct_url.json") else ""
     left_out = (".dist-info/", "../")  # about the package, and scripts, which hold a path of this machine
-    lines = (line for line in listed.splitlines() if ",sha256=" in line and not any(one in line for one in left_out))
+    lines = (
+        line
+        for line in listed.splitlines()
+        if ",sha256=" in line and not any(excluded in line for excluded in left_out)
+    )
     content = "\n".join(sorted(lines))
     return f"{package.version} {hashlib.sha256(content.encode()).hexdigest()}" if content else package.version
 

@@ -79,7 +79,7 @@ def of_command(parsed: ParsedLayers) -> ParsedLayers:
 
     A file with commands alone has no imports, and all of its names are checked.
     """
-    is_mixed = any(isinstance(one, Import) for one in parsed.case)
+    is_mixed = any(isinstance(statement, Import) for statement in parsed.case)
     case = list(_command_bindings(parsed.case)) if is_mixed else parsed.case
     overrides = list(_command_bindings(parsed.overrides))
     return replace(parsed, modules=[], trainer=[], trainer_comments=[], own=[], case=case, overrides=overrides)
@@ -88,19 +88,25 @@ def of_command(parsed: ParsedLayers) -> ParsedLayers:
 def _command_bindings(statements: Sequence[Statement]) -> Iterator[Binding]:
     for binding in only_bindings(statements):
         is_read = not binding.parameter or (binding.name in _OWN and binding.parameter not in OPTIMIZER_FIELDS)
-        if is_read and not any(isinstance(each, Reference) for each in references_in(binding.value)):
+        if is_read and not any(isinstance(reference, Reference) for reference in references_in(binding.value)):
             yield binding
 
 
 def macros_of(scope: str) -> dict[str, Any]:
     """Returns the values of the macros of a scope and of those around it, by name. Inner scopes take precedence."""
     macros: dict[str, Any] = {}
-    for each in enclosing(scope):
-        prefix = f"{each}/" if each else ""
+    for outer_scope in enclosing(scope):
+        prefix = f"{outer_scope}/" if outer_scope else ""
         for (name, selector), parameters in BINDINGS.items():
-            rest = name.removeprefix(prefix)
-            if selector == _MACRO and name.startswith(prefix) and rest and "/" not in rest and "value" in parameters:
-                macros[rest] = parameters["value"]
+            macro_name = name.removeprefix(prefix)
+            if (
+                selector == _MACRO
+                and name.startswith(prefix)
+                and macro_name
+                and "/" not in macro_name
+                and "value" in parameters
+            ):
+                macros[macro_name] = parameters["value"]
     return macros
 
 

@@ -154,7 +154,7 @@ class CommandFiles:
     def _filled_words(self) -> list[str]:
         """Returns the words of the command with values in place of `{NAME}`, if these are equal in all runs."""
         filled = (
-            re.sub(r"\{([\w./]+)\}", lambda found: self.values.get(found[1], found[0]), word)
+            re.sub(r"\{([\w./]+)\}", lambda match: self.values.get(match[1], match[0]), word)
             for word in shlex.split(self.command)
         )
         return [word for word in filled if "{" not in word or " " in word]
@@ -162,7 +162,7 @@ class CommandFiles:
     def _further_files(self) -> list[Path]:
         further: dict[Path, None] = {}
         for pattern in self.files:
-            files = sorted(one for one in self.folder.glob(pattern) if one.is_file()) if pattern else []
+            files = sorted(path for path in self.folder.glob(pattern) if path.is_file()) if pattern else []
             if not files:
                 raise ConfigError(
                     f"{self.called} names no file",
@@ -225,8 +225,12 @@ class _Named:
         """Adds what the lines of a shell name, except files to which they redirect output, or which `tee` writes."""
         lines = "\n".join(line for line in lines.splitlines() if not line.lstrip().startswith("#"))
         lines = _WRITTEN.sub(" ", lines)
-        changes = [word for found in _CHANGES_FOLDER.findall(lines) for word in _words_in(found)]
-        changes += [word for found in _ASSIGNMENT.findall(lines) for word in _words_in(found.replace(os.pathsep, " "))]
+        changes = [word for matched_text in _CHANGES_FOLDER.findall(lines) for word in _words_in(matched_text)]
+        changes += [
+            word
+            for matched_text in _ASSIGNMENT.findall(lines)
+            for word in _words_in(matched_text.replace(os.pathsep, " "))
+        ]
         words = _words_in(lines)
         num_before = -1
         while len(self.folders) != num_before:  # again from the folders that were found
@@ -248,9 +252,9 @@ class _Named:
             if _is_folder(source):
                 self.folders[source] = None
         path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
-        found = shutil.which(word, path=path)
-        if found and os.path.getsize(found) < _MOST_BYTES:
-            text = Path(found).read_text(encoding="utf-8", errors="replace")
+        program_path = shutil.which(word, path=path)
+        if program_path and os.path.getsize(program_path) < _MOST_BYTES:
+            text = Path(program_path).read_text(encoding="utf-8", errors="replace")
             if _IS_PYTHON.match(text):
                 self.modules |= dict.fromkeys(_imported_by(text))
 
@@ -266,8 +270,8 @@ class _Named:
                 raise
             return {}
         tables = [_table_in(project, names) for names in _PROJECTS]
-        found = {name: target for table in tables for name, target in table.items() if isinstance(target, str)}
-        return {name: target.partition(":")[0].strip() for name, target in found.items()}
+        targets = {name: target for table in tables for name, target in table.items() if isinstance(target, str)}
+        return {name: target.partition(":")[0].strip() for name, target in targets.items()}
 
     def _add_file(self, file: Path, near: Sequence[Path]) -> None:
         is_script = file not in self.files and _is_script(file)
@@ -287,9 +291,9 @@ class _Named:
 
     def _add_folder(self, word: str, near: Sequence[Path]) -> None:
         for folder in dict.fromkeys([self._folder, *near, *self.folders]) if word.strip("./") else ():
-            found = Path(os.path.normpath(folder / word))
-            if found != self._folder and found.is_relative_to(self._folder) and _is_folder(found):
-                self.folders[found] = None
+            candidate = Path(os.path.normpath(folder / word))
+            if candidate != self._folder and candidate.is_relative_to(self._folder) and _is_folder(candidate):
+                self.folders[candidate] = None
 
 
 def _words_in(text: str) -> list[str]:
@@ -387,7 +391,7 @@ def _script_in(file: Path) -> str:
 
 def _table_in(document: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
     """Returns a table of a TOML document by its keys; {} if there is none."""
-    found: Any = document
+    table: Any = document
     for name in names:
-        found = found.get(name, {}) if isinstance(found, dict) else {}
-    return found if isinstance(found, dict) else {}
+        table = table.get(name, {}) if isinstance(table, dict) else {}
+    return table if isinstance(table, dict) else {}

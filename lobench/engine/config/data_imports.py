@@ -49,13 +49,13 @@ def refuse_data(statement: Import) -> None:
         spec = None if name in sys.modules else PathFinder.find_spec(name, searched)
         if spec is None:
             return
-        for place in _module_paths(spec):
-            run = _run_of(place.parent)
-            if run is not None and not _is_asked_for(place, run):
+        for module_path in _module_paths(spec):
+            run = _run_of(module_path.parent)
+            if run is not None and not _is_asked_for(module_path, run):
                 raise DataNotImported(
                     f"`import {statement.module}` is not followed",
                     where=statement.where,
-                    got=f"{place} lies in a run's folder, which is data",
+                    got=f"{module_path} lies in a run's folder, which is data",
                     next_step=f"trust it with --gin-param 'import {statement.module}' or PYTHONPATH={run}",
                 )
         if spec.origin is not None:
@@ -76,11 +76,11 @@ def _run_of(folder: Path) -> Path | None:
     return None if config is None else config.parent
 
 
-def _is_asked_for(place: Path, run: Path) -> bool:
+def _is_asked_for(module_path: Path, run: Path) -> bool:
     """Returns whether PYTHONPATH names the run's folder or one inside it. A folder around it does not count."""
-    place = place.resolve()
+    module_path = module_path.resolve()
     run = run.resolve()
-    given = [Path(entry).resolve() for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    if any(folder.is_relative_to(run) and place.is_relative_to(folder) for folder in given):
+    python_path = [Path(entry).resolve() for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    if any(folder.is_relative_to(run) and module_path.is_relative_to(folder) for folder in python_path):
         return True
-    return any(place.is_relative_to(Path(prefix).resolve()) for prefix in (sys.prefix, sys.base_prefix))
+    return any(module_path.is_relative_to(Path(prefix).resolve()) for prefix in (sys.prefix, sys.base_prefix))

@@ -129,8 +129,8 @@ class Reached(NamedTuple):
 def bindings_in(scope: str, selector: str) -> dict[str, Any]:
     """Returns the values that gin would supply to a configurable in a scope. Inner scopes take precedence."""
     values: dict[str, Any] = {}
-    for each in enclosing(scope):
-        values.update(_bindings_at(each, selector))
+    for outer_scope in enclosing(scope):
+        values.update(_bindings_at(outer_scope, selector))
     return values
 
 
@@ -144,7 +144,11 @@ def is_configurable(selector: str, parameter: str) -> bool:
 
 def source_of(reached: Reached) -> str:
     """Returns the scope in which a reached binding is made: the scope of the call, or one around it."""
-    scopes = [each for each in enclosing(reached.scope) if reached.parameter in _bindings_at(each, reached.selector)]
+    scopes = [
+        outer_scope
+        for outer_scope in enclosing(reached.scope)
+        if reached.parameter in _bindings_at(outer_scope, reached.selector)
+    ]
     return scopes[-1]
 
 
@@ -164,11 +168,14 @@ def reached_from(
     """Returns the bindings that parameters of a configurable reach, by line, and their scopes with selectors."""
     bindings = {name: value for name, value in bindings_in(scope, selector).items() if name in parameters}
     collected: list[tuple[str, str, str, Any]] = []
-    seen: set[tuple[str, str]] = set()
-    _walk(scope, selector, bindings, collected, seen)
-    names = key_names({each for _, each, _, _ in collected})
-    reached = [Reached(inner, each, names[each], parameter, value) for inner, each, parameter, value in collected]
-    return {one.line: one for one in reached}, seen
+    selectors: set[tuple[str, str]] = set()
+    _walk(scope, selector, bindings, collected, selectors)
+    names = key_names({reached_selector for _, reached_selector, _, _ in collected})
+    reached = [
+        Reached(inner, reached_selector, names[reached_selector], parameter, value)
+        for inner, reached_selector, parameter, value in collected
+    ]
+    return {binding.line: binding for binding in reached}, selectors
 
 
 def _walk(
@@ -176,7 +183,7 @@ def _walk(
     selector: str,
     bindings: Mapping[str, Any],
     reached: list[tuple[str, str, str, Any]],
-    seen: set[tuple[str, str]],
+    visited: set[tuple[str, str]],
 ) -> None:
     """Adds every binding reached, as (scope, selector, parameter, value).
 
@@ -184,12 +191,12 @@ def _walk(
     """
     for parameter, value in sorted(bindings.items()):
         reached.append((scope, selector, parameter, value))
-        for reference in (one for one in values_in(value) if isinstance(one, gin_config.ConfigurableReference)):
+        for reference in (item for item in values_in(value) if isinstance(item, gin_config.ConfigurableReference)):
             inner_scope = "/".join(reference.scopes) or scope
             inner = reference.configurable.selector
-            if (inner_scope, inner) not in seen:
-                seen.add((inner_scope, inner))
-                _walk(inner_scope, inner, bindings_in(inner_scope, inner), reached, seen)
+            if (inner_scope, inner) not in visited:
+                visited.add((inner_scope, inner))
+                _walk(inner_scope, inner, bindings_in(inner_scope, inner), reached, visited)
 
 
 def task_lines(scope: str, lines: Iterable[str]) -> list[str]:

@@ -63,7 +63,7 @@ def configured_folders(folder: Path) -> tuple[str, ...]:
             if settings is None:
                 continue
             value = settings.get("pythonpath", ())
-            return tuple(str(above / each) for each in (shlex.split(value) if isinstance(value, str) else value))
+            return tuple(str(above / entry) for entry in (shlex.split(value) if isinstance(value, str) else value))
     return ()
 
 

@@ -72,8 +72,12 @@ def import_optimizer(statements: Sequence[Statement], optimizer: Binding, commen
     """
     for name in _reached_names(statements, optimizer):
         last = last_name(name)
-        known = [binding.selector for binding in only_bindings(statements)]
-        longer = [other for other in (*known, *comments) if other.endswith(f".{name}") or other == name]
+        selectors = [binding.selector for binding in only_bindings(statements)]
+        longer = [
+            candidate_name
+            for candidate_name in (*selectors, *comments)
+            if candidate_name.endswith(f".{name}") or candidate_name == name
+        ]
         for candidate in sorted({name, *longer}, key=len, reverse=True):
             module = candidate.rpartition(".")[0]
             if is_registered(name) or not module:
@@ -88,16 +92,16 @@ def import_optimizer(statements: Sequence[Statement], optimizer: Binding, commen
 
 def _reached_names(statements: Sequence[Statement], optimizer: Binding) -> list[str]:
     """Returns the names that an optimizer refers to, directly and through bindings."""
-    seen: dict[Reference | Macro, str] = {}
+    names: dict[Reference | Macro, str] = {}
     waiting = [optimizer.value]
     while waiting:
         for reference in references_in(waiting.pop()):
-            if reference not in seen:
-                name = seen[reference] = reference.name if isinstance(reference, Macro) else reference.selector
+            if reference not in names:
+                name = names[reference] = reference.name if isinstance(reference, Macro) else reference.selector
                 waiting += [
                     binding.value for binding in only_bindings(statements) if may_be_same(binding.selector, name)
                 ]
-    return [name for reference, name in seen.items() if isinstance(reference, Reference)]
+    return [name for reference, name in names.items() if isinstance(reference, Reference)]
 
 
 def _is_there(module: str) -> bool:

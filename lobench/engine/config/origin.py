@@ -96,7 +96,7 @@ def revision_of(folder: Path) -> Revision:
 def _diff(top: str) -> tuple[bytes | None, str, str]:
     """Returns the patch or None, its hash, and the reason for a missing patch. The patch need not fit into memory."""
     digest = hashlib.sha256()
-    kept = list[bytes]()
+    chunks = list[bytes]()
     size = 0
     command = ["git", "-C", top, "diff", *_PLAIN, "HEAD", "--"]
     try:
@@ -108,7 +108,7 @@ def _diff(top: str) -> tuple[bytes | None, str, str]:
                 digest.update(chunk)
                 size += len(chunk)
                 if size < LARGEST_PATCH:
-                    kept.append(chunk)
+                    chunks.append(chunk)
     except OSError as error:
         return None, "", f"no patch: {cause(error)}"
     if process.returncode:
@@ -121,7 +121,7 @@ def _diff(top: str) -> tuple[bytes | None, str, str]:
             digest.hexdigest(),
             f"the patch has {size:,} bytes and is not kept: less than {LARGEST_PATCH:,} are",
         )
-    return b"".join(kept), digest.hexdigest(), ""
+    return b"".join(chunks), digest.hexdigest(), ""
 
 
 def files_of_patch(patch: bytes) -> list[str]:

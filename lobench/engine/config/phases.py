@@ -182,8 +182,10 @@ def lines_of_all(phases: Sequence[BoundPhase]) -> list[str]:
     Phases with the bindings of the first add none.
     """
     first = phases[0].optimizer_lines
-    others = [(index, phase.optimizer_lines) for index, phase in enumerate(phases) if phase.optimizer_lines != first]
-    return [*first, *(f"phases[{index}]: {line}" for index, lines in others for line in lines)]
+    other_lines = [
+        (index, phase.optimizer_lines) for index, phase in enumerate(phases) if phase.optimizer_lines != first
+    ]
+    return [*first, *(f"phases[{index}]: {line}" for index, lines in other_lines for line in lines)]
 
 
 def prefixes(
@@ -282,10 +284,10 @@ def _lists(scope: str) -> dict[tuple[str, str, str], Sequence[Any]]:
     A parameter that accepts a list keeps it (`MLPLOpt.hidden_sizes = [32, 32]`): its default is not a single value, and
     its type allows a list or is not given.
     """
-    _, seen = reached_from(scope, _CASE, OPTIMIZER_FIELDS)
+    _, reached_selectors = reached_from(scope, _CASE, OPTIMIZER_FIELDS)
     return {
         (reached, selector, name): value
-        for reached, selector in sorted(seen)
+        for reached, selector in sorted(reached_selectors)
         for name, value in bindings_in(reached, selector).items()
         if isinstance(value, list) and value and _takes_one_value(selector, name)
     }
@@ -304,8 +306,10 @@ def _takes_one_value(selector: str, name: str) -> bool:
 
 def _phases_of_sequence(reference: Any, scope: str, num_inner_steps: Any, where: str) -> list[dict[str, Any]]:
     """Returns the values of the phases of a `task_sequence`."""
-    found = bindings_in("/".join(reference.scopes) or scope, _SEQUENCE_NAME)
-    values = {"num_tasks": None, "num_inner_steps": None} | {name: plain(value) for name, value in found.items()}
+    sequence_bindings = bindings_in("/".join(reference.scopes) or scope, _SEQUENCE_NAME)
+    values = {"num_tasks": None, "num_inner_steps": None} | {
+        name: plain(value) for name, value in sequence_bindings.items()
+    }
     count, steps = values["num_tasks"], values["num_inner_steps"]
     if not is_integer(count):
         got = "nothing" if count is None else repr(count)
@@ -313,33 +317,33 @@ def _phases_of_sequence(reference: Any, scope: str, num_inner_steps: Any, where:
             "task_sequence.num_tasks", where=where, got=got, expected="the stream's number of tasks, >= 1"
         )
     if steps is None:
-        what = f"Case.num_inner_steps are shared by {count} tasks"
+        problem = f"Case.num_inner_steps are shared by {count} tasks"
         got = repr(num_inner_steps)
         advice = "or bind task_sequence.num_inner_steps, those of each task"
-        steps = _steps_per_part(num_inner_steps, count, what, where=where, got=got, next_step=advice)
+        steps = _steps_per_part(num_inner_steps, count, problem, where=where, got=got, next_step=advice)
     phases = task_sequence(num_tasks=count, num_inner_steps=steps)
     return [{"num_inner_steps": phase.num_inner_steps, "opt_state": phase.opt_state} for phase in phases]
 
 
 def _equal_steps(num_inner_steps: Any, lists: dict[tuple[str, str, str], Sequence[Any]], where: str) -> int:
     (_, selector, name), values = next(iter(lists.items()))
-    what = f"{last_name(selector)}.{name} has {len(values)} values, each for a phase of equal length"
+    problem = f"{last_name(selector)}.{name} has {len(values)} values, each for a phase of equal length"
     got = f"Case.num_inner_steps = {num_inner_steps!r}"
     advice = "or bind Case.phases, whose lengths may differ"
-    return _steps_per_part(num_inner_steps, len(values), what, where=where, got=got, next_step=advice)
+    return _steps_per_part(num_inner_steps, len(values), problem, where=where, got=got, next_step=advice)
 
 
-def _steps_per_part(num_inner_steps: Any, count: int, what: str, **more: str) -> int:
+def _steps_per_part(num_inner_steps: Any, count: int, problem: str, **more: str) -> int:
     """Returns the number of steps of each of several equal parts of a case, or raises ConfigError."""
     if not isinstance(num_inner_steps, int) or num_inner_steps < count or num_inner_steps % count:
-        raise ConfigError(what, expected=f"a multiple of {count}", **more)
+        raise ConfigError(problem, expected=f"a multiple of {count}", **more)
     return num_inner_steps // count
 
 
 def _check_changes_no_task(scope: str, phase_scope: str, where: str) -> None:
     """Refuses a phase that binds what its task reads: only the optimizer's settings change from phase to phase."""
-    _, seen = reached_from(scope, _CASE, ("task",))
-    of_task = {selector for _, selector in seen}
+    _, reached_selectors = reached_from(scope, _CASE, ("task",))
+    of_task = {selector for _, selector in reached_selectors}
     for (bound_scope, selector), parameters in BINDINGS.items():
         if bound_scope == phase_scope and selector in of_task and parameters:
             name = next(iter(parameters))

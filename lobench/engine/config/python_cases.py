@@ -64,15 +64,15 @@ def specs_of_python(test_file: Path, cases: Mapping[str, object]) -> list[CaseSp
             where=str(test_file),
             next_step="put them into the gin file, or into a test file of another name",
         )
-    found = list[CaseSpec]()
+    specs = list[CaseSpec]()
     for name, case in cases.items():
         where = f"{test_file}: case {name!r}"
         if not isinstance(case, Case):
             got = f"{type(case).__name__} {case!r}"[:60]
             raise SuiteError("not a case", where=where, got=got, expected="lobench.Case(task=..., ...)")
         text = gin_of(case, name, where)
-        found += _cells(CaseSpec(path=str(path), scope=name, root=str(path.parent.parent), text=text), where)
-    return found
+        specs += _cells(CaseSpec(path=str(path), scope=name, root=str(path.parent.parent), text=text), where)
+    return specs
 
 
 def _cells(spec: CaseSpec, where: str) -> list[CaseSpec]:
@@ -102,13 +102,13 @@ def statements_of(spec: CaseSpec) -> list[Statement]:
     if spec.text:
         return parse_text(spec.text, f"{path}: case {spec.name!r}")
     tests = [path.with_name(name) for name in (f"test_{path.stem}.py", f"{path.stem}_test.py")]
-    found = [] if retried(path.exists) else [test for test in tests if retried(test.is_file)]
-    if not found:
+    test_files = [] if retried(path.exists) else [test for test in tests if retried(test.is_file)]
+    if not test_files:
         return parse_file(path)
-    texts = _current_texts(found[0])
+    texts = _current_texts(test_files[0])
     if spec.scope not in texts:
         expected = ", ".join(texts) or "@cases(name=lobench.Case(...)) above a test"
-        raise ConfigError("no such case in Python", where=str(found[0]), got=repr(spec.scope), expected=expected)
+        raise ConfigError("no such case in Python", where=str(test_files[0]), got=repr(spec.scope), expected=expected)
     return parse_text(texts[spec.scope], f"{path}: case {spec.name!r}")
 
 
@@ -118,10 +118,10 @@ def _current_texts(test_file: Path) -> dict[str, str]:
     The file, and all modules of the user that it imports, are imported again if the code of any of them has changed.
     """
     code = fingerprint_of([test_file], folders=[str(test_file.parent), str(test_file.parent.parent)], as_imported=False)
-    before, texts = _read.get(test_file, (None, {}))
-    if before is None or before.id != code.id:
-        if before is not None:
-            forget_modules_of({*before.files, *code.files})
+    last_code, texts = _read.get(test_file, (None, {}))
+    if last_code is None or last_code.id != code.id:
+        if last_code is not None:
+            forget_modules_of({*last_code.files, *code.files})
         texts = _texts_in(test_file)
         _read[test_file] = code, texts
     return texts
@@ -144,8 +144,8 @@ def _texts_in(test_file: Path) -> dict[str, str]:
         got = f"that of {module.__file__}"
         raise ConfigError("another module has the name of this file", where=str(test_file), got=got)
     functions = [*vars(module).values()]
-    functions += [each for one in functions if inspect.isclass(one) for each in vars(one).values()]
-    marks = [mark for one in functions for mark in getattr(one, "pytestmark", ())]
+    functions += [method for value in functions if inspect.isclass(value) for method in vars(value).values()]
+    marks = [mark for function in functions for mark in getattr(function, "pytestmark", ())]
     specs = [spec for mark in marks for spec in (mark.args[1] if len(mark.args) > 1 else ())]
     return {spec.scope: spec.text for spec in specs if isinstance(spec, CaseSpec) and spec.text}
 
@@ -189,12 +189,12 @@ def gin_of(case: Case, scope: str, where: str, stand_in: Callable[[Any], str] | 
       ConfigError: A value has no name by which another process could make it.
     """
     call = call_of(case)
-    given = dict(call.kwargs) if call is not None else {}
-    if not given.get("command") and given.get("task") is None:
+    arguments = dict(call.kwargs) if call is not None else {}
+    if not arguments.get("command") and arguments.get("task") is None:
         raise ConfigError("the case has neither a task nor a command", where=where)
-    written = _Written(scope, where, stand_in, given.get("axes") or {})
+    written = _Written(scope, where, stand_in, arguments.get("axes") or {})
     lines = []
-    for name, value in given.items():
+    for name, value in arguments.items():
         if name in ("task", "phases", *OPTIMIZER_FIELDS) and isinstance(value, str):
             lines += _bindings_in(value, name, scope, where)
         elif name == "axes" and value is not None:
@@ -211,7 +211,7 @@ def _bindings_in(text: str, field: str, scope: str, where: str, owner: str = "Ca
         replace(binding, selector=owner) if (binding.selector, binding.parameter) == ("Case", field) else binding
         for binding in bindings
     )
-    return [binding_text(one, f"{scope}/{one.scope}".rstrip("/")) for one in owned]
+    return [binding_text(case_binding, f"{scope}/{case_binding.scope}".rstrip("/")) for case_binding in owned]
 
 
 class _Unnamed(ConfigError):
@@ -257,9 +257,9 @@ class _Written:
                 raise self._refusal(path, repr(value), "a finite number")
             return value
         if type(value) in (list, tuple):
-            return type(value)(self.value(one, f"{path}[{index}]", at) for index, one in enumerate(value))
+            return type(value)(self.value(item, f"{path}[{index}]", at) for index, item in enumerate(value))
         if isinstance(value, Mapping):
-            return {key: self.value(one, f"{path}[{key!r}]", at) for key, one in value.items()}
+            return {key: self.value(item, f"{path}[{key!r}]", at) for key, item in value.items()}
         try:
             return self._reference(value, path, at)
         except _Unnamed:
@@ -273,8 +273,10 @@ class _Written:
         call = call_of(value)
         if call is None:
             kind = type(value)
-            what = f"{kind.__module__}.{kind.__qualname__}"
-            raise self._refusal(path, what, "numbers, texts, tuples, and instances of @lobench.configurable classes")
+            class_name = f"{kind.__module__}.{kind.__qualname__}"
+            raise self._refusal(
+                path, class_name, "numbers, texts, tuples, and instances of @lobench.configurable classes"
+            )
         try:
             bound = inspect.signature(type(value)).bind(*call.args, **call.kwargs)
         except TypeError as error:
@@ -308,7 +310,7 @@ class _Written:
         if value is Phase:  # registered with the first case that is bound
             scoped_selector = f"{scope}/Phase" if scope else "Phase"
             return Reference(scoped_selector=scoped_selector, evaluate=evaluate)
-        selector = next((name for name, one in CONFIGURABLES.items() if one.wrapped is value), None)
+        selector = next((name for name, registered in CONFIGURABLES.items() if registered.wrapped is value), None)
         name = getattr(value, "__qualname__", repr(value))
         if selector is None:
             advice = "put @lobench.configurable above it" if name.isidentifier() else _ADVICE
@@ -326,5 +328,5 @@ class _Written:
         return Reference(scoped_selector=scoped_selector, evaluate=evaluate)
 
     def _refusal(self, path: str, got: str, expected: str, next_step: str = _ADVICE) -> _Unnamed:
-        what = f"{path} has no name by which a worker could make it"
-        return _Unnamed(what, where=self._where, got=got[:80], expected=expected, next_step=next_step)
+        problem = f"{path} has no name by which a worker could make it"
+        return _Unnamed(problem, where=self._where, got=got[:80], expected=expected, next_step=next_step)

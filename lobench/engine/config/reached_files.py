@@ -38,12 +38,12 @@ def reached_files(
       texts: gin texts of the results' subjects, whose imports count too.
     """
     root = folder.parent
-    known = list(cases)
+    case_list = list(cases)
     gin_files = {
-        included.resolve() for file in _gin_files_with(known, folder) for included in included_files(file, set())
+        included.resolve() for file in _gin_files_with(case_list, folder) for included in included_files(file, set())
     }
     below = [file.resolve() for file in files_below(folder)]
-    tests = {file for file in below if any(_is_test_of(file, case) for case in known)}
+    tests = {file for file in below if any(_is_test_of(file, case) for case in case_list)}
     conftests = {
         conftest
         for file in (*tests, *gin_files)
@@ -52,7 +52,7 @@ def reached_files(
         if (conftest := above / "conftest.py").is_file()
     }
     named = _files_named(below, code_names, folder, root)
-    modules = {one for file in gin_files for one in _imported_by(file)}
+    modules = {module_name for file in gin_files for module_name in _imported_by(file)}
     modules |= {module for text in texts for module in imported_modules(text)}
     homes = list(dict.fromkeys([*(file.parent for file in sorted(gin_files)), folder, root]))
     starts = {file for module in modules for file in _files_of(module, homes)}
@@ -94,9 +94,9 @@ def data_files_beside(file: Path) -> set[Path]:
     """Returns the files in the folder of a Python file that it names and that are not code."""
     words = _words_in([file])
     return {
-        beside
-        for beside in file.parent.iterdir()
-        if beside.name in words and beside.suffix not in _CODE and beside.is_file()
+        neighbour
+        for neighbour in file.parent.iterdir()
+        if neighbour.name in words and neighbour.suffix not in _CODE and neighbour.is_file()
     }
 
 
@@ -105,7 +105,7 @@ def _files_named(files: Iterable[Path], names: Collection[str], folder: Path, ro
     python_files = {file for file in files if file.suffix == ".py"}
     named_files: set[Path] = set()
     for name in names:
-        direct = {place / name for place in (folder, root)} & python_files
+        direct = {parent / name for parent in (folder, root)} & python_files
         named_files |= direct or {file for file in python_files if names_code(file, [name])}
     return named_files
 
@@ -122,13 +122,15 @@ def names_code(file: PurePath, names: Collection[str]) -> bool:
 
 
 def _is_test_of(file: Path, case: CaseInfo) -> bool:
-    place = Path(case.node_id.partition("::")[0])
-    return file.suffix == ".py" and file.name == place.name and file.parent.name in (place.parent.name, case.suite)
+    test_path = Path(case.node_id.partition("::")[0])
+    return (
+        file.suffix == ".py" and file.name == test_path.name and file.parent.name in (test_path.parent.name, case.suite)
+    )
 
 
 def _imported_by(gin_file: Path) -> Iterator[str]:
     try:
-        yield from (one.module for one in parse_file(gin_file) if isinstance(one, Import))
+        yield from (statement.module for statement in parse_file(gin_file) if isinstance(statement, Import))
     except LobenchError:
         return
 

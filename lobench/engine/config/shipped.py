@@ -73,16 +73,16 @@ def find_suite(suite: str, folder: Path | None = None) -> Path:
         next_step = f"give {file!r}, and --case {case} if the command has this option"
         raise UsageError("this is a case, and not a suite", where=suite, next_step=next_step)
     try:
-        beside = sorted(other.name for other in path.parent.iterdir() if other.is_dir() or other.suffix == ".gin")
+        neighbours = sorted(entry.name for entry in path.parent.iterdir() if entry.is_dir() or entry.suffix == ".gin")
     except OSError:
-        beside = []
+        neighbours = []
     named = shipped_suites()
-    near = {str(Path(suite).parent / name): name for name in beside} | {name: name for name in named}
-    found = suggestion(path.name, near.values())
-    advice = next((f"did you mean {shown!r}? " for shown, name in near.items() if repr(name) in found), "")
-    own = f"lobench's own are {', '.join(named)}: " if named and not advice else ""
+    near = {str(Path(suite).parent / name): name for name in neighbours} | {name: name for name in named}
+    similar = suggestion(path.name, near.values())
+    advice = next((f"did you mean {shown!r}? " for shown, name in near.items() if repr(name) in similar), "")
+    own_suites = f"lobench's own are {', '.join(named)}: " if named and not advice else ""
     raise UsageError(
-        "no such suite", where=suite, next_step=f"{advice}{own}`lobench list suites` shows lobench's suites"
+        "no such suite", where=suite, next_step=f"{advice}{own_suites}`lobench list suites` shows lobench's suites"
     )
 
 

@@ -133,10 +133,10 @@ def _other_file(digest: str, content: bytes, suffix: str) -> SourceFile:
         return SourceFile(digest)
     if suffix == ".ipynb":
         return _notebook(digest, content)
-    paths = dict.fromkeys(one.decode("utf-8", "replace") for one in _NAMED.findall(content))
+    paths = dict.fromkeys(name.decode("utf-8", "replace") for name in _NAMED.findall(content))
     imports = list[ImportedNames]()
     if suffix in (".pyx", ".pxd"):
-        modules = dict.fromkeys((one or other).decode() for one, other in _CYTHON.findall(content))
+        modules = dict.fromkeys((cimported or imported).decode() for cimported, imported in _CYTHON.findall(content))
         imports = [
             ImportedNames(len(module) - len(module.lstrip(".")), module.strip("."), is_text=not module.startswith("."))
             for module in modules
@@ -183,7 +183,7 @@ def _sha256_of(tree: ast.AST) -> str:
         else:
             words.append("[")
             stack.append("]")
-            stack += [one if isinstance(one, ast.AST | list) else _constant_text(one) for one in reversed(node)]
+            stack += [item if isinstance(item, ast.AST | list) else _constant_text(item) for item in reversed(node)]
     return hashlib.sha256("\0".join(words).encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -232,7 +232,7 @@ class _NamesIn:
             if isinstance(node, ast.If) and _name_of(node.test) == "TYPE_CHECKING":
                 stack += node.orelse
             else:
-                stack += [one for one in ast.iter_child_nodes(node) if not _is_text_alone(one)]
+                stack += [child for child in ast.iter_child_nodes(node) if not _is_text_alone(child)]
 
     def _note_aliases(self, node: ast.ImportFrom) -> None:
         for alias in node.names:
@@ -292,7 +292,10 @@ class _NamesIn:
             return
         fromlist = [*node.args[3:4], *(argument.value for argument in node.keywords if argument.arg == "fromlist")]
         names = [
-            argument.value for each in fromlist for argument in ast.walk(each) if isinstance(argument, ast.Constant)
+            argument.value
+            for fromlist_node in fromlist
+            for argument in ast.walk(fromlist_node)
+            if isinstance(argument, ast.Constant)
         ]
         for text in self._values_of(name_arguments[0]):
             name = text.lstrip(".")
@@ -412,7 +415,7 @@ class _NamesIn:
                 return (_UNKNOWN,)
             self._values[id(node)] = (_UNKNOWN,)  # of a name that is assigned by itself
             values = dict.fromkeys(self._evaluate_node(node, depth + 1))
-            self._values[id(node)] = tuple(one for one in values if len(one) <= _LONGEST)[:_MOST_VALUES]
+            self._values[id(node)] = tuple(value for value in values if len(value) <= _LONGEST)[:_MOST_VALUES]
         return self._values[id(node)]
 
     def _evaluate_node(self, node: ast.AST, depth: int) -> Iterable[str]:
@@ -422,7 +425,7 @@ class _NamesIn:
             if node.id == "__file__":
                 return [_FILE]
             assigned = self._assigned.get(node.id, [])[:_MOST_VALUES]
-            return [value for one in assigned for value in self._values_of(one, depth)] or [_UNKNOWN]
+            return [value for expression in assigned for value in self._values_of(expression, depth)] or [_UNKNOWN]
         if isinstance(node, ast.Attribute) and node.attr == "parent":
             return map(_folder_of, self._values_of(node.value, depth))
         if isinstance(node, ast.Subscript):
@@ -430,12 +433,12 @@ class _NamesIn:
         if isinstance(node, ast.BinOp):
             return self._of_operator(node, depth)
         if isinstance(node, ast.JoinedStr):
-            parts = [one.value if isinstance(one, ast.FormattedValue) else one for one in node.values]
+            parts = [part.value if isinstance(part, ast.FormattedValue) else part for part in node.values]
             return self._combinations("".join, parts, depth)
         if isinstance(node, ast.IfExp):
             return [*self._values_of(node.body, depth), *self._values_of(node.orelse, depth)]
         if isinstance(node, ast.BoolOp):
-            return [value for one in node.values for value in self._values_of(one, depth)]
+            return [value for operand in node.values for value in self._values_of(operand, depth)]
         return self._of_call(node, depth) if isinstance(node, ast.Call) else [_UNKNOWN]
 
     def _of_subscript(self, node: ast.Subscript, depth: int) -> Iterable[str]:
@@ -552,7 +555,7 @@ def _normalized_path(path: str) -> str:
 
     A path that starts with an unknown folder is searched in all of the user's folders.
     """
-    path = "/".join(one if one == "**" else re.sub(r"\*+", _UNKNOWN, one) for one in path.split("/"))
+    path = "/".join(part if part == "**" else re.sub(r"\*+", _UNKNOWN, part) for part in path.split("/"))
     while path.startswith(("*/", "./")):
         path = path[2:]
     return path
@@ -584,16 +587,18 @@ def _imported_by_text(text: str) -> Iterator[ImportedNames]:
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return
         imports = _NamesIn(tree).imports()
-        yield from (one._replace(is_text=True) for one in imports if not one.level and not one.has_all)
+        yield from (
+            imported._replace(is_text=True) for imported in imports if not imported.level and not imported.has_all
+        )
 
 
 def _pytest_plugins(node: ast.Assign | ast.AnnAssign) -> Iterator[ImportedNames]:
     """Yields the modules of `pytest_plugins = ["helpers.fixtures"]`."""
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     if node.value is not None and any(_name_of(target) == "pytest_plugins" for target in targets):
-        for one in ast.walk(node.value):
-            if isinstance(one, ast.Constant) and isinstance(one.value, str) and one.value:
-                yield ImportedNames(0, one.value)
+        for child in ast.walk(node.value):
+            if isinstance(child, ast.Constant) and isinstance(child.value, str) and child.value:
+                yield ImportedNames(0, child.value)
 
 
 def _name_of(node: ast.AST) -> str:

@@ -99,7 +99,7 @@ def check_spaces(bindings: Sequence[Binding], methods: Sequence[str]) -> None:
       ConfigError: A space is used elsewhere.
     """
     for binding in bindings:
-        inside = [one for one in references_in(binding.value) if is_space(one)]
+        inside = [reference for reference in references_in(binding.value) if is_space(reference)]
         if not inside:
             continue
         line = binding_text(binding)
@@ -170,13 +170,13 @@ def search_of(
       ConfigError: There is a space without a search, a search without a space, or a setting of a search without one.
     """
     if method.median_stopping is not None and (method.kind == "command" or (method.curves and not method.until_step)):
-        what = f"nothing reads {method.name}/Method.median_stopping"
+        problem = f"nothing reads {method.name}/Method.median_stopping"
         next_step = "a meta-training goes on to its end: it counts for optimizers, checkpoints, and scripts with curves"
         if method.kind == "script":
-            what = "nothing defines how long it trains"
+            problem = "nothing defines how long it trains"
             next_step = f"bind {method.name}/Method.until_step to its last step: trials are compared at a share of it"
         where = next(binding.where for binding in keys if binding.parameter == "median_stopping")
-        raise ConfigError(what, where=where, next_step=next_step)
+        raise ConfigError(problem, where=where, next_step=next_step)
     if reference is not None and method.space:
         keywords = _keywords(reference, method.name, all_bindings)
         return Search(name=reference.selector, keywords=tuple(sorted(keywords.items())))
@@ -220,7 +220,7 @@ def race_of(bindings: Sequence[Binding]) -> Race | None:
     keywords = _keywords(bound.value, "", bindings)
     for key, value in keywords.items():
         if key not in _OF_RACES:
-            expected = ", ".join(f"race.{known}" for known in _OF_RACES)
+            expected = ", ".join(f"race.{parameter}" for parameter in _OF_RACES)
             raise ConfigError(f"nothing reads race.{key}", where=bound.where, expected=expected)
         expected, is_right = _OF_RACES[key]
         if not is_right(value):
@@ -232,8 +232,8 @@ def race_of(bindings: Sequence[Binding]) -> Race | None:
     race = Race(rounds=0, first_seed=first_seed, **keywords)
     if not num_sessions or num_sessions % race.block:
         got = f"{num_sessions} sessions in blocks of {race.block}" if num_sessions else "no Experiment.num_sessions"
-        what = "a race is over whole blocks of seeds"
-        raise ConfigError(what, where=bound.where, got=got, expected=f"a multiple of {race.block}")
+        problem = "a race is over whole blocks of seeds"
+        raise ConfigError(problem, where=bound.where, got=got, expected=f"a multiple of {race.block}")
     return replace(race, rounds=num_sessions // race.block)
 
 
@@ -277,11 +277,11 @@ def search_identity(config: str, name: str) -> tuple[str, ...]:
         bindings = only_bindings(parse_text(config, "the experiment"))
     except ConfigError:
         return ()
-    others = {binding.scope for binding in bindings if binding.name == "Method"} - {name}
+    other_methods = {binding.scope for binding in bindings if binding.name == "Method"} - {name}
     return tuple(
         binding_text(replace(binding, parameter=RENAMED_KEYS.get(binding.parameter, binding.parameter)))
         for binding in bindings
-        if binding.scope.split("/")[0] not in others
+        if binding.scope.split("/")[0] not in other_methods
         and not (binding.name == "Method" and binding.parameter in _OF_NO_TRIAL)
         and not (binding.name == "Experiment" and binding.parameter in ("name", "fixed"))
     )

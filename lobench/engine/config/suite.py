@@ -92,7 +92,7 @@ def _named_in_python(file: Path) -> list[CaseSpec]:
     path = str(file_of_cases(file))
     specs = [CaseSpec(path=path, scope=name, root=str(file.parent.parent)) for name in names]
     if any(keyword.arg == "axes" for call in calls for keyword in call.keywords):
-        return [each for spec in specs for each in with_cells(spec)]
+        return [cell_spec for spec in specs for cell_spec in with_cells(spec)]
     return specs
 
 
@@ -116,7 +116,7 @@ def _tests_in(file: Path) -> list[str]:
     while waiting:
         group, node = waiting.pop(0)
         if isinstance(node, ast.ClassDef):
-            waiting = [*((f"{group}{node.name}::", each) for each in node.body), *waiting]
+            waiting = [*((f"{group}{node.name}::", child) for child in node.body), *waiting]
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
             arguments = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
             if all(argument.arg != "case" for argument in arguments):
@@ -169,8 +169,8 @@ def _may_have_tests(suite: Path) -> bool:
 def _are_commands(gin_files: Iterable[Path]) -> bool | None:
     """Returns whether all cases of gin files are commands; None if there are no cases."""
     parsed = [parse_file(file) for file in gin_files]
-    found = [scope in commands_in(statements) for statements in parsed for scope in case_scopes(statements)]
-    return all(found) if found else None
+    are_commands = [scope in commands_in(statements) for statements in parsed for scope in case_scopes(statements)]
+    return all(are_commands) if are_commands else None
 
 
 def _has_ordinary_tests(file: Path) -> bool:
@@ -178,11 +178,11 @@ def _has_ordinary_tests(file: Path) -> bool:
     if (tree := _tree_of(file)) is None:
         return True
     named = _gin_files_in(tree, file.parent)
-    known = [path for path in named if path.is_file()]
-    if _are_commands(known) is False:
+    gin_files = [path for path in named if path.is_file()]
+    if _are_commands(gin_files) is False:
         return False
     evaluates = any(isinstance(node, ast.arg) and node.arg == "evaluate" for node in ast.walk(tree))
-    return bool(known) or not evaluates
+    return bool(gin_files) or not evaluates
 
 
 def gin_files_of(suite: Path) -> list[Path]:
@@ -221,8 +221,8 @@ def specs_called(names: Sequence[str], *suites: str | Path, with_tests: bool = F
     specs_by_name = {name: [*_specs_called(name, specs), *_tests_called(name, tests)] for name in names}
     known_specs = [*specs, *tests]
     for name in [name for name in names if not specs_by_name[name]] or ([] if known_specs else [""]):
-        known = ", ".join(dict.fromkeys(spec.name for spec in known_specs))
-        expected = f"one of {known}" if known_specs else "a scope that binds Case.task or Case.command"
+        case_names = ", ".join(dict.fromkeys(spec.name for spec in known_specs))
+        expected = f"one of {case_names}" if known_specs else "a scope that binds Case.task or Case.command"
         raise SuiteError(
             f"no case {name!r}" if name else "the suite holds no case",
             where=", ".join(map(str, suites)),
@@ -231,7 +231,7 @@ def specs_called(names: Sequence[str], *suites: str | Path, with_tests: bool = F
         )
     if not names:
         return known_specs
-    of_tests = dict.fromkeys(spec for each in specs_by_name.values() for spec in each if spec.is_test)
+    of_tests = dict.fromkeys(spec for specs_of_name in specs_by_name.values() for spec in specs_of_name if spec.is_test)
     return [*(spec for spec in specs if any(map(spec.is_called, names))), *of_tests]
 
 
@@ -271,7 +271,7 @@ def find_case(text: str, suite: str = "") -> tuple[Path, CaseSpec]:
       UsageError: The suite does not exist, or neither argument names one.
       SuiteError: No case, or more than one, has this name.
     """
-    place, name = split_case(text)
+    suite_text, name = split_case(text)
     if suite:
         path = find_suite(suite)
         return path, spec_called(text, path)
@@ -279,13 +279,15 @@ def find_case(text: str, suite: str = "") -> tuple[Path, CaseSpec]:
         names = ", ".join(f"{text}/{spec.name}" for spec in specs_of(text))
         raise UsageError("this is a suite, and not one of its cases", where=text, expected=f"one of {names}")
     file, _, _ = name.partition(".")
-    if not place and file != name:  # digits.relu32: a case of digits.gin, or of a suite called digits
-        place, name = (f"{file}.gin", name) if Path(f"{file}.gin").is_file() else (file, name)
-    if not place:
+    if not suite_text and file != name:  # digits.relu32: a case of digits.gin, or of a suite called digits
+        suite_text, name = (f"{file}.gin", name) if Path(f"{file}.gin").is_file() else (file, name)
+    if not suite_text:
         raise UsageError(f"which suite has the case {text!r}?", next_step=f"write SUITE/{text}, or add --suite SUITE")
-    if place == Path.cwd().name and not Path(place).exists():  # tables name a suite by its folder, the current one
-        place = "."
-    path = find_suite(place)
+    if (
+        suite_text == Path.cwd().name and not Path(suite_text).exists()
+    ):  # tables name a suite by its folder, the current one
+        suite_text = "."
+    path = find_suite(suite_text)
     try:
         return path, spec_called(name, path)
     except ConfigError as error:
@@ -307,10 +309,10 @@ def names_of_one(name: str, suites: Sequence[str]) -> frozenset[str]:
     Raises:
       SuiteError: No case has this name.
     """
-    found = specs_called([name], *suites, with_tests=True)
-    every = {*specs_of(*suites), *tests_of(*suites), *found}
-    counts = Counter(name for spec in every for name in spec.names)
-    return frozenset({name, *(name for spec in found for name in spec.names if counts[name] == 1)})
+    specs = specs_called([name], *suites, with_tests=True)
+    all_specs = {*specs_of(*suites), *tests_of(*suites), *specs}
+    counts = Counter(name for spec in all_specs for name in spec.names)
+    return frozenset({name, *(name for spec in specs for name in spec.names if counts[name] == 1)})
 
 
 def cases(path: str | Path | None = None, /, **named: Case) -> pytest.MarkDecorator:

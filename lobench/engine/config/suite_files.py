@@ -77,9 +77,9 @@ def included_files(file: Path, seen: set[Path], below: Path | None = None) -> It
     seen.add(file)
     yield file
     for name in INCLUDE.findall(retried_briefly(file.read_bytes).decode(errors="replace")):
-        found = Path(os.path.normpath(file.parent / name))
-        if below is None or found.resolve().is_relative_to(below):
-            yield from included_files(found, seen, below)
+        included_file = Path(os.path.normpath(file.parent / name))
+        if below is None or included_file.resolve().is_relative_to(below):
+            yield from included_files(included_file, seen, below)
 
 
 def files_below(folder: Path, *, follow_links: bool = False) -> Iterator[Path]:
@@ -93,16 +93,18 @@ def files_below(folder: Path, *, follow_links: bool = False) -> Iterator[Path]:
 
 def _walk_files(folder: Path, *, follow_links: bool) -> Iterator[Path]:
     for root, folders, names in os.walk(folder, onerror=_raise_if_transient, followlinks=follow_links):
-        here = Path(root)
+        root_path = Path(root)
         folders[:] = [
             name
             for name in sorted(folders)
             if not name.startswith(".")
             and name != "__pycache__"
-            and not any((here / name / mark).exists() for mark in _MARKS_OF_FOREIGN_FOLDERS)
-            and not (follow_links and _is_circle(here / name))
+            and not any((root_path / name / mark).exists() for mark in _MARKS_OF_FOREIGN_FOLDERS)
+            and not (follow_links and _is_circle(root_path / name))
         ]
-        yield from (here / name for name in sorted(names) if (here / name).is_file() and not name.endswith(".pyc"))
+        yield from (
+            root_path / name for name in sorted(names) if (root_path / name).is_file() and not name.endswith(".pyc")
+        )
 
 
 def _raise_if_transient(error: OSError) -> None:
@@ -134,7 +136,7 @@ def data_of_suite(suite: Path) -> Iterator[Path]:
 
 def _files_in(folder: Path) -> list[Path]:
     try:
-        return [one for one in folder.iterdir() if one.is_file()]
+        return [path for path in folder.iterdir() if path.is_file()]
     except OSError as error:
         _raise_if_transient(error)
         return []
@@ -151,9 +153,9 @@ def files_above(folder: Path) -> Iterator[Path]:
                 yield from files_below(package.parent, follow_links=True)
         elif path_exists(above / "conftest.py", kind="file"):
             yield above / "conftest.py"
-        found = [above / name for name in INI_FILES if path_exists(above / name, kind="file")]
-        yield from found
-        if found:
+        ini_files = [above / name for name in INI_FILES if path_exists(above / name, kind="file")]
+        yield from ini_files
+        if ini_files:
             return
 
 
@@ -220,27 +222,29 @@ class SuiteFiles:
         for file in sorted(files | self._seen.keys()):
             if file not in files or file not in self._seen:
                 return file
-        for seen in (self._seen, self._code):
-            for file, (stamp, digest) in list(seen.items()):
-                if (now := stamp_of(file)) != stamp:
+        for stamps in (self._seen, self._code):
+            for file, (stamp, digest) in list(stamps.items()):
+                if (new_stamp := stamp_of(file)) != stamp:
                     if _digest(file) != digest:
                         return file
-                    seen[file] = now, digest
+                    stamps[file] = new_stamp, digest
         return self._changed_config()
 
     def _changed_config(self) -> Path | None:
         """Returns the run's `config.gin` if it has other statements than before, once all of it can be parsed."""
         files = list(self._config_files())
         stamps = list(map(stamp_of, files))
-        before = self._config_stamps
-        if not files or stamps == before:
+        last_stamps = self._config_stamps
+        if not files or stamps == last_stamps:
             return None
         time.sleep(_SETTLED_SECONDS)
         statements = self._config_statements()
         if not statements or stamps != list(map(stamp_of, files)):
             return None
         if statements != self._config:
-            return next((file for file, stamp in zip(files, stamps, strict=True) if stamp not in before), files[-1])
+            return next(
+                (file for file, stamp in zip(files, stamps, strict=True) if stamp not in last_stamps), files[-1]
+            )
         self._config_stamps = stamps
         return None
 
@@ -257,8 +261,8 @@ class SuiteFiles:
 
         A trainer may be writing the file.
         """
-        found = [_statements_of(config) for config in self._configs()]
-        return "" if None in found else "\n".join(filter(None, found))
+        statements = [_statements_of(config) for config in self._configs()]
+        return "" if None in statements else "\n".join(filter(None, statements))
 
     def digests(self) -> dict[str, str]:
         """Returns the SHA-256 of each file when `remember` was called. Names begin with the suite's folder."""
@@ -302,14 +306,14 @@ def forget_modules(suites: Sequence[str]) -> None:
 @contextlib.contextmanager
 def modules_meanwhile(suites: Sequence[str]) -> Iterator[None]:
     """Lets the body import modules in suites' folders. Removes the modules and their configurables afterwards."""
-    before = dict(CONFIGURABLES.items())
+    old_configurables = dict(CONFIGURABLES.items())
     forget_configurables(_drop_modules(suites))
     with gin.config.interactive_mode():
         try:
             yield
         finally:
             forget_configurables(_drop_modules(suites))
-            for selector, registered in before.items():
+            for selector, registered in old_configurables.items():
                 if selector not in CONFIGURABLES:
                     CONFIGURABLES[selector] = registered
 

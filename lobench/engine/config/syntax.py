@@ -353,7 +353,7 @@ def binding_text(binding: Binding, scope: str | None = None) -> str:
 
 def references_in(value: Any) -> Iterator[Reference | Macro]:
     """Yields the references and macros in a value, including those nested in lists and dictionaries."""
-    return (one for one in values_in(value) if isinstance(one, Reference | Macro))
+    return (item for item in values_in(value) if isinstance(item, Reference | Macro))
 
 
 def values_in(value: Any) -> Iterator[Any]:

@@ -87,7 +87,7 @@ def united_fingerprint(fingerprints: Iterable[CodeFingerprint]) -> CodeFingerpri
 def fingerprints_here(cases: Iterable[CaseInfo]) -> dict[str, CodeFingerprint]:
     """Returns the fingerprints of cases by id, as far as this process has computed them."""
     ids = {code for case in cases for code in (case.case_code, case.subject_code)}
-    return {one: _made[one] for one in sorted(ids) if one in _made}
+    return {code_id: _made[code_id] for code_id in sorted(ids) if code_id in _made}
 
 
 def tree_sha256(content: bytes) -> str:
@@ -111,8 +111,8 @@ def parts_run_otherwise(case: CaseInfo) -> dict[str, str]:
     on the disk and are not modules of this process: the training may have read them, as by `runpy.run_path`.
     """
     changed_parts: dict[str, str] = {}
-    for one in fingerprints_here([case]).values():
-        changed_parts |= {**_read_otherwise(one), **_imported_otherwise(one)}
+    for fingerprint in fingerprints_here([case]).values():
+        changed_parts |= {**_read_otherwise(fingerprint), **_imported_otherwise(fingerprint)}
     if not changed_parts:
         return {}
     walk = CodeWalk((), as_imported=False)
@@ -150,12 +150,14 @@ def forget_edited_code() -> bool:
     Returns:
       Whether modules were dropped.
     """
-    seen = [*dict.fromkeys(file for one in _remembered.values() for file in one.fingerprint.files)]
-    known = _remembered.values()
-    if not any(edited_files(one.fingerprint) or stamps_of(one.fingerprint.data) != one.data for one in known):
+    read_files = [*dict.fromkeys(file for entry in _remembered.values() for file in entry.fingerprint.files)]
+    remembered = _remembered.values()
+    if not any(
+        edited_files(entry.fingerprint) or stamps_of(entry.fingerprint.data) != entry.data for entry in remembered
+    ):
         return False
     _remembered.clear()
-    return forget_modules_of(seen)
+    return forget_modules_of(read_files)
 
 
 def forget_modules_of(files: Collection[str]) -> bool:
@@ -212,7 +214,9 @@ class _Remembered(NamedTuple):
         if not is_settled(newest, self.at) or self.marks != _marks_of(self.fingerprint):
             return False
         listed = self.fingerprint.listed
-        return {one: listing_sha256(one) for one in listed} == listed and not _imported_otherwise(self.fingerprint)
+        return {folder: listing_sha256(folder) for folder in listed} == listed and not _imported_otherwise(
+            self.fingerprint
+        )
 
 
 _remembered: dict[_FingerprintArguments, _Remembered] = {}

@@ -50,9 +50,9 @@ def first_mistyped(lines: Iterable[str]) -> Mistyped | None:
                 or isinstance(binding.value, Reference | Macro | list | tuple | dict)
             ):
                 continue
-            wanted = _members(CONFIGURABLES.get_match(names[0]).wrapped, binding.parameter)
-            if wanted and not any(_accepts(each, binding.value) for each in wanted):
-                expected = " or ".join(dict.fromkeys(map(_type_name, wanted)))
+            accepted_types = _members(CONFIGURABLES.get_match(names[0]).wrapped, binding.parameter)
+            if accepted_types and not any(_accepts(accepted_type, binding.value) for accepted_type in accepted_types):
+                expected = " or ".join(dict.fromkeys(map(_type_name, accepted_types)))
                 return Mistyped(path=f"{binding.name}.{binding.parameter}", got=repr(binding.value), expected=expected)
     return None
 
@@ -75,11 +75,11 @@ def _members(target: Any, parameter: str) -> tuple[Any, ...]:
     return typing.get_args(hint) if is_union else (hint,)
 
 
-def _accepts(wanted: Any, value: Any) -> bool:
+def _accepts(accepted_type: Any, value: Any) -> bool:
     """Returns whether a type accepts a value. A type that is not a class accepts anything."""
-    kind = typing.get_origin(wanted) or wanted
+    kind = typing.get_origin(accepted_type) or accepted_type
     if kind is typing.Literal:
-        return value in typing.get_args(wanted)
+        return value in typing.get_args(accepted_type)
     if kind is Any or not inspect.isclass(kind):
         return True
     if kind is float or kind is complex:
@@ -92,9 +92,9 @@ def _accepts(wanted: Any, value: Any) -> bool:
         return True
 
 
-def _type_name(wanted: Any) -> str:
-    kind = typing.get_origin(wanted) or wanted
+def _type_name(accepted_type: Any) -> str:
+    kind = typing.get_origin(accepted_type) or accepted_type
     if kind is typing.Literal:
-        return ", ".join(map(repr, typing.get_args(wanted)))
+        return ", ".join(map(repr, typing.get_args(accepted_type)))
     names = {int: "an integer", float: "a number", complex: "a number", str: "a text", bool: "True or False"}
     return names.get(kind, getattr(kind, "__name__", str(kind)).replace("NoneType", "None"))

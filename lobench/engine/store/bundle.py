@@ -76,7 +76,7 @@ def no_store(folder: str | Path) -> StoreError:
     """Returns the error for a folder without a ledger. It names the stores of a run's folder, such as `runs/today`."""
     globs = Path(folder).glob("*/ledger.sqlite"), Path(folder).glob("lobench_results/*/ledger.sqlite")
     try:
-        below = sorted(str(place.parent) for ledgers in globs for place in ledgers)
+        below = sorted(str(ledger.parent) for ledgers in globs for ledger in ledgers)
     except OSError:  # a part of the folder cannot be read
         below = []
     expected = f"a store, such as {first_of(below, _NAMED)}" if below else ""
@@ -113,11 +113,13 @@ def store_and_name(text: str) -> tuple[str, str]:
     Both parts may contain an "@". The store is the longest beginning that is a store, else the longest that is a
     folder, else the text up to the first "@".
     """
-    ends = [len(text), *(place for place in reversed(range(len(text))) if text[place] == "@")]
+    ends = [len(text), *(index for index in reversed(range(len(text))) if text[index] == "@")]
     beginnings = [text[:end] for end in ends if end]
-    store = next((one for one in beginnings if has_ledger(one)), None)
+    store = next((beginning for beginning in beginnings if has_ledger(beginning)), None)
     if store is None:
-        store = next((one for one in beginnings if path_exists(one, kind="folder")), text.partition("@")[0])
+        store = next(
+            (beginning for beginning in beginnings if path_exists(beginning, kind="folder")), text.partition("@")[0]
+        )
     return store, text[len(store) + 1 :]
 
 
@@ -129,8 +131,8 @@ def ledger_file(store: Path) -> Path:
     """
     if not _is_bundle(store):
         return store / "ledger.sqlite"
-    found = store.stat()
-    return _unpacked_ledger(str(store.resolve()), found.st_size, found.st_mtime_ns)
+    status = store.stat()
+    return _unpacked_ledger(str(store.resolve()), status.st_size, status.st_mtime_ns)
 
 
 def _is_bundle(path: Path) -> bool:
@@ -192,8 +194,10 @@ class ResultBundle:
 
     def computed_root(self) -> str:
         """Returns the root computed from the content, whatever root the bundle states."""
-        others = {name: self.read(name) for name in self.names if name not in (_HEAD, SIGNATURE, _ROWS, _PAYLOADS)}
-        return _root_of(self.read(_ROWS).decode().partition("\n")[0], self.evaluations(), others)
+        other_members = {
+            name: self.read(name) for name in self.names if name not in (_HEAD, SIGNATURE, _ROWS, _PAYLOADS)
+        }
+        return _root_of(self.read(_ROWS).decode().partition("\n")[0], self.evaluations(), other_members)
 
     @contextlib.contextmanager
     def _read_errors(self) -> Iterator[None]:
@@ -269,8 +273,8 @@ def write_bundle(
 
 def _root(content: Mapping[str, bytes]) -> str:
     columns = content[_ROWS].decode().partition("\n")[0]
-    others = {name: data for name, data in content.items() if name not in (_ROWS, _PAYLOADS)}
-    return _root_of(columns, _evaluations(content[_ROWS], content[_PAYLOADS]), others)
+    other_members = {name: data for name, data in content.items() if name not in (_ROWS, _PAYLOADS)}
+    return _root_of(columns, _evaluations(content[_ROWS], content[_PAYLOADS]), other_members)
 
 
 def _evaluations(rows: bytes, payloads: bytes) -> Iterator[StoredEvaluation]:
@@ -280,11 +284,11 @@ def _evaluations(rows: bytes, payloads: bytes) -> Iterator[StoredEvaluation]:
       ValueError: There are fewer or more bytes of curves than the rows account for.
     """
     columns, *lines = rows.decode().splitlines()
-    place = json.loads(columns).index("payload")
+    payload_index = json.loads(columns).index("payload")
     offset = 0
     view = memoryview(payloads)
     for line in lines:
-        size = json.loads(line)[place]
+        size = json.loads(line)[payload_index]
         payload = None if size is None else bytes(view[offset : offset + size])
         if payload is not None and len(payload) != size:
             raise ValueError("curves are missing")
@@ -294,11 +298,11 @@ def _evaluations(rows: bytes, payloads: bytes) -> Iterator[StoredEvaluation]:
         raise ValueError("curves that no evaluation has")
 
 
-def _root_of(columns: str, rows: Iterable[StoredEvaluation], others: Mapping[str, bytes]) -> str:
+def _root_of(columns: str, rows: Iterable[StoredEvaluation], other_members: Mapping[str, bytes]) -> str:
     """Returns the root over the rows, and then over the other members in order of their names."""
     leaves = [b"evaluations\0" + columns.encode()]
     leaves += [b"evaluation\0" + row.line.encode() + b"\0" + (row.payload or b"") for row in rows]
-    leaves += [name.encode() + b"\0" + others[name] for name in sorted(others)]
+    leaves += [name.encode() + b"\0" + other_members[name] for name in sorted(other_members)]
     return merkle_root(leaves)
 
 
@@ -323,15 +327,15 @@ def _tables_of(db: sqlite3.Connection, *, has_patches: bool = True) -> Iterator[
         payloads: list[bytes] = []
         for table in _TABLES:
             cursor = db.execute(f"SELECT * FROM {table} ORDER BY {_order_columns(db, table)}")
-            columns = [one[0] for one in cursor.description]
+            columns = [column[0] for column in cursor.description]
             lines = [json.dumps(columns)]
             for row in cursor:
                 if table == "experiments" and not has_patches:
                     row = _without_patch(dict(zip(columns, row, strict=True)))
                 if table == "evaluations":
-                    payloads += [one for one in row if isinstance(one, bytes)]
-                    row = [len(one) if isinstance(one, bytes) else one for one in row]
-                lines.append(json.dumps([_as_json(one) for one in row], separators=(",", ":")))
+                    payloads += [value for value in row if isinstance(value, bytes)]
+                    row = [len(value) if isinstance(value, bytes) else value for value in row]
+                lines.append(json.dumps([_as_json(value) for value in row], separators=(",", ":")))
             yield table, "".join(f"{line}\n" for line in lines).encode()
         db.execute("COMMIT")
         yield "payloads", b"".join(payloads)
@@ -393,8 +397,8 @@ def _place_baselines(bundle: ResultBundle, folder: Path, database: Path) -> None
             file.write_bytes(content)
             suites.setdefault(file.parents[1], {})[file.name] = hashlib.sha256(content).hexdigest()
     with contextlib.closing(open_to_write(database)) as db, transaction(db):
-        for suite, found in suites.items():
-            values = (suite.name, str(suite), json.dumps(list(found.items())))
+        for suite, digests in suites.items():
+            values = (suite.name, str(suite), json.dumps(list(digests.items())))
             db.execute("INSERT OR REPLACE INTO suites (suite, path, baselines) VALUES (?, ?, ?)", values)
 
 
@@ -422,22 +426,22 @@ def _rows_of(bundle: ResultBundle, table: str) -> tuple[list[str], Iterable[list
     if table != "evaluations":
         return bundle.table(table)
     columns = json.loads(bundle.read(_ROWS).decode().partition("\n")[0])
-    place = columns.index("payload")
+    payload_index = columns.index("payload")
 
     def rows() -> Iterator[list[Any]]:
         for evaluation in bundle.evaluations():
             row = json.loads(evaluation.line)
-            row[place] = evaluation.payload
+            row[payload_index] = evaluation.payload
             yield row
 
     return columns, rows()
 
 
 def _fill(db: sqlite3.Connection, table: str, columns: list[str], rows: Iterable[list[Any]]) -> None:
-    known = {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
-    if unknown := set(columns) - known:
+    known_columns = {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
+    if unknown := set(columns) - known_columns:
         raise ValueError(f"{table} has a column {sorted(map(str, unknown))[0]!r}")
     marks = ", ".join("?" * len(columns))
     # Payloads are bytes already. Other binary values were written as objects.
-    values = ([_from_json(one) for one in row] for row in rows)
+    values = ([_from_json(value) for value in row] for row in rows)
     db.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", values)

@@ -99,20 +99,20 @@ class Codes(LedgerPart):
           case_keys: `CaseInfo.key` of each case.
           codes: Current code by case key. Results of any code count for cases without an entry.
         """
-        wanted = []
+        case_codes = []
         for key in sorted(case_keys):
             todays = codes.get(key, "")
-            wanted += [[key, code] for code in (self.counting_codes(todays) if todays else [None])]
-        return json.dumps(wanted)
+            case_codes += [[key, code] for code in (self.counting_codes(todays) if todays else [None])]
+        return json.dumps(case_codes)
 
     def counting_codes(self, todays: str) -> list[str]:
         """Returns the codes of stored results that count as the current code; all of them if it is unknown."""
-        last, known = self._codes_until
+        last, known_codes = self._codes_until
         end = self._number("SELECT MAX(id) FROM evaluations")
         new = self._rows("SELECT DISTINCT code FROM evaluations WHERE id > ?", (last,))
-        known = known | {code for (code,) in new}
-        self._codes_until = end, known
-        return sorted(code for code in known if self.counts(code, todays))
+        known_codes = known_codes | {code for (code,) in new}
+        self._codes_until = end, known_codes
+        return sorted(code for code in known_codes if self.counts(code, todays))
 
     @functools.cached_property
     def _codes_until(self) -> tuple[int, frozenset[str]]:

@@ -85,9 +85,9 @@ def forms_of_plan(plan: Mapping[str, Any]) -> dict[CasePlace, CaseForm]:
     Cases recorded by an older lobench have no place and are left out.
     """
     return {
-        CasePlace(*one["place"]): CaseForm(one["identity"], one["optimizer_hash"])
-        for one in plan["cases"]
-        if "place" in one
+        CasePlace(*case["place"]): CaseForm(case["identity"], case["optimizer_hash"])
+        for case in plan["cases"]
+        if "place" in case
     }
 
 
@@ -98,7 +98,7 @@ def codes_of(cases: Iterable[CaseInfo]) -> dict[CasePlace, str]:
 
 def codes_of_plan(plan: Mapping[str, Any]) -> dict[CasePlace, str]:
     """Returns the code of a recorded plan's cases by place; "" if unknown."""
-    return {CasePlace(*one["place"]): one.get("code", "") for one in plan["cases"] if "place" in one}
+    return {CasePlace(*case["place"]): case.get("code", "") for case in plan["cases"] if "place" in case}
 
 
 class PlanHistory:
@@ -142,7 +142,7 @@ class PlanHistory:
             self._forms[detail["plan"]] = forms_of_plan(detail)
             self._codes[detail["plan"]] = codes_of_plan(detail)
             self._codes_by_key[detail["plan"]] = {
-                f"{one['identity']}:{one['optimizer_hash']}": one.get("code", "") for one in detail["cases"]
+                f"{case['identity']}:{case['optimizer_hash']}": case.get("code", "") for case in detail["cases"]
             }
             return
         self.last_codes.update(self._codes_by_key.get(detail["plan"], {}))
@@ -184,9 +184,9 @@ class PlanHistory:
             return False
         if programs and tuple(sorted(programs)) != self._programs.get(variant):
             return False
-        now = self.identities()
+        identities = self.identities()
         return all(
-            self._last_form.get((variant, place)) == form and now[place].get(variant) == form.identity
+            self._last_form.get((variant, place)) == form and identities[place].get(variant) == form.identity
             for place, form in forms.items()
         )
 
@@ -199,19 +199,19 @@ class PlanHistory:
     def _merge_group(self) -> dict[CasePlace, dict[str, str]]:
         folded = dict(self._before)
         for place, new in self._group.items():
-            known = folded.get(place, {})
-            is_same = all(known.get(variant, identity) == identity for variant, identity in new.items())
-            is_known = not {*known.values()}.isdisjoint(new.values())
-            folded[place] = {**known, **new} if is_same and is_known else dict(new)
+            old_identities = folded.get(place, {})
+            is_same = all(old_identities.get(variant, identity) == identity for variant, identity in new.items())
+            is_known = not {*old_identities.values()}.isdisjoint(new.values())
+            folded[place] = {**old_identities, **new} if is_same and is_known else dict(new)
         return folded
 
     def last_forms(self, variant: str) -> dict[CasePlace, CaseForm]:
         """Return the forms that were planned last for a variant and are current."""
-        now = self.identities()
+        identities = self.identities()
         return {
             place: form
-            for (whose, place), form in self._last_form.items()
-            if whose == variant and now.get(place, {}).get(variant) == form.identity
+            for (planned_variant, place), form in self._last_form.items()
+            if planned_variant == variant and identities.get(place, {}).get(variant) == form.identity
         }
 
     def order_of(self, form: CaseForm) -> int:
@@ -235,10 +235,12 @@ class PlanHistory:
             if form.identity == identity
         }
         orders = {
-            one: max(planned.get(one, 0), self._order.get((variant, CaseForm(identity, one)), 0))
-            for one in {*evaluated, *planned}
+            optimizer_hash: max(
+                planned.get(optimizer_hash, 0), self._order.get((variant, CaseForm(identity, optimizer_hash)), 0)
+            )
+            for optimizer_hash in {*evaluated, *planned}
         }
-        last = max(orders, key=lambda one: orders[one], default=None)
+        last = max(orders, key=lambda optimizer_hash: orders[optimizer_hash], default=None)
         return last if last is not None and orders[last] else None
 
     @property
@@ -295,18 +297,18 @@ class CurrentCases:
                 cases.append(case)
                 self._is_part[case.identity] = bool(case.whole)
             self._num_seen += 1
-            here = (row.id, self._num_seen, case.identity)
+            entry = (row.id, self._num_seen, case.identity)
             last = self._last.get(place)
-            if last is None or last < here:
-                self._last[place] = here
-            for who in row.sightings:
-                variant = (who.sha256, who.variant.key)
+            if last is None or last < entry:
+                self._last[place] = entry
+            for sighting in row.sightings:
+                variant = (sighting.sha256, sighting.variant.key)
                 hashes = self._hashes.get(variant)
                 if hashes is None:
                     hashes = self._hashes[variant] = {}
-                known = hashes.get(case.identity, ())
-                if row.key.optimizer_hash not in known:
-                    hashes[case.identity] = (*known, row.key.optimizer_hash)
+                optimizer_hashes = hashes.get(case.identity, ())
+                if row.key.optimizer_hash not in optimizer_hashes:
+                    hashes[case.identity] = (*optimizer_hashes, row.key.optimizer_hash)
         self._chosen.clear()
         self._identities = None
         return self
@@ -332,7 +334,7 @@ class CurrentCases:
             identities = set[str]()
             for place in {*planned, *self._last}:
                 forms = {*planned[place].values()} if place in planned else {self._last[place][2]}
-                wholes = {one for one in forms if not self._is_part.get(one, False)}
+                wholes = {identity for identity in forms if not self._is_part.get(identity, False)}
                 identities |= wholes or forms  # a search may stop trainings early; tables leave these partial cases out
             self._identities = frozenset(identities)
         return self._identities
@@ -346,7 +348,7 @@ class CurrentCases:
         """
         if row.case.identity not in self.identities:
             return False
-        return any(self.has_bindings(row, one) for one in ((who,) if who is not None else row.sightings))
+        return any(self.has_bindings(row, subject) for subject in ((who,) if who is not None else row.sightings))
 
     def which_are_current(self, rows: Iterable[EvaluationRow]) -> list[bool]:
         """Return `is_current` of each row. In a store without plans it only looks at the case."""

@@ -60,8 +60,8 @@ def changed_data(
             if not is_excluded(file):
                 digests[file.relative_to(folder.parent).as_posix()] = digest_of(file)
     for name in ledger.data_names():
-        if name not in digests and (own := folders.get(name.partition("/")[0])) is not None:
-            file = Path(os.path.normpath(own.parent / name))  # as `relpath` made it: `..` follows no link
+        if name not in digests and (suite_folder := folders.get(name.partition("/")[0])) is not None:
+            file = Path(os.path.normpath(suite_folder.parent / name))  # as `relpath` made it: `..` follows no link
             if not is_excluded(file):
                 digests[name] = _digest(file)
     names = ledger.record_data(digests, folders) if is_recorded else ledger.changed_data(digests, folders)
@@ -111,13 +111,13 @@ def note_named_data(ledger: Ledger, suites: Iterable[str], files: Iterable[Path]
     paths = [Path(os.path.abspath(suite)) for suite in suites]
     folders = [_folder_of(path) for path in paths]
     digests: dict[str, str] = {}
-    known = set(ledger.data_names())
+    recorded_names = set(ledger.data_names())
     for file in files if folders else ():
         if not _is_named_data(file, ledger):
             continue
         folder = next((folder for folder in folders if file.is_relative_to(folder)), folders[0])
         name = f"{folder.name}/{Path(os.path.relpath(file, folder)).as_posix()}"
-        if name not in known:
+        if name not in recorded_names:
             digests[name] = _digest(file)
     ledger.note_data(digests)
 

@@ -97,10 +97,10 @@ def database_errors(where: Path | str, what: str) -> Iterator[None]:
     except sqlite3.Error as error:
         got = cause(error)
         next_step = _next_step(error)
-        if next_step == _LOCKED and (why := _lock_problem(Path(where))):
-            got, next_step = why, _NO_LOCKS  # SQLite cannot tell an impossible lock from a held one
-        elif next_step == _ANOTHER_FOLDER and (whose := _unreadable_owner(Path(where))):
-            got = f"Permission denied: {whose}"
+        if next_step == _LOCKED and (problem := _lock_problem(Path(where))):
+            got, next_step = problem, _NO_LOCKS  # SQLite cannot tell an impossible lock from a held one
+        elif next_step == _ANOTHER_FOLDER and (owner := _unreadable_owner(Path(where))):
+            got = f"Permission denied: {owner}"
             next_step = let_in(Path(where))
         raise StoreError(f"cannot use {what}", where=str(where), got=got, next_step=next_step) from error
 
@@ -281,16 +281,16 @@ def _at_rest(database: Path) -> sqlite3.Connection | None:
     """
     log = database.with_name(f"{database.name}-wal")
     try:
-        before = database.stat()
-        if before.st_size > _MOST_COPIED_BYTES:
+        old_status = database.stat()
+        if old_status.st_size > _MOST_COPIED_BYTES:
             return _open(database, "immutable=1") if _is_anothers(database) else None
         connection = _open(Path(":memory:"), "")
         with contextlib.closing(_open(database, "immutable=1")) as file:
             file.backup(connection)
-        after = database.stat()
+        new_status = database.stat()
     except (OSError, sqlite3.Error):
         return None
-    marks = [(one.st_ino, one.st_size, one.st_mtime_ns) for one in (before, after)]
+    marks = [(status.st_ino, status.st_size, status.st_mtime_ns) for status in (old_status, new_status)]
     if marks[0] != marks[1] or log.exists():
         connection.close()
         return None
@@ -530,18 +530,18 @@ def unusable_store(store: Path, what: str = "cannot use the result store") -> It
             got, next_step = f"{got} (ENOLCK)", _NO_LOCKS
         elif error.errno in (errno.ENOSPC, errno.EDQUOT):
             next_step = _FREE_SPACE
-        elif isinstance(error, PermissionError) and (whose := refusal(error, store)):
-            got = f"{got}: {whose}"
+        elif isinstance(error, PermissionError) and (owner := refusal(error, store)):
+            got = f"{got}: {owner}"
             next_step = let_in(store)
         raise StoreError(what, where=str(store), got=got, next_step=next_step) from error
 
 
 def _first_that_exists(path: Path) -> Path:
     """Returns a path, or the nearest folder above it that exists and is accessible."""
-    for one in (path, *path.absolute().parents):
+    for candidate in (path, *path.absolute().parents):
         with contextlib.suppress(OSError):
-            one.stat()
-            return one
+            candidate.stat()
+            return candidate
     return path
 
 

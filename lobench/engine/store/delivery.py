@@ -119,9 +119,9 @@ class Deliverer:
             report_to(address, error)
 
     def _log_unwritten(self, address: str, unwritten: _Unwritten) -> None:
-        known = (address, unwritten.run, unwritten.kind)
-        if known not in self._unwritten:
-            self._unwritten.add(known)
+        notice_key = (address, unwritten.run, unwritten.kind)
+        if notice_key not in self._unwritten:
+            self._unwritten.add(notice_key)
             self._on_unwritten(address, unwritten.what)
 
     def flush(self, timeout: float, *, is_hurried: Callable[[], bool] = lambda: False) -> dict[str, int]:
@@ -216,11 +216,13 @@ class _Written:
         self._taken.add(delivery.sequence)
         step = f"outer step {subject.outer_step} of {repr(run) if run else 'the run'}"
         if owner.key != subject.key:
-            who, first = (f"{one.label} ({one.sha256[:12]})" for one in (subject, owner))
-            return _Unwritten(run, "theta", f"{who} is not written: {step} has the numbers of {first}")
-        if any(place <= self._before or place in self._taken for place in reopened.get(subject.key, ())):
-            what = f"{subject.label} has more results than are written: {step} keeps the numbers of before"
-            return _Unwritten(run, "seeds", what)
+            duplicate, first_theta = (
+                f"{theta_subject.label} ({theta_subject.sha256[:12]})" for theta_subject in (subject, owner)
+            )
+            return _Unwritten(run, "theta", f"{duplicate} is not written: {step} has the numbers of {first_theta}")
+        if any(sequence <= self._before or sequence in self._taken for sequence in reopened.get(subject.key, ())):
+            message = f"{subject.label} has more results than are written: {step} keeps the numbers of before"
+            return _Unwritten(run, "seeds", message)
         return None
 
 

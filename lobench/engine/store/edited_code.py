@@ -43,7 +43,7 @@ def edited_code(ledger: Ledger, rows: Iterable[EvaluationRow]) -> dict[str, tupl
         if row.key.code:
             codes.add(row.key.code)
         else:
-            uris.update(who.uri for who in row.sightings if who.is_imported)
+            uris.update(sighting.uri for sighting in row.sightings if sighting.is_imported)
     for code in sorted(codes):
         changed = (files.changed_since(part) for part in parts_of_code(code) if part)
         if names := tuple(dict.fromkeys(name for part in changed for name in part)):
@@ -65,12 +65,14 @@ def edited_code_line(rows: Iterable[EvaluationRow], edited: Mapping[str, Collect
     """
     if not edited:
         return ""
-    keys_of_rows = ([row.key.code] if row.key.code else [who.uri for who in row.sightings] for row in rows)
-    made = [known for keys in keys_of_rows if (known := [key for key in keys if key in edited])]
-    if not made:
+    keys_of_rows = ([row.key.code] if row.key.code else [sighting.uri for sighting in row.sightings] for row in rows)
+    keys_of_edited_rows = [
+        edited_keys for keys in keys_of_rows if (edited_keys := [key for key in keys if key in edited])
+    ]
+    if not keys_of_edited_rows:
         return ""
-    names = sorted({name for keys in made for key in keys for name in edited[key]})
-    return other_code_line(len(made), names)
+    names = sorted({name for keys in keys_of_edited_rows for key in keys for name in edited[key]})
+    return other_code_line(len(keys_of_edited_rows), names)
 
 
 def _has_code(uri: str, method: str, code: str) -> bool:
@@ -94,11 +96,18 @@ class _PresentFiles:
     def changed_since(self, fingerprint: str) -> tuple[str, ...]:
         """Returns the names of files and packages in a fingerprint that differ now; () if code equal to it is there."""
         if fingerprint not in self._changed:
-            same = self._ledger.accepted_code
-            canonical = same.get(fingerprint, fingerprint)
-            alike = [fingerprint, *(one for one, other in same.items() if other == canonical and one != fingerprint)]
-            known = [parts for one in alike if (parts := self._ledger.code_parts(one)) is not None]
-            changed = [self._differing_parts(parts) for parts in known]
+            canonical_codes = self._ledger.accepted_code
+            canonical = canonical_codes.get(fingerprint, fingerprint)
+            alike = [
+                fingerprint,
+                *(
+                    equal_code
+                    for equal_code, canonical_code in canonical_codes.items()
+                    if canonical_code == canonical and equal_code != fingerprint
+                ),
+            ]
+            known_parts = [parts for equal_code in alike if (parts := self._ledger.code_parts(equal_code)) is not None]
+            changed = [self._differing_parts(parts) for parts in known_parts]
             self._changed[fingerprint] = changed[0] if changed and all(changed) else ()
         return self._changed[fingerprint]
 
@@ -121,7 +130,9 @@ class _PresentFiles:
         """Paths of the files that workers have read, by file name."""
         recorded = [path for paths in self._ledger.described_files().values() for path in paths]
         paths_by_name: dict[str, list[str]] = {}
-        for path in dict.fromkeys(path for one in recorded for path in self._ledger.present_paths(one)):
+        for path in dict.fromkeys(
+            path for recorded_path in recorded for path in self._ledger.present_paths(recorded_path)
+        ):
             paths_by_name.setdefault(os.path.basename(path), []).append(path)
         return paths_by_name
 

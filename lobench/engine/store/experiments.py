@@ -109,10 +109,10 @@ class Experiments(Codes):
             (newest,) = self._db.execute("SELECT MAX(last_at) FROM experiments").fetchone()
             last = now if newest is None or now > newest else math.nextafter(newest, math.inf)
             where = " AND ".join(f"{column} = :{column}" for column in FORM)
-            found = self._db.execute(f"SELECT id FROM experiments WHERE {where}", values).fetchone()
-            if found is not None:
-                self._db.execute("UPDATE experiments SET last_at = ? WHERE id = ?", (last, found[0]))
-                return int(found[0])
+            row = self._db.execute(f"SELECT id FROM experiments WHERE {where}", values).fetchone()
+            if row is not None:
+                self._db.execute("UPDATE experiments SET last_at = ? WHERE id = ?", (last, row[0]))
+                return int(row[0])
             values |= {"config": config, "patch": revision.patch, "patch_note": revision.note, "now": now, "last": last}
             values["versions"] = json.dumps(dict(versions), sort_keys=True)
             cursor = self._db.execute(
@@ -168,7 +168,7 @@ class Experiments(Codes):
         todays = codes or {}
         counting_codes = functools.cache(lambda code: json.dumps(self.counting_codes(code)))
         with self.transaction():
-            before = self._db.total_changes
+            num_changes_before = self._db.total_changes
             self._db.executemany(
                 "INSERT OR IGNORE INTO memberships SELECT ?, ?, ?, ?, last FROM (SELECT MAX(id) AS last "
                 "FROM evaluations WHERE checkpoint_sha256 = ? AND case_identity || ':' || optimizer_hash = ? "
@@ -184,7 +184,7 @@ class Experiments(Codes):
                     for member in members
                 ],
             )
-            return self._db.total_changes - before
+            return self._db.total_changes - num_changes_before
 
     def memberships(self, experiment: int) -> list[Membership]:
         """Returns the members of a version of an experiment, ordered by method, trial and session."""

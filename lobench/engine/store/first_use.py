@@ -33,11 +33,11 @@ def removed_if_refused(store: Path, refusals: tuple[type[BaseException], ...] = 
         yield
         return
     folders = [folder for folder in (store, *store.parents) if not folder.exists()]
-    before = set(store.iterdir()) if store.is_dir() else set()
+    old_files = set(store.iterdir()) if store.is_dir() else set()
     try:
         yield
     except refusals:
-        _remove_without_result(store, before, folders)
+        _remove_without_result(store, old_files, folders)
         raise
 
 

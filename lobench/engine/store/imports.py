@@ -234,29 +234,29 @@ def _is_part(stored: Curves, curves: Curves) -> bool:
 
 
 def _other_values(subject: Subject, case: CaseInfo, stored: Curves, curves: Curves) -> UsageError:
-    before = stored.provenance.imported
-    now = curves.provenance.imported
-    run = now.get("run", "")
+    stored_origin = stored.provenance.imported
+    new_origin = curves.provenance.imported
+    run = new_origin.get("run", "")
     seed = f"seed {curves.seeds[0]}" + (f" ({run})" if run not in ("", str(curves.seeds[0])) else "")
     if curves.items:
         seed = f"its {len(curves.items):,} items"
-    what = "the store has other values"
-    got = _origin_before(before, now)
+    problem = "the store has other values"
+    got = _origin_before(stored_origin, new_origin)
     if _is_part(stored, curves):
-        what = "the store has only a part"
+        problem = "the store has only a part"
         got = f"steps to {stored.eval_steps[-1]:,} there, to {curves.eval_steps[-1]:,} now"
-    file = os.path.basename(now["file"]) if now.get("file") else "this file"
+    file = os.path.basename(new_origin["file"]) if new_origin.get("file") else "this file"
     next_step = f"--replace stores the values of {file} instead"
-    if before.get("file") != now.get("file"):
+    if stored_origin.get("file") != new_origin.get("file"):
         next_step += f"; --rename {subject.name}=NEW imports this file as another method"
-    what += f" of {subject.name!r}, case {case.suite}/{case.name!s}, {seed}"
-    return UsageError(what, where=now.get("file", ""), got=got, next_step=next_step)
+    problem += f" of {subject.name!r}, case {case.suite}/{case.name!s}, {seed}"
+    return UsageError(problem, where=new_origin.get("file", ""), got=got, next_step=next_step)
 
 
-def _origin_before(before: Mapping[str, str], now: Mapping[str, str]) -> str:
-    if before.get("file") != now.get("file"):
-        return f"in the store those of {before.get('file', '')}"
-    if before.get("sha256") == now.get("sha256"):
+def _origin_before(stored_origin: Mapping[str, str], new_origin: Mapping[str, str]) -> str:
+    if stored_origin.get("file") != new_origin.get("file"):
+        return f"in the store those of {stored_origin.get('file', '')}"
+    if stored_origin.get("sha256") == new_origin.get("sha256"):
         return "this very file, imported with other options"
-    hashes = ", now ".join(side.get("sha256", "")[:12] for side in (before, now))
+    hashes = ", now ".join(side.get("sha256", "")[:12] for side in (stored_origin, new_origin))
     return f"a file that has changed since it was imported: sha256 {hashes}"

@@ -237,7 +237,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
         """
         if self._restarts.is_highest(subject):
             return []
-        return [one for one in self._restarts.before(subject) if one.outer_step >= subject.outer_step]
+        return [earlier for earlier in self._restarts.before(subject) if earlier.outer_step >= subject.outer_step]
 
     def run_of(self, subject: Subject) -> list[Subject]:
         """Returns the checkpoints seen in a subject's run, without superseded ones."""

@@ -115,8 +115,8 @@ def make_tables(db: sqlite3.Connection) -> None:
             db.execute("DROP TABLE evaluations_of_schema_2")
             db.execute("UPDATE meta SET value = ? WHERE key = 'schema_version'", (str(SCHEMA_VERSION),))
         if not has_summaries:
-            every = "SELECT id FROM evaluations WHERE payload IS NOT NULL"
-            db.execute(f"INSERT OR IGNORE INTO summaries (evaluation) {every}")
+            evaluations_query = "SELECT id FROM evaluations WHERE payload IS NOT NULL"
+            db.execute(f"INSERT OR IGNORE INTO summaries (evaluation) {evaluations_query}")
         name_programs(db)
 
 

@@ -91,10 +91,10 @@ def _merge(ledger: Ledger, store: Path) -> Merged:
                 _name_programs(db)
             (version,) = db.execute("SELECT value FROM source.meta WHERE key = 'schema_version'").fetchone()
             check_schema(int(version), store)
-            conflicts, known = _compared(db)
+            conflicts, num_known = _compared(db)
             _take_checkpoints(db)
             columns = EVALUATION_COLUMNS
-            taken = db.execute(
+            num_taken = db.execute(
                 f"INSERT OR IGNORE INTO main.evaluations ({columns}) SELECT {columns} FROM {_ROWS} s WHERE NOT EXISTS "
                 f"(SELECT 1 FROM main.evaluations m WHERE {_same_work('m', 's')}) ORDER BY id"
             ).rowcount
@@ -111,7 +111,7 @@ def _merge(ledger: Ledger, store: Path) -> Merged:
             db.execute(f"DROP TABLE {_PROGRAMS}")
     finally:
         db.execute("DETACH source")
-    return Merged(store=store, taken=taken, known=known, conflicts=conflicts)
+    return Merged(store=store, taken=num_taken, known=num_known, conflicts=conflicts)
 
 
 def _name_programs(db: sqlite3.Connection) -> None:
@@ -126,10 +126,10 @@ def _name_programs(db: sqlite3.Connection) -> None:
         f"CREATE TEMP VIEW source_rows AS SELECT id, {columns} FROM source.evaluations "
         f"LEFT JOIN {_PROGRAMS} ON evaluation = id"
     )
-    known = known_programs(db, "source")
-    for program in {*old.values(), *known.values()}:
+    programs = known_programs(db, "source")
+    for program in {*old.values(), *programs.values()}:
         register(db, program)
-    if known:
+    if programs:
         db.execute("INSERT OR IGNORE INTO main.expectations SELECT expected, program FROM source.expectations")
 
 
@@ -141,19 +141,19 @@ def _compared(db: sqlite3.Connection) -> tuple[tuple[str, ...], int]:
         f"FROM {_ROWS} s JOIN main.evaluations m ON {_same_work('m', 's')} ORDER BY s.id"
     )
     conflicts: dict[int, str] = {}
-    known = set[int]()
+    known_rows = set[int]()
     for case_json, start, count, sha256, ours, our_payload, theirs, their_payload, row in rows:
-        if row in known:
+        if row in known_rows:
             continue
         if ours == theirs and _agree(our_payload, their_payload):
-            known.add(row)  # a result of unknown code matches several; it suffices that one agrees
+            known_rows.add(row)  # a result of unknown code matches several; it suffices that one agrees
             continue
         with intact_rows("the store to be merged"):
             case = json.loads(case_json)
-        what = f"{ours} and {theirs}" if ours != theirs else "different values"
+        difference = f"{ours} and {theirs}" if ours != theirs else "different values"
         seeds = f"seeds {start}-{start + count - 1}"
-        conflicts.setdefault(row, f"{_checkpoint(db, sha256)}, {case['suite']}/{case['name']}, {seeds}: {what}")
-    return tuple(text for row, text in conflicts.items() if row not in known), len(known)
+        conflicts.setdefault(row, f"{_checkpoint(db, sha256)}, {case['suite']}/{case['name']}, {seeds}: {difference}")
+    return tuple(text for row, text in conflicts.items() if row not in known_rows), len(known_rows)
 
 
 def _agree(ours: bytes | None, theirs: bytes | None) -> bool:
@@ -251,12 +251,12 @@ def _take_experiments(db: sqlite3.Connection) -> None:
     )
     same_form = " AND ".join(f"mx.{column} = sx.{column}" for column in FORM)
     experiments = f"JOIN source.experiments sx ON sx.id = s.experiment JOIN main.experiments mx ON {same_form}"
-    ended = "state NOT IN ('waiting', 'running')"
+    has_ended = "state NOT IN ('waiting', 'running')"
     db.execute(
         "INSERT INTO main.trials SELECT mx.id, s.method, s.number, s.parameters, s.state, s.fitness, s.wave "
         f"FROM source.trials s {experiments} WHERE 1 ON CONFLICT (experiment, method, number) DO UPDATE SET "
         "parameters = excluded.parameters, state = excluded.state, fitness = excluded.fitness, wave = excluded.wave "
-        f"WHERE NOT trials.{ended} AND excluded.{ended}"
+        f"WHERE NOT trials.{has_ended} AND excluded.{has_ended}"
     )
     same_key = _same_work("me", "se")
     db.execute(

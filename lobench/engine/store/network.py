@@ -63,12 +63,12 @@ def file_system(path: Path, mounts: str | None = None) -> str:
     real = os.path.realpath(path)
     best, kind = -1, ""
     for line in mounts.splitlines():
-        before, _, after = line.partition(" - ")
-        point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), before.split(" ")[4])
+        mount_fields, _, type_fields = line.partition(" - ")
+        point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), mount_fields.split(" ")[4])
         inside = real == point or real.startswith(point.rstrip("/") + "/")
         if inside and len(point) >= best:  # of two mounts at one point, the later one is visible
             best = len(point)
-            kind = after.split(" ")[0]
+            kind = type_fields.split(" ")[0]
     return kind
 
 
@@ -193,7 +193,7 @@ class LocalCopy:
             if self._stopping.is_set():
                 return
             self._news.clear()
-            before = time.monotonic()
+            started_at = time.monotonic()
             try:
                 self.publish()
             except StoreError as error:
@@ -201,7 +201,7 @@ class LocalCopy:
                 if str(error) != self._problem:
                     self._problem = str(error)
                     self._on_problem(f"{error}; trying again")
-            pause = max(_EVERY_SECONDS, _SHARE * (time.monotonic() - before))
+            pause = max(_EVERY_SECONDS, _SHARE * (time.monotonic() - started_at))
 
     def _replace(self, snapshot: Path) -> None:
         temporary = self._store / f".ledger-{uuid.uuid4().hex}.tmp"
@@ -270,9 +270,9 @@ def _local_folder(store: Path) -> Path:
     Its name has an id from the store, which is deleted with the store.
     """
     base = _base_folder()
-    what = "the store is on a network file system, and no local disk has a place for its ledger"
+    problem = "the store is on a network file system, and no local disk has a place for its ledger"
     next_step = "set LOBENCH_LOCAL_DIR to a folder on a local disk"
-    with one_line_of(OSError, StoreError, what, where=store, next_step=next_step):
+    with one_line_of(OSError, StoreError, problem, where=store, next_step=next_step):
         identity = store / "store.id"
         if not identity.exists():
             write_whole(identity, uuid.uuid4().hex)
@@ -292,10 +292,10 @@ def _publication(database: Path, *, immutable: bool) -> tuple[str | None, str | 
     uri = f"{database.absolute().as_uri()}?{'immutable=1' if immutable else 'mode=rw'}"
     try:
         with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=30)) as connection:
-            found = dict(connection.execute("SELECT key, value FROM meta").fetchall())
+            meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
     except sqlite3.Error:
         return None
-    return found.get("publication"), found.get("previous_publication")
+    return meta.get("publication"), meta.get("previous_publication")
 
 
 def _set(database: sqlite3.Connection, **values: str) -> None:

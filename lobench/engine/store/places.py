@@ -39,8 +39,8 @@ class Places(LedgerPart):
             (suite, path, json.dumps(list(baselines.items()))) for (suite, path), baselines in hashes_by_suite.items()
         ]
         query = "SELECT suite, path, baselines FROM suites ORDER BY id DESC LIMIT ?"
-        known = self._rows(query, (len(rows),))
-        if known != rows[::-1] or self._locations()[:1] != (self._absolute_folder,):
+        recorded_rows = self._rows(query, (len(rows),))
+        if recorded_rows != rows[::-1] or self._locations()[:1] != (self._absolute_folder,):
             with self.transaction():
                 self._db.execute("INSERT OR REPLACE INTO locations (path) VALUES (?)", (self._absolute_folder,))
                 self._db.executemany("INSERT OR REPLACE INTO suites (suite, path, baselines) VALUES (?, ?, ?)", rows)
@@ -55,10 +55,10 @@ class Places(LedgerPart):
           folders: Names of the suites' folders.
         """
         digests_by_suite = self._data_in(folders)
-        others = {name: digest for name, digest in digests.items() if name not in digests_by_suite}
+        new_files = {name: digest for name, digest in digests.items() if name not in digests_by_suite}
         changed = self.changed_data(digests, folders)
         replaced = _differing_files(digests_by_suite, digests)
-        if replaced or others:
+        if replaced or new_files:
             with self.transaction():
                 for name in replaced:
                     self.record_event(_REPLACED, name=name, digest=digests_by_suite[name], last=self._last_evaluation())
@@ -75,14 +75,18 @@ class Places(LedgerPart):
         if not changed:
             return []
         last = self._last_evaluation()
-        before = self._details(_REPLACED)
-        undone = {one["name"] for one in before if one["last"] == last and one["digest"] == digests.get(one["name"])}
+        replacements = self._details(_REPLACED)
+        undone = {
+            replacement["name"]
+            for replacement in replacements
+            if replacement["last"] == last and replacement["digest"] == digests.get(replacement["name"])
+        }
         return [name for name in changed if name not in undone]
 
     def _data_in(self, folders: Collection[str]) -> dict[str, str]:
         """Returns the hashes of the recorded data files of these folders, by name."""
-        known = self._rows("SELECT name, digest FROM data_files") if self._has_table("data_files") else []
-        return {name: digest for name, digest in known if name.partition("/")[0] in folders}
+        rows = self._rows("SELECT name, digest FROM data_files") if self._has_table("data_files") else []
+        return {name: digest for name, digest in rows if name.partition("/")[0] in folders}
 
     def _last_evaluation(self) -> int:
         return self._number("SELECT MAX(id) FROM evaluations")
@@ -93,8 +97,8 @@ class Places(LedgerPart):
 
     def note_data(self, digests: Mapping[str, str]) -> None:
         """Records data files, as `record_data` does, except those that are recorded already."""
-        known = set(self.data_names())
-        rows = [(name, digest) for name, digest in digests.items() if name not in known]
+        recorded_names = set(self.data_names())
+        rows = [(name, digest) for name, digest in digests.items() if name not in recorded_names]
         if rows:
             with self.transaction():
                 self._db.executemany("INSERT INTO data_files VALUES (?, ?)", rows)
@@ -115,10 +119,10 @@ class Places(LedgerPart):
         moved = list[tuple[str, str]]()
         for uri in (uri for uri in uris if not _is_in(root, uri)):
             candidates = [path for path in self._candidates(uri) if _is_in(root, path)]
-            there = [path for path in candidates if os.path.exists(path)]
+            present_paths = [path for path in candidates if os.path.exists(path)]
             # A trainer may have deleted the file; then its folder identifies the path.
-            there += [path for path in candidates if os.path.isdir(os.path.dirname(path))]
-            moved += [(path, uri) for path in there[:1]]
+            present_paths += [path for path in candidates if os.path.isdir(os.path.dirname(path))]
+            moved += [(path, uri) for path in present_paths[:1]]
         if moved:
             with self.transaction():
                 for table in ("subjects", "fingerprints"):
@@ -138,8 +142,8 @@ class Places(LedgerPart):
         uri = subject.uri
         if not subject.has_theta or "://" in uri or (os.path.isabs(uri) and self._moved_from == ()):
             return subject
-        found = next((path for path in self._candidates(uri) if os.path.exists(path)), uri)
-        return subject if found == uri else dataclasses.replace(subject, uri=found)
+        present_path = next((path for path in self._candidates(uri) if os.path.exists(path)), uri)
+        return subject if present_path == uri else dataclasses.replace(subject, uri=present_path)
 
     def present_paths(self, path: str) -> list[str]:
         """Returns the possible current paths of a recorded absolute path, which may have been moved with the store."""
@@ -147,7 +151,7 @@ class Places(LedgerPart):
 
     def folders_of_suites(self) -> list[str]:
         """Returns the possible current folders of the recorded suites, the latest first."""
-        places = [place for known in self._places_of_suites.values() for place in known]
+        places = [place for suite_places in self._places_of_suites.values() for place in suite_places]
         return list(dict.fromkeys(folder for place in places for folder in place.candidates()))
 
     def _candidates(self, uri: str) -> list[str]:
@@ -228,6 +232,6 @@ def _with_places(case: CaseInfo, places: tuple[SuitePlace, ...]) -> CaseInfo:
     return dataclasses.replace(case, places=places)
 
 
-def _differing_files(own: Mapping[str, str], digests: Mapping[str, str]) -> list[str]:
+def _differing_files(recorded_digests: Mapping[str, str], digests: Mapping[str, str]) -> list[str]:
     """Returns the sorted names of files that have another hash now, or none."""
-    return sorted(name for name, digest in own.items() if digests.get(name) != digest)
+    return sorted(name for name, digest in recorded_digests.items() if digests.get(name) != digest)

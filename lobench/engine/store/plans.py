@@ -90,8 +90,8 @@ class PlannedSubject:
 
 def digest_of(detail: Mapping[str, Any]) -> str:
     """Returns the hash (hex) of a record, without the field that holds the hash."""
-    rest = {name: value for name, value in detail.items() if name != _DIGEST}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    hashed_fields = {name: value for name, value in detail.items() if name != _DIGEST}
+    return hashlib.sha256(json.dumps(hashed_fields, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def suite_plan(cases: Iterable[CaseInfo], files: Mapping[str, str]) -> dict[str, Any]:
@@ -135,20 +135,20 @@ class Plans(LedgerPart):
           plan: Plan as returned by `suite_plan`.
           programs: Keys of the programs that are expected to compute the results. Empty: unknown.
         """
-        known = self._history
+        history = self._history
         variant = subject.variant.key
         mark = plan["plan"]
         last = mark, tuple(sorted(programs))
         if self._last_marks.get(variant) != last:
             self.record_current(variant, forms_of_plan(plan), lambda: plan, programs, codes_of_plan(plan))
             self._last_marks[variant] = last
-        who = (subject.sha256, variant, subject.label, mark)
-        if who in known.subjects:
+        planned_key = (subject.sha256, variant, subject.label, mark)
+        if planned_key in history.subjects:
             return
         with self.transaction():
-            if mark not in known.marks:
+            if mark not in history.marks:
                 self._chain(PLAN, plan)
-            self._chain(PLANNED, dict(zip(("sha256", "variant", "label", "plan"), who, strict=True)))
+            self._chain(PLANNED, dict(zip(("sha256", "variant", "label", "plan"), planned_key, strict=True)))
 
     def record_current(
         self,
@@ -177,11 +177,15 @@ class Plans(LedgerPart):
                 self._unwritten_starts[variant, frozenset(forms)] = start
             return
         with self.transaction():
-            for each in (*self._unwritten_starts.values(), start):
-                plan = each.make_plan()
+            for unwritten_start in (*self._unwritten_starts.values(), start):
+                plan = unwritten_start.make_plan()
                 if plan["plan"] not in self._history.marks:
                     self._chain(PLAN, plan)
-                detail = {"variant": each.variant, "plan": plan["plan"], "programs": list(each.programs)}
+                detail = {
+                    "variant": unwritten_start.variant,
+                    "plan": plan["plan"],
+                    "programs": list(unwritten_start.programs),
+                }
                 self._started = self._started or digest_of({**detail, _PREVIOUS: self._history.last})[:_HASHED]
                 self._chain(CURRENT, {"start": self._started, **detail})
         self._unwritten_starts.clear()
@@ -281,8 +285,8 @@ def absent(
         for case in planned_subject.cases:
             if current[planned_subject.sha256, planned_subject.variant, case.name] != case.identity:
                 continue
-            there = seeds.get((planned_subject.sha256, case.identity, case.optimizer_hash), set())
-            blocks = tuple(block for block in case.blocks if not there.issuperset(block.seeds))
+            stored_seeds = seeds.get((planned_subject.sha256, case.identity, case.optimizer_hash), set())
+            blocks = tuple(block for block in case.blocks if not stored_seeds.issuperset(block.seeds))
             mark = (planned_subject.sha256, case.identity, case.optimizer_hash, blocks)
             if blocks and mark not in reported:
                 reported.add(mark)
@@ -302,16 +306,16 @@ def changed_files(
         them: for a suite that is a gin file it lists the files next to it, but no packages below.
     """
     last: dict[str, str] = {}
-    for one in planned:
-        last.update(one.files)
-    there: dict[str, dict[str, str]] = {}
+    for subject in planned:
+        last.update(subject.files)
+    digests_by_name: dict[str, dict[str, str]] = {}
     for name, content in members.items():
-        there.setdefault(name.split("/", 2)[2], {})[name] = hashlib.sha256(content).hexdigest()
+        digests_by_name.setdefault(name.split("/", 2)[2], {})[name] = hashlib.sha256(content).hexdigest()
     folders = {name.partition("/")[0] for name in last}
-    for name in sorted({*last, *there}):
+    for name in sorted({*last, *digests_by_name}):
         if name.partition("/")[0] not in folders or "/" not in name:
             continue
-        digests = there.get(name, {})
+        digests = digests_by_name.get(name, {})
         if name in last and digests and last[name] not in digests.values():
             yield min(digests), f"{name} is another file than when the evaluations were planned"
         elif not digests:
@@ -321,16 +325,16 @@ def changed_files(
 
 
 def _read(events: Sequence[tuple[str, dict[str, Any], float]]) -> list[PlannedSubject]:
-    known = {""} | {str(detail.get(_DIGEST)) for _, detail, _ in events}
+    known_digests = {""} | {str(detail.get(_DIGEST)) for _, detail, _ in events}
     plans: dict[str, tuple[dict[str, Any], str]] = {}
     planned_rows: list[tuple[PlannedSubject, int]] = []  # with the index of its event
     last: dict[tuple[str, CaseForm], int] = {}  # index of the event with which a form became the last one of a variant
     broken = ""
-    for place, (kind, detail, at) in enumerate(events):
+    for index, (kind, detail, at) in enumerate(events):
         problem = ""
         if digest_of(detail) != detail.get(_DIGEST):
             problem = "its hash is another one than that of its content"
-        elif detail.get(_PREVIOUS) not in known:
+        elif detail.get(_PREVIOUS) not in known_digests:
             problem = "the record before it is missing, or was changed"
         if kind == PLAN:
             plan = {name: detail[name] for name in ("cases", "files")}
@@ -342,7 +346,7 @@ def _read(events: Sequence[tuple[str, dict[str, Any], float]]) -> list[PlannedSu
         if kind == CURRENT:
             broken = broken or problem or of_plan
             forms = [CaseForm(case["identity"], case["optimizer_hash"]) for case in plan["cases"]]
-            last.update({(detail["variant"], form): place for form in forms})
+            last.update({(detail["variant"], form): index for form in forms})
             continue
         planned = PlannedSubject(
             sha256=detail["sha256"],
@@ -362,14 +366,14 @@ def _read(events: Sequence[tuple[str, dict[str, Any], float]]) -> list[PlannedSu
             files=plan["files"],
             problem=problem or of_plan,
         )
-        planned_rows.append((planned, place))
+        planned_rows.append((planned, index))
 
     def order(entry: tuple[PlannedSubject, int]) -> int:
-        planned_subject, place = entry
+        planned_subject, event_index = entry
         forms = [
             (planned_subject.variant, CaseForm(case.identity, case.optimizer_hash)) for case in planned_subject.cases
         ]
-        return max([place, *(last.get(form, 0) for form in forms)])
+        return max([event_index, *(last.get(form, 0) for form in forms)])
 
     ordered = [planned_subject for planned_subject, _ in sorted(planned_rows, key=order)]
     if broken and ordered:

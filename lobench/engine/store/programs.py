@@ -115,12 +115,12 @@ def accepted(db: sqlite3.Connection, expected: Iterable[Program]) -> set[str]:
 def accepted_keys(db: sqlite3.Connection, expected: Collection[str]) -> set[str]:
     """As `accepted`, for keys of expected programs. Results of commands and tests count on every machine."""
     keys = set(expected)
-    known = known_programs(db)
-    if not known:
+    programs = known_programs(db)
+    if not programs:
         return keys
-    keys |= {program.key for program in OF_EVALUATORS.values()} & known.keys()
+    keys |= {program.key for program in OF_EVALUATORS.values()} & programs.keys()
     # The number of trainings computed at once depends on the case, and is known only after tracing.
-    keys |= {key for key, program in known.items() if program.whole.key in keys}
+    keys |= {key for key, program in programs.items() if program.whole.key in keys}
     marks = ", ".join("?" * len(keys))
     rows = db.execute(f"SELECT program FROM expectations WHERE expected IN ({marks})", tuple(keys))
     return keys | {program for (program,) in rows}

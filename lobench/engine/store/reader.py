@@ -129,8 +129,12 @@ class LedgerReader(Places, Codes):
             admissions={position: admission for position, admission, _ in positions if admission != "waiting"},
             finished={position for position, _, finished in positions if finished},
             durations={key: statistics.median(values) for key, values in seconds.items()},
-            codes={one: code for one, code in codes.items() if any(code)},
-            retried_codes={one: retried_code for one, retried_code in retried_codes.items() if any(codes[one])},
+            codes={evaluation_id: code for evaluation_id, code in codes.items() if any(code)},
+            retried_codes={
+                evaluation_id: retried_code
+                for evaluation_id, retried_code in retried_codes.items()
+                if any(codes[evaluation_id])
+            },
             same_codes=accepted_code,
             keeps_code=keeps_code,
         )
@@ -180,14 +184,14 @@ class LedgerReader(Places, Codes):
             ).fetchall()
             deliveries = []
             names = self._names_of_runs() if rows else {}
-            for place, position, evaluation, *columns in rows:
+            for delivery_sequence, position, evaluation, *columns in rows:
                 subject = subject_of(tuple(columns))
                 event: EvaluationFinished | CheckpointFinished
                 if evaluation is not None:
                     event = self._evaluation(evaluation, subject)
                 else:
                     event = self._completion(position, subject)
-                deliveries.append(Delivery(sequence=place, event=event, run=names[position]))
+                deliveries.append(Delivery(sequence=delivery_sequence, event=event, run=names[position]))
             return deliveries
 
     def _names_of_runs(self) -> Mapping[int, str]:
@@ -230,7 +234,7 @@ class LedgerReader(Places, Codes):
         subjects = self.sightings()
         names = self._names_of_runs()
         with intact_rows(self.store):
-            return [(names[one], subjects[one]) for (one,) in self._rows(query, (sequence,))]
+            return [(names[position], subjects[position]) for (position,) in self._rows(query, (sequence,))]
 
     def standings(self) -> list[tuple[str, Subject, bool]]:
         """Returns (run, subject, is finished) for each position that was not skipped."""
@@ -238,16 +242,18 @@ class LedgerReader(Places, Codes):
         subjects = self.sightings()
         names = self._names_of_runs()
         with intact_rows(self.store):
-            return [(names[one], subjects[one], bool(is_finished)) for one, is_finished in self._rows(query)]
+            return [
+                (names[position], subjects[position], bool(is_finished)) for position, is_finished in self._rows(query)
+            ]
 
     def reopened(self) -> dict[SubjectKey, set[int]]:
         """Returns the sequence numbers of completions withdrawn when their position was reopened, by subject."""
         details = self._details("reopened")
-        known = self.sightings() if details else {}
+        sightings = self.sightings() if details else {}
         sequences: dict[SubjectKey, set[int]] = {}
         with intact_rows(self.store):
             for detail in details:
-                sequences.setdefault(known[detail["position"]].key, set()).add(detail["sequence"])
+                sequences.setdefault(sightings[detail["position"]].key, set()).add(detail["sequence"])
         return sequences
 
     def shared_runs(self) -> dict[str, list[str]]:
@@ -358,8 +364,8 @@ class LedgerReader(Places, Codes):
         with store_errors(self.store), intact_rows(self.store):
             programs = known_programs(self._db)
             old: dict[int, Program] | None = None
-            seen = self.sightings(sha256) if sightings is None else sightings
-            subjects_of_evaluation = sightings_of_evaluations(self._db, seen)
+            known_sightings = self.sightings(sha256) if sightings is None else sightings
+            subjects_of_evaluation = sightings_of_evaluations(self._db, known_sightings)
             superseded = self.superseded()
             of_those = f"evaluation IN (SELECT id FROM evaluations WHERE {where})"
             labelled = self._db.execute(
@@ -369,13 +375,13 @@ class LedgerReader(Places, Codes):
             cases = dict[str, CaseInfo]()  # thousands of rows have a few
             texts = dict[str, str]()  # equal texts of rows are one object: a sixth of the memory of a large store
             blocks = dict[tuple[int, int], SeedBlock]()
-            wanted, joined, summaries = EVALUATION_COLUMNS, "", None
+            selected_columns, joined, summaries = EVALUATION_COLUMNS, "", None
             if summarized:
                 summaries = StoredSummaries(self.store, self._db)
                 payload_column, added = summaries.columns
-                wanted = f"{wanted.replace('payload', payload_column)}, {added}"
+                selected_columns = f"{selected_columns.replace('payload', payload_column)}, {added}"
                 joined = summaries.join
-            query = f"SELECT id, {wanted} FROM evaluations {joined} WHERE {where} ORDER BY id"
+            query = f"SELECT id, {selected_columns} FROM evaluations {joined} WHERE {where} ORDER BY id"
             outdated = frozenset[int]() if all_codes or codes is not None else self.outdated(sha256)
             for number, *row in self._db.execute(query, tuple(conditions.values())):
                 checkpoint_sha256, optimizer_hash, identity, start, size, version, text, *results = row

@@ -123,12 +123,12 @@ class Restarts:
 
         It is the number of times that the file's content has changed.
         """
-        before = [self._subjects[position] for position in self._at.get(uri, ())]
-        if not before:
+        earlier = [self._subjects[position] for position in self._at.get(uri, ())]
+        if not earlier:
             return 0
-        if before[-1].sha256 == sha256:
-            return before[-1].outer_step
-        return max(one.outer_step for one in before) + 1
+        if earlier[-1].sha256 == sha256:
+            return earlier[-1].outer_step
+        return max(checkpoint.outer_step for checkpoint in earlier) + 1
 
     def caused_by(self, position: int, subject: Subject, *, from_step: int | None = None) -> Restart | None:
         """Returns the restart that a sighting shows; None if it shows none. Call `add_sighting` first.
@@ -139,27 +139,31 @@ class Restarts:
           from_step: First superseded outer step, if a restart is known. None: restarts are inferred.
         """
         is_back = position in self.superseded
-        replaced = [self._subjects[each] for each in self._at[subject.uri] if each not in self.superseded]
+        replaced = [self._subjects[index] for index in self._at[subject.uri] if index not in self.superseded]
         is_restart = from_step is not None or any(
-            one.sha256 != subject.sha256
-            and one.outer_step >= subject.outer_step
-            and series_of(one) == series_of(subject)
-            for one in replaced
+            checkpoint.sha256 != subject.sha256
+            and checkpoint.outer_step >= subject.outer_step
+            and series_of(checkpoint) == series_of(subject)
+            for checkpoint in replaced
         )
         if not is_restart and not is_back:
             return None  # nearly always; skips the search through the whole run
-        others = [one for one in self.before(subject) if one != subject]
-        is_restart |= any(one.outer_step >= subject.outer_step for one in others)
+        other_checkpoints = [checkpoint for checkpoint in self.before(subject) if checkpoint != subject]
+        is_restart |= any(checkpoint.outer_step >= subject.outer_step for checkpoint in other_checkpoints)
         kind = RESTARTED if is_restart else RETURNED
         step = subject.outer_step if from_step is None else min(from_step, subject.outer_step)
-        dead = [one for one in others if one.outer_step >= step] if kind == RESTARTED else []
+        dead = (
+            [checkpoint for checkpoint in other_checkpoints if checkpoint.outer_step >= step]
+            if kind == RESTARTED
+            else []
+        )
         lineage = self._lineages[series_of(subject)]
         after = self._subjects[lineage[-1] if lineage[-1] != position else lineage[-2 if len(lineage) > 1 else -1]]
         if dead:
             dead += self._dead_without_number(subject, dead, after)
         detail = dict(zip(_NAMING, _name_of(subject), strict=True)) | {
             "after": list(_name_of(after)),
-            "superseded": [[one.uri, one.sha256, one.outer_step] for one in dead],
+            "superseded": [[checkpoint.uri, checkpoint.sha256, checkpoint.outer_step] for checkpoint in dead],
         }
         return Restart(kind=kind, detail=detail, outer_step=step, num_superseded=len(dead))
 
@@ -176,8 +180,12 @@ class Restarts:
           after: Last checkpoint of the lineage that was seen before.
         """
         series = series_of(subject)
-        hashes = {one.sha256 for one in dead}
-        shared = [self._positions[_name_of(one)] for one in self.before(subject) if one not in (subject, *dead)]
+        hashes = {checkpoint.sha256 for checkpoint in dead}
+        shared = [
+            self._positions[_name_of(checkpoint)]
+            for checkpoint in self.before(subject)
+            if checkpoint not in (subject, *dead)
+        ]
         end = self._positions[_name_of(after)]
         last_shared = max(shared, default=-1)
         without_number: list[Subject] = []
@@ -185,10 +193,10 @@ class Restarts:
             if lineage == series or not lineage.is_beside(series) or "*" in lineage.names.rpartition("/")[2]:
                 continue
             for position in positions:
-                one = self._subjects[position]
-                may_be_new = position == positions[-1] and position > end and one.sha256 not in hashes
+                candidate = self._subjects[position]
+                may_be_new = position == positions[-1] and position > end and candidate.sha256 not in hashes
                 if position > last_shared and position not in self.superseded and not may_be_new:
-                    without_number.append(one)
+                    without_number.append(candidate)
         return without_number
 
 
@@ -198,7 +206,7 @@ def moved_detail(detail: Mapping[str, Any], paths: Mapping[str, str]) -> dict[st
     def moved(uri: str, *more: Any) -> list[Any]:
         return [paths.get(uri, uri), *more]
 
-    dead = [moved(*one) for one in detail.get("superseded", ())]
+    dead = [moved(*entry) for entry in detail.get("superseded", ())]
     return {**detail, "uri": moved(detail["uri"])[0], "after": moved(*detail["after"]), "superseded": dead}
 
 

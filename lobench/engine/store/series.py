@@ -71,10 +71,10 @@ class ArrivalNumbers:
         if has_number(subject.uri):
             self._folders.add(folder)
             return False
-        known = self._steps.setdefault(file, {})
-        if subject.outer_step not in known and subject.outer_step != len(known):
+        steps = self._steps.setdefault(file, {})
+        if subject.outer_step not in steps and subject.outer_step != len(steps):
             self._with_steps.add(file)
-        known[subject.outer_step] = None
+        steps[subject.outer_step] = None
         return folder in self._folders and file not in self._with_steps
 
 

@@ -57,9 +57,9 @@ def signer(bundle: ResultBundle, allowed: Path | None) -> str:
         if allowed is None:
             command += ["check-novalidate", "-n", _NAMESPACE, "-s", str(path)]
         else:
-            found = _ssh(["ssh-keygen", "-Y", "find-principals", "-s", str(path), "-f", str(allowed)], b"")
-            who = found.splitlines()[0] if found else ""
-            command += ["verify", "-n", _NAMESPACE, "-s", str(path), "-f", str(allowed), "-I", who]
+            principals = _ssh(["ssh-keygen", "-Y", "find-principals", "-s", str(path), "-f", str(allowed)], b"")
+            principal = principals.splitlines()[0] if principals else ""
+            command += ["verify", "-n", _NAMESPACE, "-s", str(path), "-f", str(allowed), "-I", principal]
         message = _ssh(command, bundle.root.encode())
     if not message.startswith("Good"):
         raise UsageError("the signature does not fit", where=str(bundle.path), got=message or "no allowed signer")

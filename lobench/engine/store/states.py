@@ -152,8 +152,8 @@ class BlockStates:
 
         Damaged states are logged and removed.
         """
-        found = [file for file in _files(self.folder) if file.seeds == str(self.block)]
-        for file in sorted(found, key=lambda file: -file.step):
+        state_files = [file for file in _files(self.folder) if file.seeds == str(self.block)]
+        for file in sorted(state_files, key=lambda file: -file.step):
             path = self.folder / file.name
             is_mine = file.owner == self.owner
             if file.prefix in self.prefixes:
@@ -173,8 +173,8 @@ class BlockStates:
                 return leaves, header
             if is_mine:
                 with contextlib.suppress(OSError, ValueError):
-                    other = _read(path)[1].get("made_by", "")
-                    self._log_restart(f"the saved state of step {file.step} is of another program ({other})")
+                    other_program = _read(path)[1].get("made_by", "")
+                    self._log_restart(f"the saved state of step {file.step} is of another program ({other_program})")
                 _remove(path)
         return None
 
@@ -210,8 +210,8 @@ class BlockStates:
             _remove(self._mine)
             self._mine = None
 
-    def _log_restart(self, why: str) -> None:
-        self.log(f"{self.where}, seeds {self.block}: {why}: computed anew")
+    def _log_restart(self, reason: str) -> None:
+        self.log(f"{self.where}, seeds {self.block}: {reason}: computed anew")
 
 
 def free_states(folder: Path, evaluations: Sequence[EvaluationId]) -> None:
@@ -283,9 +283,9 @@ def _bytes(leaves: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> bytes
     from safetensors.numpy import save  # imports numpy
 
     text = json.dumps(header)
-    whole = {name: leaf.copy(order="C") for name, leaf in leaves.items()}
-    metadata = {"header": text, "sha256": _checksum(whole, text)}
-    return bytes(save(whole, metadata=metadata))
+    contiguous_leaves = {name: leaf.copy(order="C") for name, leaf in leaves.items()}
+    metadata = {"header": text, "sha256": _checksum(contiguous_leaves, text)}
+    return bytes(save(contiguous_leaves, metadata=metadata))
 
 
 def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

@@ -55,8 +55,8 @@ def subject_of(row: tuple[Any, ...]) -> Subject:
         subject = Subject.of_imported(uri.partition(":")[2])
         return dataclasses.replace(subject, label=label or subject.label)
     checkpoint = Checkpoint(uri=uri, sha256=sha256, outer_step=outer_step, generation=generation, run=run)
-    own = tuple(json.loads(bindings)) if bindings != "[]" else ()
-    return Subject.of_checkpoint(checkpoint, Variant(bindings=own, trainer_config=trainer_config), label=label)
+    own_bindings = tuple(json.loads(bindings)) if bindings != "[]" else ()
+    return Subject.of_checkpoint(checkpoint, Variant(bindings=own_bindings, trainer_config=trainer_config), label=label)
 
 
 def _has_fresh_seeds(subject: Subject) -> bool:
@@ -98,9 +98,9 @@ def sightings_of_evaluations(
             if seen.sha256 not in fresh or _has_fresh_seeds(seen) == (start >= FIRST_REPORT_SEED):
                 belonging.setdefault(evaluation, []).append(seen)
 
-    whole = {sha256: tuple(subjects) for sha256, subjects in sighted.items()}
+    all_sightings = {sha256: tuple(subjects) for sha256, subjects in sighted.items()}
 
     def of(evaluation: int, sha256: str) -> tuple[Subject, ...]:
-        return tuple(belonging.get(evaluation, ())) if sha256 in apart else whole.get(sha256, ())
+        return tuple(belonging.get(evaluation, ())) if sha256 in apart else all_sightings.get(sha256, ())
 
     return of

@@ -47,15 +47,15 @@ def command_words(words: Sequence[str], values: Mapping[str, str]) -> tuple[str,
     quoted, so that it stays one word if it has a space or a quote in it.
     """
     script = _place_of_script(words)
-    found = [
+    filled_words = [
         _filled_script(word, values) if index == script else filled(word, values) for index, word in enumerate(words)
     ]
-    return (sys.executable, *found[1:]) if found[0] == "python" else tuple(found)
+    return (sys.executable, *filled_words[1:]) if filled_words[0] == "python" else tuple(filled_words)
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:
     """Returns a text in which each placeholder `{NAME}` is replaced by its value. Unknown placeholders stay."""
-    return _PLACEHOLDER.sub(lambda found: values.get(found[1], found[0]), text)
+    return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), text)
 
 
 def _place_of_script(words: Sequence[str]) -> int | None:
@@ -159,9 +159,9 @@ class CommandRunner:
                 kill_tree(self._process.pid)
 
 
-def _start_process(asked: Command, out: int, err: int) -> subprocess.Popen[bytes]:
+def _start_process(command: Command, out: int, err: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        list(asked.words), cwd=asked.folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=_environment()
+        list(command.words), cwd=command.folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=_environment()
     )
 
 
@@ -212,5 +212,5 @@ def serve(connection: Connection, configure: Configure, *, owns_process: bool) -
 
     chief.send(Ready())
     chief.listen(take)
-    while (asked := waiting.get()) is not None:
-        chief.send(runner.run(asked))
+    while (command := waiting.get()) is not None:
+        chief.send(runner.run(command))

@@ -204,11 +204,11 @@ class LocalPool:
         if channel.is_amid_a_message:
             channel.look()
         if channel.problem or has_ended or (channel.is_closed and process.is_overdue()):
-            why = self._end(worker, channel.problem)
-            is_oom = why == _KILLED and self._oom_kills.take()
+            cause_text = self._end(worker, channel.problem)
+            is_oom = cause_text == _KILLED and self._oom_kills.take()
             if is_oom:
-                why = "killed by the system for want of memory (oom_kill of its cgroup)"
-            return [*messages, WorkerExited(worker=worker, message=why, is_oom=is_oom)]
+                cause_text = "killed by the system for want of memory (oom_kill of its cgroup)"
+            return [*messages, WorkerExited(worker=worker, message=cause_text, is_oom=is_oom)]
         if channel.is_closed and not was_closed:
             self._selector.unregister(channel)
         if channel.is_closed or channel.is_amid_a_message or process.sentinel is None:

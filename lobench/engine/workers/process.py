@@ -51,13 +51,13 @@ class WorkerProcess:
     def __init__(self, environment: Mapping[str, str], log: Path) -> None:
         self._log, self.log_start, self.log_problem = log, 0, ""
         self._closed_at: float | None = None
-        with contextlib.ExitStack() as given, contextlib.ExitStack() as ours:
+        with contextlib.ExitStack() as child_ends, contextlib.ExitStack() as own_ends:
             end, theirs = socket.socketpair()
-            ours.callback(end.close)
-            given.callback(theirs.close)
+            own_ends.callback(end.close)
+            child_ends.callback(theirs.close)
             output = self._open_log()
             if output is not None:
-                given.callback(output.close)
+                child_ends.callback(output.close)
             stdout = subprocess.DEVNULL if output is None else output
             self._child = subprocess.Popen(
                 [*PYTHON, "-m", "lobench.engine.workers.entry", str(theirs.fileno())],
@@ -68,7 +68,7 @@ class WorkerProcess:
                 env=environment,
                 process_group=0,
             )
-            ours.pop_all()
+            own_ends.pop_all()
         self.channel = Channel(end)
         self.sentinel = _sentinel(self._child.pid)
 
@@ -115,7 +115,7 @@ class WorkerProcess:
 
     def end(self) -> int | None:
         """Kills and reaps the process, and closes its resources; returns its exit code if it ended by itself."""
-        ended = self.has_ended()
+        has_ended = self.has_ended()
         self.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._child.wait(_REAP_SECONDS)
@@ -123,15 +123,15 @@ class WorkerProcess:
         if self.sentinel is not None:
             os.close(self.sentinel)
             self.sentinel = None
-        return self._child.returncode if ended else None
+        return self._child.returncode if has_ended else None
 
     def how_it_ended(self, code: int | None) -> str:
         """Returns a description of its end: the exit code, and the likely reason from its log."""
         if code == -signal.SIGKILL:
             return KILLED  # its last output cannot explain the signal
-        what = "closed its pipe" if code is None else how_it_ended(code)
+        ending = "closed its pipe" if code is None else how_it_ended(code)
         words = last_words(self._log, self.log_start, problem=self.log_problem)
-        return f"{what}: {words}" if words else what
+        return f"{ending}: {words}" if words else ending
 
 
 def _sentinel(pid: int) -> int | None:

@@ -122,8 +122,8 @@ def read_experiment(path: Path, gin_params: Sequence[str] = (), *, is_elsewhere:
     """
     path = path.resolve()
     in_file = parse_file(path)
-    given = [statement for text in gin_params for statement in parse_text(text, f"--gin-param {text!r}")]
-    statements = [*in_file, *given]
+    param_statements = [statement for text in gin_params for statement in parse_text(text, f"--gin-param {text!r}")]
+    statements = [*in_file, *param_statements]
     bindings = only_bindings(statements)
     own_cases = case_scopes(statements)
     experiment = _experiment(path, bindings, has_cases=bool(own_cases))
@@ -140,8 +140,8 @@ def read_experiment(path: Path, gin_params: Sequence[str] = (), *, is_elsewhere:
         raise _no_case(path)
     if experiment.race is not None:
         _check_race(replace(experiment, methods=methods), path)
-    for_all = [one for one in in_file if _is_for_all(one, names, bindings, has_cases=bool(own_cases))]
-    for_all += [one for one in given if _is_for_all(one, names, bindings, has_cases=False)]
+    for_all = [candidate for candidate in in_file if _is_for_all(candidate, names, bindings, has_cases=bool(own_cases))]
+    for_all += [candidate for candidate in param_statements if _is_for_all(candidate, names, bindings, has_cases=False)]
     return ExperimentFile(
         path=path,
         text="".join(f"{_text(statement)}\n" for statement in statements),
@@ -156,14 +156,14 @@ def chosen_methods(experiment: Experiment, names: Sequence[str]) -> tuple[Method
     Raises:
       UsageError: The experiment has no method of a given name.
     """
-    known = {method.name: method for method in experiment.methods}
+    methods = {method.name: method for method in experiment.methods}
     for name in names:
-        if name not in known:
+        if name not in methods:
             raise UsageError(
                 f"unknown method {name!r}",
                 where="--method",
-                expected="one of " + ", ".join(known),
-                next_step=suggestion(name, known),
+                expected="one of " + ", ".join(methods),
+                next_step=suggestion(name, methods),
             )
     return tuple(method for method in experiment.methods if not names or method.name in names)
 
@@ -192,17 +192,19 @@ def _experiment(path: Path, bindings: Sequence[Binding], *, has_cases: bool) -> 
             continue
         key = binding.parameter
         if binding.scope or key not in _EXPERIMENT_KEYS:
-            what = f"nothing reads {binding_text(binding).split(' = ')[0]}"
+            problem = f"nothing reads {binding_text(binding).split(' = ')[0]}"
             meant = _meant_key(binding)
-            expected = "" if meant else "one of " + ", ".join(f"Experiment.{one}" for one in _EXPERIMENT_KEYS)
-            raise ConfigError(what, where=binding.where, expected=expected, next_step=meant)
+            expected = (
+                "" if meant else "one of " + ", ".join(f"Experiment.{known_key}" for known_key in _EXPERIMENT_KEYS)
+            )
+            raise ConfigError(problem, where=binding.where, expected=expected, next_step=meant)
         _check_value("Experiment", key, binding)
         values[key] = tuple(binding.value) if isinstance(binding.value, list | tuple) else binding.value
     try:
         suites = [str(find_suite(suite, path.parent).resolve()) for suite in values.get("suites", ())]
     except UsageError as error:
-        what = f"Experiment.suites: {error.what}"
-        raise ConfigError(what, where=str(path), got=repr(error.where), next_step=error.next_step) from error
+        problem = f"Experiment.suites: {error.what}"
+        raise ConfigError(problem, where=str(path), got=repr(error.where), next_step=error.next_step) from error
     if has_cases:
         suites.append(str(path))
     if not values["name"].strip() or "/" in values["name"]:
@@ -279,7 +281,7 @@ def _check_names(names: Sequence[str], cases: Sequence[str], path: Path) -> None
 
 def _check_scopes(bindings: Sequence[Binding], names: Sequence[str], cases: Sequence[str], reach: Reach) -> None:
     """Raises ConfigError for bindings in scopes that are never entered."""
-    known = {*names, *cases, *reach.scopes}
+    known_scopes = {*names, *cases, *reach.scopes}
     for binding in bindings:
         outermost = binding.scope.split("/")[0]
         mistaken = difflib.get_close_matches(binding.name, ("Experiment", "Method"), n=1, cutoff=0.8)
@@ -288,13 +290,13 @@ def _check_scopes(bindings: Sequence[Binding], names: Sequence[str], cases: Sequ
             raise ConfigError(
                 f"nothing reads {binding.name}", where=binding.where, next_step=f"did you mean {mistaken[0]!r}?"
             )
-        if outermost and outermost not in known:
-            what = (
+        if outermost and outermost not in known_scopes:
+            problem = (
                 f"nothing reads {binding_text(binding).split(' = ')[0]}: {outermost!r} is neither a method nor a case"
             )
             advice = f"a method has a line such as `{outermost}/Method.optimizer = @adam()`"
-            next_step = suggestion(outermost, sorted(known)) or advice
-            raise ConfigError(what, where=binding.where, next_step=next_step)
+            next_step = suggestion(outermost, sorted(known_scopes)) or advice
+            raise ConfigError(problem, where=binding.where, next_step=next_step)
 
 
 def _method(
@@ -302,7 +304,9 @@ def _method(
 ) -> Method:
     keys = [binding for binding in bindings if binding.name == "Method" and binding.scope == name]
     scoped = [binding for binding in bindings if binding.scope.split("/")[0] == name and binding.name != "Method"]
-    own_bindings = effective([one for one in scoped if not is_of_search(one, bindings)])
+    own_bindings = effective(
+        [method_binding for method_binding in scoped if not is_of_search(method_binding, bindings)]
+    )
     values = _method_values(name, keys)
     search = values.pop("search", None)
     if "optimizer" in values and not isinstance(values["optimizer"], str):
@@ -319,7 +323,7 @@ def _method(
     if method.kind == "curves" and not is_elsewhere:
         method = replace(method, curves=_files_of_curves(method, folder, where))
     if method.python and not is_elsewhere:
-        where_python = next(one.where for one in keys if one.parameter == "python")
+        where_python = next(method_binding.where for method_binding in keys if method_binding.parameter == "python")
         own_bindings += _of_environment(method, own_bindings, folder, where_python)
     method = replace(method, space=space_of(name, own_bindings, bindings))
     knobs = _bindings_by_knob(method, keys, is_searched=search is not None)
@@ -334,11 +338,11 @@ def _method(
             )
         path = _path(name, binding)
         if binding not in read and not {"gin", path} & {*_PLACEHOLDER.findall(method.command)}:
-            what = f"nothing reads {path} of method {name!r}"
+            problem = f"nothing reads {path} of method {name!r}"
             if is_space(binding.value):
-                what = f"method {name!r}: {gin_text(binding.value)} is bound to {path}, which nothing reads"
+                problem = f"method {name!r}: {gin_text(binding.value)} is bound to {path}, which nothing reads"
             next_step = _why_unread(method, binding) or suggestion(binding.name, reach.names_of(method, own_bindings))
-            raise ConfigError(what, where=binding.where, next_step=next_step)
+            raise ConfigError(problem, where=binding.where, next_step=next_step)
     return replace(
         method,
         search=search_of(method, search, keys, own_bindings, bindings),
@@ -350,7 +354,7 @@ def _method(
 
 def _bindings_by_knob(method: Method, keys: Sequence[Binding], *, is_searched: bool) -> list[list[Binding]]:
     """Returns the bindings of each knob, in the method's scope."""
-    where = {one.parameter: one.where for one in keys}.get("knobs", "")
+    where = {key_binding.parameter: key_binding.where for key_binding in keys}.get("knobs", "")
     if method.knobs and (method.kind not in ("optimizer", "checkpoint") or is_searched):
         got = "Method.search" if is_searched else f"Method.{method.kind}"
         raise ConfigError(
@@ -362,10 +366,12 @@ def _bindings_by_knob(method: Method, keys: Sequence[Binding], *, is_searched: b
     knobs = list[list[Binding]]()
     names = dict[str, str]()
     for text in method.knobs:
-        place = f"{where}: knob {text!r}"
-        knob = parse_text(text.replace(";", "\n"), place)
-        if not knob or any(isinstance(one, Import) for one in knob):
-            raise ConfigError("a knob binds values, and nothing else", where=place, expected="'adam.b1 = 0.8', say")
+        knob_location = f"{where}: knob {text!r}"
+        knob = parse_text(text.replace(";", "\n"), knob_location)
+        if not knob or any(isinstance(statement, Import) for statement in knob):
+            raise ConfigError(
+                "a knob binds values, and nothing else", where=knob_location, expected="'adam.b1 = 0.8', say"
+            )
         bound = [
             replace(binding, scope=f"{method.name}/{binding.scope}".rstrip("/")) for binding in only_bindings(knob)
         ]
@@ -375,7 +381,7 @@ def _bindings_by_knob(method: Method, keys: Sequence[Binding], *, is_searched: b
             if path in names:
                 raise ConfigError(
                     f"{path} is bound twice",
-                    where=place,
+                    where=knob_location,
                     got=f"{names[path]!r} too",
                     next_step="a setting is in one knob",
                 )
@@ -403,32 +409,32 @@ def _path(name: str, binding: Binding) -> str:
 def _method_values(name: str, keys: Sequence[Binding]) -> dict[str, Any]:
     """Returns the values of `Method.*` in one scope. Later bindings, by other files or parameters, take precedence."""
     values: dict[str, Any] = {}
-    places: dict[str, str] = {}
+    files: dict[str, str] = {}
     for binding in keys:
         key = binding.parameter
         if key not in _METHOD_KEYS:
             next_step = suggestion(key, _METHOD_KEYS)
             if key in RENAMED_KEYS:
                 next_step = f"it is Method.{RENAMED_KEYS[key]} now"
-            expected = ", ".join(f"Method.{known}" for known in _METHOD_KEYS)
-            what = f"nothing reads {name}/Method.{key}"
-            raise ConfigError(what, where=binding.where, expected=expected, next_step=next_step)
-        place = binding.where.rsplit(":", 1)[0]
-        if key in METHOD_KINDS and places.get(key) == place and not place.startswith("--gin-param"):
+            expected = ", ".join(f"Method.{known_key}" for known_key in _METHOD_KEYS)
+            problem = f"nothing reads {name}/Method.{key}"
+            raise ConfigError(problem, where=binding.where, expected=expected, next_step=next_step)
+        file = binding.where.rsplit(":", 1)[0]
+        if key in METHOD_KINDS and files.get(key) == file and not file.startswith("--gin-param"):
             raise ConfigError(f"two methods are called {name!r}", where=binding.where, next_step="rename one")
-        places[key] = place
+        files[key] = file
         _check_value(f"{name}/Method", key, binding)
         values[key] = binding.value
     subjects = [key for key in METHOD_KINDS if key in values]
     kind = "script" if subjects == ["command", "curves"] else next(iter(subjects), "")
     if len(subjects) != 1 and kind != "script":
-        what = f"method {name!r} has {' and '.join(subjects)}: one is its subject"
+        problem = f"method {name!r} has {' and '.join(subjects)}: one is its subject"
         next_step = ""
         if not subjects:
-            what = f"method {name!r} has settings and nothing to evaluate"
+            problem = f"method {name!r} has settings and nothing to evaluate"
             next_step = f"bind {name}/Method.optimizer = @adam(), for example"
         expected = "one of " + ", ".join(f"Method.{kind}" for kind in METHOD_KINDS)
-        raise ConfigError(what, where=keys[0].where, expected=expected, next_step=next_step)
+        raise ConfigError(problem, where=keys[0].where, expected=expected, next_step=next_step)
     only_for = dict.fromkeys(_OF_COMMANDS, "command") | dict.fromkeys(_OF_CURVES, "curves")
     only_for |= dict.fromkeys(_OF_OPTIMIZERS, "optimizer")
     for key in values:
@@ -439,15 +445,19 @@ def _method_values(name: str, keys: Sequence[Binding]) -> dict[str, Any]:
             next_step = f"it counts for Method.{only_for.get(key)} alone{of_cases}"
             if is_searched:
                 next_step = "curves are not searched"
-            where = next(one.where for one in keys if one.parameter == key)
+            where = next(key_binding.where for key_binding in keys if key_binding.parameter == key)
             raise ConfigError(f"nothing reads {name}/Method.{key}", where=where, next_step=next_step)
     return values
 
 
-def _of_environment(method: Method, own: Sequence[Binding], folder: Path, where: str) -> list[Binding]:
+def _of_environment(method: Method, own_bindings: Sequence[Binding], folder: Path, where: str) -> list[Binding]:
     """Returns the bindings of another environment for a method's optimizer: its Python, and the installed package."""
     scope, _, selector = method.optimizer.strip("@()").rpartition("/")
-    named = [one.value for one in own if one.name == selector.rpartition(".")[2] and one.parameter == "optimizer"]
+    named = [
+        binding.value
+        for binding in own_bindings
+        if binding.name == selector.rpartition(".")[2] and binding.parameter == "optimizer"
+    ]
     package = str(named[-1] if named else selector).split(".")[0].split(":")[0]
     if "." not in selector and not named:
         raise ConfigError(
@@ -478,14 +488,14 @@ def _check_command(method: Method, paths: Sequence[str], folder: Path, where: st
         words = shlex.split(method.command)
     except ValueError as error:
         raise ConfigError(f"method {method.name!r}: no command line", where=where, got=str(error)) from error
-    known = (*_PLACEHOLDERS, *paths)
+    placeholders = (*_PLACEHOLDERS, *paths)
     for name in _PLACEHOLDER.findall(f"{method.command} {method.curves}"):
-        if name not in known:
+        if name not in placeholders:
             raise ConfigError(
                 f"method {method.name!r}: unknown placeholder {{{name}}} in its command",
                 where=where,
-                expected=", ".join(f"{{{placeholder}}}" for placeholder in known),
-                next_step=suggestion(name, known) or f"bind {method.name}/{name} = 0.1, for example",
+                expected=", ".join(f"{{{placeholder}}}" for placeholder in placeholders),
+                next_step=suggestion(name, placeholders) or f"bind {method.name}/{name} = 0.1, for example",
             )
     output, writes = ("{out}", "curves") if method.curves else ("{folder}", "checkpoints")
     file = "a file below the folder that a session has for itself, such as '{out}/curves.jsonl'"
@@ -494,8 +504,8 @@ def _check_command(method: Method, paths: Sequence[str], folder: Path, where: st
         (method.curves, "curves do", file),
     ):
         if text and not {"out", "folder"} & {*_PLACEHOLDER.findall(text)}:
-            what = f"method {method.name!r}: its {does} not say {output}"
-            raise ConfigError(what, where=where, expected=expected)
+            problem = f"method {method.name!r}: its {does} not say {output}"
+            raise ConfigError(problem, where=where, expected=expected)
     called = f"method {method.name!r}"
     check_no_shell_syntax(method.command, called, where)
     if not words or command_path(words[0], folder) is None:
@@ -527,24 +537,24 @@ def _check_race(experiment: Experiment, path: Path) -> None:
 
 def _check_pythons(methods: Sequence[Method], path: Path) -> None:
     """Raises ConfigError if two environments differ only in the parts of their paths that identities leave out."""
-    seen: dict[str, str] = {}
+    folders: dict[str, str] = {}
     for method in (method for method in methods if method.python):
         text, folder = portable_python(method.python, path.parent)
-        if seen.setdefault(text, folder) != folder:
+        if folders.setdefault(text, folder) != folder:
             raise ConfigError(
                 f"two environments are called {text!r}",
                 where=str(path),
-                got=f"in {seen[text]} and {folder}",
+                got=f"in {folders[text]} and {folder}",
                 next_step="rename one of their folders",
             )
 
 
 def _check_labels(methods: Sequence[Method], path: Path) -> None:
-    seen: dict[str, str] = {}
+    names_by_label: dict[str, str] = {}
     for method in methods:
-        if (other := seen.setdefault(method.title, method.name)) != method.name:
+        if (first_name := names_by_label.setdefault(method.title, method.name)) != method.name:
             raise ConfigError(
-                f"methods {other!r} and {method.name!r} have the same label",
+                f"methods {first_name!r} and {method.name!r} have the same label",
                 where=str(path),
                 got=repr(method.title),
                 next_step="give one another Method.label",

@@ -83,13 +83,13 @@ class Reach:
 
         If the optimizer of a theta is named in the file next to it, the worker that binds it reports unknown names.
         """
-        known = self._reached_by_method(method, own_bindings)
-        if known is None and not method.command:
+        reached_names = self._reached_by_method(method, own_bindings)
+        if reached_names is None and not method.command:
             return list(own_bindings)
         return [
             binding
             for binding in own_bindings
-            if binding.name in ("Case", "Checkpoint") or _is_among(binding, known or self._of_cases)
+            if binding.name in ("Case", "Checkpoint") or _is_among(binding, reached_names or self._of_cases)
         ]
 
     def names_of(self, method: Method, own: Sequence[Binding]) -> list[str]:
@@ -118,7 +118,9 @@ class Reach:
                 if name not in names:
                     names.add(name)
                     waiting += [
-                        one.value for one in (*self._bindings, *own_bindings) if may_be_same(one.selector, name)
+                        binding.value
+                        for binding in (*self._bindings, *own_bindings)
+                        if may_be_same(binding.selector, name)
                     ]
         return names
 
