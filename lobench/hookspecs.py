@@ -334,8 +334,8 @@ class SinkContext:
         >>> SinkContext(store=Path("s"), argument="mlruns,run=3f2a").given_run
         ('mlruns', '3f2a')
         """
-        place, _, last = self.argument.rpartition(",")
-        return (place, last.removeprefix("run=")) if last.startswith("run=") else (self.argument, "")
+        location, _, last = self.argument.rpartition(",")
+        return (location, last.removeprefix("run=")) if last.startswith("run=") else (self.argument, "")
 
 
 class ResultSink(Protocol):

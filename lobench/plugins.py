@@ -94,10 +94,10 @@ class Registered:
           PluginError: The import failed. The message names plugin, declaration and cause.
         """
         module, _, attribute = self.declaration.factory.partition(":")
-        what = f"cannot load {self.declaration.name!r} from {self.declaration.factory!r}"
+        problem = f"cannot load {self.declaration.name!r} from {self.declaration.factory!r}"
         where = f"plugin {self.plugin!r}"
         with (
-            plugin_errors(lambda error: PluginFailure(what, where=where, got=headline(error))),
+            plugin_errors(lambda error: PluginFailure(problem, where=where, got=headline(error))),
             self._suite_importable(),
         ):
             loaded = importlib.import_module(module) if module else self.module
@@ -112,16 +112,16 @@ class Registered:
           PluginError: The factory raised another exception. The message is one line, with the user's text in `where`.
         """
         factory = self.load()
-        known = inspect.signature(factory).parameters if keywords else {}
-        is_open = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
+        parameters = inspect.signature(factory).parameters if keywords else {}
+        is_open = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
         for name in keywords:
-            if name not in known and not is_open:
-                expected = "one of " + ", ".join(known) if known else "nothing"
+            if name not in parameters and not is_open:
+                expected = "one of " + ", ".join(parameters) if parameters else "nothing"
                 raise ConfigError(
                     f"{self.declaration.name!r} takes no {name!r}",
                     where=where,
                     expected=expected,
-                    next_step=suggestion(name, known),
+                    next_step=suggestion(name, parameters),
                 )
         try:
             with plugins_contained():
@@ -166,27 +166,30 @@ class Registered:
           LobenchError: The factory failed, as in `make`.
           PluginFailure: The object lacks one of these methods.
         """
-        made = self.make(*arguments, where=where, **keywords)
+        instance = self.make(*arguments, where=where, **keywords)
         if self.plugin.startswith("lobench."):
-            return made
-        place = f"plugin {self.plugin!r}, hook {hook}, {self.declaration.name!r}"
-        if missing := [name for name in results if not callable(getattr(made, name, None))]:
+            return instance
+        location = f"plugin {self.plugin!r}, hook {hook}, {self.declaration.name!r}"
+        if missing := [name for name in results if not callable(getattr(instance, name, None))]:
             raise PluginFailure(
-                "the factory returned something else", where=place, got=described(made), expected=f"{missing[0]}()"
+                "the factory returned something else",
+                where=location,
+                got=described(instance),
+                expected=f"{missing[0]}()",
             )
-        guarded = type(type(made).__name__, (GuardedPlugin,), {})  # errors name the plugin's class
-        return guarded(made, place, results, fallbacks, failure, passes)
+        guarded = type(type(instance).__name__, (GuardedPlugin,), {})  # errors name the plugin's class
+        return guarded(instance, location, results, fallbacks, failure, passes)
 
     @contextlib.contextmanager
     def _suite_importable(self) -> Iterator[None]:
         """Makes modules next to a declaring conftest.py importable."""
-        before = list(sys.path)
+        old_path = list(sys.path)
         if Path(self.plugin).name == "conftest.py":
             sys.path.insert(0, str(Path(self.plugin).parent))
         try:
             yield
         finally:
-            sys.path[:] = before
+            sys.path[:] = old_path
 
 
 class GuardedPlugin:
@@ -227,15 +230,15 @@ class GuardedPlugin:
                     result = value(*arguments, **keywords)
                 if self._results[name](result):
                     return result
-                what = f"{name}() returned something of another type"
+                problem = f"{name}() returned something of another type"
                 got = described(result)
             except passes:
                 raise
             except BaseException as error:  # noqa: BLE001  (a plugin boundary: raised below, or printed)
-                what = f"{name}() failed"
+                problem = f"{name}() failed"
                 got = headline(error)
                 cause = error
-            failure = self._failure(what, where=self._where, got=got)
+            failure = self._failure(problem, where=self._where, got=got)
             if name not in self._fallbacks:
                 raise failure from cause
             if name not in self._printed:
@@ -281,11 +284,15 @@ class PluginManager(pluggy.PluginManager):
             got = str(error).splitlines()[-1]
             raise PluginError("a hook does not match its specification", where=where, got=got) from error
         for caller in self.get_hookcallers(plugin) or ():
-            mine = [one for one in caller.get_hookimpls() if one.plugin is plugin and not one.optionalhook]
-            if mine and not caller.has_spec():
+            implementations = [
+                implementation
+                for implementation in caller.get_hookimpls()
+                if implementation.plugin is plugin and not implementation.optionalhook
+            ]
+            if implementations and not caller.has_spec():
                 self.unregister(name=name)
-                known = [hook for hook in vars(hookspecs.HookSpecs) if hook.startswith("lobench_")]
-                next_step = suggestion(caller.name, known)
+                hook_names = [hook for hook in vars(hookspecs.HookSpecs) if hook.startswith("lobench_")]
+                next_step = suggestion(caller.name, hook_names)
                 raise PluginError(f"unknown hook {caller.name}", where=where, next_step=next_step)
 
     def declarations(self, hook: str) -> dict[str, Registered]:
@@ -296,10 +303,10 @@ class PluginManager(pluggy.PluginManager):
         Raises:
           PluginError: Two plugins declare one name (both are named).
         """
-        found, problems = self._collected(hook)
+        declarations_by_name, problems = self._collected(hook)
         for problem in problems.values():
             raise problem
-        return found
+        return declarations_by_name
 
     def usable_declarations(self, hook: str) -> dict[str, Registered]:
         """Returns the valid declarations of a hook, and adds the faults of the others to `broken`.
@@ -324,18 +331,18 @@ class PluginManager(pluggy.PluginManager):
                 self._note_broken(plugin, hook, str(error))
                 continue
             for declaration in declared:
-                other = declarations.get(declaration.name)
-                if other is not None:
+                earlier = declarations.get(declaration.name)
+                if earlier is not None:
                     problems[declaration.name] = PluginError(
-                        f"{hook}: two plugins declare {declaration.name!r}: {other.plugin!r} "
-                        f"({other.declaration.factory}) and {plugin!r} ({declaration.factory})",
+                        f"{hook}: two plugins declare {declaration.name!r}: {earlier.plugin!r} "
+                        f"({earlier.declaration.factory}) and {plugin!r} ({declaration.factory})",
                         next_step="remove or rename one",
                     )
                 else:
                     declarations[declaration.name] = Registered(
                         declaration=declaration, plugin=plugin, module=implementation.plugin
                     )
-        return {name: one for name, one in sorted(declarations.items()) if name not in problems}, problems
+        return {name: registered for name, registered in sorted(declarations.items()) if name not in problems}, problems
 
     def _note_broken(self, plugin: str, hook: str, cause: str) -> None:
         failed = BrokenPlugin(name=plugin, distribution=hook, cause=cause, imports=True)
@@ -343,8 +350,8 @@ class PluginManager(pluggy.PluginManager):
             self.broken.append(failed)
 
     def _declared(self, hook: str, function: Callable[[], Any], plugin: str) -> list[Declaration]:
-        what, where = f"hook {hook} failed", f"plugin {plugin!r}"
-        with plugin_errors(lambda error: PluginFailure(what, where=where, got=headline(error))):
+        problem, where = f"hook {hook} failed", f"plugin {plugin!r}"
+        with plugin_errors(lambda error: PluginFailure(problem, where=where, got=headline(error))):
             returned: Any = function()
             declared = list(returned) if isinstance(returned, Iterable) else [returned]
         for declaration in declared:
@@ -372,7 +379,7 @@ class PluginManager(pluggy.PluginManager):
         Faults of declarations are added to `broken`.
         """
         declared = self.usable_declarations("lobench_gin_modules").values()
-        return [one.declaration.factory.partition(":")[0] for one in declared]
+        return [registered.declaration.factory.partition(":")[0] for registered in declared]
 
     def make_executor(self, name: str, *arguments: object) -> Executor:
         """Makes an executor for a command with workers of its own. Calls are guarded as by `make_guarded`.
@@ -384,9 +391,11 @@ class PluginManager(pluggy.PluginManager):
           LobenchError: There is no such executor, or it cannot be made.
         """
         hook = "lobench_executors"
-        found = self.find(hook, name, kind="executor")
-        made: Executor = found.make_guarded(*arguments, where=f"--executor {name}", hook=hook, results=EXECUTOR_RESULTS)
-        return made
+        registered = self.find(hook, name, kind="executor")
+        executor: Executor = registered.make_guarded(
+            *arguments, where=f"--executor {name}", hook=hook, results=EXECUTOR_RESULTS
+        )
+        return executor
 
     def find(self, hook: str, name: str, *, kind: str, where: str = "") -> Registered:
         """Returns one declaration.
@@ -401,18 +410,18 @@ class PluginManager(pluggy.PluginManager):
           UsageError: No plugin declares this name.
           PluginError: Two plugins declare this name.
         """
-        known, problems = self._collected(hook)
+        declarations, problems = self._collected(hook)
         if name in problems:
             raise problems[name]
-        if name in known:
-            return known[name]
+        if name in declarations:
+            return declarations[name]
         broken = "".join(f"; plugin {plugin}" for plugin in self.broken)
-        expected = "one of " + ", ".join(known) if known else ""
+        expected = "one of " + ", ".join(declarations) if declarations else ""
         raise UsageError(
             f"unknown {kind} {name!r}",
             where=where,
             expected=expected,
-            next_step=(suggestion(name, known) or "is its plugin installed? see `lobench plugins`") + broken,
+            next_step=(suggestion(name, declarations) or "is its plugin installed? see `lobench plugins`") + broken,
         )
 
     def register_conftest(self, module: ModuleType) -> None:
@@ -447,8 +456,8 @@ def installed_entry_points(group: str) -> metadata.EntryPoints:
     Packages are read once, and again after a change of a folder of `sys.path`.
     """
     folders = tuple((folder, _changed_ns(folder)) for folder in sys.path)
-    found: metadata.EntryPoints = _entry_points_in(folders).select(group=group)
-    return found
+    entry_points: metadata.EntryPoints = _entry_points_in(folders).select(group=group)
+    return entry_points
 
 
 @functools.lru_cache(maxsize=1)

@@ -227,8 +227,8 @@ def _refuse_other_code(request: Train, runner: BlockRunner) -> None:
     bound = runner.bind(request.spec, request.test)
     if request.key and bound.info.whole_key != request.key:
         raise EditedCode.of(request.spec, ["its gin files"])
-    here = {**bound.code_parts, **parts_run_otherwise(bound.info)}
-    if edited := [name for name, sha256 in request.code.items() if here.get(name, sha256) != sha256]:
+    present_code = {**bound.code_parts, **parts_run_otherwise(bound.info)}
+    if edited := [name for name, sha256 in request.code.items() if present_code.get(name, sha256) != sha256]:
         raise EditedCode.of(request.spec, edited)
 
 

@@ -64,10 +64,10 @@ class StepperMaker:
     def in_phase(self, index: int, theta: Any, *values: Any) -> Stepper:
         settings = self.bound.phases[index].settings
         phase = self.bound.case.phases[index]
-        made = None if _is_as_bound(values, settings) else settings.make(values)
+        optimizer = None if _is_as_bound(values, settings) else settings.make(values)
         if phase.optimizer is None:
-            self._ran_as[index] = runs_as(phase.learned_optimizer if made is None else made)
-        return stepper_in(self.bound.case, index, theta, made)
+            self._ran_as[index] = runs_as(phase.learned_optimizer if optimizer is None else optimizer)
+        return stepper_in(self.bound.case, index, theta, optimizer)
 
     def __call__(self, theta: Any, *values: Any) -> Stepper:
         case, settings = self.bound.case, self.bound.settings
@@ -81,7 +81,10 @@ class StepperMaker:
 
 
 def _is_as_bound(values: Sequence[Any], settings: Settings) -> bool:
-    return all(isinstance(value, float) and value == own for value, own in zip(values, settings.values, strict=True))
+    return all(
+        isinstance(value, float) and value == bound_value
+        for value, bound_value in zip(values, settings.values, strict=True)
+    )
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -120,8 +123,8 @@ class Programs:
             if self._keeps_executables and not bound.phases:
                 names = (bound.info.program_key, str(num_seeds), repr(bound.settings.usual), *bound.settings.names)
                 # A program does not depend on the seeds: the next command evaluates others.
-                kept = KeptExecutables(lambda: (as_identified(maker.bound.case),), *names)
-                make = partial(kind, kept=kept)
+                kept_executables = KeptExecutables(lambda: (as_identified(maker.bound.case),), *names)
+                make = partial(kind, kept=kept_executables)
             warm = self._shared[key] = Warm(maker, program_of(bound, num_seeds, kind=make, maker=maker))
         return warm
 
@@ -135,8 +138,8 @@ class Programs:
         """
         program = (bound.spec, bound.info.identity, block.size)
         key = (*program, num_thetas)
-        known = self._costs.get(key)
-        if key not in self._costs or (known is not None and StepSeconds.of([known]).is_unsteady):
+        recorded_cost = self._costs.get(key)
+        if key not in self._costs or (recorded_cost is not None and StepSeconds.of([recorded_cost]).is_unsteady):
             if program not in self._gradients:
                 self._gradients[program] = GradientSteps(bound.case, as_task(bound.case.task), block.size)
             self._costs[key] = self._gradients[program].cost(block, num_thetas)
@@ -199,7 +202,7 @@ def _are_alike(bound: BoundCase) -> bool:
     """Returns whether the phases differ only in values, which are arguments of the program."""
     phases = bound.case.phases
     hangs_on = {
-        (phase.num_inner_steps, phase.schedule, each.settings.program_hash, each.settings.usual)
-        for phase, each in zip(phases, bound.phases, strict=True)
+        (phase.num_inner_steps, phase.schedule, bound_phase.settings.program_hash, bound_phase.settings.usual)
+        for phase, bound_phase in zip(phases, bound.phases, strict=True)
     }
     return len(hangs_on) == 1 and all((phase.opt_state, phase.schedule) == ("reset", "new") for phase in phases[1:])

@@ -168,8 +168,8 @@ class Result:
 
     def _metric(self, metric: str) -> np.ndarray:
         if metric not in self.metrics and self.case and not self.case.eval_batches:
-            known = ", ".join(sorted(self.metrics))
-            raise KeyError(f"no metric {metric!r} (Case.eval_batches = 0 evaluates nothing); there are {known}")
+            names = ", ".join(sorted(self.metrics))
+            raise KeyError(f"no metric {metric!r} (Case.eval_batches = 0 evaluates nothing); there are {names}")
         return self.metrics[metric]
 
     def __repr__(self) -> str:
@@ -187,9 +187,9 @@ class Result:
         rows = []
         for name in sorted(self.metrics):
             finals = self.final(name)
-            known = finals[np.isfinite(finals)]
-            span = f"{known.min():.4g} to {known.max():.4g}" if len(known) else "-"
-            mean = f"{finals.mean():.4g}" if len(known) == len(finals) else "diverged"
+            finite_finals = finals[np.isfinite(finals)]
+            span = f"{finite_finals.min():.4g} to {finite_finals.max():.4g}" if len(finite_finals) else "-"
+            mean = f"{finals.mean():.4g}" if len(finite_finals) == len(finals) else "diverged"
             rows.append([name, mean, span, sparkline(self.metrics[name].mean(axis=0))])
         lines = [paragraph(f"{head}; {seconds}"), *(paragraph(problem) for problem in self.problems)]
         return "".join([*lines, table(["metric", "final mean", "over the seeds", "mean by step"], rows)])

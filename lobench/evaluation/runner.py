@@ -73,9 +73,9 @@ def claim_for(spec: CaseSpec, layers: Layers) -> bool:
 @contextlib.contextmanager
 def late_flags(flags: set[str]) -> Iterator[None]:
     """Collects flags of jax's backend that are set while the body runs, too late if the backend exists."""
-    before = {name: os.environ.get(name) for name in _FLAGS}
+    old_values = {name: os.environ.get(name) for name in _FLAGS}
     yield
-    flags |= {name for name in _FLAGS if os.environ.get(name) != before[name]}
+    flags |= {name for name in _FLAGS if os.environ.get(name) != old_values[name]}
 
 
 class BlockRunner:
@@ -153,8 +153,8 @@ class BlockRunner:
         texts = list(dict.fromkeys(text for _, _, text in self._bound if text))
         if len(texts) > _MOST_OWN:
             self._bound = {key: bound for key, bound in self._bound.items() if key[2] != texts[0]}
-            kept = {bound.info.whole_key for bound in self._bound.values()}
-            self._programs = {key: program for key, program in self._programs.items() if key[0] in kept}
+            kept_keys = {bound.info.whole_key for bound in self._bound.values()}
+            self._programs = {key: program for key, program in self._programs.items() if key[0] in kept_keys}
 
     def run(
         self,
@@ -297,7 +297,9 @@ class BlockRunner:
         warm = self._program(bound, block.size, kind)
         matched = [self.theta_of(bound, theta) for theta in thetas]
         program = warm.program
-        made = provenance(bindings=bound.bindings, device=device_description(), folder=Path(spec.path).parent)
+        result_provenance = provenance(
+            bindings=bound.bindings, device=device_description(), folder=Path(spec.path).parent
+        )
         deadline = time.monotonic() + timeout_seconds
         values = bound.settings.values
         end = bound.case.end
@@ -308,7 +310,7 @@ class BlockRunner:
             )
             curves_of_jobs = [moved] if moved is not None else None
         elif len(matched) == 1:
-            saves = self._saves(bound, test, thetas[0], block, ResultProgram.of(made))
+            saves = self._saves(bound, test, thetas[0], block, ResultProgram.of(result_provenance))
             curves = program.run(
                 matched[0], block, settings=values, end=end, on_progress=on_progress, should_stop=is_past, saves=saves
             )
@@ -329,7 +331,9 @@ class BlockRunner:
             dataclasses.replace(
                 curves,
                 num_compilations=num_compilations,
-                provenance=dataclasses.replace(made, optimizer=warm.maker.ran_as, at_once=curves.provenance.at_once),
+                provenance=dataclasses.replace(
+                    result_provenance, optimizer=warm.maker.ran_as, at_once=curves.provenance.at_once
+                ),
                 problems=(*bound.problems, *curves.problems),
                 directions=spread_directions(directions, curves.metrics, where=f"{spec.path}: case {spec.name!r}"),
             )
@@ -353,12 +357,12 @@ class BlockRunner:
         if self._states is None:
             return None
         sha256 = theta.sha256
-        known = self.bind(bound.spec, test).info
+        info = self.bind(bound.spec, test).info
         return BlockStates(
             folder=self._states.folder,
             prefixes=[state_prefix(prefix, sha256, program.key) for prefix in bound.prefixes],
             block=block,
-            owner=owner_of(sha256, known.whole_key, block),
+            owner=owner_of(sha256, info.whole_key, block),
             program=str(program),
             where=f"{bound.spec.suite}/{bound.spec.name}",
             log=self._states.log,

@@ -69,11 +69,15 @@ class JobRunner:
         if not self._runner.fits(spec, test, theta):
             return {}
         loaded = {path: _theta_at(uri, path) for uri, path in job.companions}
-        others = {path: other for path, other in loaded.items() if other is not None}
-        alike = {path: other for path, other in others.items() if other.own_bindings == theta.own_bindings}
-        if others and not alike:
+        companions = {path: companion for path, companion in loaded.items() if companion is not None}
+        alike = {
+            path: companion for path, companion in companions.items() if companion.own_bindings == theta.own_bindings
+        }
+        if companions and not alike:
             return {}  # each has bindings, and so a program, of its own
-        theta_by_path |= {path: other for path, other in alike.items() if self._runner.fits(spec, test, other)}
+        theta_by_path |= {
+            path: companion for path, companion in alike.items() if self._runner.fits(spec, test, companion)
+        }
         num_thetas = 1 + len(job.companions)
         # One that cannot take part is stood in for, since every other number of thetas is a program to compile.
         thetas: Sequence[ThetaLeaves] = [*theta_by_path.values(), *[theta] * (num_thetas - len(theta_by_path))]

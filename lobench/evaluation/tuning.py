@@ -90,8 +90,8 @@ def tune(
         return [_fitness(new_curve, at) for new_curve in new_curves]
 
     tried = grid.tried(run)
-    made = _of_grid(_bind(spec, layers, build=False), tried, curves, knows_horizon=first[0])
-    return _with_evaluated(made, _evaluate_best(spec, layers, optimizer, made))
+    baseline_case = _of_grid(_bind(spec, layers, build=False), tried, curves, knows_horizon=first[0])
+    return _with_evaluated(baseline_case, _evaluate_best(spec, layers, optimizer, baseline_case))
 
 
 def tuned_again(spec: CaseSpec, layers: Layers, optimizer: str, before: BaselineCase) -> BaselineCase | None:
@@ -107,14 +107,14 @@ def tuned_again(spec: CaseSpec, layers: Layers, optimizer: str, before: Baseline
         knows_horizon = _knows_horizon(bound.case)
     if bound.phases or (knows_horizon and before.horizon_factor > 1):
         return None
-    made = dataclasses.replace(
+    baseline_case = dataclasses.replace(
         before,
         program=trained_by(bound.phase_lines),
         is_told_horizon=knows_horizon,
         scale=bound.case.scale,
         minimum=bound.case.minimum,
     )
-    return _with_evaluated(made, _evaluate_best(spec, layers, optimizer, made))
+    return _with_evaluated(baseline_case, _evaluate_best(spec, layers, optimizer, baseline_case))
 
 
 def point_text(optimizer: str, point: Mapping[str, float]) -> str:
@@ -201,8 +201,8 @@ def _run(
     block = SeedBlock(start=0, size=num_seeds)
     values = bound.settings.values
     if thetas == [{}]:
-        only = program.run({}, block, settings=values)
-        curves_of_settings = [only] if only is not None else None
+        curves = program.run({}, block, settings=values)
+        curves_of_settings = [curves] if curves is not None else None
     else:
         curves_of_settings = program.run_many(thetas, block, settings=values)
     assert curves_of_settings is not None, "nobody stops it"
@@ -233,9 +233,9 @@ def _evaluate_best(spec: CaseSpec, layers: Layers, optimizer: str, case: Baselin
     evaluated = []
     for index in case.best:
         text = point_text(optimizer, case.grid[index].values)
-        asked = dataclasses.replace(layers, optimizer=text, gin_params=(*layers.gin_params, *shown))
+        point_layers = dataclasses.replace(layers, optimizer=text, gin_params=(*layers.gin_params, *shown))
         with _training(spec, optimizer):
-            evaluated.append(BlockRunner(asked).run(spec, "", ThetaLeaves(leaves=None, where=optimizer), block))
+            evaluated.append(BlockRunner(point_layers).run(spec, "", ThetaLeaves(leaves=None, where=optimizer), block))
     return evaluated
 
 
@@ -296,8 +296,8 @@ def _with_steady_dtypes(stepper: Stepper) -> Stepper:
         both = jnp.issubdtype(old.dtype, jnp.floating) and jnp.issubdtype(jnp.result_type(new), jnp.floating)
         return jnp.asarray(new, old.dtype) if both else new
 
-    def step(opt_state: PyTree, *rest: Any) -> tuple[PyTree, PyTree, PyTree]:
-        new_state, params, model_state = stepper.step(opt_state, *rest)
+    def step(opt_state: PyTree, *arguments: Any) -> tuple[PyTree, PyTree, PyTree]:
+        new_state, params, model_state = stepper.step(opt_state, *arguments)
         return jax.tree.map(steady, opt_state, new_state), params, model_state
 
     return dataclasses.replace(stepper, step=step)
@@ -354,7 +354,7 @@ def _with_evaluated(case: BaselineCase, evaluated: Sequence[Curves]) -> Baseline
         untrained={name: float(values[:, 0].mean()) for name, values in metrics.items()},
         starts={name: tuple(values[:, 0].astype(float).tolist()) for name, values in metrics.items()},
         tuned={
-            name: tuple(np.mean([np.asarray(one.metrics[name])[:, -1] for one in evaluated], axis=0).tolist())
+            name: tuple(np.mean([np.asarray(curves.metrics[name])[:, -1] for curves in evaluated], axis=0).tolist())
             for name in metrics
         },
         curve_steps=np.concatenate([steps[shown_evals], case.curve_steps[beyond]]),
@@ -366,12 +366,12 @@ def _with_evaluated(case: BaselineCase, evaluated: Sequence[Curves]) -> Baseline
 
 
 def _best(finals: np.ndarray, studies: Sequence[int], study: int) -> int:
-    own = np.flatnonzero(np.asarray(studies) == study)  # where all of them diverged it is still one of them
-    return int(own[np.argmin(np.where(np.isnan(finals[own]), np.inf, finals[own]))])
+    indices = np.flatnonzero(np.asarray(studies) == study)  # where all of them diverged it is still one of them
+    return int(indices[np.argmin(np.where(np.isnan(finals[indices]), np.inf, finals[indices]))])
 
 
 def _chosen_evals(num_evals: int, at: int) -> np.ndarray:
     """Picks evaluations: evenly up to the case's own budget, in growing steps beyond it."""
-    own = np.linspace(0, at, _CURVE_POINTS + 1)
+    within_budget = np.linspace(0, at, _CURVE_POINTS + 1)
     beyond = np.geomspace(max(at, 1), num_evals - 1, _CURVE_POINTS + 1)
-    return np.unique(np.rint(np.concatenate([own, [at], beyond, [num_evals - 1]])).astype(np.int64))
+    return np.unique(np.rint(np.concatenate([within_budget, [at], beyond, [num_evals - 1]])).astype(np.int64))

@@ -73,8 +73,8 @@ def evaluator(item: pytest.Item) -> Callable[[CaseSpec], Result]:
 
 def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
     """Attaches the item's evaluations to its report as plain values, so that pytest-xdist transports them."""
-    ended = report.when == "call" or (report.when == "setup" and not report.passed)
-    if not ended:
+    has_ended = report.when == "call" or (report.when == "setup" and not report.passed)
+    if not has_ended:
         return
     member = member_of(item)
     if member is not None and member.method.kind == "command":
@@ -102,10 +102,10 @@ def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: p
         outcome, message = Outcome.PASSED, ""  # expectations are for the whole training
     blocks += [block for block in done if block not in blocks]  # seeds that a gate added
     records = []
-    kept, outdated = (item.config.stash.get(key, {}) for key in (KEPT, OUTDATED))
+    kept_codes, outdated_codes = (item.config.stash.get(key, {}) for key in (KEPT, OUTDATED))
     for block in blocks:
         curves = done.get(block)
-        stored, _ = kept.get((info.key, block), (info.code, ""))
+        stored, _ = kept_codes.get((info.key, block), (info.code, ""))
         case_code, subject_code = parts_of_code(stored)
         finished = ItemResult(
             case=dataclasses.replace(info, case_code=case_code, subject_code=subject_code),
@@ -117,12 +117,15 @@ def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: p
         records.append(finished.to_bytes())
     # For the process that writes the ledger: parts of the case's code, its gin file, and the data files that they name.
     codes = fingerprints_here([info])
-    report.lobench_codes = {one: dict(code.parts) for one, code in codes.items()}  # type: ignore[attr-defined]
+    report.lobench_codes = {code_id: dict(code.parts) for code_id, code in codes.items()}  # type: ignore[attr-defined]
     named = sorted({file for code in codes.values() for file in code.data})
     if (spec := case_of(item)) is not None:
         report.lobench_data = [spec.path, named]  # type: ignore[attr-defined]
     changes = [
-        [*found[info.key, block]] for found in (kept, outdated) for block in blocks if (info.key, block) in found
+        [*codes_of_blocks[info.key, block]]
+        for codes_of_blocks in (kept_codes, outdated_codes)
+        for block in blocks
+        if (info.key, block) in codes_of_blocks
     ]
     report.lobench_other_code = changes  # type: ignore[attr-defined]
     report.lobench = records  # type: ignore[attr-defined]
@@ -143,9 +146,9 @@ def _show(
 
     if done:
         spec = case_of(item)
-        found = properties(spec.path if spec is not None else str(item.path), info, done)
-        item.user_properties += found
-        report.user_properties += found
+        item_properties = properties(spec.path if spec is not None else str(item.path), info, done)
+        item.user_properties += item_properties
+        report.user_properties += item_properties
     if report.failed:
         report.sections.append(("lobench", failure_text(item, info, done, message)))
 

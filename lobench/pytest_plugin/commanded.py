@@ -97,7 +97,7 @@ def _values(item: pytest.Item, block: SeedBlock) -> dict[str, str]:
     return {"checkpoint": path, "step": str(step), "run": run, "seed": str(block.start), "devices": devices}
 
 
-def _run(bound: BoundCase, block: SeedBlock, given: Mapping[str, str]) -> Curves:
+def _run(bound: BoundCase, block: SeedBlock, placeholders: Mapping[str, str]) -> Curves:
     """Runs a command for one seed.
 
     Raises:
@@ -106,18 +106,18 @@ def _run(bound: BoundCase, block: SeedBlock, given: Mapping[str, str]) -> Curves
     """
     case = bound.case
     where = _where(bound)
-    if "{checkpoint}" in case.command and not given["checkpoint"]:
+    if "{checkpoint}" in case.command and not placeholders["checkpoint"]:
         raise LobenchError("the command evaluates checkpoints", where=where, got="an optimizer without a checkpoint")
     with _home() as home:
         out, log = home / "out", home / "log"
         out.mkdir()
-        values = {**bound.values, **given, "out": str(out)}
+        values = {**bound.values, **placeholders, "out": str(out)}
         words = command_words(shlex.split(case.command), values)
         folder = Path(bound.spec.path).parent
         began = time.monotonic()
-        files = CheckpointFiles(given["checkpoint"]) if given["checkpoint"] else None
-        asked = Command(lease=0, words=words, folder=str(folder), log=str(log))
-        result = CommandRunner().run(asked, timeout_seconds=case.timeout_seconds)
+        files = CheckpointFiles(placeholders["checkpoint"]) if placeholders["checkpoint"] else None
+        command = Command(lease=0, words=words, folder=str(folder), log=str(log))
+        result = CommandRunner().run(command, timeout_seconds=case.timeout_seconds)
         seconds = time.monotonic() - began
         if files is not None:
             files.check()
@@ -151,10 +151,10 @@ class CheckpointFiles:
         if not (sha256 := identity_in(path)):
             return
         if self._known.get(path, ("", ""))[0] != self._stamp:
-            found = identity_of(self._path)
-            if found.sha256 != sha256:
+            identity = identity_of(self._path)
+            if identity.sha256 != sha256:
                 raise RewrittenCheckpoint("its files were rewritten in place since it was kept", where=path)
-            self._known[path] = self._stamp, found.by
+            self._known[path] = self._stamp, identity.by
         self.identified_by = self._known[path][1]
 
     def _fingerprint(self, path: str) -> str:
@@ -176,10 +176,10 @@ def _home() -> Iterator[Path]:
     A folder is in use while its file `lock` is locked.
     """
     above = Path(tempfile.gettempdir())
-    for left in above.glob(f"{_PREFIX}*/lock"):
-        with contextlib.suppress(OSError), left.open("rb") as lock:  # another process has it, or another user
+    for lock_file in above.glob(f"{_PREFIX}*/lock"):
+        with contextlib.suppress(OSError), lock_file.open("rb") as lock:  # another process has it, or another user
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(left.parent)
+            shutil.rmtree(lock_file.parent)
     home = Path(tempfile.mkdtemp(prefix=_PREFIX))
     try:
         with (home / "new").open("wb") as lock:
@@ -208,13 +208,13 @@ _Metrics = Mapping[str, tuple[np.ndarray, np.ndarray]]  # steps and values, by n
 
 def _items(curves: str, values: Mapping[str, str], folder: Path, primary: str) -> ItemValues:
     """Returns the values of items that a command wrote."""
-    place = folder / filled(curves, values)
-    if not place.exists():
+    path = folder / filled(curves, values)
+    if not path.exists():
         raise _no_file(curves, values)
     try:
-        return read_items(place, primary)
+        return read_items(path, primary)
     except LobenchError as error:
-        where = (error.where or curves).replace(str(place), curves)
+        where = (error.where or curves).replace(str(path), curves)
         raise LobenchError(error.what, where=where, got=error.got, expected=error.expected) from error
 
 
@@ -228,18 +228,18 @@ def _no_file(curves: str, values: Mapping[str, str]) -> LobenchError:
 
 def _metrics(curves: str, values: Mapping[str, str], folder: Path, primary: str) -> _Metrics:
     """Returns the metrics that a command wrote, of which one is the primary one."""
-    place = folder / filled(curves, values)
+    path = folder / filled(curves, values)
     try:
-        read = read_curves(place, primary)
+        read = read_curves(path, primary)
     except LobenchError as error:
-        if not glob.glob(str(place)) and not place.exists():
+        if not glob.glob(str(path)) and not path.exists():
             raise _no_file(curves, values) from error
         raise LobenchError(error.what, where=curves, got=error.got) from error  # without advice on options
     name = stored_spelling(primary, read)
     if name not in read:
         got = first_of(sorted(read), _MOST_SHOWN)
         raise LobenchError(f"the command wrote no {primary}", where=curves, got=got, expected=primary)
-    return {primary if one == name else one: curve for one, curve in read.items()}
+    return {primary if metric == name else metric: curve for metric, curve in read.items()}
 
 
 def read_curves(path: Path, primary: str) -> _Metrics:
@@ -325,7 +325,7 @@ def _numbers_in(document: Mapping[str, Any]) -> dict[str, float] | None:
 
     Tables have lists, or objects whose keys are the numbers of rows, as pandas writes them.
     """
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for name, value in document.items():
         if isinstance(value, list) or name.isdecimal():
             return None
@@ -333,10 +333,10 @@ def _numbers_in(document: Mapping[str, Any]) -> dict[str, float] | None:
             inner = _numbers_in(value)
             if inner is None:
                 return None
-            found |= {f"{name}/{key}": number for key, number in inner.items()}
+            numbers |= {f"{name}/{key}": number for key, number in inner.items()}
         elif type(value) in (int, float):
-            found[name] = value
-    return found
+            numbers[name] = value
+    return numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -357,25 +357,25 @@ class _CurvesMaker:
         """Returns curves at the steps of the primary metric. A metric at other steps is named in the problems."""
         primary_metric = self.bound.case.primary_metric
         steps, primary = metrics[primary_metric]
-        taken: dict[str, np.ndarray] = {}
+        columns: dict[str, np.ndarray] = {}
         problems = list[str]()
         for name, (at, values) in metrics.items():
             places = np.searchsorted(at, steps)
             if places[-1] < len(at) and bool((at[places] == steps).all()):
-                taken[name] = values[places].reshape(1, -1)
+                columns[name] = values[places].reshape(1, -1)
             else:
                 problems.append(f"{name} is left out: it has other steps than {primary_metric}")
         odd = ~np.isfinite(primary)
         diverged_at = int(steps[odd.argmax()]) if odd.any() else -1
-        return self._curves((block.start,), taken, tuple(steps.tolist()), (diverged_at,), problems)
+        return self._curves((block.start,), columns, tuple(steps.tolist()), (diverged_at,), problems)
 
     def of_items(self, items: ItemValues) -> Curves:
         """Returns curves of one point, with a row for each item."""
         columns = {name: values[:, None] for name, values in items.metrics.items()}
         is_finite = np.isfinite(items.metrics[self.bound.case.primary_metric])
         diverged_at = tuple(np.where(is_finite, -1, 0).tolist())
-        made = self._curves(items.seeds, columns, (0,), diverged_at, items.problems)
-        return dataclasses.replace(made, items=items.items)
+        curves = self._curves(items.seeds, columns, (0,), diverged_at, items.problems)
+        return dataclasses.replace(curves, items=items.items)
 
     def _curves(
         self,
@@ -386,7 +386,9 @@ class _CurvesMaker:
         problems: Iterable[str],
     ) -> Curves:
         bound = self.bound
-        made = provenance(bindings=bound.bindings, device=f"cpu: {cpu_class()}", folder=Path(bound.spec.path).parent)
+        result_provenance = provenance(
+            bindings=bound.bindings, device=f"cpu: {cpu_class()}", folder=Path(bound.spec.path).parent
+        )
         with np.errstate(over="ignore"):
             views: dict[str, Any] = {name: memoryview(values.astype("<f4").data) for name, values in metrics.items()}
         return Curves(
@@ -395,7 +397,9 @@ class _CurvesMaker:
             eval_steps=steps,
             diverged_at=diverged_at,
             wall_seconds=self.seconds,
-            provenance=dataclasses.replace(without_jax(made), evaluator=COMMAND, identified_by=self.identified_by),
+            provenance=dataclasses.replace(
+                without_jax(result_provenance), evaluator=COMMAND, identified_by=self.identified_by
+            ),
             problems=(*bound.problems, *problems),
             directions=spread_directions(bound.case.metric_directions, metrics, where=_where(bound)),
         )

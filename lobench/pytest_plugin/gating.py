@@ -63,14 +63,18 @@ class GateReporter:
         self._is_strict = bool(config.getoption("lobench_strict") or config.getini("lobench_strict"))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        for found in map(ItemResult.from_bytes, getattr(report, "lobench", [])):
-            self._evaluated.setdefault(f"{found.case.suite}/{found.case.name}", []).append(found)
+        for result in map(ItemResult.from_bytes, getattr(report, "lobench", [])):
+            self._evaluated.setdefault(f"{result.case.suite}/{result.case.name}", []).append(result)
         for record in getattr(report, "lobench_gate", []):
             measured = Measured(**record)
             # Items repeated by a plugin are one case. Tests with parameters of their own may have trained the same
             # case, and equal bits are no further evidence.
-            known = self._measured.values()
-            if any(_is_same(one, measured) for one in known if one.name == measured.name):
+            earlier = self._measured.values()
+            if any(
+                _is_same(earlier_measured, measured)
+                for earlier_measured in earlier
+                if earlier_measured.name == measured.name
+            ):
                 continue
             name = measured.name if measured.name not in self._measured else measured.node_id
             self._measured[name] = measured
@@ -132,7 +136,8 @@ class GateReporter:
             return
         (pair,) = self._compared.pairs
         names = (
-            f"{place}@{side.who.sha256[:12]}" for place, side in ((reference.stored.store, pair.a), (store, pair.b))
+            f"{store_path}@{side.who.sha256[:12]}"
+            for store_path, side in ((reference.stored.store, pair.a), (store, pair.b))
         )
         self._advice = f"costs, gate margins, effect sizes and notes: lobench compare {shlex.join(names)} --details"
         for choice in reference.choices:
@@ -147,16 +152,16 @@ class GateReporter:
         }
         self._recorder.record_event(GATE, **detail, **parties)
         files = {name: results[0].case.node_id.split("::")[0] for name, results in self._evaluated.items()}
-        found = case_verdicts(pair)
-        session.testscollected += len(found)
-        for one in found:
-            text = one.note
-            if one.result is not None:
-                text = describe(one.result, margins.get(one.case, mean), note=one.note)
-            name = one.case or "mean over the cases"
-            file = files.get(one.case, "lobench")
-            properties = [] if one.result is None else _properties(one.result)
-            self._emit(f"{file}::gate[{name}]", file, one.verdict, text, properties)
+        verdicts = case_verdicts(pair)
+        session.testscollected += len(verdicts)
+        for verdict in verdicts:
+            text = verdict.note
+            if verdict.result is not None:
+                text = describe(verdict.result, margins.get(verdict.case, mean), note=verdict.note)
+            name = verdict.case or "mean over the cases"
+            file = files.get(verdict.case, "lobench")
+            properties = [] if verdict.result is None else _properties(verdict.result)
+            self._emit(f"{file}::gate[{name}]", file, verdict.verdict, text, properties)
 
     def _margins(self) -> dict[str, float]:
         return {name: measured.margin for name, measured in self._measured.items()}
@@ -170,8 +175,8 @@ class GateReporter:
         for name, results in sorted(self._evaluated.items()):
             lost = [result for result in results if result.outcome is not Outcome.SKIPPED]
             if name not in self._measured and lost:
-                outcomes = ", ".join(sorted({str(one.outcome) for one in lost}))
-                lost_by_case[name] = (outcomes, sum(one.seed_block.size for one in lost))
+                outcomes = ", ".join(sorted({str(lost_result.outcome) for lost_result in lost}))
+                lost_by_case[name] = (outcomes, sum(lost_result.seed_block.size for lost_result in lost))
         return lost_by_case
 
     def _note(self, case: str) -> str:
@@ -190,7 +195,9 @@ class GateReporter:
             for record in records:
                 self._recorder.record(ItemResult.from_bytes(record), subject)
         margins = {result.case: self._margin(result) for result in (*self._report.cases, self._report.overall)}
-        choices = {json.dumps(choice): choice for one in self._measured.values() for choice in one.choices}
+        choices = {
+            json.dumps(choice): choice for case_measured in self._measured.values() for choice in case_measured.choices
+        }
         for choice in choices.values():
             self._recorder.record_event(CHOICE, **choice)
         detail = _event(self._report, option(self._config, "against"), margins)
@@ -202,8 +209,8 @@ class GateReporter:
         return list(dict.fromkeys(measured.against for _, measured in sorted(self._measured.items())))
 
     def _margin(self, result: GateResult) -> float:
-        own = self._margins()
-        return own.get(result.case, math.fsum(own.values()) / len(own))
+        margins = self._margins()
+        return margins.get(result.case, math.fsum(margins.values()) / len(margins))
 
     def _emit(
         self, node_id: str, file: str, verdict: Verdict, text: str, properties: Sequence[tuple[str, object]]
@@ -242,9 +249,9 @@ class GateReporter:
         if self._compared is not None:
             (pair,) = self._compared.pairs
             text = comparison_text(self._compared.pairs, scale=self._compared.scale, hidden=self._advice)
-            answer, _, rest = text.partition("\n\n")
+            answer, _, details = text.partition("\n\n")
             terminalreporter.write_line(answer, bold=True, **{_COLOURS[pair.verdict]: True})
-            terminalreporter.write_line(rest)
+            terminalreporter.write_line(details)
             return
         if self._report is None:
             terminalreporter.write_line("nothing was compared: no case was evaluated to its end", yellow=True)
@@ -315,8 +322,12 @@ class GateReporter:
 _HEADER = ("case", "verdict", "difference", "bounds", "margin", "ratio", "on test", "seeds", "would decide", "note")
 
 
-def _is_same(one: Measured, other: Measured) -> bool:
-    return one.node_id == other.node_id or (one.a, one.b, one.margin) == (other.a, other.b, other.margin)
+def _is_same(measured: Measured, earlier: Measured) -> bool:
+    return measured.node_id == earlier.node_id or (measured.a, measured.b, measured.margin) == (
+        earlier.a,
+        earlier.b,
+        earlier.margin,
+    )
 
 
 def describe(result: GateResult, margin: float, *, ratio: str = "-", note: str = "") -> str:
@@ -355,8 +366,8 @@ def _properties(result: GateResult) -> list[tuple[str, object]]:
 
 def _event(report: GateReport, against: str, margins: Mapping[str, float]) -> Mapping[str, Any]:
     def plain(result: GateResult) -> dict[str, Any]:
-        found: dict[str, Any] = finite_or_none(dataclasses.asdict(result) | {"margin": margins[result.case]})
-        return found
+        fields: dict[str, Any] = finite_or_none(dataclasses.asdict(result) | {"margin": margins[result.case]})
+        return fields
 
     return {
         "score_version": SCORE_VERSION,

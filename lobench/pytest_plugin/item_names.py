@@ -24,9 +24,9 @@ def test_name(item: pytest.Item) -> str:
     params = _own_params(item)
     if all(isinstance(value, CaseSpec | ItemMember) for value in params.values()):
         return name
-    own = _own_id(item, params)
+    own_id = _own_id(item, params)
     member = member_of(item)  # the last parameter, added by lobench
-    return f"{name}[{own if member is None else own.removesuffix(f'-{member}')}]"
+    return f"{name}[{own_id if member is None else own_id.removesuffix(f'-{member}')}]"
 
 
 def plain_node_id(item: pytest.Item) -> str:
@@ -41,11 +41,11 @@ def plain_node_id(item: pytest.Item) -> str:
         node_id = node_id.removesuffix(f"@{group}")
     if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
         return node_id
-    own = _own_id(item, _own_params(item))
-    whole = f"[{item.callspec.id}]"
-    if own == item.callspec.id or not node_id.endswith(whole):
+    own_id = _own_id(item, _own_params(item))
+    full_suffix = f"[{item.callspec.id}]"
+    if own_id == item.callspec.id or not node_id.endswith(full_suffix):
         return node_id
-    return node_id.removesuffix(whole) + (f"[{own}]" if own else "")
+    return node_id.removesuffix(full_suffix) + (f"[{own_id}]" if own_id else "")
 
 
 def _own_params(item: pytest.Function) -> dict[str, object]:
@@ -61,7 +61,9 @@ def _own_params(item: pytest.Function) -> dict[str, object]:
         name = waiting.pop()
         if name not in reached:
             reached.add(name)
-            waiting += [one for fixture in fixtures.name2fixturedefs.get(name, ()) for one in fixture.argnames]
+            waiting += [
+                argument for fixture in fixtures.name2fixturedefs.get(name, ()) for argument in fixture.argnames
+            ]
     marked = {name for mark in item.iter_markers("parametrize") for name in _names_of(mark)}
     params: dict[str, object] = item.callspec.params
     return {
@@ -75,7 +77,7 @@ def _is_users(item: pytest.Function, name: str) -> bool:
     """Returns whether an argument is the test's own, or an autouse fixture defined in the suite's own files."""
     if name in item._fixtureinfo.argnames:
         return True
-    files = (inspect.getfile(one.func) for one in item._fixtureinfo.name2fixturedefs.get(name, ()))
+    files = (inspect.getfile(fixture.func) for fixture in item._fixtureinfo.name2fixturedefs.get(name, ()))
     return any(Path(file).parent in item.path.parents for file in files)
 
 
@@ -90,11 +92,11 @@ def _own_id(item: pytest.Function, own_params: Mapping[str, object]) -> str:
     if own_params.keys() == callspec.params.keys():
         return str(callspec.id)
     groups = [names for mark in item.iter_markers("parametrize") if len(names := _names_of(mark)) > 1]
-    seen, calls = set[str](), list[list[str]]()  # names per call of parametrize, each with one part of the id
+    covered_names, calls = set[str](), list[list[str]]()  # names per call of parametrize, each with one part of the id
     for name in callspec.params:
-        if name not in seen:
+        if name not in covered_names:
             calls.append(next((group for group in groups if name in group), [name]))
-            seen.update(calls[-1])
+            covered_names.update(calls[-1])
     parts = list(callspec._idlist)
     if len(parts) != len(calls):
         return str(callspec.id)

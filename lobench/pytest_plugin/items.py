@@ -81,8 +81,8 @@ def variant_of(item: pytest.Item) -> Variant:
     """Returns the variant of an item's method, or of the job of a watch's worker; else the variant without bindings."""
     member = member_of(item)
     if member is not None:
-        given = item.config.stash[EXPERIMENT].given.get(member.method.name)
-        return given.variant if given is not None else Variant()
+        subject = item.config.stash[EXPERIMENT].given.get(member.method.name)
+        return subject.variant if subject is not None else Variant()
     job = item.config.stash.get(CURRENT_JOB, None)
     return job.variant if job is not None else Variant()
 
@@ -104,20 +104,20 @@ def runners_of(config: pytest.Config, variant: Variant, *, has_own_optimizer: bo
         if _RUNNERS not in config.stash:
             keeps = not option(config, "no_executables")
             programs = Programs(keeps_executables=keeps)
-            apart = IsolatedRunner(keeps_executables=keeps)
-            config.stash[_RUNNERS], config.stash[_SHARED] = OrderedDict(), (programs, apart)
+            isolated_runner = IsolatedRunner(keeps_executables=keeps)
+            config.stash[_RUNNERS], config.stash[_SHARED] = OrderedDict(), (programs, isolated_runner)
             config.add_cleanup(config.stash[_SHARED][1].close)
-        known, (programs, apart) = config.stash[_RUNNERS], config.stash[_SHARED]
-        if variant not in known:
+        runners_by_variant, (programs, isolated_runner) = config.stash[_RUNNERS], config.stash[_SHARED]
+        if variant not in runners_by_variant:
             layers = _layers_of(config, variant)
             layers = replace(layers, optimizer="") if has_own_optimizer else layers
             late = config.stash.setdefault(_LATE, set())
-            here = BlockRunner(layers, programs, config.stash.get(STATES, None), late)
-            known[variant] = Runners(layers, here, JobRunner(here), apart)
-        known.move_to_end(variant)
-        if len(known) > _MOST_VARIANTS:
-            known.popitem(last=False)
-        return known[variant]
+            block_runner = BlockRunner(layers, programs, config.stash.get(STATES, None), late)
+            runners_by_variant[variant] = Runners(layers, block_runner, JobRunner(block_runner), isolated_runner)
+        runners_by_variant.move_to_end(variant)
+        if len(runners_by_variant) > _MOST_VARIANTS:
+            runners_by_variant.popitem(last=False)
+        return runners_by_variant[variant]
 
 
 def _layers_of(config: pytest.Config, variant: Variant) -> Layers:
@@ -131,9 +131,9 @@ def expectations_of(item: pytest.Item) -> Expectations:
     if is_command(spec):
         return bound_command(item, spec, variant_of(item)).expectations
     if item.stash.get(REUSED, False):
-        found = binding.expectations_of(spec, _layers_of(item.config, variant_of(item)))
-        if found is not None:
-            return found
+        expectations = binding.expectations_of(spec, _layers_of(item.config, variant_of(item)))
+        if expectations is not None:
+            return expectations
     return runners_of(item.config, variant_of(item)).here.bind(spec, test_name(item)).expectations
 
 
@@ -149,8 +149,8 @@ def case_info(item: pytest.Item, variant: Variant) -> CaseInfo:
         return with_item(bound_test(item, spec), item)
     if is_command(spec):
         return with_item(bound_command(item, spec, variant), item)
-    known = item.config.stash.get(_RUNNERS, None)
-    runners = known.get(variant) if known is not None else None
+    runners_by_variant = item.config.stash.get(_RUNNERS, None)
+    runners = runners_by_variant.get(variant) if runners_by_variant is not None else None
     bound = runners.here.bound(spec, test_name(item)) if runners is not None else None
     if bound is None:
         from lobench.evaluation.runner import late_flags
@@ -190,8 +190,8 @@ def files_of_test(item: pytest.Item) -> list[str]:
     plugins = item.config.pluginmanager.get_plugins()
     files = [Path(file) for plugin in plugins if isinstance(plugin, ModuleType) and (file := file_of(plugin))]
     conftests = {file.parent: str(file) for file in files if file.name == "conftest.py"}
-    others = sorted(str(file) for file in files if file.name != "conftest.py")
-    of_user = [file for file in others if origin_of_file(file) is Origin.USER]  # by `-p`, or installed as editable
+    other_files = sorted(str(file) for file in files if file.name != "conftest.py")
+    of_user = [file for file in other_files if origin_of_file(file) is Origin.USER]  # by `-p`, or installed as editable
     return [*paths, *(conftests[folder] for folder in item.path.parents if folder in conftests), *of_user]
 
 

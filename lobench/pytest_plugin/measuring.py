@@ -140,9 +140,9 @@ class Gate:
             return EVERY_CASE
         return frozenset(curves.training for _, curves in blocks) - {""}
 
-    def _margin(self, own: float | None, scale: ScoreScale | None) -> float:
-        if own is not None:
-            return own
+    def _margin(self, case_margin: float | None, scale: ScoreScale | None) -> float:
+        if case_margin is not None:
+            return case_margin
         return self.rules.margin if self._margin_is_set or scale is None else scale.default_margin
 
     def measure(
@@ -293,18 +293,20 @@ def _paired(
       metric: Name of the metric.
       report: Whether signed losses are scored on the linear scale, instead of having no score.
     """
-    after = new.metrics.get(metric, {})
-    before = old.metrics.get(metric, {})
-    seeds = sorted(after.keys() & before.keys())
-    sides = [[values[seed] for seed in seeds] for values in (before, after)]
+    new_finals = new.metrics.get(metric, {})
+    old_finals = old.metrics.get(metric, {})
+    seeds = sorted(new_finals.keys() & old_finals.keys())
+    sides = [[values[seed] for seed in seeds] for values in (old_finals, new_finals)]
     starts = [new.starts.get(metric, {}).get(seed, math.nan) for seed in seeds]
     if scale is None:
-        nothing = (math.nan,) * len(seeds)
-        return _Paired(samples=Samples(a=nothing, b=nothing), silent=[False] * len(seeds), is_signed=False)
+        unknown_scores = (math.nan,) * len(seeds)
+        return _Paired(
+            samples=Samples(a=unknown_scores, b=unknown_scores), silent=[False] * len(seeds), is_signed=False
+        )
     signed = any(is_signed(side, scale) for side in sides)
     if signed and report:
         scale = scale.linear()
-    samples = scored(before, after, new.starts.get(metric, {}), scale)
+    samples = scored(old_finals, new_finals, new.starts.get(metric, {}), scale)
     samples = dataclasses.replace(samples, may_vary=samples.may_vary or _are_one(new, old))
     return _Paired(
         samples=without_scale(samples) if signed and not report else samples,
@@ -342,8 +344,10 @@ def _scale(baseline: BaselineCase, metric: str, info: CaseInfo, direction: Direc
 
 def _program_note(reference: FinalValues, blocks: Sequence[tuple[SeedBlock, Curves]]) -> str:
     """Returns a note on a reference made by another program; "" if this session's program made it."""
-    others = reference.programs - {Program.of(curves.provenance).whole for _, curves in blocks}
-    return f"the reference is of another program: {'; '.join(sorted(map(str, others)))}" if others else ""
+    other_programs = reference.programs - {Program.of(curves.provenance).whole for _, curves in blocks}
+    return (
+        f"the reference is of another program: {'; '.join(sorted(map(str, other_programs)))}" if other_programs else ""
+    )
 
 
 def _code_note(reference: FinalValues) -> str:

@@ -86,17 +86,19 @@ def add_options(parser: pytest.Parser) -> None:
         parser.addini(f"lobench_{name.replace('-', '_')}", text, type="linelist", default=[])
     group.addoption("--lobench-allow-pickle", action="store_true", help="Load pickled checkpoints, which can run code.")
     group.addoption("--lobench-reuse", action="store_true", help="Reuse stored results instead of training again.")
-    kept = "With --lobench-reuse: take results that were made by other code too, as after a refactoring."
-    group.addoption("--lobench-keep-results", action="store_true", help=kept)
-    without = "Trace and lower every program, instead of using executables that are kept in the store."
-    group.addoption("--lobench-no-executables", action="store_true", help=without)
-    parser.addini("lobench_no_executables", without, type="bool", default=False)
-    means = "Gate: take all cases as one group, of which a seed has one value, as `lobench compare --seed-means`."
-    group.addoption("--lobench-seed-means", action="store_true", help=means)
-    parser.addini("lobench_seed_means", means, type="bool", default=False)
-    strict = "Gate: INCONCLUSIVE fails."
-    group.addoption("--lobench-strict", action="store_true", help=strict)
-    parser.addini("lobench_strict", strict, type="bool", default=False)
+    keep_results_help = "With --lobench-reuse: take results that were made by other code too, as after a refactoring."
+    group.addoption("--lobench-keep-results", action="store_true", help=keep_results_help)
+    no_executables_help = "Trace and lower every program, instead of using executables that are kept in the store."
+    group.addoption("--lobench-no-executables", action="store_true", help=no_executables_help)
+    parser.addini("lobench_no_executables", no_executables_help, type="bool", default=False)
+    seed_means_help = (
+        "Gate: take all cases as one group, of which a seed has one value, as `lobench compare --seed-means`."
+    )
+    group.addoption("--lobench-seed-means", action="store_true", help=seed_means_help)
+    parser.addini("lobench_seed_means", seed_means_help, type="bool", default=False)
+    strict_help = "Gate: INCONCLUSIVE fails."
+    group.addoption("--lobench-strict", action="store_true", help=strict_help)
+    parser.addini("lobench_strict", strict_help, type="bool", default=False)
 
 
 def refuse_repetition(config: pytest.Config) -> None:
@@ -107,10 +109,10 @@ def refuse_repetition(config: pytest.Config) -> None:
     """
     for name in ("checkpoint", "optimizer"):
         flag = f"--lobench-{name}"
-        given = [arg for arg in map(str, config.invocation_params.args) if arg.partition("=")[0] == flag]
-        if len(given) > 1:
+        repeated = [arg for arg in map(str, config.invocation_params.args) if arg.partition("=")[0] == flag]
+        if len(repeated) > 1:
             raise pytest.UsageError(
-                f"{flag} is given {len(given)} times; a session evaluates one {name}: run pytest once for each, or "
+                f"{flag} is given {len(repeated)} times; a session evaluates one {name}: run pytest once for each, or "
                 "compare them with `lobench compare`"
             )
 
@@ -121,10 +123,10 @@ def refuse_gate_options(config: pytest.Config) -> None:
     Raises:
       UsageError: `--lobench-margin`, for example, is given without `--lobench-against`.
     """
-    given = [f"--lobench-{name}" for name in _GATE_NUMBERS if config.getoption(f"lobench_{name.replace('-', '_')}")]
-    if given and not option(config, "against"):
+    flags = [f"--lobench-{name}" for name in _GATE_NUMBERS if config.getoption(f"lobench_{name.replace('-', '_')}")]
+    if flags and not option(config, "against"):
         raise pytest.UsageError(
-            f"{given[0]} belongs to a gate, and there is none; add --lobench-against REFERENCE, for example "
+            f"{flags[0]} belongs to a gate, and there is none; add --lobench-against REFERENCE, for example "
             "--lobench-against baseline"
         )
 
@@ -196,8 +198,8 @@ def cases_that_are_forked(config: pytest.Config, items: Sequence[pytest.Item]) -
     names = sorted({f"{case.suite}/{case.name}" for case in cases if case is not None})
     if not names:
         return ""
-    how = "run without --forked and its marker; `pytest -n 2` gives tests other processes"
-    return f"a forked process cannot use jax, so it cannot evaluate {first_of(names, _MOST_SHOWN)}; {how}"
+    advice = "run without --forked and its marker; `pytest -n 2` gives tests other processes"
+    return f"a forked process cannot use jax, so it cannot evaluate {first_of(names, _MOST_SHOWN)}; {advice}"
 
 
 def _evaluated(item: pytest.Item) -> CaseSpec | None:
@@ -278,17 +280,17 @@ def subject_of(config: pytest.Config, method: str = "") -> LoadedSubject:
     Raises:
       CheckpointError: The checkpoint cannot be read.
     """
-    known = config.stash.setdefault(_SUBJECTS, {})
-    if method not in known:
-        given = config.stash[EXPERIMENT].given[method] if method else _given(config)
-        theta = ThetaLeaves(leaves=None, where=given.uri)
-        if isinstance(given, GivenCheckpoint) and not method and evaluates_whole_files(config):
-            given = given.read_as(whole_checkpoint(given.uri))
-        elif isinstance(given, GivenCheckpoint):
-            checkpoint, theta = read_checkpoint(config, given.uri)
-            given = given.read_as(checkpoint)
-        known[method] = LoadedSubject(subject=given, theta=theta)
-    return known[method]
+    subjects = config.stash.setdefault(_SUBJECTS, {})
+    if method not in subjects:
+        subject = config.stash[EXPERIMENT].given[method] if method else _given(config)
+        theta = ThetaLeaves(leaves=None, where=subject.uri)
+        if isinstance(subject, GivenCheckpoint) and not method and evaluates_whole_files(config):
+            subject = subject.read_as(whole_checkpoint(subject.uri))
+        elif isinstance(subject, GivenCheckpoint):
+            checkpoint, theta = read_checkpoint(config, subject.uri)
+            subject = subject.read_as(checkpoint)
+        subjects[method] = LoadedSubject(subject=subject, theta=theta)
+    return subjects[method]
 
 
 def evaluates_whole_files(config: pytest.Config) -> bool:

@@ -81,5 +81,5 @@ def _calls_of_record(nodes: Iterable[ast.AST]) -> list[ast.Call]:
 
 def _reads_seeds(nodes: Iterable[ast.AST]) -> bool:
     """Returns whether `record.seeds` occurs."""
-    found = [node.value for node in nodes if isinstance(node, ast.Attribute) and node.attr == "seeds"]
-    return any(isinstance(value, ast.Name) and value.id == _RECORD for value in found)
+    owners = [node.value for node in nodes if isinstance(node, ast.Attribute) and node.attr == "seeds"]
+    return any(isinstance(value, ast.Name) and value.id == _RECORD for value in owners)

@@ -144,8 +144,8 @@ def longest_first(names: Sequence[KeyT], durations: Mapping[KeyT, float], *, num
 
 def _recorded_durations(config: pytest.Config) -> dict[str, float]:
     """Returns the recorded seconds in this session's stores, by `suite/case`."""
-    given = option(config, "store")
-    stores = [Path(given)] if given else sorted((config.rootpath / ".lobench").glob("*"))
+    store_option = option(config, "store")
+    stores = [Path(store_option)] if store_option else sorted((config.rootpath / ".lobench").glob("*"))
     seconds: dict[str, list[float]] = {}
     for store in stores:
         if (store / "ledger.sqlite").is_file():

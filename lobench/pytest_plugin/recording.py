@@ -190,10 +190,10 @@ class SessionRecorder:
         from lobench.engine.store.data_files import changed_data, note_named_data
 
         is_reused = self._config.getoption("lobench_reuse")
-        kept = "the results are kept" if is_reused else "results that this session did not train are kept"
+        about_results = "the results are kept" if is_reused else "results that this session did not train are kept"
         suites = sorted(filter(None, self._data))
         written = self._config.getoption("xmlpath", None) or ""  # by `--junitxml`, perhaps beside a gin file
-        self._data_line = changed_data(ledger, suites, written, about_results=kept)
+        self._data_line = changed_data(ledger, suites, written, about_results=about_results)
         for suite in suites:
             note_named_data(ledger, [suite], map(Path, sorted(self._data[suite])))
 
@@ -210,7 +210,7 @@ class SessionRecorder:
         rows += [_row(*pair, finals) for pair in zip(self._methods, self._finished, strict=True)]
         terminalreporter.write_line(text_table(_without_empty_columns(rows), left={0}))
         manager = self._config.stash.get(MANAGER, None)
-        broken = [f"plugin {one}" for one in (manager.broken if manager else ()) if _takes_part(one)]
+        broken = [f"plugin {plugin}" for plugin in (manager.broken if manager else ()) if _takes_part(plugin)]
         for line in dict.fromkeys([*broken, *(line for curves in results for line in curves.problems)]):
             terminalreporter.write_line(line, yellow=True)
         for maker in sorted(self._apart):
@@ -234,8 +234,8 @@ _HEADER = ("case", "seeds", "outcome", "best", "diverged", "exploded", "steps/s"
 
 def _without_empty_columns(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """Returns rows without the columns in which no row has a value; all columns if every evaluation failed."""
-    header, *others = rows
-    is_shown = [any(row[index] not in ("", "-") for row in others) for index in range(len(header))]
+    header, *value_rows = rows
+    is_shown = [any(row[index] not in ("", "-") for row in value_rows) for index in range(len(header))]
     has_values = any(is_shown[len(_HEADER[:3]) :])
     return [tuple(cell for cell, shown in zip(row, is_shown, strict=True) if shown or not has_values) for row in rows]
 

@@ -157,8 +157,8 @@ class _CheckpointReference:
             if (info.key, block) not in self._done:
                 self._done[info.key, block] = train(self.theta, block)
                 new.append((block, self._done[info.key, block]))
-        found = FinalValues.of([(block, self._done[info.key, block]) for block in blocks], info)
-        return dataclasses.replace(found, trained=tuple(new))
+        final_values = FinalValues.of([(block, self._done[info.key, block]) for block in blocks], info)
+        return dataclasses.replace(final_values, trained=tuple(new))
 
 
 @dataclass(slots=True)
@@ -183,8 +183,8 @@ class _OptimizerReference:
             if (info.identity, block) not in self._done:
                 curves, case = self._done[info.identity, block] = train.with_optimizer(self.subject, block)
                 new.append((block, curves))
-        found = FinalValues.of([(block, self._done[info.identity, block][0]) for block in blocks], info)
-        return dataclasses.replace(found, trained=tuple(new), case=case)
+        final_values = FinalValues.of([(block, self._done[info.identity, block][0]) for block in blocks], info)
+        return dataclasses.replace(final_values, trained=tuple(new), case=case)
 
 
 @dataclass(slots=True)
@@ -204,13 +204,15 @@ class _StoreReference:
         return self.label
 
     def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: TrainBlock) -> FinalValues:
-        wanted = {seed for block in blocks for seed in block.seeds}
+        seeds = {seed for block in blocks for seed in block.seeds}
         metrics: dict[str, dict[int, float]] = {}
         for cell in self.cells.get(info.problem, ()):
             lost = cell.unconverged
             for name, values in cell.final.items():
-                found = {s: math.nan if s in lost else value for s, value in values.items() if s in wanted}
-                metrics.setdefault(name, {}).update(found)
+                finals_by_seed = {
+                    seed: math.nan if seed in lost else value for seed, value in values.items() if seed in seeds
+                }
+                metrics.setdefault(name, {}).update(finals_by_seed)
         return FinalValues(metrics=metrics, programs=self.programs, other_code=self.other_code)
 
 
@@ -240,10 +242,10 @@ class _BaselineReference:
 
     def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: TrainBlock) -> FinalValues:
         baseline_case = _first_with(info, self._files(spec), spec)
-        wanted = {seed for block in blocks for seed in block.seeds}
+        seeds = {seed for block in blocks for seed in block.seeds}
         return FinalValues(
             metrics={
-                metric: {s: v for s, v in zip(baseline_case.seeds, values, strict=True) if s in wanted}
+                metric: {seed: value for seed, value in zip(baseline_case.seeds, values, strict=True) if seed in seeds}
                 for metric, values in baseline_case.tuned.items()
             }
         )
@@ -316,9 +318,9 @@ def find_reference(config: pytest.Config, suites: Collection[str] = ()) -> GateR
     if path.suffix == ".json":
         Baseline.load(path)  # raises if it is not valid
         return _BaselineReference(path=path)
-    if (place := chosen_store(text, option(config, "store"))) is not None:
-        kept = kept_choices(store_path(config, suite) for suite in suites)
-        return _store_reference(place, candidates_of(config), kept)
+    if (store := chosen_store(text, option(config, "store"))) is not None:
+        earlier_choices = kept_choices(store_path(config, suite) for suite in suites)
+        return _store_reference(store, candidates_of(config), earlier_choices)
     try:
         stored = named_in_store(text, option(config, "store"), candidates_of(config))
     except UsageError:
@@ -351,18 +353,20 @@ def candidates_of(config: pytest.Config) -> list[SubjectKey]:
 
 def chosen_store(text: str, store: str) -> Path | None:
     """Returns the store whose last checkpoint a text means: `STORE`, `STORE@last`, or `last` in the session's own."""
-    place, name = store_and_name(text)
-    if place and has_ledger(place) and name in ("", "last"):
-        return Path(place)
+    folder, name = store_and_name(text)
+    if folder and has_ledger(folder) and name in ("", "last"):
+        return Path(folder)
     if text == "last" and store and has_ledger(store) and not path_exists(text):
         return Path(store)
     return None
 
 
-def _store_reference(path: Path, candidates: Sequence[SubjectKey] = (), kept: Sequence[Choice] = ()) -> GateReference:
+def _store_reference(
+    path: Path, candidates: Sequence[SubjectKey] = (), earlier_choices: Sequence[Choice] = ()
+) -> GateReference:
     """Returns the last checkpoint of a store that is not a candidate; see `choose_reference`."""
     snapshot = read_store(path)
-    chosen = choose_reference(snapshot, candidates, kept)
+    chosen = choose_reference(snapshot, candidates, earlier_choices)
     resolved = str(path.resolve())
     choices = [Choice(candidate=key, chosen_in=resolved, reference=chosen.who.key) for key in candidates]
     return dataclasses.replace(_reference_to(chosen, snapshot), choices=choices)

@@ -82,12 +82,12 @@ def failure_text(item: pytest.Item, case: CaseInfo, done: FinishedBlocks, messag
 def _command(item: pytest.Item) -> str:
     """Returns a command for this working directory that runs one item with the session's options."""
     config = item.config
-    file, found, test = item.nodeid.partition("::")
+    file, separator, test = item.nodeid.partition("::")
     path = os.path.relpath(config.rootpath / file, config.invocation_params.dir)
-    words = ["pytest", f"{file if not (config.rootpath / file).exists() else path}{found}{test}"]
+    words = ["pytest", f"{file if not (config.rootpath / file).exists() else path}{separator}{test}"]
     for flag in WITH_VALUE:
-        given = config.getoption(flag) or []
-        for value in given if isinstance(given, list) else [given]:
+        option_value = config.getoption(flag) or []
+        for value in option_value if isinstance(option_value, list) else [option_value]:
             words += [flag, value]
     words += [flag for flag in _FLAGS if config.getoption(flag)]
     return shlex.join(words)

@@ -47,10 +47,10 @@ KEPT: pytest.StashKey[dict[_Key, tuple[str, str]]] = pytest.StashKey()
 
 def store_path(config: pytest.Config, suite: str) -> Path:
     """Returns the folder of the session's store. Fixtures may have changed the working directory."""
-    given = option(config, "store")
+    store_option = option(config, "store")
     selected = config.stash.get(EXPERIMENT, None)
     name = suite if selected is None else selected.file.experiment.name
-    return config.invocation_params.dir / given if given else config.rootpath / ".lobench" / name
+    return config.invocation_params.dir / store_option if store_option else config.rootpath / ".lobench" / name
 
 
 def suites_of_session(config: pytest.Config) -> list[Path]:
@@ -75,9 +75,9 @@ def reused(item: pytest.Item, info: CaseInfo, blocks: Sequence[SeedBlock]) -> li
     if option(item.config, "against"):
         return None
     subject = loaded_subject(item).subject
-    found = [stored_curves(item.config, subject, info, block) for block in blocks]
-    curves = [one for one in found if one is not None]
-    item.stash[REUSED] = len(curves) == len(found)
+    stored = [stored_curves(item.config, subject, info, block) for block in blocks]
+    curves = [block_curves for block_curves in stored if block_curves is not None]
+    item.stash[REUSED] = len(curves) == len(stored)
     return curves if item.stash[REUSED] else None
 
 
@@ -93,8 +93,8 @@ def stored_curves(config: pytest.Config, subject: Subject, info: CaseInfo, block
     key = (store_path(config, info.suite), subject.sha256)
     if key not in stored:
         stored[key] = _read(*key)
-    found, accepted = stored[key]
-    rows = found.get((info.key, block), ())
+    rows_by_block, accepted = stored[key]
+    rows = rows_by_block.get((info.key, block), ())
     is_kept = config.getoption("lobench_keep_results")
     row = next((row for row in rows if is_same_code(row.key.code, info.code, accepted)), None)
     if row is None and rows and is_kept:

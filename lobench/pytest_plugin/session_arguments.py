@@ -76,12 +76,12 @@ def take_named_suites(config: pytest.Config) -> None:
         return
     folder = config.invocation_params.dir
     for index, argument in enumerate(config.args):
-        name, separator, rest = str(argument).partition("::")
+        name, separator, case_part = str(argument).partition("::")
         if (folder / name).exists():
             continue
         shipped = shipped_suite(name)
         if shipped is not None:
-            config.args[index] = f"{shipped}{separator}{rest}"
+            config.args[index] = f"{shipped}{separator}{case_part}"
         elif len(Path(name).parts) == 1 and any(config.getoption(option) for option in _SUBJECTS):
             try:
                 find_suite(name, folder)

@@ -94,13 +94,14 @@ def stored_reference(config: pytest.Config, suites: Collection[str]) -> StoredRe
             expected="a checkpoint, a store, or STORE@NAME",
         )
     stores = [store_path(config, suite) for suite in sorted(suites)]
-    if (place := chosen_store(text, option(config, "store"))) is not None:
-        snapshot = read_store(place)
+    if (chosen_folder := chosen_store(text, option(config, "store"))) is not None:
+        snapshot = read_store(chosen_folder)
         chosen = choose_reference(snapshot, candidates, kept_choices(stores))
         from lobench.api.resolve import Stored
 
         choices = [
-            Choice(candidate=key, chosen_in=str(place.resolve()), reference=chosen.who.key) for key in candidates
+            Choice(candidate=key, chosen_in=str(chosen_folder.resolve()), reference=chosen.who.key)
+            for key in candidates
         ]
         return StoredReference(stored=Stored(subject=chosen, snapshot=snapshot), choices=tuple(choices))
     if (named := named_in_store(text, option(config, "store"), candidates)) is not None:
@@ -112,15 +113,15 @@ def _in_stores(config: pytest.Config, text: str, stores: Sequence[Path]) -> Stor
     from lobench.api.compare import find_subjects
 
     if is_optimizer_text(text):
-        who = Subject.of_optimizer(text)
+        subject = Subject.of_optimizer(text)
     else:
         is_whole = evaluates_whole_files(config)
         checkpoint = whole_checkpoint(text) if is_whole else read_checkpoint(config, text)[0]
-        who = GivenCheckpoint(uri=text).read_as(checkpoint)
+        subject = GivenCheckpoint(uri=text).read_as(checkpoint)
     for store in stores:
-        found = find_subjects(store, [who])[0] if has_ledger(store) else None
-        if found is not None:
-            return found
+        stored = find_subjects(store, [subject])[0] if has_ledger(store) else None
+        if stored is not None:
+            return stored
     flag = "--lobench-optimizer" if is_optimizer_text(text) else "--lobench-checkpoint"
     suite = " ".join(map(str, config.args))
     into = f" --lobench-store {shlex.quote(option(config, 'store'))}" if option(config, "store") else ""
@@ -142,12 +143,14 @@ def check_stored_gate(config: pytest.Config, infos: Sequence[CaseInfo]) -> None:
     if adaptive_maximum(config):
         raise UsageError("--lobench-adaptive-seeds is of trainings; commands and tests have fixed seeds")
     reference = stored_reference(config, {info.suite for info in infos}).stored
-    known = reference.subject.every_form()
-    if infos and not any(info.identity in known for info in infos):
+    evaluated_cells = reference.subject.every_form()
+    if infos and not any(info.identity in evaluated_cells for info in infos):
         raise UsageError(
             f"the reference {reference.subject.label} has no results on the session's cases",
             where=str(reference.store),
-            got=first_of(sorted({f"{cell.case.suite}/{cell.case.name}" for cell in known.values()}), _MOST_SHOWN),
+            got=first_of(
+                sorted({f"{cell.case.suite}/{cell.case.name}" for cell in evaluated_cells.values()}), _MOST_SHOWN
+            ),
             expected=first_of(sorted({f"{info.suite}/{info.name}" for info in infos}), _MOST_SHOWN),
             next_step="evaluate it on the suite in its present form",
         )

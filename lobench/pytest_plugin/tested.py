@@ -137,8 +137,8 @@ class MetricRecorder:
             raise self._error(f"{name} is recorded twice for item {str(item)!r}")
         by_item[str(item)] = number
 
-    def _error(self, what: str, **parts: str) -> LobenchError:
-        return LobenchError(what, where=self._nodeid, **parts)
+    def _error(self, problem: str, **parts: str) -> LobenchError:
+        return LobenchError(problem, where=self._nodeid, **parts)
 
 
 def checkpoint_of(item: pytest.Item) -> TestedCheckpoint:
@@ -257,9 +257,9 @@ def _keep(
     seeds = recorder.seeds
     if bound.info.has_items:
         with contextlib.suppress(LobenchError) if not has_passed else contextlib.nullcontext():
-            found = ItemValues.of(recorder.values_of_items, case.primary_metric, where=item.nodeid)
+            item_values = ItemValues.of(recorder.values_of_items, case.primary_metric, where=item.nodeid)
             (block,) = blocks
-            item.stash.setdefault(DONE, []).append((block, _curves_of_items(item, bound, found, seconds)))
+            item.stash.setdefault(DONE, []).append((block, _curves_of_items(item, bound, item_values, seconds)))
         return
     if case.primary_metric == PASSED and PASSED not in values:
         values[PASSED] = dict.fromkeys(seeds, float(has_passed))
@@ -293,8 +293,8 @@ def _curves(
 
 def _curves_of_items(item: pytest.Item, bound: BoundCase, values: ItemValues, seconds: float) -> Curves:
     """Returns the metrics of items as curves of one point."""
-    made = _one_point(item, bound, values.seeds, values.metrics, values.problems, seconds)
-    return dataclasses.replace(made, items=values.items)
+    curves = _one_point(item, bound, values.seeds, values.metrics, values.problems, seconds)
+    return dataclasses.replace(curves, items=values.items)
 
 
 def _one_point(
@@ -305,7 +305,9 @@ def _one_point(
     problems: Iterable[str],
     seconds: float,
 ) -> Curves:
-    made = provenance(bindings=bound.bindings, device=f"cpu: {cpu_class()}", folder=Path(bound.spec.path).parent)
+    result_provenance = provenance(
+        bindings=bound.bindings, device=f"cpu: {cpu_class()}", folder=Path(bound.spec.path).parent
+    )
     files = item.stash.get(_FILES, None)
     primary = metrics[bound.case.primary_metric]
     identified_by = files.identified_by if files is not None else ""
@@ -320,7 +322,7 @@ def _one_point(
         eval_steps=(0,),
         diverged_at=tuple(np.where(np.isfinite(primary), -1, 0).tolist()),
         wall_seconds=seconds,
-        provenance=dataclasses.replace(without_jax(made), evaluator=TEST, identified_by=identified_by),
+        provenance=dataclasses.replace(without_jax(result_provenance), evaluator=TEST, identified_by=identified_by),
         problems=(*bound.problems, *problems),
         directions={**({PASSED: Direction.MAX} if PASSED in metrics else {}), **directions},
     )

@@ -61,13 +61,13 @@ def trained(item: pytest.Item, case: CaseSpec) -> Result:
         except WrongThreads:
             item.stash[APART] = foreign_maker()
             runners.apart.compilation_cache = str(kept_in)
-            here = runners.here.bind(case, test)
+            bound_case = runners.here.bind(case, test)
             curves = runners.apart.run(
-                runners.layers, case, test, theta, block, code=here.code_parts, key=here.info.whole_key
+                runners.layers, case, test, theta, block, code=bound_case.code_parts, key=bound_case.info.whole_key
             )
             if job is not None:
-                why = f"this worker has another number of threads than its num_cpus = {bound.case.num_cpus}"
-                curves = runners.together.apart(case, test, job, curves, why)
+                reason = f"this worker has another number of threads than its num_cpus = {bound.case.num_cpus}"
+                curves = runners.together.apart(case, test, job, curves, reason)
         if job is None and (edited := parts_run_otherwise(info)):  # a watch's worker returns the job
             raise EditedCode.of(case, edited)
         return with_metrics(curves, metrics_of(config))
@@ -79,8 +79,8 @@ def trained(item: pytest.Item, case: CaseSpec) -> Result:
     done = item.stash.setdefault(DONE, [])
     own_blocks = []
     for block in blocks:
-        known = _known(item, info, block, partial(train, theta, block)) if job is None else None
-        own_blocks.append((block, known or train(theta, block)))
+        known_curves = _known(item, info, block, partial(train, theta, block)) if job is None else None
+        own_blocks.append((block, known_curves or train(theta, block)))
         done.append(own_blocks[-1])
     if gate is not None:
         more = _further(info, train, theta, done)
@@ -124,16 +124,16 @@ def _known(item: pytest.Item, info: CaseInfo, block: SeedBlock, train: Callable[
 
 def _once(config: pytest.Config, key: Hashable, train: Callable[[], Curves]) -> Curves:
     """Trains once per process. A failure is raised for all later calls too."""
-    known = config.stash.setdefault(_ONCE, {})
-    if key not in known:
+    outcomes = config.stash.setdefault(_ONCE, {})
+    if key not in outcomes:
         try:
-            known[key] = train()
+            outcomes[key] = train()
         except Exception as error:  # noqa: BLE001  (whatever it is, it is raised below)
-            known[key] = error
-    found = known[key]
-    if isinstance(found, Exception):
-        raise found.with_traceback(None)
-    return found
+            outcomes[key] = error
+    outcome = outcomes[key]
+    if isinstance(outcome, Exception):
+        raise outcome.with_traceback(None)
+    return outcome
 
 
 def _gate(item: pytest.Item) -> Gate:

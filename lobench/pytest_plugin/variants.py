@@ -69,12 +69,12 @@ class VariantCases:
         long.
         """
         problems: dict[tuple[str, ...], list[LobenchError]] = {}
-        known = self.of(request.variant)
-        for info in known.cases:
+        fields = self.of(request.variant)
+        for info in fields.cases:
             is_asked = not request.names or {*info.names} & {*request.names}
             if not is_asked or {info.identity, info.optimizer_hash} <= self._traced:
                 continue
-            item = known.items[info.key]
+            item = fields.items[info.key]
             spec = case_of(item)
             assert spec is not None
             if info.evaluator:
@@ -103,8 +103,8 @@ class VariantCases:
             if info.key not in items:
                 items[info.key] = item
                 infos.append(info)
-            elif (other := plain_node_id(items[info.key])) != plain_node_id(item):
-                text = f"two tests of one name evaluate one case: {other} and {item.nodeid}; rename one"
+            elif (other_id := plain_node_id(items[info.key])) != plain_node_id(item):
+                text = f"two tests of one name evaluate one case: {other_id} and {item.nodeid}; rename one"
                 problems[text] = None
         if problems:
             return VariantFields(items={}, problems=tuple(problems))

@@ -176,25 +176,25 @@ class Loop:
         from lobench.pytest_plugin.variants import files_of
 
         assert self._cases is not None
-        known = self._cases.of(request.variant)
-        problems = known.problems or (self._cases.problems_of_training(request) if request.is_traced else ())
+        fields = self._cases.of(request.variant)
+        problems = fields.problems or (self._cases.problems_of_training(request) if request.is_traced else ())
         if problems:
             self._chief.send(Failed(messages=problems, variant_key=request.variant.key))
             return
-        code = fingerprints_here(known.cases)
-        whole = united_fingerprint(code.values())
-        files = files_of(self._configure.arguments, self._configure.layers, whole.files)
+        code = fingerprints_here(fields.cases)
+        united_code = united_fingerprint(code.values())
+        files = files_of(self._configure.arguments, self._configure.layers, united_code.files)
         self._chief.send(
             Described(
                 variant_key=request.variant.key,
-                cases=known.cases,
+                cases=fields.cases,
                 files=files,
-                missing=tuple(sorted(whole.missing)),
-                code_files=tuple(sorted(whole.files)),
-                listed=dict(whole.listed),
-                data=tuple(sorted(whole.data)),
-                codes={one: found.parts for one, found in code.items()},
-                edited=tuple(edited_files(whole)),
+                missing=tuple(sorted(united_code.missing)),
+                code_files=tuple(sorted(united_code.files)),
+                listed=dict(united_code.listed),
+                data=tuple(sorted(united_code.data)),
+                codes={code_id: fingerprint.parts for code_id, fingerprint in code.items()},
+                edited=tuple(edited_files(united_code)),
             )
         )
 
@@ -205,13 +205,13 @@ class Loop:
 
     def _run(self, job: Job, idle: pytest.Item) -> None:
         assert self._cases is not None
-        known = self._cases.of(job.variant)
-        item = known.items.get(job.case_key)
+        fields = self._cases.of(job.variant)
+        item = fields.items.get(job.case_key)
         if item is None:
             # This worker has read other files than the worker that described the cases.
-            self._give_back_gin(job, "; ".join(known.problems) or f"its worker has no such case: {_EDITED}")
+            self._give_back_gin(job, "; ".join(fields.problems) or f"its worker has no such case: {_EDITED}")
             return
-        case = next(case for case in known.cases if case.key == job.case_key)
+        case = next(case for case in fields.cases if case.key == job.case_key)
         code = united_fingerprint(fingerprints_here([case]).values())
         if job.code and case.code != job.code:
             self._give_back(job, code.parts)
@@ -279,10 +279,12 @@ class Loop:
 
     def _finished(self) -> ItemResult | None:
         """Returns the result in the item's reports, or None. A failing teardown makes a passed item an error."""
-        found = [ItemResult.from_bytes(record) for report in self._reports for record in getattr(report, "lobench", [])]
-        if not found:
+        results = [
+            ItemResult.from_bytes(record) for report in self._reports for record in getattr(report, "lobench", [])
+        ]
+        if not results:
             return None
-        finished = found[0]
+        finished = results[0]
         broken = [report for report in self._reports if report.when == "teardown" and report.failed]
         if broken and finished.outcome is Outcome.PASSED:
             lines = broken[0].longreprtext.strip().splitlines()
@@ -323,9 +325,9 @@ def serve(connection: Connection, configure: Configure, *, owns_process: bool) -
 
     def run_session() -> int:
         code = pytest.main(arguments, plugins=[loop])  # raises if it cannot look at a conftest.py
-        why = " ".join(_why_it_ended(code, configure)) if code == pytest.ExitCode.USAGE_ERROR else ""
-        if "file or directory not found" in why and all(map(path_exists, configure.arguments)):
-            raise _DiskFailed(OSError(errno.EIO, why))  # pytest takes any error of a look for a missing file
+        reason = " ".join(_why_it_ended(code, configure)) if code == pytest.ExitCode.USAGE_ERROR else ""
+        if "file or directory not found" in reason and all(map(path_exists, configure.arguments)):
+            raise _DiskFailed(OSError(errno.EIO, reason))  # pytest takes any error of a look for a missing file
         return code
 
     code = retried(run_session, may_forbid=False)

@@ -37,5 +37,5 @@ def same_bits(first: Any, second: Any) -> bool:
 
 def assert_same_bits(first: Any, second: Any) -> None:
     assert types_of(first) == types_of(second)
-    for leaf, other in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
-        assert same_bits(leaf, other), f"other bits in an array of shape {np.shape(leaf)}"
+    for first_leaf, second_leaf in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
+        assert same_bits(first_leaf, second_leaf), f"other bits in an array of shape {np.shape(first_leaf)}"

@@ -40,8 +40,8 @@ class CommandContract:
     wrong_arguments: ClassVar[Sequence[Sequence[str]]] = ()
 
     def command(self) -> click.Command:
-        made: click.Command = loaded(self.factory)
-        return made
+        command: click.Command = loaded(self.factory)
+        return command
 
     def called(self, *words: str) -> Result:
         return CliRunner().invoke(self.command(), list(words), prog_name="lobench contract")

@@ -90,7 +90,7 @@ class ExecutorContract:
 
     def job(self, executor: Executor, worker: int, lease: int, name: str, folder: Path) -> tuple[protocol.Job, bytes]:
         """Sends a job with two files. Returns the job and the payload of its result."""
-        contents = [f"{name} {lease} {which}".encode() for which in ("theta", "companion")]
+        contents = [f"{name} {lease} {role}".encode() for role in ("theta", "companion")]
         files = []
         for content in contents:
             files.append(folder / f"{sha256(content).hexdigest()}.npz")
@@ -144,8 +144,8 @@ class ExecutorContract:
             pid = self.pid(executor, tmp_path)
             for lease in (2, 3):
                 job, payload = self.job(executor, 12, lease, "good", tmp_path)
-                found = self.received(executor, protocol.JobResult)
-                assert found == (12, protocol.JobResult(lease=job.lease, outcome=Outcome.PASSED, payload=payload))
+                result = self.received(executor, protocol.JobResult)
+                assert result == (12, protocol.JobResult(lease=job.lease, outcome=Outcome.PASSED, payload=payload))
             executor.kill(12)
             assert _is_alive(pid), "the end of one worker ended another"
         self._ends(pid)
@@ -154,13 +154,13 @@ class ExecutorContract:
         """A case may start a program, as data loaders do."""
         if not self.has_processes:
             return
-        for how in ("kill", "close"):
+        for action in ("kill", "close"):
             with self.running(tmp_path) as executor:
                 _pid_file(tmp_path).unlink(missing_ok=True)
                 self.start(executor, 0)
                 self.job(executor, 0, 1, "fork", tmp_path)
                 child = self.pid(executor, tmp_path)
-                if how == "kill":
+                if action == "kill":
                     executor.kill(0)
                     self._ends(child)
             self._ends(child)
@@ -170,18 +170,18 @@ class ExecutorContract:
 
         The suite has an ordinary test besides its case.
         """
-        made = []
+        executors = []
 
         def make(config: WorkerConfig, wakeup: Connection | None) -> Executor:
-            made.append(self.make(config, wakeup))
-            return made[-1]
+            executors.append(self.make(config, wakeup))
+            return executors[-1]
 
         monkeypatch.setattr(sys.modules[__name__], "_make", make)
         run = write_run(tmp_path)
-        place = f"{__name__}:_make"
+        factory = f"{__name__}:_make"
         test = "def test_of_a_checkpoint(checkpoint):\n    assert checkpoint.theta()\n"
-        watched = watch_with(tmp_path, "lobench_executors", place, run, executor=NAME, workers=1, test=test)
-        assert made, "the watch did not use the executor"
+        watched = watch_with(tmp_path, "lobench_executors", factory, run, executor=NAME, workers=1, test=test)
+        assert executors, "the watch did not use the executor"
         assert [(row.outcome, row.message) for row in watched.rows] == [(Outcome.PASSED, "")] * 2, watched.lines
 
     def test_jobs_come_with_their_files_and_results_with_their_bytes(self, tmp_path: Path) -> None:
@@ -189,8 +189,8 @@ class ExecutorContract:
             self.start(executor, 0)
             for lease in (3, 4):
                 job, payload = self.job(executor, 0, lease, "good", tmp_path)
-                found = self.received(executor, protocol.JobResult)
-                assert found == (0, protocol.JobResult(lease=job.lease, outcome=Outcome.PASSED, payload=payload))
+                result = self.received(executor, protocol.JobResult)
+                assert result == (0, protocol.JobResult(lease=job.lease, outcome=Outcome.PASSED, payload=payload))
 
     def test_messages_reach_a_worker_in_the_order_in_which_they_were_sent(self, tmp_path: Path) -> None:
         variants = [Variant(bindings=(f"{number}",)) for number in range(40)]
@@ -270,11 +270,13 @@ def _pid_file(folder: Path) -> Path:
 
 def _of_workers(received: Sequence[ExecutorEvent]) -> list[tuple[int, protocol.FromWorker | WorkerExited]]:
     """Returns the messages and exits of workers. Events of the executor itself are left out."""
-    assert all(isinstance(one, WorkerMessage | WorkerExited | Notice | ExecutorCapacity) for one in received), received
+    assert all(isinstance(event, WorkerMessage | WorkerExited | Notice | ExecutorCapacity) for event in received), (
+        received
+    )
     return [
-        (one.worker, protocol.FROM_WORKER.from_bytes(one.message) if isinstance(one, WorkerMessage) else one)
-        for one in received
-        if isinstance(one, WorkerMessage | WorkerExited)
+        (event.worker, protocol.FROM_WORKER.from_bytes(event.message) if isinstance(event, WorkerMessage) else event)
+        for event in received
+        if isinstance(event, WorkerMessage | WorkerExited)
     ]
 
 

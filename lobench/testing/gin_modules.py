@@ -95,16 +95,16 @@ def _lazy_problem(on_use: Any) -> str:
     """Returns an error if `lobench_on_use` is not as documented; "" if it is, or the module has none."""
     if on_use is None:
         return ""
-    known = on_use.names()
-    if not known or not all(isinstance(name, str) for name in known):
+    names = on_use.names()
+    if not names or not all(isinstance(name, str) for name in names):
         return "lobench_on_use.names() returns no list of names"
     if not isinstance(on_use.summary, str) or "\n" in on_use.summary:
         return "lobench_on_use.summary is not a line of text"
     if on_use.find("no_such_name_at_all") is not None:
         return "lobench_on_use.find() finds a name that it does not have"
-    whole = on_use.find(known[0])
-    if not isinstance(whole, str) or not is_registered(whole):
-        return f"lobench_on_use.find({known[0]!r}) returns {whole!r}, which is not registered with gin"
+    full_name = on_use.find(names[0])
+    if not isinstance(full_name, str) or not is_registered(full_name):
+        return f"lobench_on_use.find({names[0]!r}) returns {full_name!r}, which is not registered with gin"
     return ""
 
 

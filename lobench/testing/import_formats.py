@@ -58,9 +58,9 @@ def sample_runs(names: Sequence[str]) -> dict[CurveKey, CurvePoints]:
         "metric": ("train/loss", "test/loss"),
     }
     random = np.random.default_rng(0)
-    own = [values[name] if name in names else values[name][:1] for name in values]
+    value_lists = [values[name] if name in names else values[name][:1] for name in values]
     curves: dict[CurveKey, CurvePoints] = {}
-    for index, (method, case, seed, metric) in enumerate(itertools.product(*own)):
+    for index, (method, case, seed, metric) in enumerate(itertools.product(*value_lists)):
         steps = (0, 9, 10, 100, 1_000_000)
         losses = [float(np.float32(value)) for value in random.lognormal(0.0, 3.0, len(steps))]
         if index == 1:
@@ -86,8 +86,8 @@ class ImportFormatContract:
         """Writes the curves as the other program does, and returns the path of the file or folder."""
 
     def kind(self) -> FileKind:
-        made: FileKind = loaded(self.factory)()
-        return made
+        file_kind: FileKind = loaded(self.factory)()
+        return file_kind
 
     def request(self, **options: Any) -> CurveRequest:
         """Returns a user's options for a file that does not name its method, case and seed."""
@@ -102,8 +102,8 @@ class ImportFormatContract:
                 points.run.tolist(), points.metric.tolist(), points.step.tolist(), points.value.tolist(), strict=True
             )
             for run, metric, step, value in rows:
-                place = points.runs[run]
-                key = (place.method, place.case, place.seed, points.metrics[metric])
+                origin = points.runs[run]
+                key = (origin.method, origin.case, origin.seed, points.metrics[metric])
                 curve = curves.setdefault(key, {})
                 assert step not in curve or self.kind().last_counts, f"step {step} of {key} comes twice"
                 curve[step] = value
@@ -137,16 +137,16 @@ class ImportFormatContract:
         if name in self.names:
             pytest.skip(f"the file contains its {name}")
         path = self.write(tmp_path, sample_runs(self.names))
-        found = self.read(path, self.request(**{name: "77"}))
-        place = ("method", "case", "seed").index(name)
-        assert {key[place] for key in found} == {"77"}, f"--{name} is ignored"
+        curves = self.read(path, self.request(**{name: "77"}))
+        index = ("method", "case", "seed").index(name)
+        assert {key[index] for key in curves} == {"77"}, f"--{name} is ignored"
 
     def test_cut_off_it_is_an_error_or_a_part_and_never_other_values(self, tmp_path: Path) -> None:
         curves = sample_runs(self.names)
         path = self.write(tmp_path, curves)
         for file in [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]:
-            whole = file.read_bytes()
-            for size in (0, len(whole) // 3, len(whole) // 2):
+            content = file.read_bytes()
+            for size in (0, len(content) // 3, len(content) // 2):
                 os.truncate(file, size)
                 try:
                     read_curves = self.read(path)
@@ -160,7 +160,7 @@ class ImportFormatContract:
                         for point in read_curves[key]
                     )
                     assert wrong <= 1, "values that were never written"
-                file.write_bytes(whole)
+                file.write_bytes(content)
 
     def test_another_file_is_one_clear_error(self, tmp_path: Path) -> None:
         path = self.write(tmp_path, sample_runs(self.names))
@@ -175,9 +175,9 @@ class ImportFormatContract:
     def test_an_import_stores_them(self, tmp_path: Path) -> None:
         curves = sample_runs(self.names)
         path = self.write(tmp_path, curves)
-        said: dict[str, Any] = {name: value for name, value in _UNNAMED.items() if name not in self.names}
+        options: dict[str, Any] = {name: value for name, value in _UNNAMED.items() if name not in self.names}
         with _declared(self.factory):
-            done = import_curves(path, store=tmp_path / "store", metrics=("train/loss",), kind=NAME, **said)
+            done = import_curves(path, store=tmp_path / "store", metrics=("train/loss",), kind=NAME, **options)
         runs = {key[:3] for key in curves}
         assert (done.num_new, set(done.methods), len(done.cases)) == (
             len(runs),

@@ -92,22 +92,22 @@ class MetricContract:
         shown = Curves.from_payload(curves.to_payload())
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # such as 0 / 0
-            found = loaded(self.factory)(shown)
-        return {name: np.asarray(values, np.float32) for name, values in found.items()}
+            columns = loaded(self.factory)(shown)
+        return {name: np.asarray(values, np.float32) for name, values in columns.items()}
 
     def test_it_gives_a_value_a_seed(self) -> None:
         for rows in (_ROWS, _ROWS[:1]):
-            found = self.computed(rows)
-            assert found, "no metric at all"
-            for name, values in found.items():
+            columns = self.computed(rows)
+            assert columns, "no metric at all"
+            for name, values in columns.items():
                 assert values.shape == (len(rows),), (
                     f"{name!r} has shape {values.shape}, and there are {len(rows)} seeds"
                 )
 
     def test_known_values_are_found(self) -> None:
         for name, values in self.computed(_KNOWN).items():
-            known = [self.value_of(name, row) for row in _KNOWN]
-            np.testing.assert_allclose(values, known, rtol=1e-5, atol=1e-30, err_msg=name)
+            expected = [self.value_of(name, row) for row in _KNOWN]
+            np.testing.assert_allclose(values, expected, rtol=1e-5, atol=1e-30, err_msg=name)
 
     def test_numbers_of_seeds_do_not_matter(self) -> None:
         """A seed is a row of the curves. Blocks may begin at any seed."""
@@ -115,8 +115,8 @@ class MetricContract:
         values = self.computed_of(curves)
         for first in (0, 70):
             moved = dataclasses.replace(curves, seeds=tuple(range(first, first + len(_ROWS))))
-            for name, found in self.computed_of(moved).items():
-                np.testing.assert_array_equal(found, values[name], err_msg=name)
+            for name, moved_values in self.computed_of(moved).items():
+                np.testing.assert_array_equal(moved_values, values[name], err_msg=name)
 
     def test_its_directions_name_its_metrics(self) -> None:
         names = self.computed(_ROWS)
@@ -135,13 +135,15 @@ class MetricContract:
         watched = watch_with(tmp_path, "lobench_metrics", self.factory, run, directions=self.directions)
         (stored_curves,) = watched.curves
         installed = load_plugins().usable_declarations("lobench_metrics").values()
-        if all(one.declaration.factory != self.factory for one in installed):  # otherwise it is computed twice
+        if all(
+            registered.declaration.factory != self.factory for registered in installed
+        ):  # otherwise it is computed twice
             assert not stored_curves.problems, stored_curves.problems
         assert names <= set(stored_curves.metrics), f"not stored: {names - set(stored_curves.metrics)}"
         rows = np.asarray(stored_curves.metrics["train/loss"]).tolist()
         for name in names:
-            known = [self.value_of(name.removeprefix(f"{NAME}/"), row) for row in rows]
-            np.testing.assert_allclose(stored_curves.final(name), known, rtol=1e-5, err_msg=name)
+            expected = [self.value_of(name.removeprefix(f"{NAME}/"), row) for row in rows]
+            np.testing.assert_allclose(stored_curves.final(name), expected, rtol=1e-5, err_msg=name)
 
     def test_its_names_are_the_same_whatever_happened(self) -> None:
         """A metric that is missing for some seeds would have no column and no direction in tables."""

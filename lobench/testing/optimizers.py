@@ -54,9 +54,9 @@ class OptimizerContract:
         init = jax.jit(as_learned_optimizer(_made(self._kind)).init, compiler_options=COMPILED_FAST)
         first = init(key_of(1))
         second = init(key_of(1))
-        other = init(key_of(2))
+        of_another_key = init(key_of(2))
         assert_same_bits(first, second)
-        assert types_of(first) == types_of(other), "shapes or dtypes change with the key"
+        assert types_of(first) == types_of(of_another_key), "shapes or dtypes change with the key"
         assert jax.tree.leaves(first), "theta is empty"
         for path, leaf in leaf_paths(first).items():
             assert jnp.issubdtype(leaf.dtype, jnp.number), f"{path} is {leaf.dtype}"
@@ -95,18 +95,18 @@ class OptimizerContract:
     def test_seeds_side_by_side_train_apart(self) -> None:
         """Under vmap, as in the inner program, seeds must not affect each other, not even by NaN."""
         wrong = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), _grads(0))
-        calm = self._trained(_grads(0), beside=_grads(1))
-        assert_same_bits(self._trained(_grads(0), beside=wrong), calm)
+        calm = self._trained(_grads(0), second_grads=_grads(1))
+        assert_same_bits(self._trained(_grads(0), second_grads=wrong), calm)
 
-    def _trained(self, grads: Any, beside: Any = None) -> Any:
+    def _trained(self, grads: Any, second_grads: Any = None) -> Any:
         """Returns the result of `_program` for the first of two seeds.
 
         The second seed trains with the gradients in the argument `beside`.
         """
         params = _params(0)
-        both = (grads, grads if beside is None else beside)
-        found = _program(self._kind)(self.theta(), _stacked(params, params), _stacked(*both))
-        return jax.tree.map(lambda leaf: leaf[0], found)
+        both = (grads, grads if second_grads is None else second_grads)
+        results = _program(self._kind)(self.theta(), _stacked(params, params), _stacked(*both))
+        return jax.tree.map(lambda leaf: leaf[0], results)
 
 
 def _params(seed: int) -> dict[str, jax.Array]:
@@ -126,10 +126,10 @@ def _made(contract: Any) -> Any:
 
 
 def _stepper(contract: Any, theta: Any) -> Stepper:
-    made = _made(contract)
-    if callable(getattr(made, "opt_fn", None)):
-        made = as_learned_optimizer(made).opt_fn(theta, _NUM_STEPS)
-    return as_stepper(made, _NUM_STEPS)
+    optimizer = _made(contract)
+    if callable(getattr(optimizer, "opt_fn", None)):
+        optimizer = as_learned_optimizer(optimizer).opt_fn(theta, _NUM_STEPS)
+    return as_stepper(optimizer, _NUM_STEPS)
 
 
 @functools.cache
@@ -172,8 +172,10 @@ def _stacked(*trees: Any) -> Any:
 
 
 def _distance(first: Any, second: Any) -> float:
-    pairs = zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True)
-    return float(sum(np.abs(np.asarray(one) - np.asarray(other)).sum() for one, other in pairs))
+    leaf_pairs = zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True)
+    return float(
+        sum(np.abs(np.asarray(first_leaf) - np.asarray(second_leaf)).sum() for first_leaf, second_leaf in leaf_pairs)
+    )
 
 
 class _EveryInput(Task):

@@ -101,27 +101,29 @@ def write(
     name = type(optimizer).__name__
     if callable(getattr(optimizer, "opt_fn", None)):
         learned = as_learned_optimizer(optimizer)
-        made = learned.init(jax.random.key(0)) if theta is None else theta
-        optimizer = learned.opt_fn(made, num_steps)
+        weights = learned.init(jax.random.key(0)) if theta is None else theta
+        optimizer = learned.opt_fn(weights, num_steps)
     stepper = as_stepper(optimizer, num_steps)
     key = jax.random.key(seed)
-    now: Any = stepper.initial_params(start)
-    state = stepper.init(now, (), key)
+    values: Any = stepper.initial_params(start)
+    state = stepper.init(values, (), key)
     model_state = ()
     step = jax.jit(stepper.step)
-    made_of: dict[str, list[Any]] = {one: [] for one in start}
+    leaves_by_name: dict[str, list[Any]] = {leaf_name: [] for leaf_name in start}
     for index in range(num_steps):
-        own = {one: leaf[index] for one, leaf in gradients.items()}
-        state, now, model_state = step(state, now, model_state, own, losses[index], jax.random.fold_in(key, index))
-        for one, leaves in made_of.items():
-            leaves.append(np.asarray(now[one]))
+        step_gradients = {leaf_name: leaf[index] for leaf_name, leaf in gradients.items()}
+        state, values, model_state = step(
+            state, values, model_state, step_gradients, losses[index], jax.random.fold_in(key, index)
+        )
+        for leaf_name, leaves in leaves_by_name.items():
+            leaves.append(np.asarray(values[leaf_name]))
     about = {"optimizer": name, "jax": jax.__version__}
     parity = Parity(
         about=about,
         initial=start,
         gradients=gradients,
         losses=losses,
-        expected={one: np.stack(leaves).astype(np.float32) for one, leaves in made_of.items()},
+        expected={leaf_name: np.stack(leaves).astype(np.float32) for leaf_name, leaves in leaves_by_name.items()},
     )
     _save(Path(path), parity)
     return parity
@@ -145,9 +147,9 @@ def read(path: str | Path) -> Parity:
             about = json.loads(str(file["about"]))
             parts: dict[str, Arrays] = {part: {} for part in _PARTS}
             for name in file.files:
-                part, _, own = name.partition("/")
+                part, _, leaf_name = name.partition("/")
                 if part in parts:
-                    parts[part][own] = file[name]
+                    parts[part][leaf_name] = file[name]
             version = about.pop("format")
             parity = Parity(about=about, losses=file["losses"], **parts)
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -188,16 +190,16 @@ def check(
     params = {name: leaf.copy() for name, leaf in parity.initial.items()}
     for step in range(parity.num_steps):
         gradients = {name: leaf[step].copy() for name, leaf in parity.gradients.items()}
-        found = step_function(params, gradients, step, float(parity.losses[step]))
-        params = {name: np.array(found[name], np.float32) for name in parity.initial if name in found}
+        new_params = step_function(params, gradients, step, float(parity.losses[step]))
+        params = {name: np.array(new_params[name], np.float32) for name in parity.initial if name in new_params}
         if missing := parity.initial.keys() - params.keys():
             raise ParityError(f"step {step} returns no {', '.join(sorted(missing))}", where=str(path))
         wrong = [line for name in params if (line := _difference(name, params[name], parity, step, rtol, atol))]
         if wrong:
-            _, place, got, expected = max(wrong)
+            _, problem, got, expected = max(wrong)
             next_step = "parameters before it agree" if step else "the first step is off already"
             raise ParityError(
-                f"step {step} of {parity.num_steps}: {place}",
+                f"step {step} of {parity.num_steps}: {problem}",
                 where=str(path),
                 got=got,
                 expected=expected,
@@ -219,7 +221,7 @@ def _difference(
     worst = np.unravel_index(int(off.argmax()), off.shape)
     if off[worst] <= 1:
         return None
-    place = f"{name}[{', '.join(map(str, worst))}]" if worst else name
+    location = f"{name}[{', '.join(map(str, worst))}]" if worst else name
     num_wrong = int((off > 1).sum())
-    text = f"{place} is off" + (f", and {num_wrong - 1} more of {off.size}" if num_wrong > 1 else "")
+    text = f"{location} is off" + (f", and {num_wrong - 1} more of {off.size}" if num_wrong > 1 else "")
     return float(off[worst]), text, repr(float(got[worst])), repr(float(expected[worst]))

@@ -155,10 +155,10 @@ class ReaderContract:
 
     def test_reading_changes_nothing(self, tmp_path: Path) -> None:
         path = self.write(tmp_path, sample_theta())
-        before = _hashes(path)
+        old_hashes = _hashes(path)
         self.open().is_complete(epath.Path(path))
         self.open().read(epath.Path(path))
-        assert _hashes(path) == before
+        assert _hashes(path) == old_hashes
         assert {file.name for file in tmp_path.iterdir()} == {path.name}
 
     def test_the_path_may_hold_spaces_and_a_percent_sign(self, tmp_path: Path) -> None:
@@ -180,10 +180,10 @@ class ReaderContract:
     @pytest.mark.parametrize("kept", [0.0, 0.1, 0.5, 0.9, 1.0])
     def test_cut_off_it_is_one_clear_error_and_never_another_theta(self, tmp_path: Path, kept: float) -> None:
         """Each file in turn loses its end (1.0: only its last byte)."""
-        whole = self.write(tmp_path, sample_theta())
+        original = self.write(tmp_path, sample_theta())
         (tmp_path / "cut").mkdir()
-        for index, _ in enumerate(_files(whole)):
-            path = _copy(whole, tmp_path / "cut")
+        for index, _ in enumerate(_files(original)):
+            path = _copy(original, tmp_path / "cut")
             file = _files(path)[index]
             size = file.stat().st_size
             os.truncate(file, max(min(int(kept * size), size - 1), 0))
@@ -201,10 +201,10 @@ class ReaderContract:
             )
 
     def test_with_a_file_missing_it_is_one_clear_error_and_never_another_theta(self, tmp_path: Path) -> None:
-        whole = self.write(tmp_path, sample_theta())
+        original = self.write(tmp_path, sample_theta())
         (tmp_path / "cut").mkdir()
-        for index, _ in enumerate(_files(whole)):
-            path = _copy(whole, tmp_path / "cut")
+        for index, _ in enumerate(_files(original)):
+            path = _copy(original, tmp_path / "cut")
             file = _files(path)[index]
             file.unlink()
             self._assert_refused_or_whole(path, file)

@@ -78,8 +78,8 @@ class ReportSectionContract:
 
     def drawn(self, name: str) -> list[Section]:
         """Returns the sections of a sample."""
-        found: list[Section] = loaded(self.factory)(sample_summary(name))
-        return found
+        sections: list[Section] = loaded(self.factory)(sample_summary(name))
+        return sections
 
     @pytest.mark.parametrize("name", _SAMPLES)
     def test_it_returns_sections_of_any_store(self, name: str) -> None:
@@ -119,9 +119,9 @@ class ReportSectionContract:
 
     def test_it_changes_nothing_of_the_page(self) -> None:
         summary = sample_summary("two")
-        before = render_page(summary)
+        old_page = render_page(summary)
         loaded(self.factory)(summary)
-        assert render_page(summary) == before
+        assert render_page(summary) == old_page
 
     @pytest.mark.parametrize("name", _SAMPLES)
     def test_a_page_shows_it(self, name: str) -> None:

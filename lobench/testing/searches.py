@@ -121,8 +121,8 @@ class SearchContract:
         return sample_spaces()[request.param]
 
     def make(self, **keywords: object) -> SearchStrategy:
-        made: SearchStrategy = loaded(self.factory)(**(keywords or self.keywords))
-        return made
+        strategy: SearchStrategy = loaded(self.factory)(**(keywords or self.keywords))
+        return strategy
 
     def run(self, space: Space, fitness: FitnessFunction = quadratic, **others: Any) -> list[Trial]:
         size = self.make().size(space)
@@ -142,23 +142,23 @@ class SearchContract:
             ]
 
     def test_the_same_again(self, space: Space) -> None:
-        kept = self.make()
-        again = run_search(
-            lambda: kept, space, seed=5, num_trials=self.num_trials if kept.size(space) is None else None
+        strategy = self.make()
+        repeated = run_search(
+            lambda: strategy, space, seed=5, num_trials=self.num_trials if strategy.size(space) is None else None
         )
         assert self.run(space, seed=5) == self.run(space, seed=5)
-        assert again == self.run(space, seed=5), "a strategy that proposed the waves before proposes another one"
+        assert repeated == self.run(space, seed=5), "a strategy that proposed the waves before proposes another one"
 
     def test_killed_after_each_trial_it_proposes_the_same(self, space: Space) -> None:
         """After a restart, a new strategy proposes the interrupted wave again, from the trials before it."""
         trials = self.run(space, seed=1)
         size = self.make().size(space)
         for wave in range(trials[-1].wave + 1):
-            before = [trial for trial in trials if trial.wave < wave]
+            earlier_trials = [trial for trial in trials if trial.wave < wave]
             cut_off = [dict(trial.parameters) for trial in trials if trial.wave == wave]
             num_trials = self.num_trials if size is None else None
-            again = self.make().next_wave(space, before, seed=1, width=3, num_trials=num_trials)
-            assert [dict(params) for params in again] == cut_off
+            proposed = self.make().next_wave(space, earlier_trials, seed=1, width=3, num_trials=num_trials)
+            assert [dict(params) for params in proposed] == cut_off
 
     def test_the_order_in_which_trials_are_shown_does_not_matter(self, space: Space) -> None:
         expected = self.run(space, seed=2)

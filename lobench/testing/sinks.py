@@ -129,13 +129,19 @@ def known_numbers() -> tuple[list[Delivery], list[KnownNumber]]:
             start = 0
             for size in sizes:
                 block = SeedBlock(start=5 + start, size=size)
-                own = tuple(finals[start : start + size])
-                evaluations.append(_evaluation(subject, name, block, own, num_seeds=len(finals), suite=suite))
+                block_finals = tuple(finals[start : start + size])
+                evaluations.append(_evaluation(subject, name, block, block_finals, num_seeds=len(finals), suite=suite))
                 start += size
-            known: dict[str, Any] = {"run": run, "generation": generation, "step": step, "suite": suite, "case": name}
+            number_keys: dict[str, Any] = {
+                "run": run,
+                "generation": generation,
+                "step": step,
+                "suite": suite,
+                "case": name,
+            }
             mean = float(np.mean(np.asarray(finals, np.float64)))
-            numbers.append(KnownNumber(**known, metric="train/loss", value=mean))
-            numbers.append(KnownNumber(**known, metric="test/loss", value=mean + 1))
+            numbers.append(KnownNumber(**number_keys, metric="train/loss", value=mean))
+            numbers.append(KnownNumber(**number_keys, metric="test/loss", value=mean + 1))
         events.extend((run, evaluation) for evaluation in evaluations)
         events.append((run, CheckpointFinished(subject=subject, evaluations=tuple(evaluations))))
         if index in (0, 3):
@@ -257,11 +263,11 @@ class SinkContract:
             lasting = {thread for thread in threading.enumerate() if not thread.daemon}  # the process waits for these
             return dict(os.environ), sys.excepthook, sys.exit, Path.cwd(), handlers, lasting
 
-        before = state()
+        old_state = state()
         sink = self.open(tmp_path)
         sink.deliver(sample_deliveries(1))
         sink.close()
-        assert state() == before
+        assert state() == old_state
 
     def test_another_thread_delivers_than_the_one_that_made_it(self, tmp_path: Path) -> None:
         """A watch delivers in another thread, so that a slow sink delays nothing else."""
@@ -338,11 +344,11 @@ class SinkContract:
             assert self.value_of(tmp_path, *absent) is None, f"a number that was never delivered: {absent}"
 
     def _assert_numbers(self, store: Path, numbers: Sequence[KnownNumber]) -> None:
-        for known in (one for one in numbers if one.metric in self.metrics):
-            place = (known.run, known.generation, known.step, known.suite, known.case, known.metric)
-            found = self.value_of(store, *place)
-            assert found is not None, f"it is not there: {known}"
-            np.testing.assert_allclose(found, known.value, rtol=1e-6, err_msg=str(known))
+        for number in (number for number in numbers if number.metric in self.metrics):
+            keys = (number.run, number.generation, number.step, number.suite, number.case, number.metric)
+            value = self.value_of(store, *keys)
+            assert value is not None, f"it is not there: {number}"
+            np.testing.assert_allclose(value, number.value, rtol=1e-6, err_msg=str(number))
 
     def test_it_takes_the_results_of_a_watch(self, tmp_path: Path) -> None:
         address = f"{NAME}:{self.argument}" if self.argument else NAME
@@ -354,7 +360,7 @@ class SinkContract:
             steps = [subject.outer_step for row in watched.rows for subject in row.subjects]
             finals = [float(np.mean(curves.final("train/loss"))) for curves in watched.curves]
             assert len(finals) == len(steps) == 2
-            known: dict[str, Any] = {
+            number_keys: dict[str, Any] = {
                 "run": "",
                 "generation": 0,
                 "suite": "contract_suite",
@@ -362,7 +368,9 @@ class SinkContract:
                 "metric": "train/loss",
             }
             numbers = zip(steps, finals, strict=True)
-            self._assert_numbers(watched.folder, [KnownNumber(**known, step=step, value=end) for step, end in numbers])
+            self._assert_numbers(
+                watched.folder, [KnownNumber(**number_keys, step=step, value=end) for step, end in numbers]
+            )
 
     @pytest.mark.parametrize("count", [1, 8])
     def test_killed_before_the_acknowledgement_it_has_all_and_takes_it_again(self, tmp_path: Path, count: int) -> None:

@@ -70,7 +70,7 @@ class SourceContract:
         return source
 
     def polled(self, source: CheckpointSource) -> list[SeenCheckpoint]:
-        return [seen for _ in range(self.num_polls) for seen in source.poll()]
+        return [checkpoint for _ in range(self.num_polls) for checkpoint in source.poll()]
 
     def test_it_says_how_often_it_wants_to_be_asked(self, tmp_path: Path) -> None:
         assert self.open(tmp_path).poll_seconds > 0
@@ -89,12 +89,12 @@ class SourceContract:
         for index in (1, 2, 3):
             self.publish(tmp_path, index)
         checkpoints = self.polled(source)
-        assert len(checkpoints) == len({seen.uri for seen in checkpoints}) == 3
-        indices = [seen.index for seen in checkpoints if seen.index is not None]
+        assert len(checkpoints) == len({checkpoint.uri for checkpoint in checkpoints}) == 3
+        indices = [checkpoint.index for checkpoint in checkpoints if checkpoint.index is not None]
         assert indices == sorted(indices)
         self.publish(tmp_path, 10)
         checkpoints += self.polled(source)
-        assert len({seen.uri for seen in checkpoints}) == len(checkpoints) == 4
+        assert len({checkpoint.uri for checkpoint in checkpoints}) == len(checkpoints) == 4
         assert self.polled(source) == []
 
     def test_twelve_at_once_are_found_in_the_order_in_which_they_were_written(self, tmp_path: Path) -> None:
@@ -107,22 +107,24 @@ class SourceContract:
             assert len(new) == 1, f"of checkpoint {index} alone it finds {new}"
             expected += new
         assert self.polled(self.open(tmp_path)) == expected
-        indices = [seen.index for seen in expected]
+        indices = [checkpoint.index for checkpoint in expected]
         assert indices in (list(range(1, 13)), [None] * 12)
 
     def test_what_it_returns_has_the_types_of_the_interface(self, tmp_path: Path) -> None:
         source = self.open(tmp_path)
         self.publish(tmp_path, 1)
-        (seen,) = self.polled(source)
-        assert isinstance(seen, SeenCheckpoint)
-        assert isinstance(seen.uri, str) and isinstance(seen.run, str) and seen.reader in self.readers()
-        assert all(isinstance(one, Unfinished) for one in source.pending().values())
+        (checkpoint,) = self.polled(source)
+        assert isinstance(checkpoint, SeenCheckpoint)
+        assert (
+            isinstance(checkpoint.uri, str) and isinstance(checkpoint.run, str) and checkpoint.reader in self.readers()
+        )
+        assert all(isinstance(unfinished, Unfinished) for unfinished in source.pending().values())
 
     def test_a_watch_takes_all_in_order(self, tmp_path: Path) -> None:
         (tmp_path / "published").mkdir()
         for index in (9, 10, 11):
             self.publish(tmp_path / "published", index)
-        expected = [seen.uri for seen in self.polled(self.open(tmp_path / "published"))]
+        expected = [checkpoint.uri for checkpoint in self.polled(self.open(tmp_path / "published"))]
         watched = watch_with(
             tmp_path,
             "lobench_checkpoint_sources",
@@ -136,19 +138,19 @@ class SourceContract:
 
     def test_what_it_finds_its_reader_reads(self, tmp_path: Path) -> None:
         self.publish(tmp_path, 1)
-        (seen,) = self.polled(self.open(tmp_path))
-        reader = self.readers()[seen.reader]
-        assert reader.read(epath.Path(seen.uri)).leaves
+        (checkpoint,) = self.polled(self.open(tmp_path))
+        reader = self.readers()[checkpoint.reader]
+        assert reader.read(epath.Path(checkpoint.uri)).leaves
 
     def test_what_is_being_written_is_found_when_it_is_complete(self, tmp_path: Path) -> None:
         source = self.open(tmp_path)
         self.begin(tmp_path, 1)
         assert self.polled(source) == [], "a checkpoint was taken that was not complete"
         assert source.pending(), "a checkpoint that is being written is not pending"
-        assert all(found.reason for found in source.pending().values()), "a pending checkpoint has no reason"
+        assert all(unfinished.reason for unfinished in source.pending().values()), "a pending checkpoint has no reason"
         self.publish(tmp_path, 1)
-        (seen,) = self.polled(source)
-        assert seen.uri not in source.pending(), "a checkpoint that was taken is still pending"
+        (checkpoint,) = self.polled(source)
+        assert checkpoint.uri not in source.pending(), "a checkpoint that was taken is still pending"
 
     def test_what_disappears_is_no_error_and_hides_nothing(self, tmp_path: Path) -> None:
         source = self.open(tmp_path)
@@ -156,8 +158,8 @@ class SourceContract:
         source.poll()
         self.remove(tmp_path, 1)
         self.publish(tmp_path, 2)
-        found = {seen.index for seen in self.polled(source)}
-        assert found <= {1, 2, None} and found - {1}
+        indices = {checkpoint.index for checkpoint in self.polled(source)}
+        assert indices <= {1, 2, None} and indices - {1}
 
     def test_a_new_source_finds_everything_that_is_there(self, tmp_path: Path) -> None:
         """A restarted watch knows from its ledger which checkpoints are done. The source need not know."""

@@ -55,8 +55,8 @@ class StrategyContract:
 
     @pytest.fixture
     def strategy(self) -> SelectionStrategy:
-        made: SelectionStrategy = loaded(self.factory)(self.argument)
-        return made
+        strategy: SelectionStrategy = loaded(self.factory)(self.argument)
+        return strategy
 
     def situations(self) -> Iterator[tuple[list[Member], Member, int]]:
         """Yields (population, initiator, seed)."""

@@ -161,8 +161,8 @@ def _losses(contract: Any) -> Callable[..., Any]:
             loss, new_state, metrics = task.loss_with_state_and_aux(params, state, key, batch)
             return loss, (loss, new_state, dict(metrics))
 
-        (_, found), grads = jax.value_and_grad(loss_fn, has_aux=True)(params)
-        return found, grads
+        (_, outputs), grads = jax.value_and_grad(loss_fn, has_aux=True)(params)
+        return outputs, grads
 
     return jax.jit(losses, compiler_options=COMPILED_FAST)
 

@@ -66,7 +66,7 @@ def changed_data(
                 digests[name] = _digest(file)
     names = ledger.record_data(digests, folders) if is_recorded else ledger.changed_data(digests, folders)
     paths = {name: Path(os.path.normpath(folders[name.partition("/")[0]].parent / name)) for name in names}
-    changed = [os.path.normpath(name) for name, place in paths.items() if not is_excluded(place)]
+    changed = [os.path.normpath(name) for name, data_path in paths.items() if not is_excluded(data_path)]
     return _notice(changed, about_results, "a binding of the task that names a version of the data makes another case")
 
 

@@ -504,10 +504,10 @@ def _lock(file: int, *, waits: bool) -> bool:
             return error  # held by another process: do not retry
         return None
 
-    held = retried(take, most_seconds=_PATIENCE_SECONDS)
-    if held is not None and not waits:
-        raise held
-    return held is None
+    lock_error = retried(take, most_seconds=_PATIENCE_SECONDS)
+    if lock_error is not None and not waits:
+        raise lock_error
+    return lock_error is None
 
 
 def refusal(error: PermissionError, store: Path) -> str:

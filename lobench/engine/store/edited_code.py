@@ -121,7 +121,11 @@ class _PresentFiles:
 
     def _hashes_of(self, name: str) -> set[str]:
         """Returns the hashes of the files that may have a name in a fingerprint; empty if none is found."""
-        paths = [one for one in self._by_name.get(os.path.basename(name), ()) if f"/{one}".endswith(f"/{name}")]
+        paths = [
+            recorded_path
+            for recorded_path in self._by_name.get(os.path.basename(name), ())
+            if f"/{recorded_path}".endswith(f"/{name}")
+        ]
         hashes = {_sha256_of(path) for path in paths} - {""}
         return hashes or {_sha256_of(f"{folder}/{name}") for folder in self._folders} - {""}
 

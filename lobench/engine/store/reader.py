@@ -435,7 +435,13 @@ class LedgerReader(Places, Codes):
 def case_json(case: CaseInfo) -> str:
     """Returns a case as stored JSON. Fields with default values are left out; `case_of` restores them."""
     named = ((field, getattr(case, field.name)) for field in dataclasses.fields(case))
-    return json.dumps({one.name: value for one, value in named if value != one.default and one.name != "places"})
+    return json.dumps(
+        {
+            case_field.name: value
+            for case_field, value in named
+            if value != case_field.default and case_field.name != "places"
+        }
+    )
 
 
 @functools.lru_cache(maxsize=1024)

@@ -92,11 +92,11 @@ def sightings_of_evaluations(
             if sighting.sha256 in apart and _has_fresh_seeds(sighting)
         }
         for evaluation, position, start in db.execute(f"{query} ORDER BY position"):
-            seen = sightings.get(position)
-            if seen is None:
+            evaluated = sightings.get(position)
+            if evaluated is None:
                 continue
-            if seen.sha256 not in fresh or _has_fresh_seeds(seen) == (start >= FIRST_REPORT_SEED):
-                belonging.setdefault(evaluation, []).append(seen)
+            if evaluated.sha256 not in fresh or _has_fresh_seeds(evaluated) == (start >= FIRST_REPORT_SEED):
+                belonging.setdefault(evaluation, []).append(evaluated)
 
     all_sightings = {sha256: tuple(subjects) for sha256, subjects in sighted.items()}
 
