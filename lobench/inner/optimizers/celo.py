@@ -92,8 +92,8 @@ class Celo(LearnedOptimizer):
             leaves = [jnp.clip(laid_out(leaf), -1000.0, 1000.0) for leaf in jax.tree.leaves(grads)]
 
             def step(index: int, tensor: TensorValues) -> jax.Array:
-                first = weighted_sum(block_features(tensor), wide, tensor.sums)
-                direction, magnitude = outputs_of(first, network["b0"][0], *layers)
+                first_layer = weighted_sum(block_features(tensor), wide, tensor.sums)
+                direction, magnitude = outputs_of(first_layer, network["b0"][0], *layers)
                 scale = jnp.sqrt(jnp.mean(tensor.param * tensor.param) + 1e-9)
                 return -(direction * scale * jnp.exp(0.001 * magnitude) * 0.001 * rates[index])
 

@@ -72,9 +72,9 @@ def psgd_kron(
 def _init(params: PyTree, scale: float, max_dim: int) -> PsgdKronState:
     def factors(leaf: jax.Array) -> _OfAxes:
         dims = leaf.shape or (1,)
-        each = scale ** (1 / len(dims))
+        factor_scale = scale ** (1 / len(dims))
         is_full = len(dims) > 1 and leaf.size > 0
-        return tuple(each * (jnp.eye(dim) if is_full and dim <= max_dim else jnp.ones(dim)) for dim in dims)
+        return tuple(factor_scale * (jnp.eye(dim) if is_full and dim <= max_dim else jnp.ones(dim)) for dim in dims)
 
     return PsgdKronState(
         step=jnp.zeros([], jnp.int32),

@@ -128,11 +128,11 @@ def ablate(
     knobs = knobs_of(*sides.given, _defaults(sides), sides.groups)
     if len(knobs) > _MOST_KNOBS:
         raise UsageError("too many settings differ", got=str(len(knobs)), expected=f"{_MOST_KNOBS} at most")
-    places = tuple(Path(path) for path in texts(baselines)) or tuple(Path(path) for path in sides.suites)
-    check_baselines(places)
+    baseline_paths = tuple(Path(path) for path in texts(baselines)) or tuple(Path(path) for path in sides.suites)
+    check_baselines(baseline_paths)
     configurations = _StoredConfigurations(
         sides=sides,
-        baselines=places,
+        baselines=baseline_paths,
         knobs=knobs,
         looks=rules.looks,
         shown=rules.shown,
@@ -195,10 +195,10 @@ def _looks(seeds: int | None, sessions: int | None) -> tuple[int, ...]:
     most = seeds or sessions or _SEEDS
     if most < 4:
         raise UsageError("--seeds" if seeds else "Experiment.num_sessions", got=str(most), expected="4 or more")
-    found = [4]
-    while found[-1] * 2 < most:
-        found.append(found[-1] * 2)
-    return tuple(dict.fromkeys([*found, most]))
+    looks = [4]
+    while looks[-1] * 2 < most:
+        looks.append(looks[-1] * 2)
+    return tuple(dict.fromkeys([*looks, most]))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -233,7 +233,7 @@ class _StoredConfigurations:
 
     def evaluate(self, wanted: Sequence[Subset], seeds: int) -> None:
         looks = [look for look in self.looks if look <= seeds]
-        widths = tuple(after - before for before, after in zip([0, *looks[:-1]], looks, strict=True))
+        widths = tuple(look - earlier for earlier, look in zip([0, *looks[:-1]], looks, strict=True))
         blocks = SessionBlocks(first_seed=self.sides.first_seed, widths=widths)
         self.progress.log(f"{counted(len(wanted), 'configuration')} on {counted(seeds, 'seed')} of each case")
         for subset in wanted:
@@ -245,26 +245,30 @@ class _StoredConfigurations:
 
     def _read(self) -> None:
         """Reads the results of each configuration on the current cases."""
-        wanted = [(self._subject_of(given), given.label) for given in self._given.values()]
+        named_subjects = [
+            (self._subject_of(configuration), configuration.label) for configuration in self._given.values()
+        ]
         with Ledger.open(self.sides.store, read_only=True) as ledger:
-            entrants = entrants_of(ledger, wanted)
-        first = list[StoredSubject]()
+            entrants = entrants_of(ledger, named_subjects)
+        first_subjects = list[StoredSubject]()
         for subset, entrant in zip(self._given, entrants, strict=True):
             rows = entrant.rows
-            today = {case.identity for case in entrant.cases}
+            current_cases = {case.identity for case in entrant.cases}
             if not rows:
                 continue
-            self._stored[subset] = subject_of(entrant.who, rows, today)
+            self._stored[subset] = subject_of(entrant.who, rows, current_cases)
             start = min(row.key.seed_block.start for row in rows)
-            few = [row for row in rows if row.key.seed_block.start < start + self.shown]
-            first.append(subject_of(entrant.who, few, today))
+            first_rows = [row for row in rows if row.key.seed_block.start < start + self.shown]
+            first_subjects.append(subject_of(entrant.who, first_rows, current_cases))
         if self._scales is None:
             # A and B are evaluated first. Without a tuned baseline, 1 is the better of them on those seeds, so that
             # results that come later, or were left by an earlier call, change no decision.
-            self._scales = Scales.of(first, self.baselines)
+            self._scales = Scales.of(first_subjects, self.baselines)
 
-    def _subject_of(self, given: Given) -> Subject:
-        return given if isinstance(given, Subject) else given.read_as(self.sides.read.checkpoint)
+    def _subject_of(self, configuration: Given) -> Subject:
+        return (
+            configuration if isinstance(configuration, Subject) else configuration.read_as(self.sides.read.checkpoint)
+        )
 
     def _check(self, subset: Subset, seeds: int) -> None:
         stored = self._stored.get(subset)
@@ -280,11 +284,11 @@ class _StoredConfigurations:
         )
 
     def samples(self, a: Subset, b: Subset, seeds: int) -> Mapping[str, Samples]:
-        cells_a, other = self._stored[a].cells, self._stored[b].cells
+        base_cells, changed_cells = self._stored[a].cells, self._stored[b].cells
         samples_by_case = {}
-        for identity in cells_a:
-            if identity in other:
-                samples = paired_values(cells_a[identity], other[identity], None, self.scales).samples
+        for identity in base_cells:
+            if identity in changed_cells:
+                samples = paired_values(base_cells[identity], changed_cells[identity], None, self.scales).samples
                 samples_by_case[identity] = samples.first(seeds)
         if not samples_by_case:
             raise UsageError(
@@ -312,6 +316,6 @@ class _StoredConfigurations:
             direction = self.scales.direction(cell.case, metric)
             for seed, target in list(base[identity].converged_finals(metric).items())[:seeds]:
                 if direction is not None and math.isfinite(target):
-                    taken = steps_to_target(cell, metric, target, direction).steps
-                    shares.append(taken.get(seed, math.inf) / cell.case.num_inner_steps)
+                    steps_of_seeds = steps_to_target(cell, metric, target, direction).steps
+                    shares.append(steps_of_seeds.get(seed, math.inf) / cell.case.num_inner_steps)
         return statistics.median(shares) if shares else math.nan

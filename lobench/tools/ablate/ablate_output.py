@@ -72,14 +72,17 @@ def ablate_text(made: Ablated) -> str:
         worth = (_worth(search_result.alone[knob]), _worth(search_result.without[knob]))
         rows.append((knob_values.path, knob_values.a_text, knob_values.b_text, *worth, steps, needed))
     lines = [*_answer(made), *_harm(made), *_forward_lines(made)]
-    for two in search_result.interactions:
-        if two.p_holm <= _LEVEL:
-            pair = _names(made, Subset(two.pair))
-            lines.append(f"together: {pair}: {_worth(two.worth)} beyond the sum of both, p = {two.p_holm:.2g}")
-    open_ = [subset for subset in search_result.undecided if subset]
-    if open_:
+    for interaction in search_result.interactions:
+        if interaction.p_holm <= _LEVEL:
+            pair = _names(made, Subset(interaction.pair))
+            lines.append(
+                f"together: {pair}: {_worth(interaction.worth)} beyond the sum of both, p = {interaction.p_holm:.2g}"
+            )
+    open_subsets = [subset for subset in search_result.undecided if subset]
+    if open_subsets:
         lines.append(
-            f"undecided after {made.rules.looks[-1]} seeds: {counted(len(open_), 'configuration')}; --seeds allows more"
+            f"undecided after {made.rules.looks[-1]} seeds: {counted(len(open_subsets), 'configuration')}; "
+            "--seeds allows more"
         )
     notes = [
         "alone on A, B without it: difference of scores with its 95% interval; steps: median share of a case's steps "
@@ -92,16 +95,17 @@ def ablate_text(made: Ablated) -> str:
     return "\n".join([*map(one_line, lines), "", text_table(rows, left=range(3)), "", *map(one_line, notes)])
 
 
-def _answer(made: Ablated) -> list[str]:
+def _answer(ablation: Ablated) -> list[str]:
     """Returns the needed and the undecided settings, and by how much B is better than A."""
-    search_result, margin = made.found, f"{made.rules.margin:g}"
+    search_result, margin = ablation.found, f"{ablation.rules.margin:g}"
     gain = (
         f"B is {_worth(search_result.whole)} (95%) against A, {counted(search_result.whole.seeds, 'seed')} of each case"
     )
     if not search_result.smallest:
         return [f"none of these settings is needed: A is equivalent to B within {margin}; {gain}"]
     names_by_need = {
-        need: _names(made, Subset(k for k in search_result.smallest if search_result.needs[k] is need)) for need in Need
+        need: _names(ablation, Subset(knob for knob in search_result.smallest if search_result.needs[knob] is need))
+        for need in Need
     }
     with_these = f"A with these is equivalent to B within {margin}"
     if not names_by_need[Need.OPEN]:
@@ -113,13 +117,13 @@ def _answer(made: Ablated) -> list[str]:
     return [*lines, "without one of the open ones it is shown neither to differ from B nor to be equivalent"]
 
 
-def _harm(made: Ablated) -> list[str]:
+def _harm(ablation: Ablated) -> list[str]:
     """Returns the settings that make B worse, if B is worse than A or a setting costs something."""
-    search_result = made.found
+    search_result = ablation.found
     if not search_result.harmful and not search_result.whole.upper < 0:
         return []
     harm = [
-        f"{made.knobs.knobs[knob].path} (alone on A {_worth(search_result.alone[knob])}, B without it "
+        f"{ablation.knobs.knobs[knob].path} (alone on A {_worth(search_result.alone[knob])}, B without it "
         f"{_worth(search_result.without[knob])})"
         for knob in sorted(search_result.harmful)
     ]
@@ -127,33 +131,33 @@ def _harm(made: Ablated) -> list[str]:
     return [start + (f"harm is done by {', '.join(harm)}" if harm else "no single setting is shown to do the harm")]
 
 
-def _forward_lines(made: Ablated) -> list[str]:
+def _forward_lines(ablation: Ablated) -> list[str]:
     """Describes the forward search, if it ended in another set."""
-    search_result = made.found
+    search_result = ablation.found
     if search_result.forward == search_result.smallest:
         return []
-    taken = _names(made, search_result.forward) or "nothing"
+    forward_names = _names(ablation, search_result.forward) or "nothing"
     if not search_result.is_reached:
-        route = f"from A, one setting at a time, it gets stuck with {taken}: the others gain nothing alone"
+        route = f"from A, one setting at a time, it gets stuck with {forward_names}: the others gain nothing alone"
     else:
-        route = f"from A, one setting at a time, it takes {taken}, which is equivalent to B too"
+        route = f"from A, one setting at a time, it takes {forward_names}, which is equivalent to B too"
     return [f"the way matters: {route}"]
 
 
-def _names(made: Ablated, subset: Subset) -> str:
-    return ", ".join(made.knobs.knobs[knob].path for knob in sorted(subset))
+def _names(ablation: Ablated, subset: Subset) -> str:
+    return ", ".join(ablation.knobs.knobs[knob].path for knob in sorted(subset))
 
 
-def _worth(one: Worth) -> str:
-    return "-" if math.isnan(one.mean) else f"{one.mean:+z.3f} [{one.lower:z.3f}, {one.upper:z.3f}]"
+def _worth(worth: Worth) -> str:
+    return "-" if math.isnan(worth.mean) else f"{worth.mean:+z.3f} [{worth.lower:z.3f}, {worth.upper:z.3f}]"
 
 
-def _size(one: Worth) -> float:
-    return 0.0 if math.isnan(one.mean) else abs(one.mean)
+def _size(worth: Worth) -> float:
+    return 0.0 if math.isnan(worth.mean) else abs(worth.mean)
 
 
-def _factorial(made: Ablated) -> int:
-    return int(2 ** len(made.knobs) * made.rules.shown)
+def _factorial(ablation: Ablated) -> int:
+    return int(2 ** len(ablation.knobs) * ablation.rules.shown)
 
 
 def ablate_record(made: Ablated) -> AblateRecord:
@@ -187,7 +191,7 @@ def ablate_record(made: Ablated) -> AblateRecord:
         smallest=[paths[knob] for knob in sorted(search_result.smallest)],
         forward=[paths[knob] for knob in sorted(search_result.forward)],
         forward_is_equivalent=search_result.is_reached,
-        undecided=sorted([paths[knob] for knob in sorted(one)] for one in search_result.undecided),
+        undecided=sorted([paths[knob] for knob in sorted(subset)] for subset in search_result.undecided),
         interactions=interactions,
         num_configurations=search_result.configurations,
         num_tests=search_result.tests,

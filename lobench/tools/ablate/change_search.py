@@ -132,14 +132,14 @@ def ablated(num_knobs: int, evaluator: ConfigurationEvaluator, rules: AblateRule
     """
     search = _Search(evaluator=evaluator, rules=rules, every=frozenset(range(num_knobs)))
     nothing = Subset()
-    shown = rules.shown
+    num_seeds = rules.shown
     singles = [Subset({knob}) for knob in sorted(search.every)]
-    search.need([nothing, search.every], shown)
-    if math.isnan(search.worth(nothing, search.every, shown).mean):
+    search.need([nothing, search.every], num_seeds)
+    if math.isnan(search.worth(nothing, search.every, num_seeds).mean):
         raise LobenchError("no seed converges with both A and B, so nothing can be compared")
-    search.need([*singles, *(search.every - one for one in singles)], shown)
-    alone = {knob: search.worth(nothing, Subset({knob}), shown) for knob in search.every}
-    without = {knob: search.worth(search.every, search.every - {knob}, shown) for knob in search.every}
+    search.need([*singles, *(search.every - knob for knob in singles)], num_seeds)
+    alone = {knob: search.worth(nothing, Subset({knob}), num_seeds) for knob in search.every}
+    without = {knob: search.worth(search.every, search.every - {knob}, num_seeds) for knob in search.every}
     # Sorted by size, so that knobs that matter are in the same half.
     order = sorted(search.every, key=lambda knob: (-max(abs(alone[knob].mean), abs(without[knob].mean)), knob))
     smallest = search.backward(order)
@@ -147,10 +147,10 @@ def ablated(num_knobs: int, evaluator: ConfigurationEvaluator, rules: AblateRule
     return KnobSearch(
         smallest=smallest,
         needs=search.needs(smallest),
-        harmful=search.harmful(shown),
+        harmful=search.harmful(num_seeds),
         forward=forward,
         is_reached=is_reached,
-        whole=search.worth(nothing, search.every, shown),
+        whole=search.worth(nothing, search.every, num_seeds),
         alone=alone,
         without=without,
         interactions=search.interactions(sorted(smallest | forward)),
@@ -184,10 +184,10 @@ class _Search:
     tested_on: dict[Subset, int] = field(default_factory=dict)
 
     def need(self, wanted: Sequence[Subset], seeds: int) -> None:
-        lacking = [one for one in dict.fromkeys(wanted) if self.seeds.get(one, 0) < seeds]
-        if lacking:
-            self.evaluator.evaluate(lacking, seeds)
-            self.seeds.update(dict.fromkeys(lacking, seeds))
+        missing = [subset for subset in dict.fromkeys(wanted) if self.seeds.get(subset, 0) < seeds]
+        if missing:
+            self.evaluator.evaluate(missing, seeds)
+            self.seeds.update(dict.fromkeys(missing, seeds))
 
     def worth(self, a: Subset, b: Subset, seeds: int) -> Worth:
         return _worth(_difference(self.evaluator.samples(a, b, seeds).values()), seeds)
@@ -197,10 +197,10 @@ class _Search:
         if subset == self.every:
             return True
         if subset not in self.verdicts:
-            found = self._tested(subset)
-            if found is None:
+            verdict = self._tested(subset)
+            if verdict is None:
                 self.undecided.add(subset)
-            self.verdicts[subset] = bool(found)
+            self.verdicts[subset] = bool(verdict)
         return self.verdicts[subset]
 
     def _tested(self, subset: Subset) -> bool | None:
@@ -211,7 +211,7 @@ class _Search:
             samples = self.evaluator.samples(self.every, subset, seeds)
             lost = [sample.num_diverged for sample in samples.values()]
             # More diverging seeds rule out equivalence, whatever the other seeds score.
-            more = sum(b for _, b in lost) > sum(a for a, _ in lost)
+            more = sum(changed_lost for _, changed_lost in lost) > sum(base_lost for base_lost, _ in lost)
             location = _difference(samples.values())
             if location is None:
                 continue
@@ -231,10 +231,10 @@ class _Search:
         level = self.rules.level / max(len(self.every), 1)
         needs = dict.fromkeys(sorted(self.every), Need.NOT_NEEDED)
         for knob in smallest:
-            rest = smallest - {knob}
-            self.is_equivalent(rest)  # a set of a single knob is not tested yet
-            seeds = self.tested_on.get(rest, self.rules.looks[-1])
-            samples = self.evaluator.samples(self.every, rest, seeds)
+            others = smallest - {knob}
+            self.is_equivalent(others)  # a set of a single knob is not tested yet
+            seeds = self.tested_on.get(others, self.rules.looks[-1])
+            samples = self.evaluator.samples(self.every, others, seeds)
             lost = _difference(samples.values())
             differs = lost is not None and lost.p_value() <= level
             needs[knob] = Need.NEEDED if differs or _diverges_more(samples, level) else Need.OPEN
@@ -259,39 +259,41 @@ class _Search:
         """
         if self.is_equivalent(Subset()):
             return Subset()
-        kept = list(order)
+        needed = list(order)
         parts = 2
-        while len(kept) > 1:
-            chunks = _chunks(kept, parts)
+        while len(needed) > 1:
+            chunks = _chunks(needed, parts)
             smaller = next((chunk for chunk in chunks if self.is_equivalent(Subset(chunk))), None)
             if smaller is not None:
-                kept, parts = smaller, 2
+                needed, parts = smaller, 2
                 continue
-            rests = ([knob for knob in kept if knob not in chunk] for chunk in reversed(chunks))
-            rest = next((one for one in rests if self.is_equivalent(Subset(one))), None)
-            if rest is not None:
-                kept = rest
+            complements = ([knob for knob in needed if knob not in chunk] for chunk in reversed(chunks))
+            complement = next((remaining for remaining in complements if self.is_equivalent(Subset(remaining))), None)
+            if complement is not None:
+                needed = complement
                 parts = max(parts - 1, 2)
-            elif parts < len(kept):
-                parts = min(2 * parts, len(kept))
+            elif parts < len(needed):
+                parts = min(2 * parts, len(needed))
             else:
                 break
-        return Subset(kept)
+        return Subset(needed)
 
     def forward(self) -> tuple[Subset, bool]:
         """Returns the set reached by adding one knob after another, and whether it is equivalent to B."""
         chosen = Subset()
         few = self.rules.looks[0]
-        shown = self.rules.shown
+        num_seeds = self.rules.shown
         while not self.is_equivalent(chosen):
-            more = [chosen | {knob} for knob in sorted(self.every - chosen)]
-            for seeds, most in ((few, _TOP), (shown, 1)):
-                self.need([chosen, *more], seeds)
-                gains = {one: self.worth(chosen, one, seeds).mean for one in more}
-                more = sorted(more, key=lambda one: -gains[one] if not math.isnan(gains[one]) else math.inf)[:most]
-            if not gains[more[0]] > 0:
+            extended = [chosen | {knob} for knob in sorted(self.every - chosen)]
+            for seeds, most in ((few, _TOP), (num_seeds, 1)):
+                self.need([chosen, *extended], seeds)
+                gains = {subset: self.worth(chosen, subset, seeds).mean for subset in extended}
+                extended = sorted(
+                    extended, key=lambda subset: -gains[subset] if not math.isnan(gains[subset]) else math.inf
+                )[:most]
+            if not gains[extended[0]] > 0:
                 return chosen, False
-            chosen = more[0]
+            chosen = extended[0]
         return chosen, True
 
     def interactions(self, knobs: Sequence[int]) -> tuple[Interaction, ...]:
@@ -300,7 +302,10 @@ class _Search:
         seeds = self.rules.looks[min(2, len(self.rules.looks) - 1)]
         nothing = Subset()
         self.need([nothing, *(Subset({knob}) for knob in knobs), *map(Subset, pairs)] if pairs else [], seeds)
-        interactions = [self._together(Subset({i}), Subset({j}), Subset({i, j}), seeds) for i, j in pairs]
+        interactions = [
+            self._together(Subset({first_knob}), Subset({second_knob}), Subset({first_knob, second_knob}), seeds)
+            for first_knob, second_knob in pairs
+        ]
         p_values = holm(
             [interaction.p_value() if interaction is not None else math.nan for interaction in interactions]
         )
@@ -309,26 +314,35 @@ class _Search:
             for pair, interaction, p_value in zip(pairs, interactions, p_values, strict=True)
         )
 
-    def _together(self, one: Subset, other: Subset, both: Subset, seeds: int) -> Location | None:
+    def _together(
+        self, first_subset: Subset, second_subset: Subset, pair_subset: Subset, seeds: int
+    ) -> Location | None:
         nothing = Subset()
         parts = []
-        sides = [self.evaluator.samples(nothing, subset, seeds) for subset in (both, one, other)]
+        sides = [
+            self.evaluator.samples(nothing, subset, seeds) for subset in (pair_subset, first_subset, second_subset)
+        ]
         for case in sides[0]:
             gains = [[b - a for a, b in zip(side[case].a, side[case].b, strict=True)] for side in sides if case in side]
             if len(gains) == len(sides) and len({len(values) for values in gains}) == 1:
-                rests = [x - y - z for x, y, z in zip(*gains, strict=True)]
+                interaction_gains = [
+                    gain_of_pair - gain_of_first - gain_of_second
+                    for gain_of_pair, gain_of_first, gain_of_second in zip(*gains, strict=True)
+                ]
                 own = sides[0][case].by_seed("a")
-                kept = {seed: rest for seed, rest in zip(own, rests, strict=True) if math.isfinite(rest)}
-                samples = Samples.of_differences(list(kept.values()))
+                finite_gains = {
+                    seed: gain for seed, gain in zip(own, interaction_gains, strict=True) if math.isfinite(gain)
+                }
+                samples = Samples.of_differences(list(finite_gains.values()))
                 shared = sides[0][case].shared
-                parts.append(replace(samples, seeds_a=tuple(kept), seeds_b=tuple(kept), shared=shared))
+                parts.append(replace(samples, seeds_a=tuple(finite_gains), seeds_b=tuple(finite_gains), shared=shared))
         return _difference(parts)
 
 
 def _diverges_more(samples: Mapping[str, Samples], level: float) -> bool:
     """Returns whether the second configuration diverges on more seeds than the first, at a level."""
     counts = group_counts([sample for sample in samples.values() if sample.has_scale])
-    return bool(counts) and any(one.b for one in counts) and p_more(counts) <= level
+    return bool(counts) and any(counts_of_case.b for counts_of_case in counts) and p_more(counts) <= level
 
 
 def _difference(cases: Iterable[Samples]) -> Location | None:

@@ -56,5 +56,5 @@ def ablate(a: str, b: str | None, kind: str, **options: Any) -> None:
     from lobench.tools.ablate.ablate import ablate as ablated
     from lobench.tools.ablate.ablate_output import ablate_record, ablate_text
 
-    made = logged_aside(ablated, a, b, **options)
-    emit("ablate", ablate_record(made)) if kind == "json" else show(ablate_text(made))
+    result = logged_aside(ablated, a, b, **options)
+    emit("ablate", ablate_record(result)) if kind == "json" else show(ablate_text(result))

@@ -55,10 +55,10 @@ class Knobs:
     def given(self, subset: Subset) -> Given:
         """Returns A with the values of B for a subset of the knobs."""
         lines = dict(self.lines)
-        for place in sorted(subset):
-            lines |= {path: b for path, (_, b) in self.knobs[place].lines.items()}
+        for index in sorted(subset):
+            lines |= {path: b_line for path, (_, b_line) in self.knobs[index].lines.items()}
         bindings = tuple(line for line in lines.values() if line)
-        label = "A" + "".join(f" + {self.knobs[place].path}" for place in sorted(subset))
+        label = "A" + "".join(f" + {self.knobs[knob_index].path}" for knob_index in sorted(subset))
         variant = dataclasses.replace(self.base.variant, bindings=bindings)
         if isinstance(self.base, GivenCheckpoint):
             return dataclasses.replace(self.base, variant=variant, label=label)
@@ -94,8 +94,8 @@ def knobs_of(
         )
     pairs = dict[str, tuple[_Stated, _Stated]]()
     for path in dict.fromkeys([*sides[0], *sides[1]]):
-        value_a, other = (side.get(path) for side in sides)
-        lines = {side.line: side for side in (value_a, other) if side is not None}
+        a_statement, b_statement = (side.get(path) for side in sides)
+        lines = {side.line: side for side in (a_statement, b_statement) if side is not None}
         if len(lines) == 2 and not groups and any(side.is_call for side in lines.values()):
             raise UsageError(
                 "A and B use different functions, whose settings cannot be exchanged",
@@ -103,10 +103,10 @@ def knobs_of(
                 got=" and ".join(side.text for side in lines.values()),
                 expected="one optimizer with two sets of bindings",
             )
-        known = value_a or other
-        assert known is not None
-        left_out = known.left_out(default)
-        pairs[path] = value_a or left_out, other or left_out
+        statement = a_statement or b_statement
+        assert statement is not None
+        left_out = statement.left_out(default)
+        pairs[path] = a_statement or left_out, b_statement or left_out
     knobs = []
     for paths in groups or [[path] for path in pairs]:
         knob = _knob({path: pairs[path] for path in paths})
@@ -146,21 +146,21 @@ class _Stated:
 
 
 def _knob(pairs: Mapping[str, tuple[_Stated, _Stated]]) -> Knob:
-    a, b = zip(*pairs.values(), strict=True)
+    a_statements, b_statements = zip(*pairs.values(), strict=True)
     return Knob(
         path=", ".join(pairs),
-        a="; ".join(filter(None, (one.line for one in a))),
-        b="; ".join(filter(None, (one.line for one in b))),
-        a_text=", ".join(one.text for one in a),
-        b_text=", ".join(one.text for one in b),
-        lines={path: (one.line, other.line) for path, (one, other) in pairs.items()},
+        a="; ".join(filter(None, (statement.line for statement in a_statements))),
+        b="; ".join(filter(None, (statement.line for statement in b_statements))),
+        a_text=", ".join(statement.text for statement in a_statements),
+        b_text=", ".join(statement.text for statement in b_statements),
+        lines={path: (a_statement.line, b_statement.line) for path, (a_statement, b_statement) in pairs.items()},
     )
 
 
-def _statements(given: Given) -> dict[str, _Stated]:
+def _statements(subject: Given) -> dict[str, _Stated]:
     """Returns the statements of a subject by path."""
     statements = {}
-    for statement in parse_text("\n".join(given.variant.bindings), _text(given)):
+    for statement in parse_text("\n".join(subject.variant.bindings), _text(subject)):
         if isinstance(statement, Import):
             line = f"import {statement.module}"
             statements[line] = _Stated(line=line, text=line)
@@ -173,5 +173,5 @@ def _statements(given: Given) -> dict[str, _Stated]:
     return statements
 
 
-def _text(given: Given) -> str:
-    return given.label or given.uri
+def _text(subject: Given) -> str:
+    return subject.label or subject.uri

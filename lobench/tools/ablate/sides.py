@@ -93,13 +93,15 @@ def listed_sides(
     if not is_experiment(path):
         raise UsageError("B is missing", got=str(path), expected="A and B, or the file of an experiment")
     file = read_experiment(path, gin_params)
-    a, b, groups = _asked(file, methods)
-    given_a, given_b = (given_method(method, label=method.title) for method in (a, b))
+    first_method, second_method, groups = _asked(file, methods)
+    given_a, given_b = (
+        given_method(side_method, label=side_method.title) for side_method in (first_method, second_method)
+    )
     experiment = file.experiment
     suites = tuple(experiment.suites)
     first_seed = None if experiment.num_sessions is None else experiment.first_session
     return Sides(
-        names=(a.name, b.name),
+        names=(first_method.name, second_method.name),
         given=(given_a, given_b),
         read=read_given(given_a, plugins_of(suites, progress)),
         store=store or _default_store(experiment.name),
@@ -119,8 +121,12 @@ def _default_store(name: str) -> Path:
 def _asked(file: ExperimentFile, names: Sequence[str]) -> tuple[Method, Method, tuple[tuple[str, ...], ...]]:
     """Returns A, B, and the paths of each knob if the method lists knobs."""
     chosen_methods(file.experiment, names)  # raises if one is unknown
-    every = file.experiment.methods
-    methods = [file.method(name) for name in names] or [method for method in every if method.knobs] or list(every)
+    methods_of_file = file.experiment.methods
+    methods = (
+        [file.method(name) for name in names]
+        or [method for method in methods_of_file if method.knobs]
+        or list(methods_of_file)
+    )
     are_two = len(methods) == 2 and (bool(names) or not methods[0].knobs)
     if not are_two and not (len(methods) == 1 and methods[0].knobs):
         raise UsageError(
@@ -131,16 +137,24 @@ def _asked(file: ExperimentFile, names: Sequence[str]) -> tuple[Method, Method, 
         )
     for method in methods:
         if method.kind not in ("optimizer", "checkpoint") or method.search is not None:
-            got = "Method.search" if method.search is not None else f"Method.{method.kind}"
+            setting = "Method.search" if method.search is not None else f"Method.{method.kind}"
             raise UsageError(
                 f"method {method.name!r} is not ablated",
                 where=str(file.path),
-                got=got,
+                got=setting,
                 expected="optimizers and checkpoints with all their settings",
             )
     if are_two:
         return methods[0], methods[1], ()
-    (a,) = methods
-    knobs = [knob.split("; ") for knob in a.knobs]
-    b = replace(a, name=f"{a.name} with its knobs", bindings=(*a.bindings, *(line for knob in knobs for line in knob)))
-    return a, b, tuple(tuple(line.partition(" = ")[0] for line in knob) for knob in knobs)
+    (method_with_knobs,) = methods
+    knobs = [knob.split("; ") for knob in method_with_knobs.knobs]
+    method_with_values = replace(
+        method_with_knobs,
+        name=f"{method_with_knobs.name} with its knobs",
+        bindings=(*method_with_knobs.bindings, *(line for knob in knobs for line in knob)),
+    )
+    return (
+        method_with_knobs,
+        method_with_values,
+        tuple(tuple(line.partition(" = ")[0] for line in knob) for knob in knobs),
+    )

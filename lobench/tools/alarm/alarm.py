@@ -128,7 +128,7 @@ def alarm(
     >>> lobench.alarm("run", "quadratic.gin").is_empty
     False
     """
-    wanted = kinds_of(texts(kinds))
+    alarm_kinds = kinds_of(texts(kinds))
     check_keywords("alarm", options, AlarmKeywords)
     rules = settings_from(AlarmRules, options)
     watched = WatchedRun.find(location, suites, store=store, name=name)
@@ -148,7 +148,7 @@ def alarm(
         stack.callback(notifier.close)
         follower = _Follower(
             watched=watched,
-            kinds=wanted,
+            kinds=alarm_kinds,
             rules=rules,
             progress=progress,
             evaluator=watched.evaluator(
@@ -165,7 +165,7 @@ def alarm(
     command = command_text(
         *("lobench", "alarm", str(location)),
         suite=texts(suites),
-        alarm=",".join(wanted),
+        alarm=",".join(alarm_kinds),
         **changed_fields(rules),
         name=name,
         store=store,
@@ -174,14 +174,14 @@ def alarm(
     )
     alarms = follower.alarms
     return Alarmed(
-        kinds=wanted,
+        kinds=alarm_kinds,
         rules=rules,
         store=folder,
         num_checkpoints=len(stored_run),
         num_without_score=sum(math.isnan(stored_run.worth(index, index)) for index in range(len(stored_run))),
         alarms=tuple(alarms),
-        events=tuple(follower.event(one, stored_run) for one in alarms),
-        num_confirmations={one.kind: one.number for one in follower.detectors},
+        events=tuple(follower.event(raised, stored_run) for raised in alarms),
+        num_confirmations={detector.kind: detector.number for detector in follower.detectors},
         command=command,
         other_code=stored_run.other_code,
     )
@@ -218,7 +218,10 @@ class _Follower:
 
     @property
     def alarms(self) -> list[Alarm]:
-        return sorted((one for each in self.detectors for one in each.alarms), key=lambda one: (one.place, one.kind))
+        return sorted(
+            (raised for detector in self.detectors for raised in detector.alarms),
+            key=lambda raised: (raised.place, raised.kind),
+        )
 
     def look(self, *, is_over: bool) -> StoredRun:
         """Processes the checkpoints finished since the last look, and reports alarms.
@@ -235,8 +238,8 @@ class _Follower:
             self._progress.log(f"{stored_run.other_code}, and are left out; `lobench watch` evaluates them again")
         self._other_code = stored_run.other_code
         self._begin(stored_run)
-        for each in self.detectors:
-            while (confirmation := self._go_on(each, stored_run)) is not None:
+        for detector in self.detectors:
+            while (confirmation := self._go_on(detector, stored_run)) is not None:
                 self._confirm(confirmation, stored_run)
                 # Checkpoints finished meanwhile are for the next look, so that positions stay the same.
                 stored_run = replace(stored_run, again=self._read(is_over).again, _worths={})
@@ -245,8 +248,8 @@ class _Follower:
                     self._progress.log(
                         f"{confirmation.kind}: cannot be confirmed: no result on fresh seeds; see `{see}`"
                     )
-        for one in self.alarms:
-            self.notifier.notify_of(self.event(one, stored_run), stored_run.runs[one.place])
+        for raised in self.alarms:
+            self.notifier.notify_of(self.event(raised, stored_run), stored_run.runs[raised.place])
         self.notifier.deliver()
         self._keep_best(stored_run)
         self._seen, self._found = stored_run.subjects, stored_run
@@ -311,7 +314,7 @@ class _Follower:
         """Evaluates both sides on fresh seeds. The suspicion is dropped if that gives no results."""
         sides = [stored_run.subjects[place] for place in (confirmation.reference, confirmation.place)]
         block = block_of(confirmation.kind, confirmation.number, self._rules.seeds)
-        steps = [one.outer_step for one in sides]
+        steps = [subject.outer_step for subject in sides]
         usual = f"{replicate_of(stored_run.cases.values())}s"
         size = (
             f"since more {usual} diverge"
@@ -323,43 +326,50 @@ class _Follower:
             f"{self._rules.seeds} fresh seeds of each decide"
         )
         self._tried.add(stored_run.name_of(confirmation))
-        known, cases = stored_run.cases.values(), tuple[str, ...]()  # (): all
-        if note_on_fixed_seeds(known):
-            cases = names_on_fresh_seeds(known)
-        places = [self._place_of(one) for one in sides]
-        given = [self._run.given(replace(one, uri=place)) for place, one in zip(places, sides, strict=True) if place]
-        if len(given) < len(sides):
-            gone = ", ".join(one.uri for place, one in zip(places, sides, strict=True) if not place)
+        infos, cases = stored_run.cases.values(), tuple[str, ...]()  # (): all
+        if note_on_fixed_seeds(infos):
+            cases = names_on_fresh_seeds(infos)
+        paths = [self._place_of(subject) for subject in sides]
+        readable_subjects = [
+            self._run.given(replace(subject, uri=path)) for path, subject in zip(paths, sides, strict=True) if path
+        ]
+        if len(readable_subjects) < len(sides):
+            gone = ", ".join(subject.uri for path, subject in zip(paths, sides, strict=True) if not path)
             self._progress.log(f"{confirmation.kind}: {gone} is gone, or another theta lies there")
             return
         try:
-            self._evaluator.evaluate(given, block.bindings, cases=cases)
+            self._evaluator.evaluate(readable_subjects, block.bindings, cases=cases)
         except LobenchError as error:
             self._progress.log(f"{confirmation.kind}: {error}")
 
     def _place_of(self, subject: Subject) -> str | None:
         """Returns a path at which a theta can be read: where it was seen, or the copy's. None: unreadable."""
         if subject.sha256 not in self._places:
-            own = self._run.path_of(subject.uri)
-            others = [self._run.path_of(one.uri) for _, one, _ in self._known if one.sha256 == subject.sha256]
-            self._places[subject.sha256] = readable_place(self._store, own, subject.sha256, others=others)
+            own_path = self._run.path_of(subject.uri)
+            other_paths = [
+                self._run.path_of(sighting.uri) for _, sighting, _ in self._known if sighting.sha256 == subject.sha256
+            ]
+            self._places[subject.sha256] = readable_place(self._store, own_path, subject.sha256, others=other_paths)
         return self._places[subject.sha256]
 
     def _keep_best(self, stored_run: StoredRun) -> None:
         """Copies the best checkpoints, which later ones are compared with, because trainers delete older ones."""
         if not len(stored_run):
             return
-        last = len(stored_run) - 1
-        wanted = {}
-        for one in self.detectors:
-            if isinstance(one, TwoStages):
-                worths = [stored_run.worth(index, last, one.kind, one.number, one.cases) for index in range(last + 1)]
-                best = max(range(last + 1), key=lambda place: (worths[place] == worths[place], worths[place]))
-                wanted[stored_run.subjects[best].sha256[:16]] = stored_run.subjects[best]
+        last_index = len(stored_run) - 1
+        best_subjects = {}
+        for detector in self.detectors:
+            if isinstance(detector, TwoStages):
+                worths = [
+                    stored_run.worth(index, last_index, detector.kind, detector.number, detector.cases)
+                    for index in range(last_index + 1)
+                ]
+                best = max(range(last_index + 1), key=lambda index: (worths[index] == worths[index], worths[index]))
+                best_subjects[stored_run.subjects[best].sha256[:16]] = stored_run.subjects[best]
         for old in self._kept.glob("*"):
-            if old.name not in wanted:
+            if old.name not in best_subjects:
                 shutil.rmtree(old, ignore_errors=True)
-        for name, subject in wanted.items():
+        for name, subject in best_subjects.items():
             source = Path(self._run.path_of(subject.uri))
             folder = self._kept / name
             if folder.exists() or "://" in subject.uri or holds_theta(source, subject.sha256) is False:
@@ -381,14 +391,14 @@ class _Follower:
                 self._progress.log(f"no copy is kept of {source}: {cause(error)}")
 
     def event(self, raised: Alarm, stored_run: StoredRun) -> AlarmRaised:
-        known = stored_run.cases
+        cases = stored_run.cases
         event = AlarmRaised(
             subject=stored_run.subjects[raised.place],
             kind=raised.kind,
             reference=stored_run.subjects[raised.reference],
             value=raised.harm,
             bound=raised.bound,
-            cases=tuple(known[identity] for identity in raised.cases if identity in known),
+            cases=tuple(cases[identity] for identity in raised.cases if identity in cases),
             message="",
         )
         return replace(event, message=_message(event, raised, self._rules, self._run.location, self._suites))
@@ -423,11 +433,11 @@ class _Notifier:
         self._deliveries: list[Delivery] = []
 
     def notify_of(self, event: AlarmRaised, run: str) -> None:
-        known = _name(event)
-        is_new = known not in self._raised
+        alarm_name = _name(event)
+        is_new = alarm_name not in self._raised
         # `_raised` only grows, so an alarm has the same number in every call.
-        number = len(self._raised) if is_new else self._raised.index(known)
-        if known not in [_name(each.event) for each in self._deliveries]:
+        number = len(self._raised) if is_new else self._raised.index(alarm_name)
+        if alarm_name not in [_name(delivery.event) for delivery in self._deliveries]:
             self._deliveries.append(Delivery(sequence=-1 - number, event=event, run=run))
         if not is_new:
             return
@@ -435,7 +445,7 @@ class _Notifier:
         notify(self._manager, "lobench_alarm_raised", event, self._failed)
         if self._command:
             self._call(event)
-        self._raised.append(known)
+        self._raised.append(alarm_name)
         self._lines.append(event.message)
         self._write()
 
@@ -460,19 +470,19 @@ class _Notifier:
         Failed deliveries are repeated at the next look, or in the next call.
         """
         for address, sink in self._sinks.items():
-            has = self._reached.get(address, [])
-            lacking = [one for one in self._deliveries if _name(one.event) not in has]
-            if not lacking:
+            delivered = self._reached.get(address, [])
+            missing = [delivery for delivery in self._deliveries if _name(delivery.event) not in delivered]
+            if not missing:
                 continue
             try:
                 with plugins_contained():
-                    sink.deliver(lacking)
+                    sink.deliver(missing)
             except KeyboardInterrupt:
                 raise
             except BaseException as error:  # noqa: BLE001  (a plugin boundary: `sys.exit`, too)
                 self._failed(f"sink {address!r}", error)
                 continue
-            self._reached[address] = [*has, *(_name(one.event) for one in lacking)]
+            self._reached[address] = [*delivered, *(_name(delivery.event) for delivery in missing)]
             self._write()
 
     def close(self) -> None:
@@ -502,18 +512,18 @@ def _name(event: object) -> list[Any]:
 def _message(event: AlarmRaised, alarm: Alarm, rules: AlarmRules, location: str, suites: Sequence[str]) -> str:
     """Returns the message of an alarm."""
     step = event.subject.outer_step
-    before = event.reference.outer_step
+    reference_step = event.reference.outer_step
     if event.kind == "stall":
-        line = f"from outer step {before} to {step} the score gains {event.value:.3g} per 1,000 steps"
+        line = f"from outer step {reference_step} to {step} the score gains {event.value:.3g} per 1,000 steps"
         return one_line(f"ALARM stall: {line}, at most {event.bound:.3g}; {rules.least_gain:g} was asked for")
     names = [f"{case.suite}/{case.name}" for case in event.cases]
-    some = first_of(names, _NAMED)
-    what = "is worse than" if event.kind == "regress" else "is worse out of distribution than in it, against"
+    first_names = first_of(names, _NAMED)
+    comparison = "is worse than" if event.kind == "regress" else "is worse out of distribution than in it, against"
     bound = "" if math.isnan(event.bound) else f", at least {event.bound:.3f}"
     size = "more seeds diverge" if math.isnan(event.value) else f"by {event.value:.3f}{bound}"
-    line = f"ALARM {event.kind}: outer step {step} {what} {before} ({size}, on {rules.seeds} fresh seeds)"
+    line = f"ALARM {event.kind}: outer step {step} {comparison} {reference_step} ({size}, on {rules.seeds} fresh seeds)"
     if not names:
         return one_line(line)
     bisect = ["lobench", "bisect", location, *(word for suite in suites for word in ("--suite", suite))]
-    found = shlex.join([*bisect, "--case", names[0], "--to-step", str(step)])
-    return one_line(f"{line}: {some}; `{found}` finds where it broke")
+    bisect_command = shlex.join([*bisect, "--case", names[0], "--to-step", str(step)])
+    return one_line(f"{line}: {first_names}; `{bisect_command}` finds where it broke")

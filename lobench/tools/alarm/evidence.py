@@ -81,26 +81,26 @@ class StoredRun:
     def scales(self, at: int) -> Scales:
         """Returns the scales known when a checkpoint was finished. Later results must not change decisions."""
         if at not in self._scales:
-            last = self._scales.get(-1) or self._scales_of(len(self) - 1)
-            self._scales[-1] = last
-            is_frozen = last.tuned.keys() >= last.cases.keys()
-            self._scales[at] = last if is_frozen else self._scales_of(at)
+            last_scales = self._scales.get(-1) or self._scales_of(len(self) - 1)
+            self._scales[-1] = last_scales
+            is_frozen = last_scales.tuned.keys() >= last_scales.cases.keys()
+            self._scales[at] = last_scales if is_frozen else self._scales_of(at)
         return self._scales[at]
 
     def _scales_of(self, at: int) -> Scales:
         shas = dict.fromkeys(subject.sha256 for subject in self.subjects[: at + 1])
-        known = [self.stored[sha256] for sha256 in shas if sha256 in self.stored]
-        return Scales.of([*self.others, *known], self.suites)
+        stored_subjects = [self.stored[sha256] for sha256 in shas if sha256 in self.stored]
+        return Scales.of([*self.others, *stored_subjects], self.suites)
 
     def worth(
         self, place: int, at: int, kind: AlarmKind = "stall", number: int = 0, cases: Collection[str] | None = None
     ) -> float:
         scales = self.scales(at)
-        blocks = [block_of(kind, one, self.seeds).start for one in range(1, number + 1)]
+        blocks = [block_of(kind, confirmation, self.seeds).start for confirmation in range(1, number + 1)]
         sha256 = self.subjects[place].sha256
         more = [self.again[block][sha256].cells for block in blocks if sha256 in self.again.get(block, ())]
-        known = -1 if scales is self._scales[-1] else at
-        key = (place, known, kind, len(more), None if cases is None else frozenset(cases))
+        scales_at = -1 if scales is self._scales[-1] else at
+        key = (place, scales_at, kind, len(more), None if cases is None else frozenset(cases))
         if key not in self._worths:
             self._worths[key] = self._mean([self._cells(place), *more], scales, cases)
         return self._worths[key]
@@ -115,32 +115,40 @@ class StoredRun:
             case = self.cases[identity]
             if not scales.scale(case, case.primary_metric).is_usable:
                 continue
-            own = [cells[identity] for cells in parts if identity in cells]
-            scores = [score for cell in own for score in scales.scores(cell, None).values()]
+            cells_of_case = [cells[identity] for cells in parts if identity in cells]
+            scores = [score for cell in cells_of_case for score in scales.scores(cell, None).values()]
             is_there = identity in parts[0] and len(scores) > 0
             means.append(math.fsum(scores) / len(scores) if is_there else math.nan)
         return float(np.mean(means)) if means else math.nan
 
     def _cells(self, place: int) -> Mapping[str, Cell]:
-        found = self.stored.get(self.subjects[place].sha256)
-        return {} if found is None else found.cells
+        stored_subject = self.stored.get(self.subjects[place].sha256)
+        return {} if stored_subject is None else stored_subject.cells
 
     def usual(self, reference: int, place: int) -> Mapping[str, Samples]:
         return self._samples(self._cells(reference), self._cells(place), place)
 
     def fresh(self, confirmation: Confirmation) -> Mapping[str, Samples] | None:
-        a, b = self._fresh_cells(confirmation)
+        reference_cells, checkpoint_cells = self._fresh_cells(confirmation)
         common = self._cells(confirmation.reference).keys() & self._cells(confirmation.place).keys()
-        wanted = [identity for identity in common if not self.cases[identity].fixed_seeds]
-        whole = all(self._is_whole(cells.get(identity)) for cells in (a, b) for identity in wanted)
-        return self._samples(a, b, confirmation.place) if whole or self.name_of(confirmation) in self.tried else None
+        needed = [identity for identity in common if not self.cases[identity].fixed_seeds]
+        whole = all(
+            self._is_whole(cells.get(identity)) for cells in (reference_cells, checkpoint_cells) for identity in needed
+        )
+        return (
+            self._samples(reference_cells, checkpoint_cells, confirmation.place)
+            if whole or self.name_of(confirmation) in self.tried
+            else None
+        )
 
-    def _fresh_cells(self, asked: Confirmation) -> tuple[Mapping[str, Cell], Mapping[str, Cell]]:
+    def _fresh_cells(self, confirmation: Confirmation) -> tuple[Mapping[str, Cell], Mapping[str, Cell]]:
         """Returns the cells of both sides on the seeds of a confirmation."""
-        found = self.again.get(block_of(asked.kind, asked.number, self.seeds).start, {})
-        sides = [found.get(self.subjects[place].sha256) for place in (asked.reference, asked.place)]
-        a, b = ({} if side is None else side.cells for side in sides)
-        return a, b
+        subjects_of_block = self.again.get(block_of(confirmation.kind, confirmation.number, self.seeds).start, {})
+        sides = [
+            subjects_of_block.get(self.subjects[index].sha256) for index in (confirmation.reference, confirmation.place)
+        ]
+        reference_cells, checkpoint_cells = ({} if side is None else side.cells for side in sides)
+        return reference_cells, checkpoint_cells
 
     def name_of(self, confirmation: Confirmation) -> tuple[int, str, str]:
         """Returns the identity of a confirmation.
@@ -159,10 +167,14 @@ class StoredRun:
         """Returns whether each seed of a confirmation has ended, possibly in an error."""
         return cell is not None and len(cell.seeds) + sum(cell.lost.values()) >= self.seeds
 
-    def _samples(self, a: Mapping[str, Cell], b: Mapping[str, Cell], at: int) -> dict[str, Samples]:
+    def _samples(
+        self, reference_cells: Mapping[str, Cell], checkpoint_cells: Mapping[str, Cell], at: int
+    ) -> dict[str, Samples]:
         scales = self.scales(at)
         pairs = {
-            identity: paired_values(a[identity], b[identity], None, scales).samples for identity in a if identity in b
+            identity: paired_values(reference_cells[identity], checkpoint_cells[identity], None, scales).samples
+            for identity in reference_cells
+            if identity in checkpoint_cells
         }
         return {identity: samples for identity, samples in pairs.items() if len(samples) > 1 and samples.has_scale}
 
@@ -208,34 +220,40 @@ def read_run(
     left_out = [row for row in rows if row.key.code in edited and current.is_current(row)]
     rows = [row for row in rows if row.key.code not in edited]
     unfinished = {row.key.checkpoint_sha256 for row in left_out}
-    standings = [(name, who, is_ready and who.sha256 not in unfinished) for name, who, is_ready in standings]
-    known = [standing for standing in standings if standing[1].has_theta and run.holds(standing[1].uri)]
-    if len(names := {one[1].run for one in known}) > 1:
+    standings = [
+        (name, sighted, is_ready and sighted.sha256 not in unfinished) for name, sighted, is_ready in standings
+    ]
+    standings_of_run = [standing for standing in standings if standing[1].has_theta and run.holds(standing[1].uri)]
+    if len(names := {standing[1].run for standing in standings_of_run}) > 1:
         raise UsageError(
             "several runs", where=run.location, got=", ".join(sorted(names)), expected="the folder of one of them"
         )
-    known.sort(key=lambda one: (one[1].generation, one[1].outer_step))
-    ready = [one for one in known if one[2]] if is_over else itertools.takewhile(lambda one: one[2], known)
+    standings_of_run.sort(key=lambda standing: (standing[1].generation, standing[1].outer_step))
+    ready = (
+        [standing for standing in standings_of_run if standing[2]]
+        if is_over
+        else itertools.takewhile(lambda standing: standing[2], standings_of_run)
+    )
     subjects = list[Subject]()
     runs = list[str]()
     for name, subject, _ in ready:
         if not subjects or _place(subject) > _place(subjects[-1]):  # the first of two thetas at one step
             subjects.append(subject)
             runs.append(name)
-    stored, others = {}, []
+    stored, other_subjects = {}, []
     bindings: dict[tuple[str, str], set[str]] = {}  # current optimizer hashes, by hash of theta and case
     for sha256, rows_of_checkpoint in _rows_by_subject(rows).items():
-        who = max(
+        latest = max(
             (sighting for row in rows_of_checkpoint for sighting in row.sightings),
             key=lambda sighting: sighting.outer_step,
         )
-        counting = [row for row in current.ordered(who, rows_of_checkpoint) if current.is_current(row)]
+        counting = [row for row in current.ordered(latest, rows_of_checkpoint) if current.is_current(row)]
         for row in counting:
             bindings.setdefault((sha256, row.case.identity), set()).add(row.key.optimizer_hash)
-        found = subject_of(who, counting or rows_of_checkpoint, current.identities if counting else ())
-        stored[sha256] = found
-        if not who.has_theta:
-            others.append(found)
+        stored_subject = subject_of(latest, counting or rows_of_checkpoint, current.identities if counting else ())
+        stored[sha256] = stored_subject
+        if not latest.has_theta:
+            other_subjects.append(stored_subject)
     by_block: dict[int, list[EvaluationRow]] = {}
     confirmed = read_store(store / "alarm") if is_store(store / "alarm") else None
     for row in confirmed.rows if confirmed is not None else ():
@@ -266,7 +284,7 @@ def read_run(
             if subject.sha256 in stored
             for key, cell in stored[subject.sha256].cells.items()
         },
-        others=tuple(others),
+        others=tuple(other_subjects),
         suites=tuple(suites),
         seeds=seeds,
         tried=tried,
@@ -280,7 +298,7 @@ def _place(subject: Subject) -> tuple[int, int]:
 
 
 def _rows_by_subject(rows: Sequence[EvaluationRow]) -> dict[str, list[EvaluationRow]]:
-    found: dict[str, list[EvaluationRow]] = {}
+    by_hash: dict[str, list[EvaluationRow]] = {}
     for row in rows:
-        found.setdefault(row.key.checkpoint_sha256, []).append(row)
-    return found
+        by_hash.setdefault(row.key.checkpoint_sha256, []).append(row)
+    return by_hash

@@ -156,19 +156,19 @@ def regressed(samples: Mapping[str, Samples], margin: float, level: float) -> Fi
     p_value = overall.p_regressed if not several else two_sided(_finite_or(overall.p_regressed), _finite_or(smallest))
     failing = [case for case in gate.cases if case.verdict is Verdict.REGRESSED]
     # The mean may be significant although no single case is. Then all cases that are worse are named.
-    named = failing or [case for case in gate.cases if case.harm > margin]
+    named_cases = failing or [case for case in gate.cases if case.harm > margin]
     # If a case is significant and the mean is not, the numbers are those of the case.
     worst = (
         overall
         if overall.verdict is Verdict.REGRESSED or not failing
-        else max(failing, key=lambda one: _finite_or(one.harm))
+        else max(failing, key=lambda case: _finite_or(case.harm))
     )
     return Finding(
         is_found=gate.verdict is Verdict.REGRESSED,
         harm=worst.harm,
         bound=worst.lower,
         p_value=p_value,
-        cases=tuple(one.case for one in sorted(named, key=lambda one: -_finite_or(one.harm, -math.inf))),
+        cases=tuple(case.case for case in sorted(named_cases, key=lambda case: -_finite_or(case.harm, -math.inf))),
     )
 
 
@@ -187,23 +187,37 @@ class Overfitted:
 
     def __call__(self, samples: Mapping[str, Samples], margin: float, level: float) -> Finding:
         parts = [{case: samples[case] for case in samples if case in side} for side in (self.outside, self.inside)]
-        known = [[one for one in part.values() if one.has_scale and locate(one).is_known] for part in parts]
-        lost = [group_counts([one for one in part.values() if one.has_scale]) for part in parts]
+        located_samples = [
+            [
+                samples_of_case
+                for samples_of_case in part.values()
+                if samples_of_case.has_scale and locate(samples_of_case).is_known
+            ]
+            for part in parts
+        ]
+        lost = [
+            group_counts([samples_of_case for samples_of_case in part.values() if samples_of_case.has_scale])
+            for part in parts
+        ]
         p_diverged = math.nan
-        if any(one.a + one.b for one in lost[0]) and sum(one.b for one in lost[1]) <= sum(one.a for one in lost[1]):
+        if any(counts.a + counts.b for counts in lost[0]) and sum(counts.b for counts in lost[1]) <= sum(
+            counts.a for counts in lost[1]
+        ):
             p_diverged = p_more(lost[0])
         harm, bound, p_mean = math.nan, math.nan, math.nan
         tail = level if math.isnan(p_diverged) else level / 2
         # A case outside and one inside may share a training, so both means are one sum over groups of cases.
-        weights = [sign / len(side) for sign, side in zip((1, -1), known, strict=True) for _ in side]
-        location = contrast_location([*known[0], *known[1]], weights) if all(known) else None
+        weights = [sign / len(side) for sign, side in zip((1, -1), located_samples, strict=True) for _ in side]
+        location = (
+            contrast_location([*located_samples[0], *located_samples[1]], weights) if all(located_samples) else None
+        )
         if location is not None:
             # B - A out of distribution less that in distribution: the harm is its negative.
             harm = 0.0 - location.estimate.mean
             bound = 0.0 - location.bounds(tail)[1]
             p_mean = location.below(-margin)
         p_value = p_mean if math.isnan(p_diverged) else two_sided(_finite_or(p_mean), p_diverged)
-        harms = {case: -locate(one).estimate.mean for case, one in parts[0].items()}
+        harms = {case: -locate(samples_of_case).estimate.mean for case, samples_of_case in parts[0].items()}
         return Finding(
             is_found=p_value <= level,
             harm=harm,
@@ -251,8 +265,10 @@ class TwoStages:
     def go_on(self, evidence: Evidence) -> Confirmation | None:
         """Returns the next confirmation to evaluate; None at the end of the evidence."""
         while self.place < len(evidence):
-            place = self.place
-            worths = [evidence.worth(one, place, self.kind, self.number, self.cases) for one in range(place + 1)]
+            index = self.place
+            worths = [
+                evidence.worth(earlier, index, self.kind, self.number, self.cases) for earlier in range(index + 1)
+            ]
             suspected = self._suspected(evidence, worths)
             if suspected is None:
                 self.is_raised = False
@@ -272,25 +288,25 @@ class TwoStages:
           evidence: Results of the run.
           worths: Mean scores of all checkpoints up to this one.
         """
-        place = self.place
-        if all(map(math.isnan, worths[:place])):
+        index = self.place
+        if all(map(math.isnan, worths[:index])):
             return None
-        if not worths[place] < np.nanmax(worths[:place]):
+        if not worths[index] < np.nanmax(worths[:index]):
             return None  # the usual case, decided without reading a file
         reference = self._best_readable(worths)
-        if reference is None or not worths[place] < worths[reference]:
+        if reference is None or not worths[index] < worths[reference]:
             return None
-        samples = evidence.usual(reference, place)
-        found = self.test(samples, 0.0, _SUSPICION) if samples else None
-        if found is None or not found.is_found:
+        samples = evidence.usual(reference, index)
+        finding = self.test(samples, 0.0, _SUSPICION) if samples else None
+        if finding is None or not finding.is_found:
             return None
-        return Confirmation(kind=self.kind, number=self.number + 1, reference=reference, place=place, harm=found.harm)
+        return Confirmation(kind=self.kind, number=self.number + 1, reference=reference, place=index, harm=finding.harm)
 
     def _best_readable(self, worths: Sequence[float]) -> int | None:
         """Returns the best earlier checkpoint that can be a reference; None if no checkpoint can."""
         earlier = [index for index in range(self.place) if not math.isnan(worths[index])]
-        earlier.sort(key=lambda place: -worths[place])  # the first of equal ones
-        return next((one for one in earlier if self.can_refer_to(one, self.kind, self.number + 1)), None)
+        earlier.sort(key=lambda index: -worths[index])  # the first of equal ones
+        return next((index for index in earlier if self.can_refer_to(index, self.kind, self.number + 1)), None)
 
     def _confirm(self, confirmation: Confirmation, samples: Mapping[str, Samples]) -> None:
         if not samples:
@@ -336,16 +352,16 @@ class Stall:
             self.begin += self.rules.window
 
     def _look(self, evidence: Evidence, window: range) -> None:
-        last = window[-1]
-        worths = np.asarray([evidence.worth(index, last) for index in range(last + 1)])
+        last_index = window[-1]
+        worths = np.asarray([evidence.worth(index, last_index) for index in range(last_index + 1)])
         if np.isnan(worths[window.start :]).any():
             return
-        steps = np.asarray([evidence.step(place) for place in window], np.float64) / 1000
+        steps = np.asarray([evidence.step(index) for index in window], np.float64) / 1000
         level = level_of(self.number, self.rules.rate)
         slope, upper = _trend(steps, worths[window.start :], level)
-        before = worths[: window.start]
+        earlier_worths = worths[: window.start]
         best = worths[window.start :].max()
-        is_no_better = not np.isnan(before).all() and best < np.nanmax(before) + self.rules.margin
+        is_no_better = not np.isnan(earlier_worths).all() and best < np.nanmax(earlier_worths) + self.rules.margin
         is_stalled = is_no_better and upper < self.rules.least_gain
         if is_stalled and not self.is_raised:
             self.alarms.append(
@@ -353,7 +369,7 @@ class Stall:
                     kind="stall",
                     number=self.number,
                     reference=window.start,
-                    place=last,
+                    place=last_index,
                     harm=slope,
                     bound=upper,
                     p_value=math.nan,
@@ -371,8 +387,8 @@ def _trend(steps: np.ndarray, worths: np.ndarray, level: float) -> tuple[float, 
     if len(steps) < 3 or spread <= 0:
         return math.nan, math.inf
     slope = float(centred @ worths) / spread
-    rest = worths - worths.mean() - slope * centred
-    error = math.sqrt(float(rest @ rest) / (len(steps) - 2) / spread)
+    residuals = worths - worths.mean() - slope * centred
+    error = math.sqrt(float(residuals @ residuals) / (len(steps) - 2) / spread)
     return slope, slope + t_isf(level, len(steps) - 2) * error
 
 

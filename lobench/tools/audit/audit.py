@@ -108,7 +108,7 @@ class Audit:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        return Counter(one.verdict for one in self.checked)
+        return Counter(check.verdict for check in self.checked)
 
     @property
     def is_passed(self) -> bool:
@@ -154,9 +154,9 @@ def audit(
       UsageError: There is a sample without a beacon, or the signature does not match.
     """
     bundle = ResultBundle(path)
-    shown = progress or WatchProgress()
+    reporter = progress or WatchProgress()
     signed_by = signer(bundle, allowed_signers)
-    log = shown.log
+    log = reporter.log
     with tempfile.TemporaryDirectory(prefix="lobench-audit-") as name:
         folder = Path(name)
         _extract(bundle, folder)
@@ -168,7 +168,7 @@ def audit(
             Ledger.open(folder, read_only=True) as ledger,
         ):
             rows = list(ledger.evaluations())
-            found: list[Finding] = list(findings(bundle, ledger, rows, folder))
+            all_findings: list[Finding] = list(findings(bundle, ledger, rows, folder))
             imports = imports_of(ledger)
             lacking = lacking_code(ledger, rows, bundle.below("suites"))
             notes = list(_notes(ledger, rows))
@@ -180,35 +180,37 @@ def audit(
                 expected="--beacon TEXT, which was unknown when the bundle was published",
                 next_step="--sample 100% needs none",
             )
-        is_whole = not any(isinstance(one, Contradiction) and one.kind == "root" for one in found)
+        is_whole = not any(isinstance(finding, Contradiction) and finding.kind == "root" for finding in all_findings)
         if not is_whole:  # the author of the root, who may have signed it, need not be the author of this code
             notes.append(
                 "no code of the bundle was run, and no evaluation made again: its content is not that of its root"
             )
         to_check = rows if is_whole else []
-        places = drawn(count, len(rows), root=bundle.root, beacon=beacon) if is_whole else []
-        thetas = {Path(one).stem: folder / one for one in bundle.below("theta")}
+        drawn_indices = drawn(count, len(rows), root=bundle.root, beacon=beacon) if is_whole else []
+        thetas = {Path(theta_name).stem: folder / theta_name for theta_name in bundle.below("theta")}
         folders = suite_folders(bundle, folder) if is_whole else []
         suites = Suites(folders, load_plugins(), imports)
         repeats = Repeats(workers, thetas, folder / "compiled")
         try:
-            with modules_meanwhile([str(place) for folder in folders for place in (folder, folder.parent)]):
+            with modules_meanwhile([str(import_path) for folder in folders for import_path in (folder, folder.parent)]):
                 repeats.metrics = {
-                    folder: plugins_of([str(folder)], shown).usable_declarations("lobench_metrics")
+                    folder: plugins_of([str(folder)], reporter).usable_declarations("lobench_metrics")
                     for folder in folders
                 }
                 # The cases of all results are checked; those of the sample are evaluated too.
                 cases, problems = _cases(suites, to_check, bundle.below("suites"), lacking)
-                found += problems
-                compared = _compare(repeats, rows, places, cases, log)
+                all_findings += problems
+                compared = _compare(repeats, rows, drawn_indices, cases, log)
                 test = _test(repeats, rows, cases, compared, log)
                 outcomes = Outcomes(folders)
-                found += _check_outcomes(outcomes, to_check, cases, compared)
-                found += _check_recorded_outcomes(outcomes, to_check, cases, compared)
+                all_findings += _check_outcomes(outcomes, to_check, cases, compared)
+                all_findings += _check_recorded_outcomes(outcomes, to_check, cases, compared)
         finally:
             repeats.close()
-    checked = tuple(compared.checked[place] for place in places)
-    unaudited = [one for one in (*found, *compared.unaudited, *_ALWAYS) if isinstance(one, Unaudited)]
+    checked = tuple(compared.checked[index] for index in drawn_indices)
+    unaudited = [
+        finding for finding in (*all_findings, *compared.unaudited, *_ALWAYS) if isinstance(finding, Unaudited)
+    ]
     beside = sorted({line for case in cases.values() if isinstance(case, RepeatableCase) for line in case.beside})
     notes += (
         [f"the results were made with bindings that the suites' files do not have: {'; '.join(beside)}"]
@@ -221,11 +223,11 @@ def audit(
         beacon=beacon,
         signed_by=signed_by,
         num_evaluations=len(rows),
-        contradictions=tuple(dict.fromkeys(one for one in found if isinstance(one, Contradiction))),
-        unaudited=tuple(dict.fromkeys(one.what for one in unaudited if not one.is_usual)),
-        stated=tuple(dict.fromkeys(one.what for one in unaudited if one.is_usual)),
+        contradictions=tuple(dict.fromkeys(finding for finding in all_findings if isinstance(finding, Contradiction))),
+        unaudited=tuple(dict.fromkeys(finding.what for finding in unaudited if not finding.is_usual)),
+        stated=tuple(dict.fromkeys(finding.what for finding in unaudited if finding.is_usual)),
         checked=checked,
-        escapes=tuple(escapes(sum(one.verdict != "not auditable" for one in checked), len(rows))) if rows else (),
+        escapes=tuple(escapes(sum(check.verdict != "not auditable" for check in checked), len(rows))) if rows else (),
         test=test,
         notes=tuple(notes),
     )
@@ -234,24 +236,24 @@ def audit(
 def _extract(bundle: ResultBundle, folder: Path) -> None:
     try:
         for name in (*bundle.below("suites"), *bundle.below("theta")):
-            place = folder / name
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(bundle.read(name))
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(bundle.read(name))
     except OSError as error:
         raise StoreError("the bundle cannot be extracted", where=str(bundle.path), got=headline(error)) from error
 
 
 def _notes(ledger: Ledger, rows: Sequence[EvaluationRow]) -> Iterator[str]:
     planned = ledger.planned()
-    first: dict[tuple[str, str, str], float] = {}
-    for one in planned:
-        for case in one.cases:
-            first.setdefault((one.sha256, case.identity, case.optimizer_hash), one.at)
+    first_planned_at: dict[tuple[str, str, str], float] = {}
+    for subject in planned:
+        for case in subject.cases:
+            first_planned_at.setdefault((subject.sha256, case.identity, case.optimizer_hash), subject.at)
     late = [
         row
         for row in rows
         if row.recorded_at
-        < first.get((row.key.checkpoint_sha256, row.key.case_identity, row.key.optimizer_hash), -math.inf)
+        < first_planned_at.get((row.key.checkpoint_sha256, row.key.case_identity, row.key.optimizer_hash), -math.inf)
     ]
     if late:
         yield f"{len(late)} results were recorded before they were planned, such as {late[0].where}"
@@ -289,47 +291,49 @@ def _cases(
 def _compare(
     repeats: Repeats,
     rows: Sequence[EvaluationRow],
-    places: Sequence[int],
+    indices: Sequence[int],
     cases: Mapping[int, RepeatableCase | str],
     log: Callable[[str], None],
 ) -> _Compared:
     """Evaluates the sample again, and compares the results."""
     compared = _Compared()
-    asked = []
-    for place in places:
-        row, found = rows[place], cases[place]
-        if isinstance(found, str):
-            compared.checked[place] = Checked(row=row, verdict="not auditable", why=found)
+    to_repeat = []
+    for index in indices:
+        row, case = rows[index], cases[index]
+        if isinstance(case, str):
+            compared.checked[index] = Checked(row=row, verdict="not auditable", why=case)
         elif row.case.evaluator == COMMAND:
             why = f"{row.where}: a command, which an audit does not run"
-            compared.checked[place] = Checked(row=row, verdict="not auditable", why=why)
+            compared.checked[index] = Checked(row=row, verdict="not auditable", why=why)
         elif row.payload is None and row.outcome in _OF_THE_MACHINE:
             why = f"it has no curves ({row.outcome}), which depends on the machine"
-            compared.checked[place] = Checked(row=row, verdict="not auditable", why=why)
+            compared.checked[index] = Checked(row=row, verdict="not auditable", why=why)
         else:
-            asked.append((place, row, found))
+            to_repeat.append((index, row, case))
     # Results of one program come one after another, so that it is compiled once.
-    asked.sort(key=lambda one: (one[1].case.program_key, one[1].key.seed_block.size, one[0]))
-    results = repeats.all([(row, found, 0) for _, row, found in asked], _counter(log, len(asked), "evaluated again"))
-    for (place, row, _), result in zip(asked, results, strict=True):
+    to_repeat.sort(key=lambda entry: (entry[1].case.program_key, entry[1].key.seed_block.size, entry[0]))
+    results = repeats.all(
+        [(row, repeatable, 0) for _, row, repeatable in to_repeat], _counter(log, len(to_repeat), "evaluated again")
+    )
+    for (index, row, _), result in zip(to_repeat, results, strict=True):
         if isinstance(result, Curves) and row.curves is not None:
-            compared.ours[place] = result
+            compared.ours[index] = result
             compared.unaudited += unaudited_of(row, row.curves, result)
         checked = _judged(row, result)
         if checked is None:
             assert isinstance(result, Curves) and row.curves is not None
-            compared.to_test[place] = row.curves, result
+            compared.to_test[index] = row.curves, result
         else:
-            compared.checked[place] = checked
+            compared.checked[index] = checked
     return compared
 
 
-def _counter(log: Callable[[str], None], total: int, what: str) -> Callable[[int], None]:
+def _counter(log: Callable[[str], None], total: int, action: str) -> Callable[[int], None]:
     step = max(total // 10, 1)
 
     def done(number: int) -> None:
         if number % step == 0 or number == total:
-            log(f"{number} of {total} {what}")
+            log(f"{number} of {total} {action}")
 
     return done
 
@@ -350,8 +354,8 @@ def _judged(row: EvaluationRow, result: Curves | LobenchError) -> Checked | None
         return Checked(row=row, verdict="differs", why=why)
     if where is None:
         return Checked(row=row, verdict="identical")
-    here = Program.of(result.provenance)
-    if here == row.program and _is_same_class(claim, result, here):
+    our_program = Program.of(result.provenance)
+    if our_program == row.program and _is_same_class(claim, result, our_program):
         return Checked(row=row, verdict="differs", why=f"{where}, by the same program")
     return None
 
@@ -369,14 +373,15 @@ def _arrays_of(curves: Curves, names: Sequence[str]) -> dict[str, np.ndarray]:
 def _first_difference(claim: Curves, ours: Curves) -> str | None:
     """Describes the first difference of the bits; None if they are equal."""
     for name in common_metrics(claim, ours):
-        a = np.asarray(claim.metrics[name])
-        b = np.asarray(ours.metrics[name])
-        apart = np.argwhere(~((a == b) | (np.isnan(a) & np.isnan(b))))
-        if a.tobytes() != b.tobytes() and len(apart):
+        claimed_values = np.asarray(claim.metrics[name])
+        our_values = np.asarray(ours.metrics[name])
+        apart = np.argwhere(~((claimed_values == our_values) | (np.isnan(claimed_values) & np.isnan(our_values))))
+        if claimed_values.tobytes() != our_values.tobytes() and len(apart):
             seed, column = apart[np.argmin(apart[:, 1])]
             steps = claim.log_steps if name.startswith("batch/") else claim.eval_steps
-            at = f"step {steps[column]}" if a.shape[1] == len(steps) else "the end"
-            return f"{name} of seed {claim.seeds[seed]} at {at}: {a[seed, column]:.9g}, here {b[seed, column]:.9g}"
+            at = f"step {steps[column]}" if claimed_values.shape[1] == len(steps) else "the end"
+            claimed_value, our_value = claimed_values[seed, column], our_values[seed, column]
+            return f"{name} of seed {claim.seeds[seed]} at {at}: {claimed_value:.9g}, here {our_value:.9g}"
     if claim.diverged_at != ours.diverged_at:
         return f"seeds diverge at {claim.diverged_at}, here at {ours.diverged_at}"
     return None
@@ -392,27 +397,34 @@ def _check_outcomes(
 
     A test sees one seed block in a watch, and all blocks of its case under pytest.
     """
-    together: dict[tuple[str, str], list[int]] = {}
-    for place, row in enumerate(rows):
-        together.setdefault((row.key.checkpoint_sha256, row.case.key), []).append(place)
-    for place, ours in compared.ours.items():
-        row, found = rows[place], cases[place]
-        if compared.checked[place].verdict not in ("identical", "consistent") or isinstance(found, str):
+    indices_of_case: dict[tuple[str, str], list[int]] = {}
+    for index, row in enumerate(rows):
+        indices_of_case.setdefault((row.key.checkpoint_sha256, row.case.key), []).append(index)
+    for index, ours in compared.ours.items():
+        row, case = rows[index], cases[index]
+        if compared.checked[index].verdict not in ("identical", "consistent") or isinstance(case, str):
             continue
-        places = together[row.key.checkpoint_sha256, row.case.key]
-        looks = [[ours], *([[compared.ours[one] for one in places]] if set(places) <= compared.ours.keys() else [])]
-        seen = [outcomes.of(row, found, curves) for curves in looks]
-        if row.outcome in seen:
+        indices = indices_of_case[row.key.checkpoint_sha256, row.case.key]
+        looks = [
+            [ours],
+            *(
+                [[compared.ours[block_index] for block_index in indices]]
+                if set(indices) <= compared.ours.keys()
+                else []
+            ),
+        ]
+        repeated_outcomes = [outcomes.of(row, case, curves) for curves in looks]
+        if row.outcome in repeated_outcomes:
             continue
-        reasons = [one for one in seen if not isinstance(one, Outcome)]
+        reasons = [outcome for outcome in repeated_outcomes if not isinstance(outcome, Outcome)]
         name = f"the outcome of {row.case.suite}/{row.case.name}"
         if reasons:
             yield Unaudited(f"{name}: {reasons[0]}")
-        elif len(looks) == 1 and len(places) > 1:
+        elif len(looks) == 1 and len(indices) > 1:
             yield Unaudited(f"{name}, of which only a part was drawn")
         else:
-            why = f"recorded as {row.outcome}, and is {seen[0]} here"
-            compared.checked[place] = Checked(row=row, verdict="differs", why=why)
+            why = f"recorded as {row.outcome}, and is {repeated_outcomes[0]} here"
+            compared.checked[index] = Checked(row=row, verdict="differs", why=why)
 
 
 def _check_recorded_outcomes(
@@ -425,22 +437,28 @@ def _check_recorded_outcomes(
 
     A test may have seen one seed block, the blocks up to this one, or all blocks of its case.
     """
-    together: dict[tuple[str, str], list[int]] = {}
-    for place, row in enumerate(rows):
+    indices_of_case: dict[tuple[str, str], list[int]] = {}
+    for index, row in enumerate(rows):
         if row.payload is not None:
-            together.setdefault((row.key.checkpoint_sha256, row.case.key), []).append(place)
-    for place, row in enumerate(rows):
-        found, own = cases[place], row.curves
+            indices_of_case.setdefault((row.key.checkpoint_sha256, row.case.key), []).append(index)
+    for index, row in enumerate(rows):
+        case, own_curves = cases[index], row.curves
         is_verdict = row.outcome in (Outcome.PASSED, Outcome.FAILED)
-        if place in compared.ours or isinstance(found, str) or own is None or not is_verdict:
+        if index in compared.ours or isinstance(case, str) or own_curves is None or not is_verdict:
             continue
         blocks = sorted(
-            together[row.key.checkpoint_sha256, row.case.key], key=lambda one: rows[one].key.seed_block.start
+            indices_of_case[row.key.checkpoint_sha256, row.case.key],
+            key=lambda block_index: rows[block_index].key.seed_block.start,
         )
-        every = [curves for block in blocks if (curves := rows[block].curves) is not None]
-        seen = [outcomes.of(row, found, curves) for curves in ([own], *itertools.accumulate([one] for one in every))]
-        if row.outcome not in seen and all(isinstance(one, Outcome) for one in seen):
-            yield Contradiction("result", f"{row.where}: recorded as {row.outcome}, and by its curves it is {seen[0]}")
+        curves_of_blocks = [curves for block in blocks if (curves := rows[block].curves) is not None]
+        possible_outcomes = [
+            outcomes.of(row, case, curves)
+            for curves in ([own_curves], *itertools.accumulate([block_curves] for block_curves in curves_of_blocks))
+        ]
+        if row.outcome not in possible_outcomes and all(isinstance(outcome, Outcome) for outcome in possible_outcomes):
+            yield Contradiction(
+                "result", f"{row.where}: recorded as {row.outcome}, and by its curves it is {possible_outcomes[0]}"
+            )
 
 
 def _test(
@@ -452,37 +470,39 @@ def _test(
 ) -> RoundingTest | None:
     """Tests all results of other programs or other machines together against rounding."""
     # Trainings of one program come one after another.
-    places = sorted(compared.to_test, key=lambda place: (rows[place].case.key, rows[place].key.seed_block, place))
-    if not places:
+    indices_to_test = sorted(
+        compared.to_test, key=lambda position: (rows[position].case.key, rows[position].key.seed_block, position)
+    )
+    if not indices_to_test:
         return None
     numbers = range(1, NUM_PERTURBED + 1)
-    asked = [
-        (rows[place], found, n)
-        for place in places
-        if isinstance(found := cases[place], RepeatableCase)
-        for n in numbers
+    perturbed_evaluations = [
+        (rows[place], case, number)
+        for place in indices_to_test
+        if isinstance(case := cases[place], RepeatableCase)
+        for number in numbers
     ]
-    results = list(repeats.all(asked, _counter(log, len(asked), "perturbed")))
+    results = list(repeats.all(perturbed_evaluations, _counter(log, len(perturbed_evaluations), "perturbed")))
     table = {}
-    for index, place in enumerate(places):
+    for index, row_index in enumerate(indices_to_test):
         moved = results[index * NUM_PERTURBED : (index + 1) * NUM_PERTURBED]
-        claim, ours = compared.to_test[place]
-        errors = [one for one in moved if isinstance(one, LobenchError)]
+        claim, ours = compared.to_test[row_index]
+        errors = [result for result in moved if isinstance(result, LobenchError)]
         if errors:
             why = f"the effect of rounding cannot be measured: {headline(errors[0])}"
-            compared.checked[place] = Checked(row=rows[place], verdict="not auditable", why=why)
+            compared.checked[row_index] = Checked(row=rows[row_index], verdict="not auditable", why=why)
             continue
         names = common_metrics(claim, ours)
-        sides = [_arrays_of(one, names) for one in moved if isinstance(one, Curves)]
-        table[place] = excess(*differences(_arrays_of(claim, names), _arrays_of(ours, names), sides))
+        sides = [_arrays_of(result, names) for result in moved if isinstance(result, Curves)]
+        table[row_index] = excess(*differences(_arrays_of(claim, names), _arrays_of(ours, names), sides))
     if not table:
         return None
     test = rounding_test(list(table.values()))
-    for place, own in zip(table, test.excess, strict=True):
-        claim, ours = compared.to_test[place]
-        is_beyond = own > test.limit
-        size = f"at most {math.exp(min(own, 690)):.3g} times the effect of rounding"
+    for row_index, own_excess in zip(table, test.excess, strict=True):
+        claim, ours = compared.to_test[row_index]
+        is_beyond = own_excess > test.limit
+        size = f"at most {math.exp(min(own_excess, 690)):.3g} times the effect of rounding"
         where = f"; first {_first_difference(claim, ours)}" if is_beyond else ""
         verdict: Verdict = "differs" if is_beyond else "consistent"
-        compared.checked[place] = Checked(row=rows[place], verdict=verdict, why=f"{size}{where}")
+        compared.checked[row_index] = Checked(row=rows[row_index], verdict=verdict, why=f"{size}{where}")
     return test

@@ -95,15 +95,19 @@ def audit_text(audited: Audit) -> str:
         "differs": "different",
         "not auditable": "not auditable",
     }
-    named = ", ".join(f"{counts[name]} {text}" for name, text in meanings.items() if counts[name])
-    made_again = f"of {counted(total, 'evaluation')} made again: {named}" if named else "no evaluation was made again"
+    counts_text = ", ".join(f"{counts[name]} {text}" for name, text in meanings.items() if counts[name])
+    repeated_text = (
+        f"of {counted(total, 'evaluation')} made again: {counts_text}"
+        if counts_text
+        else "no evaluation was made again"
+    )
     contradictions = counted(len(audited.contradictions), "contradiction")
     if audited.contradictions:
-        verdict = f"FAIL: {contradictions}: the author's bundle does not agree with itself; {made_again}"
+        verdict = f"FAIL: {contradictions}: the author's bundle does not agree with itself; {repeated_text}"
     elif counts["differs"]:
-        verdict = f"FAIL: {counted(counts['differs'], 'result')} could not be reproduced; {made_again}"
+        verdict = f"FAIL: {counted(counts['differs'], 'result')} could not be reproduced; {repeated_text}"
     else:
-        verdict = f"PASS: {contradictions}; {made_again}"
+        verdict = f"PASS: {contradictions}; {repeated_text}"
     lines = [verdict]
     lines += [f"  {contradiction.kind}: {contradiction.what}" for contradiction in audited.contradictions]
     if any(contradiction.kind == "plan" for contradiction in audited.contradictions):
@@ -116,10 +120,10 @@ def audit_text(audited: Audit) -> str:
     if audited.unaudited:
         lines.append(f"cannot be audited: {'; '.join(map(one_line, _grouped(audited.unaudited)))}")
     lines.append(f"root {audited.root}, {'signed' if by else 'not signed'}{by}")
-    shown = [one for one in audited.checked if one.verdict == "differs"]
-    shown += [one for one in audited.checked if one.verdict == "not auditable"]
-    lines += [_line(one) for one in shown[:_MOST_SHOWN]]
-    lines += [f"  and {len(shown) - _MOST_SHOWN} more: --format json has them all"] * (len(shown) > _MOST_SHOWN)
+    listed = [check for check in audited.checked if check.verdict == "differs"]
+    listed += [check for check in audited.checked if check.verdict == "not auditable"]
+    lines += [_line(check) for check in listed[:_MOST_SHOWN]]
+    lines += [f"  and {len(listed) - _MOST_SHOWN} more: --format json has them all"] * (len(listed) > _MOST_SHOWN)
     if audited.test is not None:
         lines.append(
             f"not bit for bit comparable: compared with {NUM_PERTURBED} trainings each, perturbed in the last place; "
@@ -145,15 +149,16 @@ def _grouped(claims: Sequence[str]) -> list[str]:
     """
     names: dict[tuple[str, str], dict[str, None]] = {}
     for claim in claims:
-        found = next(filter(None, (pattern.fullmatch(claim) for pattern in _SAME_CLAIMS)), None)
-        key = (claim, "") if found is None else (found["before"], found["after"])
-        names.setdefault(key, {}).update({found["names"]: None} if found is not None else {})
+        match = next(filter(None, (pattern.fullmatch(claim) for pattern in _SAME_CLAIMS)), None)
+        key = (claim, "") if match is None else (match["before"], match["after"])
+        names.setdefault(key, {}).update({match["names"]: None} if match is not None else {})
     return [
-        f"{before}{first_of(list(of), _MOST_FILES)}{after}" if of else before for (before, after), of in names.items()
+        f"{prefix}{first_of(list(names_of_claim), _MOST_FILES)}{suffix}" if names_of_claim else prefix
+        for (prefix, suffix), names_of_claim in names.items()
     ]
 
 
-def _line(one: Checked) -> str:
-    seeds = f"seeds {one.row.key.seed_block.span}"
-    who = one.row.sightings[0].label
-    return f"  {one.verdict}: {who} on {one.row.case.suite}/{one.row.case.name}, {seeds}: {one_line(one.why)}"
+def _line(check: Checked) -> str:
+    seeds = f"seeds {check.row.key.seed_block.span}"
+    label = check.row.sightings[0].label
+    return f"  {check.verdict}: {label} on {check.row.case.suite}/{check.row.case.name}, {seeds}: {one_line(check.why)}"

@@ -52,8 +52,8 @@ def case_findings(
     for field in dataclasses.fields(CaseInfo):
         name = field.name
         claim = getattr(claimed, field.name)
-        here = getattr(ours, field.name)
-        if name in (*_OF_SESSIONS, *_OF_TESTS) or claim == here:
+        our_value = getattr(ours, field.name)
+        if name in (*_OF_SESSIONS, *_OF_TESTS) or claim == our_value:
             continue
         if name in _LATER and claim == "":
             yield Unaudited(f"a field of cases that an older lobench did not write ({name})")
@@ -64,9 +64,9 @@ def case_findings(
         elif name == "task_code" and lacking & {claim, claimed.case_code}:
             continue  # it is part of the case's code
         elif name in _UNBOUND:
-            yield Unaudited(f"{name} of {claimed.suite}/{claimed.name}: {claim!r}, and its files say {here!r}")
+            yield Unaudited(f"{name} of {claimed.suite}/{claimed.name}: {claim!r}, and its files say {our_value!r}")
         else:
-            yield Contradiction("case", f"{row.where}: {name} is {claim!r}, and its files give {here!r}")
+            yield Contradiction("case", f"{row.where}: {name} is {claim!r}, and its files give {our_value!r}")
     yield from _seed_count_findings(row, ours)
     yield from _name_findings(row, ours, members)
 
@@ -94,13 +94,16 @@ def _name_findings(row: EvaluationRow, ours: CaseInfo, members: Sequence[str]) -
         called = item.rpartition("[")[0]
         own_names = (claimed.name, ours.name)
         if not any(
-            called == name or called.startswith(f"{name}.") for name in (f"{claimed.suite}/{n}" for n in own_names)
+            called == name or called.startswith(f"{name}.")
+            for name in (f"{claimed.suite}/{own_name}" for own_name in own_names)
         ):
             yield Contradiction("case", f"{row.where}: its test is called {item!r}, and the case {ours.own_name!r}")
         return
     parts = PurePosixPath(file).parts
-    places = [PurePosixPath(*PurePosixPath(member).parts[2:]).parts for member in members]
-    if not any(parts[-len(place) :] == place or place[-len(parts) :] == parts for place in places):
+    member_parts = [PurePosixPath(*PurePosixPath(member).parts[2:]).parts for member in members]
+    if not any(
+        parts[-len(path_parts) :] == path_parts or path_parts[-len(parts) :] == parts for path_parts in member_parts
+    ):
         yield Contradiction("case", f"{row.where}: its test is in {file!r}, and the bundle has no such file")
     parameter = item.partition("[")[2].removesuffix("]")
     names = (ours.own_name, f"{ours.file}.{ours.own_name}", claimed.name)
@@ -131,35 +134,37 @@ def planned_case_findings(
       rows: Results of today's code.
       made_by: Code of all results, also of code that was edited later, by identity and optimizer of the case.
     """
-    named: dict[tuple[str, str], set[str]] = {}
+    names_of_results: dict[tuple[str, str], set[str]] = {}
     for row in rows:
         key = (row.case.identity, row.case.optimizer_hash)
-        named.setdefault(key, set()).add(f"{row.case.suite}/{row.case.name}")
-    last = {
+        names_of_results.setdefault(key, set()).add(f"{row.case.suite}/{row.case.name}")
+    last_codes = {
         (case.identity, case.optimizer_hash): case.code for planned_subject in planned for case in planned_subject.cases
     }
-    known: dict[tuple[str, str], set[str]] = {}
+    planned_codes: dict[tuple[str, str], set[str]] = {}
     blocks: dict[tuple[str, str], set[tuple[object, ...]]] = {}
     for planned_subject in planned:
         for case in planned_subject.cases:
             key = (case.identity, case.optimizer_hash)
-            known.setdefault(key, set()).add(case.code)
+            planned_codes.setdefault(key, set()).add(case.code)
             blocks.setdefault(key, set()).add(case.blocks)
-            if key in named and case.name not in named[key]:
-                yield Contradiction("plan", f"{case.name} was planned, and its results call it {min(named[key])}")
+            if key in names_of_results and case.name not in names_of_results[key]:
+                yield Contradiction(
+                    "plan", f"{case.name} was planned, and its results call it {min(names_of_results[key])}"
+                )
             if case.code and key in made_by and not any(code in ("", case.code) for code in made_by[key]):
-                what = f"{case.name} was planned with code that no result was made by"
+                message = f"{case.name} was planned with code that no result was made by"
                 # Code may be edited before it gave a result.
                 yield (
-                    Contradiction("plan", what)
-                    if last[key] == case.code
-                    else Unaudited(f"whether a file was edited after the evaluations were planned: {what}")
+                    Contradiction("plan", message)
+                    if last_codes[key] == case.code
+                    else Unaudited(f"whether a file was edited after the evaluations were planned: {message}")
                 )
     for row in rows:
         key = (row.case.identity, row.case.optimizer_hash)
-        if key not in known:
+        if key not in planned_codes:
             continue
-        if row.case.code and not any(code in ("", row.case.code) for code in known[key]):
+        if row.case.code and not any(code in ("", row.case.code) for code in planned_codes[key]):
             yield Contradiction("plan", f"{row.where}: made by other code than was planned")
         if tuple(row.case.blocks()) not in blocks[key]:
             yield Contradiction("plan", f"{row.where}: its case has other seed blocks than were planned")
@@ -194,17 +199,17 @@ def code_findings(ledger: Ledger, rows: Sequence[EvaluationRow], members: Mappin
             continue
         if not all(map(_is_file, parts.values())):
             yield Unaudited("versions of packages that cases or optimizers import", is_usual=True)
-        lacking = []
+        missing_names = []
         for name, digest in parts.items():
             if not _is_file(digest):
                 continue
-            found = [_digest_of(member, content) for member, content in members.items() if _is_called(member, name)]
-            if not found:
-                lacking.append(name)
-            elif digest not in found:
+            digests = [_digest_of(member, content) for member, content in members.items() if _is_called(member, name)]
+            if not digests:
+                missing_names.append(name)
+            elif digest not in digests:
                 yield Contradiction("code", f"{row.where}: made by another {name} than the bundle has")
-        if lacking:
-            yield Unaudited(f"code that the bundle does not have: {first_of(sorted(lacking), 3)}")
+        if missing_names:
+            yield Unaudited(f"code that the bundle does not have: {first_of(sorted(missing_names), 3)}")
 
 
 def members_of_code(ledger: Ledger, codes: Iterable[str], members: Mapping[str, bytes]) -> set[str]:

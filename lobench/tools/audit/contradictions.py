@@ -62,9 +62,9 @@ def findings(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow]
 
 
 def _findings(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow], folder: Path) -> Iterator[Finding]:
-    if (found := bundle.computed_root()) != bundle.root:
+    if (computed_root := bundle.computed_root()) != bundle.root:
         yield Contradiction(
-            "root", f"it states {bundle.root[:16]}, and its content has {found[:16]}: it was changed later"
+            "root", f"it states {bundle.root[:16]}, and its content has {computed_root[:16]}: it was changed later"
         )
     tables = Tables(bundle)
     planned = ledger.planned()
@@ -92,8 +92,8 @@ def _findings(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow
 
 def suite_folders(bundle: ResultBundle, folder: Path) -> list[Path]:
     """Returns the folders of the suites of a bundle that was extracted to a folder."""
-    names = {"/".join(one.split("/")[:3]) for one in bundle.below("suites")}
-    return [one for one in sorted(folder / name for name in names) if one.is_dir()]
+    names = {"/".join(member.split("/")[:3]) for member in bundle.below("suites")}
+    return [suite_folder for suite_folder in sorted(folder / name for name in names) if suite_folder.is_dir()]
 
 
 def _head_findings(bundle: ResultBundle) -> Iterator[Finding]:
@@ -112,9 +112,14 @@ def _head_findings(bundle: ResultBundle) -> Iterator[Finding]:
 def _experiment_contradictions(bundle: ResultBundle) -> Iterator[Contradiction]:
     columns, rows = bundle.table("experiments")
     for row in rows:
-        one = dict(zip(columns, row, strict=True))
-        if one["config"] and hashlib.sha256(one["config"].encode()).hexdigest() != one["config_sha256"]:
-            yield Contradiction("plan", f"the file of experiment {one['name']} has another hash than in the ledger")
+        experiment_row = dict(zip(columns, row, strict=True))
+        if (
+            experiment_row["config"]
+            and hashlib.sha256(experiment_row["config"].encode()).hexdigest() != experiment_row["config_sha256"]
+        ):
+            yield Contradiction(
+                "plan", f"the file of experiment {experiment_row['name']} has another hash than in the ledger"
+            )
 
 
 def _plan_findings(planned: Sequence[PlannedSubject], rows: Sequence[EvaluationRow]) -> Iterator[Contradiction]:
@@ -126,21 +131,22 @@ def _plan_findings(planned: Sequence[PlannedSubject], rows: Sequence[EvaluationR
         yield Contradiction(
             "absent", f"{planned_subject.label} on {case.name}: seeds {seeds} were planned, and have no outcome"
         )
-    known = {
+    planned_keys = {
         (planned_subject.sha256, case.identity, case.optimizer_hash)
         for planned_subject in planned
         for case in planned_subject.cases
     }
-    beside = [
+    unplanned = [
         row
         for row in rows
         if planned
-        and not any(who.is_imported for who in row.sightings)
-        and (row.key.checkpoint_sha256, row.key.case_identity, row.key.optimizer_hash) not in known
+        and not any(sighting.is_imported for sighting in row.sightings)
+        and (row.key.checkpoint_sha256, row.key.case_identity, row.key.optimizer_hash) not in planned_keys
     ]
-    if beside:
+    if unplanned:
         yield Contradiction(
-            "plan", f"{counted(len(beside), 'result')} of evaluations that were not planned, such as {beside[0].where}"
+            "plan",
+            f"{counted(len(unplanned), 'result')} of evaluations that were not planned, such as {unplanned[0].where}",
         )
 
 
@@ -173,14 +179,17 @@ def _place_findings(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[F
 
 
 def _label_findings(
-    planned: Sequence[PlannedSubject], sightings: Sequence[Subject], ledger: Ledger, given: Mapping[str, Set[str]]
+    planned: Sequence[PlannedSubject],
+    sightings: Sequence[Subject],
+    ledger: Ledger,
+    labels_of_hash: Mapping[str, Set[str]],
 ) -> Iterator[Finding]:
-    for who in sightings:
-        if who.is_optimizer and optimizer_sha256(who.uri) != who.sha256:
-            yield Contradiction("label", f"the optimizer {who.uri!r} has another hash than in the ledger")
-        if who.has_theta and optimizer_sha256(who.uri) == who.sha256:
-            yield Contradiction("label", f"{who.uri!r} is an optimizer, and the ledger has {who.kind}")
-    for text, is_second_name in renamed(planned, sightings, given):
+    for subject in sightings:
+        if subject.is_optimizer and optimizer_sha256(subject.uri) != subject.sha256:
+            yield Contradiction("label", f"the optimizer {subject.uri!r} has another hash than in the ledger")
+        if subject.has_theta and optimizer_sha256(subject.uri) == subject.sha256:
+            yield Contradiction("label", f"{subject.uri!r} is an optimizer, and the ledger has {subject.kind}")
+    for text, is_second_name in renamed(planned, sightings, labels_of_hash):
         yield Unaudited(f"a second name: {text}") if is_second_name else Contradiction("label", text)
     for form in ledger.experiments():
         try:
@@ -207,7 +216,7 @@ def renamed(
     for subject in planned:
         labels.setdefault((subject.sha256, subject.variant), set()).add(subject.label)
     planned_labels = {subject.label for subject in planned}
-    for key, name in sorted({(who.key, who.label) for who in sightings}):
+    for key, name in sorted({(sighting.key, sighting.label) for sighting in sightings}):
         labels_before = labels.get(key)
         if labels_before and name not in labels_before:
             given_labels = given.get(key[0], frozenset())
@@ -224,7 +233,7 @@ def _file_findings(
 ) -> Iterator[Finding]:
     """Yields files of suites that were changed after the plan. Files that no result depends on are only named."""
     names = {name for row in rows for code in parts_of_code(row.key.code) for name in ledger.code_parts(code) or ()}
-    texts = {text for row in rows for who in row.sightings for text in who.variant.bindings}
+    texts = {text for row in rows for sighting in row.sightings for text in sighting.variant.bindings}
     reached: set[Path] = set()
     bases = sorted({Path(*Path(name).parts[:3]) for name in members})
     for base in bases:
@@ -232,10 +241,12 @@ def _file_findings(
             cases = list(dict.fromkeys(row.case for row in rows if row.case.suite == base.name))
             reached |= reached_files(folder / base, cases, code_names=names, texts=sorted(texts))
     used = {str(file.relative_to(folder.resolve())) for file in reached if file.is_relative_to(folder.resolve())}
-    last = {name: digest for one in planned for name, digest in one.files.items()}
-    for name in sorted({name for one in planned for name, digest in one.files.items() if digest != last[name]}):
+    last_digests = {name: digest for subject in planned for name, digest in subject.files.items()}
+    for name in sorted(
+        {name for subject in planned for name, digest in subject.files.items() if digest != last_digests[name]}
+    ):
         yield Unaudited(f"what {name} was under an earlier plan")
-    codes = {code for one in planned for case in one.cases for code in parts_of_code(case.code)}
+    codes = {code for subject in planned for case in subject.cases for code in parts_of_code(case.code)}
     of_code = members_of_code(ledger, codes, members)
     for changed, line in changed_files(planned, members, of_code):
         if changed is None:
@@ -254,51 +265,53 @@ def _file_findings(
 
 def _is_shipped(path: Path, content: bytes) -> bool:
     """Returns whether a baseline is equal to the one shipped with lobench."""
-    place = shipped_suite("/".join(path.parts[2:]))
-    return place is not None and place.is_file() and place.read_bytes() == content
+    shipped = shipped_suite("/".join(path.parts[2:]))
+    return shipped is not None and shipped.is_file() and shipped.read_bytes() == content
 
 
 def _theta_findings(bundle: ResultBundle, folder: Path, sightings: Sequence[Subject]) -> Iterator[Finding]:
-    known = {who.sha256 for who in sightings if who.has_theta}
+    known_hashes = {subject.sha256 for subject in sightings if subject.has_theta}
     for name in bundle.below("theta"):
         try:
             load_theta(folder / name)  # raises if the file's hash is not its name
         except LobenchError:
             yield Contradiction("theta", f"theta {Path(name).stem[:12]} does not match the hash in its name")
-        if Path(name).stem not in known:
+        if Path(name).stem not in known_hashes:
             yield Contradiction("theta", f"theta {Path(name).stem[:12]} is of no subject")
 
 
 def _about_findings(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
     """Yields statements of `about.json` that differ from the ledger and the files."""
-    told: dict[str, Any] = json.loads(bundle.read("about.json"))
-    ours = ledger_about(ledger, rows)
-    if "plan" not in told:
+    about: dict[str, Any] = json.loads(bundle.read("about.json"))
+    expected_about = ledger_about(ledger, rows)
+    if "plan" not in about:
         yield Unaudited("whether the end of the plan was cut off: the bundle is of an older lobench")
-    for name, value in ours.items():
-        if name != "lobench" and name in told and told[name] != value:
-            what = f"about.json has {name} = {told[name]!r}, unlike the ledger"
-            yield Contradiction("plan" if name == "plan" else "record", what)
+    for name, value in expected_about.items():
+        if name != "lobench" and name in about and about[name] != value:
+            message = f"about.json has {name} = {about[name]!r}, unlike the ledger"
+            yield Contradiction("plan" if name == "plan" else "record", message)
     bases = {"/".join(name.split("/")[:2]) for name in bundle.below("suites")}
-    if {place.rpartition("/")[0] for place in told["suites"].values()} != bases:
+    if {place.rpartition("/")[0] for place in about["suites"].values()} != bases:
         yield Contradiction("record", "about.json names other places of suites than there are")
-    for name, place in told["suites"].items():
-        if not bundle.below(place) or ("plan" in told and name.partition(" (")[0] != Path(place).name):
-            yield Contradiction("record", f"about.json has suite {name!r} at {place}")
-    suites = {Path(place).name for place in told["suites"].values()}
-    lacking = {row.case.suite for row in rows if not any(sighting.is_imported for sighting in row.sightings)} - suites
-    for suite in sorted(lacking):
-        if "plan" in told and not any(line.startswith(f"the files of suite {suite},") for line in told["left_out"]):
+    for name, suite_path in about["suites"].items():
+        if not bundle.below(suite_path) or ("plan" in about and name.partition(" (")[0] != Path(suite_path).name):
+            yield Contradiction("record", f"about.json has suite {name!r} at {suite_path}")
+    suites = {Path(path).name for path in about["suites"].values()}
+    missing_suites = {
+        row.case.suite for row in rows if not any(sighting.is_imported for sighting in row.sightings)
+    } - suites
+    for suite in sorted(missing_suites):
+        if "plan" in about and not any(line.startswith(f"the files of suite {suite},") for line in about["left_out"]):
             yield Contradiction("case", f"results are of suite {suite!r}, which the bundle neither has nor leaves out")
-    for name in dict(told["files_not_included"]):
+    for name in dict(about["files_not_included"]):
         yield Unaudited(f"{name}, which is too large")
     gaps = ledger_gaps(ledger, rows)
-    lines = list(told["left_out"])
+    lines = list(about["left_out"])
     if lines[: len(gaps)] != gaps:
         yield Contradiction("record", "about.json leaves out other results than the ledger lacks")
     for line in lines[len(gaps) :]:
         yield Unaudited(f"left out: {line}")
-    if unknown := set(told) - {*ours, "left_out", "suites", "files_not_included"}:
+    if unknown := set(about) - {*expected_about, "left_out", "suites", "files_not_included"}:
         yield Contradiction("record", f"about.json has the unknown field {min(unknown)!r}")
 
 

@@ -80,11 +80,11 @@ class _Labels:
         A subject has one label, and may be several methods: of this experiment, of an earlier form of it, or a trial of
         a search. It then has the label of one of them, and the others are second names.
         """
-        known = self.known.get(sha256, frozenset())
-        if not known or method.title in known:
+        labels_of_results = self.known.get(sha256, frozenset())
+        if not labels_of_results or method.title in labels_of_results:
             return None
-        names = " and ".join(repr(label) for label in sorted(known))
-        if known & self.given.get(sha256, frozenset()):
+        names = " and ".join(repr(label) for label in sorted(labels_of_results))
+        if labels_of_results & self.given.get(sha256, frozenset()):
             return Unaudited(f"a second name: method {method.name} is called {method.title!r}, and its results {names}")
         return Contradiction(
             "label", f"method {method.name} is called {method.title!r}, and has the results of {names}"
@@ -92,12 +92,12 @@ class _Labels:
 
 
 def _read_labels(ledger: Ledger, folders: Sequence[Path]) -> _Labels:
-    known: dict[str, set[str]] = {}
-    for who in ledger.sightings().values():
-        known.setdefault(who.sha256, set()).add(who.label)
+    labels: dict[str, set[str]] = {}
+    for sighting in ledger.sightings().values():
+        labels.setdefault(sighting.sha256, set()).add(sighting.label)
     for planned in ledger.planned():
-        known.setdefault(planned.sha256, set()).add(planned.label)
-    return _Labels(known=known, given=given_labels(ledger, folders))
+        labels.setdefault(planned.sha256, set()).add(planned.label)
+    return _Labels(known=labels, given=given_labels(ledger, folders))
 
 
 def given_labels(ledger: Ledger, folders: Sequence[Path]) -> Mapping[str, Set[str]]:
@@ -127,10 +127,14 @@ def _left_out_findings(
 ) -> Iterator[Finding]:
     """Yields the results of an experiment's subjects, cases and seeds that are not its members, nor another's."""
     numbered = [member for member in members if isinstance(member.session, int) and isinstance(member.trial, int)]
-    known = {(one.evaluation.sha256, one.evaluation.case_key.partition(":")[0], one.session) for one in numbered}
-    of_subjects = {(sha256, one.program, one.code) for one in numbered for sha256 in [one.evaluation.sha256]}
-    cases = {identity for _, identity, _ in known}
-    sessions = {one.session for one in numbered}
+    known_seeds = {
+        (member.evaluation.sha256, member.evaluation.case_key.partition(":")[0], member.session) for member in numbered
+    }
+    of_subjects = {
+        (sha256, member.program, member.code) for member in numbered for sha256 in [member.evaluation.sha256]
+    }
+    cases = {identity for _, identity, _ in known_seeds}
+    sessions = {member.session for member in numbered}
     left_out = [
         f"{row.case.name} (seed {seed})"
         for row in rows
@@ -138,11 +142,11 @@ def _left_out_findings(
         and row.key.case_identity in cases
         and (row.key.checkpoint_sha256, row.key.program_version, row.key.code) in of_subjects
         for seed in row.key.seed_block.seeds
-        if seed in sessions and (row.key.checkpoint_sha256, row.key.case_identity, seed) not in known
+        if seed in sessions and (row.key.checkpoint_sha256, row.key.case_identity, seed) not in known_seeds
     ]
     if left_out:
-        what = f"why experiment {form.name!r} leaves out results of its methods on its seeds"
-        yield Unaudited(f"{what}: {first_of(left_out, _MOST_NAMED)}")
+        message = f"why experiment {form.name!r} leaves out results of its methods on its seeds"
+        yield Unaudited(f"{message}: {first_of(left_out, _MOST_NAMED)}")
 
 
 def _read(form: ExperimentRow, folders: Sequence[Path]) -> Experiment:
@@ -152,8 +156,8 @@ def _read(form: ExperimentRow, folders: Sequence[Path]) -> Experiment:
     for line in form.config.splitlines():
         if line.startswith("Experiment.suites = "):
             names = re.findall(r"['\"]([^'\"]+)['\"]", line)
-            known = [places.get(Path(name).name, places.get(Path(name).parent.name, name)) for name in names]
-            line = f"Experiment.suites = {known!r}"
+            replaced_names = [places.get(Path(name).name, places.get(Path(name).parent.name, name)) for name in names]
+            line = f"Experiment.suites = {replaced_names!r}"
         lines.append(line)
     folder = folders[0].parent if folders else Path()
     file = folder / f"{form.name.replace('/', '-')}.gin"
@@ -187,26 +191,31 @@ def _method_findings(
         )
         if not is_report:
             sessions.setdefault(member.method, set()).add(member.session)
-        mark = (member.method, member.trial, member.evaluation.sha256, is_report)
-        if mark in checked or method.kind in ("command", "curves", "script"):
+        check_key = (member.method, member.trial, member.evaluation.sha256, is_report)
+        if check_key in checked or method.kind in ("command", "curves", "script"):
             continue
-        checked.add(mark)
+        checked.add(check_key)
         values: tuple[str, ...] = ()
         if method.search is not None:
             trial = searched.get((member.method, int(member.trial)))
             if trial is None:
-                what = f"method {name!r} has results of trial {member.trial}, which does not belong to it"
-                yield Contradiction("plan", what)
+                message = f"method {name!r} has results of trial {member.trial}, which does not belong to it"
+                yield Contradiction("plan", message)
                 continue
             values = tuple(f"{path} = {gin_text(value)}" for path, value in trial.parameters.items())
         yield from _configuration_findings(method, values, member.evaluation.sha256, sightings)
         is_named = method.kind in ("optimizer", "checkpoint") and method.search is None
         if is_named and (problem := labels.problem_of(method, member.evaluation.sha256)) is not None:
             yield problem
-    wanted = experiment.sessions
-    for name, found in sorted(sessions.items()):
+    planned_sessions = experiment.sessions
+    for name, recorded_sessions in sorted(sessions.items()):
         is_whole = methods[name.partition("/")[0]].kind not in ("command", "curves", "script")
-        if wanted is not None and experiment.race is None and is_whole and found - set(wanted):
+        if (
+            planned_sessions is not None
+            and experiment.race is None
+            and is_whole
+            and recorded_sessions - set(planned_sessions)
+        ):
             yield Contradiction("plan", f"method {name!r} has sessions that the configuration does not ask for")
     for trial in trials:
         if trial.method.partition("/")[0] not in methods:

@@ -36,11 +36,15 @@ def other_form(claim: Curves, ours: Curves) -> str | None:
             return f"it has other {name.replace('_', ' ')}"
     if any(claim.metrics[name].shape != ours.metrics[name].shape for name in common_metrics(claim, ours)):
         return "its curves have other lengths"
-    claimed = {name: way for name, way in claim.directions.items() if name not in elsewhere}
-    here = {name: way for name, way in ours.directions.items() if name in claim.metrics}
-    if claimed != here:
-        name = min(name for name in {**claimed, **here} if claimed.get(name) != here.get(name))
-        return f"it records that {claimed.get(name)} {name} is better, here it is {here.get(name)}"
+    claimed_directions = {name: way for name, way in claim.directions.items() if name not in elsewhere}
+    our_directions = {name: way for name, way in ours.directions.items() if name in claim.metrics}
+    if claimed_directions != our_directions:
+        name = min(
+            name
+            for name in {**claimed_directions, **our_directions}
+            if claimed_directions.get(name) != our_directions.get(name)
+        )
+        return f"it records that {claimed_directions.get(name)} {name} is better, here it is {our_directions.get(name)}"
     if claim.added is not None and set(claim.added) - elsewhere != set(ours.added or ()) & claim.metrics.keys():
         return "it names other metrics as made by plugins"
     return _other_origin(claim, ours) or _other_cost(claim, ours)
@@ -56,8 +60,10 @@ def _other_origin(claim: Curves, ours: Curves) -> str | None:
         return "it records other bindings than it has"
     if claim.provenance.optimizer != ours.provenance.optimizer:
         return f"it records the optimizer {claim.provenance.optimizer!r}, here it is {ours.provenance.optimizer!r}"
-    claimed, here = ([line for line in one.problems if not line.startswith(_OF_MACHINES)] for one in (claim, ours))
-    return "it records other problems" if claimed != here else None
+    claimed_problems, our_problems = (
+        [line for line in curves.problems if not line.startswith(_OF_MACHINES)] for curves in (claim, ours)
+    )
+    return "it records other problems" if claimed_problems != our_problems else None
 
 
 def _other_cost(claim: Curves, ours: Curves) -> str | None:
@@ -66,10 +72,12 @@ def _other_cost(claim: Curves, ours: Curves) -> str | None:
     pairs = [(claim.cost, ours.cost)]
     if claim.cost.gradient is not None and ours.cost.gradient is not None:
         pairs.append((claim.cost.gradient, ours.cost.gradient))
-    for claimed, here in pairs:
+    for claimed_cost, our_cost in pairs:
         for name in ("state_bytes", "num_together"):
-            if getattr(claimed, name) != getattr(here, name):
-                return f"its recorded cost is {name} {getattr(claimed, name)}, here it is {getattr(here, name)}"
+            if getattr(claimed_cost, name) != getattr(our_cost, name):
+                return (
+                    f"its recorded cost is {name} {getattr(claimed_cost, name)}, here it is {getattr(our_cost, name)}"
+                )
     return None
 
 

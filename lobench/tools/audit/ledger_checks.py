@@ -81,10 +81,10 @@ def record_findings(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[F
         yield Unaudited("lost workers and blocks that were halved", is_usual=True)
     if tables["expectations"] or tables.events(CURRENT):
         yield Unaudited("programs that plans expected", is_usual=True)
-    for one in tables["experiments"]:
+    for experiment in tables["experiments"]:
         yield Unaudited("names, revisions, patches and versions of experiments", is_usual=True)
-        if not one["config"]:
-            yield Unaudited(f"labels of experiment {one['name']!r}")
+        if not experiment["config"]:
+            yield Unaudited(f"labels of experiment {experiment['name']!r}")
 
 
 def _subject_findings(tables: Tables) -> Iterator[Finding]:
@@ -138,31 +138,33 @@ def _delivery_findings(tables: Tables) -> Iterator[Finding]:
 
 
 def _program_findings(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
-    known = {}
+    programs = {}
     for row in tables["programs"]:
-        program = known[row["id"]] = Program(**json.loads(row["parts"]))
+        program = programs[row["id"]] = Program(**json.loads(row["parts"]))
         if program.key != row["id"]:
             yield Contradiction("record", f"program {row['id']} has another key than its parts give")
     for row in tables["expectations"]:
-        if row["program"] not in known:
+        if row["program"] not in programs:
             yield Contradiction("record", f"a program was expected, and {row['program']} is not in the ledger")
     for evaluation in rows:
         if evaluation.payload is None:
             continue
-        if evaluation.key.program_version in known:
-            told = Program.of(evaluation.header()[0]["provenance"], version=evaluation.program.version)
+        if evaluation.key.program_version in programs:
+            computed_by = Program.of(evaluation.header()[0]["provenance"], version=evaluation.program.version)
             is_known = (
                 evaluation.program == IMPORTED
-                or told == evaluation.program
-                or told == dataclasses.replace(evaluation.program, device=told.device)
+                or computed_by == evaluation.program
+                or computed_by == dataclasses.replace(evaluation.program, device=computed_by.device)
             )
             if not is_known or (
-                told.device and told.device != evaluation.program.device and evaluation.program != IMPORTED
+                computed_by.device
+                and computed_by.device != evaluation.program.device
+                and evaluation.program != IMPORTED
             ):
                 yield Contradiction(
-                    "record", f"{evaluation.where}: computed by {told}, and the ledger has {evaluation.program}"
+                    "record", f"{evaluation.where}: computed by {computed_by}, and the ledger has {evaluation.program}"
                 )
-        elif evaluation.key.program_version and not evaluation.key.program_version.isdecimal() and known:
+        elif evaluation.key.program_version and not evaluation.key.program_version.isdecimal() and programs:
             yield Contradiction("record", f"{evaluation.where}: unknown program {evaluation.key.program_version}")
 
 
@@ -180,17 +182,17 @@ def _event_findings(tables: Tables) -> Iterator[Finding]:
 
 def _start_findings(tables: Tables) -> Iterator[Finding]:
     """Yields events of plans that do not follow one another, and runs whose name does not match their first event."""
-    known = {""}
+    known_digests = {""}
     started = set[str]()
     for row, detail in tables.events(*_PLANS):
-        if detail["previous"] not in known:
+        if detail["previous"] not in known_digests:
             yield Contradiction("plan", f"event {row['id']}: the record before it comes later, or is missing")
-        known.add(detail["digest"])
+        known_digests.add(detail["digest"])
         if row["kind"] != CURRENT or detail["start"] in started:
             continue
         started.add(detail["start"])
-        first = {name: detail[name] for name in ("variant", "plan", "programs", "previous")}
-        if digest_of(first)[:_HASHED] != detail["start"]:
+        first_plan = {name: detail[name] for name in ("variant", "plan", "programs", "previous")}
+        if digest_of(first_plan)[:_HASHED] != detail["start"]:
             yield Contradiction(
                 "plan", f"event {row['id']}: the name of its start is another one than its content gives"
             )
@@ -254,14 +256,18 @@ def _payload_findings(rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
         curves = row.curves
         assert curves is not None
         again = dataclasses.replace(curves).to_payload()
-        (told, told_end), (ours, ours_end) = _json_header(row.payload), _json_header(again)
+        (claimed_header, claimed_end), (our_header, our_end) = _json_header(row.payload), _json_header(again)
         # Fields with default values may be absent from either.
-        differ = [name for name, value in told.items() if (ours[name] != value if name in ours else value)]
+        differ = [
+            name
+            for name, value in claimed_header.items()
+            if (our_header[name] != value if name in our_header else value)
+        ]
         if differ:
             yield Contradiction(
                 "result", f"{row.where}: its curves say {first_of(sorted(differ), 3)}, which have another form"
             )
-        if row.payload[told_end:] != again[ours_end:]:
+        if row.payload[claimed_end:] != again[our_end:]:
             yield Contradiction("result", f"{row.where}: its curves have bytes that are not values")
 
 

@@ -50,8 +50,8 @@ class Outcomes:
             return Outcome.PASSED  # expectations are for the whole training
         file, _, item = row.case.node_id.partition("::")
         if file.endswith(".gin") and case.test:  # an item of an experiment
-            place = tests_below(Path(case.spec.path).parent)[case.test]
-            return self._outcome_of_test(place, case.test, case.spec, Result(curves))
+            test_file = tests_below(Path(case.spec.path).parent)[case.test]
+            return self._outcome_of_test(test_file, case.test, case.spec, Result(curves))
         if file.endswith(".gin"):
             try:
                 failed = failed_expectations(case.bound.expectations, Result(curves, case.bound.case))
@@ -61,7 +61,7 @@ class Outcomes:
         return self._outcome_of_test(Path(file), item.partition("[")[0], case.spec, Result(curves))
 
     def _outcome_of_test(self, file: Path, name: str, spec: CaseSpec, result: Result) -> Outcome | str:
-        path = next((one for folder in self._folders for one in folder.rglob(file.name)), None)
+        path = next((path_in_suite for folder in self._folders for path_in_suite in folder.rglob(file.name)), None)
         if path is None or "::" in name:
             return f"test {name} is not in the bundle, or is a method"
         module = self._module(path)
@@ -75,8 +75,8 @@ class Outcomes:
         (argument,) = names
         if not set(inspect.signature(test).parameters) <= {argument, "evaluate"}:
             return f"test {name} asks for other fixtures than `evaluate`"
-        given = {argument: spec, "evaluate": lambda case: result}
-        return _called(test, {parameter: given[parameter] for parameter in inspect.signature(test).parameters})
+        arguments = {argument: spec, "evaluate": lambda case: result}
+        return _called(test, {parameter: arguments[parameter] for parameter in inspect.signature(test).parameters})
 
     def _module(self, path: Path) -> ModuleType | str:
         if path not in self._modules:
@@ -102,12 +102,12 @@ def _imported(path: Path) -> ModuleType:
     return module
 
 
-def _called(test: Callable[..., object], given: dict[str, Any]) -> Outcome | str:
+def _called(test: Callable[..., object], arguments: dict[str, Any]) -> Outcome | str:
     import pytest
 
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            test(**given)
+            test(**arguments)
     except (AssertionError, pytest.fail.Exception):
         return Outcome.FAILED
     except pytest.skip.Exception:

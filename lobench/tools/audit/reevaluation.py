@@ -103,18 +103,18 @@ class Suites:
           OtherCase: The identity of the case or of its optimizer differs from that of the files and bindings.
           LobenchError: The files are missing, or cannot be bound.
         """
-        place = (row.case.key, row.case.node_id, tuple(row.sightings), bindings)
-        if place not in self._known:
+        case_key = (row.case.key, row.case.node_id, tuple(row.sightings), bindings)
+        if case_key not in self._known:
             try:
-                self._known[place] = self._find(row, bindings)
+                self._known[case_key] = self._find(row, bindings)
             except LobenchError as error:
-                self._known[place] = error
+                self._known[case_key] = error
             except Exception as error:  # noqa: BLE001  (what a suite's module raises)
-                self._known[place] = LobenchError("the case cannot be bound", where=row.where, got=str(error))
-        found = self._known[place]
-        if isinstance(found, LobenchError):
-            raise found
-        return found
+                self._known[case_key] = LobenchError("the case cannot be bound", where=row.where, got=str(error))
+        case_or_error = self._known[case_key]
+        if isinstance(case_or_error, LobenchError):
+            raise case_or_error
+        return case_or_error
 
     def _find(self, row: EvaluationRow, bindings: str) -> RepeatableCase:
         specs = [spec for spec in self._specs if spec.suite == row.case.suite and is_of_spec(spec, row.case)]
@@ -127,48 +127,48 @@ class Suites:
             raise LobenchError("the bundle does not have the suite's files", where=row.where)
         problem: LobenchError | None = None
         for spec in specs:
-            for who in row.sightings:
+            for sighting in row.sightings:
                 for test in _tests(row.case, Path(spec.path).parent):
                     try:
-                        return self._with_imports(row, spec, who, test, bindings)
+                        return self._with_imports(row, spec, sighting, test, bindings)
                     except LobenchError as error:
                         problem = problem if isinstance(problem, OtherCase) else error
         assert problem is not None
         raise problem
 
     def _with_imports(
-        self, row: EvaluationRow, spec: CaseSpec, who: Subject, test: str, bindings: str
+        self, row: EvaluationRow, spec: CaseSpec, subject: Subject, test: str, bindings: str
     ) -> RepeatableCase:
         """Returns the case with the imports of the experiment that gives it the code of the result.
 
         Otherwise it is the case with the first imports that can be bound. The last ones are none.
         """
-        first: RepeatableCase | None = None
+        first_bound: RepeatableCase | None = None
         problem: LobenchError | None = None
         for imports in self._imports:
             try:
-                bound_case = self._bound(row, spec, who, test, bindings, imports)
+                bound_case = self._bound(row, spec, subject, test, bindings, imports)
             except LobenchError as error:
                 problem = error
                 continue
             if bound_case.bound.info.code == row.case.code:
                 return bound_case
-            first = first or bound_case
-        if first is None:
+            first_bound = first_bound or bound_case
+        if first_bound is None:
             assert problem is not None
             raise problem
-        return first
+        return first_bound
 
     def _bound(
-        self, row: EvaluationRow, spec: CaseSpec, who: Subject, test: str, bindings: str, imports: tuple[str, ...]
+        self, row: EvaluationRow, spec: CaseSpec, subject: Subject, test: str, bindings: str, imports: tuple[str, ...]
     ) -> RepeatableCase:
-        layers = Layers(variant=who.variant, gin_modules=self._modules, gin_params=imports)
+        layers = Layers(variant=subject.variant, gin_modules=self._modules, gin_params=imports)
         bound = bind_case(spec, layers, test=test, build=False)
         if _is_same(bound, row):
             return RepeatableCase(layers=layers, spec=spec, test=test, beside=(), bound=bound)
         # The ledger has the bindings that come from a run's config.gin, --gin-file and --gin-param.
-        own = set(bound.bindings.splitlines())
-        beside = tuple(line for line in bindings.splitlines() if line not in own)
+        own_bindings = set(bound.bindings.splitlines())
+        beside = tuple(line for line in bindings.splitlines() if line not in own_bindings)
         layers = dataclasses.replace(layers, gin_params=(*imports, *beside))
         if beside and _is_same(again := bind_case(spec, layers, test=test, build=False), row):
             return RepeatableCase(layers=layers, spec=spec, test=test, beside=beside, bound=again)
@@ -176,16 +176,16 @@ class Suites:
         if bound.info.identity != row.case.identity:
             raise OtherCase("the suite's files give another case than the result is of", where=row.where)
         raise OtherCase(
-            f"the bindings of {who.label!r} are not those that the result was computed with", where=row.where
+            f"the bindings of {subject.label!r} are not those that the result was computed with", where=row.where
         )
 
 
 def imports_of(ledger: Ledger) -> list[tuple[str, ...]]:
     """Returns the imports of the experiments of a ledger, as gin lines, the last experiment first."""
-    found: dict[tuple[str, ...], None] = {}
+    distinct_imports: dict[tuple[str, ...], None] = {}
     for form in reversed(ledger.experiments()):
-        found[tuple(f"import {module}" for module in imported_modules(form.config))] = None
-    return [imports for imports in found if imports]
+        distinct_imports[tuple(f"import {module}" for module in imported_modules(form.config))] = None
+    return [imports for imports in distinct_imports if imports]
 
 
 def _is_same(bound: BoundCase, row: EvaluationRow) -> bool:
@@ -259,7 +259,7 @@ class Repeats:
         """Yields curves or an error for each requested row, case and perturbation, in order."""
         with ThreadPoolExecutor(self._num_workers) as pool:
             try:
-                for number, result in enumerate(pool.map(lambda one: self._run(*one), repeats), 1):
+                for number, result in enumerate(pool.map(lambda repeat: self._run(*repeat), repeats), 1):
                     done(number)
                     yield result
             except BaseException:
@@ -292,5 +292,9 @@ class Repeats:
             together=together,
             perturbation=perturbation,
         )
-        own = (declared for place, declared in self.metrics.items() if Path(case.spec.path).is_relative_to(place))
-        return with_metrics(curves, next(own, {}))
+        declared_metrics = (
+            declared
+            for suite_folder, declared in self.metrics.items()
+            if Path(case.spec.path).is_relative_to(suite_folder)
+        )
+        return with_metrics(curves, next(declared_metrics, {}))

@@ -88,18 +88,20 @@ def best(
     check_keywords("best", options, EvaluationKeywords)
     watched = WatchedRun.find(location, suites, store=store, name=name)
     run = watched.run
-    places = watched.suites
+    suite_paths = watched.suites
     store = watched.store
-    shown = progress or default_progress()
+    reporter = progress or default_progress()
     cases: tuple[str, ...] = ()  # all
-    evaluator = watched.evaluator("best", RoundProgress(shown), options)
+    evaluator = watched.evaluator("best", RoundProgress(reporter), options)
 
     def evaluate(folder: Path, first_seed: int, chosen: Sequence[Subject]) -> None:
         names = ", ".join(map(subject_name, chosen))
-        shown.log(f"evaluating {names} on seeds from {first_seed} on")
+        reporter.log(f"evaluating {names} on seeds from {first_seed} on")
         num_seeds = [] if seeds is None else [f"Case.num_seeds = {seeds}"]
-        given = [run.given(one) for one in chosen]
-        replace(evaluator, store=folder).evaluate(given, [f"Case.first_seed = {first_seed}", *num_seeds], cases=cases)
+        given_subjects = [run.given(subject) for subject in chosen]
+        replace(evaluator, store=folder).evaluate(
+            given_subjects, [f"Case.first_seed = {first_seed}", *num_seeds], cases=cases
+        )
 
     _earlier_records(store / "best.json")  # raises before hours of work instead of after
     require_writable(store / "best.json")
@@ -109,26 +111,28 @@ def best(
         if not (cases := names_on_fresh_seeds(snapshot.cases)):
             see = f"`{shlex.join(['lobench', 'results', '--store', str(store)])}` ranks without them"
             raise UsageError(note, where=str(store), next_step=see)
-        shown.log(note)
+        reporter.log(note)
     if not options.get("keep_results") and (line := snapshot.edited_code_line()):
         thetas = [subject.who for subject in snapshot.subjects if subject.who.has_theta and run.holds(subject.who.uri)]
         readable = [who for theta in thetas if (who := _readable_subject(theta, run, store, snapshot.subjects))]
-        shown.log(f"{line}; evaluating {counted(len(readable), 'checkpoint')} again (--keep-results uses the results)")
+        reporter.log(
+            f"{line}; evaluating {counted(len(readable), 'checkpoint')} again (--keep-results uses the results)"
+        )
         if readable:
             again = store / "best" / "again"
-            replace(evaluator, store=again).evaluate([run.given(who) for who in readable])
+            replace(evaluator, store=again).evaluate([run.given(readable_theta) for readable_theta in readable])
             snapshot = read_store(again)
-    measured, scales, every = ranked_run(snapshot, places, metric)
-    ranked = [one for one in every if run.holds(one.subject.who.uri)]
+    measured, scales, all_ranked = ranked_run(snapshot, suite_paths, metric)
+    ranked = [ranked_subject for ranked_subject in all_ranked if run.holds(ranked_subject.subject.who.uri)]
     chosen, gone = _readable(ranked, top, run, store, snapshot.subjects)
     if not chosen:
-        raise _nothing(store, places, ranked, gone)
+        raise _nothing(store, suite_paths, ranked, gone)
     candidates = _candidates(chosen, _ranked_again(evaluate, store / "best", first_seed, chosen, measured, scales))
     if not candidates:
-        named = ", ".join(one.subject.checkpoint.uri for one in chosen)
+        uris = ", ".join(ranked_candidate.subject.checkpoint.uri for ranked_candidate in chosen)
         see = shlex.join(["lobench", "results", "--store", str(store / "best")])
         raise LobenchError(
-            "no candidate could be evaluated again", got=named, next_step=f"see the lines above, and `{see}`"
+            "no candidate could be evaluated again", got=uris, next_step=f"see the lines above, and `{see}`"
         )
     further_seed = _next_seed(read_store(store / "best").rows)
     sha256 = candidates[0].chosen.subject.checkpoint.sha256
@@ -137,11 +141,13 @@ def best(
     best_checkpoint = Best(
         metric=measured,
         candidates=candidates,
-        report=next((one for one in further if one.subject.checkpoint.sha256 == sha256), None),
+        report=next(
+            (further_ranked for further_ranked in further if further_ranked.subject.checkpoint.sha256 == sha256), None
+        ),
         scale=scales.describe(),
         first_fresh_seed=first_seed,
         first_further_seed=further_seed,
-        suites=places,
+        suites=suite_paths,
         gone=tuple(gone),
         at=time.time(),
     )
@@ -169,15 +175,15 @@ def _next_seed(rows: Sequence[EvaluationRow]) -> int:
 
 
 def _metric(metric: str, subjects: Sequence[StoredSubject], store: Path) -> str | None:
-    known = set().union(*(subject.metrics() for subject in subjects))
-    metric = stored_spelling(metric, known)
-    if metric and metric not in known:
-        raise unknown_metric(metric, known, where=str(store))
+    recorded_metrics = set().union(*(subject.metrics() for subject in subjects))
+    metric = stored_spelling(metric, recorded_metrics)
+    if metric and metric not in recorded_metrics:
+        raise unknown_metric(metric, recorded_metrics, where=str(store))
     return metric or None
 
 
 def _nothing(store: Path, suites: Sequence[str], ranked: Sequence[Ranked], gone: Sequence[str]) -> UsageError:
-    if any(not math.isnan(one.score.mean) for one in ranked) and not gone:
+    if any(not math.isnan(ranked_subject.score.mean) for ranked_subject in ranked) and not gone:
         return UsageError(
             "every seed of every checkpoint diverged or exploded, and none of them is the best",
             where=str(store),
@@ -198,7 +204,7 @@ def _nothing(store: Path, suites: Sequence[str], ranked: Sequence[Ranked], gone:
 
 
 def _readable(
-    ranked: Sequence[Ranked], top: int, run: RunFolder, store: Path, seen: Sequence[StoredSubject]
+    ranked: Sequence[Ranked], top: int, run: RunFolder, store: Path, stored_subjects: Sequence[StoredSubject]
 ) -> tuple[list[Ranked], list[str]]:
     """Returns the first checkpoints whose theta can be read, with its path, and the paths of better ones without.
 
@@ -210,38 +216,44 @@ def _readable(
       top: Number of checkpoints to return.
       run: The run.
       store: Store of the watch.
-      seen: Subjects of the store. A theta that was seen at several paths is several subjects.
+      stored_subjects: Subjects of the store. A theta that was seen at several paths is several subjects.
     """
     chosen: list[Ranked] = []
     gone = []
     for ranked_subject in ranked:
         if len(chosen) == top or math.isnan(ranked_subject.worth):
             break
-        who = _readable_subject(ranked_subject.subject.who, run, store, seen)
-        if who is None:
+        readable_subject = _readable_subject(ranked_subject.subject.who, run, store, stored_subjects)
+        if readable_subject is None:
             gone.append(ranked_subject.subject.who.uri)
         else:
-            chosen.append(replace(ranked_subject, subject=replace(ranked_subject.subject, who=who)))
+            chosen.append(replace(ranked_subject, subject=replace(ranked_subject.subject, who=readable_subject)))
     return chosen, gone
 
 
-def _readable_subject(wanted: Subject, run: RunFolder, store: Path, seen: Sequence[StoredSubject]) -> Subject | None:
+def _readable_subject(
+    subject: Subject, run: RunFolder, store: Path, stored_subjects: Sequence[StoredSubject]
+) -> Subject | None:
     """Returns a checkpoint with a path at which its theta can be read; None if there is none.
 
     Args:
-      wanted: Checkpoint of the run.
+      subject: Checkpoint of the run.
       run, store, seen: As of `_readable`.
     """
-    sha256 = wanted.sha256
-    known = (one.who for one in seen if one.who.has_theta and one.who.sha256 == sha256 and run.holds(one.who.uri))
-    whos = [replace(who, uri=run.path_of(who.uri)) for who in known]
-    whos.sort(key=lambda who: not has_number(who.uri))  # stable
-    readable = next((who for who in whos if holds_theta(who.uri, sha256) is not False), None)
+    sha256 = subject.sha256
+    sightings = (
+        stored_subject.who
+        for stored_subject in stored_subjects
+        if stored_subject.who.has_theta and stored_subject.who.sha256 == sha256 and run.holds(stored_subject.who.uri)
+    )
+    located = [replace(sighting, uri=run.path_of(sighting.uri)) for sighting in sightings]
+    located.sort(key=lambda sighting: not has_number(sighting.uri))  # stable
+    readable = next((candidate for candidate in located if holds_theta(candidate.uri, sha256) is not False), None)
     if readable is None:  # perhaps the store has a copy
-        places = ((who, readable_place(store, who.uri, sha256)) for who in whos)
-        readable = next((replace(who, uri=place) for who, place in places if place is not None), None)
+        readable_paths = ((candidate, readable_place(store, candidate.uri, sha256)) for candidate in located)
+        readable = next((replace(candidate, uri=path) for candidate, path in readable_paths if path is not None), None)
     # Another run may have this theta and other bindings.
-    return None if readable is None else replace(readable, variant=wanted.variant)
+    return None if readable is None else replace(readable, variant=subject.variant)
 
 
 def _ranked_again(
@@ -269,8 +281,10 @@ def _candidates(chosen: Sequence[Ranked], fresh: Sequence[Ranked]) -> tuple[Cand
     Leftovers of earlier calls are ignored.
     """
     by_sha256 = {ranked.subject.checkpoint.sha256: ranked for ranked in chosen}
-    found = [(by_sha256.get(ranked.subject.checkpoint.sha256), ranked) for ranked in fresh]
-    return tuple(Candidate(chosen=before, fresh=ranked) for before, ranked in found if before is not None)
+    pairs = [(by_sha256.get(ranked.subject.checkpoint.sha256), ranked) for ranked in fresh]
+    return tuple(
+        Candidate(chosen=chosen_subject, fresh=ranked) for chosen_subject, ranked in pairs if chosen_subject is not None
+    )
 
 
 def _earlier_records(path: Path) -> list[Any]:

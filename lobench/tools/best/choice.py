@@ -177,9 +177,9 @@ def _answer(best_found: Best) -> list[str]:
     report = best_found.report
     if report is None:
         return [f"{best}; no score to report: it could not be evaluated on further seeds", optimistic]
-    lost, every, most = report.lost_seeds()
+    lost, num_all, most = report.lost_seeds()
     bound = f"their share is at most {100 * most:.0f}% (95% confidence)"
-    share = f"; {lost} of {counted(every, 'seed')} diverged or exploded, {bound}"
+    share = f"; {lost} of {counted(num_all, 'seed')} diverged or exploded, {bound}"
     missing = f"; without a result: {counted(report.num_lost, 'seed')}" if report.num_lost else ""
     score = f"score {interval_cell(report.score)} (95%) on seeds from {best_found.first_further_seed} on"
     return [

@@ -102,35 +102,41 @@ def bisect(
     from_step = settings.from_step
     to_step = settings.to_step
     watched = WatchedRun.find(location, suites, store=store, name=name)
-    run, places = watched.run, watched.suites
+    run, suite_paths = watched.run, watched.suites
     asked_for = location
     location = run.location
     own_params = (*run.bindings, *gin_params)
     given_store, store = store, watched.store
     progress = progress or default_progress()
-    names = names_of_one(case, places)
-    specs = specs_called([case], *places, with_tests=True)
+    names = names_of_one(case, suite_paths)
+    specs = specs_called([case], *suite_paths, with_tests=True)
     evaluator = watched.evaluator("bisect", RoundProgress(progress), keywords_in(EvaluationKeywords, options))
     cases = tuple(spec.names[-1] for spec in specs)
 
     def evaluate(chosen: Sequence[Checkpoint], block: SeedBlock | None) -> None:
-        given = [
-            run.given(Subject.of_checkpoint(replace(one, uri=place_of(one) or one.uri), variant_of(one)))
-            for one in chosen
+        given_subjects = [
+            run.given(
+                Subject.of_checkpoint(
+                    replace(checkpoint, uri=place_of(checkpoint) or checkpoint.uri), variant_of(checkpoint)
+                )
+            )
+            for checkpoint in chosen
         ]
-        evaluator.evaluate(given, () if block is None else block.bindings, cases=cases)
+        evaluator.evaluate(given_subjects, () if block is None else block.bindings, cases=cases)
 
     keeps_results = bool(options.get("keep_results"))
     if not keeps_results and is_store(store):
         watch = read_store(store)
-        mine = [row for row in watch.rows if watch.current.is_current(row) and any(map(row.case.is_called, names))]
-        if line := edited_code_line(mine, watch.edited):
+        rows_of_case = [
+            row for row in watch.rows if watch.current.is_current(row) and any(map(row.case.is_called, names))
+        ]
+        if line := edited_code_line(rows_of_case, watch.edited):
             progress.log(f"{line}, and are not used; --keep-results uses them")
     rows, current = _stored(store, is_evaluated=False, keeps_results=keeps_results)
     if not rows and not epath.Path(location).exists():
         raise UsageError("no run found", where=str(location), next_step=similar_path(str(location)))
-    manager = plugins_of(places, progress)
-    checkpoints = _checkpoints(run, manager, rows, progress, suites=places, apart=_off_curve(store))
+    manager = plugins_of(suite_paths, progress)
+    checkpoints = _checkpoints(run, manager, rows, progress, suites=suite_paths, apart=_off_curve(store))
     checkpoints = [
         checkpoint
         for checkpoint in checkpoints
@@ -153,7 +159,12 @@ def bisect(
         )
 
     seen_at: dict[str, list[str]] = {}  # paths by hash of theta
-    for who in {who for row in rows for who in row.sightings if who.has_theta and who.uri and run.holds(who.uri)}:
+    for who in {
+        sighting
+        for row in rows
+        for sighting in row.sightings
+        if sighting.has_theta and sighting.uri and run.holds(sighting.uri)
+    }:
         seen_at.setdefault(who.sha256, []).append(run.path_of(who.uri))
 
     variant_of = _variants(run, rows, current)
@@ -163,7 +174,7 @@ def bisect(
 
     def look() -> Probed:
         rows, current = _stored(store, is_evaluated=search.num_new > 0, keeps_results=keeps_results)
-        return probed(store, rows, names, checkpoints, [Path(place) for place in places], metric, current=current)
+        return probed(store, rows, names, checkpoints, [Path(path) for path in suite_paths], metric, current=current)
 
     layers = layers_at(location, manager, gin_files=texts(gin_files), gin_params=own_params)
     layers = replace(layers, variant=variant_of(checkpoints[-1]))
@@ -173,34 +184,34 @@ def bisect(
         first=_first_block(specs[0], layers),
         evaluate=evaluate,
         look=look,
-        is_readable=lambda one: place_of(one) is not None,
+        is_readable=lambda checkpoint: place_of(checkpoint) is not None,
         log=progress.log,
         level=settings.probability,
         confidence=settings.confidence,
         most=most,
         at_once=min(num_workers(options.get("workers", "auto")), _MOST_AT_ONCE),
     )
-    status, seen, belief = search.run()
-    assert seen.case is not None
-    num_seeds = seen.case.seed_block or seen.case.num_seeds
-    if seen.case.has_items:
-        num_seeds = max((len(probe.scores) for probe in seen.probes), default=0)
-    if status == "undecided" and (note := note_on_fixed_seeds([seen.case])):
+    status, result, belief = search.run()
+    assert result.case is not None
+    num_seeds = result.case.seed_block or result.case.num_seeds
+    if result.case.has_items:
+        num_seeds = max((len(probe.scores) for probe in result.probes), default=0)
+    if status == "undecided" and (note := note_on_fixed_seeds([result.case])):
         progress.log(note)
     return Bisection(
         status=status,
-        name=f"{seen.case.suite}/{seen.case.name}",
-        metric=metric or seen.case.primary_metric,
+        name=f"{result.case.suite}/{result.case.name}",
+        metric=metric or result.case.primary_metric,
         checkpoints=tuple(checkpoints),
         belief=belief,
         level=settings.probability,
         confidence=settings.confidence,
-        num_evaluations=seen.num_evaluations,
+        num_evaluations=result.num_evaluations,
         num_new=search.num_new,
-        replicate=seen.case.replicate,
+        replicate=result.case.replicate,
         num_seeds=num_seeds,
-        scale=seen.scale,
-        looked_at=frozenset(probe.place for probe in seen.probes),
+        scale=result.scale,
+        looked_at=frozenset(probe.place for probe in result.probes),
         is_exhausted=search.is_exhausted,
         command=command_text(
             *("lobench", "bisect", str(asked_for)),
@@ -247,25 +258,25 @@ class _Search:
     is_exhausted: bool = False
 
     def run(self) -> tuple[Status, Probed, Belief]:
-        seen = self.look()
+        result = self.look()
         closed = {index for index, checkpoint in enumerate(self.checkpoints) if not self.is_readable(checkpoint)}
-        closed |= _places_with_fixed_seeds(seen)
-        while wanted := scan(seen.probes, len(self.checkpoints), closed)[: self._num_left]:
-            seen = self._look_at(wanted, seen, closed)
+        closed |= _places_with_fixed_seeds(result)
+        while indices := scan(result.probes, len(self.checkpoints), closed)[: self._num_left]:
+            result = self._look_at(indices, result, closed)
         falls = list[float]()
         while True:
-            _refuse_undecidable(seen)
-            belief = believe(seen.probes, len(self.checkpoints))
+            _refuse_undecidable(result)
+            belief = believe(result.probes, len(self.checkpoints))
             falls.append(belief.fall)
-            status = self._status(belief, {probe.place for probe in seen.probes})
-            self.is_exhausted = self._learns_nothing(falls, belief, seen, closed)
+            status = self._status(belief, {probe.place for probe in result.probes})
+            self.is_exhausted = self._learns_nothing(falls, belief, result, closed)
             count = 0 if status or self.is_exhausted else min(self.at_once, self._num_left)
-            wanted = next_probes(belief, seen.probes, count, closed) if count else []
-            if not wanted:
-                return status or "undecided", seen, belief
+            indices = next_probes(belief, result.probes, count, closed) if count else []
+            if not indices:
+                return status or "undecided", result, belief
             step = self.checkpoints[belief.place].outer_step
             near = f"{belief.within(1):.0%} within one checkpoint of step {step}"
-            seen = self._look_at(wanted, seen, closed, f" ({belief.fall:.0%} sure of a fall; if so, {near})")
+            result = self._look_at(indices, result, closed, f" ({belief.fall:.0%} sure of a fall; if so, {near})")
 
     @property
     def _num_left(self) -> int:
@@ -273,17 +284,17 @@ class _Search:
         return max(self.most - self.num_new, 0)
 
     @staticmethod
-    def _learns_nothing(falls: Sequence[float], belief: Belief, seen: Probed, closed: Collection[int]) -> bool:
+    def _learns_nothing(falls: Sequence[float], belief: Belief, result: Probed, closed: Collection[int]) -> bool:
         """Returns whether all checkpoints have many probes, and the last rounds did not change the answer.
 
         Seeds then say how good each checkpoint is. What is unknown is by how much the checkpoints of such a run differ
         from each other, which only other checkpoints can show.
         """
-        counts = Counter(probe.place for probe in seen.probes)
-        places = [index for index in range(belief.begin, len(belief.by_place)) if index not in closed]
-        last = falls[-_FEW_ROUNDS:]
-        is_constant = len(last) == _FEW_ROUNDS and max(last) - min(last) < _SAME_SHARE
-        return is_constant and all(counts[place] >= _MANY_PROBES for place in places)
+        counts = Counter(probe.place for probe in result.probes)
+        open_indices = [index for index in range(belief.begin, len(belief.by_place)) if index not in closed]
+        last_falls = falls[-_FEW_ROUNDS:]
+        is_constant = len(last_falls) == _FEW_ROUNDS and max(last_falls) - min(last_falls) < _SAME_SHARE
+        return is_constant and all(counts[index] >= _MANY_PROBES for index in open_indices)
 
     def _status(self, belief: Belief, probed: Collection[int]) -> Status | None:
         is_near = belief.fall >= self.level and belief.within(1) >= self.level
@@ -291,35 +302,35 @@ class _Search:
             return "found"
         return "no_fall" if 1 - belief.fall >= self.level else None
 
-    def _look_at(self, wanted: Sequence[int], seen: Probed, closed: set[int], sure: str = "") -> Probed:
+    def _look_at(self, indices: Sequence[int], result: Probed, closed: set[int], sure: str = "") -> Probed:
         """Evaluates checkpoints. A checkpoint that gives no result is not evaluated again.
 
         Args:
-          wanted: Positions of the checkpoints.
-          seen: Results before.
+          indices: Positions of the checkpoints.
+          result: Results so far.
           closed: Positions of checkpoints that are not evaluated again. Checkpoints without a result are added.
           sure: Text on the current posterior, for the line of progress.
         """
-        steps = ", ".join(str(self.checkpoints[place].outer_step) for place in wanted)
-        self.log(f"looking at outer step{'s' * (len(wanted) > 1)} {steps}{sure}")
+        steps = ", ".join(str(self.checkpoints[place].outer_step) for place in indices)
+        self.log(f"looking at outer step{'s' * (len(indices) > 1)} {steps}{sure}")
         by_block: dict[SeedBlock | None, list[int]] = {}
-        for place in wanted:
-            by_block.setdefault(_free_block(seen, place, self.first), []).append(place)
-        for block, places in by_block.items():
-            self.evaluate([self.checkpoints[place] for place in places], block)
-        after = self.look()
-        self.num_new += max(after.num_evaluations - seen.num_evaluations, 0)
-        counts = [Counter(probe.place for probe in one.probes) for one in (seen, after)]
-        closed.update(place for place in wanted if counts[1][place] <= counts[0][place])
-        closed |= _places_with_fixed_seeds(after)
-        if after.case is None:
+        for place in indices:
+            by_block.setdefault(_free_block(result, place, self.first), []).append(place)
+        for block, indices_of_block in by_block.items():
+            self.evaluate([self.checkpoints[index] for index in indices_of_block], block)
+        new_result = self.look()
+        self.num_new += max(new_result.num_evaluations - result.num_evaluations, 0)
+        counts = [Counter(probe.place for probe in probed_result.probes) for probed_result in (result, new_result)]
+        closed.update(index for index in indices if counts[1][index] <= counts[0][index])
+        closed |= _places_with_fixed_seeds(new_result)
+        if new_result.case is None:
             raise SuiteError("the case was not evaluated: the suite's tests do not collect it")
-        return after
+        return new_result
 
 
-def _places_with_fixed_seeds(seen: Probed) -> set[int]:
+def _places_with_fixed_seeds(result: Probed) -> set[int]:
     """Returns the positions of the evaluated checkpoints if the case has fixed seeds, of which there are no further."""
-    return {*seen.looked_at} if seen.case is not None and seen.case.fixed_seeds else set()
+    return {*result.looked_at} if result.case is not None and result.case.fixed_seeds else set()
 
 
 def _first_block(spec: CaseSpec, layers: Layers) -> SeedBlock | None:
@@ -329,44 +340,44 @@ def _first_block(spec: CaseSpec, layers: Layers) -> SeedBlock | None:
     return next(seed_blocks(num_seeds or 1, seed_block, start or 0))
 
 
-def _free_block(seen: Probed, place: int, first: SeedBlock | None) -> SeedBlock | None:
+def _free_block(result: Probed, index: int, first_block: SeedBlock | None) -> SeedBlock | None:
     """Returns the first block on which a checkpoint was not evaluated: one of the case's own, else of further seeds.
 
     Args:
-      seen: Results of the stores.
-      place: Position of the checkpoint.
-      first: Block to use if no store knows the case yet.
+      result: Results of the stores.
+      index: Position of the checkpoint.
+      first_block: Block to use if no store knows the case yet.
     """
-    if seen.case is None:
-        return first
-    used = seen.looked_at.get(place, frozenset())
-    own = seen.case.blocks()
-    own = [block for block in {*own, *seen.blocks} if block not in used]
-    if own:
-        return min(own)
-    size = seen.case.seed_block or seen.case.num_seeds
+    if result.case is None:
+        return first_block
+    used = result.looked_at.get(index, frozenset())
+    blocks = result.case.blocks()
+    blocks = [block for block in {*blocks, *result.blocks} if block not in used]
+    if blocks:
+        return min(blocks)
+    size = result.case.seed_block or result.case.num_seeds
     return SeedBlock(start=max(block.start + block.size for block in used), size=size)
 
 
-def _refuse_undecidable(seen: Probed) -> None:
+def _refuse_undecidable(result: Probed) -> None:
     """Raises LobenchError if there is nothing to compare, or no checkpoint was ever good."""
-    where = "" if seen.case is None else f"{seen.case.suite}/{seen.case.name}"
-    if len({probe.place for probe in seen.probes}) < 2:
-        next_step = "--most allows more evaluations" if not seen.failures else ""
+    where = "" if result.case is None else f"{result.case.suite}/{result.case.name}"
+    if len({probe.place for probe in result.probes}) < 2:
+        next_step = "--most allows more evaluations" if not result.failures else ""
         raise LobenchError(
             "fewer than two checkpoints could be evaluated",
             where=where,
-            got="; ".join(seen.failures),
+            got="; ".join(result.failures),
             next_step=next_step,
         )
-    if seen.num_diverged == len(seen.probes):
+    if result.num_diverged == len(result.probes):
         raise LobenchError(
             "every evaluation diverged: it never worked, and so it did not break",
             where=where,
-            got=f"{len(seen.probes)} seed blocks",
+            got=f"{len(result.probes)} seed blocks",
             next_step=f"`lobench debug {where}` shows where in a training it goes wrong",
         )
-    if any(math.isnan(score) for probe in seen.probes for score in probe.scores):
+    if any(math.isnan(score) for probe in result.probes for score in probe.scores):
         raise LobenchError(
             "no checkpoint is better than an untrained task, so scores cannot be compared",
             where=where,
@@ -389,14 +400,16 @@ def _stored(
     snapshots = [read_store(folder) for folder in folders]
     rows = list[EvaluationRow]()
     for snapshot in snapshots:
-        first = rows[-1].id if rows else 0  # so that ids increase over both stores
-        known = {row.key.checkpoint_sha256: row for row in rows}
+        last_id = rows[-1].id if rows else 0  # so that ids increase over both stores
+        earlier_rows = {row.key.checkpoint_sha256: row for row in rows}
         for row in snapshot.rows:
             if row.key.code in snapshot.edited and not keeps_results:
                 continue
             # A bisection gives a checkpoint by its path, without the name of its run in the watch.
-            seen = known.get(row.key.checkpoint_sha256, row)
-            rows.append(replace(row, id=first + row.id, subjects=seen.subjects, superseded=seen.superseded))
+            earlier_row = earlier_rows.get(row.key.checkpoint_sha256, row)
+            rows.append(
+                replace(row, id=last_id + row.id, subjects=earlier_row.subjects, superseded=earlier_row.superseded)
+            )
     if not snapshots:
         return rows, CurrentCases.of_rows(rows)
     deciding = snapshots[-1] if is_evaluated else snapshots[0]
@@ -411,11 +424,13 @@ def _variants(run: RunFolder, rows: Sequence[EvaluationRow], current: CurrentCas
     by_sha256: dict[str, Variant] = {}
     by_folder: dict[str, Variant] = {}
     for row in sorted(rows, key=current.last_planned):
-        for who in row.present:
-            if who.has_theta and who.uri and run.holds(who.uri) and current.has_bindings(row, who):
-                variant = Variant(trainer_config=who.variant.trainer_config)
-                by_sha256[who.sha256] = by_folder[os.path.dirname(run.path_of(who.uri))] = variant
-    return lambda one: by_sha256.get(one.sha256) or by_folder.get(os.path.dirname(one.uri)) or Variant()
+        for sighting in row.present:
+            if sighting.has_theta and sighting.uri and run.holds(sighting.uri) and current.has_bindings(row, sighting):
+                variant = Variant(trainer_config=sighting.variant.trainer_config)
+                by_sha256[sighting.sha256] = by_folder[os.path.dirname(run.path_of(sighting.uri))] = variant
+    return lambda checkpoint: (
+        by_sha256.get(checkpoint.sha256) or by_folder.get(os.path.dirname(checkpoint.uri)) or Variant()
+    )
 
 
 def _off_curve(store: Path) -> frozenset[Subject]:
@@ -447,46 +462,56 @@ def _checkpoints(
     is_whole = takes_any_checkpoint(*suites)
     make = manager.find("lobench_checkpoint_sources", "directory", kind="source").load()
     source = make(SourceContext(location=absolute_location(run.location), readers=readers))
-    seen = [*source.poll(), *source.poll()]  # files without a completion marker count if unchanged
+    seen_files = [*source.poll(), *source.poll()]  # files without a completion marker count if unchanged
     checkpoints: dict[tuple[str, int, int], Checkpoint] = {}
-    dead = {row.key.checkpoint_sha256 for row in rows if not row.present}  # from before a restart in the same folder
+    deleted_hashes = {
+        row.key.checkpoint_sha256 for row in rows if not row.present
+    }  # from before a restart in the same folder
     for row in rows:
-        for who in row.present:
-            if who.has_theta and who.uri and run.holds(who.uri) and who.sha256 not in dead and who not in apart:
-                checkpoint = replace(who.checkpoint, uri=run.path_of(who.uri))
+        for sighting in row.present:
+            if (
+                sighting.has_theta
+                and sighting.uri
+                and run.holds(sighting.uri)
+                and sighting.sha256 not in deleted_hashes
+                and sighting not in apart
+            ):
+                checkpoint = replace(sighting.checkpoint, uri=run.path_of(sighting.uri))
                 checkpoints[checkpoint.run, checkpoint.generation, checkpoint.outer_step] = checkpoint
     stored = {(_resolved(checkpoint.uri), checkpoint.sha256) for checkpoint in checkpoints.values()}
     stored |= {(_resolved(run.path_of(checkpoint.uri)), checkpoint.sha256) for checkpoint in apart}
-    has_steps = any(each.index is not None for each in seen)
+    has_steps = any(each.index is not None for each in seen_files)
     watched = {_resolved(checkpoint.uri) for checkpoint in checkpoints.values()}
     new = list[Checkpoint]()
     names = {os.path.dirname(_resolved(checkpoint.uri)): checkpoint.run for checkpoint in checkpoints.values()}
-    for each in seen:
+    for file in seen_files:
         try:
             if is_whole:
-                checkpoint = whole_checkpoint(each.uri)
+                checkpoint = whole_checkpoint(file.uri)
                 hashes: tuple[str, ...] = (checkpoint.sha256,)
             else:
-                checkpoint, leaves = load_checkpoint(each.uri, manager, allow_pickle=False)
+                checkpoint, leaves = load_checkpoint(file.uri, manager, allow_pickle=False)
                 hashes = digests_of(leaves)
         except CheckpointError as error:
             progress.log(f"left out: {error}")
             continue
         if any((_resolved(checkpoint.uri), sha256) in stored for sha256 in hashes):
             continue
-        if each.index is None and checkpoint.outer_step == 0:  # a file without a step, such as `latest.npz`
+        if file.index is None and checkpoint.outer_step == 0:  # a file without a step, such as `latest.npz`
             if has_steps:
                 continue
-            before = [
-                other.outer_step for other in checkpoints.values() if _resolved(other.uri) == _resolved(checkpoint.uri)
+            earlier_steps = [
+                earlier.outer_step
+                for earlier in checkpoints.values()
+                if _resolved(earlier.uri) == _resolved(checkpoint.uri)
             ]
-            checkpoint = replace(checkpoint, outer_step=max(before, default=-1) + 1)
+            checkpoint = replace(checkpoint, outer_step=max(earlier_steps, default=-1) + 1)
         # A watch of the folder above has given the run a name, which its own folder does not.
         checkpoint = replace(
             checkpoint, run=checkpoint.run or names.get(os.path.dirname(_resolved(checkpoint.uri)), "")
         )
         checkpoints[checkpoint.run, checkpoint.generation, checkpoint.outer_step] = checkpoint
-        if each.index is not None:
+        if file.index is not None:
             new.append(checkpoint)
     replaced = [checkpoint.outer_step for checkpoint in new if _resolved(checkpoint.uri) in watched]
     if replaced:  # the run was restarted in its folder, and no watch has seen that yet
@@ -513,7 +538,7 @@ def _distinct(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
     Equal thetas have equal curves, which would count twice as evidence. A run that returns to an earlier theta has it
     twice.
     """
-    groups = itertools.groupby(checkpoints, key=lambda one: one.sha256)
+    groups = itertools.groupby(checkpoints, key=lambda checkpoint: checkpoint.sha256)
     return [next(group) for _, group in groups]
 
 

@@ -167,13 +167,13 @@ class Bisection:
 
     @property
     def interval(self) -> tuple[Checkpoint, Checkpoint]:
-        first, last = window(self.belief, self.level)
-        return self.checkpoints[first], self.checkpoints[last]
+        first_index, last_index = window(self.belief, self.level)
+        return self.checkpoints[first_index], self.checkpoints[last_index]
 
     def to_record(self) -> BisectionRecord:
         """Returns the record for `--format json`."""
-        belief, (first, last) = self.belief, self.interval
-        before, num_before, after, num_after = belief.lost
+        belief, (first_checkpoint, last_checkpoint) = self.belief, self.interval
+        lost_before, num_before, lost_after, num_after = belief.lost
         posterior: list[PosteriorPoint] = [
             {"outer_step": checkpoint.outer_step, "uri": checkpoint.uri, "probability": probability}
             for checkpoint, probability in zip(self.checkpoints, belief.by_place, strict=True)
@@ -191,10 +191,12 @@ class Bisection:
             probability=belief.by_place[belief.place],
             probability_within_one=belief.within(1),
             interval=CredibleInterval(
-                probability=self.level, first_outer_step=first.outer_step, last_outer_step=last.outer_step
+                probability=self.level,
+                first_outer_step=first_checkpoint.outer_step,
+                last_outer_step=last_checkpoint.outer_step,
             ),
             fall=FallSize(score=belief.size, standard_deviation=belief.size_error),
-            diverged=LostSeeds(before=before, num_before=num_before, after=after, num_after=num_after),
+            diverged=LostSeeds(before=lost_before, num_before=num_before, after=lost_after, num_after=num_after),
             num_checkpoints=len(self.checkpoints),
             num_not_trained_enough=belief.begin,
             num_new_evaluations=self.num_new,
@@ -250,18 +252,20 @@ def probed(
         return Probed(case=None)
     rows_of_case = [row for row in rows if row.case.identity == cases[0].identity and current.is_current(row)]
     # Rows that a bisection evaluated have only its own blocks in their case.
-    case = min((row.case for row in rows_of_case), key=lambda one: (bool(one.block_sizes), one.first_seed))
+    case = min(
+        (row.case for row in rows_of_case), key=lambda case_info: (bool(case_info.block_sizes), case_info.first_seed)
+    )
     optimizer = max(rows_of_case, key=current.last_planned).key.optimizer_hash
     rows_of_case = [row for row in rows_of_case if row.key.optimizer_hash == optimizer]
-    places: dict[str, list[int]] = {}
+    indices_of_hash: dict[str, list[int]] = {}
     for place, checkpoint in enumerate(checkpoints):
-        places.setdefault(checkpoint.sha256, []).append(place)
+        indices_of_hash.setdefault(checkpoint.sha256, []).append(place)
     scales = Scales.of(snapshot.subjects, suites)
     cells: dict[str, Cell] = {}
     for subject in snapshot.subjects:
         if not subject.is_optimizer and optimizer in subject.optimizer_hashes and case.identity in subject.cells:
             cells[subject.checkpoint.sha256] = subject.cells[case.identity]
-    known_metrics = {each for cell in cells.values() for each in cell.final}
+    known_metrics = {metric_name for cell in cells.values() for metric_name in cell.final}
     measured = stored_spelling(metric, sorted(known_metrics)) if metric else case.primary_metric
     if metric and known_metrics and measured not in known_metrics:
         raise unknown_metric(metric, known_metrics, where=str(store))
@@ -277,7 +281,7 @@ def probed(
     for row in rows_of_case:
         block = row.key.seed_block
         values = tuple(scores.get(row.key.checkpoint_sha256, {}).get(seed) for seed in items or block.seeds)
-        for place in places.get(row.key.checkpoint_sha256, ()):
+        for place in indices_of_hash.get(row.key.checkpoint_sha256, ()):
             looked_at.setdefault(place, set()).add(block)
             if None not in values:
                 probes[place, block] = Probe(place=place, block=blocks.index(block), scores=values)  # type: ignore[arg-type]
@@ -286,7 +290,7 @@ def probed(
         probes=tuple(probes.values()),
         blocks=tuple(blocks),
         num_evaluations=len({(checkpoints[probe.place].sha256, probe.block) for probe in probes.values()}),
-        looked_at={place: frozenset(found) for place, found in looked_at.items()},
+        looked_at={index: frozenset(blocks_of_checkpoint) for index, blocks_of_checkpoint in looked_at.items()},
         failures=tuple(dict.fromkeys(text for cell in cells.values() for _, text in cell.failures if text)),
         num_diverged=sum(
             all(seed in cells[checkpoints[probe.place].sha256].diverged for seed in blocks[probe.block].seeds)

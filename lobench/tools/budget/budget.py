@@ -129,14 +129,14 @@ def budgets_of(store: Path, experiment: str | None = None) -> Budgets:
         if not history.numbers or history.best[-1] is None:
             left_out.append((history.label, len(history.numbers)))
             continue
-        place = snapshot.methods.index(history.method) if history.method in snapshot.methods else None
-        search = snapshot.search(place) if place is not None else None
+        method_index = snapshot.methods.index(history.method) if history.method in snapshot.methods else None
+        search = snapshot.search(method_index) if method_index is not None else None
         is_fresh = search is not None and search.is_fresh
         are_independent = search is not None and search.strategy == "random"
-        known, most = history.fitness_of_all()
-        trials.append(_Trials(low=known, high=most, are_independent=are_independent))
-        expected = expected_best(known, are_independent=are_independent)
-        at_most = expected_best(most, are_independent=are_independent) if history.num_stopped else expected
+        lowest, highest = history.fitness_of_all()
+        trials.append(_Trials(low=lowest, high=highest, are_independent=are_independent))
+        expected = expected_best(lowest, are_independent=are_independent)
+        at_most = expected_best(highest, are_independent=are_independent) if history.num_stopped else expected
         space = search.space if search is not None else ()
         budgets.append(
             SearchBudget(
@@ -145,10 +145,13 @@ def budgets_of(store: Path, experiment: str | None = None) -> Budgets:
                 num_stopped=history.num_stopped,
                 parameters=tuple(axis.path for axis in history.parameters),
                 expected_best=tuple(
-                    dataclasses.replace(low, upper=high.upper) for low, high in zip(expected, at_most, strict=True)
+                    dataclasses.replace(low_interval, upper=high_interval.upper)
+                    for low_interval, high_interval in zip(expected, at_most, strict=True)
                 ),
-                at_most=tuple(one.mean for one in at_most),
-                fresh=summary.mean_score(place, "primary").interval if is_fresh and place is not None else Interval(),
+                at_most=tuple(best_of_trials.mean for best_of_trials in at_most),
+                fresh=summary.mean_score(method_index, "primary").interval
+                if is_fresh and method_index is not None
+                else Interval(),
                 edges=tuple(edges_of(history)),
                 space=space,
             )
@@ -164,11 +167,22 @@ def budgets_of(store: Path, experiment: str | None = None) -> Budgets:
 
 def _leads(searches: Sequence[SearchBudget], trials: Sequence[_Trials]) -> list[Lead]:
     common = min(search.num_trials for search in searches)
-    best = [max(range(len(searches)), key=lambda one: searches[one].expected_best[k].mean) for k in range(common)]
-    shown = {leader: _is_ahead_of_all(trials, leader) for leader in dict.fromkeys(best)}
-    places = [(searches[leader].method, shown[leader][k]) for k, leader in enumerate(best)]
-    runs = [(lead, [k for k, _ in group]) for lead, group in groupby(enumerate(places, 1), lambda pair: pair[1])]
-    return [Lead(method=method, first=ks[0], last=ks[-1], is_shown=is_shown) for (method, is_shown), ks in runs]
+    leaders = [
+        max(range(len(searches)), key=lambda search_index: searches[search_index].expected_best[num_trials].mean)
+        for num_trials in range(common)
+    ]
+    is_ahead_by_leader = {leader: _is_ahead_of_all(trials, leader) for leader in dict.fromkeys(leaders)}
+    places = [
+        (searches[leader].method, is_ahead_by_leader[leader][num_trials]) for num_trials, leader in enumerate(leaders)
+    ]
+    runs = [
+        (lead, [num_trials for num_trials, _ in group])
+        for lead, group in groupby(enumerate(places, 1), lambda pair: pair[1])
+    ]
+    return [
+        Lead(method=method, first=numbers[0], last=numbers[-1], is_shown=is_shown)
+        for (method, is_shown), numbers in runs
+    ]
 
 
 def _is_ahead_of_all(trials: Sequence[_Trials], leader: int) -> list[bool]:
@@ -177,14 +191,17 @@ def _is_ahead_of_all(trials: Sequence[_Trials], leader: int) -> list[bool]:
     Its own stopped trials count with their lower bounds, those of the others with their upper bounds.
     """
     leading = trials[leader]
-    others = [search for index, search in enumerate(trials) if index != leader]
-    if not others:
+    other_searches = [search for index, search in enumerate(trials) if index != leader]
+    if not other_searches:
         return [False] * len(leading.low)
-    level = _ALPHA / (len(trials) * len(others))  # of each pair in each direction
+    level = _ALPHA / (len(trials) * len(other_searches))  # of each pair in each direction
     comparisons = [
         are_ahead(
-            leading.low, other.high, are_independent=(leading.are_independent, other.are_independent), alpha=level
+            leading.low,
+            other_search.high,
+            are_independent=(leading.are_independent, other_search.are_independent),
+            alpha=level,
         )
-        for other in others
+        for other_search in other_searches
     ]
     return [all(column) for column in zip(*comparisons, strict=False)]

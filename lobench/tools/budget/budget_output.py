@@ -45,7 +45,7 @@ def budget_text(budgets: Budgets) -> str:
     """Returns the leading search by number of trials, a row for each search, and notes."""
     longest = max(search.num_trials for search in budgets.searches)
     columns = [2**power for power in range(longest.bit_length()) if 2**power <= longest]
-    header = ["method", "trials", *(f"best of {k}" for k in columns), "all", "fresh seeds"]
+    header = ["method", "trials", *(f"best of {num_trials}" for num_trials in columns), "all", "fresh seeds"]
     rows = [_row(search, columns) for search in budgets.searches]
     table = text_table([header, *rows], left={0})
     return "\n".join([*map(one_line, _answer(budgets)), "", table, "", *map(one_line, _notes(budgets))])
@@ -67,23 +67,23 @@ def _interval(interval: Interval) -> IntervalRecord:
 
 
 def _row(search: SearchBudget, columns: list[int]) -> list[str]:
-    cells = [_cell(search, k) if k <= search.num_trials else "" for k in columns]
+    cells = [_cell(search, num_trials) if num_trials <= search.num_trials else "" for num_trials in columns]
     counts = [(search.num_failed, "failed"), (search.num_stopped, "stopped")]
-    without = ", ".join(f"{count} {what}" for count, what in counts if count)
+    without = ", ".join(f"{count} {reason}" for count, reason in counts if count)
     trials = f"{search.num_trials}" + (f" ({without})" if without else "")
     return [search.method, trials, *cells, _mean(search, search.num_trials), interval_cell(search.fresh)]
 
 
-def _mean(search: SearchBudget, k: int) -> str:
+def _mean(search: SearchBudget, num_trials: int) -> str:
     """Returns the expected best of k trials, or its two bounds if stopped trials make them differ."""
-    low = f"{search.expected_best[k - 1].mean:.3f}"
-    high = f"{search.at_most[k - 1]:.3f}"
+    low = f"{search.expected_best[num_trials - 1].mean:.3f}"
+    high = f"{search.at_most[num_trials - 1]:.3f}"
     return low if low == high else f"{low} to {high}"
 
 
-def _cell(search: SearchBudget, k: int) -> str:
-    bounds = interval_cell(search.expected_best[k - 1]).partition(" ")[2]
-    return f"{_mean(search, k)} {bounds}".rstrip()
+def _cell(search: SearchBudget, num_trials: int) -> str:
+    bounds = interval_cell(search.expected_best[num_trials - 1]).partition(" ")[2]
+    return f"{_mean(search, num_trials)} {bounds}".rstrip()
 
 
 def _answer(budgets: Budgets) -> list[str]:
@@ -132,8 +132,8 @@ def _notes(budgets: Budgets) -> list[str]:
             "behind, or the worst trial that finished, which their final fitness is taken not to pass"
         )
     for name, domains in budgets.differing_domains.items():
-        each = "; ".join(f"{domain} ({method})" for method, domain in domains.items())
-        lines.append(f"spaces differ: {name} is {each}")
+        texts_of_domains = "; ".join(f"{domain} ({method})" for method, domain in domains.items())
+        lines.append(f"spaces differ: {name} is {texts_of_domains}")
     for method, count in budgets.left_out:
         lines.append(f"left out: {method}, where none of {counted(count, 'ended trial')} has a fitness")
     lines += [f"{search.method}: {edge}" for search in budgets.searches for edge in search.edges]

@@ -33,5 +33,5 @@ def budget(store: Path, experiment: str | None, kind: str) -> None:
     from lobench.tools.budget.budget import budgets_of
     from lobench.tools.budget.budget_output import budget_record, budget_text
 
-    found = budgets_of(store, experiment)
-    emit("budget", budget_record(found)) if kind == "json" else show(budget_text(found))
+    budgets = budgets_of(store, experiment)
+    emit("budget", budget_record(budgets)) if kind == "json" else show(budget_text(budgets))

@@ -116,9 +116,9 @@ def sources_of(
     problems: list[UsageError] = []
     sources: dict[Path, _Found] = {}
     for text in map(str, files):
-        for one in _named_by(text):
+        for found_path in _named_by(text):
             try:
-                parts = _with_kinds(one, kind, notes)
+                parts = _with_kinds(found_path, kind, notes)
             except UsageError as error:
                 problems.append(error)
                 continue
@@ -135,8 +135,8 @@ def combined_error(problems: Sequence[UsageError], what: str) -> UsageError:
     """Combines several errors into one."""
     if len(problems) == 1:
         return problems[0]
-    shown = first_of([str(error) for error in problems], _MOST_SHOWN)
-    return UsageError(f"{len(problems)} {what} cannot be imported", got=shown)
+    texts_of_problems = first_of([str(error) for error in problems], _MOST_SHOWN)
+    return UsageError(f"{len(problems)} {what} cannot be imported", got=texts_of_problems)
 
 
 def _named_by(text: str) -> list[_Found]:
@@ -144,7 +144,7 @@ def _named_by(text: str) -> list[_Found]:
         path = Path(text)
         if path.exists():
             return [_Found(path=path)]
-        matches = [Path(one) for one in sorted(glob.glob(text, recursive=True))]
+        matches = [Path(match_path) for match_path in sorted(glob.glob(text, recursive=True))]
     except (OSError, RuntimeError, ValueError) as error:  # the name is too long, or links form a cycle
         raise UsageError("this cannot be a file", where=text[:200], got=cause(error)[:100]) from error
     if not matches:
@@ -165,12 +165,14 @@ def _with_kinds(source: _Found, kind: str, notes: list[str]) -> list[_Found]:
         return [dataclasses.replace(source, kind=name)]
     tables = table_files(source.path)
     if name:
-        others = (
+        unread_tables = (
             [path for path in tables if path.suffix != ".json"] if kinds()[name].files is not None and not kind else []
         )
-        if others and name != "mlflow":
-            shown = first_of([str(path) for path in others], _MOST_SHOWN)
-            notes.append(f"{source.path} is read as {name}; {counted(len(others), 'table')} there not read: {shown}")
+        if unread_tables and name != "mlflow":
+            unread_text = first_of([str(path) for path in unread_tables], _MOST_SHOWN)
+            notes.append(
+                f"{source.path} is read as {name}; {counted(len(unread_tables), 'table')} there not read: {unread_text}"
+            )
         return [dataclasses.replace(source, kind=name)]
     sources = list[_Found]()
     odd = list[UsageError]()
@@ -210,17 +212,21 @@ def _named_sources(found_files: Mapping[Path, _Found], earlier: Sequence[Importe
     of_runs = {path.parent for path in below if bare_name(path).lower() not in _GENERIC | _SETTINGS}
     is_one_of_many = len(found_files) > 1
     sources: list[CurveFile] = []
-    for real, one in found_files.items():
-        is_below = one.root is not None
-        is_run = one.path.parent not in of_runs
-        name = _name_below(one, sizes[one.path.parent], is_run=is_run) if is_below else _own_name(one.path)
+    for resolved_path, found_file in found_files.items():
+        is_below = found_file.root is not None
+        is_run = found_file.path.parent not in of_runs
+        name = (
+            _name_below(found_file, sizes[found_file.path.parent], is_run=is_run)
+            if is_below
+            else _own_name(found_file.path)
+        )
         sources.append(
             CurveFile(
-                path=real,
-                kind=one.kind,
-                sha256=sha256_of(one.path, kinds()[one.kind]),
+                path=resolved_path,
+                kind=found_file.kind,
+                sha256=sha256_of(found_file.path, kinds()[found_file.kind]),
                 name=name,
-                paths=tuple(_paths_of(one)),
+                paths=tuple(_paths_of(found_file)),
                 is_one_of_many=is_below or is_one_of_many,
                 is_optional=is_below,
             )
@@ -228,33 +234,33 @@ def _named_sources(found_files: Mapping[Path, _Found], earlier: Sequence[Importe
     groups: dict[tuple[str, str], list[CurveFile]] = {}
     for source in sources:
         groups.setdefault((source.kind, source.name), []).append(source)
-    known: dict[tuple[str, str], list[ImportedFile]] = {}
+    earlier_files: dict[tuple[str, str], list[ImportedFile]] = {}
     for file in earlier:
         if file.name:
-            known.setdefault((file.reader, _own_name(Path(file.file))), []).append(file)
-    named: dict[Path, CurveFile] = {}
+            earlier_files.setdefault((file.reader, _own_name(Path(file.file))), []).append(file)
+    named_sources: dict[Path, CurveFile] = {}
     for (kind, name), group in groups.items():
         if any(found_files[source.path].root is not None for source in group):
-            named |= {source.path: source for source in group}
+            named_sources |= {source.path: source for source in group}
             continue
         contents = {source.sha256 for source in group}
-        places = {str(source.path) for source in group}
-        others = {
+        paths_of_group = {str(source.path) for source in group}
+        earlier_names = {
             file.file: file.name
-            for file in known.get((kind, _own_name(group[0].path)), ())
-            if file.sha256 not in contents and file.file not in places
+            for file in earlier_files.get((kind, _own_name(group[0].path)), ())
+            if file.sha256 not in contents and file.file not in paths_of_group
         }
-        if len(group) + len(others) == 1:
-            named |= {source.path: source for source in group}
+        if len(group) + len(earlier_names) == 1:
+            named_sources |= {source.path: source for source in group}
             continue
-        names = _names_apart([*(source.path for source in group), *map(Path, others)])
-        stays = any(names[Path(file)] != before for file, before in others.items())
+        names = _names_apart([*(source.path for source in group), *map(Path, earlier_names)])
+        stays = any(names[Path(file)] != earlier_name for file, earlier_name in earlier_names.items())
         for source in group:
             folder = name if stays else names[source.path]
             are_named = kinds()[kind].has_facts  # by the tracker, in each of its folders
             prefix = f"{folder}/" if folder != name and not are_named else ""
-            named[source.path] = dataclasses.replace(source, name=folder, prefix=prefix)
-    return [named[source.path] for source in sources]
+            named_sources[source.path] = dataclasses.replace(source, name=folder, prefix=prefix)
+    return [named_sources[source.path] for source in sources]
 
 
 def _own_name(path: Path) -> str:
@@ -302,11 +308,11 @@ def _paths_of(source: _Found) -> list[str]:
     starts = [len(typed) - len(below)] if below else []
     starts += [place for place in reversed(range(len(typed))) if place not in starts]
     names = [] if below else [bare_name(source.path)]
-    for place in starts:
-        *folders, name = typed[place:]
+    for start in starts:
+        *folders, name = typed[start:]
         bare = bare_name(Path(name))
         names += ["/".join([*folders, name]), "/".join([*folders, bare]), *(["/".join(folders)] if folders else [])]
-        names += [bare] if place == starts[0] else []
+        names += [bare] if start == starts[0] else []
     return list(dict.fromkeys(names))
 
 
@@ -372,18 +378,20 @@ class CollectedCurves:
         for source in sources:
             _check_roles(source, columns, settings)
         self.renamed = _pairs(settings.rename, "--rename", "OLD=NEW")
-        read = [(source.place, kinds()[source.kind]) for source in sources]
-        self.cases = {name: case for path, kind in read for name, case in kind.cases(path).items()}
-        found = {name: way for path, kind in read for name, way in kind.directions(path, self.asked).items()}
-        given = {metric_name(name): Direction.MAX for name in settings.maximize}
-        given |= {metric_name(name): Direction.MIN for name in settings.minimize}
-        self.directions = found | given
-        draws = {kind.draws for _, kind in read}
+        paths_and_kinds = [(source.place, kinds()[source.kind]) for source in sources]
+        self.cases = {name: case for path, kind in paths_and_kinds for name, case in kind.cases(path).items()}
+        directions = {
+            name: way for path, kind in paths_and_kinds for name, way in kind.directions(path, self.asked).items()
+        }
+        requested_directions = {metric_name(name): Direction.MAX for name in settings.maximize}
+        requested_directions |= {metric_name(name): Direction.MIN for name in settings.minimize}
+        self.directions = directions | requested_directions
+        draws = {kind.draws for _, kind in paths_and_kinds}
         self.draws = _COMMON if settings.paired_seeds else draws.pop() if len(draws) == 1 else ""
         self.spill = Spill(
             self._where_of,
             sources=[str(source.path) for source in sources],
-            last_counts=[settings.last_counts or kind.last_counts for _, kind in read],
+            last_counts=[settings.last_counts or kind.last_counts for _, kind in paths_and_kinds],
             always_last=settings.last_counts,
         )
         self.of_runs: dict[CurveRun, list[CurveFile]] = {}
@@ -398,8 +406,10 @@ class CollectedCurves:
         if not self.spill.num_points:
             self.spill.close()
             expected = f"values of {', '.join(self.asked.metrics)}" if self.asked.metrics else "values"
-            got = ", ".join(sorted(self._seen or self._metrics_there())) or "none"
-            raise UsageError("there is nothing to import", where=str(self.sources[0].path), got=got, expected=expected)
+            metrics_text = ", ".join(sorted(self._seen or self._metrics_there())) or "none"
+            raise UsageError(
+                "there is nothing to import", where=str(self.sources[0].path), got=metrics_text, expected=expected
+            )
         undeclared = [name for name in self.spill.metrics if direction_of(name, self.directions) is None]
         self.directions |= {name: way for name in undeclared if (way := usual_direction(name)) is not None}
         return self
@@ -410,7 +420,7 @@ class CollectedCurves:
         foreign = list[UsageError]()
         empty = list[str]()
         for number, source in enumerate(self.sources):
-            before = self.spill.num_points
+            num_points_before = self.spill.num_points
             try:
                 self._read(source, number)
             except NotCurves as error:
@@ -418,7 +428,7 @@ class CollectedCurves:
             except UsageError as error:
                 problems.append(error)
             else:
-                empty += [str(source.path)] if self.spill.num_points == before else []
+                empty += [str(source.path)] if self.spill.num_points == num_points_before else []
         if problems:
             raise combined_error(problems, "files")
         if foreign and not self.spill.num_points:
@@ -426,9 +436,9 @@ class CollectedCurves:
         if foreign:
             self.notes.append(left_out(foreign))
         if empty and self.spill.num_points:
-            wanted = " of the requested metrics" if self.asked.metrics else ""
+            restriction = " of the requested metrics" if self.asked.metrics else ""
             self.notes.append(
-                f"{counted(len(empty), 'file')} without values{wanted} left out: {first_of(empty, _MOST_SHOWN)}"
+                f"{counted(len(empty), 'file')} without values{restriction} left out: {first_of(empty, _MOST_SHOWN)}"
             )
 
     def _read(self, source: CurveFile, number: int) -> None:
@@ -441,12 +451,12 @@ class CollectedCurves:
         )
         spellings: dict[str, str] = {}
         for points in kinds()[source.kind].read(source.place, request, self.notes):
-            named = self._named(points, spellings, source)
-            self.spill.add(named, number)
-            for run in named.runs:
-                known = self.of_runs.setdefault(run, [])
-                if source not in known:
-                    known.append(source)
+            named_points = self._named(points, spellings, source)
+            self.spill.add(named_points, number)
+            for run in named_points.runs:
+                sources_of_run = self.of_runs.setdefault(run, [])
+                if source not in sources_of_run:
+                    sources_of_run.append(source)
 
     def files_of_items(self) -> dict[tuple[str, str], list[CurveFile]]:
         """Returns the files with values of items, by method and case."""
@@ -466,8 +476,8 @@ class CollectedCurves:
         Reads only the start of long files.
         """
         source = self.sources[0]
-        asked = dataclasses.replace(self.asked, metrics=RequestedMetrics({}))
-        parts = itertools.islice(kinds()[source.kind].read(source.place, asked, []), _LOOKED_AT)
+        request = dataclasses.replace(self.asked, metrics=RequestedMetrics({}))
+        parts = itertools.islice(kinds()[source.kind].read(source.place, request, []), _LOOKED_AT)
         return {name for points in parts for name in points.metrics}
 
     def __exit__(self, *_: object) -> None:
@@ -485,19 +495,20 @@ class CollectedCurves:
         """
         metrics = self.asked.metrics
         self._seen.update(points.metrics)
-        kept = points.of_metrics(metrics) if metrics else points
+        kept_points = points.of_metrics(metrics) if metrics else points
         names = [metrics.get(name) or metric_name(name) for name in points.metrics]
         for name, theirs in zip(names, points.metrics, strict=True):
             if theirs in metrics or not metrics:
-                other = spellings.setdefault(name, theirs)
-                if other != theirs:
+                first_spelling = spellings.setdefault(name, theirs)
+                if first_spelling != theirs:
                     raise UsageError(
                         f"two metrics are both called {name}",
                         where=str(source.path),
-                        got=f"{other}, {theirs}",
-                        next_step=f"--metric {other}={other.replace('/', '_')}-1 --metric {theirs} names them apart",
+                        got=f"{first_spelling}, {theirs}",
+                        next_step=f"--metric {first_spelling}={first_spelling.replace('/', '_')}-1 "
+                        f"--metric {theirs} names them apart",
                     )
-        return dataclasses.replace(kept, runs=[self._renamed(run) for run in points.runs], metrics=names)
+        return dataclasses.replace(kept_points, runs=[self._renamed(run) for run in points.runs], metrics=names)
 
     def _renamed(self, run: CurveRun) -> CurveRun:
         case = run.case or self.settings.case or UNSAID

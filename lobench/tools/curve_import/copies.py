@@ -53,22 +53,22 @@ class Copies:
         """Returns the evaluation of which a curve is a copy; None if the curve is new."""
         if curves.provenance.imported.get("draws") == LOBENCH_SEEDS:
             return None
-        first = self._of(subject, case).get(_digest(case, curves))
-        if first is None or first.run == run.seed:
+        first_curve = self._of(subject, case).get(_digest(case, curves))
+        if first_curve is None or first_curve.run == run.seed:
             return None
-        if first.key.seed_block.start == curves.seeds[0]:
+        if first_curve.key.seed_block.start == curves.seeds[0]:
             return None  # the same run, which the store already has under another name
         files = {str(source.path) for source in sources}
         hashes = {source.sha256 for source in sources}
-        if files & first.files and not all(kinds()[source.kind].may_repeat_runs for source in sources):
+        if files & first_curve.files and not all(kinds()[source.kind].may_repeat_runs for source in sources):
             return None
-        if _num_values(case, curves) < _LEAST_POINTS and not hashes & first.hashes:
+        if _num_values(case, curves) < _LEAST_POINTS and not hashes & first_curve.hashes:
             return None
         self._found.setdefault(f"{subject.name} on {case.suite}/{case.name}", []).append(
-            f"{run.seed!r} of {'; '.join(sorted(files))} has the values of {first.run!r}"
-            + (f" of {'; '.join(sorted(first.files))}" if files != first.files else "")
+            f"{run.seed!r} of {'; '.join(sorted(files))} has the values of {first_curve.run!r}"
+            + (f" of {'; '.join(sorted(first_curve.files))}" if files != first_curve.files else "")
         )
-        return first.key
+        return first_curve.key
 
     def add(
         self,
@@ -81,13 +81,13 @@ class Copies:
         sources: Sequence[CurveFile],
     ) -> None:
         """Registers a curve that was written."""
-        first = _First(
+        first_curve = _First(
             key=key,
             run=run.seed,
             files=frozenset(str(source.path) for source in sources),
             hashes=frozenset(source.sha256 for source in sources),
         )
-        self._of(subject, case).setdefault(_digest(case, curves), first)
+        self._of(subject, case).setdefault(_digest(case, curves), first_curve)
 
     def notes(self) -> list[str]:
         """Returns a line for each method and case with copies."""
@@ -98,19 +98,19 @@ class Copies:
 
     def _of(self, subject: Subject, case: CaseInfo) -> dict[bytes, _First]:
         """Returns the first curves of a method and case by their values. Curves of the store are read once."""
-        place = (subject.sha256, case.identity)
-        if place not in self._firsts:
-            firsts = self._firsts[place] = {}
+        group_key = (subject.sha256, case.identity)
+        if group_key not in self._firsts:
+            firsts = self._firsts[group_key] = {}
             for key, curves in imported_curves(self._ledger, subject, case):
                 origin = curves.provenance.imported
-                first = _First(
+                first_curve = _First(
                     key=key,
                     run=origin.get("run", ""),
                     files=frozenset(origin.get("file", "").split("; ")),
                     hashes=frozenset(origin.get("sha256", "").split("; ")),
                 )
-                firsts.setdefault(_digest(case, curves), first)
-        return self._firsts[place]
+                firsts.setdefault(_digest(case, curves), first_curve)
+        return self._firsts[group_key]
 
 
 def _digest(case: CaseInfo, curves: Curves) -> bytes:

@@ -164,26 +164,26 @@ def curves_of(
                 expected=f"its course up to there, or {until_option} for the step where curves end",
             )
         steps = steps[steps <= until]
-    taken, left_out = {}, []
+    values_by_metric, left_out = {}, []
     for name, curve in metrics.items():
         if curve.steps is steps:  # the steps of the primary metric
-            taken[name] = _as_stored(curve.values)
+            values_by_metric[name] = _as_stored(curve.values)
             continue
-        places = np.searchsorted(curve.steps, steps)
-        has_all = places.size and places[-1] < len(curve.steps) and bool((curve.steps[places] == steps).all())
+        indices = np.searchsorted(curve.steps, steps)
+        has_all = indices.size and indices[-1] < len(curve.steps) and bool((curve.steps[indices] == steps).all())
         if has_all:
-            taken[name] = _as_stored(curve.values[places])
+            values_by_metric[name] = _as_stored(curve.values[indices])
         else:
             left_out.append(name)
-    odd = ~np.isfinite(taken[case.primary_metric])
+    odd = ~np.isfinite(values_by_metric[case.primary_metric])
     training = {"training": run.training} if run.training else {}
     curves = Curves(
         seeds=(seed,),
-        metrics={name: memoryview(values.reshape(1, -1).data) for name, values in taken.items()},
+        metrics={name: memoryview(values.reshape(1, -1).data) for name, values in values_by_metric.items()},
         eval_steps=tuple(steps.tolist()),
         diverged_at=(int(steps[odd.argmax()]) if odd.any() else -1,),
         provenance=Provenance(imported={**provenance.imported, "run": run.seed, **training}),
-        directions={name: directions[name] for name in taken if name in directions},
+        directions={name: directions[name] for name in values_by_metric if name in directions},
     )
     return curves, left_out
 

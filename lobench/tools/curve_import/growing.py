@@ -43,7 +43,7 @@ class SessionFiles:
     @property
     def state(self) -> tuple[tuple[str, int, int], ...]:
         """Path, size and time (ns) of each file. Changes whenever something is written."""
-        return tuple(_state_of(path) for place in self._paths() for path in _files_in(place))
+        return tuple(_state_of(path) for folder_or_file in self._paths() for path in _files_in(folder_or_file))
 
     def _paths(self) -> list[Path]:
         return [Path(path) for path in sorted(glob.glob(self.pattern, recursive=True))]
@@ -62,9 +62,9 @@ class SessionFiles:
             notes: list[str] = []
             try:
                 sources = [
-                    found
+                    source
                     for number, path in enumerate(self._paths())
-                    if (found := _source_of(path, Path(folder) / str(number), notes)) is not None
+                    if (source := _source_of(path, Path(folder) / str(number), notes)) is not None
                 ]
                 if not sources:
                     raise UsageError("it wrote no curves", where=self.pattern)
@@ -85,18 +85,18 @@ class SessionCurves(CollectedCurves):
         self._called: dict[str, CurveRun] = {}
 
     def _named(self, points: Points, spellings: dict[str, str], source: CurveFile) -> Points:
-        named = super()._named(points, spellings, source)
-        if self._until is None or not (named.step > self._until).any():
-            return named
-        return named.where(named.step <= self._until)
+        named_points = super()._named(points, spellings, source)
+        if self._until is None or not (named_points.step > self._until).any():
+            return named_points
+        return named_points.where(named_points.step <= self._until)
 
     def _renamed(self, run: CurveRun) -> CurveRun:
         renamed = super()._renamed(run)
-        if (other := self._called.setdefault(renamed.case, renamed)) != renamed:
+        if (first_run := self._called.setdefault(renamed.case, renamed)) != renamed:
             raise UsageError(
                 "a session has one curve of a case",
                 where=str(self.sources[0].path),
-                got=f"{other} and {renamed}",
+                got=f"{first_run} and {renamed}",
                 next_step="have each session write its own file, below {out}",
             )
         training = f"session {self.settings.seed}"
@@ -106,8 +106,8 @@ class SessionCurves(CollectedCurves):
         """Returns the curve of the primary metric for each case, by the case's name."""
         curves: dict[str, Curve] = {}
         for run, metrics in self.spill.curves():
-            asked = [name for name in self.asked.metrics.values() if name in metrics]
-            curves[run.case] = metrics[(asked or list(metrics))[0]]
+            requested = [name for name in self.asked.metrics.values() if name in metrics]
+            curves[run.case] = metrics[(requested or list(metrics))[0]]
         return curves
 
 
@@ -132,7 +132,7 @@ def _copy_lines(path: Path, copy: Path, notes: list[str]) -> None:
     """Copies the readable lines. Other lines become empty lines, so that line numbers stay the same."""
     header = b""
     odd = list[tuple[int, bytes]]()
-    with path.open("rb") as file, copy.open("wb") as taken:
+    with path.open("rb") as file, copy.open("wb") as copied_file:
         for number, line in enumerate(file, 1):
             is_whole = line.endswith(b"\n")
             text = line.strip()
@@ -140,14 +140,14 @@ def _copy_lines(path: Path, copy: Path, notes: list[str]) -> None:
             is_json = path.suffix in _JSON_LINES or header.startswith(b"{")
             if is_json and text and not _is_object(text):
                 odd += [(number, text)] * is_whole
-                taken.write(b"\n" * is_whole)
+                copied_file.write(b"\n" * is_whole)
             elif is_whole or (is_json and text):
-                taken.write(b"\n" if not is_json and text == header and number > 1 else line)
+                copied_file.write(b"\n" if not is_json and text == header and number > 1 else line)
     if odd:
         number, text = odd[0]
-        shown = repr(text[:_SHOWN].decode(errors="replace"))
+        line_text = repr(text[:_SHOWN].decode(errors="replace"))
         are = "is not a JSON object and is" if len(odd) == 1 else "are not JSON objects and are"
-        notes.append(f"{path}: {counted(len(odd), 'line')} {are} left out; line {number} is {shown}")
+        notes.append(f"{path}: {counted(len(odd), 'line')} {are} left out; line {number} is {line_text}")
 
 
 def _is_object(text: bytes) -> bool:
@@ -158,7 +158,7 @@ def _is_object(text: bytes) -> bool:
 
 
 def _files_in(path: Path) -> list[Path]:
-    return sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
+    return sorted(file_path for file_path in path.rglob("*") if file_path.is_file()) if path.is_dir() else [path]
 
 
 def _state_of(path: Path) -> tuple[str, int, int]:

@@ -73,12 +73,13 @@ class Imported:
     def describe(self, printed: Collection[str] = ()) -> str:
         """Returns lines for the terminal, without the notes that are already printed."""
         methods = f"{counted(len(self.methods), 'method')} ({first_of(self.methods, _NUM_NAMED)})"
-        what = f"{methods} on {counted(len(self.cases), 'case')} ({first_of(self.cases, _NUM_NAMED)})"
+        counts_text = f"{methods} on {counted(len(self.cases), 'case')} ({first_of(self.cases, _NUM_NAMED)})"
         counts = [counted(self.num_new, "new curve")]
         counts += [f"{self.num_known:,} known already"] * bool(self.num_known)
         counts += [f"{self.num_replaced:,} replaced"] * bool(self.num_replaced)
         head = (
-            f"{self.store}: {what}, {counted(self.num_points, 'value')} ({', '.join(self.kinds)}): {', '.join(counts)}"
+            f"{self.store}: {counts_text}, {counted(self.num_points, 'value')} ({', '.join(self.kinds)}): "
+            f"{', '.join(counts)}"
         )
         return "\n".join([head, *(note for note in self.notes if note not in printed)])
 
@@ -172,23 +173,23 @@ def import_into(
     spill = collected.spill
     notes = list(collected.notes)
     files = [_imported_file(source, settings) for source in collected.sources]
-    before = imported_files(ledger)
+    files_before = imported_files(ledger)
     cases = _cases(ledger, collected, own_cases, notes)
     if session is not None and session.num_steps is not None:
-        given = session.num_steps
+        num_steps = session.num_steps
         cases = {
-            name: (case if is_own else dataclasses.replace(case, num_inner_steps=given), is_own)
+            name: (case if is_own else dataclasses.replace(case, num_inner_steps=num_steps), is_own)
             for name, (case, is_own) in cases.items()
         }
     until = _until(settings.until_step, spill.runs)
     called = {run.method: run.method if names is None else names.get(run.method, "") for run in spill.runs}
     ends = {} if session is None else session.ends
-    written = _Written()
+    written_curves = _Written()
     with ledger.transaction():
         for file in files:
-            notes += _changed(file, before)
+            notes += _changed(file, files_before)
             if settings.replace and session is None:
-                written.added.replaced += forget_file(ledger, file.file)
+                written_curves.added.replaced += forget_file(ledger, file.file)
         for name in filter(None, called.values()):  # so that tables have the order of the files
             sight(ledger, Subject.of_imported(name))
         seeds = dict.fromkeys(spill.runs, 0 if session is None else session.seed)
@@ -198,7 +199,7 @@ def import_into(
                 are_draws=bool(collected.draws),
                 known=lambda run: run_seeds(ledger, Subject.of_imported(called[run.method]), cases[run.case][0]),
             )
-        writer = CurveWriter(ledger, written.added)
+        writer = CurveWriter(ledger, written_curves.added)
         copies = Copies(ledger)
         subjects = {name: Subject.of_imported(name) for name in filter(None, called.values())}
         provenance = functools.cache(lambda *sources: _provenance(sources, collected.draws))
@@ -228,12 +229,12 @@ def import_into(
             if session is None and not settings.replace:
                 sources = collected.of_runs[run]
                 if (first := copies.key_of_copy(subjects[name], case, curves, run=run, sources=sources)) is not None:
-                    written.added.known += 1
-                    written.note(name, first, case, curves, others)
+                    written_curves.added.known += 1
+                    written_curves.note(name, first, case, curves, others)
                     continue
             replaces = settings.replace or session is not None
             key = writer.add(subjects[name], case, curves, replaces=replaces)
-            written.note(name, key, case, curves, others)
+            written_curves.note(name, key, case, curves, others)
             copies.add(subjects[name], case, curves, key=key, run=run, sources=collected.of_runs[run])
         files_of = collected.files_of_items()
         of_items = items.curves(
@@ -244,24 +245,24 @@ def import_into(
         for method, case, curves, problems in of_items:
             name = called[method]
             replaces = settings.replace or session is not None
-            written.note(name, writer.add(subjects[name], case, curves, replaces=replaces), case, curves, ())
+            written_curves.note(name, writer.add(subjects[name], case, curves, replaces=replaces), case, curves, ())
             notes += [f"{name} on {case.suite}/{case.name}: {problem}" for problem in problems]
-        notes += _shared_item_numbers(ledger, written.keys)
-        if written.added.new or written.added.replaced:
+        notes += _shared_item_numbers(ledger, written_curves.keys)
+        if written_curves.added.new or written_curves.added.replaced:
             for file in files:
-                record_file(ledger, file, num_new=written.added.new)
+                record_file(ledger, file, num_new=written_curves.added.new)
     imported = Imported(
         store=ledger.store,
         kinds=tuple(dict.fromkeys(source.kind for source in collected.sources)),
-        methods=tuple(dict.fromkeys(method for method, _ in written.ends)),
-        cases=tuple(dict.fromkeys(case for _, case in written.ends)),
+        methods=tuple(dict.fromkeys(method for method, _ in written_curves.ends)),
+        cases=tuple(dict.fromkeys(case for _, case in written_curves.ends)),
         num_points=spill.num_points,
-        num_new=written.added.new,
-        num_known=written.added.known,
-        num_replaced=written.added.replaced,
-        notes=tuple(dict.fromkeys((*notes, *copies.notes(), *_replaced(spill), *written.notes()))),
+        num_new=written_curves.added.new,
+        num_known=written_curves.added.known,
+        num_replaced=written_curves.added.replaced,
+        notes=tuple(dict.fromkeys((*notes, *copies.notes(), *_replaced(spill), *written_curves.notes()))),
     )
-    return imported, written.keys
+    return imported, written_curves.keys
 
 
 def curves_in(

@@ -251,9 +251,9 @@ def run_folders(folders: Sequence[str]) -> list[str]:
     >>> run_folders(["adam_seed3", "lightning_logs", "version_0"])
     ['adam_seed3']
     """
-    named = [folder for folder in folders if folder != "lightning_logs"] or list(folders)
-    is_only_version = len(named) > 1 and named[-1] == "version_0" and has_seed(named[-2])
-    return named[:-1] if is_only_version else named
+    names = [folder for folder in folders if folder != "lightning_logs"] or list(folders)
+    is_only_version = len(names) > 1 and names[-1] == "version_0" and has_seed(names[-2])
+    return names[:-1] if is_only_version else names
 
 
 def has_seed(name: str) -> bool:
@@ -300,7 +300,7 @@ def _parts_of(name: str, request: CurveRequest, *, is_file: bool) -> dict[str, s
         pattern = re.compile(request.pattern)
     except re.error as error:
         raise UsageError("--pattern is not a regular expression", got=f"{request.pattern!r}, {error}") from error
-    match = next((one for text in texts if (one := pattern.fullmatch(text))), None)
+    match = next((match_of_text for text in texts if (match_of_text := pattern.fullmatch(text))), None)
     if match is None:
         raise UsageError(
             "--pattern does not fit a run's name",
@@ -338,15 +338,18 @@ def named_runs(known: Sequence[LoggedRun], request: CurveRequest, notes: list[st
     runs: dict[str, CurveRun] = {}
     for (method, case), members in groups.items():
         if len(members) > 1:
-            _check_pooled(method, case, [one for one, _ in members], request)
+            _check_pooled(method, case, [logged_run for logged_run, _ in members], request)
             on = f" on {case!r}" if case else ""
             notes.append(f"{len(members)} runs are called {method!r}{on}: they are its seeds")
         numbers = Counter(run.seed for _, run in members)
-        runs |= {one.id: run if numbers[run.seed] == 1 else replace(run, seed=one.id) for one, run in members}
-    yield from ((one.id, runs[one.id]) for one in known)
+        runs |= {
+            logged_run.id: run if numbers[run.seed] == 1 else replace(run, seed=logged_run.id)
+            for logged_run, run in members
+        }
+    yield from ((logged_run.id, runs[logged_run.id]) for logged_run in known)
 
 
-def _with_facts(known: Sequence[LoggedRun], request: CurveRequest, notes: list[str]) -> list[LoggedRun]:
+def _with_facts(logged_runs: Sequence[LoggedRun], request: CurveRequest, notes: list[str]) -> list[LoggedRun]:
     """Returns the runs that have the values which `--method-from`, `--case-from` and `--seed-from` name.
 
     The others are left out with a note.
@@ -354,28 +357,35 @@ def _with_facts(known: Sequence[LoggedRun], request: CurveRequest, notes: list[s
     Raises:
       UsageError: No run has one of the values.
     """
-    kept = list(known)
+    runs_with_values = list(logged_runs)
     firsts = {
         "--method-from": request.method_from,
         "--case-from": request.case_from,
         "--seed-from": [*request.seed_from, ""][0],
     }
     for option, key in firsts.items():
-        lacking = [one for one in kept if key and not one.fact(key)]
-        if not lacking:
+        runs_without_value = [logged_run for logged_run in runs_with_values if key and not logged_run.fact(key)]
+        if not runs_without_value:
             continue
-        shown = first_of([f"{one.name!r} ({one.id})" for one in lacking], _MOST_SHOWN)
-        if len(lacking) == len(kept):
-            names = list(dict.fromkeys(name for one in kept for name in ("name", "id", *one.facts)))
+        runs_text = first_of(
+            [f"{logged_run.name!r} ({logged_run.id})" for logged_run in runs_without_value], _MOST_SHOWN
+        )
+        if len(runs_without_value) == len(runs_with_values):
+            names = list(
+                dict.fromkeys(name for logged_run in runs_with_values for name in ("name", "id", *logged_run.facts))
+            )
             raise UsageError(
                 f"{option} {key}: a run has no such value",
-                got=f"run {shown}",
+                got=f"run {runs_text}",
                 expected=f"one of {', '.join(names)}",
                 next_step=suggestion(key, names),
             )
-        notes.append(f"{counted(len(lacking), 'run')} of {len(kept):,} without {key} left out: {shown}")
-        kept = [one for one in kept if one not in lacking]
-    return kept
+        notes.append(
+            f"{counted(len(runs_without_value), 'run')} of {len(runs_with_values):,} without {key} left out: "
+            f"{runs_text}"
+        )
+        runs_with_values = [logged_run for logged_run in runs_with_values if logged_run not in runs_without_value]
+    return runs_with_values
 
 
 def _seed_of(run: LoggedRun, request: CurveRequest) -> str:
@@ -394,19 +404,24 @@ def _check_pooled(method: str, case: str, members: Sequence[LoggedRun], request:
     keys = dict.fromkeys(key for member in members for key in member.settings)
     values = {key: dict.fromkeys(member.settings.get(key, "(none)") for member in members) for key in keys}
     seeds = {key for key in keys if key in request.seed_from or key.rpartition(".")[2].lower().endswith("seed")}
-    odd = {key: sorted(found) for key, found in values.items() if len(found) > 1 and key not in seeds}
+    odd = {
+        key: sorted(distinct_values)
+        for key, distinct_values in values.items()
+        if len(distinct_values) > 1 and key not in seeds
+    }
     if not odd:
         return
-    shown = [
-        f"{key} ({', '.join(found[:_MOST_SHOWN])}{', ...' * (len(found) > _MOST_SHOWN)})" for key, found in odd.items()
+    differences = [
+        f"{key} ({', '.join(distinct_values[:_MOST_SHOWN])}{', ...' * (len(distinct_values) > _MOST_SHOWN)})"
+        for key, distinct_values in odd.items()
     ]
-    first = next(iter(odd))
+    first_key = next(iter(odd))
     on = f" on {case!r}" if case else ""
     raise UsageError(
         f"{len(members)} runs are called {method!r}{on}, and differ in more than a seed",
-        got=first_of(shown, _MOST_SHOWN),
-        next_step=f"--case-from {first} if these are problems, --method-from {first} if they are methods, "
-        f"--seed-from {first} if they only distinguish seeds",
+        got=first_of(differences, _MOST_SHOWN),
+        next_step=f"--case-from {first_key} if these are problems, --method-from {first_key} if they are methods, "
+        f"--seed-from {first_key} if they only distinguish seeds",
     )
 
 
@@ -424,6 +439,6 @@ def step_numbers(values: NDArray[np.float64], lines: NDArray[np.int64], where: s
     odd = (steps < 0) | (steps != values)
     if odd.any():
         row = int(odd.argmax())
-        place = f"{where}, line {lines[row]}" if lines[row] else where
-        raise UsageError(f"{column} is no step", where=place, got=f"{values[row]:g}", expected="a whole number >= 0")
+        location = f"{where}, line {lines[row]}" if lines[row] else where
+        raise UsageError(f"{column} is no step", where=location, got=f"{values[row]:g}", expected="a whole number >= 0")
     return steps

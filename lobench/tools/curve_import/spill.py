@@ -88,8 +88,8 @@ class Spill:
     def metrics_of(self, case: str) -> tuple[str, ...]:
         """Returns the names of all metrics that any run of a case has."""
         names = self.metrics
-        found = (self._of_runs.get(number, set()) for run, number in self._runs.items() if run.case == case)
-        return tuple(names[place] for place in sorted(set[int]().union(*found)))
+        metrics_of_runs = (self._of_runs.get(number, set()) for run, number in self._runs.items() if run.case == case)
+        return tuple(names[metric_index] for metric_index in sorted(set[int]().union(*metrics_of_runs)))
 
     def last_step(self, case: str) -> int:
         """Returns the last step of any run of a case."""
@@ -111,18 +111,18 @@ class Spill:
         rows["step"], rows["value"], rows["line"] = points.step, points.value, points.line
         rows["source"] = source
         self.num_points += len(rows)
-        for one in np.unique(rows["run"].astype(np.int64) << 32 | rows["metric"]).tolist():
-            self._of_runs.setdefault(one >> 32, set()).add(one & 0xFFFFFFFF)
+        for run_and_metric in np.unique(rows["run"].astype(np.int64) << 32 | rows["metric"]).tolist():
+            self._of_runs.setdefault(run_and_metric >> 32, set()).add(run_and_metric & 0xFFFFFFFF)
         self._last = np.append(self._last, np.zeros(len(self._runs) - len(self._last), np.int64))
         np.maximum.at(self._last, rows["run"], rows["step"])
         bucket = rows["run"] % _BUCKETS
-        for place in np.unique(bucket).tolist():
-            self._file(place).write(rows[bucket == place].tobytes())
+        for bucket_number in np.unique(bucket).tolist():
+            self._file(bucket_number).write(rows[bucket == bucket_number].tobytes())
 
-    def _file(self, place: int) -> IO[bytes]:
-        if place not in self._files:
-            self._files[place] = (Path(self._folder.name) / str(place)).open("w+b")
-        return self._files[place]
+    def _file(self, bucket_number: int) -> IO[bytes]:
+        if bucket_number not in self._files:
+            self._files[bucket_number] = (Path(self._folder.name) / str(bucket_number)).open("w+b")
+        return self._files[bucket_number]
 
     def curves(self) -> Iterator[tuple[CurveRun, Mapping[str, Curve]]]:
         """Yields each run with its metrics.
@@ -142,8 +142,8 @@ class Spill:
             is_last = np.append(edge | (np.diff(rows["step"]) != 0), True)
             if not is_last.all():
                 self._check_twice(rows, is_last, in_order)
-                kept = is_last[:-1]
-                rows, edge = rows[is_last], edge[kept]
+                is_last_point = is_last[:-1]
+                rows, edge = rows[is_last], edge[is_last_point]
             steps = rows["step"].copy()
             values = rows["value"].copy()
             ends = [*(np.flatnonzero(edge) + 1).tolist(), len(rows)]
@@ -152,7 +152,10 @@ class Spill:
             for run, parts in itertools.groupby(of_curves, key=operator.itemgetter(0)):
                 yield (
                     runs[run],
-                    {metrics[one]: Curve(steps=steps[at:end], values=values[at:end]) for _, one, at, end in parts},
+                    {
+                        metrics[metric_number]: Curve(steps=steps[at:end], values=values[at:end])
+                        for _, metric_number, at, end in parts
+                    },
                 )
 
     def _check_twice(self, rows: NDArray[np.void], is_last: NDArray[np.bool_], in_order: NDArray[np.void]) -> None:
@@ -167,25 +170,25 @@ class Spill:
         is_equal = (firsts["value"] == seconds["value"]) | (np.isnan(firsts["value"]) & np.isnan(seconds["value"]))
         is_fine = self._always_last | np.where(is_within, self._last_counts[seconds["source"]], is_equal)
         if not is_fine.all():
-            place = int(np.argmin(is_fine))
-            raise self._duplicate_error(firsts[place], seconds[place], in_order)
+            position = int(np.argmin(is_fine))
+            raise self._duplicate_error(firsts[position], seconds[position], in_order)
         for run, source in seconds[["run", "source"]][~is_equal].tolist():
             self.replaced[self._sources[source], self.runs[run]] += 1
 
-    def _duplicate_error(self, first: np.void, second: np.void, in_order: NDArray[np.void]) -> UsageError:
-        run = self.runs[first["run"]]
-        metric = self.metrics[first["metric"]]
-        own = in_order[(in_order["run"] == first["run"]) & (in_order["metric"] == first["metric"])]
-        steps = own["step"]
+    def _duplicate_error(self, first_point: np.void, second_point: np.void, in_order: NDArray[np.void]) -> UsageError:
+        run = self.runs[first_point["run"]]
+        metric = self.metrics[first_point["metric"]]
+        points = in_order[(in_order["run"] == first_point["run"]) & (in_order["metric"] == first_point["metric"])]
+        steps = points["step"]
         begins = np.flatnonzero(steps[1:] <= steps[:-1]) + 1  # rows whose step is not larger than the one before
         num_restarts = int((steps[begins] == steps[0]).sum())
         is_resumed = not num_restarts and len(begins) == 1 and steps[-1] >= steps[: begins[0]].max()
-        in_files = first["source"] != second["source"]
+        in_files = first_point["source"] != second_point["source"]
         where = self._where_of(run)
         if in_files:
-            where = f"{self._sources[first['source']]} and {self._sources[second['source']]}"
-        elif first["line"]:
-            where = f"{self._sources[first['source']]}, lines {first['line']} and {second['line']}"
+            where = f"{self._sources[first_point['source']]} and {self._sources[second_point['source']]}"
+        elif first_point["line"]:
+            where = f"{self._sources[first_point['source']]}, lines {first_point['line']} and {second_point['line']}"
         last_counts = "--last-counts (Method.last_counts) takes the last value, as of a training that was resumed"
         apart = (
             "if a column distinguishes them, --column seed=COLUMN (repetitions) or --column method=COLUMN (settings)"
@@ -204,6 +207,7 @@ class Spill:
         return UsageError(
             "a point is there twice",
             where=where,
-            got=f"{run}, metric {metric!r}, step {first['step']}: {first['value']:g} and {second['value']:g}",
+            got=f"{run}, metric {metric!r}, step {first_point['step']}: {first_point['value']:g} "
+            f"and {second_point['value']:g}",
             next_step=advice,
         )

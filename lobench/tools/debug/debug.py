@@ -86,11 +86,11 @@ def debug(
     variant = Variant()
     if checkpoint or optimizer:
         kind: Literal["checkpoint", "optimizer"] = "checkpoint" if checkpoint else "optimizer"
-        found = find_trained(checkpoint or optimizer, kind, None if store is None else Path(store))
-        checkpoint = found.checkpoint
-        optimizer = found.optimizer
-        own_params = (*found.gin_params, *gin_params)
-        variant = found.variant
+        trained_subject = find_trained(checkpoint or optimizer, kind, None if store is None else Path(store))
+        checkpoint = trained_subject.checkpoint
+        optimizer = trained_subject.optimizer
+        own_params = (*trained_subject.gin_params, *gin_params)
+        variant = trained_subject.variant
     if seed < 0:
         raise UsageError("--seed", got=str(seed), expected="0 or more")
     progress = progress or default_progress()
@@ -170,21 +170,24 @@ def _usual(
 
     around = hashlib.sha256(repr((layers, _codes(specs_of(suite), layers))).encode()).hexdigest()[:8]
     name = "-".join([theta.sha256[:16], around, home.strip("/").replace("/", "-"), spec.suite, spec.name])
-    kept = FOLDER / "ranges" / f"{name}.json"
-    if kept.is_file():
-        record = json.loads(kept.read_text(encoding="utf-8"))
+    cache_path = FOLDER / "ranges" / f"{name}.json"
+    if cache_path.is_file():
+        record = json.loads(cache_path.read_text(encoding="utf-8"))
         return {
-            name: (np.asarray(both[0], np.float32), np.asarray(both[1], np.float32)) for name, both in record.items()
+            name: (np.asarray(bounds[0], np.float32), np.asarray(bounds[1], np.float32))
+            for name, bounds in record.items()
         }
     ranges: Ranges = {}
-    for one in specs_of(suite):
-        if (one.path, one.name) == (spec.path, spec.name):
+    for usual_spec in specs_of(suite):
+        if (usual_spec.path, usual_spec.name) == (spec.path, spec.name):
             continue
-        log(f"the rule's usual inputs: {one.suite}/{one.name}")
+        log(f"the rule's usual inputs: {usual_spec.suite}/{usual_spec.name}")
         try:
-            ranges = widened(ranges, ranges_on(layers, one, theta, 0))
+            ranges = widened(ranges, ranges_on(layers, usual_spec, theta, 0))
         except LobenchError as error:
             log(f"left out: {error}")
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(kept, json.dumps({name: [part.tolist() for part in both] for name, both in ranges.items()}) + "\n")
+    cache_path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(
+        cache_path, json.dumps({name: [part.tolist() for part in both] for name, both in ranges.items()}) + "\n"
+    )
     return ranges

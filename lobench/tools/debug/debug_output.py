@@ -108,8 +108,8 @@ class Debugged:
 
 def _shown(training: Training, verdict: Diagnosis) -> DiagnosedStep:
     """Returns the step before the trouble, or the last one."""
-    wanted = verdict.onset if verdict.onset is not None else training.steps[-1].step
-    return next((step for step in training.steps if step.step == wanted), training.steps[-1])
+    step_number = verdict.onset if verdict.onset is not None else training.steps[-1].step
+    return next((step for step in training.steps if step.step == step_number), training.steps[-1])
 
 
 def _layers(training: Training, verdict: Diagnosis) -> list[LayerRecord]:
@@ -136,8 +136,8 @@ def debugged_text(debugged: Debugged) -> str:
     verdict = debugged.verdict
     rows = _table(debugged)
     lines = [f"{debugged.name}, seed {debugged.seed}: {verdict.line}", *verdict.facts]
-    before = ", before the trouble" if verdict.step is not None else ""
-    lines.append(f"layers at step {_shown(debugged.training, verdict).step}{before}")
+    step_note = ", before the trouble" if verdict.step is not None else ""
+    lines.append(f"layers at step {_shown(debugged.training, verdict).step}{step_note}")
     legend = (
         "weights, gradient, update: root mean squares of a layer's values; gradient 0: share of zeros in the gradient; "
         "update / weights: weights below the layers' median count as the median; "
@@ -225,22 +225,29 @@ def _figure(
     debugged: Debugged, title: str, unit: str, lines: Sequence[tuple[str, Callable[[DiagnosedStep], float]]]
 ) -> Figure:
     steps = debugged.training.steps
-    every = -(-len(steps) // _MOST_POINTS)
+    stride = -(-len(steps) // _MOST_POINTS)
     near = debugged.verdict.step
-    kept = [step for step in steps if step.step % every == 0 or (near is not None and abs(step.step - near) <= 20)]
+    drawn_steps = [
+        step for step in steps if step.step % stride == 0 or (near is not None and abs(step.step - near) <= 20)
+    ]
     series = []
     for index, (label, of) in enumerate(lines):
-        values = [value if math.isfinite(value := of(step)) and value > 0 else math.nan for step in kept]
-        x = [float(step.step) for step in kept]
-        series.append(Series(label=label, x=x, y=values, style=f"s{index % 8 + 1}"))
-    if near is not None and (drawn := [y for one in series for y in one.y if math.isfinite(y)]):
+        values = [value if math.isfinite(value := of(step)) and value > 0 else math.nan for step in drawn_steps]
+        step_numbers = [float(step.step) for step in drawn_steps]
+        series.append(Series(label=label, x=step_numbers, y=values, style=f"s{index % 8 + 1}"))
+    if near is not None and (
+        drawn := [
+            value_drawn for drawn_series in series for value_drawn in drawn_series.y if math.isfinite(value_drawn)
+        ]
+    ):
         ends = (min(drawn), max(drawn))
         series.append(Series(label="the trouble", x=(near, near), y=ends, style="faint dashed"))
-    about = f"The trouble shows at step {near}." if near is not None else "No trouble."
-    last = [f"{label} ends at {number(one.y[-1])}" for (label, _), one in zip(lines, series[: len(lines)], strict=True)
-            if math.isfinite(one.y[-1])]  # fmt: skip
+    trouble_text = f"The trouble shows at step {near}." if near is not None else "No trouble."
+    ends_of_series = [f"{label} ends at {number(drawn_series.y[-1])}"
+            for (label, _), drawn_series in zip(lines, series[: len(lines)], strict=True)
+            if math.isfinite(drawn_series.y[-1])]  # fmt: skip
     chart = Chart(
-        title=title, description=f"{about} {'; '.join(last)}", x_label="inner step", y_label=unit,
+        title=title, description=f"{trouble_text} {'; '.join(ends_of_series)}", x_label="inner step", y_label=unit,
         series=tuple(series), log_y=True,
     )  # fmt: skip
     return Figure(chart=chart, title=title)

@@ -226,77 +226,77 @@ def _burst(training: Training) -> int | None:
 
 def _before(training: Training, bad: DiagnosedStep | None) -> int:
     """Returns the index of the step at which a training began to diverge that soon becomes non-finite."""
-    place = training.steps.index(bad) if bad is not None else 0
+    index = training.steps.index(bad) if bad is not None else 0
     losses = _losses(training)
-    return _run_up(losses, place, float(np.median(losses[: max(place // 2, 1)])))
+    return _run_up(losses, index, float(np.median(losses[: max(index // 2, 1)])))
 
 
 def _losses(training: Training) -> NDArray[np.float64]:
     return np.asarray([step.loss for step in training.steps], np.float64) - training.minimum
 
 
-def _run_up(losses: NDArray[np.float64], place: int, best: float) -> int:
+def _run_up(losses: NDArray[np.float64], index: int, best: float) -> int:
     """Returns the first of the consecutive steps up to an index whose losses are ten times the best."""
-    while place and not losses[place - 1] <= _TIMES * best:
-        place -= 1
-    return place
+    while index and not losses[index - 1] <= _TIMES * best:
+        index -= 1
+    return index
 
 
 def _was_exploding(training: Training, bad: DiagnosedStep, burst: int | None) -> bool:
     """Returns whether weights or losses had exploded before the first non-finite value."""
     if bad.bad[0].place in ("batch", "parameters", "model_state"):
         return False
-    before = [step for step in training.steps if step.step < bad.step]
-    if not before:
+    earlier_steps = [step for step in training.steps if step.step < bad.step]
+    if not earlier_steps:
         return False
     if burst is not None and training.steps[burst].step < bad.step:
         return True
-    last, first = before[-1], before[0]
-    usual = float(np.median([*first.weights.values()]))
-    grown = [last.weights[leaf] > 100 * max(size, usual) for leaf, size in first.weights.items()]
-    return any(grown) or any(ratio > 1 for ratio in update_ratios(training, last).values())
+    last_step, first_step = earlier_steps[-1], earlier_steps[0]
+    usual = float(np.median([*first_step.weights.values()]))
+    grown = [last_step.weights[leaf] > 100 * max(size, usual) for leaf, size in first_step.weights.items()]
+    return any(grown) or any(ratio > 1 for ratio in update_ratios(training, last_step).values())
 
 
 def _non_finite(training: Training, bad: DiagnosedStep) -> Diagnosis:
-    first = bad.bad[0]
-    line = f"at step {bad.step} the first value that is not finite is in {first.text}"
-    facts = [f"also at step {bad.step}: {other.text}" for other in bad.bad[1:5]]
-    if first.place == "loss":
+    first_bad = bad.bad[0]
+    line = f"at step {bad.step} the first value that is not finite is in {first_bad.text}"
+    facts = [f"also at step {bad.step}: {further_bad.text}" for further_bad in bad.bad[1:5]]
+    if first_bad.place == "loss":
         line += ": parameters, state and batch are finite"
-    before = next((step for step in reversed(training.steps) if step.step == bad.step - 1), None)
-    if first.place == "optimizer_state" and before is not None and first.leaf in before.state:
-        then = [step.state.get(first.leaf, math.nan) for step in training.steps if step.step < bad.step]
-        line += f"; before it was {then[-1]:.3g} at most"
-        if then[-1] > 1e6 and first.num_inf + first.num_nan:
-            line += f", and {then[0]:.3g} at step {training.steps[0].step}: it overflows"
+    previous_step = next((step for step in reversed(training.steps) if step.step == bad.step - 1), None)
+    if first_bad.place == "optimizer_state" and previous_step is not None and first_bad.leaf in previous_step.state:
+        state_sizes = [step.state.get(first_bad.leaf, math.nan) for step in training.steps if step.step < bad.step]
+        line += f"; before it was {state_sizes[-1]:.3g} at most"
+        if state_sizes[-1] > 1e6 and first_bad.num_inf + first_bad.num_nan:
+            line += f", and {state_sizes[0]:.3g} at step {training.steps[0].step}: it overflows"
     return Diagnosis(
-        kind="non_finite", place=first.place, leaf=first.leaf, step=bad.step, onset=max(bad.step - 1, 0), line=line,
-        facts=tuple(facts),
+        kind="non_finite", place=first_bad.place, leaf=first_bad.leaf, step=bad.step,
+        onset=max(bad.step - 1, 0), line=line, facts=tuple(facts),
     )  # fmt: skip
 
 
-def _explosion(training: Training, place: int, bad: DiagnosedStep | None) -> Diagnosis:
+def _explosion(training: Training, index: int, bad: DiagnosedStep | None) -> Diagnosis:
     """Returns the diagnosis of an explosion: the layers with too large updates when the loss was still good."""
     steps = training.steps
-    onset = steps[max(place - 1, 0)]
-    here = steps[place]
+    onset = steps[max(index - 1, 0)]
+    exploded_step = steps[index]
     # Only the updates just before it: once the loss explodes, the updates of all layers are large.
     ratios: dict[str, float] = {}
-    for step in steps[max(place - 3, 0) : max(place, 1)]:
+    for step in steps[max(index - 3, 0) : max(index, 1)]:
         for leaf, ratio in update_ratios(training, step).items():
             ratios[leaf] = max(ratios.get(leaf, 0.0), ratio) if math.isfinite(ratio) else ratios.get(leaf, 0.0)
     leaf = max(ratios, key=ratios.__getitem__)
-    others = [ratio for other, ratio in ratios.items() if other != leaf]
-    usual = float(np.median(others)) if others else 0.0
-    is_alone = bool(others) and ratios[leaf] > _ALONE * usual
-    event = f"the loss is {here.loss:.3g} at step {here.step}, {onset.loss:.3g} at step {onset.step}"
-    if not math.isfinite(here.loss) or bad is here:
-        event = f"at step {here.step} values are no longer finite"
-    if ratios[leaf] < _SMALL and math.isfinite(here.loss):
+    other_ratios = [ratio for other_leaf, ratio in ratios.items() if other_leaf != leaf]
+    usual = float(np.median(other_ratios)) if other_ratios else 0.0
+    is_alone = bool(other_ratios) and ratios[leaf] > _ALONE * usual
+    event = f"the loss is {exploded_step.loss:.3g} at step {exploded_step.step}, {onset.loss:.3g} at step {onset.step}"
+    if not math.isfinite(exploded_step.loss) or bad is exploded_step:
+        event = f"at step {exploded_step.step} values are no longer finite"
+    if ratios[leaf] < _SMALL and math.isfinite(exploded_step.loss):
         line = (
             f"{event}, though no update was larger than {ratios[leaf]:.2g} of the weights: the task or its data changed"
         )
-        return Diagnosis(kind="jump", step=here.step, onset=onset.step, line=line)
+        return Diagnosis(kind="jump", step=exploded_step.step, onset=onset.step, line=line)
     whose = f"of {leaf}" if is_alone else "of all layers"
     size = ratios[leaf] if is_alone else float(np.median([*ratios.values()]))
     line = f"{event}: the updates {whose} are too large, {size:.2g} times the weights at step {onset.step}"
@@ -304,7 +304,7 @@ def _explosion(training: Training, place: int, bad: DiagnosedStep | None) -> Dia
     facts = [] if bad is None else [f"first value that is not finite, at step {bad.step}: {bad.bad[0].text}"]
     kind: TroubleKind = "one_layer" if is_alone else "all_layers"
     return Diagnosis(
-        kind=kind, leaf=leaf if is_alone else "", step=here.step,
+        kind=kind, leaf=leaf if is_alone else "", step=exploded_step.step,
         onset=onset.step, line=line, facts=tuple(facts),
     )  # fmt: skip
 
@@ -360,13 +360,13 @@ def _stalled(training: Training) -> Diagnosis:
         return Diagnosis(
             kind="none", line="no value that is not finite was found, and the batches' losses are not known"
         )
-    first = float(losses[0])
+    first_loss = float(losses[0])
     best = float(losses.min())
-    done = losses <= best + 0.02 * abs(first - best)
-    since = training.steps[int(done.argmax())].step
+    is_near_best = losses <= best + 0.02 * abs(first_loss - best)
+    since = training.steps[int(is_near_best.argmax())].step
     is_early = since <= training.steps[-1].step // 2 and len(training.steps) > 4
-    if is_early and best > 0.1 * first:
+    if is_early and best > 0.1 * first_loss:
         line = f"the loss stalls at {best + training.minimum:.3g} since step {since}; nothing odd was found in a layer"
         return Diagnosis(kind="stall", step=since, onset=since, line=line)
-    ends = [value + training.minimum for value in (first, float(losses[-1]))]
+    ends = [value + training.minimum for value in (first_loss, float(losses[-1]))]
     return Diagnosis(kind="none", line=f"no trouble found: the loss goes from {ends[0]:.3g} to {ends[1]:.3g}")

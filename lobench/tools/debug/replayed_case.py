@@ -100,18 +100,18 @@ def ranges_on(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int) -> 
 
 def widened(ranges: Ranges, others: Ranges) -> Ranges:
     """Returns ranges that include those of both arguments."""
-    ranges_now = dict(ranges)
+    widened_ranges = dict(ranges)
     for name, (low, high) in others.items():
-        before = ranges_now.get(name, (low, high))
-        ranges_now[name] = np.fmin(before[0], low), np.fmax(before[1], high)
-    return ranges_now
+        earlier_range = widened_ranges.get(name, (low, high))
+        widened_ranges[name] = np.fmin(earlier_range[0], low), np.fmax(earlier_range[1], high)
+    return widened_ranges
 
 
 def block_of(blocks: list[SeedBlock], seed: int) -> SeedBlock:
     """Returns the case's block that contains a seed, or a block of the first one's width."""
-    own = next((block for block in blocks if seed in block.seeds), None)
-    if own is not None:
-        return own
+    block_of_seed = next((block for block in blocks if seed in block.seeds), None)
+    if block_of_seed is not None:
+        return block_of_seed
     size = blocks[0].size
     start = seed - (seed - blocks[0].start) % size if seed >= blocks[0].start else seed
     return SeedBlock(start=start, size=size)
@@ -119,60 +119,62 @@ def block_of(blocks: list[SeedBlock], seed: int) -> SeedBlock:
 
 def step_of(look: Look) -> DiagnosedStep:
     """Summarizes the values of one step."""
-    before = leaf_paths(look.before.params)
-    after = leaf_paths(look.after.params)
-    seen = look.observed
-    gradients = leaf_paths(seen.get("gradient", {}))
+    weights_before = leaf_paths(look.before.params)
+    weights_after = leaf_paths(look.after.params)
+    observed = look.observed
+    gradients = leaf_paths(observed.get("gradient", {}))
     updates, unmoved, zeros = {}, {}, {}
-    for path, leaf in before.items():
+    for path, leaf in weights_before.items():
         old = _wide(leaf)
-        new = _wide(after[path])
+        new = _wide(weights_after[path])
         with np.errstate(invalid="ignore", over="ignore"):
             updates[path] = _rms(new - old)
         if path in gradients:
             has_gradient = _wide(gradients[path]) != 0
             zeros[path] = 1 - float(has_gradient.mean()) if has_gradient.size else 0.0
             unmoved[path] = float((new == old)[has_gradient].mean()) if has_gradient.any() else 0.0
-    loss = float(seen["loss"]) if "loss" in seen else math.nan
+    loss = float(observed["loss"]) if "loss" in observed else math.nan
     return DiagnosedStep(
         step=look.step,
         loss=loss,
-        weights={path: _rms(_wide(leaf)) for path, leaf in before.items()},
+        weights={path: _rms(_wide(leaf)) for path, leaf in weights_before.items()},
         updates=updates,
         gradients={path: _rms(_wide(leaf)) for path, leaf in gradients.items()},
         zeros=zeros,
         unmoved=unmoved,
         state={path: _largest(leaf) for path, leaf in leaf_paths(look.after.opt_state).items() if _is_float(leaf)},
-        bad=tuple(_bad(look.before, look.after, seen)),
-        inputs=seen.get("inputs", {}),
+        bad=tuple(_bad(look.before, look.after, observed)),
+        inputs=observed.get("inputs", {}),
     )
 
 
-def _bad(before: ReplayState, after: ReplayState, seen: Mapping[str, Any]) -> Iterator[Bad]:
+def _bad(state_before: ReplayState, state_after: ReplayState, observed: Mapping[str, Any]) -> Iterator[Bad]:
     """Yields the leaves with non-finite values, in the order in which the step computes them."""
     places: tuple[tuple[Place, Any], ...] = (
-        ("parameters", before.params),
-        ("batch", seen.get("batch")),
-        ("loss", seen.get("loss")),
-        ("model_state", after.model_state),
-        ("gradient", seen.get("gradient")),
-        ("optimizer_state", after.opt_state),
-        ("output", after.params),
+        ("parameters", state_before.params),
+        ("batch", observed.get("batch")),
+        ("loss", observed.get("loss")),
+        ("model_state", state_after.model_state),
+        ("gradient", observed.get("gradient")),
+        ("optimizer_state", state_after.opt_state),
+        ("output", state_after.params),
     )
-    for place, tree in places:
+    for source, tree in places:
         for path, leaf in leaf_paths(tree).items():
             if not _is_float(leaf):
                 continue
             values = _wide(leaf)
             num_nan = int(np.isnan(values).sum())
             num_inf = int(np.isinf(values).sum())
-            if num_nan + num_inf and not (place == "optimizer_state" and _was_so(before, path, num_nan, num_inf)):
-                yield Bad(place=place, leaf=path, num_nan=num_nan, num_inf=num_inf, size=values.size)
+            if num_nan + num_inf and not (
+                source == "optimizer_state" and _was_so(state_before, path, num_nan, num_inf)
+            ):
+                yield Bad(place=source, leaf=path, num_nan=num_nan, num_inf=num_inf, size=values.size)
 
 
-def _was_so(before: ReplayState, path: str, num_nan: int, num_inf: int) -> bool:
+def _was_so(state_before: ReplayState, path: str, num_nan: int, num_inf: int) -> bool:
     """Returns whether a leaf of the state had as many non-finite values before. A state may begin with infinities."""
-    old = _wide(leaf_paths(before.opt_state)[path])
+    old = _wide(leaf_paths(state_before.opt_state)[path])
     return (int(np.isnan(old).sum()), int(np.isinf(old).sum())) == (num_nan, num_inf)
 
 
@@ -196,13 +198,13 @@ def _largest(leaf: Any) -> float:
     return float(finite.max()) if finite.size else math.nan
 
 
-def _difference(a: Curves, b: Curves) -> float:
-    most = 0.0 if a.diverged_at == b.diverged_at else math.inf
-    for name, values in b.metrics.items():
-        ours = np.asarray(a.metrics[name], np.float64)
+def _difference(original: Curves, replayed: Curves) -> float:
+    largest = 0.0 if original.diverged_at == replayed.diverged_at else math.inf
+    for name, values in replayed.metrics.items():
+        ours = np.asarray(original.metrics[name], np.float64)
         theirs = np.asarray(values, np.float64)
         if not np.array_equal(np.isnan(ours), np.isnan(theirs)):
             return math.inf
         with np.errstate(invalid="ignore"):
-            most = max(most, float(np.nanmax(np.where(ours == theirs, 0.0, np.abs(ours - theirs)), initial=0.0)))
-    return most
+            largest = max(largest, float(np.nanmax(np.where(ours == theirs, 0.0, np.abs(ours - theirs)), initial=0.0)))
+    return largest

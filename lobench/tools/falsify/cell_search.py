@@ -107,19 +107,21 @@ def falsified(axes: Sequence[GridAxis], evaluator: CellEvaluator, rules: SearchR
     Equal axes, rules and answers give equal searches.
     """
     search = _Search(axes=axes, evaluator=evaluator, rules=rules)
-    first = smallest = None
+    first_loss = smallest_loss = None
     ending: Ending = "nothing"
     try:
-        first = smallest = search.first()
-        if first is not None:
-            for smallest in search.simpler(first):  # noqa: B007
+        first_loss = smallest_loss = search.first()
+        if first_loss is not None:
+            for smallest_loss in search.simpler(first_loss):  # noqa: B007
                 pass
             ending = "smallest"
     except _OverBudgetError:
         ending = "budget"
-        lost = [test for test in search.tests if test.is_confirmed]
-        first, smallest = (lost[0], lost[-1]) if lost else (None, None)
-    return FoundCell(first=first, smallest=smallest, ending=ending, gaps=search.seen, tests=tuple(search.tests))
+        confirmed_tests = [test for test in search.tests if test.is_confirmed]
+        first_loss, smallest_loss = (confirmed_tests[0], confirmed_tests[-1]) if confirmed_tests else (None, None)
+    return FoundCell(
+        first=first_loss, smallest=smallest_loss, ending=ending, gaps=search.seen, tests=tuple(search.tests)
+    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -134,8 +136,8 @@ class _Search:
         """Returns the test of the first confirmed cell. The case itself is screened first."""
         for wave in self._waves():
             self._look(wave)
-            known = {test.cell for test in self.tests}
-            suspects = [cell for cell in self.seen if cell not in known and self._is_suspect(cell)]
+            tested_cells = {test.cell for test in self.tests}
+            suspects = [cell for cell in self.seen if cell not in tested_cells and self._is_suspect(cell)]
             for cell in sorted(suspects, key=lambda suspect: -self.seen[suspect])[:_TESTS_OF_A_WAVE]:
                 if (found := self._confirmed(cell)) is not None:
                     return found
@@ -173,9 +175,9 @@ class _Search:
                         open_end = middle
             is_first = False
 
-    def _test_of_index(self, test: Test, place: int, index: int) -> Test | None:
+    def _test_of_index(self, test: Test, axis_index: int, index: int) -> Test | None:
         """Returns the test that confirms the cell of another test with one index replaced; None if none does."""
-        return self._confirming_test(_with_index(test.cell, place, index))
+        return self._confirming_test(_with_index(test.cell, axis_index, index))
 
     def _confirming_test(self, cell: CellIndex) -> Test | None:
         """Returns the test that confirms a cell; None if it is not confirmed."""
@@ -192,10 +194,10 @@ class _Search:
 
     def _look(self, cells: Sequence[CellIndex]) -> None:
         new = [cell for cell in dict.fromkeys(cells) if cell not in self.seen]
-        left = self.rules.most_cells - len(self.seen)
-        if new and left < 1:
+        num_left = self.rules.most_cells - len(self.seen)
+        if new and num_left < 1:
             raise _OverBudgetError
-        new = new[:left]
+        new = new[:num_left]
         self.seen |= dict(zip(new, self.evaluator.gaps(new), strict=True)) if new else {}
 
     def _confirmed(self, cell: CellIndex) -> Test | None:
@@ -228,7 +230,10 @@ class _Search:
         searched = [(index, axis) for index, axis in enumerate(self.axes) if axis.is_searched]
         yield [home]
         ends = [
-            _with_index(home, place, end) for place, axis in searched for end in (0, axis.size - 1) if end != axis.home
+            _with_index(home, axis_index, end)
+            for axis_index, axis in searched
+            for end in (0, axis.size - 1)
+            if end != axis.home
         ]
         yield from _batched(ends, size)
         corners = [self._random_cell(lambda axis: (0, axis.size - 1)[rng.integers(2)]) for _ in range(2 * size)]
@@ -237,9 +242,9 @@ class _Search:
         while len(self.seen) < total:
             worst = max(self.seen, key=lambda cell: np.nan_to_num(self.seen[cell], nan=-math.inf))
             neighbours = [
-                _with_index(worst, place, index)
-                for place, axis in searched
-                for index in (worst[place] - 1, worst[place] + 1, 0, axis.size - 1)
+                _with_index(worst, axis_index, index)
+                for axis_index, axis in searched
+                for index in (worst[axis_index] - 1, worst[axis_index] + 1, 0, axis.size - 1)
                 if 0 <= index < axis.size
             ]
             neighbours = [cell for cell in dict.fromkeys(neighbours) if cell not in self.seen]
@@ -256,8 +261,8 @@ class _Search:
         return tuple(draw_index(axis) if axis.is_searched else axis.home for axis in self.axes)
 
 
-def _with_index(cell: CellIndex, place: int, index: int) -> CellIndex:
-    return (*cell[:place], index, *cell[place + 1 :])
+def _with_index(cell: CellIndex, axis_index: int, index: int) -> CellIndex:
+    return (*cell[:axis_index], index, *cell[axis_index + 1 :])
 
 
 def _batched(cells: Sequence[CellIndex], size: int) -> Iterator[list[CellIndex]]:

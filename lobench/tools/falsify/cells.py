@@ -76,12 +76,12 @@ class CellAxis:
 
     def ratio(self, place: int) -> float | None:
         """Returns a number relative to the case's own, or the geometric mean for a tuple; None for other values."""
-        ours, theirs = (self.values[one] for one in (place, self.home))
-        a = _size(ours)
+        ours, theirs = (self.values[value_index] for value_index in (place, self.home))
+        our_size = _size(ours)
         b = _size(theirs)
-        if a is None or b is None or not (a > 0 < b) or _length(ours) != _length(theirs):
+        if our_size is None or b is None or not (our_size > 0 < b) or _length(ours) != _length(theirs):
             return None
-        return float((a / b) ** (1 / _length(ours)))
+        return float((our_size / b) ** (1 / _length(ours)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,13 +105,13 @@ class Cells:
     def grid(self) -> list[GridAxis]:
         return [
             GridAxis(
-                name=one.name,
-                size=len(one.values),
-                home=one.home,
-                simplest=one.simplest,
-                is_searched=one.is_searched,
+                name=axis.name,
+                size=len(axis.values),
+                home=axis.home,
+                simplest=axis.simplest,
+                is_searched=axis.is_searched,
             )
-            for one in self.axes
+            for axis in self.axes
         ]
 
     def text(self, cell: CellIndex) -> str:
@@ -120,13 +120,13 @@ class Cells:
         task = next(binding for binding in bindings if self._is(binding, "Case", "task"))
         inner = task.value
         wrappers = dict[str, None]()
-        for axis, place in zip(self.axes, cell, strict=True):
-            value = axis.values[place]
+        for axis, value_index in zip(self.axes, cell, strict=True):
+            value = axis.values[value_index]
             if axis.unwraps is not None and value is _ABSENT:
                 inner = axis.unwraps
-        for axis, place in zip(self.axes, cell, strict=True):
-            value = axis.values[place]
-            if axis.unwraps is not None or place == axis.home:
+        for axis, value_index in zip(self.axes, cell, strict=True):
+            value = axis.values[value_index]
+            if axis.unwraps is not None or value_index == axis.home:
                 continue
             bindings = [binding for binding in bindings if not self._is(binding, axis.selector, axis.parameter)]
             if value is not _ABSENT:
@@ -159,8 +159,8 @@ class Cells:
         for module in self.modules:
             shutil.copyfile(module, folder / module.name)
 
-    def _is(self, one: Binding, selector: str, parameter: str) -> bool:
-        return one.scope == self.scope and one.parameter == parameter and _is_called(one, selector)
+    def _is(self, binding: Binding, selector: str, parameter: str) -> bool:
+        return binding.scope == self.scope and binding.parameter == parameter and _is_called(binding, selector)
 
 
 def read_cells(spec: CaseSpec, layers: Layers, axes: Sequence[str]) -> Cells:
@@ -183,12 +183,12 @@ def read_cells(spec: CaseSpec, layers: Layers, axes: Sequence[str]) -> Cells:
     lines = re.sub(r"^(.+)/gin\.macro\.value = ", r"\1 = ", lines, flags=re.MULTILINE)
     bindings = tuple(only_bindings(parse_text(lines, spec.path)))
     own_bindings = [binding for binding in bindings if binding.scope == spec.scope]
-    imports = [one.module for one in statements_of(spec) if isinstance(one, Import)]
+    imports = [statement.module for statement in statements_of(spec) if isinstance(statement, Import)]
     folder = Path(spec.path).parent
     is_own = any((folder / f"{module.split('.')[0]}.py").is_file() for module in imports)
     modules = [path for path in sorted(folder.glob("*.py")) if not path.name.startswith("test_")] if is_own else []
-    given = [_given(text, own_bindings) for text in axes] or _usual(own_bindings)
-    names = [axis.name for axis in given]
+    axes_of_search = [_given(text, own_bindings) for text in axes] or _usual(own_bindings)
+    names = [axis.name for axis in axes_of_search]
     if len(set(names)) < len(names):
         raise UsageError("an axis is given twice", got=", ".join(names))
     return Cells(
@@ -196,12 +196,12 @@ def read_cells(spec: CaseSpec, layers: Layers, axes: Sequence[str]) -> Cells:
         bindings=bindings,
         imports=tuple(dict.fromkeys(imports)),
         modules=tuple(modules),
-        axes=(*_wrappers(own_bindings), *given, *_defaults(own_bindings, names)),
+        axes=(*_wrappers(own_bindings), *axes_of_search, *_defaults(own_bindings, names)),
     )
 
 
-def _is_called(one: Binding, selector: str) -> bool:
-    return one.selector == selector or one.selector.endswith(f".{selector}") or one.name == selector
+def _is_called(binding: Binding, selector: str) -> bool:
+    return binding.selector == selector or binding.selector.endswith(f".{selector}") or binding.name == selector
 
 
 def _given(text: str, own_bindings: Sequence[Binding]) -> CellAxis:
@@ -236,12 +236,12 @@ def _given(text: str, own_bindings: Sequence[Binding]) -> CellAxis:
     if bound is not None:
         values = values if bound.value in values else [bound.value, *values]
         values = (
-            sorted(values, key=lambda one: _size(one) or 0.0)
-            if all(_size(one) is not None for one in values)
+            sorted(values, key=lambda value: _size(value) or 0.0)
+            if all(_size(value) is not None for value in values)
             else values
         )
         home = values.index(bound.value)
-        simplest = 0 if all(isinstance(one, int | tuple) for one in values) else home
+        simplest = 0 if all(isinstance(value, int | tuple) for value in values) else home
         return CellAxis(selector=selector, parameter=parameter, values=tuple(values), home=home, simplest=simplest)
     is_there = any(
         _is_called(binding, selector)
@@ -256,10 +256,10 @@ def _given(text: str, own_bindings: Sequence[Binding]) -> CellAxis:
     return CellAxis(selector=selector, parameter=parameter, values=(_ABSENT, *values), home=0, simplest=0, wraps=wraps)
 
 
-def _usual(own: Sequence[Binding]) -> list[CellAxis]:
+def _usual(own_bindings: Sequence[Binding]) -> list[CellAxis]:
     """Returns axes for the steps and all whole numbers of the task, from a sixteenth to four times."""
     usual_values = []
-    for binding in own:
+    for binding in own_bindings:
         name = f"{binding.name}.{binding.parameter}"
         if (
             _size(binding.value) is None
@@ -280,19 +280,26 @@ def _usual(own: Sequence[Binding]) -> list[CellAxis]:
     return usual_values
 
 
-def _wrappers(own: Sequence[Binding]) -> list[CellAxis]:
+def _wrappers(own_bindings: Sequence[Binding]) -> list[CellAxis]:
     """Returns an axis that removes the wrapper around the task, if there is one."""
-    task = next(one.value for one in own if one.name == "Case" and one.parameter == "task")
-    inner = next((one.value for one in own if one.parameter == "task" and one.name == task.name != "Case"), None)
+    task = next(binding.value for binding in own_bindings if binding.name == "Case" and binding.parameter == "task")
+    inner = next(
+        (
+            binding.value
+            for binding in own_bindings
+            if binding.parameter == "task" and binding.name == task.name != "Case"
+        ),
+        None,
+    )
     if not isinstance(inner, Reference):
         return []
     return [CellAxis(selector=task.selector, parameter="", values=(_ABSENT, task), home=1, simplest=0, unwraps=inner)]
 
 
-def _defaults(own: Sequence[Binding], names: Sequence[str]) -> list[CellAxis]:
+def _defaults(own_bindings: Sequence[Binding], names: Sequence[str]) -> list[CellAxis]:
     """Returns an axis for each text or boolean of the task that has a default, since the default counts as simpler."""
     defaults = []
-    for binding in own:
+    for binding in own_bindings:
         axis = CellAxis(
             selector=binding.selector,
             parameter=binding.parameter,
@@ -303,8 +310,8 @@ def _defaults(own: Sequence[Binding], names: Sequence[str]) -> list[CellAxis]:
         )
         if binding.name == "Case" or axis.name in names or not isinstance(binding.value, str | bool):
             continue
-        made = CONFIGURABLES[complete_selector(binding.selector, binding.where)].wrapped
-        parameter = inspect.signature(made).parameters.get(binding.parameter)
+        wrapped = CONFIGURABLES[complete_selector(binding.selector, binding.where)].wrapped
+        parameter = inspect.signature(wrapped).parameters.get(binding.parameter)
         if parameter is not None and parameter.default not in (inspect.Parameter.empty, binding.value):
             defaults.append(axis)
     return defaults

@@ -143,7 +143,7 @@ def falsify(
     progress = progress or default_progress()
     spec = spec_called(rules.case, path)
     layers = layers_at("", load_plugins())
-    given, who = named_subjects([str(checkpoint)], folder, (str(path),), progress)[0]
+    given, subject = named_subjects([str(checkpoint)], folder, (str(path),), progress)[0]
     bindings = tuple(part.strip() for part in str(checkpoint).split(";")[1:])
     layers = replace(layers, import_folders=(spec.root,))
     cells = read_cells(spec, layers, texts(rules.axes))
@@ -152,7 +152,7 @@ def falsify(
     stored_cells = _StoredCells(
         folder=folder,
         cells=cells,
-        theta=(given, who),
+        theta=(given, subject),
         against=against,
         grid=named_grid(rules.grid),
         layers=replace(layers, gin_params=gin_params),
@@ -172,7 +172,7 @@ def falsify(
     search_result = falsified(stored_cells.cells.grid(), stored_cells, rules)
     smallest = search_result.smallest
     return Falsified(
-        theta=who.label,
+        theta=subject.label,
         case=f"{spec.suite}/{spec.name}",
         against=stored_cells.tuned_text(smallest.cell) if smallest is not None else against,
         cells=stored_cells.cells,
@@ -280,8 +280,8 @@ class _StoredCells:
 
     def measured(self, test: Test) -> MeasuredLoss:
         """Returns the stored measurements of a test that confirmed a cell."""
-        who = [self.theta[1], self._other(test.cell)[1]]
-        sides, scaled = self._scores(test.cell, who, self.block(test), self._baseline_file(self.grid))
+        subjects = [self.theta[1], self._other(test.cell)[1]]
+        sides, scaled = self._scores(test.cell, subjects, self.block(test), self._baseline_file(self.grid))
         assert scaled is not None
         return MeasuredLoss(
             against=self.tuned_text(test.cell),
@@ -309,18 +309,18 @@ class _StoredCells:
 
     def _name(self, cell: CellIndex) -> str:
         axes = zip(self.cells.axes, cell, strict=True)
-        return ", ".join(f"{axis.name} {axis.text(place)}" for axis, place in axes)
+        return ", ".join(f"{axis.name} {axis.text(value_index)}" for axis, value_index in axes)
 
     def _tuned(self, cell: CellIndex, grid: BaselineGrid) -> BaselineCase | None:
         """Tunes the optimizer on a cell, unless the result is stored; None if tuning fails."""
         file = self.file(cell)  # creates the folder of the baselines
         path = self._baseline_file(grid)
-        made = Baseline(optimizer=self.against, protocol=grid.name, refresh="lobench falsify", cases={})
-        if path.is_file() and (before := Baseline.load(path)).program_version == PROGRAM_VERSION:
-            made = before
+        baseline = Baseline(optimizer=self.against, protocol=grid.name, refresh="lobench falsify", cases={})
+        if path.is_file() and (stored_baseline := Baseline.load(path)).program_version == PROGRAM_VERSION:
+            baseline = stored_baseline
         key = f"{file.name}:{self.cells.scope}"
-        if key in made.cases and made.cases[key].is_current:
-            return made.cases[key]
+        if key in baseline.cases and baseline.cases[key].is_current:
+            return baseline.cases[key]
         try:
             (spec,) = specs_in(file)
             tuned = tune(spec, self.layers, self.against, grid, num_seeds=_LOOK, horizon_factor=1)
@@ -329,7 +329,7 @@ class _StoredCells:
                 raise  # for example an unknown optimizer, which would fail on every cell
             self.progress.log(f"left out: {self._name(cell)}: {error}")
             return None
-        replace(made, cases={**made.cases, key: tuned}).save(path)
+        replace(baseline, cases={**baseline.cases, key: tuned}).save(path)
         return tuned
 
     def _evaluate(self, subjects: Sequence[Given], files: Sequence[Path], block: SeedBlock) -> None:
@@ -357,7 +357,7 @@ class _StoredCells:
         return "; ".join(dict.fromkeys(f"{row.outcome}: {row.message}" for row in rows if not row.has_curves))
 
     def _scores(
-        self, cell: CellIndex, who: Sequence[Subject], block: SeedBlock, place: Path
+        self, cell: CellIndex, subjects: Sequence[Subject], block: SeedBlock, path: Path
     ) -> tuple[list[dict[int, float]], tuple[str, ScoreScale] | None]:
         """Returns the scores of subjects on a cell and a seed block, and metric and scale.
 
@@ -371,14 +371,22 @@ class _StoredCells:
             if row.case.file == self.file(cell).stem and row.key.seed_block in parts and row.has_curves
         ]
         own_subjects: list[StoredSubject | None] = []
-        for one in who:
-            mine = [row for row in rows if any(sighting.variant.key == one.variant.key for sighting in row.sightings)]
-            mine = [replace(row, subjects=(one,)) for row in mine if row.key.checkpoint_sha256 == one.sha256]
-            own_subjects.append(next(iter(subjects_of(mine, current=snapshot.current)), None))
-            for row in mine:
+        for wanted_subject in subjects:
+            rows_of_subject = [
+                row
+                for row in rows
+                if any(sighting.variant.key == wanted_subject.variant.key for sighting in row.sightings)
+            ]
+            rows_of_subject = [
+                replace(row, subjects=(wanted_subject,))
+                for row in rows_of_subject
+                if row.key.checkpoint_sha256 == wanted_subject.sha256
+            ]
+            own_subjects.append(next(iter(subjects_of(rows_of_subject, current=snapshot.current)), None))
+            for row in rows_of_subject:
                 if row.curves is not None:
                     self._sizes[cell] = (row.curves.num_params, row.case.num_inner_steps)
-        scales = Scales.of([subject for subject in own_subjects if subject is not None], [place])
+        scales = Scales.of([subject for subject in own_subjects if subject is not None], [path])
         scaled = None
         scores = []
         for subject in own_subjects:

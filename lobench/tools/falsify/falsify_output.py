@@ -81,21 +81,21 @@ def _loss(falsified: Falsified, *, is_first: bool) -> LossRecord | None:
 
 
 def _axes(falsified: Falsified) -> list[AxisRecord]:
-    first, smallest = (
+    first_cell, smallest_cell = (
         test.cell if test is not None else None for test in (falsified.found.first, falsified.found.smallest)
     )
 
-    def text(place: int, cell: CellIndex | None) -> str | None:
-        return falsified.cells.axes[place].text(cell[place]) if cell is not None else None
+    def text(axis_index: int, cell: CellIndex | None) -> str | None:
+        return falsified.cells.axes[axis_index].text(cell[axis_index]) if cell is not None else None
 
     return [
         AxisRecord(
             name=axis.name,
             case=axis.text(axis.home),
-            found=text(index, first),
-            smallest=text(index, smallest),
-            steps=abs(smallest[index] - axis.home) if smallest is not None else None,
-            ratio=axis.ratio(smallest[index]) if smallest is not None else None,
+            found=text(index, first_cell),
+            smallest=text(index, smallest_cell),
+            steps=abs(smallest_cell[index] - axis.home) if smallest_cell is not None else None,
+            ratio=axis.ratio(smallest_cell[index]) if smallest_cell is not None else None,
         )
         for index, axis in enumerate(falsified.cells.axes)
     ]
@@ -104,10 +104,10 @@ def _axes(falsified: Falsified) -> list[AxisRecord]:
 def falsify_text(falsified: Falsified, files: Sequence[Path]) -> str:
     """Returns the answer, what to do next, a row for each axis, and the number of tests."""
     rows = [["axis", "the case", "found", "smallest", "steps away", "ratio"]]
-    for one in _axes(falsified):
-        ratio = f"{one['ratio']:.3g}" if one["ratio"] is not None else ""
-        steps = str(one["steps"]) if one["steps"] is not None else ""
-        rows.append([one["name"], one["case"], one["found"] or "", one["smallest"] or "", steps, ratio])
+    for axis in _axes(falsified):
+        ratio = f"{axis['ratio']:.3g}" if axis["ratio"] is not None else ""
+        steps = str(axis["steps"]) if axis["steps"] is not None else ""
+        rows.append([axis["name"], axis["case"], axis["found"] or "", axis["smallest"] or "", steps, ratio])
     lines = [*map(one_line, _answer(falsified, files)), "", text_table(rows, left={0, 1, 2, 3}), ""]
     return "\n".join([*lines, *map(one_line, _notes(falsified))])
 
@@ -142,10 +142,10 @@ def _notes(falsified: Falsified) -> list[str]:
         ratio = f", which is {times(costs[1] / costs[0])} times the cost" if costs[0] != costs[1] else ""
         lines.append(f"the smallest cell trains {smallest}, and the case {home}{ratio}")
     if falsified.found.smallest is not None:
-        which = "on which the checkpoint was meta-trained"
+        origin = "on which the checkpoint was meta-trained"
         if not falsified.is_trained_on:
-            which = "where the search began; whether the checkpoint was meta-trained on it is not known"
-        lines.append(f"steps away and ratio are counted from {falsified.case}, {which}")
+            origin = "where the search began; whether the checkpoint was meta-trained on it is not known"
+        lines.append(f"steps away and ratio are counted from {falsified.case}, {origin}")
     rules = falsified.rules
     looked = f"{counted(len(falsified.found.gaps), 'cell')} evaluated"
     tests = f"{counted(len(falsified.found.tests), 'test')} of level {rules.level:.2g}"

@@ -58,8 +58,8 @@ def write_case(falsified: Falsified, folder: Path) -> tuple[Path, ...]:
         folder.mkdir(parents=True, exist_ok=True)
         for name in itertools.chain([stem], (f"{stem}_{number}" for number in itertools.count(2))):
             files = _files(falsified, name, folder)
-            there = {path: path.read_text(encoding="utf-8") for path in files if path.is_file()}
-            if there.items() <= files.items():
+            present_files = {path: path.read_text(encoding="utf-8") for path in files if path.is_file()}
+            if present_files.items() <= files.items():
                 break
         falsified.cells.copy_modules(folder)
         for path, text in files.items():

@@ -72,7 +72,7 @@ def history(
     from lobench.tools.history.history import history_of
     from lobench.tools.history.history_output import history_record, history_text, write_history_page
 
-    found = history_of(stores, case, subject=subject, metric=metric, probability=probability)
+    case_history = history_of(stores, case, subject=subject, metric=metric, probability=probability)
     if output is not None:
-        write_history_page(found, output)
-    emit("history", history_record(found)) if kind == "json" else show(history_text(found))
+        write_history_page(case_history, output)
+    emit("history", history_record(case_history)) if kind == "json" else show(history_text(case_history))

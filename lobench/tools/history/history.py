@@ -116,8 +116,8 @@ class ScoreChange:
     @property
     def is_rise(self) -> bool:
         """Whether the score rose or, if it is equal, fewer seeds diverge."""
-        before, all_before, after, all_after = self.lost
-        return self.size > 0 or (self.size == 0 and after * all_before < before * all_after)
+        lost_before, num_before, lost_after, num_after = self.lost
+        return self.size > 0 or (self.size == 0 and lost_after * num_before < lost_before * num_after)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +143,7 @@ class CaseHistory:
     def new_programs(self) -> list[int]:
         """Indices of runs whose program differs from that of the previous run."""
         pairs = enumerate(itertools.pairwise(self.runs), 1)
-        return [place for place, (before, after) in pairs if before.program != after.program]
+        return [index for index, (previous, current) in pairs if previous.program != current.program]
 
 
 def history_of(
@@ -166,14 +166,14 @@ def history_of(
       UsageError: The case, the subject or the metric is unknown, no seed is common to two runs, or `subject` is needed
         to choose one of several.
     """
-    case_runs = list(_runs_of([one for folder in stores for one in find_stores(folder)], case))
+    case_runs = list(_runs_of([store for folder in stores for store in find_stores(folder)], case))
     if not case_runs:
         raise UsageError(f"no evaluation of case {case!r} has curves", where=", ".join(map(str, stores)))
     newest = _newest(case_runs)
     snapshots = [
-        Snapshot.of(whole.store, kept)
+        Snapshot.of(whole.store, rows_of_case)
         for whole, rows in case_runs
-        if (kept := [row for row in rows if row.case.identity == newest and _has_bindings(whole, row)])
+        if (rows_of_case := [row for row in rows if row.case.identity == newest and _has_bindings(whole, row)])
     ]
     if not subject:
         _refuse_several(snapshots, case)
@@ -184,26 +184,28 @@ def history_of(
     chosen = [_subject_of(snapshot, subject) for snapshot in snapshots]
     scales = Scales.of([subject for snapshot in snapshots for subject in snapshot.subjects], None)
     scored: list[tuple[Snapshot, StoredSubject, Mapping[int, float]]] = []
-    for snapshot, one in zip(snapshots, chosen, strict=True):
-        if one is not None and (scores := scales.scores(one.cells[snapshot.cases[0].identity], metric or None)):
-            scored.append((snapshot, one, scores))
+    for snapshot, chosen_subject in zip(snapshots, chosen, strict=True):
+        if chosen_subject is not None and (
+            scores := scales.scores(chosen_subject.cells[snapshot.cases[0].identity], metric or None)
+        ):
+            scored.append((snapshot, chosen_subject, scores))
     if not scored:
-        known = sorted({subject.label for snapshot in snapshots for subject in snapshot.subjects})
+        labels = sorted({subject.label for snapshot in snapshots for subject in snapshot.subjects})
         raise UsageError(
             "no results with a score",
             got=repr(subject or metric or case),
-            expected=f"one of {', '.join(map(repr, known))}",
+            expected=f"one of {', '.join(map(repr, labels))}",
         )
     seeds = sorted(set.intersection(*(set(scores) for *_, scores in scored)))
     if not seeds:
         raise UsageError("the runs have no seed in common", where=case)
     # Runs of one store are in the order of its ledger, whatever the clocks were; stores are in order of first result.
     by_store: dict[Path, list[CaseRun]] = {}
-    for snapshot, one, found_scores in scored:
-        least = scales.least_variance(one.cells[snapshot.cases[0].identity], metric or None)
-        run = _run(snapshot, one, [found_scores[seed] for seed in seeds], least)
+    for snapshot, chosen_subject, found_scores in scored:
+        least = scales.least_variance(chosen_subject.cells[snapshot.cases[0].identity], metric or None)
+        run = _run(snapshot, chosen_subject, [found_scores[seed] for seed in seeds], least)
         by_store.setdefault(snapshot.store, []).append(run)
-    ordered = sorted(by_store.values(), key=lambda own: min(run.at for run in own))
+    ordered = sorted(by_store.values(), key=lambda runs_of_store: min(run.at for run in runs_of_store))
     runs = list(itertools.chain.from_iterable(ordered))
     info = scored[-1][0].cases[0]
     return CaseHistory(
@@ -218,16 +220,18 @@ def history_of(
     )
 
 
-def _newest(found: Sequence[tuple[Snapshot, Sequence[EvaluationRow]]]) -> str:
+def _newest(case_runs: Sequence[tuple[Snapshot, Sequence[EvaluationRow]]]) -> str:
     """Returns the identity of the case that is current in the store with the last result."""
-    last = max((whole for whole, _ in found), key=lambda whole: max(row.recorded_at for row in whole.rows))
-    rows = [row for whole, own in found if whole is last for row in own]
-    counting = [row for row in rows if last.current.is_current(row)]
-    return max(counting or rows, key=last.current.last_planned).case.identity
+    latest = max(
+        (snapshot for snapshot, _ in case_runs), key=lambda snapshot: max(row.recorded_at for row in snapshot.rows)
+    )
+    rows = [row for snapshot, rows_of_run in case_runs if snapshot is latest for row in rows_of_run]
+    counting = [row for row in rows if latest.current.is_current(row)]
+    return max(counting or rows, key=latest.current.last_planned).case.identity
 
 
-def _has_bindings(whole: Snapshot, row: EvaluationRow) -> bool:
-    return any(whole.current.has_bindings(row, who) for who in row.sightings)
+def _has_bindings(snapshot: Snapshot, row: EvaluationRow) -> bool:
+    return any(snapshot.current.has_bindings(row, sighting) for sighting in row.sightings)
 
 
 def _runs_of(stores: Sequence[Path], case: str) -> Iterator[tuple[Snapshot, list[EvaluationRow]]]:
@@ -239,15 +243,15 @@ def _runs_of(stores: Sequence[Path], case: str) -> Iterator[tuple[Snapshot, list
     for store in stores:
         groups: dict[tuple[str, Program, int], list[EvaluationRow]] = {}
         codes: dict[str, list[str]] = {}
-        whole = read_store(store, all_codes=True)
-        for row in whole.rows:
+        snapshot = read_store(store, all_codes=True)
+        for row in snapshot.rows:
             names.update(row.case.names)
             if row.payload is not None and row.case.is_called(case):
-                known = codes.setdefault(row.case.key, [])
-                if row.code not in known:
-                    known.append(row.code)
-                groups.setdefault((_revision(row), row.program, known.index(row.code)), []).append(row)
-        yield from ((whole, rows) for rows in groups.values())
+                codes_of_case = codes.setdefault(row.case.key, [])
+                if row.code not in codes_of_case:
+                    codes_of_case.append(row.code)
+                groups.setdefault((_revision(row), row.program, codes_of_case.index(row.code)), []).append(row)
+        yield from ((snapshot, rows) for rows in groups.values())
     if case not in names and case_name(case) not in names:
         raise UsageError(f"no case is called {case!r}", next_step=suggestion(case, names))
 
@@ -263,23 +267,27 @@ def _refuse_several(snapshots: Sequence[Snapshot], case: str) -> None:
     Checkpoints of one meta-training count as one subject: the last one.
     """
     optimizers = set[object]()
-    known = dict[str, None]()
+    labels = dict[str, None]()
     is_ambiguous = False
     for snapshot in snapshots:
-        last: dict[object, StoredSubject] = {}
+        last_subjects: dict[object, StoredSubject] = {}
         for subject in snapshot.subjects:
-            who = subject.who
-            key = (who.run or str(Path(who.uri).parent), who.variant.key) if who.has_theta else who.key
-            last[key] = subject
-        optimizers.update(key if not subject.who.has_theta else "checkpoints" for key, subject in last.items())
-        known.update(dict.fromkeys(subject.label for subject in last.values()))
-        is_ambiguous |= len(last) > 1
+            sighting = subject.who
+            key = (
+                (sighting.run or str(Path(sighting.uri).parent), sighting.variant.key)
+                if sighting.has_theta
+                else sighting.key
+            )
+            last_subjects[key] = subject
+        optimizers.update(key if not subject.who.has_theta else "checkpoints" for key, subject in last_subjects.items())
+        labels.update(dict.fromkeys(subject.label for subject in last_subjects.values()))
+        is_ambiguous |= len(last_subjects) > 1
     if is_ambiguous or len(optimizers) > 1:
         raise UsageError(
             "several subjects, and each has a history of its own",
             where=case,
-            got=first_of(sorted(map(repr, known)), _MOST_NAMED),
-            next_step=f"--subject {shlex.quote(min(known))} shows one of them",
+            got=first_of(sorted(map(repr, labels)), _MOST_NAMED),
+            next_step=f"--subject {shlex.quote(min(labels))} shows one of them",
         )
 
 
@@ -291,10 +299,10 @@ def _subject_of(snapshot: Snapshot, name: str) -> StoredSubject | None:
     """
     if not name:
         return last_subject(snapshot.subjects)
-    named = snapshot_with(snapshot.store, name)
-    if not called(named, name).places:
+    named_snapshot = snapshot_with(snapshot.store, name)
+    if not called(named_snapshot, name).places:
         return None
-    key = named.subjects[one_called(named, name)].who.key
+    key = named_snapshot.subjects[one_called(named_snapshot, name)].who.key
     return next((subject for subject in snapshot.subjects if subject.who.key == key), None)
 
 
@@ -313,22 +321,22 @@ def _run(snapshot: Snapshot, subject: StoredSubject, scores: Sequence[float], le
 
 def _changes(runs: Sequence[CaseRun], start: int, stop: int, level: float) -> Iterator[ScoreChange]:
     """Yields the changes among some runs: the surest one first, then those before and after it."""
-    found = _surest(runs[start:stop], level)
-    if found is None:
+    surest = _surest(runs[start:stop], level)
+    if surest is None:
         return
-    belief, sign = found
-    at = start + belief.place
+    belief, sign = surest
+    index = start + belief.place
     yield ScoreChange(
-        place=at,
+        place=index,
         size=-sign * max(belief.size, 0.0),
         error=belief.size_error,
         probability=belief.fall,
         here=belief.by_place[belief.place],
-        is_new_program=runs[at - 1].program != runs[at].program,
+        is_new_program=runs[index - 1].program != runs[index].program,
         lost=belief.lost,
     )
-    yield from _changes(runs, start, at, level)
-    yield from _changes(runs, at, stop, level)
+    yield from _changes(runs, start, index, level)
+    yield from _changes(runs, index, stop, level)
 
 
 def _surest(runs: Sequence[CaseRun], level: float) -> tuple[Belief, float] | None:
@@ -341,11 +349,11 @@ def _surest(runs: Sequence[CaseRun], level: float) -> tuple[Belief, float] | Non
         return None
     is_clipped = not (values < DIVERGED_SCORE).any()  # scores of items are not
     split = np.where(values <= DIVERGED_SCORE, -math.inf, values) if is_clipped else values
-    surest = []
+    candidates = []
     for sign in (1.0, -1.0):
         rows = (sign * split).tolist()
         belief = believe([Probe(place=index, block=0, scores=tuple(row)) for index, row in enumerate(rows)], len(runs))
-        surest.append((belief.fall, sign, belief))
-    _, sign, belief = max(surest, key=lambda one: one[0])
+        candidates.append((belief.fall, sign, belief))
+    _, sign, belief = max(candidates, key=lambda candidate: candidate[0])
     is_sure = belief.fall >= level and 0 < belief.place < len(runs)
     return (belief, sign) if is_sure else None

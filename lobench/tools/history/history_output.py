@@ -67,12 +67,13 @@ def history_text(case_history: CaseHistory) -> str:
 def _change_line(case_history: CaseHistory, change: ScoreChange) -> str:
     run = case_history.runs[change.place]
     direction = "a rise" if change.is_rise else "a fall"
-    before, all_before, after, all_after = change.lost
+    lost_before, num_before, lost_after, num_after = change.lost
     replicates = f"{case_history.replicate}s"
     lost_note = (
-        f"; diverged or exploded: {before} of {all_before} {replicates} before, {after} of {all_after} from it on"
+        f"; diverged or exploded: {lost_before} of {num_before} {replicates} before, "
+        f"{lost_after} of {num_after} from it on"
     )
-    lost_note = lost_note if before + after else ""
+    lost_note = lost_note if lost_before + lost_after else ""
     program_note = ", and so is the program" if change.is_new_program else ""
     is_same = change.place > 0 and case_history.runs[change.place - 1].git_revision == run.git_revision != ""
     cause = "code" if is_same else "revision"
@@ -101,8 +102,8 @@ def _chart(case_history: CaseHistory) -> Chart:
     means = [run.score.mean for run in case_history.runs]
     lower = [_finite_or(run.score.lower, run.score.mean) for run in case_history.runs]
     upper = [_finite_or(run.score.upper, run.score.mean) for run in case_history.runs]
-    places = [float(index) for index in range(len(case_history.runs))]
-    series = [Series(label="score", x=places, y=means, lower=lower, upper=upper, style="s1", dots=True)]
+    indices = [float(index) for index in range(len(case_history.runs))]
+    series = [Series(label="score", x=indices, y=means, lower=lower, upper=upper, style="s1", dots=True)]
     edges = [0, *(change.place for change in case_history.changes), len(means)]
     for start, stop in itertools.pairwise(edges):
         level = math.fsum(means[start:stop]) / (stop - start)
@@ -111,10 +112,10 @@ def _chart(case_history: CaseHistory) -> Chart:
         series.append(Series(label=label, x=ends, y=[level, level], style="s2 dashed"))
     low = min(lower)
     high = max(upper)
-    for number, place in enumerate(case_history.new_programs):
-        at = place - 0.5
+    for number, run_index in enumerate(case_history.new_programs):
+        boundary = run_index - 0.5
         label = "" if number else "new program"
-        series.append(Series(label=label, x=[at, at], y=[low, high], style="s4 dashed"))
+        series.append(Series(label=label, x=[boundary, boundary], y=[low, high], style="s4 dashed"))
     changes = ", ".join(_name(case_history.runs[change.place]) for change in case_history.changes) or "none"
     return Chart(
         title=f"{case_history.case}: score by run",
@@ -127,5 +128,5 @@ def _chart(case_history: CaseHistory) -> Chart:
     )
 
 
-def _finite_or(value: float, other: float) -> float:
-    return other if math.isnan(value) else value
+def _finite_or(value: float, default: float) -> float:
+    return default if math.isnan(value) else value

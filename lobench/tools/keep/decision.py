@@ -72,10 +72,10 @@ def decided(screen: PairSums, test: PairSums, rules: DecisionRules) -> tuple[Boo
       test: Sums of the seeds that only this decision uses.
       rules: Rules of the decision.
     """
-    known = screen + test
+    sums = screen + test
     keep = log_evidence(test) >= rules.log_threshold
-    diverges = _probability_of_more_divergence(known) > 1 - rules.futility
-    is_worse = np.isfinite(test.log_evidence_of_divergence()) & (_probability_of_better_mean(known) < rules.futility)
+    diverges = _probability_of_more_divergence(sums) > 1 - rules.futility
+    is_worse = np.isfinite(test.log_evidence_of_divergence()) & (_probability_of_better_mean(sums) < rules.futility)
     keep &= ~diverges & ~is_worse
     is_hopeless = chance_to_keep(screen, test, rules) < rules.futility
     # A test takes a level from all later ones, so none begins for a candidate that is not even better on shared seeds.
@@ -83,7 +83,7 @@ def decided(screen: PairSums, test: PairSums, rules: DecisionRules) -> tuple[Boo
         (test.seeds == 0) & (screen.seeds >= rules.num_screened) & ~(_probability_of_better_mean(screen) > 0.5)
     )
     is_hopeless |= is_screened_out & ~(screen.lost_by_b > screen.lost_by_a)
-    is_promising = (_probability_of_better_mean(known) >= rules.promising) & ~diverges
+    is_promising = (_probability_of_better_mean(sums) >= rules.promising) & ~diverges
     is_spent = test.seeds >= rules.max_seeds
     discard = ~keep & (is_hopeless | diverges) & ~is_promising
     undecided = ~keep & ~discard & (is_hopeless | is_spent)
@@ -98,13 +98,13 @@ def chance_to_keep(screen: PairSums, test: PairSums, rules: DecisionRules) -> Fl
     """
     from scipy.special import stdtr
 
-    known = screen + test
-    n = np.maximum(known.converged, 2.0)
-    mean = np.nan_to_num(known.mean)
-    variance = np.maximum(known.squares - known.converged * mean**2, 0.0) / (n - 1)
-    left = np.maximum(rules.max_seeds - test.seeds, 0.0)
-    all_pairs = test.converged + left
-    last = PairSums(
+    sums = screen + test
+    num_pairs = np.maximum(sums.converged, 2.0)
+    mean = np.nan_to_num(sums.mean)
+    variance = np.maximum(sums.squares - sums.converged * mean**2, 0.0) / (num_pairs - 1)
+    num_left = np.maximum(rules.max_seeds - test.seeds, 0.0)
+    all_pairs = test.converged + num_left
+    last_test = PairSums(
         seeds=all_pairs,
         converged=all_pairs,
         total=np.zeros_like(all_pairs),
@@ -112,30 +112,30 @@ def chance_to_keep(screen: PairSums, test: PairSums, rules: DecisionRules) -> Fl
         lost_by_a=np.zeros_like(all_pairs),
         lost_by_b=np.zeros_like(all_pairs),
     )
-    needed = last.half_width(rules.log_threshold + 2 * _LOG_PARTS)  # its own log 2, and the one of the two parts
+    needed = last_test.half_width(rules.log_threshold + 2 * _LOG_PARTS)  # its own log 2, and the one of the two parts
     with np.errstate(divide="ignore", invalid="ignore"):
-        needed_of_left = (needed * all_pairs - test.total) / left
-        spread = np.sqrt(variance * (1 / left + 1 / n))
-        chance = 1 - stdtr(n - 1, (needed_of_left - mean) / spread)
-    chance = np.where(left > 0, np.nan_to_num(chance), 0.0)
-    is_open = (known.seeds < LEAST_SEEDS) | ((known.lost_by_b > known.lost_by_a) & (left > 0))
+        needed_mean = (needed * all_pairs - test.total) / num_left
+        spread = np.sqrt(variance * (1 / num_left + 1 / num_pairs))
+        chance = 1 - stdtr(num_pairs - 1, (needed_mean - mean) / spread)
+    chance = np.where(num_left > 0, np.nan_to_num(chance), 0.0)
+    is_open = (sums.seeds < LEAST_SEEDS) | ((sums.lost_by_b > sums.lost_by_a) & (num_left > 0))
     return np.where(is_open, 1.0, chance)
 
 
-def _probability_of_better_mean(known: PairSums) -> FloatArray:
+def _probability_of_better_mean(sums: PairSums) -> FloatArray:
     """Returns the posterior probability that the mean difference is positive, with a flat prior."""
     from scipy.special import stdtr
 
-    n = np.maximum(known.converged, 2.0)
-    mean = np.nan_to_num(known.mean)
-    variance = np.maximum(known.squares - known.converged * mean**2, 0.0) / (n - 1)
+    num_pairs = np.maximum(sums.converged, 2.0)
+    mean = np.nan_to_num(sums.mean)
+    variance = np.maximum(sums.squares - sums.converged * mean**2, 0.0) / (num_pairs - 1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = stdtr(n - 1, mean / np.sqrt(variance / n))
-    return np.where(known.converged > 1, np.nan_to_num(found, nan=0.5), 0.5)
+        probability = stdtr(num_pairs - 1, mean / np.sqrt(variance / num_pairs))
+    return np.where(sums.converged > 1, np.nan_to_num(probability, nan=0.5), 0.5)
 
 
-def _probability_of_more_divergence(known: PairSums) -> FloatArray:
+def _probability_of_more_divergence(sums: PairSums) -> FloatArray:
     """Returns the posterior probability that `a` diverges more often than `b`, with Jeffreys's prior."""
     from scipy.special import betainc
 
-    return np.asarray(betainc(known.lost_by_b + 0.5, known.lost_by_a + 0.5, 0.5))
+    return np.asarray(betainc(sums.lost_by_b + 0.5, sums.lost_by_a + 0.5, 0.5))

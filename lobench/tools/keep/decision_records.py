@@ -43,5 +43,5 @@ def record_of(kept: Kept) -> KeepRecord:
 
 def log_record(measured: MeasuredTotal) -> KeepLogRecord:
     decisions = measured.decisions
-    chain = [one.number for one in decisions.chain]
+    chain = [decision.number for decision in decisions.chain]
     return record_from(KeepLogRecord, decisions, decisions.terms, chain=chain, error=measured.error)

@@ -144,21 +144,21 @@ def keep(
     links = settings.links
     folder = Path(store).absolute()
     home = folder / "keep"
-    here = Path.cwd() if candidate.startswith("git:") else Path(candidate)
+    base_folder = Path.cwd() if candidate.startswith("git:") else Path(candidate)
     values = _values_of(settings.environment)
-    for place in filter(None, (candidate, against)):
-        folder_of(place, near=here)  # raises before anything is written
+    for version in filter(None, (candidate, against)):
+        folder_of(version, near=base_folder)  # raises before anything is written
         for text in filter(None, (command, settings.against_command)):
-            refuse_original_files(text, place, near=here)
+            refuse_original_files(text, version, near=base_folder)
     with _DecidesAlone(folder):
         decisions = DecisionStore(path=folder / DECISIONS)
         sequence = decisions.read(terms)
         _write_once(folder / ".gitignore", "*\n")
         files = RevisionFiles(home=home, links=links)
         files.remove_partial()
-        new = files.keep(candidate, near=here, command=command, environment=values)
+        new = files.keep(candidate, near=base_folder, command=command, environment=values)
         old_command = settings.against_command or command
-        old = files.keep(against or candidate, near=here, command=old_command, environment=values)
+        old = files.keep(against or candidate, near=base_folder, command=old_command, environment=values)
         if new.name == old.name:
             raise UsageError(
                 "candidate and incumbent are the same",
@@ -166,9 +166,9 @@ def keep(
                 expected="a difference in a file that git does not ignore, in the command, or in --environment",
             )
         if links:
-            targets = {name: str((here / name).resolve()) for name in links}
+            targets = {name: str((base_folder / name).resolve()) for name in links}
             _write_once(home / LINKS, json.dumps(targets, indent=1) + "\n")
-        imports = import_folders(shlex.split(command), filter(None, (candidate, against)), near=here)
+        imports = import_folders(shlex.split(command), filter(None, (candidate, against)), near=base_folder)
         _write_once(home / IMPORTS, json.dumps(imports) + "\n")
         gin = _gin_text(terms, settings)
         _write_once(home / "suite" / "keep.gin", gin)
@@ -223,10 +223,11 @@ def measure_total(
         sequence = decisions.read()
         if not sequence.chain:
             raise UsageError("no change was kept, so there is no total to measure", where=str(store))
-        first = sequence.chain[0].incumbent
-        last = sequence.chain[-1].candidate
+        first_revision = sequence.chain[0].incumbent
+        last_revision = sequence.chain[-1].candidate
         new, old = (
-            KeptRevision(name=one.name, label=one.label, path=home / "revisions" / one.name) for one in (last, first)
+            KeptRevision(name=revision.name, label=revision.label, path=home / "revisions" / revision.name)
+            for revision in (last_revision, first_revision)
         )
         session = _Session(
             folder=folder,
@@ -237,7 +238,7 @@ def measure_total(
             progress=progress or default_progress(),
             workers={"workers": 1, **workers},
         )
-        return session.measure(sequence.total or Total(first=first, last=last, seeds=()), num_seeds)
+        return session.measure(sequence.total or Total(first=first_revision, last=last_revision, seeds=()), num_seeds)
 
 
 class _DecidesAlone:
@@ -359,22 +360,22 @@ class _Session:
         """Returns a decision with its present numbers, and its answer if it has one."""
         screen_seeds = range(self.sequence.terms.screen)
         values.refuse_ignored_seed((*screen_seeds, *decision.seeds))
-        screen = values.sums([one for one in screen_seeds if values.has(one)], decision.margin)
+        screen = values.sums([seed for seed in screen_seeds if values.has(seed)], decision.margin)
         # The order must not depend on the results: a pair after a run that had an error waits for that run.
         test_seeds = [*itertools.takewhile(values.has, decision.seeds)]
         test = values.sums(test_seeds, decision.margin)
         test_number = decision.test or self.sequence.num_tests + 1
         level = decision.level or e_lond_level(self.sequence.terms.fdr, test_number, self.sequence.num_kept)
         rules = DecisionRules(level=level, max_seeds=decision.max_seeds, num_screened=len(screen_seeds))
-        keeps, discards, ends = (bool(one) for one in decided(screen, test, rules))
-        known = screen + test
+        keeps, discards, ends = (bool(flags) for flags in decided(screen, test, rules))
+        sums = screen + test
         pairs = [*(seed for seed in screen_seeds if values.has(seed)), *test_seeds]
         seconds = values.core_seconds(pairs, test_seeds)
         is_over = self.max_core_hours is not None and seconds >= self.max_core_hours * 3600
         answer: KeepAnswer | None = None
         if keeps or discards or ends or is_over:
             answer = KeepAnswer.KEEP if keeps else KeepAnswer.DISCARD if discards else KeepAnswer.UNDECIDED
-        reason = _reason(answer, known, test, rules, is_over) if answer is not None else ""
+        reason = _reason(answer, sums, test, rules, is_over) if answer is not None else ""
         if answer is KeepAnswer.DISCARD and values.are_equal(pairs):
             reason = "its curves are those of the incumbent: the command does not use what was changed"
         differences = values.differences(test_seeds)
@@ -508,7 +509,12 @@ class _Values:
         new, _ = self.runs
         messages = [(seed, new[seed].message) for seed in seeds if seed in new and not new[seed].has_curves]
         return next(
-            (f"{STOPPED}seed {seed}: {one.partition(STOPPED)[2]}" for seed, one in messages if STOPPED in one), ""
+            (
+                f"{STOPPED}seed {seed}: {message.partition(STOPPED)[2]}"
+                for seed, message in messages
+                if STOPPED in message
+            ),
+            "",
         )
 
     def error(self, seeds: Iterable[int], sides: Sequence[KeptRevision]) -> str:
@@ -526,19 +532,22 @@ class _Values:
 
     def sums(self, seeds: Sequence[int], margin: float) -> PairSums:
         """Returns the sums of pairs; the scores of the candidate are `a`, less the margin."""
-        a, b = ([_score(runs[seed], self.terms) for seed in seeds] for runs in self.runs)
-        if margin == 0 and _are_binary([*a, *b], self.terms):
+        candidate_scores, incumbent_scores = ([_score(runs[seed], self.terms) for seed in seeds] for runs in self.runs)
+        if margin == 0 and _are_binary([*candidate_scores, *incumbent_scores], self.terms):
             # A failure counts as a divergence, and all successes are equal.
             success = float(self.terms.maximize)
-            a, b = ([0.0 if value == success else -math.inf for value in side] for side in (a, b))
-        step = Samples.of(a, b).step
-        return PairSums.of(np.array([a]) - margin, np.array([b]), np.array([step]))
+            candidate_scores, incumbent_scores = (
+                [0.0 if score == success else -math.inf for score in side]
+                for side in (candidate_scores, incumbent_scores)
+            )
+        step = Samples.of(candidate_scores, incumbent_scores).step
+        return PairSums.of(np.array([candidate_scores]) - margin, np.array([incumbent_scores]), np.array([step]))
 
     def differences(self, seeds: Sequence[int]) -> list[float]:
         """Returns the improvement for each seed on which both sides converged."""
         new, old = self.runs
-        found = [_score(new[seed], self.terms) - _score(old[seed], self.terms) for seed in seeds]
-        return [one for one in found if math.isfinite(one)]
+        improvements = [_score(new[seed], self.terms) - _score(old[seed], self.terms) for seed in seeds]
+        return [improvement for improvement in improvements if math.isfinite(improvement)]
 
     def are_equal(self, seeds: Iterable[int]) -> bool:
         """Returns whether both sides have the same curve on each seed, and one that converges."""
@@ -570,8 +579,8 @@ class _Values:
             scores = [_score(row, self.terms) for row in rows]
             if len(rows) < LEAST_SCREEN or _are_binary(scores, self.terms) or not all(map(math.isfinite, scores)):
                 continue
-            found = {bytes(_curves(row).metrics[row.case.primary_metric]) for row in rows}
-            if len(found) == 1:
+            distinct_curves = {bytes(_curves(row).metrics[row.case.primary_metric]) for row in rows}
+            if len(distinct_curves) == 1:
                 value = scores[0] if self.terms.maximize else -scores[0]
                 raise UsageError(
                     "the command ignores {seed}: all its seeds have the same results",
@@ -612,11 +621,11 @@ def _consecutive(seeds: Sequence[int]) -> Sequence[int]:
     return [seed for index, seed in enumerate(seeds) if seed == seeds[0] + index]
 
 
-def _reason(answer: KeepAnswer, known: PairSums, test: PairSums, rules: DecisionRules, is_over: bool) -> str:
+def _reason(answer: KeepAnswer, sums: PairSums, test: PairSums, rules: DecisionRules, is_over: bool) -> str:
     if answer is KeepAnswer.KEEP:
         return f"its e-value reaches {1 / rules.level:.3g}, which shows an improvement"
     if answer is KeepAnswer.DISCARD:
-        if float(known.lost_by_a) > float(known.lost_by_b):
+        if float(sums.lost_by_a) > float(sums.lost_by_b):
             return "it diverges or fails more often"
         if not float(test.seeds):
             return "it does not look better on the shared seeds"
@@ -638,12 +647,12 @@ def _terms(settings: KeepSettings) -> Terms:
     if screen < LEAST_SCREEN:
         raise UsageError("--screen", got=str(screen), expected=f"at least {LEAST_SCREEN} seeds")
     if maximize is None:
-        known = direction_of(metric_name(metric), {}) or usual_direction(metric_name(metric))
-        if known is None:
+        direction = direction_of(metric_name(metric), {}) or usual_direction(metric_name(metric))
+        if direction is None:
             raise UsageError(
                 "the direction of the metric is not known", got=metric, next_step="add --minimize or --maximize"
             )
-        maximize = known is Direction.MAX
+        maximize = direction is Direction.MAX
     return Terms(fdr=fdr, metric=metric, maximize=maximize, curves=settings.curves, screen=screen)
 
 

@@ -35,15 +35,15 @@ def _difference(decision: Decision, terms: Terms) -> str:
     return f"{terms.metric} {word} by {abs(decision.difference):.3g} on fresh seeds, e-value {decision.e_value:.3g}"
 
 
-def _diverged(one: Decision) -> str:
-    if not any(one.diverged):
+def _diverged(decision: Decision) -> str:
+    if not any(decision.diverged):
         return ""
-    return f"diverged: {one.diverged[0]} of the candidate, {one.diverged[1]} of the incumbent"
+    return f"diverged: {decision.diverged[0]} of the candidate, {decision.diverged[1]} of the incumbent"
 
 
-def _rate(found: Kept) -> str:
-    kept = f"{found.num_kept} kept of {counted(found.num_tests, 'test')} in this store"
-    return f"{kept}; at most {found.terms.fdr:.0%} of those kept are expected to be no improvement"
+def _rate(result: Kept) -> str:
+    kept = f"{result.num_kept} kept of {counted(result.num_tests, 'test')} in this store"
+    return f"{kept}; at most {result.terms.fdr:.0%} of those kept are expected to be no improvement"
 
 
 def log_text(measured: MeasuredTotal) -> str:
@@ -68,9 +68,9 @@ def log_text(measured: MeasuredTotal) -> str:
             ]
         )
     candidates = counted(len(decisions.decisions), "candidate")
-    kept = f"{decisions.num_kept} kept of {counted(decisions.num_tests, 'test')}, {candidates}"
+    counts_text = f"{decisions.num_kept} kept of {counted(decisions.num_tests, 'test')}, {candidates}"
     rate = f"at most {decisions.terms.fdr:.0%} of those kept are expected to be no improvement"
-    lines = [text_table(rows), "", f"{kept} by {decisions.terms.metric}; {rate}"]
+    lines = [text_table(rows), "", f"{counts_text} by {decisions.terms.metric}; {rate}"]
     if decisions.chain:
         changes = "; ".join(f"{decision.number} {decision.description}" for decision in decisions.chain)
         lines.append(one_line(f"chain of kept changes from {decisions.chain[0].incumbent.label}: {changes}"))

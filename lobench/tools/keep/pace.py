@@ -52,8 +52,8 @@ class Pace:
 
     def reason_to_stop(self, run: PaceCurve) -> str:
         """Returns the reason to stop a run that has diverged or is far behind; "" without one."""
-        last = run[1][-_NOT_FINITE:]
-        if len(last) == _NOT_FINITE and not any(map(math.isfinite, last)):
+        last_values = run[1][-_NOT_FINITE:]
+        if len(last_values) == _NOT_FINITE and not any(map(math.isfinite, last_values)):
             return f"its last {_NOT_FINITE} values of {self.metric} are not finite, at step {run[0][-1]}"
         return self.shortfall(run)
 
@@ -87,5 +87,5 @@ def _best(sign: float, run: PaceCurve, until: int) -> float:
     """Returns the best finite value up to a step."""
     steps = np.asarray(run[0])
     values = np.asarray(run[1], float)
-    taken = values[(steps <= until) & np.isfinite(values)]
-    return float(sign * (sign * taken).max()) if len(taken) else -sign * math.inf
+    finite_values = values[(steps <= until) & np.isfinite(values)]
+    return float(sign * (sign * finite_values).max()) if len(finite_values) else -sign * math.inf

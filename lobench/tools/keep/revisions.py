@@ -101,14 +101,14 @@ def refuse_original_files(command: str, version: str, *, near: Path) -> None:
     inside = near if version.startswith(GIT_PREFIX) else Path(version)
     spelled = {str(root), os.path.normpath(Path(os.path.abspath(inside)) / os.path.relpath(root, folder))}
     paths = [
-        (path + rest, PurePosixPath(rest.strip("/")))
+        (path + suffix, PurePosixPath(suffix.strip("/")))
         for path in spelled
-        for rest in re.findall(rf"(?<![\w/.-]){re.escape(path)}((?:/[^\s'\":;,]*)?)(?![\w.-])", command)
+        for suffix in re.findall(rf"(?<![\w/.-]){re.escape(path)}((?:/[^\s'\":;,]*)?)(?![\w.-])", command)
     ]
     if not paths:
         return
     names = _listed(root) if (root / ".git").exists() else _all_below(root)
-    counted = {one for name in names for one in (PurePosixPath(name), *PurePosixPath(name).parents)}
+    counted = {listed_path for name in names for listed_path in (PurePosixPath(name), *PurePosixPath(name).parents)}
     for path, name in paths:
         if name in counted:
             raise UsageError(
@@ -131,29 +131,31 @@ def import_folders(command: Sequence[str], versions: Iterable[str], *, near: Pat
         if root is not None:
             lines = os.fsdecode(_git(root, "worktree", "list", "--porcelain").stdout).splitlines()
             roots |= {Path(line.removeprefix("worktree ")).resolve() for line in lines if line.startswith("worktree ")}
-    done = subprocess.run([_python_of(command, near), "-c", _IMPORT_FOLDERS], cwd="/", capture_output=True, check=False)
-    if done.returncode or not done.stdout:
+    process = subprocess.run(
+        [_python_of(command, near), "-c", _IMPORT_FOLDERS], cwd="/", capture_output=True, check=False
+    )
+    if process.returncode or not process.stdout:
         return []
-    found = dict[str, None]()
-    for path in map(Path, json.loads(done.stdout.splitlines()[-1])):
+    folders = dict[str, None]()
+    for path in map(Path, json.loads(process.stdout.splitlines()[-1])):
         for root in sorted(roots, reverse=True):  # a work tree may lie in another one
             if path.resolve().is_relative_to(root):
-                found[path.resolve().relative_to(root).as_posix()] = None
+                folders[path.resolve().relative_to(root).as_posix()] = None
                 break
-    return [*found]
+    return [*folders]
 
 
 def _python_of(command: Sequence[str], folder: Path) -> str:
     """Returns the Python that a command runs, or the one beside its program."""
-    first = command[0]
-    if first == "python":
+    program = command[0]
+    if program == "python":
         return sys.executable  # as in `command_words`
-    path = shutil.which(folder / first if "/" in first else first)
+    path = shutil.which(folder / program if "/" in program else program)
     if path is not None and Path(path).name.startswith("python"):
         return path
-    beside = Path(path).parent / "python" if path is not None else None
-    if beside is not None and beside.is_file():
-        return str(beside)
+    python_beside = Path(path).parent / "python" if path is not None else None
+    if python_beside is not None and python_beside.is_file():
+        return str(python_beside)
     return shutil.which("python") or sys.executable
 
 
@@ -225,7 +227,12 @@ class RevisionFiles:
         name = hashlib.sha256(text.encode()).hexdigest()[:16].translate(_LETTERS)
         path = self.home / "revisions" / name
         write_whole(path / MANIFEST, text)
-        return KeptRevision(name=name, label=label, path=path, ignored=tuple(x for x in ignored if x not in self.links))
+        return KeptRevision(
+            name=name,
+            label=label,
+            path=path,
+            ignored=tuple(ignored_path for ignored_path in ignored if ignored_path not in self.links),
+        )
 
     def _check_links(self, folder: Path) -> None:
         for name in self.links:
@@ -253,8 +260,12 @@ class RevisionFiles:
 
     def _ignored(self, root: Path) -> tuple[str, ...]:
         """Returns the folders that git ignores, without those of the store and of Python."""
-        done = _git(root, "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
-        names = [os.fsdecode(one).rstrip("/") for one in done.stdout.split(b"\0") if one.endswith(b"/")]
+        process = _git(root, "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
+        names = [
+            os.fsdecode(listed_path).rstrip("/")
+            for listed_path in process.stdout.split(b"\0")
+            if listed_path.endswith(b"/")
+        ]
         store = self.home.parent.resolve()
         related = {store, *store.parents}
         return tuple(
@@ -285,12 +296,12 @@ def _git(folder: Path, *words: str, index: Path | None = None) -> subprocess.Com
 
 def _root_of(folder: Path) -> Path | None:
     """Returns the repository around a folder; None if there is none."""
-    if not any((one / ".git").exists() for one in (folder, *folder.parents)):
+    if not any((ancestor / ".git").exists() for ancestor in (folder, *folder.parents)):
         return None
-    done = _git(folder, "rev-parse", "--show-toplevel")
-    if done.returncode:
-        raise UsageError("git cannot read this repository", where=str(folder), got=_git_message(done))
-    return Path(os.fsdecode(done.stdout.rstrip(b"\n"))).resolve()
+    process = _git(folder, "rev-parse", "--show-toplevel")
+    if process.returncode:
+        raise UsageError("git cannot read this repository", where=str(folder), got=_git_message(process))
+    return Path(os.fsdecode(process.stdout.rstrip(b"\n"))).resolve()
 
 
 def _git_message(done: subprocess.CompletedProcess[bytes]) -> str:
@@ -312,31 +323,33 @@ def _check_out(root: Path, commit: str, target: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="lobench-index-") as folder:
         index = Path(folder) / "index"
         for words in (("read-tree", commit), ("checkout-index", "--all", "--force", f"--prefix={target}/")):
-            done = _git(root, *words, index=index)
-            if done.returncode:
-                raise UsageError("git cannot check the revision out", where=str(root), got=_git_message(done))
+            process = _git(root, *words, index=index)
+            if process.returncode:
+                raise UsageError("git cannot check the revision out", where=str(root), got=_git_message(process))
     for entry in _git(root, "ls-tree", "-r", "-z", commit).stdout.split(b"\0"):
         head, _, name = entry.partition(b"\t")
         if not head.startswith(_SUBMODULE):
             continue
         path = os.fsdecode(name)
-        wanted = head.split()[2].decode()
-        if not (root / path / ".git").exists() or _git(root / path, "cat-file", "-e", wanted).returncode:
+        submodule_commit = head.split()[2].decode()
+        if not (root / path / ".git").exists() or _git(root / path, "cat-file", "-e", submodule_commit).returncode:
             raise UsageError(
                 "a submodule's commit is not here",
                 where=path,
-                got=wanted[:7],
+                got=submodule_commit[:7],
                 next_step="git submodule update --init --recursive",
             )
-        _check_out(root / path, wanted, target / path)
+        _check_out(root / path, submodule_commit, target / path)
 
 
 def _listed(root: Path, above: str = "") -> Iterator[str]:
     """Yields the files of a working tree that git tracks or does not ignore, those of its submodules included."""
-    done = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-    if done.returncode:
-        raise UsageError("git cannot list the files", where=str(root), got=_git_message(done))
-    for name in sorted({os.fsdecode(one).rstrip("/") for one in done.stdout.split(b"\0") if one}):
+    process = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    if process.returncode:
+        raise UsageError("git cannot list the files", where=str(root), got=_git_message(process))
+    for name in sorted(
+        {os.fsdecode(listed_path).rstrip("/") for listed_path in process.stdout.split(b"\0") if listed_path}
+    ):
         path = root / name
         if path.is_dir() and not path.is_symlink():
             if (path / ".git").exists():

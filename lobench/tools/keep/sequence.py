@@ -144,20 +144,20 @@ class Sequence:
     def next_seed(self) -> int:
         """Smallest seed that no decision has used."""
         used = [seed for decision in self.decisions for seed in decision.seeds]
-        used += [seed for one in self.totals for seed in one.seeds]
+        used += [seed for total in self.totals for seed in total.seeds]
         return max(used, default=self.terms.screen - 1) + 1
 
     @property
     def chain(self) -> tuple[Decision, ...]:
         """Kept changes up to the newest one; the incumbent of each is the candidate of the one before."""
-        kept = [decision for decision in self.decisions if decision.answer is KeepAnswer.KEEP]
-        chain = kept[-1:]
+        kept_decisions = [decision for decision in self.decisions if decision.answer is KeepAnswer.KEEP]
+        chain = kept_decisions[-1:]
         while chain:
-            earlier = [one for one in kept if one.number < chain[0].number]
-            before = [one for one in earlier if one.candidate.name == chain[0].incumbent.name]
-            if not before:
+            earlier = [decision for decision in kept_decisions if decision.number < chain[0].number]
+            predecessors = [decision for decision in earlier if decision.candidate.name == chain[0].incumbent.name]
+            if not predecessors:
                 break
-            chain.insert(0, before[-1])
+            chain.insert(0, predecessors[-1])
         return tuple(chain)
 
     @property
@@ -166,7 +166,7 @@ class Sequence:
         if not self.chain:
             return None
         ends = (self.chain[0].incumbent.name, self.chain[-1].candidate.name)
-        return next((one for one in self.totals if (one.first.name, one.last.name) == ends), None)
+        return next((total for total in self.totals if (total.first.name, total.last.name) == ends), None)
 
     def with_total(self, total: Total) -> Sequence:
         """Returns the sequence with a total in place of the one of the same revisions, or added."""

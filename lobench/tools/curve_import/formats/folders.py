@@ -16,21 +16,21 @@ def files_below(folder: Path) -> list[Path]:
     """
     paths: list[Path] = []
     starts = [folder]
-    seen = set[Path]()
+    visited = set[Path]()
     has_links = False
     while starts:
-        for place, folders, names in os.walk(starts.pop(0)):
-            here = Path(place)
-            if (real := here.resolve()) in seen:
+        for folder_path, folders, names in os.walk(starts.pop(0)):
+            current_folder = Path(folder_path)
+            if (real := current_folder.resolve()) in visited:
                 folders.clear()
                 continue
-            seen.add(real)
-            shown = sorted(name for name in folders if not name.startswith("."))
-            links = [name for name in shown if (here / name).is_symlink()]
-            starts += [here / name for name in links]
+            visited.add(real)
+            visible_names = sorted(name for name in folders if not name.startswith("."))
+            links = [name for name in visible_names if (current_folder / name).is_symlink()]
+            starts += [current_folder / name for name in links]
             has_links = has_links or bool(links) or folder.is_symlink()
-            folders[:] = [name for name in shown if name not in links]
-            paths += [here / name for name in names]
+            folders[:] = [name for name in visible_names if name not in links]
+            paths += [current_folder / name for name in names]
     files = [path for path in paths if path.is_file()]
     if not has_links and not any(path.is_symlink() for path in files):
         return sorted(files)

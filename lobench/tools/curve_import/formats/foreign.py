@@ -55,19 +55,19 @@ def refuse_journal(path: Path) -> None:
     with contextlib.suppress(*UNREADABLE), opened(path) as file:
         line = file.readline(100_000)
         with contextlib.suppress(ValueError, RecursionError):
-            first = json.loads(line)
-            if isinstance(first, dict) and {"op_code", "worker_id"} <= first.keys():
+            first_row = json.loads(line)
+            if isinstance(first_row, dict) and {"op_code", "worker_id"} <= first_row.keys():
                 storages = "optuna.storages"
                 backend = f"{storages}.JournalStorage({storages}.journal.JournalFileBackend({str(path)!r}))"
-                raise _optuna("a journal", path, [str(first.get("study_name", "NAME"))], backend)
+                raise _optuna("a journal", path, [str(first_row.get("study_name", "NAME"))], backend)
 
 
-def _optuna(what: str, path: Path, studies: Sequence[str], storage: str) -> NotCurves:
+def _optuna(description: str, path: Path, studies: Sequence[str], storage: str) -> NotCurves:
     study = studies[0] if studies else "NAME"
     code = _FROM_OPTUNA.format(study=study, storage=storage, csv=f"{path.stem}.csv")
     got = f"studies {', '.join(map(repr, studies))}" if studies else "no study"
     return NotCurves(
-        f"this is {what} of Optuna",
+        f"this is {description} of Optuna",
         where=str(path),
         got=got,
         next_step=f"a trial's intermediate values are a curve: {_command(code)}",
@@ -108,23 +108,23 @@ def refuse_arrays(path: Path, head: bytes) -> None:
     """
     code = ""
     if head.startswith(b"\x93NUMPY"):
-        what = "an array of numpy"
+        description = "an array of numpy"
         code = f"import numpy, pandas; pandas.DataFrame(numpy.load({str(path)!r})).rename_axis('step')"
     elif head.startswith(b"PK\x03\x04"):
-        what = "arrays of numpy"
+        description = "arrays of numpy"
         names = _arrays_of(path)
         if not names:
             return
         step = next((name for name in STEPS if name in names), "")
-        shown = {**({"step": step} if step else {}), **{name: name for name in names if name != step}}
-        columns = ", ".join(f"{column!r}: a[{name!r}]" for column, name in shown.items())
+        names_by_column = {**({"step": step} if step else {}), **{name: name for name in names if name != step}}
+        columns = ", ".join(f"{column!r}: a[{name!r}]" for column, name in names_by_column.items())
         code = f"import numpy, pandas; a = numpy.load({str(path)!r}); pandas.DataFrame({{{columns}}})"
         code += "" if step else ".rename_axis('step')"
     if code:
         is_indexed = code.endswith("('step')")
         code += f".to_csv({f'{path.stem}.csv'!r}{'' if is_indexed else ', index=False'})"
         raise NotCurves(
-            f"this is {what}, which say nothing of steps and runs", where=str(path), next_step=_command(code)
+            f"this is {description}, which say nothing of steps and runs", where=str(path), next_step=_command(code)
         )
 
 
@@ -136,12 +136,12 @@ def _arrays_of(path: Path) -> list[str]:
             if member.endswith(".npy"):
                 with archive.open(member) as file:
                     version = np.lib.format.read_magic(file)
-                    read = (
+                    read_header = (
                         np.lib.format.read_array_header_1_0
                         if version == (1, 0)
                         else np.lib.format.read_array_header_2_0
                     )
-                    shape = read(file)[0]
+                    shape = read_header(file)[0]
                     lengths[member.removesuffix(".npy")] = shape[0] if len(shape) == 1 else -1
     long = [length for length in lengths.values() if length > 0]
     most = max(long, key=long.count, default=0)

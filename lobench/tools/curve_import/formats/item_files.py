@@ -69,14 +69,14 @@ def item_kind(path: Path) -> str:
         return "items" if ITEM in names and "step" not in names else ""
     if head[:1] == "{" and re.search(r'"eval"\s*:\s*\{', head) and re.search(r'"status"\s*:', head):
         return "inspect"
-    first = _first_object(head)
-    if "doc_id" in first and "doc" in first:
+    first_row = _first_object(head)
+    if "doc_id" in first_row and "doc" in first_row:
         return "lm-eval"
     if {"results", "versions"} <= _top_names(head) and bare_name(path).startswith("results"):
         raise NotCurves(
             "this has means only", where=str(path), next_step="lm_eval --log_samples writes samples_TASK.jsonl"
         )
-    return "items" if ITEM in first and "step" not in first else ""
+    return "items" if ITEM in first_row and "step" not in first_row else ""
 
 
 def _first_object(head: str) -> Mapping[str, Any]:
@@ -180,8 +180,8 @@ def read_inspect(path: Path, request: CurveRequest, notes: list[str]) -> Iterato
       UsageError: The log is damaged, or its samples are compressed in a way that this Python cannot read.
     """
     header, samples = _inspect_log(path)
-    about = header.get("eval", {})
-    data = (about.get("dataset") or {}).get("name") or about.get("task") or ""
+    eval_header = header.get("eval", {})
+    data = (eval_header.get("dataset") or {}).get("name") or eval_header.get("task") or ""
     by_epoch: dict[str, dict[str, list[float]]] = {}
     num_samples = 0
     scored = set[str]()
@@ -192,13 +192,13 @@ def read_inspect(path: Path, request: CurveRequest, notes: list[str]) -> Iterato
             scored.add(f"{sample.get('id')} {sample.get('epoch')}")
     if not by_epoch:
         raise NotCurves("no sample of this log has a score", where=str(path), got=counted(num_samples, "sample"))
-    if lacking := num_samples - len(scored):
-        notes.append(f"{path}: {counted(lacking, 'sample')} of {num_samples:,} without a score left out")
+    if num_without_score := num_samples - len(scored):
+        notes.append(f"{path}: {counted(num_without_score, 'sample')} of {num_samples:,} without a score left out")
     values = {
         metric: {item: float(np.mean(row)) for item, row in by_item.items()} for metric, by_item in by_epoch.items()
     }
-    method = str(about.get("model") or bare_name(path))
-    case = str(about.get("task") or UNNAMED_CASE)
+    method = str(eval_header.get("model") or bare_name(path))
+    case = str(eval_header.get("task") or UNNAMED_CASE)
     if request.pattern:
         run = named_run(method, request)
         method, case = run.method, run.case or case
@@ -241,8 +241,8 @@ def _read_inspect_log(path: Path, stamp: FileStamp | None) -> tuple[Mapping[str,
             header = json.loads(archive.read("header.json"))
             if "summaries.json" in names:
                 return header, json.loads(archive.read("summaries.json"))
-            own = [name for name in names if name.startswith("samples/") and name.endswith(".json")]
-            return header, [json.loads(archive.read(name)) for name in own]
+            sample_names = [name for name in names if name.startswith("samples/") and name.endswith(".json")]
+            return header, [json.loads(archive.read(name)) for name in sample_names]
     except NotImplementedError as error:  # the method of compression
         convert = (
             f"`pip install zipfile-zstd`, or `inspect log convert {shlex.quote(str(path))} --to json --output-dir .`"

@@ -61,8 +61,8 @@ def is_records(path: Path) -> bool:
         document = _document(path)
     except (*UNREADABLE, UsageError):
         return False
-    first = document[0] if isinstance(document, list) and document else {}
-    return isinstance(first, dict) and bool(_OF_RECORDS & first.keys()) and "step" not in first
+    first_record = document[0] if isinstance(document, list) and document else {}
+    return isinstance(first_record, dict) and bool(_OF_RECORDS & first_record.keys()) and "step" not in first_record
 
 
 def json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -89,12 +89,12 @@ def _document(path: Path) -> Any:
 def _read_document(path: Path, mtime_ns: int, size: int) -> Any:
     with one_line_of(UNREADABLE, UsageError, "cannot read this file", where=path), opened(path) as file:
         lines = (line for line in file if line.strip())
-        first = next(lines, "")
+        first_line = next(lines, "")
         has_more = next(lines, None) is not None
-    is_object = _is_object(first)
+    is_object = _is_object(first_line)
     if has_more and (is_object or path.suffix.lower() in _LINES):
         return None
-    if not has_more and not is_object and _head(first) == "{":
+    if not has_more and not is_object and _head(first_line) == "{":
         return None  # an incomplete line, or not JSON
     text = text_of(path).strip()
     try:
@@ -129,7 +129,7 @@ def _rows_of(document: Any, path: Path) -> list[Mapping[str, Any]]:
     Raises:
       NotCurves: The document has another layout.
     """
-    if isinstance(document, list) and document and all(isinstance(one, dict) for one in document):
+    if isinstance(document, list) and document and all(isinstance(row, dict) for row in document):
         _check_no_lists(document[0], path)
         return document
     if isinstance(document, dict):
@@ -140,8 +140,8 @@ def _rows_of(document: Any, path: Path) -> list[Mapping[str, Any]]:
             return rows
     elif document == []:
         return []
-    shown = ", ".join(map(str, document))[:100] if isinstance(document, dict) else type(document).__name__
-    raise _not_a_table(path, shown if isinstance(document, dict) else f"a {shown}")
+    document_text = ", ".join(map(str, document))[:100] if isinstance(document, dict) else type(document).__name__
+    raise _not_a_table(path, document_text if isinstance(document, dict) else f"a {document_text}")
 
 
 def _check_no_lists(row: Mapping[str, Any], path: Path) -> None:
@@ -182,18 +182,18 @@ def _rows_of_object(document: dict[str, Any]) -> list[Mapping[str, Any]] | None:
     if "log_history" in of_rows or len(of_rows) == 1:
         return list(document["log_history" if "log_history" in of_rows else of_rows[0]])
     if values and all(isinstance(value, dict) for value in values):
-        if all(isinstance(one.get("steps"), list) and isinstance(one.get("values"), list) for one in values):
+        if all(isinstance(column.get("steps"), list) and isinstance(column.get("values"), list) for column in values):
             return [
                 {"step": step, "metric": name, "value": value}
-                for name, one in document.items()
-                for step, value in zip(one["steps"], one["values"], strict=True)
+                for name, column in document.items()
+                for step, value in zip(column["steps"], column["values"], strict=True)
             ]
         if all(name.isdecimal() for name in document):  # orient="index"
             return values
-        if all(one.keys() == values[0].keys() and not any(map(_is_nested, one.values())) for one in values):
-            return [{name: one[row] for name, one in document.items()} for row in values[0]]
+        if all(column.keys() == values[0].keys() and not any(map(_is_nested, column.values())) for column in values):
+            return [{name: column[row] for name, column in document.items()} for row in values[0]]
     if values and all(isinstance(value, list) and len(value) == len(values[0]) for value in values):
-        if any(_is_nested(one) for value in values for one in value):
+        if any(_is_nested(element) for value in values for element in value):
             return None
         if all(map(_are_numbers, values)) and not any(map(_may_be_steps, document, values)):
             document = {"step": range(len(values[0])), **document}
@@ -203,19 +203,21 @@ def _rows_of_object(document: dict[str, Any]) -> list[Mapping[str, Any]] | None:
 
 
 def _are_numbers(column: Sequence[object]) -> bool:
-    return all(one is None or (isinstance(one, int | float) and not isinstance(one, bool)) for one in column)
+    return all(
+        number is None or (isinstance(number, int | float) and not isinstance(number, bool)) for number in column
+    )
 
 
 def _may_be_steps(name: str, column: Sequence[Any]) -> bool:
     """Returns whether a column is called a step, or increases from row to row in whole numbers."""
     if name.lower() in STEPS:
         return True
-    are_whole = all(isinstance(one, int) or (isinstance(one, float) and one.is_integer()) for one in column)
-    return are_whole and len(column) > 1 and all(a < b for a, b in itertools.pairwise(column))
+    are_whole = all(isinstance(number, int) or (isinstance(number, float) and number.is_integer()) for number in column)
+    return are_whole and len(column) > 1 and all(earlier < later for earlier, later in itertools.pairwise(column))
 
 
 def _are_rows(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(one, dict) for one in value)
+    return isinstance(value, list) and bool(value) and all(isinstance(row, dict) for row in value)
 
 
 def _is_nested(value: object) -> bool:

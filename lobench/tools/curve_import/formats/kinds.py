@@ -50,15 +50,17 @@ def kinds() -> dict[str, FileKind]:
     If a plugin declares the name of a shipped format, the plugin's is left out, and named on standard error.
     """
     shipped = {
-        one.name: Registered(declaration=one, plugin=builtin.__name__, module=builtin)
-        for one in builtin.lobench_import_formats()
+        declaration.name: Registered(declaration=declaration, plugin=builtin.__name__, module=builtin)
+        for declaration in builtin.lobench_import_formats()
     }
     manager = load_plugins()
     declared = manager.usable_declarations(_HOOK)
     for broken in manager.broken:
         if broken.distribution == _HOOK:
             print(f"lobench: {broken.cause}; going on", file=sys.stderr)
-    of_plugins = {name: _guarded_format(name, one) for name, one in declared.items() if name not in shipped}
+    of_plugins = {
+        name: _guarded_format(name, registered) for name, registered in declared.items() if name not in shipped
+    }
     own = {
         name: dataclasses.replace(one.make(where="lobench import"), about=one.declaration.summary)
         for name, one in shipped.items()

@@ -63,10 +63,10 @@ def read_mlflow(place: Path, request: CurveRequest, notes: list[str]) -> Iterato
 def _folders(place: Path) -> list[Path]:
     """Returns the folders of runs, without deleted runs and logged models, which have metrics too."""
     files = [path for path in files_below(place) if path.name == "meta.yaml"]
-    found = [path.parent for path in files if (path.parent / "metrics").is_dir()]
+    run_folders = [path.parent for path in files if (path.parent / "metrics").is_dir()]
     return [
         folder
-        for folder in found
+        for folder in run_folders
         if _entry(folder, "lifecycle_stage") != "deleted"
         and not _entry(folder, "model_id")
         and ".trash" not in folder.parts
@@ -96,9 +96,11 @@ def _lines(file: Path) -> Iterator[tuple[int, float, int]]:
             try:
                 yield int(words[0]), float(words[1]), int(words[2]) if len(words) > 2 else 0
             except (ValueError, IndexError) as error:
-                place = f"{file}, line {number}"
+                location = f"{file}, line {number}"
                 got = repr(line.strip()[:60])
-                raise UsageError("not a metric of MLflow", where=place, got=got, expected="TIME VALUE STEP") from error
+                raise UsageError(
+                    "not a metric of MLflow", where=location, got=got, expected="TIME VALUE STEP"
+                ) from error
 
 
 def _points(run: CurveRun, metric: str, lines: Iterable[tuple[int, float, int]]) -> Points:
@@ -114,22 +116,24 @@ def _database_points(place: Path, request: CurveRequest, notes: list[str]) -> It
         one_line_of(sqlite3.Error, UsageError, "not a database of MLflow", where=place),
         contextlib.closing(sqlite3.connect(address, uri=True)) as database,
     ):
-        known = database.execute(
+        run_rows = database.execute(
             "SELECT run_uuid, runs.name, experiments.name FROM runs LEFT JOIN experiments USING (experiment_id)"
             " WHERE runs.lifecycle_stage = 'active' ORDER BY start_time, run_uuid"
         ).fetchall()
-        facts: dict[str, dict[str, str]] = {id: {"experiment": experiment or ""} for id, _, experiment in known}
+        facts: dict[str, dict[str, str]] = {id: {"experiment": experiment or ""} for id, _, experiment in run_rows}
         for kind in ("params", "tags"):
             for id, key, value in database.execute(f"SELECT run_uuid, key, value FROM {kind}"):
                 facts.setdefault(id, {})[f"{kind}.{key}"] = str(value)
-        runs = [LoggedRun(id, name or id, facts[id]) for id, name, _ in known]
+        runs = [LoggedRun(id, name or id, facts[id]) for id, name, _ in run_rows]
         for id, run in named_runs(runs, request, notes):
             keys = database.execute("SELECT DISTINCT key FROM metrics WHERE run_uuid = ? ORDER BY key", (id,))
             for (metric,) in keys.fetchall():
                 if not request.metrics or metric in request.metrics:
                     chosen = "SELECT timestamp, value, is_nan, step FROM metrics WHERE run_uuid = ? AND key = ?"
-                    found = database.execute(chosen, (id, metric))
-                    yield _points(run, metric, [(at, _number(value, nan), step) for at, value, nan, step in found])
+                    metric_rows = database.execute(chosen, (id, metric))
+                    yield _points(
+                        run, metric, [(at, _number(value, nan), step) for at, value, nan, step in metric_rows]
+                    )
 
 
 def _number(value: float, is_nan: bool) -> float:

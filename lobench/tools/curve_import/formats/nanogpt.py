@@ -62,17 +62,19 @@ def read_logs(place: Path, request: CurveRequest, notes: list[str]) -> Iterator[
     of_files = [(path, rows) for path in files for rows in _runs(path)]
     repeated = _repeated([rows for _, rows in of_files])
     numbers = Counter[Path]()
-    named: dict[Path, CurveRun] = {}
+    runs_by_path: dict[Path, CurveRun] = {}
     for index, (path, rows) in enumerate(of_files):
         if index in repeated:
             continue
-        if path not in named:
+        if path not in runs_by_path:
             part = path.parent.relative_to(place).as_posix() if are_apart else "."
             name = home if part == "." else f"{request.prefix}{part}"
-            own = _named_for(path, place, name, request)
+            request_of_log = _named_for(path, place, name, request)
             is_seed = part.partition("_")[0].partition("-")[0].startswith("seed")
-            named[path] = named_run(f"{home}/{part}" if is_seed else name, own, is_file=not place.is_dir())
-        run, number = named[path], numbers[path]
+            runs_by_path[path] = named_run(
+                f"{home}/{part}" if is_seed else name, request_of_log, is_file=not place.is_dir()
+            )
+        run, number = runs_by_path[path], numbers[path]
         numbers[path] += 1
         logs.setdefault(run.method, set()).add(path)
         inner = path.relative_to(place) if place.is_dir() else Path(path.name)
@@ -101,25 +103,25 @@ def _repeated(runs: Sequence[list[_Row]]) -> set[int]:
     """
     rows = [frozenset(run) for run in runs]
     holders: dict[_Row, list[int]] = {}
-    for index, own in enumerate(rows):
-        for row in own:
+    for index, rows_of_run in enumerate(rows):
+        for row in rows_of_run:
             holders.setdefault(row, []).append(index)
     return {
         index
         for index, row in enumerate(rows)
         if any(
-            row <= rows[other] and (row != rows[other] or other < index)
-            for other in holders[runs[index][0]]
-            if other != index
+            row <= rows[other_index] and (row != rows[other_index] or other_index < index)
+            for other_index in holders[runs[index][0]]
+            if other_index != index
         )
     }
 
 
-def _named_for(path: Path, place: Path, name: str, request: CurveRequest) -> CurveRequest:
+def _named_for(path: Path, folder: Path, name: str, request: CurveRequest) -> CurveRequest:
     """Returns the request with the paths of one log of a folder for `--pattern`."""
-    if not request.pattern or not place.is_dir():
+    if not request.pattern or not folder.is_dir():
         return request
-    inner = path.relative_to(place)
+    inner = path.relative_to(folder)
     texts = [inner.as_posix(), (inner.parent / bare_name(inner)).as_posix(), bare_name(inner)]
     texts += [f"{start}/{inner.as_posix()}" for start in request.paths] + [name]
     return replace(request, paths=texts)
@@ -127,8 +129,8 @@ def _named_for(path: Path, place: Path, name: str, request: CurveRequest) -> Cur
 
 def _curves(run: CurveRun, rows: list[_Row], request: CurveRequest) -> Iterator[Points]:
     curves: dict[str, list[tuple[int, float]]] = {}
-    for step, pairs, _, rest in rows:
-        metrics = _PAIR.findall(pairs) + [pair for pair in _PAIR.findall(rest) if pair[0].endswith("_loss")]
+    for step, pairs, _, remainder in rows:
+        metrics = _PAIR.findall(pairs) + [pair for pair in _PAIR.findall(remainder) if pair[0].endswith("_loss")]
         for name, value in metrics:
             if not request.metrics or name in request.metrics:
                 curves.setdefault(name, []).append((step, float(value)))
@@ -144,12 +146,12 @@ def _runs(path: Path) -> Iterator[list[_Row]]:
             if not line.startswith("step:") or (match := _ROW.match(line.rstrip())) is None:
                 continue
             row = (int(match[1]), match[2], match[3], match[4].strip())
-            own = {name for name, _ in _PAIR.findall(row[1])}
-            if rows and (row[0] < rows[-1][0] or (row[0] == rows[-1][0] and own & names)):
+            metrics_of_row = {name for name, _ in _PAIR.findall(row[1])}
+            if rows and (row[0] < rows[-1][0] or (row[0] == rows[-1][0] and metrics_of_row & names)):
                 yield rows
                 rows = []
                 names = set()
-            names = own | (names if rows and row[0] == rows[-1][0] else set())
+            names = metrics_of_row | (names if rows and row[0] == rows[-1][0] else set())
             rows.append(row)
     if rows:
         yield rows

@@ -34,8 +34,8 @@ def _records(path: Path) -> list[dict[str, Any]]:
             document = json.load(file)
         records = [dict(record) for record in document if record["metrics"]]
     except (OSError, EOFError, zlib.error, ValueError, TypeError, KeyError, RecursionError) as error:
-        got = cause(error)
-        raise UsageError("not results of lobench", where=str(path), got=got, expected=_EXPECTED) from error
+        cause_text = cause(error)
+        raise UsageError("not results of lobench", where=str(path), got=cause_text, expected=_EXPECTED) from error
     if not records:
         raise UsageError("the file holds no curve", where=str(path), expected=_EXPECTED)
     return records
@@ -47,8 +47,8 @@ def _damage(path: Path) -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        got = f"no {error}" if isinstance(error, KeyError) else cause(error)
-        raise UsageError("a record is damaged", where=str(path), got=got, expected=_EXPECTED) from error
+        cause_text = f"no {error}" if isinstance(error, KeyError) else cause(error)
+        raise UsageError("a record is damaged", where=str(path), got=cause_text, expected=_EXPECTED) from error
 
 
 def read_records(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
@@ -82,7 +82,7 @@ def _steps(values: Sequence[float], path: Path) -> NDArray[np.int64]:
 def _values(record: Mapping[str, Any]) -> Mapping[str, list[list[float | None]]]:
     if "curves" in record:
         return dict(record["curves"])
-    return {name: [[value] for value in found["per_seed"]] for name, found in record["metrics"].items()}
+    return {name: [[value] for value in values["per_seed"]] for name, values in record["metrics"].items()}
 
 
 def _subject(record: Mapping[str, Any]) -> tuple[str, str, str]:
@@ -126,8 +126,10 @@ def cases_of_records(path: Path) -> dict[str, CaseInfo]:
 def directions_of_records(path: Path, asked: CurveRequest) -> dict[str, Direction]:
     """Returns the directions of the metrics of lobench's own results."""
     with _damage(path):
-        found = {name: one.get("direction") for record in _records(path) for name, one in record["metrics"].items()}
-        return {name: Direction(value) for name, value in found.items() if value}
+        names_of_directions = {
+            name: metric.get("direction") for record in _records(path) for name, metric in record["metrics"].items()
+        }
+        return {name: Direction(value) for name, value in names_of_directions.items() if value}
 
 
 def read_algoperf(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
@@ -145,17 +147,17 @@ def read_algoperf(path: Path, request: CurveRequest, notes: list[str]) -> Iterat
         if target is None:
             notes.append(f"{path}: {workload} has no target, and is left out")
             continue
-        known = np.isfinite(rows["global_step"].to_numpy())
+        is_known = np.isfinite(rows["global_step"].to_numpy())
         run = CurveRun(request.method or str(submission), f"algoperf/{workload}", f"{study}-{trial}")
-        steps = rows["global_step"].to_numpy()[known]
+        steps = rows["global_step"].to_numpy()[is_known]
         steps = step_numbers(steps, np.zeros(len(steps), np.int64), str(path), "global_step")
-        yield Points.of_curve(run, f"val/{target.metric}", steps, rows["val_metric"].to_numpy()[known])
+        yield Points.of_curve(run, f"val/{target.metric}", steps, rows["val_metric"].to_numpy()[is_known])
 
 
 def algoperf_directions(path: Path, asked: CurveRequest) -> dict[str, Direction]:
     """Returns the directions of AlgoPerf's metrics."""
-    found = _targets(path, asked).targets.values()
-    return {f"val/{one.metric}": Direction.MAX if one.higher else Direction.MIN for one in found}
+    targets = _targets(path, asked).targets.values()
+    return {f"val/{target.metric}": Direction.MAX if target.higher else Direction.MIN for target in targets}
 
 
 def _targets(path: Path, request: CurveRequest) -> Any:

@@ -174,16 +174,16 @@ def read_monitor(path: Path, request: CurveRequest, notes: list[str]) -> Iterato
       UsageError: A column is missing, or a value is not a number.
     """
     names = column_names(path)
-    wanted = [name for name in request.metrics.columns(names) if name in names] if request.metrics else ["r"]
-    if not wanted:
+    columns = [name for name in request.metrics.columns(names) if name in names] if request.metrics else ["r"]
+    if not columns:
         expected = f"one of {', '.join(request.metrics)}"
         raise NotCurves("the monitor has no such column", where=str(path), got=", ".join(names), expected=expected)
     run = named_run(request.name or bare_name(path), request, is_file=True)
-    before = 0
-    for part in parts_of(path, list(dict.fromkeys(["l", *wanted]))):
-        steps = before + np.cumsum(part.steps("l"))
-        before = int(steps[-1]) if len(steps) else before
-        for name in wanted:
+    last_step = 0
+    for part in parts_of(path, list(dict.fromkeys(["l", *columns]))):
+        steps = last_step + np.cumsum(part.steps("l"))
+        last_step = int(steps[-1]) if len(steps) else last_step
+        for name in columns:
             yield Points.of_curve(run, name, steps, part.values(name), part.lines)
 
 
@@ -192,9 +192,11 @@ def _json_parts(path: Path, columns: Sequence[str], texts: Sequence[str]) -> Ite
     import pandas as pd
 
     numbers = [name for name in columns if name not in texts]
-    kept = numbers[1:] or numbers or columns  # the first column is the step
+    metrics = numbers[1:] or numbers or columns  # the first column is the step
     rows = (
-        (line, _with_nulls(row, kept, columns)) for line, row in json_rows(path) if any(name in row for name in kept)
+        (line, _with_nulls(row, metrics, columns))
+        for line, row in json_rows(path)
+        if any(name in row for name in metrics)
     )
     while batch := list(itertools.islice(rows, _CHUNK)):
         frame = pd.DataFrame({name: [row.get(name) for _, row in batch] for name in columns}, dtype=object)
@@ -202,7 +204,7 @@ def _json_parts(path: Path, columns: Sequence[str], texts: Sequence[str]) -> Ite
             if name in texts:
                 frame[name] = frame[name].map(_text).astype("category")
             else:  # a logged NaN is a value, unlike a missing one
-                frame[name] = frame[name].map(lambda one: "nan" if one != one else one)
+                frame[name] = frame[name].map(lambda cell: "nan" if cell != cell else cell)
         yield Part(path=path, frame=frame, lines=np.asarray([line for line, _ in batch], np.int64))
 
 
@@ -214,8 +216,8 @@ def _with_nulls(row: dict[str, Any], metrics: Sequence[str], columns: Sequence[s
     nulls = [name for name in metrics if name in row and row[name] is None]
     if not nulls:
         return row
-    others = (value for name, value in row.items() if name in metrics or name not in columns)
-    if any(isinstance(value, int | float) for value in others):
+    other_values = (value for name, value in row.items() if name in metrics or name not in columns)
+    if any(isinstance(value, int | float) for value in other_values):
         return row
     return {**row, **dict.fromkeys(nulls, math.nan)}
 
@@ -271,8 +273,8 @@ class Part:
         odd = (codes < 0) | np.isin(codes, empty)
         if odd.any():
             row = int(odd.argmax())
-            place = f"{self.path}, line {self.lines[row]}" if self.lines[row] else str(self.path)
-            raise UsageError(f"no {column}", where=place)
+            location = f"{self.path}, line {self.lines[row]}" if self.lines[row] else str(self.path)
+            raise UsageError(f"no {column}", where=location)
         return names, codes
 
     def _numbers(self, name: str, *, may_be_empty: bool) -> NDArray[np.float64]:
@@ -286,9 +288,9 @@ class Part:
             odd &= ~column.astype(str).str.strip().str.lower().isin(_NAN).to_numpy(bool)
         if odd.any():
             row = int(odd.argmax())
-            got, line = column.iloc[row], self.lines[row]
-            place = f"{self.path}, line {line}" if line else f"{self.path}, row {row + 1}"
-            raise UsageError(f"{name} is no number", where=place, got=repr("" if got != got else got))
+            cell, line = column.iloc[row], self.lines[row]
+            location = f"{self.path}, line {line}" if line else f"{self.path}, row {row + 1}"
+            raise UsageError(f"{name} is no number", where=location, got=repr("" if cell != cell else cell))
         return values
 
 
@@ -421,9 +423,11 @@ def _check_no_more(more: pd.Series, line: int, where: str, names: Sequence[str])
 
 def _other_separator(names: Sequence[str]) -> str:
     """Returns advice if a header has no comma, but another separator; "" otherwise."""
-    found = next((text for text in (";", "|", " ") if len(names) == 1 and text in names[0]), "")
-    what = "blanks" if found == " " else repr(found)
-    return f"columns are separated by {what} here; write commas, and decimals with a point" if found else ""
+    separator = next((text for text in (";", "|", " ") if len(names) == 1 and text in names[0]), "")
+    separator_text = "blanks" if separator == " " else repr(separator)
+    return (
+        f"columns are separated by {separator_text} here; write commas, and decimals with a point" if separator else ""
+    )
 
 
 def _text(value: object) -> str:
@@ -439,76 +443,76 @@ def read_table(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[
     Raises:
       UsageError: A column is missing, a value is not a number, or a name is empty; the message has the line.
     """
-    column_names_found = column_names(path)
-    place = {role: request.columns.get(role, role) for role in _ROLES}
-    fixed = _fixed_roles(path, request, column_names_found, place)
-    is_long = place["metric"] in column_names_found or place["value"] in column_names_found
-    wide = request.metrics.columns(column_names_found) if request.metrics and not is_long else []
-    if any(name not in column_names_found for name in [place["step"], *wide]) and is_json(path):
-        column_names_found = column_names(path, of_all_rows=True)  # a metric may be logged late
-        wide = request.metrics.columns(column_names_found) if wide else []
-    if not is_long and not wide and all(fixed[role] or place[role] in column_names_found for role in fixed):
-        used = {*place.values(), *STEPS}
+    header = column_names(path)
+    column_of_role = {role: request.columns.get(role, role) for role in _ROLES}
+    fixed = _fixed_roles(path, request, header, column_of_role)
+    is_long = column_of_role["metric"] in header or column_of_role["value"] in header
+    wide = request.metrics.columns(header) if request.metrics and not is_long else []
+    if any(name not in header for name in [column_of_role["step"], *wide]) and is_json(path):
+        header = column_names(path, of_all_rows=True)  # a metric may be logged late
+        wide = request.metrics.columns(header) if wide else []
+    if not is_long and not wide and all(fixed[role] or column_of_role[role] in header for role in fixed):
+        used = {*column_of_role.values(), *STEPS}
         wide = [name for name in _numeric_columns(path) if name not in used and name.lower() not in _NOT_METRICS]
     needed = ["step", *([] if wide else ["metric", "value"])]
-    needed += [
-        role for role in fixed if place[role] in column_names_found or role in request.columns or not fixed[role]
-    ]
-    missing = [place[role] for role in needed if place[role] not in column_names_found]
-    missing += [name for name in wide if name not in column_names_found]
-    missing += [name for name in request.columns.values() if name not in column_names_found and name not in missing]
-    if missing and (other := _other_separator(column_names_found)):
+    needed += [role for role in fixed if column_of_role[role] in header or role in request.columns or not fixed[role]]
+    missing = [column_of_role[role] for role in needed if column_of_role[role] not in header]
+    missing += [name for name in wide if name not in header]
+    missing += [name for name in request.columns.values() if name not in header and name not in missing]
+    if missing and (separator_advice := _other_separator(header)):
         raise NotCurves(
-            "not a table with commas", where=str(path), got=", ".join(column_names_found)[:200], next_step=other
+            "not a table with commas", where=str(path), got=", ".join(header)[:200], next_step=separator_advice
         )
     if missing:
         raise NotCurves(
             f"the table lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}",
             where=str(path),
-            got=", ".join(column_names_found)[:200],
-            expected=", ".join(place[role] for role in needed),
+            got=", ".join(header)[:200],
+            expected=", ".join(column_of_role[role] for role in needed),
             next_step=_advice(
                 path,
-                column_names_found,
-                [role for role in needed if place[role] not in column_names_found],
+                header,
+                [role for role in needed if column_of_role[role] not in header],
                 wide=bool(wide),
             ),
         )
     names = [role for role in ("method", "case", "seed", "metric") if role in needed]
-    texts = [place[role] for role in names]
-    columns = [*texts, *(place[role] for role in needed if role not in names), *wide]
-    if twice := [name for name in columns if column_names_found.count(name) > 1]:
+    texts = [column_of_role[role] for role in names]
+    columns = [*texts, *(column_of_role[role] for role in needed if role not in names), *wide]
+    if twice := [name for name in columns if header.count(name) > 1]:
         raise UsageError(f"the table has the column {twice[0]} twice", where=str(path), expected="one of each name")
     num_rows, num_empty = 0, 0
     for part in parts_of(path, columns, texts=texts):
-        steps = part.steps(place["step"])
-        runs, run = _runs(part, {role: place[role] for role in names if role != "metric"}, fixed, request)
+        steps = part.steps(column_of_role["step"])
+        runs, run = _runs(part, {role: column_of_role[role] for role in names if role != "metric"}, fixed, request)
         if not wide:
-            metrics, metric = part.names(place["metric"])
-            values = part.values(place["value"])
+            metrics, metric = part.names(column_of_role["metric"])
+            values = part.values(column_of_role["value"])
             is_asked = np.asarray([not request.metrics or name in request.metrics for name in metrics], bool)[metric]
             num_rows += int(is_asked.sum())
-            num_empty += int((is_asked & ~part.is_given(place["value"])).sum())
+            num_empty += int((is_asked & ~part.is_given(column_of_role["value"])).sum())
             yield Points(runs=runs, metrics=metrics, run=run, metric=metric, step=steps, value=values, line=part.lines)
             continue
         for name in wide:
             values = part.values(name)
-            there = part.is_given(name)
-            none = np.zeros(int(there.sum()), np.int64)
-            at = (run[there], none, steps[there], values[there], part.lines[there])
+            has_value = part.is_given(name)
+            none = np.zeros(int(has_value.sum()), np.int64)
+            at = (run[has_value], none, steps[has_value], values[has_value], part.lines[has_value])
             yield Points(runs=runs, metrics=(name,), run=at[0], metric=at[1], step=at[2], value=at[3], line=at[4])
     if num_empty:
         notes.append(
-            f"{path}: {num_empty:,} of {num_rows:,} rows have no {place['value']}, and are read as NaN: their runs "
-            "count as diverged there; delete these rows if the values were not logged"
+            f"{path}: {num_empty:,} of {num_rows:,} rows have no {column_of_role['value']}, and are read as NaN: their "
+            "runs count as diverged there; delete these rows if the values were not logged"
         )
 
 
-def _fixed_roles(path: Path, request: CurveRequest, columns: Sequence[str], place: Mapping[str, str]) -> dict[str, str]:
+def _fixed_roles(
+    path: Path, request: CurveRequest, columns: Sequence[str], column_of_role: Mapping[str, str]
+) -> dict[str, str]:
     """Returns the method, case and seed of tables without a column for them; "" if unknown."""
     fixed = {"method": request.method, "case": request.case, "seed": request.seed}
-    is_named = place["method"] in columns
-    of_name = not request.seed and place["seed"] not in columns and has_seed(request.name or bare_name(path))
+    is_named = column_of_role["method"] in columns
+    of_name = not request.seed and column_of_role["seed"] not in columns and has_seed(request.name or bare_name(path))
     if not is_named and (request.pattern or request.is_one_of_many or of_name):
         run = named_run(request.name or bare_name(path), request, is_file=True)
         fixed = {"method": run.method, "case": run.case or UNNAMED_CASE, "seed": run.seed}
@@ -565,8 +569,8 @@ def _other_shape(path: Path, columns: Sequence[str], numeric: Sequence[str], ste
         return _rows_of_runs(path, step, numbered, _NUMBERED)
     steps = [name for name in columns if name.isdecimal()]
     if "step" in missing and len(steps) > 1:
-        others = [name for name in columns if name not in steps]
-        code = f"pandas.read_csv({str(path)!r}).melt({others!r}, var_name='step', value_name='loss')"
+        kept_columns = [name for name in columns if name not in steps]
+        code = f"pandas.read_csv({str(path)!r}).melt({kept_columns!r}, var_name='step', value_name='loss')"
         return _writes_rows("it has a column for each step", path, f"import pandas; {code}")
     names = [name for name in columns if name]
     if not step and len(names) > len({*names}):
@@ -595,34 +599,34 @@ def _writes_rows(shape: str, path: Path, code: str) -> str:
 
 
 def _runs(
-    part: Part, place: Mapping[str, str], fixed: Mapping[str, str], request: CurveRequest
+    part: Part, column_of_role: Mapping[str, str], fixed: Mapping[str, str], request: CurveRequest
 ) -> tuple[list[CurveRun], NDArray[np.integer]]:
     """Returns the runs of a part, and the index of each row's run."""
-    parts = {role: part.names(column) for role, column in place.items()}
+    parts = {role: part.names(column) for role, column in column_of_role.items()}
     if "seed" in parts:  # pandas writes 3.0 where another row of the column was empty
         seeds, codes = parts["seed"]
         parts["seed"] = [_WHOLE.sub(r"\1", seed) for seed in seeds], codes
     code = np.zeros(len(part.frame), np.int64)
     for names, codes in parts.values():
         code = code * (len(names) + 1) + codes
-    known, first, run = np.unique(code, return_index=True, return_inverse=True)
-    order = np.argsort(first)  # runs in the order of the file
-    rank = np.empty(len(known), np.int64)
-    rank[order] = np.arange(len(known))
+    distinct_codes, first_rows, run = np.unique(code, return_index=True, return_inverse=True)
+    order = np.argsort(first_rows)  # runs in the order of the file
+    rank = np.empty(len(distinct_codes), np.int64)
+    rank[order] = np.arange(len(distinct_codes))
     named_rows = (
         {role: parts[role][0][parts[role][1][row]] if role in parts else fixed[role] for role in fixed}
-        for row in first[order].tolist()
+        for row in first_rows[order].tolist()
     )
     runs = [CurveRun(row["method"], row["case"], row["seed"]) for row in named_rows]
     if request.pattern and "method" in parts:  # the method column contains names of runs, as in other formats
-        named = [named_run(run.method, request) for run in runs]
+        pattern_runs = [named_run(run.method, request) for run in runs]
         runs = [
             CurveRun(
                 method=new.method,
                 case=run.case if "case" in parts else new.case or run.case,
                 seed=run.seed if "seed" in parts else new.seed,
             )
-            for run, new in zip(runs, named, strict=True)
+            for run, new in zip(runs, pattern_runs, strict=True)
         ]
     if "case" not in parts:  # a method and seed of such a file are one training, for any name of the case
         runs = [replace(run, training=f"{part.path}: {run.method} {run.seed}") for run in runs]

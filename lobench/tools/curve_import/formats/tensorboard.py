@@ -50,7 +50,7 @@ def read_events(place: Path, request: CurveRequest, notes: list[str]) -> Iterato
     files = event_files(place)
     folders = {file.parent for file in files}
     spans: dict[tuple[Path, str], list[tuple[int, int]]] = {}  # first and last step of each run of a folder
-    others = Counter[str]()
+    kinds_of_others = Counter[str]()
     for file in files:
         curves: dict[str, list[tuple[int, float]]] = {}
         kinds = set[str]()
@@ -63,42 +63,48 @@ def read_events(place: Path, request: CurveRequest, notes: list[str]) -> Iterato
                     else:
                         kinds.add(value.metadata.plugin_data.plugin_name or "values of another kind")
         if not curves:
-            others.update(kinds or {"nothing"})
+            kinds_of_others.update(kinds or {"nothing"})
             continue
         home, names = _home(file.parent, list(curves), folders, place)
         steps = [step for points in curves.values() for step, _ in points]
         number = _run_number(spans.setdefault((home, str(file.parent)), []), min(steps), max(steps))
-        wanted = {names[tag]: points for tag, points in curves.items() if _is_wanted(tag, names[tag], request)}
-        if not wanted:  # as the run below another one in which add_hparams logs; `--pattern` need not fit its name
+        curves_of_metrics = {
+            names[tag]: points for tag, points in curves.items() if _is_wanted(tag, names[tag], request)
+        }
+        if (
+            not curves_of_metrics
+        ):  # as the run below another one in which add_hparams logs; `--pattern` need not fit its name
             continue
         folder = "/".join(run_folders(home.relative_to(place).parts))
         title = f"{request.prefix}{folder}" if folder else request.name or place.name
         training = f"{home} {number}" if number else str(home)
         run = replace(named_run(title, request), training=training)
         run = replace(run, seed=f"{run.seed} run {number + 1}" if run.seed != "0" else str(number)) if number else run
-        yield from Points.of_curves(run, wanted)
-    again = {home: len(runs) for (home, _), runs in spans.items() if len(runs) > 1}
-    for home, count in again.items():
+        yield from Points.of_curves(run, curves_of_metrics)
+    restarted_runs = {home: len(runs) for (home, _), runs in spans.items() if len(runs) > 1}
+    for home, count in restarted_runs.items():
         notes.append(f"{home}: its event files restart at the first step: {count} runs, which are seeds")
-    shown = ", ".join(f"{count} with {kind}" for kind, count in sorted(others.items()))
-    if others and not spans:
+    kinds_text = ", ".join(f"{count} with {kind}" for kind, count in sorted(kinds_of_others.items()))
+    if kinds_of_others and not spans:
         advice = "log numbers with add_scalar"
-        raise UsageError("the event files hold no scalars", where=str(place), got=shown, next_step=advice)
-    if others:
-        notes.append(f"{place}: {counted(others.total(), 'event file')} without scalars left out ({shown})")
+        raise UsageError("the event files hold no scalars", where=str(place), got=kinds_text, next_step=advice)
+    if kinds_of_others:
+        notes.append(
+            f"{place}: {counted(kinds_of_others.total(), 'event file')} without scalars left out ({kinds_text})"
+        )
 
 
-def _is_wanted(tag: str, name: str, asked: CurveRequest) -> bool:
-    return not asked.metrics or tag in asked.metrics or name in asked.metrics
+def _is_wanted(tag: str, name: str, request: CurveRequest) -> bool:
+    return not request.metrics or tag in request.metrics or name in request.metrics
 
 
-def _home(folder: Path, tags: Sequence[str], folders: Collection[Path], place: Path) -> tuple[Path, dict[str, str]]:
+def _home(folder: Path, tags: Sequence[str], folders: Collection[Path], root: Path) -> tuple[Path, dict[str, str]]:
     """Returns the folder of the run to which a folder's values belong, and the names of metrics by tag.
 
     `add_scalars("loss", {"a": ...})` writes the tag `loss` into the folder `loss_a` next to the run's file, and Keras
     writes the folders `train` and `validation`.
     """
-    if folder == place:
+    if folder == root:
         return folder, {tag: tag for tag in tags}
     split = split_name(folder.name)
     if split:
