@@ -303,7 +303,7 @@ class PluginManager(pluggy.PluginManager):
         Raises:
           PluginError: Two plugins declare one name (both are named).
         """
-        declarations_by_name, problems = self._collected(hook)
+        declarations_by_name, problems = self._collect_declarations(hook)
         for problem in problems.values():
             raise problem
         return declarations_by_name
@@ -314,19 +314,19 @@ class PluginManager(pluggy.PluginManager):
         It is for commands that use all declarations: a conflict between two plugins must not stop commands that need
         neither.
         """
-        declarations, problems = self._collected(hook)
+        declarations, problems = self._collect_declarations(hook)
         for problem in problems.values():
             self._note_broken(hook, hook, str(problem))
         return declarations
 
-    def _collected(self, hook: str) -> tuple[dict[str, Registered], dict[str, PluginError]]:
+    def _collect_declarations(self, hook: str) -> tuple[dict[str, Registered], dict[str, PluginError]]:
         """Returns the declarations of a hook by name, and the errors of names that two plugins declare."""
         declarations: dict[str, Registered] = {}
         problems: dict[str, PluginError] = {}
         for implementation in reversed(getattr(self.hook, hook).get_hookimpls()):
             plugin = implementation.plugin_name
             try:
-                declared = self._declared(hook, implementation.function, plugin)
+                declared = self._call_hook(hook, implementation.function, plugin)
             except PluginFailure as error:  # `find` names it if a name is missing
                 self._note_broken(plugin, hook, str(error))
                 continue
@@ -349,7 +349,7 @@ class PluginManager(pluggy.PluginManager):
         if failed not in self.broken:
             self.broken.append(failed)
 
-    def _declared(self, hook: str, function: Callable[[], Any], plugin: str) -> list[Declaration]:
+    def _call_hook(self, hook: str, function: Callable[[], Any], plugin: str) -> list[Declaration]:
         problem, where = f"hook {hook} failed", f"plugin {plugin!r}"
         with plugin_errors(lambda error: PluginFailure(problem, where=where, got=headline(error))):
             returned: Any = function()
@@ -410,7 +410,7 @@ class PluginManager(pluggy.PluginManager):
           UsageError: No plugin declares this name.
           PluginError: Two plugins declare this name.
         """
-        declarations, problems = self._collected(hook)
+        declarations, problems = self._collect_declarations(hook)
         if name in problems:
             raise problems[name]
         if name in declarations:
@@ -443,7 +443,7 @@ class PluginManager(pluggy.PluginManager):
 
 
 @functools.cache
-def _built_in() -> list[str]:
+def _built_in_modules() -> list[str]:
     """Returns lobench's own plugins: all modules `builtin*.py` of its packages."""
     root = Path(__file__).parent
     paths = sorted(path.relative_to(root.parent).with_suffix("") for path in root.rglob("builtin*.py"))
@@ -479,7 +479,7 @@ def load_plugins() -> PluginManager:
     True
     """
     manager = PluginManager()
-    for name in _built_in():
+    for name in _built_in_modules():
         manager.register(importlib.import_module(name), name=name)
     for entry_point in sorted(installed_entry_points("lobench"), key=lambda point: point.name):
         distribution = entry_point.dist.name if entry_point.dist else "unknown"

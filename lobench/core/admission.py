@@ -113,18 +113,18 @@ class PerRun:
         return sorted(admitted), sorted(skipped)
 
 
-def _no_argument(argument: str, name: str) -> None:
+def _refuse_argument(argument: str, name: str) -> None:
     if argument:
         raise UsageError(f"--checkpoints {name} takes no argument", got=repr(argument))
 
 
 def latest(argument: str) -> Latest:
-    _no_argument(argument, "latest")
+    _refuse_argument(argument, "latest")
     return Latest()
 
 
 def every_checkpoint(argument: str) -> EveryCheckpoint:
-    _no_argument(argument, "all")
+    _refuse_argument(argument, "all")
     return EveryCheckpoint()
 
 

@@ -96,7 +96,7 @@ class Codec(Generic[M]):
             raise ValueError("no message: it has no kind")
         kind = self._kinds.get(name)
         if kind is None:
-            raise ValueError(f"a message of unknown kind {_shortened(name)}, expected one of {', '.join(self._kinds)}")
+            raise ValueError(f"a message of unknown kind {_shorten(name)}, expected one of {', '.join(self._kinds)}")
         if payload_name := _payload_name(kind):
             if payload_name in values:
                 raise ValueError(f"{name}.{payload_name}: it belongs behind the fields, not among them")
@@ -187,7 +187,7 @@ _PLAIN: Mapping[Any, tuple[type, ...]] = {str: (str,), int: (int,), float: (floa
 
 def _read_plain(accepted: tuple[type, ...], expected: str, value: object, where: str) -> object:
     if type(value) not in accepted:
-        raise _invalid(value, where, expected)
+        raise _invalid_error(value, where, expected)
     return value
 
 
@@ -199,31 +199,31 @@ def _any_of(readers: tuple[_Reader, ...], expected: str, value: object, where: s
     for read in readers:
         with contextlib.suppress(ValueError):
             return read(value, where)
-    raise _invalid(value, where, expected)
+    raise _invalid_error(value, where, expected)
 
 
 def _read_list(read: _Reader, value: object, where: str) -> tuple[object, ...]:
     if not isinstance(value, list):
-        raise _invalid(value, where, "a list")
+        raise _invalid_error(value, where, "a list")
     return tuple(read(item, f"{where}[{index}]") for index, item in enumerate(value))
 
 
 def _read_fixed_list(readers: tuple[_Reader, ...], value: object, where: str) -> tuple[object, ...]:
     if not isinstance(value, list) or len(value) != len(readers):
-        raise _invalid(value, where, f"a list of {len(readers)}")
+        raise _invalid_error(value, where, f"a list of {len(readers)}")
     return tuple(read(item, f"{where}[{index}]") for index, (read, item) in enumerate(zip(readers, value, strict=True)))
 
 
 def _read_mapping(read: _Reader, value: object, where: str) -> dict[str, object]:
     if not isinstance(value, dict):
-        raise _invalid(value, where, "an object")
+        raise _invalid_error(value, where, "an object")
     return {name: read(item, f"{where}[{name!r}]") for name, item in value.items()}
 
 
 def _read_enum(kind: type[enum.StrEnum], value: object, where: str) -> enum.StrEnum:
     if isinstance(value, str) and value in kind._value2member_map_:
         return kind(value)
-    raise _invalid(value, where, f"one of {', '.join(kind)}")
+    raise _invalid_error(value, where, f"one of {', '.join(kind)}")
 
 
 @functools.cache
@@ -235,18 +235,18 @@ def _dataclass_reader(kind: Any) -> _Reader:
 
 def _read_dataclass(kind: type, readers: Mapping[str, _Reader], value: object, where: str) -> object:
     if not isinstance(value, dict):
-        raise _invalid(value, where, f"the fields of {kind.__name__}")
+        raise _invalid_error(value, where, f"the fields of {kind.__name__}")
     if missing := [name for name in readers if name not in value]:
         raise ValueError(f"{where}: no field {', '.join(map(repr, missing))}")
     if unknown := [name for name in value if name not in readers]:
-        raise ValueError(f"{where}: unknown field {', '.join(map(_shortened, unknown))}")
+        raise ValueError(f"{where}: unknown field {', '.join(map(_shorten, unknown))}")
     return kind(**{name: read(value[name], f"{where}.{name}") for name, read in readers.items()})
 
 
-def _invalid(value: object, where: str, expected: str) -> ValueError:
-    return ValueError(f"{where}: got {_shortened(value)}, expected {expected}")
+def _invalid_error(value: object, where: str, expected: str) -> ValueError:
+    return ValueError(f"{where}: got {_shorten(value)}, expected {expected}")
 
 
-def _shortened(value: object) -> str:
+def _shorten(value: object) -> str:
     text = ascii(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

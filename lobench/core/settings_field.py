@@ -63,10 +63,10 @@ def settings_from(kind: type[S], options: Mapping[str, object], **values: object
     0.1
     """
     chosen = {**options, **values}
-    return kind(**{field.name: _converted(field, chosen[field.name]) for field in fields(kind) if field.name in chosen})
+    return kind(**{field.name: _convert(field, chosen[field.name]) for field in fields(kind) if field.name in chosen})
 
 
-def _converted(setting: Field[Any], value: Any) -> Any:
+def _convert(setting: Field[Any], value: Any) -> Any:
     if str(setting.type).startswith("tuple["):
         several = (value,) if isinstance(value, str | Path) else tuple(value)
         return tuple(map(str, several)) if setting.type == "tuple[str, ...]" else several

@@ -149,7 +149,7 @@ class StepCost:
         fields = {
             "machine": self.machine,
             "num_together": self.num_together,
-            "samples": [float(f"{seconds:.4g}") for seconds in _thinned(self.samples)],
+            "samples": [float(f"{seconds:.4g}") for seconds in _thin_out(self.samples)],
             "busy": None if math.isnan(self.busy) else round(self.busy, 3),
             "state_bytes": self.state_bytes,
             "peak_bytes": self.peak_bytes,
@@ -170,7 +170,7 @@ class StepCost:
         )
 
 
-def _thinned(samples: Sequence[float]) -> Sequence[float]:
+def _thin_out(samples: Sequence[float]) -> Sequence[float]:
     """Returns the samples, or quantiles of them if there are many. The median and the quartiles do not change."""
     if len(samples) <= _MOST_KEPT:
         return samples

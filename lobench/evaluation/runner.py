@@ -310,7 +310,7 @@ class BlockRunner:
             )
             curves_of_jobs = [moved] if moved is not None else None
         elif len(matched) == 1:
-            saves = self._saves(bound, test, thetas[0], block, ResultProgram.of(result_provenance))
+            saves = self._block_states(bound, test, thetas[0], block, ResultProgram.of(result_provenance))
             curves = program.run(
                 matched[0], block, settings=values, end=end, on_progress=on_progress, should_stop=is_past, saves=saves
             )
@@ -350,7 +350,7 @@ class BlockRunner:
         costs = [curves.cost and dataclasses.replace(curves.cost, gradient=gradient) for curves in curves_of_jobs]
         return [dataclasses.replace(curves, cost=cost) for curves, cost in zip(curves_of_jobs, costs, strict=True)]
 
-    def _saves(
+    def _block_states(
         self, bound: BoundCase, test: str, theta: ThetaLeaves, block: SeedBlock, program: ResultProgram
     ) -> BlockStates | None:
         """Returns the storage of the block's states. Checkpoints with bindings of their own share that of the case."""

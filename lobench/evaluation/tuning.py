@@ -90,8 +90,8 @@ def tune(
         return [_fitness(new_curve, at) for new_curve in new_curves]
 
     tried = grid.tried(run)
-    baseline_case = _of_grid(_bind(spec, layers, build=False), tried, curves, knows_horizon=first[0])
-    return _with_evaluated(baseline_case, _evaluate_best(spec, layers, optimizer, baseline_case))
+    baseline_case = _baseline_of_grid(_bind(spec, layers, build=False), tried, curves, knows_horizon=first[0])
+    return _with_evaluations(baseline_case, _evaluate_best(spec, layers, optimizer, baseline_case))
 
 
 def tuned_again(spec: CaseSpec, layers: Layers, optimizer: str, before: BaselineCase) -> BaselineCase | None:
@@ -114,7 +114,7 @@ def tuned_again(spec: CaseSpec, layers: Layers, optimizer: str, before: Baseline
         scale=bound.case.scale,
         minimum=bound.case.minimum,
     )
-    return _with_evaluated(baseline_case, _evaluate_best(spec, layers, optimizer, baseline_case))
+    return _with_evaluations(baseline_case, _evaluate_best(spec, layers, optimizer, baseline_case))
 
 
 def point_text(optimizer: str, point: Mapping[str, float]) -> str:
@@ -303,7 +303,9 @@ def _with_steady_dtypes(stepper: Stepper) -> Stepper:
     return dataclasses.replace(stepper, step=step)
 
 
-def _of_grid(bound: BoundCase, grid: BaselineGrid, curves: Sequence[Curves], *, knows_horizon: bool) -> BaselineCase:
+def _baseline_of_grid(
+    bound: BoundCase, grid: BaselineGrid, curves: Sequence[Curves], *, knows_horizon: bool
+) -> BaselineCase:
     """Returns the baseline of a grid, without the evaluations of its best points."""
     budget = bound.case.num_inner_steps
     steps = curves[0].eval_steps
@@ -317,7 +319,7 @@ def _of_grid(bound: BoundCase, grid: BaselineGrid, curves: Sequence[Curves], *, 
         )
         for i, (values, study) in enumerate(zip(grid.points, grid.studies, strict=True))
     )
-    best = tuple(_best(finals, grid.studies, study) for study in sorted(set(grid.studies)))
+    best = tuple(_best_index(finals, grid.studies, study) for study in sorted(set(grid.studies)))
     chosen = curves[best[0]]
     shown_evals = _chosen_evals(len(steps), at)
     return BaselineCase(
@@ -341,7 +343,7 @@ def _of_grid(bound: BoundCase, grid: BaselineGrid, curves: Sequence[Curves], *, 
     )
 
 
-def _with_evaluated(case: BaselineCase, evaluated: Sequence[Curves]) -> BaselineCase:
+def _with_evaluations(case: BaselineCase, evaluated: Sequence[Curves]) -> BaselineCase:
     """Returns the baseline with what evaluations of its best points say up to the case's own budget."""
     chosen = evaluated[0]
     steps = np.asarray(chosen.eval_steps)
@@ -365,7 +367,7 @@ def _with_evaluated(case: BaselineCase, evaluated: Sequence[Curves]) -> Baseline
     )
 
 
-def _best(finals: np.ndarray, studies: Sequence[int], study: int) -> int:
+def _best_index(finals: np.ndarray, studies: Sequence[int], study: int) -> int:
     indices = np.flatnonzero(np.asarray(studies) == study)  # where all of them diverged it is still one of them
     return int(indices[np.argmin(np.where(np.isnan(finals[indices]), np.inf, finals[indices]))])
 

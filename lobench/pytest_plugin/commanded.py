@@ -76,7 +76,7 @@ def commanded(item: pytest.Item, case: CaseSpec) -> Result:
     if len({curves.eval_steps for curves in own_blocks}) > 1:
         raise LobenchError(
             "the seeds of a case have curves at different steps, which cannot be one result",
-            where=_where(bound),
+            where=_case_location(bound),
             got=", ".join(f"seed {block.seeds[0]}: up to step {block.eval_steps[-1]}" for block in own_blocks),
         )
     return Result(own_blocks, bound.case)
@@ -105,7 +105,7 @@ def _run(bound: BoundCase, block: SeedBlock, placeholders: Mapping[str, str]) ->
       LobenchError: It failed, or wrote no curve of the primary metric.
     """
     case = bound.case
-    where = _where(bound)
+    where = _case_location(bound)
     if "{checkpoint}" in case.command and not placeholders["checkpoint"]:
         raise LobenchError("the command evaluates checkpoints", where=where, got="an optimizer without a checkpoint")
     with _home() as home:
@@ -124,7 +124,7 @@ def _run(bound: BoundCase, block: SeedBlock, placeholders: Mapping[str, str]) ->
         if result.outcome is not Outcome.PASSED:
             _show(shlex.join(words), log)
             kind = DeadlinePassed if result.outcome is Outcome.TIMEOUT else LobenchError
-            raise kind(f"the command {_how(result.message)}")
+            raise kind(f"the command {_ending_text(result.message)}")
         identified_by = files.identified_by if files is not None else ""
         maker = _CurvesMaker(bound=bound, seconds=seconds, identified_by=identified_by)
         if case.replicates == ITEMS:
@@ -190,7 +190,7 @@ def _home() -> Iterator[Path]:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def _how(problem: str) -> str:
+def _ending_text(problem: str) -> str:
     problem = problem.removeprefix("it ")
     return f"was {problem}" if problem.startswith("killed") else problem
 
@@ -401,7 +401,7 @@ class _CurvesMaker:
                 without_jax(result_provenance), evaluator=COMMAND, identified_by=self.identified_by
             ),
             problems=(*bound.problems, *problems),
-            directions=spread_directions(bound.case.metric_directions, metrics, where=_where(bound)),
+            directions=spread_directions(bound.case.metric_directions, metrics, where=_case_location(bound)),
         )
 
 
@@ -411,5 +411,5 @@ def without_jax(made: Provenance) -> Provenance:
     return dataclasses.replace(made, versions=versions)
 
 
-def _where(bound: BoundCase) -> str:
+def _case_location(bound: BoundCase) -> str:
     return f"{bound.spec.path}: case {bound.spec.name!r}"

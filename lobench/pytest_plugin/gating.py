@@ -108,7 +108,7 @@ class GateReporter:
     def _decide(self, session: pytest.Session) -> None:
         looks = next(iter(self._measured.values())).looks
         samples = {name: measured.samples for name, measured in sorted(self._measured.items())}
-        samples |= {name: Samples(missing=(0, num_seeds)) for name, (_, num_seeds) in self._lost().items()}
+        samples |= {name: Samples(missing=(0, num_seeds)) for name, (_, num_seeds) in self._lost_cases().items()}
         self._report = decide(samples, rules_of(self._config, looks), self._margins())
         self._record()
         results = list(self._report.cases)
@@ -166,7 +166,7 @@ class GateReporter:
     def _margins(self) -> dict[str, float]:
         return {name: measured.margin for name, measured in self._measured.items()}
 
-    def _lost(self) -> dict[str, tuple[str, int]]:
+    def _lost_cases(self) -> dict[str, tuple[str, int]]:
         """Returns the outcomes and the number of seeds of the cases for which the session has no result.
 
         Skipped cases were not planned.
@@ -183,7 +183,7 @@ class GateReporter:
         """Returns the note on a case, or its outcome if it has no result."""
         if measured := self._measured.get(case):
             return measured.note
-        lost = self._lost().get(case)
+        lost = self._lost_cases().get(case)
         return f"no result: {lost[0]}" if lost else ""
 
     def _record(self) -> None:

@@ -199,7 +199,7 @@ class Gate:
             has_starts=scale is None or scale.has_starts,
             looks=list(self._looks),
             note="; ".join(filter(None, (note, _program_note(reference, blocks), _code_note(reference)))),
-            missing=_missing(self.reference, reference, own_blocks, info.primary_metric),
+            missing=_missing_seeds(self.reference, reference, own_blocks, info.primary_metric),
             against=self.reference.name(spec, info),
             is_itself=self.reference.sha256 in self._candidates,
             choices=[choice.to_event() for choice in self.reference.choices],
@@ -322,7 +322,7 @@ def _are_one(new: FinalValues, old: FinalValues) -> bool:
     return len(shared) > 1 and all(math.isclose(*pair, rel_tol=FLOAT_STEP) for pair in ends)
 
 
-def _missing(
+def _missing_seeds(
     reference: GateReference, finals: FinalValues, own_blocks: Sequence[tuple[SeedBlock, Curves]], metric: str
 ) -> list[int]:
     """Returns the case's own seeds that the reference lacks. Baselines, which have their own plan, lack none."""

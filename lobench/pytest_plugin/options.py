@@ -174,7 +174,7 @@ def cases_without_subject(config: pytest.Config, items: Sequence[pytest.Item]) -
     """
     if LAYERS in config.stash or option(config, "checkpoint") or option(config, "optimizer"):
         return ""
-    specs = [_evaluated(item) for item in items]
+    specs = [_evaluated_case(item) for item in items]
     if not items or None in specs:
         return ""
     layers = layers_of(config)
@@ -202,7 +202,7 @@ def cases_that_are_forked(config: pytest.Config, items: Sequence[pytest.Item]) -
     return f"a forked process cannot use jax, so it cannot evaluate {first_of(names, _MOST_SHOWN)}; {advice}"
 
 
-def _evaluated(item: pytest.Item) -> CaseSpec | None:
+def _evaluated_case(item: pytest.Item) -> CaseSpec | None:
     """Returns the case that an item evaluates with the session's subject; None for other tests."""
     fixtures: Sequence[str] = getattr(item, "fixturenames", ("evaluate",))
     is_one = member_of(item) is None and "evaluate" in fixtures and item.get_closest_marker("skip") is None
@@ -214,12 +214,12 @@ def option(config: pytest.Config, name: str) -> str:
     return str(config.getoption(f"lobench_{name}") or config.getini(f"lobench_{name}") or "")
 
 
-def _several(config: pytest.Config, name: str) -> tuple[str, ...]:
+def _repeatable_option(config: pytest.Config, name: str) -> tuple[str, ...]:
     return (*config.getini(f"lobench_{name}"), *config.getoption(f"lobench_{name}"))
 
 
 def gin_params_of(config: pytest.Config) -> tuple[str, ...]:
-    return _several(config, "gin_param")
+    return _repeatable_option(config, "gin_param")
 
 
 def manager_of(config: pytest.Config) -> PluginManager:
@@ -251,7 +251,7 @@ def layers_of(config: pytest.Config) -> Layers:
             option(config, "checkpoint") if selected is None else "",
             manager_of(config),
             optimizer=option(config, "optimizer") if selected is None else "",
-            gin_files=_several(config, "gin_file"),
+            gin_files=_repeatable_option(config, "gin_file"),
             gin_params=gin_params_of(config) if selected is None else selected.gin_params,
         )
         import_folders = () if selected is None else selected.file.import_folders
@@ -282,7 +282,7 @@ def subject_of(config: pytest.Config, method: str = "") -> LoadedSubject:
     """
     subjects = config.stash.setdefault(_SUBJECTS, {})
     if method not in subjects:
-        subject = config.stash[EXPERIMENT].given[method] if method else _given(config)
+        subject = config.stash[EXPERIMENT].given[method] if method else _requested_subject(config)
         theta = ThetaLeaves(leaves=None, where=subject.uri)
         if isinstance(subject, GivenCheckpoint) and not method and evaluates_whole_files(config):
             subject = subject.read_as(whole_checkpoint(subject.uri))
@@ -301,7 +301,7 @@ def evaluates_whole_files(config: pytest.Config) -> bool:
     return config.stash[_WHOLE_FILES]
 
 
-def _given(config: pytest.Config) -> Given:
+def _requested_subject(config: pytest.Config) -> Given:
     path = option(config, "checkpoint")
     optimizer = option(config, "optimizer")
     if optimizer:

@@ -106,10 +106,10 @@ def stored_reference(config: pytest.Config, suites: Collection[str]) -> StoredRe
         return StoredReference(stored=Stored(subject=chosen, snapshot=snapshot), choices=tuple(choices))
     if (named := named_in_store(text, option(config, "store"), candidates)) is not None:
         return StoredReference(stored=named)
-    return StoredReference(stored=_in_stores(config, text, stores))
+    return StoredReference(stored=_find_in_stores(config, text, stores))
 
 
-def _in_stores(config: pytest.Config, text: str, stores: Sequence[Path]) -> Stored:
+def _find_in_stores(config: pytest.Config, text: str, stores: Sequence[Path]) -> Stored:
     from lobench.api.compare import find_subjects
 
     if is_optimizer_text(text):
@@ -177,7 +177,7 @@ def compare_with(
         raise UsageError("the store has no results of this session", where=str(store))
     rules = rules_of(config, ())
     takes_seed_means = bool(config.getoption("lobench_seed_means") or config.getini("lobench_seed_means"))
-    sides = [_on(side, identities) for side in (reference.stored, candidate)]
+    sides = [_with_cases(side, identities) for side in (reference.stored, candidate)]
     return compare_stored(
         sides,
         [option(config, "against"), option(config, "checkpoint") or option(config, "optimizer")],
@@ -190,7 +190,7 @@ def compare_with(
     )
 
 
-def _on(side: Stored, identities: Collection[str]) -> Stored:
+def _with_cases(side: Stored, identities: Collection[str]) -> Stored:
     def chosen(cells: Mapping[str, Cell]) -> dict[str, Cell]:
         return {identity: cell for identity, cell in cells.items() if identity in identities}
 

@@ -79,11 +79,11 @@ def trained(item: pytest.Item, case: CaseSpec) -> Result:
     done = item.stash.setdefault(DONE, [])
     own_blocks = []
     for block in blocks:
-        known_curves = _known(item, info, block, partial(train, theta, block)) if job is None else None
+        known_curves = _stored_curves(item, info, block, partial(train, theta, block)) if job is None else None
         own_blocks.append((block, known_curves or train(theta, block)))
         done.append(own_blocks[-1])
     if gate is not None:
-        more = _further(info, train, theta, done)
+        more = _train_further(info, train, theta, done)
         measured = gate.measure(
             case, info, bound.expectations.margin, own_blocks, _GateTraining(item, case, train), more
         )
@@ -113,16 +113,16 @@ def _theta(item: pytest.Item) -> ThetaLeaves:
     return ThetaLeaves.at(job.theta_path, where=job.checkpoint_uri) if job is not None else loaded_subject(item).theta
 
 
-def _known(item: pytest.Item, info: CaseInfo, block: SeedBlock, train: Callable[[], Curves]) -> Curves | None:
+def _stored_curves(item: pytest.Item, info: CaseInfo, block: SeedBlock, train: Callable[[], Curves]) -> Curves | None:
     """Returns the stored curves of a block, or in an experiment those shared by its items. None: not stored."""
     subject = loaded_subject(item).subject
     stored = stored_curves(item.config, subject, info, block)
     if stored is None and member_of(item) is not None:
-        return _once(item.config, (subject.key, info.key, block), train)
+        return _train_once(item.config, (subject.key, info.key, block), train)
     return stored
 
 
-def _once(config: pytest.Config, key: Hashable, train: Callable[[], Curves]) -> Curves:
+def _train_once(config: pytest.Config, key: Hashable, train: Callable[[], Curves]) -> Curves:
     """Trains once per process. A failure is raised for all later calls too."""
     outcomes = config.stash.setdefault(_ONCE, {})
     if key not in outcomes:
@@ -142,7 +142,7 @@ def _gate(item: pytest.Item) -> Gate:
     return gate_of(item)
 
 
-def _further(
+def _train_further(
     info: CaseInfo,
     train: Callable[[ThetaLeaves, SeedBlock], Curves],
     theta: ThetaLeaves,

@@ -55,7 +55,7 @@ class VariantCases:
     def __init__(self, items: Sequence[pytest.Item]) -> None:
         self._items, self._binding = items, threading.Lock()
         self._traced: set[str] = set()  # hashes of cases and of optimizers
-        self._known = functools.lru_cache(maxsize=_MOST_VARIANTS)(self._bound)
+        self._known = functools.lru_cache(maxsize=_MOST_VARIANTS)(self._bind_variant)
 
     def of(self, variant: Variant) -> VariantFields:
         """Returns the cases of a variant, which are bound at the first call."""
@@ -90,7 +90,7 @@ class VariantCases:
             for same in problems.values()
         )
 
-    def _bound(self, variant: Variant) -> VariantFields:
+    def _bind_variant(self, variant: Variant) -> VariantFields:
         problems: dict[str, None] = {}
         items: dict[str, pytest.Item] = {}
         infos: list[CaseInfo] = []
@@ -139,13 +139,13 @@ def files_of(suites: Sequence[str], layers: Layers, code: Iterable[str] = ()) ->
     around = [*layers.gin_files, *map(str, configs)]
     files = [
         *SuiteFiles(suites, around).files(),
-        *_loaded(),
+        *_loaded_files(),
         *map(Path, code),
     ]  # modules created by a suite have no file
     return tuple(FileMark(path=path, size=size, changed_ns=at) for path, size, at in marks_of(files))
 
 
-def _loaded() -> Iterator[Path]:
+def _loaded_files() -> Iterator[Path]:
     """Yields the Python files of the user and of lobench that this process has imported."""
     for origin in (Origin.USER, Origin.LOBENCH):
         for _, module in loaded_modules(origin):

@@ -153,8 +153,8 @@ class Loop:
         while (request := self._waiting.get()) is not None:
             match request:
                 case Job():
-                    companions = tuple((uri, self._here(path)) for uri, path in request.companions)
-                    theta_path = self._here(request.theta_path)
+                    companions = tuple((uri, self._local_path(path)) for uri, path in request.companions)
+                    theta_path = self._local_path(request.theta_path)
                     self._run(dataclasses.replace(request, theta_path=theta_path, companions=companions), idle)
                 case Command():
                     self._chief.send(self._commands.run(request))
@@ -198,7 +198,7 @@ class Loop:
             )
         )
 
-    def _here(self, path: str) -> str:
+    def _local_path(self, path: str) -> str:
         """Returns the path on this machine of a file named in a message."""
         folder = self._configure.file_folder
         return str(Path(folder) / Path(path).name) if folder and path and not identity_in(path) else path
@@ -230,7 +230,7 @@ class Loop:
         if _is_bound_otherwise(item, job):
             self._give_back_gin(job, f"its worker has bound another case: {_EDITED}")
             return
-        finished = self._finished()
+        finished = self._reported_result()
         if finished is None:
             # The case could not be described, for example because its files changed since the collection.
             texts = [report.longreprtext.strip() for report in self._reports if report.failed]
@@ -251,7 +251,7 @@ class Loop:
                 item._initrequest()
             self._reports, self._disk_error = [], None
             item.ihook.pytest_runtest_protocol(item=item, nextitem=idle)
-            finished = self._finished()
+            finished = self._reported_result()
             if self._disk_error is not None and (finished is None or finished.outcome is Outcome.ERROR):
                 raise _DiskFailed(self._disk_error)
 
@@ -277,7 +277,7 @@ class Loop:
         result = JobResult(lease=job.lease, outcome=Outcome.ERROR, message=line, replace=True, other_gin=True)
         self._chief.send(result)
 
-    def _finished(self) -> ItemResult | None:
+    def _reported_result(self) -> ItemResult | None:
         """Returns the result in the item's reports, or None. A failing teardown makes a passed item an error."""
         results = [
             ItemResult.from_bytes(record) for report in self._reports for record in getattr(report, "lobench", [])

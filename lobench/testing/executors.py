@@ -148,7 +148,7 @@ class ExecutorContract:
                 assert result == (12, protocol.JobResult(lease=job.lease, outcome=Outcome.PASSED, payload=payload))
             executor.kill(12)
             assert _is_alive(pid), "the end of one worker ended another"
-        self._ends(pid)
+        self._wait_for_end(pid)
 
     def test_processes_that_a_worker_started_end_with_it(self, tmp_path: Path) -> None:
         """A case may start a program, as data loaders do."""
@@ -162,8 +162,8 @@ class ExecutorContract:
                 child = self.pid(executor, tmp_path)
                 if action == "kill":
                     executor.kill(0)
-                    self._ends(child)
-            self._ends(child)
+                    self._wait_for_end(child)
+            self._wait_for_end(child)
 
     def test_a_watch_evaluates_with_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """The path of the store is relative, and workers may have another working directory.
@@ -239,7 +239,7 @@ class ExecutorContract:
             self.job(executor, 5, 1, "hang", tmp_path)
             pid = self.pid(executor, tmp_path)
             executor.kill(5)
-            self._ends(pid)
+            self._wait_for_end(pid)
             assert _of_workers(executor.wait(0.5)) == []
 
     def test_closing_ends_every_worker_even_one_that_is_stopped(self, tmp_path: Path) -> None:
@@ -250,9 +250,9 @@ class ExecutorContract:
             self.job(executor, 0, 1, "hang", tmp_path)
             pid = self.pid(executor, tmp_path)
             os.kill(pid, signal.SIGSTOP)
-        self._ends(pid)
+        self._wait_for_end(pid)
 
-    def _ends(self, pid: int) -> None:
+    def _wait_for_end(self, pid: int) -> None:
         deadline = time.monotonic() + self.patience_seconds
         while _is_alive(pid):
             assert time.monotonic() < deadline, f"process {pid} lives on"

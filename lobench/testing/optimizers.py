@@ -43,15 +43,15 @@ class OptimizerContract:
 
     def theta(self) -> Any:
         """Returns an initial theta; {} for an optimizer without theta."""
-        return as_learned_optimizer(_made(self._kind)).init(key_of(7)) if self.is_learned() else {}
+        return as_learned_optimizer(_made_optimizer(self._kind)).init(key_of(7)) if self.is_learned() else {}
 
     def is_learned(self) -> bool:
-        return callable(getattr(_made(self._kind), "opt_fn", None))
+        return callable(getattr(_made_optimizer(self._kind), "opt_fn", None))
 
     def test_theta_depends_on_the_key_alone(self) -> None:
         if not self.is_learned():
             pytest.skip("the optimizer has no theta")
-        init = jax.jit(as_learned_optimizer(_made(self._kind)).init, compiler_options=COMPILED_FAST)
+        init = jax.jit(as_learned_optimizer(_made_optimizer(self._kind)).init, compiler_options=COMPILED_FAST)
         first = init(key_of(1))
         second = init(key_of(1))
         of_another_key = init(key_of(2))
@@ -64,7 +64,7 @@ class OptimizerContract:
     def test_theta_comes_back_from_a_checkpoint_and_another_one_is_refused(self) -> None:
         if not self.is_learned():
             pytest.skip("the optimizer has no theta")
-        optimizer = as_learned_optimizer(_made(self._kind))
+        optimizer = as_learned_optimizer(_made_optimizer(self._kind))
         theta = self.theta()
         leaves = {path: np.asarray(leaf) for path, leaf in leaf_paths(theta).items()}
         assert_same_bits(match_theta(leaves, optimizer, where="checkpoint"), theta)
@@ -76,7 +76,7 @@ class OptimizerContract:
 
     def test_a_step_keeps_shapes_and_dtypes_and_gives_finite_parameters(self) -> None:
         params = _params(0)
-        start, end = self._trained(_grads(0))
+        start, end = self._train(_grads(0))
         assert types_of(end["params"]) == types_of(params), "parameters change shape or dtype"
         assert types_of(end["state"]) == types_of(start["state"]), "the state changes its structure, shapes or dtypes"
         assert types_of(end["evaluated"]) == types_of(params), "eval_params gives something else than parameters"
@@ -84,28 +84,28 @@ class OptimizerContract:
             assert np.isfinite(np.asarray(leaf)).all()
 
     def test_the_same_input_gives_the_same_bits(self) -> None:
-        assert_same_bits(self._trained(_grads(0)), self._trained(_grads(0)))
+        assert_same_bits(self._train(_grads(0)), self._train(_grads(0)))
 
     def test_it_moves_the_parameters_along_the_gradients(self) -> None:
         """The parameters must change, and differently for different gradients."""
-        ends = [self._trained(_grads(seed))[1]["params"] for seed in (0, 1)]
+        ends = [self._train(_grads(seed))[1]["params"] for seed in (0, 1)]
         assert min(_distance(end, _params(0)) for end in ends) > 0, "it does not move"
         assert _distance(*ends) > 0, "it does not look at the gradients"
 
     def test_seeds_side_by_side_train_apart(self) -> None:
         """Under vmap, as in the inner program, seeds must not affect each other, not even by NaN."""
         wrong = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), _grads(0))
-        calm = self._trained(_grads(0), second_grads=_grads(1))
-        assert_same_bits(self._trained(_grads(0), second_grads=wrong), calm)
+        calm = self._train(_grads(0), second_grads=_grads(1))
+        assert_same_bits(self._train(_grads(0), second_grads=wrong), calm)
 
-    def _trained(self, grads: Any, second_grads: Any = None) -> Any:
+    def _train(self, grads: Any, second_grads: Any = None) -> Any:
         """Returns the result of `_program` for the first of two seeds.
 
         The second seed trains with the gradients in the argument `beside`.
         """
         params = _params(0)
         both = (grads, grads if second_grads is None else second_grads)
-        results = _program(self._kind)(self.theta(), _stacked(params, params), _stacked(*both))
+        results = _program(self._kind)(self.theta(), _stack(params, params), _stack(*both))
         return jax.tree.map(lambda leaf: leaf[0], results)
 
 
@@ -121,12 +121,12 @@ def _grads(seed: int) -> dict[str, jax.Array]:
 
 
 @functools.cache
-def _made(contract: Any) -> Any:
+def _made_optimizer(contract: Any) -> Any:
     return contract().optimizer()
 
 
 def _stepper(contract: Any, theta: Any) -> Stepper:
-    optimizer = _made(contract)
+    optimizer = _made_optimizer(contract)
     if callable(getattr(optimizer, "opt_fn", None)):
         optimizer = as_learned_optimizer(optimizer).opt_fn(theta, _NUM_STEPS)
     return as_stepper(optimizer, _NUM_STEPS)
@@ -167,7 +167,7 @@ def _loss(grads: Any) -> jax.Array:
     return 1 + 0 * total
 
 
-def _stacked(*trees: Any) -> Any:
+def _stack(*trees: Any) -> Any:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 

@@ -90,7 +90,7 @@ def sample_deliveries(num_checkpoints: int = 3, *, run: str = "") -> list[Delive
     events.append(
         AlarmRaised(subject=subject, kind="regress", reference=subject, value=0.2, bound=0.1, message="it is worse")
     )
-    return _numbered((run, event) for event in events)
+    return _number_deliveries((run, event) for event in events)
 
 
 def known_numbers() -> tuple[list[Delivery], list[KnownNumber]]:
@@ -149,10 +149,10 @@ def known_numbers() -> tuple[list[Delivery], list[KnownNumber]]:
                 subject=subject, kind="regress", reference=subject, value=0.3, bound=0.1, message="it is worse"
             )
             events.append((run, alarm))
-    return _numbered(events), numbers
+    return _number_deliveries(events), numbers
 
 
-def _numbered(events: Iterable[tuple[str, _Event]]) -> list[Delivery]:
+def _number_deliveries(events: Iterable[tuple[str, _Event]]) -> list[Delivery]:
     """Returns deliveries of (run, event), with sequence numbers as assigned by a watch."""
     deliveries: list[Delivery] = []
     num_alarms = 0
@@ -312,7 +312,9 @@ class SinkContract:
         """
         names = ["", "Adam", "Adam-0", "mine/3", "mine_3", "mine%2F3", "Größe", "Gr__e", ".hidden", "hidden"]
         names += ["x" * 300, f"{'x' * 299}y"]
-        deliveries = _numbered((name, delivery.event) for name in names for delivery in sample_deliveries(1, run=name))
+        deliveries = _number_deliveries(
+            (name, delivery.event) for name in names for delivery in sample_deliveries(1, run=name)
+        )
         num_expected = len(names) * self.expected(tmp_path / "one", sample_deliveries(1)).total()
         assert self.expected(tmp_path / "many", deliveries).total() == num_expected
         assert self.expected(tmp_path / "many", deliveries).total() == num_expected, "the same again changes nothing"

@@ -49,7 +49,7 @@ class TaskContract:
 
     def one(self) -> Task:
         """Returns the task, or one task of a family."""
-        task = _made(self._kind)
+        task = _made_task(self._kind)
         return task.task_fn(task.sample(key_of(3))) if isinstance(task, TaskFamily) else task
 
     def test_initial_parameters_depend_on_the_key_alone(self) -> None:
@@ -91,7 +91,7 @@ class TaskContract:
         assert np.isfinite(normalized).all() and normalized == sorted(normalized)
 
     def test_batches_depend_on_the_key_alone_and_have_one_shape(self) -> None:
-        datasets = _made(self._kind).datasets
+        datasets = _made_task(self._kind).datasets
         if datasets is None:
             pytest.skip("the task has no data")
         shapes = set()
@@ -118,7 +118,7 @@ class TaskContract:
             assert same_bits(values, second.metrics[name]), f"{name} has other bits the second time"
 
     def test_a_task_of_a_family_is_the_same_whatever_their_number(self) -> None:
-        family = _made(self._kind)
+        family = _made_task(self._kind)
         if not isinstance(family, TaskFamily):
             pytest.skip("not a family of tasks")
         keys = jax.vmap(key_of)(jnp.arange(5))
@@ -134,7 +134,7 @@ class TaskContract:
         return params, state, self._batches()["train"]
 
     def _batches(self) -> dict[str, Any]:
-        datasets = _made(self._kind).datasets
+        datasets = _made_task(self._kind).datasets
         if datasets is None:
             return {"train": None}
         present = {split: getattr(datasets, split) for split in SPLITS}
@@ -148,7 +148,7 @@ class TaskContract:
 
 
 @functools.cache
-def _made(contract: Any) -> Task | TaskFamily:
+def _made_task(contract: Any) -> Task | TaskFamily:
     return as_task(contract().task())
 
 
@@ -172,7 +172,7 @@ def _program(contract: Any, num_tasks: int) -> TrainingProgram:
     case = Case(num_inner_steps=3, eval_every=2, num_seeds=_BLOCK.size, num_tasks=num_tasks, eval_batches=1)
     optimizer = optax.sgd(contract().rate())
     return TrainingProgram(
-        case, _made(contract), lambda theta: as_stepper(optimizer, case.num_inner_steps), _BLOCK.size
+        case, _made_task(contract), lambda theta: as_stepper(optimizer, case.num_inner_steps), _BLOCK.size
     )
 
 

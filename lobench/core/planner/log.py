@@ -73,13 +73,13 @@ class LoggedStep:
 
     def to_line(self) -> str:
         event: Any = self.event
-        values = [_truncated(getattr(event, name)) for name in event.__dataclass_fields__]
+        values = [_truncate(getattr(event, name)) for name in event.__dataclass_fields__]
         step: list[Any] = [type(event).__name__, values, self.digest]
         whole_step = step if self.answer == _NOTHING else [*step, self.answer]
         return json.dumps(whole_step, default=dataclasses.asdict, separators=(",", ":"))
 
 
-def _truncated(value: Any) -> Any:
+def _truncate(value: Any) -> Any:
     return value[:_LONGEST_MESSAGE] if isinstance(value, str) else value
 
 

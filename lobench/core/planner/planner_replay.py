@@ -42,7 +42,10 @@ class Replay:
             self._played.answer = step.answer
             actions = self._planner.handle(step.event)
             self.num_steps += 1
-            for text in (*self._of_event(step.event), *(self._of_action(action, step.event) for action in actions)):
+            for text in (
+                *self._event_lines(step.event),
+                *(self._action_text(action, step.event) for action in actions),
+            ):
                 yield f"{self._now:10.3f} s  {text}"
             if digest_of(actions) != step.digest:
                 self.differs_at = self.num_steps
@@ -54,7 +57,7 @@ class Replay:
             self._zero = now if self._zero is None else self._zero
             self._now = now - self._zero
 
-    def _of_event(self, event: Event) -> Iterator[str]:
+    def _event_lines(self, event: Event) -> Iterator[str]:
         match event:
             case events.SubjectSeen(position, subject):
                 variant = f" with the bindings of variant {subject.variant}" if subject.variant else ""
@@ -69,7 +72,7 @@ class Replay:
             case Drain():
                 yield "nothing more is to be leased: what runs may end"
 
-    def _of_action(self, action: Action, event: Event) -> str:
+    def _action_text(self, action: Action, event: Event) -> str:
         match action:
             case StartWorker(worker, size):
                 return f"worker {worker} is started, with {_size_text(size)}"

@@ -50,7 +50,7 @@ class Tournament:
     def select(self, population: Sequence[Member], initiator: int, seed: int) -> Selection:
         initiating_member, others = _split(population, initiator)
         if not self.pareto:
-            _one_value(initiating_member, *others)
+            _require_one_value(initiating_member, *others)
         if not others:
             return _child(initiating_member)
         opponent = Draws(seed, "opponent").choice(others)
@@ -145,7 +145,7 @@ def _at_least_one(share: float, count: int) -> int:
     return max(1, math.floor(share * count + 1e-9))
 
 
-def _one_value(*members: Member) -> None:
+def _require_one_value(*members: Member) -> None:
     if any(member.fitness is not None and len(member.fitness) != 1 for member in members):
         raise UsageError(
             "a tournament compares one value", next_step="give the objectives weights, or use the strategy 'pareto'"

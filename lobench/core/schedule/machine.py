@@ -147,7 +147,7 @@ class Machine:
             return False
         if self._workers.is_any_idle():
             return True
-        return any(self._workers.has_room(self._fitting(size)) for size in sizes)
+        return any(self._workers.has_room(self._fitting_size(size)) for size in sizes)
 
     def handle(self, event: events.Event) -> tuple[Action, ...]:
         """Applies an event, places work, and returns the actions to take, in order."""
@@ -222,7 +222,7 @@ class Machine:
             assert leased.since <= self._now, f"worker {number} was leased something in the future"
             assert leased.deadline >= self._last_tick, f"worker {number} is past its deadline, and was not ended"
             assert len(worker.promised) < leased.together or leased.is_kept, f"worker {number} was promised too much"
-            is_fitting = worker.size == self._fitting(leased.work.size) or self._workers.was_resized
+            is_fitting = worker.size == self._fitting_size(leased.work.size) or self._workers.was_resized
             assert is_fitting, f"worker {number} has another size"
 
     # Work.
@@ -233,7 +233,7 @@ class Machine:
                 self._dropped.discard(work.key)
                 continue
             self._works[work.key] = work
-            size = self._fitting(work.size)
+            size = self._fitting_size(work.size)
             rank = Rank(1, work.rank, -size.num_cpus, -self._durations.estimate(work))
             self._queue.push(size, QueueEntry(rank, work.key, work))
 
@@ -248,7 +248,7 @@ class Machine:
         if entry.key in self._dropped:
             self._forget(entry.work)
         else:
-            self._queue.push(self._fitting(entry.work.size), entry)
+            self._queue.push(self._fitting_size(entry.work.size), entry)
 
     def _retry(self, leased: Leased) -> None:
         """Queues work before all other, so that a retry does not run alone at the end."""
@@ -262,7 +262,7 @@ class Machine:
         del self._works[work.key]
         self._dropped.discard(work.key)
 
-    def _fitting(self, size: Size) -> Size:
+    def _fitting_size(self, size: Size) -> Size:
         return size if size.num_cpus <= self._widest else size._replace(num_cpus=int(self._widest))
 
     # Workers.
@@ -308,9 +308,9 @@ class Machine:
         self._now = self._last_tick = now
         for number, leased in self._workers.overdue(now):
             self._kill(number, f"ran longer than {leased.deadline - leased.since:g} s")
-            self._overdue(leased)
+            self._handle_overdue(leased)
 
-    def _overdue(self, leased: Leased) -> None:
+    def _handle_overdue(self, leased: Leased) -> None:
         text = f"ran longer than {leased.work.timeout_seconds:g} s"
         if leased.together > 1:
             self._retry(leased)  # each alone, because any of them may be the one that hangs

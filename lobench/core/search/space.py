@@ -230,7 +230,7 @@ def _check_domain(parameter: Parameter, where: str) -> None:
         raise ConfigError("a parameter has no path", where=where, expected="a gin path such as 'adam.learning_rate'")
     if not parameter.is_range:
         values = parameter.values
-        foreign = [value for value in values if not _crosses(value)]
+        foreign = [value for value in values if not _is_transportable(value)]
         if foreign:
             expected = "texts, booleans, finite numbers, integers of 64 bits"
             raise ConfigError("values", where=where, got=repr(foreign), expected=expected)
@@ -246,7 +246,9 @@ def _check_domain(parameter: Parameter, where: str) -> None:
         raise ConfigError("the range is reversed or not finite", where=where, got=bounds, expected="low <= high")
     if parameter.kind is Kind.INT and (parameter.low != int(parameter.low) or parameter.high != int(parameter.high)):
         raise ConfigError("the bounds of an int", where=where, got=bounds, expected="whole numbers")
-    if parameter.kind is Kind.INT and not (_crosses(int(parameter.low)) and _crosses(int(parameter.high))):
+    if parameter.kind is Kind.INT and not (
+        _is_transportable(int(parameter.low)) and _is_transportable(int(parameter.high))
+    ):
         raise ConfigError("the bounds of an int", where=where, got=bounds, expected="integers of 64 bits")
     if parameter.scale is Scale.LOG and parameter.low <= 0:
         raise ConfigError("a log scale needs low > 0", where=where, got=bounds)
@@ -319,7 +321,7 @@ def _range_of(keywords: Mapping[str, Any], location: str) -> dict[str, Any]:
     return {"low": low, "high": high, "scale": Scale(scale), "num_values": num_values}
 
 
-def _crosses(value: object) -> bool:
+def _is_transportable(value: object) -> bool:
     """Returns whether a value reaches a trainer unchanged. None, for example, would arrive as another value."""
     if isinstance(value, int):
         return value in _INTEGERS

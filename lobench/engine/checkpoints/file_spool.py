@@ -57,7 +57,7 @@ class FileSpool(Spool):
     def _home(self, sha256: str) -> str:
         return f"{self._folder}{sha256}{WHOLE_SUFFIX}"
 
-    def _kept(
+    def _store_copy(
         self,
         copy: Path,
         seen: SeenCheckpoint,

@@ -194,10 +194,10 @@ class Intake:
         """
         if isinstance(given, Subject):
             return self._ledger.record_sighting(given), given
-        seen = self._seen_at(given.uri)
+        seen = self._seen_checkpoint_at(given.uri)
         if seen is None:
             return None
-        recorded = self._checkpoint_before(seen)
+        recorded = self._recorded_checkpoint(seen)
         if recorded is not None and given.sha256 not in ("", recorded.sha256):
             recorded = None  # it must be read to compare its theta
         if recorded is None:
@@ -207,7 +207,7 @@ class Intake:
         position = self._ledger.record_sighting(subject, on_restart=lambda restart: self._log_restart(restart, subject))
         return position, subject
 
-    def _seen_at(self, uri: str) -> SeenCheckpoint | None:
+    def _seen_checkpoint_at(self, uri: str) -> SeenCheckpoint | None:
         """Returns the checkpoint at a place; None, with a logged reason, if that is impossible."""
         error = CheckpointError("no reader knows it", where=uri, next_step="see `lobench list readers`")
         try:
@@ -217,10 +217,10 @@ class Intake:
                 return SeenCheckpoint(uri=uri, reader=reader, index=index_in_name(path.name))
         except CheckpointError as missing:
             error = missing
-        self._incident("unreadable", SeenCheckpoint(uri=uri, reader=""), error)
+        self._record_incident("unreadable", SeenCheckpoint(uri=uri, reader=""), error)
         return None
 
-    def _checkpoint_before(self, seen: SeenCheckpoint) -> Checkpoint | None:
+    def _recorded_checkpoint(self, seen: SeenCheckpoint) -> Checkpoint | None:
         """Returns the recorded checkpoint at a path, if it has not changed since it was read; else None."""
         with contextlib.suppress(CheckpointError):
             if self._is_known(seen):
@@ -238,8 +238,8 @@ class Intake:
             return True
         if self._clock() < self._gone.get(subject.sha256, -math.inf):
             return False
-        at = self._where_it_lies(subject)
-        seen = self._seen_at(at.uri)
+        at = self._readable_sighting(subject)
+        seen = self._seen_checkpoint_at(at.uri)
         if seen is not None:
             seen = dataclasses.replace(seen, run=at.run, generation=at.generation)
             with self._recording():
@@ -251,7 +251,7 @@ class Intake:
             self._gone[subject.sha256] = self._clock() + _GONE_SECONDS
         return is_there
 
-    def _where_it_lies(self, subject: Subject) -> Subject:
+    def _readable_sighting(self, subject: Subject) -> Subject:
         """Returns the sighting of a subject's theta that can be read now: the subject itself, if it can, or if none."""
         same_theta = [*self._ledger.sightings(subject.sha256).values()]
         if all(sighting.uri == subject.uri for sighting in same_theta):
@@ -309,7 +309,7 @@ class Intake:
             new = self._source.poll()
             for seen in new:
                 self._retries.pop(seen.uri, None)  # it was written again
-            waiting = [*self._due(), *new]
+            waiting = [*self._due_checkpoints(), *new]
             if self._only_newest:  # those with a number last, which are taken first
                 waiting.sort(key=lambda seen: seen.index is not None)
             self._found.extend(waiting)
@@ -329,12 +329,12 @@ class Intake:
                 self._log_passed_over()
         return num_taken, sightings
 
-    def _due(self) -> list[SeenCheckpoint]:
+    def _due_checkpoints(self) -> list[SeenCheckpoint]:
         """Returns the checkpoints to retry now, oldest first."""
         now = self._clock()
         if self._only_newest:
             for retry in list(self._retries.values()):
-                if (retry.seen.index or 0) < self._last_read.get(_folder(retry.seen), -1):
+                if (retry.seen.index or 0) < self._last_read.get(_run_and_folder(retry.seen), -1):
                     del self._retries[retry.seen.uri]  # a newer one was read
         due = [retry.seen for retry in self._retries.values() if retry.pauses.is_due(now)]
         for folder, unbound in list(self._unbound.items()):
@@ -431,7 +431,7 @@ class Intake:
         if not _is_text(seen.uri):
             shown = seen.uri.encode("utf-8", "backslashreplace").decode()
             error = CheckpointError("its name is not UTF-8 text", where=shown, next_step="rename it")
-            self._incident("unreadable", dataclasses.replace(seen, uri=shown), error)
+            self._record_incident("unreadable", dataclasses.replace(seen, uri=shown), error)
             return None
         try:
             if request is None and self._is_known(seen):
@@ -451,20 +451,20 @@ class Intake:
             self._wait_for_config(seen, None, error)
         except _OtherTheta as error:
             if not is_fetched:
-                self._incident("expired", seen, error)
+                self._record_incident("expired", seen, error)
         except CheckpointGone as error:
             if self._retries.pop(seen.uri, None) is None or seen.uri not in self._reported:
-                self._incident("expired", seen, error)
+                self._record_incident("expired", seen, error)
         except StoreError as error:
             is_over = self._is_over(seen, error) if is_transient(error, may_forbid=False) else True
             if request is not None or is_over:
                 raise
         except CheckpointError as error:
             if request is not None or self._is_over(seen, error):
-                self._incident("unreadable", seen, error)
-                last_unread = self._unread.get(_folder(seen))
+                self._record_incident("unreadable", seen, error)
+                last_unread = self._unread.get(_run_and_folder(seen))
                 if request is None and (last_unread is None or (last_unread[0].index or 0) <= (seen.index or 0)):
-                    self._unread[_folder(seen)] = seen, str(error)
+                    self._unread[_run_and_folder(seen)] = seen, str(error)
         else:
             self._note_read(seen)
             position = self._ledger.record_sighting(
@@ -480,16 +480,20 @@ class Intake:
         """Makes found checkpoints wait for a change of their runs' `config.gin`; returns their number."""
         num_waiting = 0
         for subject in subjects:
-            if subject.run and not subject.variant.bindings and (seen := self._seen_at(subject.uri)) is not None:
+            if (
+                subject.run
+                and not subject.variant.bindings
+                and (seen := self._seen_checkpoint_at(subject.uri)) is not None
+            ):
                 seen = dataclasses.replace(seen, run=subject.run, generation=subject.generation)
                 self._wait_for_config(seen, subject.variant, why)
                 num_waiting += 1
         return num_waiting
 
     def _wait_for_config(self, seen: SeenCheckpoint, variant: Variant | None, why: LobenchError) -> None:
-        self._incident("unreadable", seen, why)
+        self._record_incident("unreadable", seen, why)
         self._fingerprints.pop(seen.uri, None)
-        unbound = self._unbound.setdefault(_folder(seen), _Unbound(str(why), variant))
+        unbound = self._unbound.setdefault(_run_and_folder(seen), _Unbound(str(why), variant))
         unbound.seen[seen.uri] = seen
 
     def _restarts_from(self, seen: SeenCheckpoint, subject: Subject) -> int | None:
@@ -541,7 +545,7 @@ class Intake:
         return checkpoint, mark
 
     def _note_read(self, seen: SeenCheckpoint) -> None:
-        self._last_read[_folder(seen)] = max(seen.index or 0, self._last_read.get(_folder(seen), -1))
+        self._last_read[_run_and_folder(seen)] = max(seen.index or 0, self._last_read.get(_run_and_folder(seen), -1))
         if self._retries.pop(seen.uri, None) is not None and seen.uri in self._reported:
             self._reported.discard(seen.uri)
             self._log(f"it can be read now: {seen.uri}")
@@ -571,7 +575,7 @@ class Intake:
             self._reported.add(seen.uri)
         return not retry.is_awaited
 
-    def _incident(self, kind: str, seen: SeenCheckpoint, error: LobenchError) -> None:
+    def _record_incident(self, kind: str, seen: SeenCheckpoint, error: LobenchError) -> None:
         incident = (kind, seen.uri, str(error))
         if (kind, str(error)) not in self._logged:
             self._logged.add((kind, str(error)))
@@ -581,13 +585,13 @@ class Intake:
             self._ledger.record_event(kind, uri=seen.uri, message=str(error))
 
 
-def _folder(seen: SeenCheckpoint) -> tuple[str, str]:
+def _run_and_folder(seen: SeenCheckpoint) -> tuple[str, str]:
     return seen.run, _parent(seen.uri)
 
 
 def _series_of(seen: SeenCheckpoint) -> tuple[str, str, bool]:
     """Returns the run and folder of a checkpoint, and whether its name has a number."""
-    return *_folder(seen), seen.index is not None
+    return *_run_and_folder(seen), seen.index is not None
 
 
 def _parent(uri: str) -> str:

@@ -112,7 +112,7 @@ class Spool:
                 self._copy(source, copy)
                 if fingerprint(source) != stamp:
                     continue
-                return self._kept(copy, seen, reader, is_known, arrival)
+                return self._store_copy(copy, seen, reader, is_known, arrival)
             except (CheckpointError, StoreError) as error:
                 if num_left and not os.path.exists(copy):  # also False while the disk fails
                     continue  # the copy was removed together with the spool
@@ -148,7 +148,7 @@ class Spool:
         target.parent.mkdir(parents=True, exist_ok=True)
         return target
 
-    def _kept(
+    def _store_copy(
         self,
         copy: Path,
         seen: SeenCheckpoint,

@@ -148,7 +148,7 @@ def is_registered(selector: str) -> bool:
     matches = CONFIGURABLES.matching_selectors(selector)
     if any(match not in FOUND_ON_USE for match in matches):
         return True
-    return "." in selector and bool(_found_on_use(selector) or _configurable_in_python(selector))
+    return "." in selector and bool(_names_on_use(selector) or _configurable_in_python(selector))
 
 
 def matching_names(selector: str) -> list[str]:
@@ -162,11 +162,11 @@ def matching_names(selector: str) -> list[str]:
     if not names and module == "lobench":
         names = sorted(USER_CONFIGURABLES.intersection(CONFIGURABLES.matching_selectors(name)))
     if len(names) > 1:
-        names = _imported_here(names)
+        names = _reachable_names(names)
     return [name for name in names if name not in FOUND_ON_USE and name not in _OF_GIN] or names
 
 
-def _imported_here(names: Sequence[str]) -> list[str]:
+def _reachable_names(names: Sequence[str]) -> list[str]:
     """Returns the names that the current gin files reach, without those that only other gin files have imported."""
     gin_names = [name for name in names if name in USER_CONFIGURABLES and name in _BY_GIN]
     if not gin_names:
@@ -208,7 +208,7 @@ def complete_selector(selector: str, where: str) -> str:
       UnknownName: No configurable has this name.
       ConfigError: The name is ambiguous.
     """
-    names = matching_names(selector) or _found_on_use(selector) or _configurable_in_python(selector)
+    names = matching_names(selector) or _names_on_use(selector) or _configurable_in_python(selector)
     if len(names) > 1:
         raise ConfigError(
             f"{selector!r} is ambiguous",
@@ -217,11 +217,11 @@ def complete_selector(selector: str, where: str) -> str:
             next_step=f"write which one is meant: {' or '.join(map(repr, names))}",
         )
     if not names:
-        raise _unknown(selector, where)
+        raise _unknown_name_error(selector, where)
     return names[0]
 
 
-def _target(binding: Binding) -> str:
+def _target_selector(binding: Binding) -> str:
     """Returns the full name of the configurable that a binding sets.
 
     `Case.task` makes a case wherever it is written, and lobench itself writes such lines, so a user's class of one of
@@ -242,7 +242,7 @@ def default_of(binding: Binding) -> Any:
     Raises:
       ConfigError: As `complete_selector`, among the modules imported so far.
     """
-    parameter = _parameters(_target(binding)).get(binding.parameter)
+    parameter = _parameters(_target_selector(binding)).get(binding.parameter)
     return inspect.Parameter.empty if parameter is None else parameter.default
 
 
@@ -250,14 +250,14 @@ def _parameters(selector: str) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(CONFIGURABLES.get_match(selector).wrapped).parameters
 
 
-def _unknown(selector: str, where: str) -> UnknownName:
+def _unknown_name_error(selector: str, where: str) -> UnknownName:
     problem = f"unknown name {selector!r}"
     if (path := _registrable_path(selector)) is not None:
         advice = f"`{path}` exists and is not configurable: put `@lobench.configurable` on it"
         return UnknownName(problem, where=where, next_step=advice)
     if (package := _SHIPPED_PLUGINS.get(selector.partition(".")[0])) is not None:
         return UnknownName(problem, where=where, next_step=f"{package} has it: `pip install {package}`")
-    if (module := _not_imported(selector)) is not None:
+    if (module := _missing_import(selector)) is not None:
         return UnknownName(problem, where=where, next_step=f"`import {module}` is missing in the gin file")
     other_names = [
         name for name in _known_names() if name != selector
@@ -278,7 +278,7 @@ def _is_close(name: str, similar: str) -> bool:
     return difflib.SequenceMatcher(None, name.casefold(), similar.casefold()).ratio() >= 0.75
 
 
-def _in_python(path: str) -> Any:
+def _python_object(path: str) -> Any:
     """Returns the Python object with a name in or near an imported module; None if not found."""
     parts = path.split(".")
     for end in range(len(parts) - 1, 0, -1):
@@ -296,7 +296,7 @@ def _in_python(path: str) -> Any:
 
 def _configurable_in_python(selector: str) -> list[str]:
     """Returns the full name in gin of the configurable with a name in Python, as a list of at most one."""
-    if "." not in selector or (target := _in_python(selector)) is None:
+    if "." not in selector or (target := _python_object(selector)) is None:
         return []
     registered = CONFIGURABLES.items()
     return [
@@ -307,7 +307,7 @@ def _configurable_in_python(selector: str) -> list[str]:
 def _registrable_path(selector: str) -> str | None:
     """Returns the path of a class or function with a name, if it is not registered with gin but can be."""
     for path in [selector] if "." in selector else [f"{module}.{selector}" for module in _IMPORTED]:
-        value = _in_python(path)
+        value = _python_object(path)
         top = path.partition(".")[0]
         is_its_own = (getattr(value, "__module__", None) or "").partition(".")[0] == top
         if (inspect.isclass(value) or inspect.isroutine(value)) and is_its_own and top not in _NOT_THEIRS:
@@ -315,7 +315,7 @@ def _registrable_path(selector: str) -> str | None:
     return None
 
 
-def _not_imported(selector: str) -> str | None:
+def _missing_import(selector: str) -> str | None:
     """Returns the installed module of a dotted name if nothing imports it."""
     module, dot, _ = selector.rpartition(".")
     top = module.partition(".")[0]
@@ -328,7 +328,7 @@ def _not_imported(selector: str) -> str | None:
     return module if is_there else None
 
 
-def _found_on_use(selector: str) -> list[str]:
+def _names_on_use(selector: str) -> list[str]:
     full_names = [name for names in _ON_USE.values() if (name := names.find(selector)) is not None][:1]
     FOUND_ON_USE.update(full_names)
     return full_names
@@ -367,7 +367,7 @@ def bind(binding: Binding) -> None:
         name = f"{binding.scope}/{binding.selector}" if binding.scope else binding.selector
         gin.bind_parameter((name, "gin.macro", "value"), _to_gin(binding.value, binding.where))
         return
-    selector = _target(binding)
+    selector = _target_selector(binding)
     if not _has_parameter(selector, binding.parameter):
         names = list(_parameters(selector))
         advice = suggestion(binding.parameter, names)
@@ -437,7 +437,7 @@ def bind_overrides(statements: Sequence[Statement]) -> None:
     for binding in only_bindings(statements):
         bind(binding)
         if binding.parameter and not binding.scope:
-            selector = _target(binding)
+            selector = _target_selector(binding)
             for (scope, bound_selector), parameters in BINDINGS.items():
                 if scope and bound_selector == selector:
                     parameters.pop(binding.parameter, None)

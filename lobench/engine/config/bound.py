@@ -360,7 +360,7 @@ def bind_test(spec: CaseSpec, settings: Mapping[str, Any], layers: Layers | None
         raise ConfigError(
             f"the mark `lobench` has no setting {unknown[0]}", where=where, expected=expected, next_step=advice
         )
-    seeds = {} if layers is None else _asked_seeds(layers)
+    seeds = {} if layers is None else _seed_overrides(layers)
     case = _with_items(replace(Case(), num_inner_steps=1, **{"num_seeds": 1, **settings, **seeds}))
     check_case(case, Expectations(), where)
     spread_directions(case.metric_directions, [case.primary_metric], where=where)
@@ -390,7 +390,7 @@ def bind_test(spec: CaseSpec, settings: Mapping[str, Any], layers: Layers | None
     )
 
 
-def _asked_seeds(layers: Layers) -> dict[str, Any]:
+def _seed_overrides(layers: Layers) -> dict[str, Any]:
     """Returns the fields of `Case` on seeds that the overrides of all cases bind."""
     bindings = only_bindings(parse_layers(None, layers).overrides)
     seed_bindings = [

@@ -130,17 +130,19 @@ def _modules_that_define(name: str) -> list[str]:
 
 def prefer_theirs(statement: Binding) -> Binding:
     """Returns a binding with names of google/learned_optimization, for names that other packages also register."""
-    return replace(statement, selector=_original_selector(statement.selector), value=_with_theirs(statement.value))
+    return replace(
+        statement, selector=_original_selector(statement.selector), value=_with_original_selectors(statement.value)
+    )
 
 
-def _with_theirs(value: Any) -> Any:
+def _with_original_selectors(value: Any) -> Any:
     if isinstance(value, Reference):
         scope, slash, selector = value.scoped_selector.rpartition("/")
         return replace(value, scoped_selector=f"{scope}{slash}{_original_selector(selector)}")
     if isinstance(value, dict):
-        return {_with_theirs(key): _with_theirs(item) for key, item in value.items()}
+        return {_with_original_selectors(key): _with_original_selectors(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(_with_theirs(item) for item in value)
+        return type(value)(_with_original_selectors(item) for item in value)
     return value
 
 

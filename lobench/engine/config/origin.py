@@ -140,7 +140,7 @@ def files_of_patch(patch: bytes) -> list[str]:
             header = text.removeprefix("diff --git ")
             is_named = False
         elif header and (match := _NAMING.match(text)):
-            name = _unquoted(text[match.end() :])
+            name = _without_quotes(text[match.end() :])
             if name != "/dev/null":
                 names[name[2:] if text[:4] in ("--- ", "+++ ") else name] = None
                 is_named = True
@@ -154,12 +154,12 @@ def files_of_patch(patch: bytes) -> list[str]:
 def _name_in_header(both: str) -> str:
     """Returns the name in `a/NAME b/NAME`. Patches of binary files and of changed modes have it only there."""
     if both.startswith('"'):
-        return _unquoted(both[: both.index('"', 1) + 1])[2:]
+        return _without_quotes(both[: both.index('"', 1) + 1])[2:]
     half = both[: len(both) // 2]
     return half[2:] if both == f"{half} b/{half[2:]}" else both
 
 
-def _unquoted(name: str) -> str:
+def _without_quotes(name: str) -> str:
     """Returns a name without git's quotes and escapes for unusual characters."""
     name = name.rstrip("\t")
     if not (name.startswith('"') and name.endswith('"')):

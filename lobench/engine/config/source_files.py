@@ -429,9 +429,9 @@ class _NamesIn:
         if isinstance(node, ast.Attribute) and node.attr == "parent":
             return map(_folder_of, self._values_of(node.value, depth))
         if isinstance(node, ast.Subscript):
-            return self._of_subscript(node, depth)
+            return self._subscript_values(node, depth)
         if isinstance(node, ast.BinOp):
-            return self._of_operator(node, depth)
+            return self._operator_values(node, depth)
         if isinstance(node, ast.JoinedStr):
             parts = [part.value if isinstance(part, ast.FormattedValue) else part for part in node.values]
             return self._combinations("".join, parts, depth)
@@ -439,9 +439,9 @@ class _NamesIn:
             return [*self._values_of(node.body, depth), *self._values_of(node.orelse, depth)]
         if isinstance(node, ast.BoolOp):
             return [value for operand in node.values for value in self._values_of(operand, depth)]
-        return self._of_call(node, depth) if isinstance(node, ast.Call) else [_UNKNOWN]
+        return self._call_values(node, depth) if isinstance(node, ast.Call) else [_UNKNOWN]
 
-    def _of_subscript(self, node: ast.Subscript, depth: int) -> Iterable[str]:
+    def _subscript_values(self, node: ast.Subscript, depth: int) -> Iterable[str]:
         """Returns the possible values of a subscript. Only those like `path.parents[1]` are known."""
         index = node.slice.value if isinstance(node.slice, ast.Constant) else None
         if isinstance(node.value, ast.Attribute) and node.value.attr == "parents" and isinstance(index, int):
@@ -451,7 +451,7 @@ class _NamesIn:
             return values
         return [_UNKNOWN]
 
-    def _of_operator(self, node: ast.BinOp, depth: int) -> Iterable[str]:
+    def _operator_values(self, node: ast.BinOp, depth: int) -> Iterable[str]:
         if isinstance(node.op, ast.Div):
             return self._combinations(_joined_path, [node.left, node.right], depth)
         if isinstance(node.op, ast.Add):
@@ -460,7 +460,7 @@ class _NamesIn:
             return [_PLACEHOLDER.sub(_UNKNOWN, value) for value in self._values_of(node.left, depth)]
         return [_UNKNOWN]
 
-    def _of_call(self, node: ast.Call, depth: int) -> Iterable[str]:
+    def _call_values(self, node: ast.Call, depth: int) -> Iterable[str]:
         called = _name_of(node.func)
         args = node.args
         owner = node.func.value if isinstance(node.func, ast.Attribute) else None

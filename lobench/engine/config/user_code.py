@@ -112,14 +112,14 @@ def parts_run_otherwise(case: CaseInfo) -> dict[str, str]:
     """
     changed_parts: dict[str, str] = {}
     for fingerprint in fingerprints_here([case]).values():
-        changed_parts |= {**_read_otherwise(fingerprint), **_imported_otherwise(fingerprint)}
+        changed_parts |= {**_edited_after_reading(fingerprint), **_edited_after_import(fingerprint)}
     if not changed_parts:
         return {}
     walk = CodeWalk((), as_imported=False)
     return {walk.name_of(file): sha256 for file, sha256 in changed_parts.items()}
 
 
-def _read_otherwise(fingerprint: CodeFingerprint) -> dict[str, str]:
+def _edited_after_reading(fingerprint: CodeFingerprint) -> dict[str, str]:
     """Returns the hashes of a fingerprint's files that have changed on the disk and are no module's, by file."""
     edited = edited_files(fingerprint)
     if not edited:
@@ -128,7 +128,7 @@ def _read_otherwise(fingerprint: CodeFingerprint) -> dict[str, str]:
     return {file: _sha256_on_disk(file) for file in edited if file not in imported}
 
 
-def _imported_otherwise(fingerprint: CodeFingerprint) -> dict[str, str]:
+def _edited_after_import(fingerprint: CodeFingerprint) -> dict[str, str]:
     """Returns the hashes of a fingerprint's files that were imported with other content, by file."""
     contents = {file: imported_content(file) for file in fingerprint.files}
     hashes = {file: tree_sha256(content) for file, content in contents.items() if content is not None}
@@ -214,7 +214,7 @@ class _Remembered(NamedTuple):
         if not is_settled(newest, self.at) or self.marks != _marks_of(self.fingerprint):
             return False
         listed = self.fingerprint.listed
-        return {folder: listing_sha256(folder) for folder in listed} == listed and not _imported_otherwise(
+        return {folder: listing_sha256(folder) for folder in listed} == listed and not _edited_after_import(
             self.fingerprint
         )
 

@@ -253,7 +253,7 @@ def open_to_read(database: Path, *, is_live: bool = True) -> sqlite3.Connection:
     log, index = (database.with_name(database.name + suffix) for suffix in ("-wal", "-shm"))
     has_log = log.is_file() and index.is_file()
     if not has_log and (not is_live or _is_anothers(database)):
-        copied = _copy_in_memory(database) if _is_filled(log) else _at_rest(database)
+        copied = _copy_in_memory(database) if _is_filled(log) else _memory_copy(database)
         if copied is not None:
             return copied
     connection = _open(database, "mode=ro")
@@ -274,7 +274,7 @@ def _is_filled(file: Path) -> bool:
         return False
 
 
-def _at_rest(database: Path) -> sqlite3.Connection | None:
+def _memory_copy(database: Path) -> sqlite3.Connection | None:
     """Returns a copy in memory of a database without a log; None if it is being written or cannot be read.
 
     Another user's database of more than 64 MiB is opened in place.

@@ -167,7 +167,7 @@ class CurveWriter:
             self._added.known += 1
             return key
         if stored is not None and not replaces:
-            raise _other_values(subject, case, stored, curves)
+            raise _other_values_error(subject, case, stored, curves)
         self._ledger.record_evaluation(
             *(key, case, Outcome.PASSED), curves=curves, positions=(), replace=replaces, program=self._program
         )
@@ -233,7 +233,7 @@ def _is_part(stored: Curves, curves: Curves) -> bool:
     )
 
 
-def _other_values(subject: Subject, case: CaseInfo, stored: Curves, curves: Curves) -> UsageError:
+def _other_values_error(subject: Subject, case: CaseInfo, stored: Curves, curves: Curves) -> UsageError:
     stored_origin = stored.provenance.imported
     new_origin = curves.provenance.imported
     run = new_origin.get("run", "")
@@ -241,7 +241,7 @@ def _other_values(subject: Subject, case: CaseInfo, stored: Curves, curves: Curv
     if curves.items:
         seed = f"its {len(curves.items):,} items"
     problem = "the store has other values"
-    got = _origin_before(stored_origin, new_origin)
+    got = _origin_difference(stored_origin, new_origin)
     if _is_part(stored, curves):
         problem = "the store has only a part"
         got = f"steps to {stored.eval_steps[-1]:,} there, to {curves.eval_steps[-1]:,} now"
@@ -253,7 +253,7 @@ def _other_values(subject: Subject, case: CaseInfo, stored: Curves, curves: Curv
     return UsageError(problem, where=new_origin.get("file", ""), got=got, next_step=next_step)
 
 
-def _origin_before(stored_origin: Mapping[str, str], new_origin: Mapping[str, str]) -> str:
+def _origin_difference(stored_origin: Mapping[str, str], new_origin: Mapping[str, str]) -> str:
     if stored_origin.get("file") != new_origin.get("file"):
         return f"in the store those of {stored_origin.get('file', '')}"
     if stored_origin.get("sha256") == new_origin.get("sha256"):

@@ -91,7 +91,7 @@ def _merge(ledger: Ledger, store: Path) -> Merged:
                 _name_programs(db)
             (version,) = db.execute("SELECT value FROM source.meta WHERE key = 'schema_version'").fetchone()
             check_schema(int(version), store)
-            conflicts, num_known = _compared(db)
+            conflicts, num_known = _compare_results(db)
             _take_checkpoints(db)
             columns = EVALUATION_COLUMNS
             num_taken = db.execute(
@@ -133,7 +133,7 @@ def _name_programs(db: sqlite3.Connection) -> None:
         db.execute("INSERT OR IGNORE INTO main.expectations SELECT expected, program FROM source.expectations")
 
 
-def _compared(db: sqlite3.Connection) -> tuple[tuple[str, ...], int]:
+def _compare_results(db: sqlite3.Connection) -> tuple[tuple[str, ...], int]:
     """Returns the conflicts, a line each, and the number of evaluations that both have with the same result."""
     rows = db.execute(
         "SELECT s.case_json, s.seed_start, s.seed_count, s.checkpoint_sha256, "

@@ -137,7 +137,7 @@ def read_experiment(path: Path, gin_params: Sequence[str] = (), *, is_elsewhere:
     _check_pythons(methods, path)
     kinds = {method.kind for method in methods}
     if not experiment.suites and (kinds - {"script", "curves"} or kinds == {"curves"}):
-        raise _no_case(path)
+        raise _no_case_error(path)
     if experiment.race is not None:
         _check_race(replace(experiment, methods=methods), path)
     for_all = [candidate for candidate in in_file if _is_for_all(candidate, names, bindings, has_cases=bool(own_cases))]
@@ -226,7 +226,7 @@ def _meant_key(binding: Binding) -> str:
     return ""
 
 
-def _no_case(path: Path) -> ConfigError:
+def _no_case_error(path: Path) -> ConfigError:
     return ConfigError(
         "the experiment has no case",
         where=str(path),
@@ -324,7 +324,7 @@ def _method(
         method = replace(method, curves=_files_of_curves(method, folder, where))
     if method.python and not is_elsewhere:
         where_python = next(method_binding.where for method_binding in keys if method_binding.parameter == "python")
-        own_bindings += _of_environment(method, own_bindings, folder, where_python)
+        own_bindings += _environment_bindings(method, own_bindings, folder, where_python)
     method = replace(method, space=space_of(name, own_bindings, bindings))
     knobs = _bindings_by_knob(method, keys, is_searched=search is not None)
     bound = [*own_bindings, *(binding for knob in knobs for binding in knob)]
@@ -341,7 +341,9 @@ def _method(
             problem = f"nothing reads {path} of method {name!r}"
             if is_space(binding.value):
                 problem = f"method {name!r}: {gin_text(binding.value)} is bound to {path}, which nothing reads"
-            next_step = _why_unread(method, binding) or suggestion(binding.name, reach.names_of(method, own_bindings))
+            next_step = _unread_advice(method, binding) or suggestion(
+                binding.name, reach.names_of(method, own_bindings)
+            )
             raise ConfigError(problem, where=binding.where, next_step=next_step)
     return replace(
         method,
@@ -390,7 +392,7 @@ def _bindings_by_knob(method: Method, keys: Sequence[Binding], *, is_searched: b
     return knobs
 
 
-def _why_unread(method: Method, binding: Binding) -> str:
+def _unread_advice(method: Method, binding: Binding) -> str:
     if method.command:
         return "put {gin} into its command, which hands it the method's bindings, or {NAME} of one of them"
     name = last_name(method.optimizer.strip("@()"))
@@ -450,7 +452,7 @@ def _method_values(name: str, keys: Sequence[Binding]) -> dict[str, Any]:
     return values
 
 
-def _of_environment(method: Method, own_bindings: Sequence[Binding], folder: Path, where: str) -> list[Binding]:
+def _environment_bindings(method: Method, own_bindings: Sequence[Binding], folder: Path, where: str) -> list[Binding]:
     """Returns the bindings of another environment for a method's optimizer: its Python, and the installed package."""
     scope, _, selector = method.optimizer.strip("@()").rpartition("/")
     named = [
