@@ -65,9 +65,9 @@ def claim_backend(num_cpus: int) -> bool:
         return _claimed_threads == num_cpus
     if num_cpus > 1:
         jax.config.update("jax_num_cpu_devices", num_cpus)  # type: ignore[no-untyped-call]
-    given, (limit, level) = os.environ.get("XLA_FLAGS", ""), next(iter(_COMMON_TARGET.items()))
-    _has_common_target = platform.machine().lower() in ("x86_64", "amd64") and limit not in given
-    flags = f"{given} --{limit}={level}".lstrip() if _has_common_target else given
+    given_flags, (limit, level) = os.environ.get("XLA_FLAGS", ""), next(iter(_COMMON_TARGET.items()))
+    _has_common_target = platform.machine().lower() in ("x86_64", "amd64") and limit not in given_flags
+    flags = f"{given_flags} --{limit}={level}".lstrip() if _has_common_target else given_flags
     with _environment(NPROC=str(num_cpus), XLA_FLAGS=flags):
         jax.devices()
     _claimed_threads = num_cpus
@@ -76,12 +76,12 @@ def claim_backend(num_cpus: int) -> bool:
 
 @contextlib.contextmanager
 def _environment(**values: str) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in values}
+    earlier_values = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
         yield
     finally:
-        for name, value in before.items():
+        for name, value in earlier_values.items():
             if value is None:
                 del os.environ[name]
             else:
@@ -96,10 +96,12 @@ def foreign_maker() -> str:
     if maker is not None:
         return maker.where
     # The backend was created before the watch began. Modules that hold arrays are the likely cause.
-    before = itertools.takewhile(lambda named: named[0] != backend_maker.__module__, list(sys.modules.items()))
+    earlier_modules = itertools.takewhile(
+        lambda module_item: module_item[0] != backend_maker.__module__, list(sys.modules.items())
+    )
     holding = [
         name
-        for name, module in before
+        for name, module in earlier_modules
         if name.partition(".")[0] != "jax"
         and any(isinstance(value, jax.Array) for value in list(vars(module).values()))
     ]
@@ -120,8 +122,8 @@ def compiler_options() -> dict[str, Any]:
         return {}
     # The backend already has this limit. It is repeated here to separate programs in jax's cache from those without it.
     level = "xla_backend_optimization_level"
-    own = {} if level in os.environ.get("XLA_FLAGS", "") else {level: 1}
-    return own | (_COMMON_TARGET if _has_common_target else {})
+    own_options = {} if level in os.environ.get("XLA_FLAGS", "") else {level: 1}
+    return own_options | (_COMMON_TARGET if _has_common_target else {})
 
 
 @contextlib.contextmanager
@@ -131,15 +133,15 @@ def programs_kept_in(folder: Path) -> Iterator[None]:
     Nothing changes if the user has set jax's cache folder, or if the folder cannot be created.
     """
     names = ("compilation_cache_dir", "persistent_cache_min_compile_time_secs", "persistent_cache_min_entry_size_bytes")
-    before = {f"jax_{name}": getattr(jax.config, f"jax_{name}") for name in names}
-    if before["jax_compilation_cache_dir"] or not _is_made(folder):
+    earlier_settings = {f"jax_{name}": getattr(jax.config, f"jax_{name}") for name in names}
+    if earlier_settings["jax_compilation_cache_dir"] or not _is_made(folder):
         yield
         return
     try:
-        _keep_programs(dict(zip(before, (str(folder), 0.0, -1), strict=True)))
+        _keep_programs(dict(zip(earlier_settings, (str(folder), 0.0, -1), strict=True)))
         yield
     finally:
-        _keep_programs(before)
+        _keep_programs(earlier_settings)
 
 
 def _is_made(folder: Path) -> bool:
@@ -159,10 +161,10 @@ def settings_of_jax() -> list[str]:
     """Returns the settings of jax in this thread, except those of its cache, and the devices."""
     values: Mapping[str, Any] = jax.config.values
     elsewhere = ("jax_compilation_cache", "jax_persistent_cache", "jax_enable_compilation_cache", "jax_logging_level")
-    held = [f"{name}={value!r}" for name, value in sorted(values.items()) if not name.startswith(elsewhere)]
+    settings = [f"{name}={value!r}" for name, value in sorted(values.items()) if not name.startswith(elsewhere)]
     context = [repr(value) for value in jax_config.trace_context() if type(value).__module__ == "builtins"]
     devices = [f"{device.platform} {device.device_kind} {device.id}" for device in jax.devices()]
-    return [*held, *context, *devices]
+    return [*settings, *context, *devices]
 
 
 def device_description() -> str:

@@ -48,8 +48,8 @@ def synced_lookahead(transformation: Any) -> TransformationWithEvalParams:
         return _Lookahead(transformation.init(optax.LookaheadParams.init_synced(params)), params)
 
     def update(grads: PyTree, state: _Lookahead, params: PyTree = None) -> tuple[PyTree, _Lookahead]:
-        both = optax.LookaheadParams(fast=params, slow=state.slow)
-        updates, inner = transformation.update(grads, state.inner, both)
+        lookahead_params = optax.LookaheadParams(fast=params, slow=state.slow)
+        updates, inner = transformation.update(grads, state.inner, lookahead_params)
         return updates.fast, _Lookahead(inner, optax.apply_updates(state.slow, updates.slow))
 
     return TransformationWithEvalParams(init=init, update=update, eval_params=lambda state, params: state.slow)

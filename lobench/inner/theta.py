@@ -59,26 +59,30 @@ def match_theta(leaves: _Leaves, optimizer: LearnedOptimizer, *, where: str, par
         that is missing, unexpected, or of another shape or kind.
     """
     template = _template(optimizer)
-    named = _inside(leaves, part.strip("/"))
-    if part and not named:
+    leaves_of_part = _inside(leaves, part.strip("/"))
+    if part and not leaves_of_part:
         tops = sorted({path.split("/")[0] for path in leaves})
         raise ThetaMismatch(f"there is no {part!r}", where=where, got=_listed(tops), next_step="see Checkpoint.theta")
     for expected in _forms(leaf_paths(template)):
-        places = _likeliest(
-            [place for place in _candidates(named, expected) or [""] if _fits_at(place, named, expected)]
+        paths = _likeliest(
+            [
+                candidate
+                for candidate in _candidates(leaves_of_part, expected) or [""]
+                if _fits_at(candidate, leaves_of_part, expected)
+            ]
         )
-        if len(places) > 1:
+        if len(paths) > 1:
             raise ThetaMismatch(
                 f"several parts fit {_name(optimizer)}",
                 where=where,
-                got=_listed(places),
-                next_step=f'say which one is theta: `Checkpoint.theta = "{places[0]}"`, in gin',
+                got=_listed(paths),
+                next_step=f'say which one is theta: `Checkpoint.theta = "{paths[0]}"`, in gin',
             )
-        if places:
-            theta_leaves = _inside(named, places[0])
+        if paths:
+            theta_leaves = _inside(leaves_of_part, paths[0])
             arrays = [np.asarray(theta_leaves[path]).astype(leaf.dtype) for path, leaf in expected.items()]
             return jax.tree.unflatten(jax.tree.structure(template), arrays)
-    raise _mismatch(named, optimizer, leaf_paths(template), where)
+    raise _mismatch(leaves_of_part, optimizer, leaf_paths(template), where)
 
 
 def _template(optimizer: LearnedOptimizer) -> Theta:
@@ -114,8 +118,8 @@ def _candidates(leaves: _Leaves, expected: _Expected) -> Counter[str]:
     return num_leaves
 
 
-def _fits_at(place: str, leaves: _Leaves, expected: _Expected) -> bool:
-    return not _problems(_inside(leaves, place), expected)
+def _fits_at(path: str, leaves: _Leaves, expected: _Expected) -> bool:
+    return not _problems(_inside(leaves, path), expected)
 
 
 def _problems(leaves: _Leaves, expected: _Expected) -> list[str]:
@@ -132,23 +136,23 @@ def _problems(leaves: _Leaves, expected: _Expected) -> list[str]:
     return problems
 
 
-def _likeliest(places: list[str]) -> list[str]:
+def _likeliest(paths: list[str]) -> list[str]:
     """Returns the single path that is theta, or all paths that only the user can decide between."""
-    if len(places) > 1:
-        places = [place for place in places if not _OF_A_META_OPTIMIZER.search(place)] or places
-    if len(places) > 1:
+    if len(paths) > 1:
+        paths = [path for path in paths if not _OF_A_META_OPTIMIZER.search(path)] or paths
+    if len(paths) > 1:
         for name in (*WRAPPER_NAMES, "default"):  # the last is orbax's name for an unnamed item
-            same_name = [place for place in places if place.rsplit("/", 1)[-1] == name]
+            same_name = [path for path in paths if path.rsplit("/", 1)[-1] == name]
             if len(same_name) == 1:
                 return same_name
-    return places
+    return paths
 
 
 def _mismatch(leaves: _Leaves, optimizer: LearnedOptimizer, expected: _Expected, where: str) -> ThetaMismatch:
     """Returns an error with the differences at the best match, and the optimizers that fit the checkpoint."""
     counted = _candidates(leaves, expected)
-    place = min(counted, key=lambda path: (-counted[path], path.count("/"), path), default="")
-    theta = f"theta (at {place!r})" if place else "theta"
+    best_path = min(counted, key=lambda path: (-counted[path], path.count("/"), path), default="")
+    theta = f"theta (at {best_path!r})" if best_path else "theta"
     fitting, alike = _of_other_optimizers(leaves)
     if fitting:
         next_step = f"it fits {_listed(fitting)}: set Case.learned_optimizer"
@@ -156,10 +160,10 @@ def _mismatch(leaves: _Leaves, optimizer: LearnedOptimizer, expected: _Expected,
         next_step = f"it has the leaves of {_listed(alike)}, in other sizes: bind the sizes that it was trained with"
     else:
         next_step = "is it a checkpoint of another optimizer? set Case.learned_optimizer"
-    problems = _problems(_inside(leaves, place), expected)
+    problems = _problems(_inside(leaves, best_path), expected)
     most = 3 if fitting else _MOST_SHOWN
-    shown = "; ".join(problems[:most]) + (f"; and {len(problems) - most} more" if len(problems) > most else "")
-    return ThetaMismatch(f"{theta} does not fit {_name(optimizer)}: {shown}", where=where, next_step=next_step)
+    problems_text = "; ".join(problems[:most]) + (f"; and {len(problems) - most} more" if len(problems) > most else "")
+    return ThetaMismatch(f"{theta} does not fit {_name(optimizer)}: {problems_text}", where=where, next_step=next_step)
 
 
 def _of_other_optimizers(leaves: _Leaves) -> tuple[list[str], list[str]]:
@@ -170,10 +174,10 @@ def _of_other_optimizers(leaves: _Leaves) -> tuple[list[str], list[str]]:
             expected = leaf_paths(_template(kind()))
         except Exception:  # noqa: BLE001  (an abstract class, arguments without defaults, or whatever its author wrote)
             continue
-        places = [place for place, count in _candidates(leaves, expected).items() if count == len(expected)]
-        if any(_fits_at(place, leaves, expected) for place in places):
+        paths = [path for path, count in _candidates(leaves, expected).items() if count == len(expected)]
+        if any(_fits_at(path, leaves, expected) for path in paths):
             fitting.append(kind.__name__)
-        elif any(_inside(leaves, place).keys() == expected.keys() for place in places):
+        elif any(_inside(leaves, path).keys() == expected.keys() for path in paths):
             alike.append(kind.__name__)
     return sorted(set(fitting)), sorted(set(alike) - set(fitting))  # sets, since gin makes a class of the same name
 

@@ -49,8 +49,8 @@ _COMMON = {f"{_MODULES}.common": "f2103f7f1f2ca6e520c71014382c3f5c5635fb04bd64d1
 _OPTAX = {f"{_PACKAGE}.optimizers.optax_opts": "e9c4c103781fd84f0463ba16deb5d4c0d7c673273e807d322216f5463ab4b606"}
 
 
-def _entry(name: str, text: str, more: Mapping[str, str], **other: Any) -> tuple[str, Counterparts]:
-    return name, Counterparts(texts={name.rpartition(".")[0]: text, **more}, **other)
+def _entry(name: str, text: str, more: Mapping[str, str], **options: Any) -> tuple[str, Counterparts]:
+    return name, Counterparts(texts={name.rpartition(".")[0]: text, **more}, **options)
 
 
 # As in revision 32186aa.
@@ -138,8 +138,8 @@ def counterpart_of(candidate: Any) -> Counterpart:
     try:
         for module, text in counterparts.texts.items():
             _check_module(module, text)
-            held = vars(sys.modules[kind.__module__]).get(module.rpartition(".")[2])
-            if module != kind.__module__ and held is not sys.modules[module]:
+            module_in_use = vars(sys.modules[kind.__module__]).get(module.rpartition(".")[2])
+            if module != kind.__module__ and module_in_use is not sys.modules[module]:
                 raise _Differs(f"{kind.__module__}: {module} has been replaced")
         if getattr(sys.modules[kind.__module__], kind.__name__, None) is not kind:
             raise _Differs("its class is not the module's")
@@ -167,11 +167,11 @@ def _check_names(code: CodeType, names: Mapping[str, Any], where: str) -> None:
         if not isinstance(defined, CodeType) or defined.co_name.startswith("<"):
             continue
         value = names.get(defined.co_name)
-        place = f"{where}.{defined.co_name}"
+        location = f"{where}.{defined.co_name}"
         if isinstance(value, type) and value.__module__ == where.partition(":")[0]:
             _check_names(defined, vars(value), f"{where}:{value.__qualname__}")
         elif _code(value) != defined:
-            raise _Differs(f"{place} has been replaced")
+            raise _Differs(f"{location} has been replaced")
 
 
 def _code(value: Any) -> CodeType | None:
@@ -180,7 +180,7 @@ def _code(value: Any) -> CodeType | None:
     return getattr(inspect.unwrap(value), "__code__", None) if callable(value) else None
 
 
-def _our_optimizer(candidate: Any, known: Counterparts) -> LearnedOptimizer:
+def _our_optimizer(candidate: Any, counterparts: Counterparts) -> LearnedOptimizer:
     """Creates lobench's optimizer with the settings of the foreign one."""
     from lobench.inner import optimizers  # here, because the import is slow and seldom needed
 
@@ -192,15 +192,15 @@ def _our_optimizer(candidate: Any, known: Counterparts) -> LearnedOptimizer:
     for name, parameter in inspect.signature(inspect.unwrap(kind.__init__)).parameters.items():
         if name == "self":
             continue
-        if name in known.sizes:
-            leaf, axis = known.sizes[name]
+        if name in counterparts.sizes:
+            leaf, axis = counterparts.sizes[name]
             value = template[leaf].shape[axis] if leaf in template else parameter.default
         else:
-            value = _attribute_of(candidate, known.held_as.get(name, name), parameter.default)
+            value = _attribute_of(candidate, counterparts.held_as.get(name, name), parameter.default)
         arguments[name] = value
         if name in parameters:
             settings[name] = value
-        elif name not in known.ignored and not _is_alike(value, parameter.default):
+        elif name not in counterparts.ignored and not _is_alike(value, parameter.default):
             raise _Differs(f"lobench has no {name} = {value!r}")
     _check_object(candidate, kind(**arguments))
     optimizer: LearnedOptimizer = ours(**settings)
@@ -211,8 +211,8 @@ def _our_optimizer(candidate: Any, known: Counterparts) -> LearnedOptimizer:
 
 
 def _attribute_of(candidate: Any, name: str, default: Any) -> Any:
-    held = vars(candidate)
-    return held.get(name, held.get(f"_{name}", default))
+    attributes = vars(candidate)
+    return attributes.get(name, attributes.get(f"_{name}", default))
 
 
 def _check_object(candidate: Any, fresh: Any) -> None:
@@ -225,21 +225,25 @@ def _check_object(candidate: Any, fresh: Any) -> None:
             raise _Differs(f"{name} has been set")
 
 
-def _is_alike(candidate: Any, other: Any) -> bool:
-    if candidate is other:
+def _is_alike(candidate: Any, reference: Any) -> bool:
+    if candidate is reference:
         return True
-    if isinstance(candidate, jax.core.Tracer) and isinstance(other, jax.core.Tracer):
-        return bool(candidate.aval == other.aval)  # made by its constructor inside of this very program
-    if isinstance(candidate, jax.core.Tracer) or isinstance(other, jax.core.Tracer):
+    if isinstance(candidate, jax.core.Tracer) and isinstance(reference, jax.core.Tracer):
+        return bool(candidate.aval == reference.aval)  # made by its constructor inside of this very program
+    if isinstance(candidate, jax.core.Tracer) or isinstance(reference, jax.core.Tracer):
         return False
-    if isinstance(candidate, list | tuple) and isinstance(other, list | tuple):
-        return len(candidate) == len(other) and all(map(_is_alike, candidate, other))
-    if type(candidate) is not type(other):
+    if isinstance(candidate, list | tuple) and isinstance(reference, list | tuple):
+        return len(candidate) == len(reference) and all(map(_is_alike, candidate, reference))
+    if type(candidate) is not type(reference):
         return False
     if isinstance(candidate, jax.Array | np.ndarray):
-        return bool(np.array_equal(candidate, other))
+        return bool(np.array_equal(candidate, reference))
     if callable(candidate):
-        return _code(candidate) == _code(other)
+        return _code(candidate) == _code(reference)
     if isinstance(candidate, bool | int | float | str | None):
-        return bool(candidate == other)
-    return vars(candidate).keys() == vars(other).keys() if hasattr(candidate, "__dict__") else bool(candidate == other)
+        return bool(candidate == reference)
+    return (
+        vars(candidate).keys() == vars(reference).keys()
+        if hasattr(candidate, "__dict__")
+        else bool(candidate == reference)
+    )

@@ -93,10 +93,12 @@ class _Scheduled:
     def init(self, params: PyTree, model_state: PyTree, key: jax.Array, facts: Facts = NOTHING) -> PyTree:
         with within(self._horizon(Watch())):
             opt_state = self._stepper.init(params, model_state, key, facts)
-        read = self._needed_values(opt_state, params, model_state, key, blank(self.extra_inputs(params), facts, params))
-        if not read.asked and not read.counted:
+        needed = self._needed_values(
+            opt_state, params, model_state, key, blank(self.extra_inputs(params), facts, params)
+        )
+        if not needed.asked and not needed.counted:
             return opt_state
-        return ScheduledState(opt_state, jnp.int32(0), tuple(schedule.init() for schedule, _ in read.asked))
+        return ScheduledState(opt_state, jnp.int32(0), tuple(schedule.init() for schedule, _ in needed.asked))
 
     def step(
         self,
@@ -120,9 +122,11 @@ class _Scheduled:
                     next_step="begin with a new state of the optimizer",
                 )
             return stepped
-        read = self._needed_values(opt_state.opt_state, params, model_state, key, extra_values)
-        observed = [self._state_after_loss(*each, opt_state, index, loss) for index, each in enumerate(read.asked)]
-        watch = Watch(opt_state.num_updates, dict(zip(read.asked, observed, strict=True)))
+        needed = self._needed_values(opt_state.opt_state, params, model_state, key, extra_values)
+        observed = [
+            self._state_after_loss(*request, opt_state, index, loss) for index, request in enumerate(needed.asked)
+        ]
+        watch = Watch(opt_state.num_updates, dict(zip(needed.asked, observed, strict=True)))
         with within(self._horizon(watch)):
             new_state, params, model_state = self._stepper.step(
                 opt_state.opt_state, params, model_state, grads, loss, key, value_fn, extra_values

@@ -118,9 +118,9 @@ class Asked:
 
         XLA can only serialize programs that it compiled in this process.
         """
-        before = _compilations().count
+        num_compilations = _compilations().count
         compiled = lowered.compile(compiler_options())
-        self._is_fresh = _compilations().count > before
+        self._is_fresh = _compilations().count > num_compilations
         return compiled
 
     def keep(

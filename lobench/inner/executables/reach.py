@@ -171,8 +171,8 @@ def _outline(module: types.ModuleType) -> str:
     lines = []
     for name, value in list(vars(module).items()):
         if isinstance(value, type) and value.__module__ == module.__name__:
-            own = list(vars(value).items())
-            lines += [f"{name}.{key} {_place(each)}" for key, each in own if key not in MADE_BY_PYTHON]
+            attributes = list(vars(value).items())
+            lines += [f"{name}.{key} {_place(attribute)}" for key, attribute in attributes if key not in MADE_BY_PYTHON]
         elif name.startswith("__") or isinstance(value, types.ModuleType):
             continue
         elif known_name(value) in ("", f"{module.__name__}.{name}"):  # others may be missing until their first use
@@ -300,8 +300,8 @@ def _is_missing(name: str) -> bool:
 
 
 def _random_state() -> Any:
-    held = np.random.get_state(legacy=True)
-    return random.getstate(), [value.tolist() if isinstance(value, np.ndarray) else value for value in held]
+    numpy_state = np.random.get_state(legacy=True)
+    return random.getstate(), [value.tolist() if isinstance(value, np.ndarray) else value for value in numpy_state]
 
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:

@@ -143,8 +143,8 @@ class StateHash:
     def _array(self, value: np.ndarray) -> None:
         self._say("array", value.dtype.str, value.dtype, value.shape)
         if value.dtype.hasobject:
-            for each in value.ravel().tolist():
-                self._add(each)
+            for element in value.ravel().tolist():
+                self._add(element)
             return
         self._num_bytes += value.nbytes
         if self._num_bytes > _MOST_BYTES:
@@ -225,10 +225,10 @@ class StateHash:
             self._add((value.func, value.args, value.keywords))
         elif isinstance(value, _LRU_CACHE):
             self._say("cached", tuple(value.cache_parameters().values()))
-            own = value.__wrapped__
-            if origin_of_file(own.__code__.co_filename) is Origin.USER and value.cache_info().currsize:
-                raise Unhashable(f"the results that {own.__qualname__} keeps")
-            self._add(own)
+            wrapped = value.__wrapped__
+            if origin_of_file(wrapped.__code__.co_filename) is Origin.USER and value.cache_info().currsize:
+                raise Unhashable(f"the results that {wrapped.__qualname__} keeps")
+            self._add(wrapped)
         elif type(value).__module__ in ("jaxlib._jax", "jaxlib.xla_extension") and hasattr(value, "__wrapped__"):
             self._say("compiled by jax", type(value).__name__)
             self._add(value.__wrapped__)
@@ -241,8 +241,8 @@ class StateHash:
         kind = type(value)
         if kind in (tuple, list, deque):
             self._say(kind.__name__, len(value))
-            for each in value:
-                self._add(each)
+            for element in value:
+                self._add(element)
         elif kind in (dict, OrderedDict, types.MappingProxyType):
             self._items(kind.__name__, str(len(value)), value.items())
         elif kind is defaultdict:
@@ -263,10 +263,10 @@ class StateHash:
 
     def _set(self, values: Any) -> None:
         digests = []
-        for each in values:
-            one = StateHash()
-            one.add(each)
-            digests.append(one.hexdigest())
+        for element in values:
+            element_hash = StateHash()
+            element_hash.add(element)
+            digests.append(element_hash.hexdigest())
         self._say(*sorted(digests))
 
     def _instance(self, value: Any) -> None:

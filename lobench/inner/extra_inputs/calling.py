@@ -66,9 +66,13 @@ def _inner_methods(function: Callable[..., Any]) -> list[Callable[..., Any]]:
     owners = [vars(cls)[function.__name__] for cls in type(function.__self__).__mro__ if function.__name__ in vars(cls)]
     later = owners[owners.index(function.__func__) + 1 :] if function.__func__ in owners else []
     calls_super = "super" in getattr(getattr(function.__func__, "__code__", None), "co_names", ())
-    above = [types.MethodType(one, function.__self__) for one in later[:1] if calls_super and callable(one)]
-    held = getattr(function.__self__, "__dict__", {}).values()
-    optimizers = [one for one in held if all(callable(getattr(one, name, None)) for name in ("init", "update"))]
+    above = [types.MethodType(method, function.__self__) for method in later[:1] if calls_super and callable(method)]
+    attributes = getattr(function.__self__, "__dict__", {}).values()
+    optimizers = [
+        attribute
+        for attribute in attributes
+        if all(callable(getattr(attribute, name, None)) for name in ("init", "update"))
+    ]
     return [
         *above,
         *(getattr(optimizer, function.__name__) for optimizer in optimizers if hasattr(optimizer, function.__name__)),

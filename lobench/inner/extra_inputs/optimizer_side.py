@@ -98,19 +98,19 @@ def with_extra_inputs(
     name = name or update.__qualname__.partition(".")[0]
     extra_inputs = _checked_inputs(extra_inputs, name)
 
-    def begin(params: PyTree, **given: Any) -> PyTree:
+    def begin(params: PyTree, **given_facts: Any) -> PyTree:
         provided = _PROVIDED.get()
         if provided.requests is None:
-            facts = {**provided.facts, **given}
+            facts = {**provided.facts, **given_facts}
             _require({requested: name for requested in extra_inputs if requested == "scale_invariant"}, facts)
             return call_accepting(init, params, **_within(facts, params))
         provided.requests.append(_Request(name, extra_inputs, initial_params))
         return inner.init(params) if inner is not None else ()
 
     def step(grads: PyTree, state: PyTree, params: PyTree = None, **extra: Any) -> tuple[PyTree, PyTree]:
-        given = _within({**_PROVIDED.get().extra_values, **extra}, grads)
-        _require(dict.fromkeys(extra_inputs, name), given)
-        stepped: tuple[PyTree, PyTree] = call_accepting(update, grads, state, params, **given)
+        extra_values = _within({**_PROVIDED.get().extra_values, **extra}, grads)
+        _require(dict.fromkeys(extra_inputs, name), extra_values)
+        stepped: tuple[PyTree, PyTree] = call_accepting(update, grads, state, params, **extra_values)
         return stepped
 
     step.__qualname__ = name
@@ -139,26 +139,26 @@ def _checked_inputs(extra_inputs: Sequence[str], name: str) -> tuple[str, ...]:
     return tuple(extra_inputs)
 
 
-def _within(given: dict[str, Any], like: PyTree) -> dict[str, Any]:
+def _within(inputs: dict[str, Any], like: PyTree) -> dict[str, Any]:
     """Returns the inputs of an optimizer that trains only some of the parameters, as marked by `optax.masked`."""
 
     def is_masked(leaf: Any) -> bool:
         return isinstance(leaf, optax.MaskedNode)
 
     if not any(map(is_masked, jax.tree.leaves(like, is_leaf=is_masked))):
-        return given
+        return inputs
 
     def part(tree: PyTree) -> PyTree:
-        def one(leaf: Any, each: Any) -> Any:
-            return leaf if is_masked(leaf) else each
+        def one(leaf: Any, value: Any) -> Any:
+            return leaf if is_masked(leaf) else value
 
         return jax.tree.map(one, like, tree, is_leaf=is_masked)
 
-    given = {name: part(value) if name in _TREES else value for name, value in given.items()}
-    if "weighted_gradient" in given:
-        whole = given["weighted_gradient"]
-        given["weighted_gradient"] = lambda weights: part(whole(weights))
-    return given
+    inputs = {name: part(value) if name in _TREES else value for name, value in inputs.items()}
+    if "weighted_gradient" in inputs:
+        gradient_of = inputs["weighted_gradient"]
+        inputs["weighted_gradient"] = lambda weights: part(gradient_of(weights))
+    return inputs
 
 
 @contextlib.contextmanager
@@ -197,9 +197,9 @@ def with_requested(update: Callable[..., T], extra_inputs: ExtraInputs, availabl
 
 def starts_of(optimizer: Any, params: PyTree) -> list[Callable[..., PyTree]]:
     """Returns the `initial_params` of an optimizer, or those of the optimizers inside it."""
-    own = getattr(optimizer, "initial_params", None)
-    if own is not None:
-        return [own]
+    own_start = getattr(optimizer, "initial_params", None)
+    if own_start is not None:
+        return [own_start]
     return [
         requests.initial_params for requests in _requests_of(optimizer, params) if requests.initial_params is not None
     ]
@@ -226,10 +226,10 @@ def _name(optimizer: Any) -> str:
     return type(optimizer).__name__
 
 
-def _require(extra_inputs: ExtraInputs, given: ExtraValues) -> None:
+def _require(extra_inputs: ExtraInputs, provided: ExtraValues) -> None:
     """Raises ConfigError if a requested input was not computed."""
     for requested, name in extra_inputs.items():
-        if requested not in given:
+        if requested not in provided:
             raise ConfigError(
                 f"{name} requests {requested!r}, which nothing computes here",
                 next_step="train a case with it: `Case.optimizer`, or `Case.learned_optimizer`",

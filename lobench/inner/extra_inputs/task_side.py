@@ -154,11 +154,11 @@ def blank(extra_inputs: ExtraInputs, facts: Facts, params: PyTree) -> ExtraValue
     zeros = jax.tree.map(jnp.zeros_like, params)
     count = facts.get("num_losses")
     rows = jax.tree.map(lambda leaf: jnp.zeros((count or 0, *leaf.shape), leaf.dtype), zeros)
-    every = {
+    zeros_by_input = {
         "memory": zeros,
         "task_losses": jnp.zeros(count or 0),
         "task_gradients": rows,
         "scale_invariant": facts.get("scale_invariant"),
     }
-    values = {requested: every[requested] for requested in extra_inputs}
+    values = {requested: zeros_by_input[requested] for requested in extra_inputs}
     return {**values, "weighted_gradient": lambda weights: zeros} if "task_losses" in extra_inputs else values

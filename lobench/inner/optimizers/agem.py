@@ -64,8 +64,10 @@ def agreeing(grads: PyTree, memory: PyTree) -> PyTree:
 def _without_conflict(grads: PyTree, along: PyTree, square: jax.Array, is_there: jax.Array) -> PyTree:
     product = _dot(grads, along)
 
-    def one(grad: jax.Array, each: jax.Array) -> jax.Array:
-        return jnp.where(is_there & (product < 0), (_wide(grad) - product / square * each).astype(grad.dtype), grad)
+    def one(grad: jax.Array, direction: jax.Array) -> jax.Array:
+        return jnp.where(
+            is_there & (product < 0), (_wide(grad) - product / square * direction).astype(grad.dtype), grad
+        )
 
     return jax.tree.map(one, grads, along)
 
@@ -74,7 +76,9 @@ def _wide(leaf: jax.Array) -> jax.Array:
     return leaf.astype(jnp.float32)
 
 
-def _dot(one: PyTree, other: PyTree) -> jax.Array:
-    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
-    total: jax.Array = sum((jnp.sum(_wide(a) * _wide(b)) for a, b in pairs), jnp.float32(0))
+def _dot(first_tree: PyTree, second_tree: PyTree) -> jax.Array:
+    pairs = zip(jax.tree.leaves(first_tree), jax.tree.leaves(second_tree), strict=True)
+    total: jax.Array = sum(
+        (jnp.sum(_wide(first_leaf) * _wide(second_leaf)) for first_leaf, second_leaf in pairs), jnp.float32(0)
+    )
     return total

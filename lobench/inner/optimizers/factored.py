@@ -79,7 +79,12 @@ class FactoredMoments:
                 self._add(tensor, shape, -1, (1.0, 1.0))
                 continue
             for axis, uses in zip(axes, ((1.0, 0.0), (0.0, 1.0)), strict=True):
-                self._add(tensor, tuple(1 if i == axis else size for i, size in enumerate(shape)), axis, uses)
+                self._add(
+                    tensor,
+                    tuple(1 if shape_axis == axis else size for shape_axis, size in enumerate(shape)),
+                    axis,
+                    uses,
+                )
 
     def _add(self, tensor: int, shape: tuple[int, ...], axis: int, uses: tuple[float, float]) -> None:
         segment = _Segment(tensor, self._size, shape, axis, uses)
@@ -114,7 +119,10 @@ class FactoredMoments:
             by_tensor[segment.tensor].append(self._cut(scales, segment))
             if segment.mean_axis < 0:
                 full[segment.tensor] = self._cut(state, segment)
-        pairs = [(found[0], found[1] if len(found) > 1 else jnp.ones(())) for found in by_tensor]
+        pairs = [
+            (scales_of_tensor[0], scales_of_tensor[1] if len(scales_of_tensor) > 1 else jnp.ones(()))
+            for scales_of_tensor in by_tensor
+        ]
         return state, Factored(scales=pairs, full=full, sums=self._sums(state, weights))
 
     def parts(self, state: jax.Array) -> list[tuple[jax.Array, ...]]:
@@ -122,7 +130,7 @@ class FactoredMoments:
         by_tensor: list[list[jax.Array]] = [[] for _ in self._shapes]
         for segment in self._segments:
             by_tensor[segment.tensor].append(self._cut(state, segment))
-        return [tuple(each) for each in by_tensor]
+        return [tuple(moments_of_tensor) for moments_of_tensor in by_tensor]
 
     def _cut(self, rows: jax.Array, segment: _Segment) -> jax.Array:
         return rows[:, segment.start : segment.start + segment.size].reshape(rows.shape[0], *segment.shape)
@@ -137,9 +145,9 @@ class FactoredMoments:
             if segment.mean_axis < 0:
                 offsets[segment.start : segment.start + segment.size] = 1e-9
             elif segment.uses[0]:
-                other = factored_axes(self._shapes[segment.tensor])
-                assert other is not None
-                divisor = self._cut(state, segment).mean(axis=other[1] + 1, keepdims=True) + 1e-9
+                axes = factored_axes(self._shapes[segment.tensor])
+                assert axes is not None
+                divisor = self._cut(state, segment).mean(axis=axes[1] + 1, keepdims=True) + 1e-9
             divisors.append(jnp.broadcast_to(divisor, shape).reshape(state.shape[0], -1))
         ratio = state / jnp.concatenate(divisors, axis=1) + offsets
         return jax.lax.rsqrt(jnp.maximum(ratio, 1e-9))
@@ -161,7 +169,9 @@ class FactoredMoments:
         if len(self._segments) == 1:
             # The factor is as long as the tensor, so XLA fuses the sums into the loop over it.
             rows = [self._cut(channels[channel][None], self._segments[0]) for channel in range(2 * num_decays)]
-            return [[row * scaled[0, :, c].reshape(-1, *[1] * (row.ndim - 1)) for c, row in enumerate(rows)]]
+            return [
+                [row * scaled[0, :, channel].reshape(-1, *[1] * (row.ndim - 1)) for channel, row in enumerate(rows)]
+            ]
         # One matrix product with the weights of all segments, then cut. XLA would fuse sums into the loop over the
         # tensor and recompute them for each element; a product is computed once.
         product = scaled.reshape(-1, 2 * num_decays) @ channels
@@ -235,10 +245,12 @@ class Accumulators:
         updates, momenta, squares = [], [], []
         for index, (grad, leaf) in enumerate(zip(grads, leaves, strict=True)):
             param = self.layout(leaf)
-            m = decayed(state["momentum"][index], grad, self.momentum_decays)
-            r = decayed(state["rms"][index], grad * grad, self.rms_decays)
+            momentum = decayed(state["momentum"][index], grad, self.momentum_decays)
+            rms = decayed(state["rms"][index], grad * grad, self.rms_decays)
             of_factored = factored.scales[index], factored.full[index], factored.sums[index]
-            updates.append(restored(step(index, TensorValues(grad, param, m, r, *of_factored)), jnp.shape(leaf)))
-            momenta.append(m)
-            squares.append(r)
+            updates.append(
+                restored(step(index, TensorValues(grad, param, momentum, rms, *of_factored)), jnp.shape(leaf))
+            )
+            momenta.append(momentum)
+            squares.append(rms)
         return jax.tree.unflatten(structure, updates), {"momentum": momenta, "rms": squares, "factored": factored_state}

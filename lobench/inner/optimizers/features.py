@@ -83,8 +83,8 @@ def _(axis_size: int, in_batched: Sequence[bool], tensor: jax.Array) -> tuple[ja
 
 
 def _longest(shape: Sequence[int]) -> int:
-    last = len(shape) - 1
-    return int(np.argsort(shape)[-1]) if shape[last] < _VECTOR else last
+    last_axis = len(shape) - 1
+    return int(np.argsort(shape)[-1]) if shape[last_axis] < _VECTOR else last_axis
 
 
 def step_embedding(step: jax.Array) -> jax.Array:
@@ -94,8 +94,8 @@ def step_embedding(step: jax.Array) -> jax.Array:
 
 def decayed(old: jax.Array, new: jax.Array, decays: jax.Array) -> jax.Array:
     """Returns d old + (1-d) new for each decay: float32[num_decays, ...]."""
-    d = decays.reshape((-1,) + (1,) * new.ndim)
-    return d * old + (1 - d) * new[None]
+    decay_factors = decays.reshape((-1,) + (1,) * new.ndim)
+    return decay_factors * old + (1 - decay_factors) * new[None]
 
 
 def rms_norm(feature: jax.Array, axes: Sequence[int] | None = None) -> jax.Array:
@@ -118,7 +118,9 @@ def weighted_sum(features: Sequence[jax.Array], weights: jax.Array, others: Sequ
     if weights.shape[1] > _NARROW and features[0][0].size <= _SMALL:
         total = jnp.tensordot(scaled.T, jnp.concatenate(features), 1)
         return functools.reduce(operator.add, others, total)
-    channels, added = [[jax.lax.unstack(one) for one in ones] for ones in (features, others)]
+    channels, added = [
+        [jax.lax.unstack(channels_of_feature) for channels_of_feature in ones] for ones in (features, others)
+    ]
     outputs = []
     for unit, weights_of_unit in enumerate(_by_unit(scaled)):
         weight = iter(weights_of_unit)
@@ -139,8 +141,13 @@ def _mean_squares(features: Sequence[jax.Array]) -> jax.Array:
     # Features of one channel are stacked: for a small tensor the number of operations counts, not their traffic.
     single = [index for index, feature in enumerate(features) if feature.shape[0] == 1]
     stacked = _mean_square(jnp.concatenate([features[index] for index in single]))
-    at = {index: stacked[position : position + 1] for position, index in enumerate(single)}
-    return jnp.concatenate([at[i] if i in at else _mean_square(feature) for i, feature in enumerate(features)])
+    mean_of_index = {index: stacked[position : position + 1] for position, index in enumerate(single)}
+    return jnp.concatenate(
+        [
+            mean_of_index[index] if index in mean_of_index else _mean_square(feature)
+            for index, feature in enumerate(features)
+        ]
+    )
 
 
 def _mean_square(feature: jax.Array) -> jax.Array:
@@ -167,7 +174,7 @@ def _products(inputs: Units, weights: jax.Array) -> Units:
         return jnp.tensordot(weights.T, inputs, 1)
     # Scalar arithmetic over arrays, which XLA fuses into one pass.
     return [
-        functools.reduce(operator.add, [one * weight for one, weight in zip(inputs, unit, strict=True)])
+        functools.reduce(operator.add, [value * weight for value, weight in zip(inputs, unit, strict=True)])
         for unit in _by_unit(weights)
     ]
 
@@ -175,4 +182,4 @@ def _products(inputs: Units, weights: jax.Array) -> Units:
 def _with_bias(values: Units, bias: jax.Array) -> Units:
     if isinstance(values, jax.Array):
         return values + bias.reshape(-1, *[1] * (values.ndim - 1))
-    return [value + one for value, one in zip(values, jax.lax.unstack(bias), strict=True)]
+    return [value + bias_of_unit for value, bias_of_unit in zip(values, jax.lax.unstack(bias), strict=True)]

@@ -43,13 +43,13 @@ def sgd_g(
     """
 
     def move(
-        grad: jax.Array, weights: jax.Array, before: jax.Array, axis: int, count: jax.Array
+        grad: jax.Array, weights: jax.Array, momentum_before: jax.Array, axis: int, count: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
         at = unit(weights, axis)
-        step = momentum * before - rate_at(learning_rate, count) * _tangent(grad, at, clip, axis)
+        step = momentum * momentum_before - rate_at(learning_rate, count) * _tangent(grad, at, clip, axis)
         moved, length, direction = _along(step, at, axis)
-        after = length * (direction * jnp.cos(length) - at * jnp.sin(length))
-        return moved - weights, after
+        momentum_after = length * (direction * jnp.cos(length) - at * jnp.sin(length))
+        return moved - weights, momentum_after
 
     rest = heavy_ball() if rest is None else rest
     return on_neurons("sgd_g", lambda leaf, axis: jnp.zeros(leaf.shape, jnp.float32), move, rest, starts_at_one=True)
@@ -78,16 +78,16 @@ def adam_g(
     """
 
     def begin(leaf: jax.Array, axis: int) -> AdamGState:
-        shape = tuple(size if each == axis else 1 for each, size in enumerate(leaf.shape))
+        shape = tuple(size if tensor_axis == axis else 1 for tensor_axis, size in enumerate(leaf.shape))
         return AdamGState(jnp.zeros(leaf.shape, jnp.float32), jnp.zeros(shape, jnp.float32))
 
     def move(
-        grad: jax.Array, weights: jax.Array, before: AdamGState, axis: int, count: jax.Array
+        grad: jax.Array, weights: jax.Array, moments: AdamGState, axis: int, count: jax.Array
     ) -> tuple[jax.Array, AdamGState]:
         at = unit(weights, axis)
         grad = _tangent(grad, at, clip, axis)
-        mu = b1 * before.mu + (1 - b1) * grad
-        nu = b2 * before.nu + (1 - b2) * dot(grad, grad, axis)
+        mu = b1 * moments.mu + (1 - b1) * grad
+        nu = b2 * moments.nu + (1 - b2) * dot(grad, grad, axis)
         num_updates = count + 1
         rate = rate_at(learning_rate, count) * jnp.sqrt(1 - b2**num_updates) / (1 - b1**num_updates)
         moved, length, direction = _along(-rate * mu / jnp.sqrt(nu + eps), at, axis)

@@ -55,27 +55,29 @@ def on_neurons(
     rest = optax.with_extra_args_support(rest) if type(rest) is optax.GradientTransformation else rest
 
     def init(params: PyTree, scale_invariant: PyTree, **facts: Any) -> NeuronsState:
-        own = tuple(begin(leaf, axis) for leaf, axis in _leaves(params, scale_invariant) if axis is not None)
+        states_of_neurons = tuple(
+            begin(leaf, axis) for leaf, axis in _leaves(params, scale_invariant) if axis is not None
+        )
         others = _others(params, params, scale_invariant)
-        return NeuronsState(jnp.zeros([], jnp.int32), own, call_accepting(rest.init, others, **facts))
+        return NeuronsState(jnp.zeros([], jnp.int32), states_of_neurons, call_accepting(rest.init, others, **facts))
 
     def update(
         grads: PyTree, state: NeuronsState, params: PyTree = None, *, scale_invariant: PyTree, **extra: Any
     ) -> tuple[PyTree, NeuronsState]:
-        others = [_others(tree, params, scale_invariant) for tree in (grads, params)]
-        extra |= {"scale_invariant": scale_invariant} | ({"grad": others[0]} if "grad" in extra else {})
-        moves, rest_state = call_accepting(rest.update, others[0], state.rest, others[1], **extra)
+        grads_and_params = [_others(tree, params, scale_invariant) for tree in (grads, params)]
+        extra |= {"scale_invariant": scale_invariant} | ({"grad": grads_and_params[0]} if "grad" in extra else {})
+        moves, rest_state = call_accepting(rest.update, grads_and_params[0], state.rest, grads_and_params[1], **extra)
         structure: Any = jax.tree.structure(params)
         updates = []
         states = []
-        before = iter(state.own)
-        for (leaf, axis), grad, other in zip(
+        neuron_states = iter(state.own)
+        for (leaf, axis), grad, update_of_leaf in zip(
             _leaves(params, scale_invariant), jax.tree.leaves(grads), structure.flatten_up_to(moves), strict=True
         ):
             if axis is not None:
-                other, after = move(_wide(grad), _wide(leaf), next(before), axis, state.num_updates)
-                states.append(after)
-            updates.append(other)
+                update_of_leaf, new_state = move(_wide(grad), _wide(leaf), next(neuron_states), axis, state.num_updates)
+                states.append(new_state)
+            updates.append(update_of_leaf)
         return structure.unflatten(updates), NeuronsState(state.num_updates + 1, tuple(states), rest_state)
 
     def initial_params(params: PyTree, scale_invariant: PyTree) -> PyTree:
@@ -111,8 +113,8 @@ def _wide(leaf: jax.Array) -> jax.Array:
 
 def dot(one: jax.Array, other: jax.Array, axis: int) -> jax.Array:
     """Returns the inner product for each neuron, with all other axes of size 1."""
-    others = tuple(each for each in range(one.ndim) if each != axis)
-    return jnp.sum(one * other, axis=others, keepdims=True)
+    other_axes = tuple(tensor_axis for tensor_axis in range(one.ndim) if tensor_axis != axis)
+    return jnp.sum(one * other, axis=other_axes, keepdims=True)
 
 
 def safe_norm(weights: jax.Array, axis: int) -> jax.Array:

@@ -69,9 +69,9 @@ def psi_sgd(
     """
 
     def move(
-        grad: jax.Array, weights: jax.Array, before: jax.Array, axis: int, count: jax.Array
+        grad: jax.Array, weights: jax.Array, momentum_before: jax.Array, axis: int, count: jax.Array
     ) -> tuple[Any, jax.Array]:
-        step = momentum * before - rate_at(learning_rate, count) * dot(weights, weights, axis) * grad
+        step = momentum * momentum_before - rate_at(learning_rate, count) * dot(weights, weights, axis) * grad
         moved = weights + step
         exponent = jnp.where(protect, _exponent(dot(moved, moved, axis)), 0)
         return _Moved(step, exponent), step * _power_of_two(exponent)

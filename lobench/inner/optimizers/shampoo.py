@@ -79,7 +79,7 @@ def _update(
     def add_gradient(grad: jax.Array, mu: jax.Array, grams: _OfAxes) -> tuple[jax.Array, _OfAxes]:
         grad = grad.astype(jnp.float32)
         tensor = jnp.atleast_1d(grad)
-        added = (gram(tensor, axis) if each.ndim == 2 else squares(tensor, axis) for axis, each in enumerate(grams))
+        added = (gram(tensor, axis) if factor.ndim == 2 else squares(tensor, axis) for axis, factor in enumerate(grams))
         return momentum * mu + (1 - momentum) * grad, tuple(map(jnp.add, grams, added))
 
     def roots_of(grad: jax.Array, grams: _OfAxes) -> tuple[_OfAxes]:

@@ -92,7 +92,7 @@ def _update(
     ) -> tuple[PyTree, ...]:
         grad = grad.astype(jnp.float32)
         grams = tuple(
-            None if each is None else b2 * each + (1 - b2) * gram(grad, axis) for axis, each in enumerate(grams)
+            None if factor is None else b2 * factor + (1 - b2) * gram(grad, axis) for axis, factor in enumerate(grams)
         )
         rotated = _into_bases(grad, bases)
         new_mu = b1 * mu + (1 - b1) * rotated

@@ -15,8 +15,8 @@ __all__ = ["along", "diagonal", "eigh", "gram", "orthogonal", "over_leaves", "so
 
 def gram(tensor: jax.Array, axis: int) -> jax.Array:
     """Returns a tensor times itself over all axes but one, float[d, d]: `G G^T` of a matrix's axis 0."""
-    others = _others(tensor, axis)
-    return jnp.tensordot(tensor, tensor, (others, others))
+    other_axes = _others(tensor, axis)
+    return jnp.tensordot(tensor, tensor, (other_axes, other_axes))
 
 
 def squares(tensor: jax.Array, axis: int) -> jax.Array:
@@ -31,11 +31,11 @@ def along(tensor: jax.Array, matrix: jax.Array, axis: int) -> jax.Array:
 
 def diagonal(vector: jax.Array, tensor: jax.Array, axis: int) -> jax.Array:
     """Returns a vector in a shape that scales a tensor's axis."""
-    return vector.reshape([-1 if each == axis else 1 for each in range(tensor.ndim)])
+    return vector.reshape([-1 if tensor_axis == axis else 1 for tensor_axis in range(tensor.ndim)])
 
 
 def _others(tensor: jax.Array, axis: int) -> tuple[int, ...]:
-    return tuple(each for each in range(tensor.ndim) if each != axis)
+    return tuple(tensor_axis for tensor_axis in range(tensor.ndim) if tensor_axis != axis)
 
 
 def over_leaves(function: Callable[..., tuple[PyTree, ...]], tree: PyTree, *more: PyTree) -> tuple[PyTree, ...]:
@@ -48,7 +48,7 @@ def over_leaves(function: Callable[..., tuple[PyTree, ...]], tree: PyTree, *more
     """
     leaves = jax.tree.leaves(tree)
     structure: Any = jax.tree.structure(tree)
-    rows = zip(leaves, *(structure.flatten_up_to(each) for each in more), strict=True)
+    rows = zip(leaves, *(structure.flatten_up_to(subtree) for subtree in more), strict=True)
     return tuple(structure.unflatten(column) for column in zip(*(function(*row) for row in rows), strict=True))
 
 

@@ -54,9 +54,9 @@ class MetaTraining(ReferencedTask):
         self._learned_optimizer = as_learned_optimizer(learned_optimizer or MLPLOpt(step_mult=0.1, hidden_size=8))
         inner_family = as_task(family or QuadraticFamily(dim=8, max_condition=10.0))
         if not isinstance(inner_family, TaskFamily) or inner_family.datasets is not None:
-            got = type(inner_family).__name__
+            family_name = type(inner_family).__name__
             raise ConfigError(
-                f"{name}.family", got=got, expected="a family without datasets, such as @QuadraticFamily()"
+                f"{name}.family", got=family_name, expected="a family without datasets, such as @QuadraticFamily()"
             )
         self._family = inner_family
         self._num_unroll = arguments.integer(self, "num_unroll", num_unroll)
@@ -87,8 +87,8 @@ class MetaTraining(ReferencedTask):
         start = stepper.init(params, state, optimizer_key), params, state
         keys = jax.random.split(loss_key, (self._num_unroll + 1, 2))
         (_, params, state), losses = jax.lax.scan(step, start, keys[1:])
-        last, _ = loss_of(params, state, keys[0, 0])
-        return (jnp.sum(losses) + last) / ((self._num_unroll + 1) * losses[0])
+        last_loss, _ = loss_of(params, state, keys[0, 0])
+        return (jnp.sum(losses) + last_loss) / ((self._num_unroll + 1) * losses[0])
 
 
 @configurable
@@ -121,7 +121,7 @@ class _Smoothed(Wrapping):
         leaves, structure = jax.tree.flatten(jax.lax.stop_gradient(params))
 
         def perturbed_loss(std: float, noise: list[jax.Array]) -> tuple[jax.Array, PyTree, Aux]:
-            moved = [leaf + std * each for leaf, each in zip(leaves, noise, strict=True)]
+            moved = [leaf + std * direction for leaf, direction in zip(leaves, noise, strict=True)]
             loss, new_state, aux = self.task.loss_with_state_and_aux(
                 jax.tree.unflatten(structure, moved), state, loss_key, data
             )
@@ -129,18 +129,20 @@ class _Smoothed(Wrapping):
 
         def pair(key: jax.Array) -> tuple[jax.Array, list[jax.Array], PyTree, Aux]:
             keys = jax.random.split(key, len(leaves))
-            noise = [jax.random.normal(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves, strict=True)]
+            noise = [
+                jax.random.normal(leaf_key, leaf.shape, leaf.dtype) for leaf_key, leaf in zip(keys, leaves, strict=True)
+            ]
             (plus, new_state, aux), (minus, _, _) = perturbed_loss(self._std, noise), perturbed_loss(-self._std, noise)
             slope = (plus - minus) / (2 * self._std)
-            return (plus + minus) / 2, [slope * each for each in noise], new_state, aux
+            return (plus + minus) / 2, [slope * direction for direction in noise], new_state, aux
 
         losses, slopes, states, aux = jax.vmap(pair)(jax.random.split(noise_key, self._num_pairs))
         loss = jnp.mean(losses)
         # A term whose value is zero and whose gradient is the estimate.
         for leaf, slope in zip(jax.tree.leaves(params), slopes, strict=True):
             loss = loss + jnp.sum(jnp.mean(slope, axis=0) * (leaf - jax.lax.stop_gradient(leaf)))
-        first = jax.tree.map(lambda leaf: leaf[0], states)
-        return loss, first, {name: jnp.mean(values) for name, values in aux.items()}
+        first_state = jax.tree.map(lambda leaf: leaf[0], states)
+        return loss, first_state, {name: jnp.mean(values) for name, values in aux.items()}
 
 
 @configurable

@@ -195,16 +195,16 @@ class _Nnx(_Network):
     package, name = "flax", "flax.nnx"
 
     def init(self, key: jax.Array, inputs: jax.Array) -> tuple[PyTree, PyTree]:
-        _, params, _, rest = self._split(self.make(self.library.Module, rngs=self.library.Rngs(key)))
-        return self.library.to_pure_dict(params), self.library.to_pure_dict(rest)
+        _, params, _, other_state = self._split(self.make(self.library.Module, rngs=self.library.Rngs(key)))
+        return self.library.to_pure_dict(params), self.library.to_pure_dict(other_state)
 
     def apply(self, params: PyTree, state: PyTree, key: jax.Array, inputs: jax.Array, *, training: bool) -> Outputs:
         nnx = self.library
-        definition, ours, streams, rest = self._split(self.make(nnx.Module, rngs=nnx.Rngs(key)))
-        nnx.replace_by_pure_dict(ours, params)
+        definition, own_params, streams, other_state = self._split(self.make(nnx.Module, rngs=nnx.Rngs(key)))
+        nnx.replace_by_pure_dict(own_params, params)
         if state is not None:
-            nnx.replace_by_pure_dict(rest, state)
-        module = nnx.merge(definition, ours, streams, rest)
+            nnx.replace_by_pure_dict(other_state, state)
+        module = nnx.merge(definition, own_params, streams, other_state)
         module.train() if training else module.eval()
         outputs = module(inputs)
         return outputs, nnx.to_pure_dict(self._split(module)[3])
@@ -274,13 +274,13 @@ class _Equinox(_Network):
         accepted = _parameters_of(type(module).__call__)
 
         def one(example: jax.Array, state: PyTree, key: jax.Array) -> Any:
-            given = {"key": key} if "key" in accepted else {}
-            return module(example, state, **given) if state is not None else (module(example, **given), None)
+            keywords = {"key": key} if "key" in accepted else {}
+            return module(example, state, **keywords) if state is not None else (module(example, **keywords), None)
 
         keys = jax.random.split(key, len(inputs))
         over_batch = jax.vmap(one, in_axes=(0, None, 0), out_axes=(0, None), axis_name="batch")
-        outputs, after = over_batch(inputs, state, keys)
-        return outputs, after
+        outputs, new_state = over_batch(inputs, state, keys)
+        return outputs, new_state
 
     def _module(self, key: jax.Array) -> tuple[Any, PyTree]:
         key_argument = {"key": key} if "key" in _parameters_of(self.factory) else {}

@@ -71,8 +71,8 @@ class HeatPINN(MeasuredTask):
                 jnp.stack([ones, data["ends"]], axis=1),
             ]
         )
-        wanted = jnp.concatenate([jnp.sin(math.pi * data["start"]), 0 * ones, 0 * ones])
-        at_edge = jnp.square(self.values(params, edge) - wanted)
+        edge_values = jnp.concatenate([jnp.sin(math.pi * data["start"]), 0 * ones, 0 * ones])
+        at_edge = jnp.square(self.values(params, edge) - edge_values)
         residual = jnp.mean((u_t - self._diffusivity * u_xx) ** 2)
         start = at_edge[: len(zeros)]
         ends = at_edge[len(zeros) :]
@@ -97,14 +97,14 @@ class HeatPINN(MeasuredTask):
         along_x = jnp.stack([ones, zeros], axis=1)
         along_t = jnp.stack([zeros, ones], axis=1)
         streams = jnp.stack([points, along_x, jnp.zeros_like(points), along_t])
-        last = len(self._widths) - 2
-        for layer in range(last):
+        last_layer = len(self._widths) - 2
+        for layer in range(last_layer):
             z, z_x, z_xx, z_t = streams @ params[f"w{layer}"]
             y = jnp.tanh(z + params[f"b{layer}"])
             slope = 1 - y * y
             streams = jnp.stack([y, slope * z_x, slope * (z_xx - 2 * y * z_x * z_x), slope * z_t])
-        out = (streams @ params[f"w{last}"])[..., 0]
-        return out.at[0].add(params[f"b{last}"][0])
+        out = (streams @ params[f"w{last_layer}"])[..., 0]
+        return out.at[0].add(params[f"b{last_layer}"][0])
 
 
 @configurable
@@ -152,17 +152,17 @@ class StiffODE(Task):
 
     def true_rest(self, y: jax.Array) -> jax.Array:
         """Returns the true nonlinear part, which the network learns, float32[batch, 2]."""
-        first, stiffness = y[:, 0], self._stiffness
-        second = ((stiffness - 1) * first + stiffness * first**2) / (1 + first) ** 2
-        return jnp.stack([jnp.zeros_like(first), second], axis=1)
+        first_variable, stiffness = y[:, 0], self._stiffness
+        second = ((stiffness - 1) * first_variable + stiffness * first_variable**2) / (1 + first_variable) ** 2
+        return jnp.stack([jnp.zeros_like(first_variable), second], axis=1)
 
     def loss_of(self, rest: Callable[[jax.Array], jax.Array], start: jax.Array) -> jax.Array:
         """Returns the loss of a nonlinear part, float32[batch, 2] -> float32[batch, 2], from initial values."""
 
         def step(y: jax.Array, index: jax.Array) -> tuple[jax.Array, jax.Array]:
-            before = rest(y)
-            halfway = jnp.asarray(self._decay) * y + self._first * before
-            y = halfway + self._second * (rest(halfway) - before)
+            start_slope = rest(y)
+            halfway = jnp.asarray(self._decay) * y + self._first * start_slope
+            y = halfway + self._second * (rest(halfway) - start_slope)
             return y, jnp.mean((y - self.exact(start, self.step * (index + 1))) ** 2)
 
         _, losses = jax.lax.scan(step, start, jnp.arange(self._num_steps, dtype=jnp.float32))
@@ -170,10 +170,10 @@ class StiffODE(Task):
 
     def exact(self, start: jax.Array, time: jax.Array) -> jax.Array:
         """Returns the exact solution float32[batch, 2] at a time, float32[], for initial values float32[batch, 2]."""
-        first = start[:, 0] * jnp.exp(-time)
+        first_variable = start[:, 0] * jnp.exp(-time)
         slow = start[:, 0] / (1 + start[:, 0])
-        second = (start[:, 1] - slow) * jnp.exp(-self._stiffness * time) + first / (1 + first)
-        return jnp.stack([first, second], axis=1)
+        second = (start[:, 1] - slow) * jnp.exp(-self._stiffness * time) + first_variable / (1 + first_variable)
+        return jnp.stack([first_variable, second], axis=1)
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
         """Returns log10 of the loss."""

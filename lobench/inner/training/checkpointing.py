@@ -64,15 +64,19 @@ class SavePoints:
 
     def next_stop(self, step: int) -> int:
         """Returns the step after `step` at which a state must be saved, or the training's end."""
-        every = self.case.save_every
+        save_every = self.case.save_every
         end = self.case.num_inner_steps
-        return min(end, (step // every + 1) * every) if self.saves is not None and every else end
+        return min(end, (step // save_every + 1) * save_every) if self.saves is not None and save_every else end
 
     def is_due(self, step: int) -> bool:
         if self.saves is None or step >= self.case.num_inner_steps:
             return False
-        every = self.case.save_every
-        return time.monotonic() - self._last >= self._wait if every is None else every > 0 and step % every == 0
+        save_every = self.case.save_every
+        return (
+            time.monotonic() - self._last >= self._wait
+            if save_every is None
+            else save_every > 0 and step % save_every == 0
+        )
 
     def took(self, seconds: float) -> None:
         """Records the duration of a save. Large states are saved less often."""
@@ -107,18 +111,18 @@ def carry_of(state: SavedState, shape: Carry, *, eval_steps: Sequence[int], log_
     parts = {path: _restored_leaf(state.leaves, path, leaf) for path, leaf in _by_path(shape).items()}
     structure = jax.tree.structure(_saved_state(shape))
     opt_state, params, model_state, diverged_at = jax.tree.unflatten(structure, parts.values())
-    written = list(header["eval_steps"])[: header["num_evals"]]
-    evaluated = [at for at in eval_steps if at < step or (at == step and at in written)]
-    if evaluated != [at for at in written if at in eval_steps] or set(written) - set(evaluated) - {step}:
-        raise StateMismatch(f"it was evaluated at steps {written[:4]}..., not at {list(eval_steps)[:4]}...")
+    saved_steps = list(header["eval_steps"])[: header["num_evals"]]
+    evaluated = [at for at in eval_steps if at < step or (at == step and at in saved_steps)]
+    if evaluated != [at for at in saved_steps if at in eval_steps] or set(saved_steps) - set(evaluated) - {step}:
+        raise StateMismatch(f"it was evaluated at steps {saved_steps[:4]}..., not at {list(eval_steps)[:4]}...")
     if step not in evaluated:  # the divergence may have been found by the omitted evaluation
         diverged_at = np.where(diverged_at == step, -1, diverged_at).astype(diverged_at.dtype)
-    places = [written.index(at) for at in evaluated]
+    indices = [saved_steps.index(at) for at in evaluated]
     num_logs = bisect.bisect_left(log_steps, step)
 
     def moved(rows: str, move: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> dict[str, Any]:
-        wanted = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in getattr(shape, rows).items()}
-        return {name: move(_saved_leaf(state.leaves, f"{rows}:{name}"), new) for name, new in wanted.items()}
+        new_rows = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in getattr(shape, rows).items()}
+        return {name: move(_saved_leaf(state.leaves, f"{rows}:{name}"), new) for name, new in new_rows.items()}
 
     return Carry(
         opt_state=opt_state,
@@ -127,7 +131,7 @@ def carry_of(state: SavedState, shape: Carry, *, eval_steps: Sequence[int], log_
         diverged_at=diverged_at,
         step=np.int32(step),  # type: ignore[arg-type]  # a program takes NumPy's too
         num_evals=np.int32(len(evaluated)),  # type: ignore[arg-type]
-        metrics=moved("metrics", lambda old, new: _copy_rows(new, old[places])),
+        metrics=moved("metrics", lambda old, new: _copy_rows(new, old[indices])),
         log=moved("log", lambda old, new: _copy_rows(new, old[:num_logs])),
         window=moved("window", lambda old, new: _last_ones(old, new, step)),
     )
@@ -158,21 +162,21 @@ def _saved_leaf(leaves: Mapping[str, np.ndarray], name: str) -> np.ndarray:
     return leaves[name]
 
 
-def _restored_leaf(leaves: Mapping[str, np.ndarray], name: str, wanted: Any) -> Any:
+def _restored_leaf(leaves: Mapping[str, np.ndarray], name: str, template: Any) -> Any:
     value: Any = _saved_leaf(leaves, name)
-    if jnp.issubdtype(wanted.dtype, jax.dtypes.extended):
-        value = jax.random.wrap_key_data(jnp.asarray(value), impl=jax.random.key_impl(empty(wanted)))
-    elif wanted.dtype.kind not in "biuf":
-        value = value.view(wanted.dtype).reshape(value.shape[:-1])
-    if (value.shape, value.dtype) != (wanted.shape, wanted.dtype):
+    if jnp.issubdtype(template.dtype, jax.dtypes.extended):
+        value = jax.random.wrap_key_data(jnp.asarray(value), impl=jax.random.key_impl(empty(template)))
+    elif template.dtype.kind not in "biuf":
+        value = value.view(template.dtype).reshape(value.shape[:-1])
+    if (value.shape, value.dtype) != (template.shape, template.dtype):
         raise StateMismatch(
-            f"its {name} is {value.dtype}{list(value.shape)}, and not {wanted.dtype}{list(wanted.shape)}"
+            f"its {name} is {value.dtype}{list(value.shape)}, and not {template.dtype}{list(template.shape)}"
         )
     return value
 
 
-def _copy_rows(rows: np.ndarray, first: np.ndarray) -> np.ndarray:
-    rows[: len(first)] = first
+def _copy_rows(rows: np.ndarray, first_rows: np.ndarray) -> np.ndarray:
+    rows[: len(first_rows)] = first_rows
     return rows
 
 

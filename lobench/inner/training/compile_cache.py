@@ -148,5 +148,5 @@ class Compiled:
         return Found((theta, settings), *program, time.perf_counter() - started)
 
 
-def _as_here(kept: KeptProgram) -> _Program:
-    return kept.program, kept.layout, ProgramText(None, kept.text_sha256)
+def _as_here(kept_program: KeptProgram) -> _Program:
+    return kept_program.program, kept_program.layout, ProgramText(None, kept_program.text_sha256)

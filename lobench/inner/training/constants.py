@@ -57,13 +57,15 @@ def split_constants(params: PyTree, state: PyTree) -> tuple[PyTree, PyTree]:
             expected="a leaf of floating-point numbers",
         )
     constants = {index: leaf for index, leaf in enumerate(leaves) if not is_trained[index]}
-    kept = _StateWithConstants(
+    new_state = _StateWithConstants(
         state=state,
         arrays={index: jnp.asarray(leaf) for index, leaf in constants.items() if _is_number(leaf)},
         structure=structure,
         other=tuple((index, leaf) for index, leaf in constants.items() if not _is_number(leaf)),
     )
-    return structure.unflatten([leaf if each else None for leaf, each in zip(leaves, is_trained, strict=True)]), kept
+    return structure.unflatten(
+        [leaf if is_leaf_trained else None for leaf, is_leaf_trained in zip(leaves, is_trained, strict=True)]
+    ), new_state
 
 
 def merged(params: PyTree, state: PyTree) -> tuple[PyTree, PyTree]:

@@ -86,16 +86,16 @@ class _Walk:
         if not is_run:
             self.refused |= settings  # Python may have computed it in double precision
             return [_CONSTANT] * count
-        self.operations[name, *(str(each.aval) for each in equation.outvars)] += 1
+        self.operations[name, *(str(output.aval) for output in equation.outvars)] += 1
         if name in _PASSING:
             return [inputs[0]]
         if name not in _EXACT:
             self.refused |= settings
         if name not in _CHAINING | {"div"} or all(value.is_run for value in inputs):
             return [_RUN] * count
-        before = next(value for value in inputs if value.is_run)
-        if before.is_chained and (settings or before.chained_with):
-            self.refused |= settings | before.chained_with
+        running_value = next(value for value in inputs if value.is_run)
+        if running_value.is_chained and (settings or running_value.chained_with):
+            self.refused |= settings | running_value.chained_with
         return [_Value(is_run=True, is_chained=True, chained_with=settings)]
 
     def _called(self, equation: Any, inputs: list[_Value]) -> list[_Value]:
@@ -122,8 +122,8 @@ class _Walk:
         else:
             programs = list(_programs(params))
             if len(programs) == 1 and len(programs[0].invars) == len(inputs):
-                found = self.program(programs[0], inputs)
-                return found if len(found) == count else results
+                results_of_program = self.program(programs[0], inputs)
+                return results_of_program if len(results_of_program) == count else results
             self.refused |= _settings_of(inputs)
             called += [(program, [_RUN] * len(program.invars)) for program in programs]
         for program, values in called:
@@ -151,9 +151,9 @@ def exact_arguments(
     for traced in (with_constants, with_arguments):
         program = traced.jaxpr.jaxpr
         values = [_RUN] * len(program.invars)
-        for index, place in enumerate(places if traced is with_arguments else (), num_before):
-            if place in defaults:
-                values[index] = _Value(frozenset({place}))
+        for index, position in enumerate(places if traced is with_arguments else (), num_before):
+            if position in defaults:
+                values[index] = _Value(frozenset({position}))
         walk = _Walk()
         walk.refused |= _settings_of(walk.program(program, values))
         walks.append(walk)
@@ -176,8 +176,8 @@ def _settings_of(values: Sequence[_Value]) -> frozenset[int]:
 def _programs(params: Mapping[str, Any]) -> Iterator[Jaxpr]:
     """Yields the programs among the parameters of an operation."""
     for value in params.values():
-        for each in value if isinstance(value, tuple | list) else (value,):
-            if isinstance(each, ClosedJaxpr):
-                yield each.jaxpr
-            elif isinstance(each, Jaxpr):
-                yield each
+        for item in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(item, ClosedJaxpr):
+                yield item.jaxpr
+            elif isinstance(item, Jaxpr):
+                yield item

@@ -33,13 +33,13 @@ class _TimedSteps(TrainingLoop):
 
     def _run_phase(self, phase: int, program: Found) -> bool:
         self.layout = layout = program.layout
-        first = self._stop_after(0)
-        batches = self._feed.next_chunk(first)
+        first_stop = self._stop_after(0)
+        batches = self._feed.next_chunk(first_stop)
         # Only one chunk of an iterator is read, for all calls. The very last step is followed by an evaluation.
-        most = (first if self._feed.feeds_training else self.end - 1) - 1
+        most_steps = (first_stop if self._feed.feeds_training else self.end - 1) - 1
         fixed = (*place((program.given, *self._arguments), layout.parts, layout.axes), batches)
         carry = program.program(*fixed, jax.tree.map(empty, layout.carry_shape), 0, 1)
-        count = min(most, 25)
+        count = min(most_steps, 25)
         while count >= _LEAST_STEPS and len(self.clock.samples) < _SAMPLES:
             seconds = []
             for steps in (count, 0):
@@ -51,9 +51,9 @@ class _TimedSteps(TrainingLoop):
                 carry.step.block_until_ready()
                 seconds.append((time.perf_counter() - wall, time.process_time() - cpu))
             (wall, cpu), (call, _) = seconds
-            wanted = min(most, max(int(count * _SECONDS / wall), _LEAST_STEPS))
-            if wanted > 2 * count:  # too short to count
-                count = wanted
+            longer_count = min(most_steps, max(int(count * _SECONDS / wall), _LEAST_STEPS))
+            if longer_count > 2 * count:  # too short to count
+                count = longer_count
                 continue
             self.clock.took(1, 1 + count, wall, cpu, evaluates_end=False)
             self.clock.called(call)

@@ -29,10 +29,10 @@ def trained_parameters(task: Any) -> dict[str, jax.ShapeDtypeStruct]:
 
 def _start(task: Any, seed: jax.Array) -> tuple[Task, PyTree, PyTree]:
     """Returns a task, or one of a family, with its trained parameters and its model state."""
-    one = as_task(task)
-    if isinstance(one, TaskFamily):
-        one = one.task_fn(one.sample(key_of(seed)))
-    return one, *split_constants(*one.init_with_state(key_of(seed)))
+    bound_task = as_task(task)
+    if isinstance(bound_task, TaskFamily):
+        bound_task = bound_task.task_fn(bound_task.sample(key_of(seed)))
+    return bound_task, *split_constants(*bound_task.init_with_state(key_of(seed)))
 
 
 def refuse_missing_inputs(case: Case, where: str) -> None:
@@ -45,7 +45,7 @@ def refuse_missing_inputs(case: Case, where: str) -> None:
       ConfigError: The task, or a task of the family, does not provide an input.
     """
     parts: Any = case.phases or (case,)
-    optimizers = [each.learned_optimizer if each.optimizer is None else each.optimizer for each in parts]
+    optimizers = [phase.learned_optimizer if phase.optimizer is None else phase.optimizer for phase in parts]
     optimizers = [
         optimizer for optimizer in optimizers if any_with_extra_inputs() or hasattr(optimizer, "extra_inputs")
     ]

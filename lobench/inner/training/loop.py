@@ -155,7 +155,7 @@ class TrainingLoop:
             if not is_through:
                 self._save(program)
                 return False
-        self.peak_bytes = now if (now := device_peak_bytes()) != peak else None
+        self.peak_bytes = current_peak if (current_peak := device_peak_bytes()) != peak else None
         is_part = self.end < self._case.num_inner_steps
         if (is_part or self._case.keep_state) and self._saves is not None and self._step > self.resumed_at:
             self._save(program, is_final=not is_part)
@@ -176,12 +176,12 @@ class TrainingLoop:
         elif phase > self._phase:
             carry = self._enter(phase, program, carry)
         self._phase = phase
-        last = min(span.stop, self.end)
+        last_step = min(span.stop, self.end)
         is_first = True
-        while self._step < last:
+        while self._step < last_step:
             chunk_started = time.perf_counter()
             start = self._step
-            wanted = stop = self._stop_after(start, chunk)
+            full_stop = stop = self._stop_after(start, chunk)
             if not is_first and not self._feed.feeds_training:
                 stop = self.clock.stop(start, stop)
             batches = self._feed.next_chunk(stop - start)
@@ -193,7 +193,7 @@ class TrainingLoop:
                 raise host_error(error) from None
             self.carry, self._step, is_first = carry, stop, False
             chunk = next_chunk(chunk, (time.perf_counter() - chunk_started) * chunk / (stop - start))
-            is_single = start + 1 == stop < wanted  # a step for the clock
+            is_single = start + 1 == stop < full_stop  # a step for the clock
             if on_progress is not None and not is_single:
                 on_progress(stop)
             if should_stop is not None and stop < self.end and should_stop():

@@ -145,17 +145,17 @@ class Feed:
 
     def _read(self, count: int) -> _Chunk:
         """Copies each batch to its place when it is read, while it is in the processor's cache."""
-        first, self._first = self._first, []
+        first_batches, self._first = self._first, []
         chunk = jax.tree.map(_room_for_chunk, self._like)
         structure: Any = jax.tree.structure(chunk)
         rows = jax.tree.leaves(chunk)
         for replica, iterator in enumerate(self._iterators):
-            batches = itertools.chain(first[replica : replica + 1], iterator)
+            batches = itertools.chain(first_batches[replica : replica + 1], iterator)
             step = -1
             for step, batch in enumerate(itertools.islice(batches, count)):
-                leaves, own = jax.tree.flatten(batch)
-                if own != structure:
-                    raise _unlike(own, structure)
+                leaves, own_structure = jax.tree.flatten(batch)
+                if own_structure != structure:
+                    raise _unlike(own_structure, structure)
                 for row, leaf in zip(rows, leaves, strict=True):
                     _copy_leaf(row, (step, replica), leaf)
             if step + 1 < count:
@@ -233,19 +233,19 @@ def _some_batches(iterator: Iterator[PyTree], count: int, split: str) -> list[Py
     return batches
 
 
-def _ended_early(split: str, got: int, count: int) -> ConfigError:
+def _ended_early(split: str, num_batches: int, count: int) -> ConfigError:
     return ConfigError(
         f"the iterator of split {split!r} ended early",
-        got=f"{got} batches",
+        got=f"{num_batches} batches",
         expected=f"{count} more",
         next_step="yield at least num_inner_steps batches, for ever is best",
     )
 
 
-def _unlike(got: object, expected: object) -> ConfigError:
+def _unlike(shape_text: object, expected: object) -> ConfigError:
     return ConfigError(
         "a batch of the iterator of split 'train' is not like the first one",
-        got=str(got),
+        got=str(shape_text),
         expected=str(expected),
         next_step="yield batches of one shape: drop the last, smaller one of a pass over the data",
     )
@@ -262,11 +262,11 @@ def _room_for_chunk(like: np.ndarray) -> np.ndarray:
     return room[start : start + size].view(like.dtype).reshape(shape)
 
 
-def _copy_leaf(row: np.ndarray, place: tuple[int, int], leaf: Any) -> None:
+def _copy_leaf(row: np.ndarray, index: tuple[int, int], leaf: Any) -> None:
     values = np.asarray(leaf)
     if values.shape != row.shape[2:] or not np.can_cast(values.dtype, row.dtype, "same_kind"):
         raise _unlike(f"{values.dtype}{list(values.shape)}", f"{row.dtype}{list(row.shape[2:])}")
-    row[place] = values
+    row[index] = values
 
 
 class _Reader:
@@ -291,8 +291,8 @@ class _Reader:
 
     def _serve(self) -> None:
         while (request := self._asked.get()) is not None:
-            future, what = request
+            future, function = request
             try:
-                future.set_result(what())
+                future.set_result(function())
             except BaseException as error:  # noqa: BLE001  (raised by the caller)
                 future.set_exception(error)

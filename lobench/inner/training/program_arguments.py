@@ -102,11 +102,11 @@ class Arguments:
         self._refused.add(settings.constants)
         return SettingValues.of(settings.values, frozenset())
 
-    def _choose(self, every: frozenset[int], theta: Theta, trace: Trace) -> frozenset[int]:
-        arguments = self._read(every, theta, trace)
+    def _choose(self, positions: frozenset[int], theta: Theta, trace: Trace) -> frozenset[int]:
+        arguments = self._read(positions, theta, trace)
         if arguments is None:
-            alone = frozenset(place for place in every if self._read(frozenset({place}), theta, trace))
-            arguments = self._read(alone, theta, trace)
+            readable = frozenset(position for position in positions if self._read(frozenset({position}), theta, trace))
+            arguments = self._read(readable, theta, trace)
         return arguments or frozenset()
 
     def _read(self, places: frozenset[int], theta: Theta, trace: Trace) -> frozenset[int] | None:
@@ -118,12 +118,12 @@ class Arguments:
         if traced is None:
             return None
         are_read = read_settings(traced, (theta, settings))
-        return frozenset(place for place, is_read in zip(settings.places, are_read, strict=True) if is_read)
+        return frozenset(position for position, is_read in zip(settings.places, are_read, strict=True) if is_read)
 
     def _exact(self, bound: frozenset[int], defaults: frozenset[int], theta: Theta, trace: Trace) -> frozenset[int]:
         """Returns the defaults that, together with the bound settings, can be arguments without a change of bits."""
-        before = self._traced(bound, trace) if defaults else None
-        if before is None:
+        traced_without_defaults = self._traced(bound, trace) if defaults else None
+        if traced_without_defaults is None:
             return frozenset()
         while defaults:
             traceable = self._read(bound | defaults, theta, trace)
@@ -134,7 +134,7 @@ class Arguments:
             traced = self._traced(bound | defaults, trace)
             assert traced is not None
             num_before = len(jax.tree.leaves(theta))
-            exact = exact_arguments(before, traced, num_before, places, defaults) & traceable
+            exact = exact_arguments(traced_without_defaults, traced, num_before, places, defaults) & traceable
             if exact == defaults:
                 return defaults
             defaults = exact
@@ -172,7 +172,7 @@ def read_settings(traced: jax.stages.Traced, given: Given) -> list[bool]:
       given: First argument of the program.
     """
     theta, settings = given
-    first = len(jax.tree.leaves(theta))
+    num_theta_leaves = len(jax.tree.leaves(theta))
     program = traced.jaxpr.jaxpr
     _, are_read = partial_eval.dce_jaxpr(program, [True] * len(program.outvars))
-    return list(are_read[first : first + len(settings.arguments)])
+    return list(are_read[num_theta_leaves : num_theta_leaves + len(settings.arguments)])

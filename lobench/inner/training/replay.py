@@ -75,10 +75,10 @@ class _Steps(TrainingLoop):
         *fixed, batches, carry, start, stop = arguments
         if start == 0:
             carry = phase_program.program(*fixed, batches, carry, 0, 0)
-        before = self.state_of(carry)  # a copy, because the program reuses the buffers of the carry
-        after: Carry = phase_program.program(*fixed, batches, carry, start, stop)
-        self.is_watched = self.watch(phase, phase_program, batches, before, self.state_of(after), start)
-        return after
+        state_before = self.state_of(carry)  # a copy, because the program reuses the buffers of the carry
+        carry_after: Carry = phase_program.program(*fixed, batches, carry, start, stop)
+        self.is_watched = self.watch(phase, phase_program, batches, state_before, self.state_of(carry_after), start)
+        return carry_after
 
 
 class ReplayedProgram(TrainingProgram):
@@ -124,10 +124,19 @@ class ReplayedProgram(TrainingProgram):
         replica_states = replicas if is_one else jax.tree.map(lambda leaf: leaf[replica], replicas)
         observe = [jax.jit(phase.observe) for phase in self._phases]
 
-        def watch(phase: int, found: Found, batches: Any, before: ReplayState, after: ReplayState, step: int) -> bool:
+        def watch(
+            phase: int,
+            phase_program: Found,
+            batches: Any,
+            state_before: ReplayState,
+            state_after: ReplayState,
+            step: int,
+        ) -> bool:
             chunk = None if batches is None else jax.tree.map(lambda leaf: of_replica(leaf, 1)[0], batches)
-            observed = observe[phase](found.given, replica_states, self._arrays, chunk, jnp.int32(step), tuple(before))
-            return look(Look(step, before, after, jax.tree.map(np.asarray, observed)))
+            observed = observe[phase](
+                phase_program.given, replica_states, self._arrays, chunk, jnp.int32(step), tuple(state_before)
+            )
+            return look(Look(step, state_before, state_after, jax.tree.map(np.asarray, observed)))
 
         feed = Feed(self._datasets, block, self._tasks_per_seed, self._case)
         with contextlib.closing(feed):

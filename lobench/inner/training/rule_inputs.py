@@ -54,45 +54,47 @@ class _Reader:
         self, program: Any, consts: Any, values: Any, const_marks: list[Any], marks: list[Any]
     ) -> tuple[list[Any], list[Any]]:
         """Returns the results and their marks: the name of a leaf of theta, True after a product with one, or False."""
-        known: dict[Any, Any] = dict(zip([*program.constvars, *program.invars], [*consts, *values], strict=True))
+        values_by_variable: dict[Any, Any] = dict(
+            zip([*program.constvars, *program.invars], [*consts, *values], strict=True)
+        )
         marked: dict[Any, Any] = dict(zip([*program.constvars, *program.invars], [*const_marks, *marks], strict=True))
 
         def value(atom: Any) -> Any:
-            return atom.val if isinstance(atom, Literal) else known[atom]
+            return atom.val if isinstance(atom, Literal) else values_by_variable[atom]
 
         def mark(atom: Any) -> Any:
             return False if isinstance(atom, Literal) else marked[atom]
 
         for equation in program.eqns:
-            given = [value(atom) for atom in equation.invars]
+            inputs = [value(atom) for atom in equation.invars]
             of_given = [mark(atom) for atom in equation.invars]
-            results, of_results = self._equation(equation, given, of_given)
-            known.update(zip(equation.outvars, results, strict=True))
+            results, of_results = self._equation(equation, inputs, of_given)
+            values_by_variable.update(zip(equation.outvars, results, strict=True))
             marked.update(zip(equation.outvars, of_results, strict=True))
         return [value(atom) for atom in program.outvars], [mark(atom) for atom in program.outvars]
 
-    def _equation(self, equation: Any, given: list[Any], marks: list[Any]) -> tuple[list[Any], list[Any]]:
+    def _equation(self, equation: Any, inputs: list[Any], marks: list[Any]) -> tuple[list[Any], list[Any]]:
         name = equation.primitive.name
         inner = _inner(equation)
-        if inner is not None and name not in _LOOPS and len(inner.jaxpr.invars) == len(given):
-            return self.read(inner.jaxpr, inner.consts, given, [False] * len(inner.consts), marks)
+        if inner is not None and name not in _LOOPS and len(inner.jaxpr.invars) == len(inputs):
+            return self.read(inner.jaxpr, inner.consts, inputs, [False] * len(inner.consts), marks)
         bound = equation.primitive.get_bind_params(equation.params)
         functions, parameters = bound if isinstance(bound, tuple) else ((), bound)  # in older versions of jax
-        results = equation.primitive.bind(*functions, *given, **parameters)
+        results = equation.primitive.bind(*functions, *inputs, **parameters)
         results = results if equation.primitive.multiple_results else [results]
-        return results, [self._mark(equation, name, given, marks)] * len(results)
+        return results, [self._mark(equation, name, inputs, marks)] * len(results)
 
-    def _mark(self, equation: Any, name: str, given: list[Any], marks: list[Any]) -> Any:
-        named = [one for one in marks if isinstance(one, str)]
-        if name in ("dot_general", "mul") and len(named) == 1 and len(given) == 2:
-            place = next(index for index, one in enumerate(marks) if one is False or one is True)
-            if marks[place] is False and jnp.ndim(given[place]) and jnp.issubdtype(given[place].dtype, jnp.floating):
+    def _mark(self, equation: Any, name: str, inputs: list[Any], marks: list[Any]) -> Any:
+        theta_marks = [mark for mark in marks if isinstance(mark, str)]
+        if name in ("dot_general", "mul") and len(theta_marks) == 1 and len(inputs) == 2:
+            place = next(index for index, mark in enumerate(marks) if mark is False or mark is True)
+            if marks[place] is False and jnp.ndim(inputs[place]) and jnp.issubdtype(inputs[place].dtype, jnp.floating):
                 axes = equation.params["dimension_numbers"][0][place] if name == "dot_general" else ()
-                self._take(named[0], given[place], axes)
+                self._take(theta_marks[0], inputs[place], axes)
             return True
-        if name in _MOVES and named:
+        if name in _MOVES and theta_marks:
             return marks[0] if isinstance(marks[0], str) else True
-        return any(one is True for one in marks) or (name in _LOOPS and bool(named))
+        return any(mark is True for mark in marks) or (name in _LOOPS and bool(theta_marks))
 
     def _take(self, leaf: str, values: jax.Array, axes: Any) -> None:
         """Records an array that is multiplied with a leaf. Each position along a contracted axis is one input."""

@@ -56,8 +56,8 @@ def _loop_over_steps(program: Any) -> Any:
 
 def _largest(equation: Any) -> int:
     """Returns the size in bytes of the largest array that an equation, or one inside of it, computes."""
-    own = max((math.prod(out.aval.shape) * _bytes_of(out.aval.dtype) for out in equation.outvars), default=0)
-    return max((own, *(max(map(_largest, inner.eqns), default=0) for inner in _inside(equation))))
+    own_size = max((math.prod(out.aval.shape) * _bytes_of(out.aval.dtype) for out in equation.outvars), default=0)
+    return max((own_size, *(max(map(_largest, inner.eqns), default=0) for inner in _inside(equation))))
 
 
 def _bytes_of(dtype: Any) -> int:
@@ -67,8 +67,8 @@ def _bytes_of(dtype: Any) -> int:
 def _inside(equation: Any) -> Iterator[Any]:
     """Yields the programs inside an equation: calls, branches and loop bodies."""
     for parameter in equation.params.values():
-        for one in parameter if isinstance(parameter, tuple | list) else (parameter,):
-            inner = getattr(one, "jaxpr", one)
+        for value in parameter if isinstance(parameter, tuple | list) else (parameter,):
+            inner = getattr(value, "jaxpr", value)
             if hasattr(inner, "eqns"):
                 yield inner
 
@@ -93,8 +93,8 @@ def in_slices(
         leaves, structure = jax.tree.flatten(values)
         cut = [_cut(leaf, axis, width) for leaf, axis in zip(leaves, axes, strict=True) if axis is not None]
 
-        def one(_: None, own: list[jax.Array]) -> tuple[None, Any]:
-            own_leaves = iter(own)
+        def one(_: None, slices: list[jax.Array]) -> tuple[None, Any]:
+            own_leaves = iter(slices)
             arguments = [leaf if axis is None else next(own_leaves) for leaf, axis in zip(leaves, axes, strict=True)]
             return None, function(*jax.tree.unflatten(structure, arguments))
 
@@ -123,10 +123,10 @@ def _cut(leaf: Any, axis: int, width: int) -> jax.Array:
     leaf = jnp.asarray(leaf)
     if width == 1:
         return jnp.moveaxis(leaf, axis, 0)
-    before = leaf.shape[:axis]
+    axes_before = leaf.shape[:axis]
     size = leaf.shape[axis]
     behind = leaf.shape[axis + 1 :]
-    return jnp.moveaxis(leaf.reshape(*before, size // width, width, *behind), axis, 0)
+    return jnp.moveaxis(leaf.reshape(*axes_before, size // width, width, *behind), axis, 0)
 
 
 def _join(leaf: jax.Array, axis: int | None, width: int) -> jax.Array:

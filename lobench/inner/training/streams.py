@@ -54,16 +54,16 @@ def _threefry(keys: np.ndarray, counts: np.ndarray) -> np.ndarray:
       Keys uint32[..., 2].
     Source: Salmon et al. 2011, Parallel random numbers: as easy as 1, 2, 3.
     """
-    first, second = keys[..., 0], keys[..., 1]
-    schedule = (first, second, first ^ second ^ np.uint32(0x1BD11BDA))
-    left, right = np.broadcast_arrays(first, counts + second)
+    first_words, second_words = keys[..., 0], keys[..., 1]
+    schedule = (first_words, second_words, first_words ^ second_words ^ np.uint32(0x1BD11BDA))
+    left_words, right_words = np.broadcast_arrays(first_words, counts + second_words)
     for group in range(5):
         for turn in ((13, 15, 26, 6), (17, 29, 16, 24))[group % 2]:
-            left = left + right
-            right = left ^ (right << np.uint32(turn) | right >> np.uint32(32 - turn))
-        left = left + schedule[(group + 1) % 3]
-        right = right + schedule[(group + 2) % 3] + np.uint32(group + 1)
-    return np.stack([left, right], axis=-1)
+            left_words = left_words + right_words
+            right_words = left_words ^ (right_words << np.uint32(turn) | right_words >> np.uint32(32 - turn))
+        left_words = left_words + schedule[(group + 1) % 3]
+        right_words = right_words + schedule[(group + 2) % 3] + np.uint32(group + 1)
+    return np.stack([left_words, right_words], axis=-1)
 
 
 @functools.lru_cache(maxsize=64)  # a watch trains the same seeds for each checkpoint, often in a millisecond
@@ -250,8 +250,8 @@ def draw_evaluation(
         if isinstance(dataset, ArrayDataset):
             batches = dataclasses.replace(dataset, arrays=arrays[split]).take(jax.vmap(dataset.indices)(data_keys))
         elif isinstance(dataset, SampledDataset | DataPerTask):
-            own = dataset.of(replica) if isinstance(dataset, DataPerTask) else dataset
-            batches = jax.vmap(own.sample)(data_keys)
+            dataset_of_replica = dataset.of(replica) if isinstance(dataset, DataPerTask) else dataset
+            batches = jax.vmap(dataset_of_replica.sample)(data_keys)
         else:
             batches = fed.get(split)
         drawn[split] = Evaluation(loss_keys, batches)

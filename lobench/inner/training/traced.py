@@ -100,8 +100,8 @@ class Traced:
 
         def of_batch() -> PyTree:
             def one(replica: Replica, drawn: PyTree, opt_state: PyTree, params: PyTree, state: PyTree) -> Any:
-                named = self._batch_losses(replica, arrays, drawn, jnp.int32(0), state).loss(params)[1][1]
-                return {**_metrics_of(stepper, opt_state), **named}
+                values_of_batch = self._batch_losses(replica, arrays, drawn, jnp.int32(0), state).loss(params)[1][1]
+                return {**_metrics_of(stepper, opt_state), **values_of_batch}
 
             return per_replica(one, replicas)(
                 replicas, self._first_drawn(replicas, chunk), opt_state, params, model_state
@@ -183,8 +183,8 @@ class Traced:
 
         def batch_metrics(key: jax.Array, data: PyTree) -> dict[str, jax.Array]:
             loss, aux = task.eval_loss_with_aux(at, own_state, key, data)
-            named = named_values(task, loss, aux)
-            return {name: jnp.asarray(value, jnp.float32) for name, value in named.items()}
+            values_by_name = named_values(task, loss, aux)
+            return {name: jnp.asarray(value, jnp.float32) for name, value in values_by_name.items()}
 
         metrics: dict[str, jax.Array] = {}
         for splits, (keys, batches) in evaluation.items():
@@ -214,11 +214,11 @@ class Traced:
         if self._is_any or at.start == 0:
             carry = jax.lax.cond(start == 0, lambda: self.initial(*arguments), lambda: carry)
         draw = functools.partial(self._evaluation, replicas, arrays, eval_batches)
-        kept = draw() if case.eval_batches and fits_ahead(jax.eval_shape(draw)) else None
+        evaluation_batches = draw() if case.eval_batches and fits_ahead(jax.eval_shape(draw)) else None
 
         def evaluate(carry: Carry, begin: Carry) -> Carry:
             def values() -> dict[str, jax.Array]:
-                evaluation = draw() if kept is None else kept
+                evaluation = draw() if evaluation_batches is None else evaluation_batches
                 return self._evaluate(stepper, replicas, evaluation, carry.opt_state, carry.params, carry.model_state)
 
             return self._recorder.evaluated(carry, values, begin)
@@ -296,18 +296,18 @@ class Traced:
 
         stepper = self._stepper(given)
         dataset = self._datasets["train"]
-        seen = dict[str, Any]()
+        observed_values = dict[str, Any]()
         drawn = draw_ahead(dataset, replica, index, 1)[0] if isinstance(dataset, ArrayDataset) else chunk
-        seen["batch"] = train_batch(dataset, arrays.get("train"), replica, index, drawn)
+        observed_values["batch"] = train_batch(dataset, arrays.get("train"), replica, index, drawn)
 
         def step(*arguments: Any, **more: Any) -> Any:
-            seen["gradient"], seen["loss"] = arguments[3:5]
+            observed_values["gradient"], observed_values["loss"] = arguments[3:5]
             theta, settings = given
 
             def rule(theta: PyTree) -> Any:
                 return self._stepper((theta, settings)).step(*arguments, **more)
 
-            seen["inputs"] = rule_inputs(rule, theta) if jax.tree.leaves(theta) else {}
+            observed_values["inputs"] = rule_inputs(rule, theta) if jax.tree.leaves(theta) else {}
             return stepper.step(*arguments, **more)
 
         def losses_of(replica: Replica, drawn: PyTree, model_state: PyTree) -> BatchLosses:
@@ -315,7 +315,7 @@ class Traced:
 
         observed = dataclasses.replace(stepper, step=step)
         inner_step(self._case, observed, losses_of, replica, drawn, index, state)
-        return seen
+        return observed_values
 
     def _step(
         self, stepper: Stepper, replicas: Replica, arrays: PyTree, drawn: PyTree, index: jax.Array, carry: Carry
@@ -344,8 +344,8 @@ class Traced:
         task = self._task_of(replica)
         data = train_batch(self._datasets["train"], arrays.get("train"), replica, index, drawn)
 
-        def key(which: int) -> jax.Array:
-            return jax.random.fold_in(stream(replica, which), index)
+        def key(stream_number: int) -> jax.Array:
+            return jax.random.fold_in(stream(replica, stream_number), index)
 
         def loss_fn(params: PyTree) -> tuple[jax.Array, tuple[PyTree, dict[str, jax.Array]]]:
             loss, state, aux = task.loss_with_state_and_aux(*merged(params, model_state), key(LOSS), data)
@@ -354,15 +354,18 @@ class Traced:
             state = with_state(model_state, state)
             if not self._recorder.keeps_batches:
                 return loss, (state, {})
-            named = named_values(task, loss, aux if isinstance(aux, Mapping) else {})
-            return loss, (state, {name: jnp.asarray(value, jnp.float32).mean() for name, value in named.items()})
+            values_by_name = named_values(task, loss, aux if isinstance(aux, Mapping) else {})
+            return loss, (
+                state,
+                {name: jnp.asarray(value, jnp.float32).mean() for name, value in values_by_name.items()},
+            )
 
-        given: Any = task  # the methods called below exist if they are requested
+        task_with_methods: Any = task  # the methods called below exist if they are requested
         return BatchLosses(
             loss=loss_fn,
             task=lambda: task,
-            memory=lambda params: given.memory_loss(*merged(params, model_state), key(MEMORY)),
-            each=lambda params: given.losses(*merged(params, model_state), key(LOSS), data),
+            memory=lambda params: task_with_methods.memory_loss(*merged(params, model_state), key(MEMORY)),
+            each=lambda params: task_with_methods.losses(*merged(params, model_state), key(LOSS), data),
         )
 
     def _first_drawn(self, replicas: Replica, chunk: PyTree) -> PyTree:
@@ -370,10 +373,10 @@ class Traced:
         dataset = self._datasets["train"]
         if isinstance(dataset, ArrayDataset):
             return self._ahead(replicas, jnp.int32(0), 1)[0]
-        first = (
+        first_index = (
             (0,) + (slice(None),) * replicas.seed.ndim + (0,) * (num_replicas(self._case) > 1)
         )  # of a round's replicas
-        return jax.tree.map(lambda leaf: leaf[first], chunk)
+        return jax.tree.map(lambda leaf: leaf[first_index], chunk)
 
 
 def _metrics_of(stepper: Stepper, opt_state: PyTree) -> dict[str, jax.Array]:

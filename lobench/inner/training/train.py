@@ -100,9 +100,9 @@ class TrainingProgram:
             self._phases = [traced(make_stepper, self._places[0], later[0].handover, is_any=True)] * len(self._spans)
             self._compiled = [Compiled(usual)] * len(self._spans)
         else:
-            rest = zip(later, self._places[1:], strict=True)
+            later_phases = zip(later, self._places[1:], strict=True)
             self._phases = [traced(make_stepper, self._places[0])]
-            self._phases += [traced(phase.make_stepper, place, phase.handover) for phase, place in rest]
+            self._phases += [traced(phase.make_stepper, place, phase.handover) for phase, place in later_phases]
             self._compiled = [Compiled(usual, None if later else kept), *(Compiled(phase.usual) for phase in later)]
         self._num_settings = [len(usual), *(len(phase.usual) for phase in later)]
         self._enters: dict[tuple[int, int], Any] = {}  # by the number of thetas, and the phase
@@ -257,12 +257,14 @@ class TrainingProgram:
                     theta,
                     values[phase],
                     num_thetas,
-                    lambda given: self._trace(phase, given, constants, traced_with, num_thetas),
+                    lambda arguments_of_phase: self._trace(
+                        phase, arguments_of_phase, constants, traced_with, num_thetas
+                    ),
                     traced_with,
                 ),
             ),
-            enter=lambda phase, found, carry: self._enter(phase, num_thetas, replicas)(
-                found.given, replicas, carry, *self._place(phase)
+            enter=lambda phase, phase_program, carry: self._enter(phase, num_thetas, replicas)(
+                phase_program.given, replicas, carry, *self._place(phase)
             ),
             shape=lambda phase: self._shape(phase, constants, traced_with, num_thetas),
             options=options,
@@ -273,15 +275,19 @@ class TrainingProgram:
         return [settings[end - count : end] for end, count in zip(ends, self._num_settings, strict=True)]
 
     def _constants(self, theta: Theta, values: Sequence[Sequence[float]]) -> list[Given]:
-        return [(theta, SettingValues.of(each, frozenset())) for each in values]
+        return [(theta, SettingValues.of(settings, frozenset())) for settings in values]
 
     def _place(self, phase: int) -> tuple[PhasePlace, ...]:
         """Returns the position of a phase as arguments of the shared program; () if each phase has its own program."""
         return (self._places[phase],) if self._are_alike else ()
 
-    def _placed(self, phase: int, found: Found) -> Found:
-        place = self._place(phase)
-        return found._replace(program=lambda *arguments: found.program(*arguments, *place)) if place else found
+    def _placed(self, phase: int, phase_program: Found) -> Found:
+        phase_place = self._place(phase)
+        return (
+            phase_program._replace(program=lambda *arguments: phase_program.program(*arguments, *phase_place))
+            if phase_place
+            else phase_program
+        )
 
     def _curves(
         self, carry: Carry, trained: Trained, block: SeedBlock, theta: Theta, settings: Sequence[float]
@@ -293,8 +299,8 @@ class TrainingProgram:
             evals, logs = ([step for step in steps if step < trained.end] for steps in (evals, logs))
         curves = curves_of(carry, trained, block, tasks_per_seed=self._tasks_per_seed, eval_steps=evals, log_steps=logs)
         if self._over_phases is not None:
-            shown = {name: np.asarray(values) for name, values in curves.metrics.items()}
-            more = self._over_phases(shown, evals, self._ends)
+            arrays = {name: np.asarray(values) for name, values in curves.metrics.items()}
+            more = self._over_phases(arrays, evals, self._ends)
             metrics = {**curves.metrics, **{name: rows_of(values) for name, values in more.items()}}
             curves = dataclasses.replace(curves, metrics=metrics)
         if not self._camera.is_there or is_part or block.start != self._case.first_seed:
@@ -323,7 +329,7 @@ class TrainingProgram:
           arguments: Replicas, arrays, batches of evaluations, and those of a chunk.
           num_thetas: Number of thetas. 0: one, without an axis.
         """
-        place = self._place(phase)
+        phase_place = self._place(phase)
         shape = self._shape(phase, [*constants[:phase], given], arguments, num_thetas)
         num_seeds = arguments[0].seed.size
         parts = num_parts(self._case, num_thetas or num_seeds)
@@ -331,7 +337,7 @@ class TrainingProgram:
 
         def trace(most: int) -> tuple[jax.stages.Traced, int]:
             advance, at_once = self._advance(phase, num_thetas, num_seeds, parts, most)
-            return advance.trace(given, *arguments, shape, 0, 1, *place), at_once
+            return advance.trace(given, *arguments, shape, 0, 1, *phase_place), at_once
 
         traced, at_once = trace(together)
         if (most := num_at_once(traced.jaxpr.jaxpr, together)) < together:
@@ -368,19 +374,23 @@ class TrainingProgram:
         key = (num_thetas, 0 if self._are_alike else phase)
         if key not in self._enters:
             axes = _axes(num_thetas)
-            taken = (axes[0], axes[1], axes[5], *(None for _ in self._place(phase)))
+            axes_of_arguments = (axes[0], axes[1], axes[5], *(None for _ in self._place(phase)))
             parts = num_parts(self._case, num_thetas or replicas.seed.size)
-            entered = _mapped(self._phases[phase].enter, num_thetas, taken)
-            self._enters[key] = jax.jit(shard(entered, parts, taken, axes[5]))
+            entered = _mapped(self._phases[phase].enter, num_thetas, axes_of_arguments)
+            self._enters[key] = jax.jit(shard(entered, parts, axes_of_arguments, axes[5]))
         return self._enters[key]
 
-    def _shape(self, phase: int, given: Sequence[Given], arguments: tuple[Any, ...], num_thetas: int) -> Carry:
+    def _shape(
+        self, phase: int, arguments_of_phases: Sequence[Given], arguments: tuple[Any, ...], num_thetas: int
+    ) -> Carry:
         """Returns the shapes of the carry of a phase."""
         axes = _axes(num_thetas)
-        carry: Carry = jax.eval_shape(_mapped(self._phases[0].initial, num_thetas, axes[:5]), given[0], *arguments)
+        carry: Carry = jax.eval_shape(
+            _mapped(self._phases[0].initial, num_thetas, axes[:5]), arguments_of_phases[0], *arguments
+        )
         for index in range(1, 1 if self._are_alike else phase + 1):
             enter = _mapped(self._phases[index].enter, num_thetas, (axes[0], axes[1], axes[5]))
-            carry = jax.eval_shape(enter, given[index], arguments[0], carry)
+            carry = jax.eval_shape(enter, arguments_of_phases[index], arguments[0], carry)
         return carry
 
 

@@ -88,9 +88,9 @@ def convert(
         if twice := sorted(leaves.keys() & more.keys()):
             raise UsageError("two files have a weight of one name", where=file, got=first_of(twice, 3))
         leaves |= more
-    found = convert_leaves(leaves, optimizer, ", ".join(weights))
-    write_theta(output, found)
-    emit("convert", convert_record(found, output)) if kind == "json" else show(convert_text(found, output))
+    converted = convert_leaves(leaves, optimizer, ", ".join(weights))
+    write_theta(output, converted)
+    emit("convert", convert_record(converted, output)) if kind == "json" else show(convert_text(converted, output))
 
 
 def _export(

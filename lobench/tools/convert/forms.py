@@ -149,17 +149,17 @@ def convert_leaves(leaves: Mapping[str, np.ndarray], optimizer: str | None, wher
     Raises:
       UsageError: No format has exactly these names, or the format is for other optimizers.
     """
-    form = max(FORMS, key=lambda each: len(each.leaves.keys() & leaves.keys()))
+    form = max(FORMS, key=lambda published_form: len(published_form.leaves.keys() & leaves.keys()))
     missing = sorted(form.leaves.keys() - leaves.keys())
     left_over = sorted(leaves.keys() - form.leaves.keys() - set(form.unread))
     if missing or left_over:
-        known = ", ".join(each.name for each in FORMS)
-        got = "; ".join(
-            f"{what} {', '.join(names[:4])}{', ...' if len(names) > 4 else ''}"
-            for what, names in (("without", missing), ("with", left_over))
+        known_forms = ", ".join(published_form.name for published_form in FORMS)
+        differences = "; ".join(
+            f"{preposition} {', '.join(names[:4])}{', ...' if len(names) > 4 else ''}"
+            for preposition, names in (("without", missing), ("with", left_over))
             if names
         )
-        raise UsageError("unknown published weights", where=where, got=got, expected=known)
+        raise UsageError("unknown published weights", where=where, got=differences, expected=known_forms)
     if optimizer is not None and optimizer not in form.optimizers:
         expected = " or ".join(form.optimizers)
         raise UsageError(f"{form.name} is not what {optimizer} trains with", where=where, expected=expected)
@@ -192,10 +192,12 @@ def export_leaves(theta: Mapping[str, np.ndarray], optimizer: str, where: str) -
     Raises:
       UsageError: The package has no such optimizer, or keeps its weights in several files.
     """
-    form = next((each for each in FORMS if optimizer in each.classes), None)
+    form = next((published_form for published_form in FORMS if optimizer in published_form.classes), None)
     if form is None:
-        known = ", ".join(name for each in FORMS for name in each.classes)
-        raise UsageError("PyLO's format has no such optimizer", where=where, got=optimizer, expected=f"one of {known}")
+        known_classes = ", ".join(name for published_form in FORMS for name in published_form.classes)
+        raise UsageError(
+            "PyLO's format has no such optimizer", where=where, got=optimizer, expected=f"one of {known_classes}"
+        )
     leaves, matched = {}, []
     for theirs, ours in form.leaves.items():
         leaf = np.asarray(theta[str(ours)], np.float32)

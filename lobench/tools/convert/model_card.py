@@ -56,10 +56,12 @@ class ExportedCheckpoint:
         config = trained.trainer_config
         if config is None:
             config = given_checkpoint(trained.checkpoint).variant.trainer_config or ""
-        named = store_and_name(text)[0]
+        store_path = store_and_name(text)[0]
         bindings = optimizer_bindings(optimizer, "learned_optimizer") if optimizer else ()
-        places = (
-            [Path(named)] if has_ledger(named) else sorted(Path(trained.checkpoint).parent.glob("lobench_results/*"))
+        store_paths = (
+            [Path(store_path)]
+            if has_ledger(store_path)
+            else sorted(Path(trained.checkpoint).parent.glob("lobench_results/*"))
         )
         return cls(
             location=trained.checkpoint,
@@ -67,7 +69,7 @@ class ExportedCheckpoint:
             optimizer=name,
             bindings=(*trained.gin_params, *bindings),
             config=config,
-            stores=tuple(stores) or tuple(place for place in places if has_ledger(place)),
+            stores=tuple(stores) or tuple(path for path in store_paths if has_ledger(path)),
         )
 
 
@@ -113,22 +115,22 @@ def _section(summary: Summary, subject: int) -> str:
     stored = summary.snapshot.subjects[subject]
     rows = [("case", "inner steps", "seeds", "diverged", "metric", "final mean", "score", "case's hash")]
     for case, info in enumerate(summary.snapshot.cases):
-        if (found := summary.case(subject, case, None)) is not None:
+        if (case_summary := summary.case(subject, case, None)) is not None:
             metric = summary.metric_of(case, "primary")
             steps = str(info.num_inner_steps)
-            seeds = str(found.num_seeds)
-            diverged = str(found.num_diverged)
-            final = f"{found.final.get(metric, float('nan')):.4g}"
-            score = interval_cell(found.score.get("primary"))
-            place = f"{info.suite}/{info.name}"
-            rows.append((place, steps, seeds, diverged, metric, final, score, info.identity[:12]))
+            seeds = str(case_summary.num_seeds)
+            diverged = str(case_summary.num_diverged)
+            final = f"{case_summary.final.get(metric, float('nan')):.4g}"
+            score = interval_cell(case_summary.score.get("primary"))
+            case_name = f"{info.suite}/{info.name}"
+            rows.append((case_name, steps, seeds, diverged, metric, final, score, info.identity[:12]))
     headline = summary.mean_score(subject, "primary")
     mean = f"Mean score: {interval_cell(headline.interval)} over {counted(headline.num_cases, 'case')}"
     scale = f"{summary.scale_label}; intervals are of 95%, over seeds"
     revisions = ", ".join(sorted(filter(None, stored.git_revisions)))
     variant = fenced("\n".join(stored.who.variant.bindings), "gin") if stored.who.variant.bindings else ""
-    made = f"Code of the evaluations: git {markdown_line(revisions)}." if revisions else ""
+    revisions_text = f"Code of the evaluations: git {markdown_line(revisions)}." if revisions else ""
     heading = f"### {markdown_line(stored.label)}"
     return "\n\n".join(
-        filter(None, [heading, f"{mean} ({markdown_line(scale)}).", variant, markdown_table(rows), made])
+        filter(None, [heading, f"{mean} ({markdown_line(scale)}).", variant, markdown_table(rows), revisions_text])
     )

@@ -183,7 +183,7 @@ def import_into(
         }
     until = _until(settings.until_step, spill.runs)
     called = {run.method: run.method if names is None else names.get(run.method, "") for run in spill.runs}
-    ends = {} if session is None else session.ends
+    ends_of_session = {} if session is None else session.ends
     written_curves = _Written()
     with ledger.transaction():
         for file in files:
@@ -216,7 +216,7 @@ def import_into(
                 metrics,
                 case,
                 seed=seeds[run],
-                until=ends.get(run.case, until.get(run.method, case.num_inner_steps if is_own else None)),
+                until=ends_of_session.get(run.case, until.get(run.method, case.num_inner_steps if is_own else None)),
                 provenance=provenance(*collected.of_runs[run]),
                 directions=collected.directions,
                 until_option=until_option,
@@ -228,9 +228,11 @@ def import_into(
                 )
             if session is None and not settings.replace:
                 sources = collected.of_runs[run]
-                if (first := copies.key_of_copy(subjects[name], case, curves, run=run, sources=sources)) is not None:
+                if (
+                    copied_key := copies.key_of_copy(subjects[name], case, curves, run=run, sources=sources)
+                ) is not None:
                     written_curves.added.known += 1
-                    written_curves.note(name, first, case, curves, others)
+                    written_curves.note(name, copied_key, case, curves, others)
                     continue
             replaces = settings.replace or session is not None
             key = writer.add(subjects[name], case, curves, replaces=replaces)
@@ -303,9 +305,9 @@ def refuse_unfit(
       UsageError: As for `import_into`.
     """
     until = _until(settings.until_step, collected.spill.runs)
-    own = OwnCases(cases=own_cases)
+    case_index = OwnCases(cases=own_cases)
     for run, metrics in collected.spill.curves():
-        case = _trained(run.case, collected, own, own_cases)
+        case = _trained(run.case, collected, case_index, own_cases)
         if run.method == method and case is not None:
             curves_of(
                 run,
@@ -319,9 +321,9 @@ def refuse_unfit(
             )
 
 
-def _shared_item_numbers(ledger: Ledger, written: Sequence[tuple[EvaluationKey, CaseInfo]]) -> list[str]:
+def _shared_item_numbers(ledger: Ledger, written_evaluations: Sequence[tuple[EvaluationKey, CaseInfo]]) -> list[str]:
     """Returns a line for each imported case whose items are called 0, 1, ..., as are those of another case."""
-    new_cases = {case.identity: case for _, case in written if case.has_items}
+    new_cases = {case.identity: case for _, case in written_evaluations if case.has_items}
     items: dict[str, set[str]] = {}
     names: dict[str, str] = {}
     for row in ledger.evaluations() if new_cases else ():
@@ -330,13 +332,17 @@ def _shared_item_numbers(ledger: Ledger, written: Sequence[tuple[EvaluationKey, 
             names[row.case.identity] = f"{row.case.suite}/{row.case.name}"
     lines = []
     for identity in new_cases:
-        others = [
-            other for other, numbers in items.items() if other != identity and numbers & items.get(identity, set())
+        similar_cases = [
+            other_identity
+            for other_identity, numbers in items.items()
+            if other_identity != identity and numbers & items.get(identity, set())
         ]
-        if others:
+        if similar_cases:
             name = new_cases[identity].name
-            both = f"{names[identity]} and {names[others[0]]} have items of the same numbers"
-            lines.append(f"{both}, which count as the same items; if they are not, call them {name}/0, {name}/1, ...")
+            similarity = f"{names[identity]} and {names[similar_cases[0]]} have items of the same numbers"
+            lines.append(
+                f"{similarity}, which count as the same items; if they are not, call them {name}/0, {name}/1, ..."
+            )
     return lines
 
 
@@ -380,8 +386,10 @@ class _Written:
 
 
 def _options(settings: ImportSettings) -> str:
-    given = {name: value for name, value in dataclasses.asdict(settings).items() if value and name != "replace"}
-    return json.dumps(given, sort_keys=True, default=str)
+    chosen_options = {
+        name: value for name, value in dataclasses.asdict(settings).items() if value and name != "replace"
+    }
+    return json.dumps(chosen_options, sort_keys=True, default=str)
 
 
 def _imported_file(source: CurveFile, settings: ImportSettings) -> ImportedFile:
@@ -394,12 +402,14 @@ def _imported_file(source: CurveFile, settings: ImportSettings) -> ImportedFile:
     )
 
 
-def _changed(file: ImportedFile, before: Sequence[ImportedFile]) -> list[str]:
+def _changed(file: ImportedFile, earlier_files: Sequence[ImportedFile]) -> list[str]:
     """Returns a line if a file has changed since it was imported before."""
-    last = next((one for one in reversed(before) if one.file == file.file), None)
-    if last is None or last.sha256 == file.sha256:
+    last_import = next(
+        (earlier_file for earlier_file in reversed(earlier_files) if earlier_file.file == file.file), None
+    )
+    if last_import is None or last_import.sha256 == file.sha256:
         return []
-    return [f"{file.file} has changed since it was imported: sha256 {last.sha256[:12]}, now {file.sha256[:12]}"]
+    return [f"{file.file} has changed since it was imported: sha256 {last_import.sha256[:12]}, now {file.sha256[:12]}"]
 
 
 def _provenance(sources: Sequence[CurveFile], draws: str) -> Provenance:
@@ -436,10 +446,10 @@ def _cases(
     with_items = {run.case for run in collected.spill.runs if run.is_item}
     for name in dict.fromkeys(run.case for run in collected.spill.runs):
         hinted = collected.cases.get(name)
-        if (known := _trained(name, collected, own_case_index, own_cases)) is not None:
+        if (trained_case := _trained(name, collected, own_case_index, own_cases)) is not None:
             if hinted is None:
-                notes.append(f"case {name!r} is {known.suite}/{known.name}, which lobench trains")
-            cases[name] = (dataclasses.replace(known, optimizer_hash=""), hinted is None)
+                notes.append(f"case {name!r} is {trained_case.suite}/{trained_case.name}, which lobench trains")
+            cases[name] = (dataclasses.replace(trained_case, optimizer_hash=""), hinted is None)
             continue
         has_items = name in with_items
         case = (
@@ -448,16 +458,16 @@ def _cases(
             or imported.get(f"{SUITE}/{name}")
             or new_case(name, _primary(name, collected), has_items=has_items)
         )
-        last = max(case.num_inner_steps, collected.spill.last_step(name))
-        cases[name] = (dataclasses.replace(case, num_inner_steps=last), False)
+        last_step = max(case.num_inner_steps, collected.spill.last_step(name))
+        cases[name] = (dataclasses.replace(case, num_inner_steps=last_step), False)
         _check_direction(case, collected)
     for run in collected.spill.runs:
         case, _ = cases[run.case]
         if run.is_item != case.has_items:
             where = str(collected.of_runs[run][0].path)
             got, expected = ("items", "curves of seeds") if run.is_item else ("curves of seeds", "items of a data set")
-            what = f"case {run.case!r} has {expected}, and this file has {got}"
-            raise UsageError(what, where=where, next_step=f"--case NAME, or --rename {run.case}=NAME")
+            mismatch = f"case {run.case!r} has {expected}, and this file has {got}"
+            raise UsageError(mismatch, where=where, next_step=f"--case NAME, or --rename {run.case}=NAME")
     return cases
 
 
@@ -475,19 +485,19 @@ def _trained(
 
 def _primary(case: str, collected: CollectedCurves) -> str:
     """Returns the primary metric of a new case: the first requested one, or the only one."""
-    there = collected.spill.metrics_of(case)
-    logged_metrics = [name for name in collected.asked.metrics.values() if name in there]
+    metrics = collected.spill.metrics_of(case)
+    logged_metrics = [name for name in collected.asked.metrics.values() if name in metrics]
     primary = {kinds()[source.kind].primary for source in collected.sources}
-    if not logged_metrics and len(there) > 1 and (usual := sorted(primary & {*there})):
+    if not logged_metrics and len(metrics) > 1 and (usual := sorted(primary & {*metrics})):
         return usual[0]
-    if not logged_metrics and len(there) > 1:
+    if not logged_metrics and len(metrics) > 1:
         raise UsageError(
             f"case {case!r} has several metrics, and none is marked as primary",
             where=str(collected.sources[0].path),
-            got=", ".join(there),
-            next_step=f"--metric {_likely_primary(there)} takes that; the first one of several is the primary one",
+            got=", ".join(metrics),
+            next_step=f"--metric {_likely_primary(metrics)} takes that; the first one of several is the primary one",
         )
-    return (logged_metrics or list(there))[0]
+    return (logged_metrics or list(metrics))[0]
 
 
 def _likely_primary(metrics: Sequence[str]) -> str:

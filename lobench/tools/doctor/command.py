@@ -118,13 +118,13 @@ def _replay(store: Path, number: int | None) -> tuple[ReplayRecord, bool]:
         raise UsageError("no log of decisions", where=str(store), next_step="name the store of a watch: --replay STORE")
     number = max(starts) if number is None else number
     if number not in starts:
-        kept = ", ".join(map(str, sorted(starts)))
-        raise UsageError(f"no log of start {number}", where=str(store), expected=f"one of {kept}")
+        known_numbers = ", ".join(map(str, sorted(starts)))
+        raise UsageError(f"no log of start {number}", where=str(store), expected=f"one of {known_numbers}")
     begun, steps = read_decisions(starts[number])
     at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(begun.at))
     num_known = len(begun.history.recorded)
-    known = f"{counted(begun.max_cores, 'core')}, {counted(num_known, 'outcome')} known before"
-    click.echo(f"start {number} of {max(starts)}, {at}: {known}")
+    history_text = f"{counted(begun.max_cores, 'core')}, {counted(num_known, 'outcome')} known before"
+    click.echo(f"start {number} of {max(starts)}, {at}: {history_text}")
     replay = Replay(begun)
     lines = list[str]()
     for line in replay.lines(steps):
@@ -148,12 +148,12 @@ def _replay(store: Path, number: int | None) -> tuple[ReplayRecord, bool]:
 
 def _check_jax() -> str:
     # In a separate process, because a broken driver may crash it.
-    done = subprocess.run([sys.executable, "-P", "-c", _DEVICES], capture_output=True, text=True, check=False)
-    if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        got = lines[-1] if lines else f"exit status {done.returncode}"
+    process = subprocess.run([sys.executable, "-P", "-c", _DEVICES], capture_output=True, text=True, check=False)
+    if process.returncode:
+        lines = process.stderr.strip().splitlines()
+        got = lines[-1] if lines else f"exit status {process.returncode}"
         raise LobenchError("jax finds no device", got=got)
-    return done.stdout.strip()
+    return process.stdout.strip()
 
 
 def _check_plugins() -> str:
@@ -209,9 +209,9 @@ def _check_store(store: Path) -> str:
             "optimizer": kinds["optimizer"],
             "experiment": sum(1 for experiment in ledger.experiments() if experiment.config),
         }
-        known = [counted(count, name) for name, count in counts.items() if count or name == "checkpoint"]
-        known.append(counted(sum(1 for _ in ledger.evaluations()), "evaluation"))
-        return ", ".join([*known, where])
+        counts_text = [counted(count, name) for name, count in counts.items() if count or name == "checkpoint"]
+        counts_text.append(counted(sum(1 for _ in ledger.evaluations()), "evaluation"))
+        return ", ".join([*counts_text, where])
 
 
 def _check_config(config: Path) -> str:

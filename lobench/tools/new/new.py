@@ -217,7 +217,7 @@ def _contents(kind: str, module: str, title: str) -> dict[Path, str]:
 
 def _renamed(text: str, module: str, title: str) -> str:
     names = {"lobench-skeleton": _distribution(module), "skeleton": module, "Skeleton": title}
-    return re.sub("|".join(names), lambda found: names[found[0]], text)
+    return re.sub("|".join(names), lambda match: names[match[0]], text)
 
 
 def _distribution(module: str) -> str:

@@ -99,30 +99,30 @@ def publish(
     if croissant is not None and all(row.payload is None for row in rows):
         raise UsageError("the store has no curves", where=str(store), expected="evaluations that ended with curves")
     bundle = ResultBundle(store) if store.is_file() else None
-    found = suites_of(store, rows, settings.suites) if bundle is None or settings.suites else suites_in(bundle)
+    bundled_suites = suites_of(store, rows, settings.suites) if bundle is None or settings.suites else suites_in(bundle)
     thetas: Mapping[str, bytes] = {}
     if settings.no_thetas:
-        without = _not_included(subjects)
+        unavailable = _not_included(subjects)
     elif bundle is None:
-        whole = {row.key.checkpoint_sha256 for row in rows if row.case.evaluator}
-        thetas, without = _thetas(store, subjects, whole)
+        evaluated_whole = {row.key.checkpoint_sha256 for row in rows if row.case.evaluator}
+        thetas, unavailable = _thetas(store, subjects, evaluated_whole)
     else:
         thetas = {Path(name).stem: bundle.read(name) for name in bundle.below("theta")}
-        without = []
+        unavailable = []
     without_patch = [] if has_patches else _patches_left_out(patch_files)
-    before = [] if bundle is None else json.loads(bundle.read("about.json"))["left_out"]
-    left_out = list(dict.fromkeys([*gaps, *before, *without, *found.left_out, *without_patch]))
+    earlier_left_out = [] if bundle is None else json.loads(bundle.read("about.json"))["left_out"]
+    left_out = list(dict.fromkeys([*gaps, *earlier_left_out, *unavailable, *bundled_suites.left_out, *without_patch]))
     private = _private(patch_files if has_patches else [], subjects, rows)
-    for line in (*private, *_listed(found)):
+    for line in (*private, *_listed(bundled_suites)):
         log(line)
-    about |= {"left_out": left_out, "suites": found.places, "files_not_included": found.not_included}
+    about |= {"left_out": left_out, "suites": bundled_suites.places, "files_not_included": bundled_suites.not_included}
     members = {
         "about.json": _json(about),
-        **found.members,
+        **bundled_suites.members,
         **{f"theta/{sha256}.npz": content for sha256, content in thetas.items()},
     }
     members["card.md"] = card_of(
-        store, with_baselines(found.folders), left_out, patch_files if has_patches else []
+        store, with_baselines(bundled_suites.folders), left_out, patch_files if has_patches else []
     ).encode()
     with Ledger.open(store, read_only=True) as ledger:
         signature_of = None if settings.key is None else functools.partial(sign, key=settings.key)
@@ -140,7 +140,7 @@ def publish(
             for subject in subjects
             if subject.has_theta
         },
-        suites=found.places,
+        suites=bundled_suites.places,
         left_out=left_out,
         patch_files=patch_files if has_patches else [],
         croissant="" if croissant is None else str(croissant),
@@ -167,8 +167,8 @@ def _patches_left_out(files: Sequence[str]) -> list[str]:
 def _private(patch_files: Sequence[str], subjects: Sequence[Subject], rows: Sequence[EvaluationRow]) -> Iterator[str]:
     """Yields a line for each kind of content that its author may not want to publish."""
     if patch_files:
-        what = f"the patch of uncommitted changes goes into it, with {counted(len(patch_files), 'file')}"
-        yield f"{what}: {', '.join(patch_files)}; --without-patch leaves it out"
+        patch_line = f"the patch of uncommitted changes goes into it, with {counted(len(patch_files), 'file')}"
+        yield f"{patch_line}: {', '.join(patch_files)}; --without-patch leaves it out"
     folders = {os.path.dirname(subject.uri) for subject in subjects if os.path.isabs(subject.uri)}
     if folders:
         yield f"will be readable in the file: the paths of the checkpoints, below {os.path.commonpath(folders)}"
@@ -179,11 +179,11 @@ def _private(patch_files: Sequence[str], subjects: Sequence[Subject], rows: Sequ
 
 def _listed(suites: BundledSuites) -> Iterator[str]:
     """Yields a line for each suite, with its files in the bundle."""
-    for name, place in sorted(suites.places.items()):
-        base = place.rpartition("/")[0]
+    for name, suite_path in sorted(suites.places.items()):
+        base = suite_path.rpartition("/")[0]
         files = sorted(member.removeprefix(f"{base}/") for member in suites.members if member.startswith(f"{base}/"))
-        shown = first_of(files, _MOST_FILES)
-        yield f"{counted(len(files), 'file')} of suite {name} go into it: {shown}"
+        names_text = first_of(files, _MOST_FILES)
+        yield f"{counted(len(files), 'file')} of suite {name} go into it: {names_text}"
 
 
 def _json(value: Any) -> bytes:
@@ -205,44 +205,48 @@ def _thetas(
       subjects: Subjects of the store.
       evaluated_whole: sha256 of checkpoints that commands or ordinary tests evaluated. They may have any format.
     """
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     problems: dict[str, str] = {}
     readers = load_readers(load_plugins(), allow_pickle=False)
     with tempfile.TemporaryDirectory(prefix="lobench-") as folder:
         spool = Spool(Path(folder))
-        for one in sorted(
+        for checkpoint in sorted(
             (subject for subject in subjects if subject.has_theta), key=lambda subject: (subject.sha256, subject.uri)
         ):
-            if one.sha256 in found:
+            if checkpoint.sha256 in contents:
                 continue
-            kept = store / "spool" / f"{one.sha256}.npz"
+            spooled_path = store / "spool" / f"{checkpoint.sha256}.npz"
             with contextlib.suppress(LobenchError):
-                if kept.is_file():
-                    load_theta(kept)  # raises if the hash differs
-                    found[one.sha256] = kept.read_bytes()
+                if spooled_path.is_file():
+                    load_theta(spooled_path)  # raises if the hash differs
+                    contents[checkpoint.sha256] = spooled_path.read_bytes()
                     continue
             try:
-                place = readable_place(store, one.uri, one.sha256) or one.uri
-                name = reader_for(_path(place), readers)
-                if name is None and one.sha256 in evaluated_whole:
-                    what = f"checkpoint {one.sha256[:12]} of {short_place(one.uri)}"
-                    problems[one.sha256] = f"{what}: in a format of its own, which commands and tests read"
+                path = readable_place(store, checkpoint.uri, checkpoint.sha256) or checkpoint.uri
+                name = reader_for(_path(path), readers)
+                if name is None and checkpoint.sha256 in evaluated_whole:
+                    checkpoint_text = f"checkpoint {checkpoint.sha256[:12]} of {short_place(checkpoint.uri)}"
+                    problems[checkpoint.sha256] = (
+                        f"{checkpoint_text}: in a format of its own, which commands and tests read"
+                    )
                     continue
                 if name is None:
                     raise LobenchError("it is not there any more, or no reader knows it")
-                seen = SeenCheckpoint(uri=place, reader=name)
-                taken = spool.take(seen, readers[name], is_known=functools.partial(operator.eq, one.sha256))
-                if taken.sha256 != one.sha256:
+                seen_checkpoint = SeenCheckpoint(uri=path, reader=name)
+                taken_checkpoint = spool.take(
+                    seen_checkpoint, readers[name], is_known=functools.partial(operator.eq, checkpoint.sha256)
+                )
+                if taken_checkpoint.sha256 != checkpoint.sha256:
                     raise LobenchError("another theta lies there now")
-                found[one.sha256] = spool.path(one.sha256).read_bytes()
+                contents[checkpoint.sha256] = spool.path(checkpoint.sha256).read_bytes()
             except LobenchError as error:
-                why = headline(error).replace(one.uri, short_place(one.uri))
-                problems[one.sha256] = f"theta {one.sha256[:12]} of {short_place(one.uri)}: {why}"
-    large = {sha256 for sha256, content in found.items() if len(content) > LARGEST}
+                why = headline(error).replace(checkpoint.uri, short_place(checkpoint.uri))
+                problems[checkpoint.sha256] = f"theta {checkpoint.sha256[:12]} of {short_place(checkpoint.uri)}: {why}"
+    large = {sha256 for sha256, content in contents.items() if len(content) > LARGEST}
     problems |= {sha256: f"theta {sha256[:12]}: larger than {LARGEST / 1e6:g} MB" for sha256 in large}
     return (
-        {sha256: content for sha256, content in found.items() if sha256 not in large},
-        [problems[sha256] for sha256 in sorted(problems) if sha256 not in found or sha256 in large],
+        {sha256: content for sha256, content in contents.items() if sha256 not in large},
+        [problems[sha256] for sha256 in sorted(problems) if sha256 not in contents or sha256 in large],
     )
 
 

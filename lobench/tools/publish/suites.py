@@ -76,7 +76,7 @@ def suites_of(store: Path, rows: Sequence[EvaluationRow], given: Sequence[Path])
             for name in recorded.parts_of.get(code, ())
         }
         cases = list(dict.fromkeys(row.case for row in suite_rows))
-        texts = {text for row in suite_rows for who in row.sightings for text in _texts_of(who)}
+        texts = {text for row in suite_rows for sighting in row.sightings for text in _texts_of(sighting)}
         files = {
             Path(os.path.normpath(file)) for file in reached_files(folder, cases, code_names=names, texts=sorted(texts))
         }
@@ -92,9 +92,9 @@ def suites_of(store: Path, rows: Sequence[EvaluationRow], given: Sequence[Path])
         for suite, count in sorted(lacking.items())
     ]
     left_out += [f"{name}: larger than {LARGEST / 1e6:g} MB, its hash alone" for name in sorted(not_included)]
-    found = tuple(folders)
+    suite_folders = tuple(folders)
     return BundledSuites(
-        members=members, folders=found, places=places, not_included=not_included, left_out=tuple(left_out)
+        members=members, folders=suite_folders, places=places, not_included=not_included, left_out=tuple(left_out)
     )
 
 
@@ -104,7 +104,7 @@ def suites_in(bundle: ResultBundle) -> BundledSuites:
     base = ledger_file(bundle.path).parent  # where this process keeps the baselines of the bundle
     return BundledSuites(
         members={name: bundle.read(name) for name in bundle.below("suites")},
-        folders=tuple(base / place for place in about["suites"].values()),
+        folders=tuple(base / path for path in about["suites"].values()),
         places=about["suites"],
         not_included=about["files_not_included"],
     )
@@ -166,7 +166,9 @@ def _code_beside_experiments(
                 continue
             if file.is_file() and tree_sha256(file.read_bytes()) in recorded.digests(name):
                 folder = PurePosixPath(base, name).parent
-                code_files |= {str(folder / one.name): one for one in (file, *data_files_beside(file))}
+                code_files |= {
+                    str(folder / code_file.name): code_file for code_file in (file, *data_files_beside(file))
+                }
                 break
     return code_files
 
@@ -176,24 +178,24 @@ def _has_module(folder: Path, modules: Iterable[str]) -> bool:
     return any((folder / f"{top}.py").is_file() or (folder / top / "__init__.py").is_file() for top in tops)
 
 
-def _texts_of(who: Subject) -> tuple[str, ...]:
-    return *who.variant.bindings, who.variant.trainer_config or ""
+def _texts_of(subject: Subject) -> tuple[str, ...]:
+    return *subject.variant.bindings, subject.variant.trainer_config or ""
 
 
-def _folder_of(case: CaseInfo, given: Iterable[Path], known: Iterable[Path]) -> Path | None:
+def _folder_of(case: CaseInfo, given_suites: Iterable[Path], recorded_files: Iterable[Path]) -> Path | None:
     """Returns the folder of a case's suite: given, recorded in the store, the current one, or a shipped one."""
     file = case.node_id.partition("::")[0]
-    for suite in given:
+    for suite in given_suites:
         folder = suite.resolve() if suite.is_dir() else suite.resolve().parent
         if folder.name == case.suite or (folder / Path(file).name).is_file():
             return folder
-    if (placed := folder_of_suite(case)) is not None:
-        return placed.resolve()
-    for path in known:
+    if (current_folder := folder_of_suite(case)) is not None:
+        return current_folder.resolve()
+    for path in recorded_files:
         if path.is_file() and str(path).endswith(f"/{file}"):
             return path.parent.resolve()
     with contextlib.suppress(OSError):
         if file and Path(file).is_file():
             return Path(file).resolve().parent
-    own = shipped_suite(case.suite)
-    return None if own is None else (own if own.is_dir() else own.parent).resolve()
+    shipped = shipped_suite(case.suite)
+    return None if shipped is None else (shipped if shipped.is_dir() else shipped.parent).resolve()

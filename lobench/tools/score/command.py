@@ -68,8 +68,8 @@ def _velo(logs: Path, normaliser: Path, kind: str) -> None:
     from lobench.tools.score.score_output import velo_record, velo_table
     from lobench.tools.score.velo import read_curves, read_normaliser
 
-    found = read_curves(logs, read_normaliser(normaliser))
-    emit("score.velo", velo_record(found)) if kind == "json" else show(velo_table(found))
+    scores = read_curves(logs, read_normaliser(normaliser))
+    emit("score.velo", velo_record(scores)) if kind == "json" else show(velo_table(scores))
 
 
 def _algoperf(logs: Path, targets_file: Path, version: str | None, self_tuning: bool, kind: str) -> None:

@@ -114,9 +114,9 @@ def scores_table(scores: AlgoPerfScores, rules: AlgoPerfRules | None) -> str:
     for name, submission in scores.submissions.items():
         base = [(workload, submission.workloads[workload]) for workload in targets.base]
         lost = [_why(workload, entry) for workload, entry in base if entry.removed is not None]
-        first, *others = lost or [""]
-        rows.append((name, f"{submission.score:.4f}", f"{len(base) - len(lost)} of {len(base)}", first))
-        rows += [("", "", "", why) for why in others]
+        first_reason, *other_reasons = lost or [""]
+        rows.append((name, f"{submission.score:.4f}", f"{len(base) - len(lost)} of {len(base)}", first_reason))
+        rows += [("", "", "", reason) for reason in other_reasons]
     counts = (
         f"{counted(scores.num_evaluations, 'evaluation')}, {scores.num_not_finite} without a finite value, time or step"
         + (f", {scores.num_repeated} repeated" if scores.num_repeated else "")
@@ -141,14 +141,14 @@ def _rules_lines(scores: AlgoPerfScores, rules: AlgoPerfRules | None) -> list[st
     if rules is None:
         return []
     rules_used = (rules.num_studies, rules.num_trials)
-    others = [
+    differing_counts = [
         f"{name}, {workload}: {entry.num_studies} x {entry.num_trials}"
         for name, submission in scores.submissions.items()
         for workload, entry in submission.workloads.items()
         if entry.num_studies and (entry.num_studies, entry.num_trials) != rules_used
     ]
-    more = [f"and {len(others) - _MOST_NOTES} more"] if len(others) > _MOST_NOTES else []
-    differing = "; not so: " + "; ".join([*others[:_MOST_NOTES], *more]) if others else ""
+    more = [f"and {len(differing_counts) - _MOST_NOTES} more"] if len(differing_counts) > _MOST_NOTES else []
+    differing = "; not so: " + "; ".join([*differing_counts[:_MOST_NOTES], *more]) if differing_counts else ""
     return [one_line(f"AlgoPerf {rules.version}, studies x trials {rules_used[0]} x {rules_used[1]}{differing}")]
 
 
@@ -168,10 +168,10 @@ def velo_table(scores: Mapping[str, VeloScore]) -> str:
     """Returns the mean speed-up, and that of each task; `>=` if the baselines never reached the loss."""
     rows = [("task", "speed-up", "highest", "mean", "last step", "seeds")]
     for task, score in scores.items():
-        last = f"{'>= ' if score.is_bound else ''}{score.last:.4g}"
+        last_text = f"{'>= ' if score.is_bound else ''}{score.last:.4g}"
         numbers = (f"{score.highest:.4g}", f"{score.mean:.4g}", f"{score.last_step:g}", str(score.num_seeds))
-        rows.append((task, last, *numbers))
-    found = VeloSummary.of(scores)
-    shares = ", ".join(f"{share}%: {value:.4g}" for share, value in found.percentiles.items())
-    line = f"mean {found.mean:.4g}, standard deviation {found.deviation:.4g}; {shares}"
+        rows.append((task, last_text, *numbers))
+    summary = VeloSummary.of(scores)
+    shares = ", ".join(f"{share}%: {value:.4g}" for share, value in summary.percentiles.items())
+    line = f"mean {summary.mean:.4g}, standard deviation {summary.deviation:.4g}; {shares}"
     return f"speed-up over {counted(len(scores), 'task')}: {line}\n\n{text_table(rows, left={0})}"

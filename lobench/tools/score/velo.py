@@ -70,8 +70,8 @@ def equivalent_steps(losses: ArrayLike, normaliser: Normaliser) -> NDArray[np.fl
     stays at a loss, the first of these steps counts.
     """
     steps, envelope = normaliser
-    found = np.interp(np.asarray(losses, np.float64), envelope[::-1], steps[::-1])
-    return np.where(np.isnan(found), 0.0, found)
+    step_numbers = np.interp(np.asarray(losses, np.float64), envelope[::-1], steps[::-1])
+    return np.where(np.isnan(step_numbers), 0.0, step_numbers)
 
 
 def velo_score(steps: ArrayLike, losses: ArrayLike, normaliser: Normaliser) -> VeloScore:
@@ -120,8 +120,8 @@ def _normaliser(value: object, where: str, expected: str) -> Normaliser:
     except (TypeError, ValueError) as error:
         raise UsageError("not a normaliser", where=where, got=str(error), expected=expected) from error
     if steps.ndim != 1 or steps.shape != losses.shape or steps.size < 2:
-        got = f"{steps.shape} steps and {losses.shape} losses"
-        raise UsageError("steps and losses do not belong together", where=where, got=got)
+        shapes = f"{steps.shape} steps and {losses.shape} losses"
+        raise UsageError("steps and losses do not belong together", where=where, got=shapes)
     if not (np.isfinite(steps).all() and np.isfinite(losses).all()):
         raise UsageError("a step or a loss is not finite", where=where)
     if (np.diff(steps) <= 0).any() or (np.diff(losses) > 0).any():
@@ -149,16 +149,16 @@ def read_curves(path: Path, normalisers: Mapping[str, Normaliser]) -> dict[str, 
         raise UsageError("a step is not a number >= 0", where=where)
     scores = {}
     for task, rows in log.groupby("task", sort=False):
-        about = f"{where}: task {task!r}"
+        task_text = f"{where}: task {task!r}"
         if rows.duplicated(["seed", "step"]).any():
             seed, step = rows[rows.duplicated(["seed", "step"])].iloc[0][["seed", "step"]]
-            raise UsageError(f"seed {seed} has step {step:g} twice", where=about)
+            raise UsageError(f"seed {seed} has step {step:g} twice", where=task_text)
         table = rows.pivot(index="seed", columns="step", values="loss")
         lacks = rows.assign(known=1.0).pivot(index="seed", columns="step", values="known").isna().stack()
         if lacks.any():
             seed, step = lacks[lacks].index[0]
-            raise UsageError(f"seed {seed} has no step {step:g}, which another seed has", where=about)
+            raise UsageError(f"seed {seed} has no step {step:g}, which another seed has", where=task_text)
         if not table.columns[-1] > 0:
-            raise UsageError("the curve ends at step 0", where=about)
+            raise UsageError("the curve ends at step 0", where=task_text)
         scores[str(task)] = velo_score(table.columns, table.to_numpy(), normalisers[str(task)])
     return scores

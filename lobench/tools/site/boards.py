@@ -75,11 +75,12 @@ class PublishedBundle:
         checked = self.audit["checked"]
         if not self.is_audited:
             return f"not audited: none of {counted(self.audit['num_evaluations'], 'evaluation')} was made again"
-        counts = {name: sum(one["verdict"] == name for one in checked) for name in ("identical", "consistent")}
-        again = f"{len(checked)} of {self.audit['num_evaluations']} evaluations made again"
+        counts = {name: sum(check["verdict"] == name for check in checked) for name in ("identical", "consistent")}
+        count_text = f"{len(checked)} of {self.audit['num_evaluations']} evaluations made again"
         beacon = f", drawn by {self.audit['beacon']!r}" if self.audit["beacon"] else ""
-        named = f"; not auditable: {'; '.join(self.not_auditable)}" if self.not_auditable else ""
-        return f"audited: {again}, {counts['identical']} identical, {counts['consistent']} consistent{beacon}{named}"
+        not_auditable_text = f"; not auditable: {'; '.join(self.not_auditable)}" if self.not_auditable else ""
+        verdicts = f"{counts['identical']} identical, {counts['consistent']} consistent"
+        return f"audited: {count_text}, {verdicts}{beacon}{not_auditable_text}"
 
     @property
     def is_audited(self) -> bool:
@@ -100,16 +101,16 @@ class PublishedBundle:
     def _made_again(self) -> frozenset[tuple[str, str, int, int]]:
         checked = self.audit["checked"] if self.audit is not None else ()
         return frozenset(
-            (one["subject"], one["case"], one["first_seed"], one["num_seeds"])
-            for one in checked
-            if one["verdict"] in ("identical", "consistent")
+            (check["subject"], check["case"], check["first_seed"], check["num_seeds"])
+            for check in checked
+            if check["verdict"] in ("identical", "consistent")
         )
 
     @functools.cached_property
     def _rows(self) -> Mapping[tuple[SubjectKey, str], Sequence[EvaluationRow]]:
         rows_by_subject: dict[tuple[SubjectKey, str], list[EvaluationRow]] = {}
         for row in self.snapshot.rows:
-            for key in dict.fromkeys(who.key for who in row.sightings):
+            for key in dict.fromkeys(sighting.key for sighting in row.sightings):
                 rows_by_subject.setdefault((key, row.case.identity), []).append(row)
         return rows_by_subject
 
@@ -130,7 +131,7 @@ class PublishedBundle:
 
     def place_of(self, key: SubjectKey) -> int | None:
         """Returns the index of a subject in this bundle; None if it is not shown."""
-        return next((place for place in self.shown if self.snapshot.subjects[place].who.key == key), None)
+        return next((index for index in self.shown if self.snapshot.subjects[index].who.key == key), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

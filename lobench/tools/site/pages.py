@@ -94,7 +94,11 @@ def marked(text: str, is_checked: bool) -> str:
 
 def _attributes(choices: dict[str, list[str]], values: dict[str, Sequence[str]]) -> Markup:
     """Returns the CSS classes of a row for the choices. They are numbered, because names may contain any character."""
-    classes = [f"{name}-{choices[name].index(one)}" for name, own in values.items() for one in own]
+    classes = [
+        f"{name}-{choices[name].index(value)}"
+        for name, values_of_choice in values.items()
+        for value in values_of_choice
+    ]
     return Markup(" ".join(classes))
 
 
@@ -109,9 +113,15 @@ def _rules(choices: dict[str, list[str]]) -> str:
 
 
 def _anchor(bundle: PublishedBundle, key: Any, case: CaseInfo) -> str:
-    place = bundle.place_of(key)
-    number = next((n for n, one in enumerate(bundle.snapshot.cases) if one.identity == case.identity), None)
-    return f"{bundle.id}/index.html#of-{place}-{number}" if place is not None and number is not None else ""
+    subject_index = bundle.place_of(key)
+    case_index = next(
+        (index for index, case_info in enumerate(bundle.snapshot.cases) if case_info.identity == case.identity), None
+    )
+    return (
+        f"{bundle.id}/index.html#of-{subject_index}-{case_index}"
+        if subject_index is not None and case_index is not None
+        else ""
+    )
 
 
 def write_bundle_pages(bundle: PublishedBundle, folder: Path) -> None:
@@ -186,8 +196,8 @@ def _verdicts(bundle: PublishedBundle, label: str, case: CaseInfo) -> list[str]:
     if bundle.audit is None:
         return []
     return [
-        f"seeds {one['first_seed']}-{one['first_seed'] + one['num_seeds'] - 1}: {one['verdict']}"
-        + (f" ({one['why']})" if one["why"] else "")
-        for one in bundle.audit["checked"]
-        if (one["subject"], one["case"]) == (label, f"{case.suite}/{case.name}")
+        f"seeds {check['first_seed']}-{check['first_seed'] + check['num_seeds'] - 1}: {check['verdict']}"
+        + (f" ({check['why']})" if check["why"] else "")
+        for check in bundle.audit["checked"]
+        if (check["subject"], check["case"]) == (label, f"{case.suite}/{case.name}")
     ]

@@ -57,8 +57,8 @@ def make_site(bundles: Sequence[Path], output: Path, *, title: str = "Results") 
       UsageError: A file is not a bundle, its audit failed, or the folder cannot be written.
       StoreError: A bundle is damaged, or was changed.
     """
-    found = {entry.root: entry for entry in map(_read, bundles)}
-    entries = sorted(found.values(), key=lambda entry: (entry.path.name, entry.root))
+    entries_by_root = {entry.root: entry for entry in map(_read, bundles)}
+    entries = sorted(entries_by_root.values(), key=lambda entry: (entry.path.name, entry.root))
     with tempfile.TemporaryDirectory(prefix="lobench-site-") as folder:
         merged = merge_stores([entry.path for entry in entries], Path(folder) / "merged")
         conflicts = [f"{entry.store.name}: {line}" for entry in merged for line in entry.conflicts]
@@ -106,10 +106,10 @@ def site_markdown(record: SiteRecord) -> str:
                 marked(final_cell(value), ok) for value, ok in zip(method["finals"], method["checked"], strict=True)
             ]
             rows.append([str(method["group"]), method["label"], score, *finals])
-        about = f"{board['suite']}, {board['budget']}. Scores: {board['scale']}."
+        board_text = f"{board['suite']}, {board['budget']}. Scores: {board['scale']}."
         notes = [*board["pooled"], *([MARKED] if any(MARK in cell for row in rows for cell in row) else [])]
         below = "".join(f"\n{markdown_line(note)}\n" for note in notes)
-        parts.append(f"{markdown_line(about)}\n\n{markdown_table(rows)}\n{below}")
+        parts.append(f"{markdown_line(board_text)}\n\n{markdown_table(rows)}\n{below}")
     return "\n".join(parts)
 
 
@@ -121,7 +121,7 @@ def _read(path: Path) -> PublishedBundle:
     if not snapshot.rows:
         raise StoreError("the bundle holds no evaluation", where=str(path))
     groups = snapshot.groups
-    shown = _each_once(snapshot, {*groups.alone, *(run[-1] for run in groups.runs)})
+    shown_indices = _each_once(snapshot, {*groups.alone, *(run[-1] for run in groups.runs)})
     return PublishedBundle(
         path=path,
         id=bundle.root[:12],
@@ -130,13 +130,13 @@ def _read(path: Path) -> PublishedBundle:
         about=json.loads(bundle.read("about.json")),
         card=bundle.read("card.md").decode(errors="replace"),
         snapshot=snapshot,
-        shown=shown,
+        shown=shown_indices,
     )
 
 
-def _each_once(snapshot: Snapshot, places: Iterable[int]) -> tuple[int, ...]:
+def _each_once(snapshot: Snapshot, indices: Iterable[int]) -> tuple[int, ...]:
     """Removes duplicates of a theta or gin text under several names. The last name stays."""
-    return tuple({snapshot.subjects[place].who.key: place for place in sorted(places)}.values())
+    return tuple({snapshot.subjects[index].who.key: index for index in sorted(indices)}.values())
 
 
 def _audit_of(path: Path, root: str) -> Mapping[str, Any] | None:
@@ -176,8 +176,11 @@ def _boards(merged: Snapshot, entries: Sequence[PublishedBundle]) -> list[Board]
     for case in cases.values():
         budget = " and ".join(f"{steps:,}" for steps in sorted(suites[case.suite]))
         groups.setdefault((case.suite, f"{budget} steps"), []).append(case)
-    keys = {entry.snapshot.subjects[place].who.key for entry in entries for place in entry.shown}
-    return [_board(merged, entries, keys, *place, members) for place, members in sorted(groups.items())]
+    keys = {entry.snapshot.subjects[index].who.key for entry in entries for index in entry.shown}
+    return [
+        _board(merged, entries, keys, *suite_and_budget, members)
+        for suite_and_budget, members in sorted(groups.items())
+    ]
 
 
 def _board(
@@ -191,11 +194,11 @@ def _board(
     identities = {case.identity for case in cases}
     rows = [row for row in merged.rows if row.case.identity in identities]
     part = Snapshot.of(merged.store, rows, current=merged.current)
-    places = _each_once(part, (index for index, subject in enumerate(part.subjects) if subject.who.key in keys))
-    summary = Summary(part, Scales.of(part.subjects, None), compared=places)
+    indices = _each_once(part, (index for index, subject in enumerate(part.subjects) if subject.who.key in keys))
+    summary = Summary(part, Scales.of(part.subjects, None), compared=indices)
     lines = [
         _line(summary, entries, place, group)
-        for group, members in enumerate(_groups(summary, places), 1)
+        for group, members in enumerate(_groups(summary, indices), 1)
         for place in members
     ]
     # Without a baseline, the scale depends on the best of the methods.
@@ -206,24 +209,24 @@ def _board(
     return Board(suite=suite, budget=budget, cases=part.cases, lines=tuple(lines), scale=summary.scale_label)
 
 
-def _groups(summary: Summary, places: Sequence[int]) -> list[list[int]]:
+def _groups(summary: Summary, indices: Sequence[int]) -> list[list[int]]:
     """Splits methods into groups: the best and all that are not distinguished from it, then the same for the rest.
 
     Methods without a score are in the last group.
     """
-    left = list(places)
+    remaining = list(indices)
     groups = list[list[int]]()
-    while left:
-        best = sorted(bold_means(summary, left, "primary").places)
-        members = [left[index] for index in best] or list(left)
-        members.sort(key=lambda place: -_mean(summary, place))
+    while remaining:
+        best = sorted(bold_means(summary, remaining, "primary").places)
+        members = [remaining[index] for index in best] or list(remaining)
+        members.sort(key=lambda index: -_mean(summary, index))
         groups.append(members)
-        left = [place for place in left if place not in members]
+        remaining = [index for index in remaining if index not in members]
     return groups
 
 
-def _mean(summary: Summary, place: int) -> float:
-    mean = summary.mean_score(place, "primary").mean
+def _mean(summary: Summary, index: int) -> float:
+    mean = summary.mean_score(index, "primary").mean
     return mean if mean == mean else -float("inf")
 
 

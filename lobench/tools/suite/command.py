@@ -69,17 +69,17 @@ def suite(
     from lobench.tools.suite.of_store import worth_of_baselines, worth_of_store
     from lobench.tools.suite.suite_output import suite_record, suite_text, write_suite_page
 
-    if (store / "ledger.sqlite").exists() or not (named := find_suite(str(store))).exists():
+    if (store / "ledger.sqlite").exists() or not (suite_path := find_suite(str(store))).exists():
         worth = worth_of_store(store, baselines, experiment or None, every=every, keep=keep, difference=difference)
     elif baselines or experiment or every:
         raise UsageError(
             "these options need a store",
-            where=str(named),
+            where=str(suite_path),
             got="a suite",
             next_step="name a store, or leave out --baseline, --experiment and --all",
         )
     else:
-        worth = worth_of_baselines(named, keep=keep, difference=difference)
+        worth = worth_of_baselines(suite_path, keep=keep, difference=difference)
     if output is not None:
         write_suite_page(worth, output)
     emit("suite", suite_record(worth)) if kind == "json" else show(suite_text(worth))

@@ -53,31 +53,31 @@ def worth_of_store(
     """
     summary = summary_of(store, baselines or None, snapshot=read_methods(store, experiment, every=every))
     snapshot = summary.snapshot
-    scores_by_place = {
+    scores_by_subject = {
         index: mean_score(subject, None, summary.scales).scores for index, subject in enumerate(snapshot.subjects)
     }
-    known = set().union(*scores_by_place.values())
-    scored = [case for case, info in enumerate(snapshot.cases) if info.identity in known]
+    scored_identities = set().union(*scores_by_subject.values())
+    scored = [case for case, info in enumerate(snapshot.cases) if info.identity in scored_identities]
     left_out = {snapshot.name(case): "has no scale" for case in range(len(snapshot.cases)) if case not in scored}
     left_out |= dict.fromkeys(["baselines"][: len(summary.scales.moved)], "; ".join(summary.scales.moved))
-    places = []
-    for place, scores in scores_by_place.items():
+    indices = []
+    for place, scores in scores_by_subject.items():
         missing = [snapshot.name(case) for case in scored if snapshot.cases[case].identity not in scores]
         if missing:
             left_out[snapshot.labels[place]] = f"has no score on {', '.join(missing)}"
         else:
-            places.append(place)
+            indices.append(place)
     identities = [snapshot.cases[case].identity for case in scored]
-    groups = case_groups([snapshot.subjects[place].cells for place in places], identities)
-    judged = SuiteScores(
-        methods=[snapshot.labels[place] for place in places],
+    groups = case_groups([snapshot.subjects[index].cells for index in indices], identities)
+    suite_scores = SuiteScores(
+        methods=[snapshot.labels[index] for index in indices],
         cases=[snapshot.name(case) for case in scored],
-        scores=[[scores_by_place[place][identity] for identity in identities] for place in places],
-        seconds=[_seconds(summary, places, case) for case in scored],
+        scores=[[scores_by_subject[index][identity] for identity in identities] for index in indices],
+        seconds=[_seconds(summary, indices, case) for case in scored],
         groups=[[identities.index(case) for case in group] for group in groups if len(group) > 1],
         left_out=left_out,
     )
-    return suite_worth(judged, keep=keep, difference=difference, where=str(store))
+    return suite_worth(suite_scores, keep=keep, difference=difference, where=str(store))
 
 
 def worth_of_baselines(suite: Path, *, keep: float = 0.9, difference: float = 0.05) -> SuiteWorth:
@@ -104,7 +104,11 @@ def baseline_scores(suite: Path) -> SuiteScores:
     """Returns the scores of the optimizers tuned on a suite, on the seeds that tuned Adam has too."""
     files = find_baselines(suite)
     loaded = [Baseline.load(path) for path in files]
-    cases = [name for name in loaded[0].cases if all(name in one.cases for one in loaded)] if loaded else []
+    cases = (
+        [name for name in loaded[0].cases if all(name in other_baseline.cases for other_baseline in loaded)]
+        if loaded
+        else []
+    )
     scores = []
     for baseline in loaded:
         row = []
@@ -124,12 +128,16 @@ def baseline_scores(suite: Path) -> SuiteScores:
     )
 
 
-def _seconds(summary: Summary, places: Sequence[int], case: int) -> float:
+def _seconds(summary: Summary, indices: Sequence[int], case: int) -> float:
     """Returns the seconds of one seed without compilation, as the median over methods; NaN for imports."""
     seconds = []
-    for place in places:
-        cell = summary.snapshot.cell(place, case)
-        curves = {id(one): one for one, _ in cell.sources.values()}.values() if cell is not None else ()
+    for index in indices:
+        cell = summary.snapshot.cell(index, case)
+        curves = (
+            {id(curves_of_seeds): curves_of_seeds for curves_of_seeds, _ in cell.sources.values()}.values()
+            if cell is not None
+            else ()
+        )
         if num_seeds := sum(len(curve.seeds) for curve in curves):
             seconds.append(sum(curve.wall_seconds for curve in curves) / num_seeds)
     return float(np.median(seconds)) if seconds and any(seconds) else math.nan

@@ -121,12 +121,12 @@ def _title(worth: SuiteWorth) -> str:
 
 def _case_row(case: CaseWorth) -> list[str]:
     ratio = f"{case.signal_to_noise:.3g}"
-    rest = "-" if math.isnan(case.correlation) else f"{case.correlation:.2f}"
+    correlation = "-" if math.isnan(case.correlation) else f"{case.correlation:.2f}"
     seconds = "-" if math.isnan(case.seconds) else f"{case.seconds:.3g}"
     seeds = "-" if case.num_seeds is None else str(case.num_seeds)
     remark = "" if is_informative(case) else f"tells nothing (p = {case.p_value:.2g})"
     spreads = [f"{case.signal:.3f}", f"{case.noise:.3f}", ratio]
-    return [case.name, *spreads, rest, f"{case.own:.0%}", seconds, seeds, remark]
+    return [case.name, *spreads, correlation, f"{case.own:.0%}", seconds, seeds, remark]
 
 
 def _subset_rows(worth: SuiteWorth) -> list[list[str]]:
@@ -138,8 +138,8 @@ def _subset_rows(worth: SuiteWorth) -> list[list[str]]:
     return rows
 
 
-def _cost(one: Subset) -> str:
-    return "-" if math.isnan(one.share_of_cost) else f"{one.share_of_cost:.0%}"
+def _cost(subset: Subset) -> str:
+    return "-" if math.isnan(subset.share_of_cost) else f"{subset.share_of_cost:.0%}"
 
 
 def _lines(worth: SuiteWorth) -> list[str]:
@@ -150,8 +150,10 @@ def _lines(worth: SuiteWorth) -> list[str]:
             f"which takes at least {LEAST_FOR_INTERVAL}"
         ]
     elif worth.chosen is None:
-        kept = f"no smaller subset keeps the order of methods (rank correlation {worth.keep:g} in 95 of 100 splits)"
-        lines = [kept]
+        no_subset_line = (
+            f"no smaller subset keeps the order of methods (rank correlation {worth.keep:g} in 95 of 100 splits)"
+        )
+        lines = [no_subset_line]
     else:
         subset = worth.subsets[worth.chosen]
         names = ", ".join(worth.cases[case].name for case in subset.cases)

@@ -220,8 +220,8 @@ def noise_of(cells: Sequence[Mapping[int, float]]) -> float:
     common = sorted(set.intersection(*(set(cell) for cell in cells)))
     if len(common) > 1:
         table = np.array([[cell[seed] for seed in common] for cell in cells])
-        rest = table - table.mean(axis=1, keepdims=True) - table.mean(axis=0) + table.mean()
-        return math.sqrt((rest**2).sum() / ((len(cells) - 1) * (len(common) - 1)))
+        residuals = table - table.mean(axis=1, keepdims=True) - table.mean(axis=0) + table.mean()
+        return math.sqrt((residuals**2).sum() / ((len(cells) - 1) * (len(common) - 1)))
     degrees = sum(len(cell) - 1 for cell in cells)
     squares = sum(np.var(list(cell.values())) * len(cell) for cell in cells)
     return math.sqrt(squares / degrees) if degrees else math.nan
@@ -270,24 +270,24 @@ def _case_worth(judged: SuiteScores, case: int, means: _Floats, difference: floa
     )
 
 
-def _correlation(a: _Floats, b: _Floats) -> float:
-    a = a - a.mean()
-    b = b - b.mean()
-    size = math.sqrt(float(a @ a) * float(b @ b))
-    return float(a @ b) / size if size > 0 else math.nan
+def _correlation(first_values: _Floats, second_values: _Floats) -> float:
+    first_values = first_values - first_values.mean()
+    second_values = second_values - second_values.mean()
+    size = math.sqrt(float(first_values @ first_values) * float(second_values @ second_values))
+    return float(first_values @ second_values) / size if size > 0 else math.nan
 
 
-def _correlations(each: _Floats, whole: _Floats) -> _Floats:
+def _correlations(columns: _Floats, vector: _Floats) -> _Floats:
     """Returns the correlation of each column with a vector, float64[n]; 0 if either is constant."""
-    each = each - each.mean(axis=0)
-    whole = whole - whole.mean()
-    sizes = np.sqrt((each**2).sum(axis=0) * (whole @ whole))
-    return np.where(sizes > 0, (each.T @ whole) / np.where(sizes > 0, sizes, 1.0), 0.0)
+    columns = columns - columns.mean(axis=0)
+    vector = vector - vector.mean()
+    sizes = np.sqrt((columns**2).sum(axis=0) * (vector @ vector))
+    return np.where(sizes > 0, (columns.T @ vector) / np.where(sizes > 0, sizes, 1.0), 0.0)
 
 
-def _rank_correlations(each: _Floats, whole: _Floats) -> _Floats:
+def _rank_correlations(columns: _Floats, vector: _Floats) -> _Floats:
     """Returns Spearman's correlation of each column with a vector, float64[n]."""
-    return _correlations(rankdata(each, axis=0), rankdata(whole))
+    return _correlations(rankdata(columns, axis=0), rankdata(vector))
 
 
 def subsets_of(means: _Floats, seconds: _Floats | None = None, *, num_splits: int) -> tuple[Subset, ...]:
@@ -301,13 +301,15 @@ def subsets_of(means: _Floats, seconds: _Floats | None = None, *, num_splits: in
     seconds = np.ones(means.shape[1]) if seconds is None else seconds
     rng = np.random.default_rng(0)
     half = len(means) // 2
-    kept = []
+    correlations_of_splits = []
     for _ in range(num_splits):
         order = rng.permutation(len(means))
         path = _path(means[order[:half]])
-        others = means[order[half:]]
-        kept.append(_rank_correlations(_running_means(others[:, path]), others.mean(axis=1)))
-    judged = np.array(kept)
+        other_means = means[order[half:]]
+        correlations_of_splits.append(
+            _rank_correlations(_running_means(other_means[:, path]), other_means.mean(axis=1))
+        )
+    judged = np.array(correlations_of_splits)
     path = _path(means)
     intervals = [_interval(judged[:, size], len(means)) for size in range(len(path) - 1)]
     intervals.append((1.0, 1.0))  # all cases, by definition
@@ -337,13 +339,13 @@ def _path(means: _Floats) -> list[int]:
     If several cases keep it equally well, the one wins whose means correlate best with those over all cases.
     """
     whole = means.mean(axis=1)
-    left = list(range(means.shape[1]))
+    remaining = list(range(means.shape[1]))
     path = list[int]()
-    while left:
-        each = (means[:, path].sum(axis=1, keepdims=True) + means[:, left]) / (len(path) + 1)
-        orders = _rank_correlations(each, whole).round(9)
-        close = _correlations(each, whole)
-        path.append(left.pop(int(np.lexsort((close, orders))[-1])))
+    while remaining:
+        means_of_candidates = (means[:, path].sum(axis=1, keepdims=True) + means[:, remaining]) / (len(path) + 1)
+        orders = _rank_correlations(means_of_candidates, whole).round(9)
+        close = _correlations(means_of_candidates, whole)
+        path.append(remaining.pop(int(np.lexsort((close, orders))[-1])))
     return path
 
 

@@ -99,10 +99,12 @@ def _values(page_cache: PageCache, request: Request, value_of: _Places) -> Respo
     if page.viewer_index is None or request.query_params.get("version") != page.version:
         return PlainTextResponse(_STALE, HTTPStatus.CONFLICT)
     try:
-        one, other = map(int, request.query_params.get("places", "").split(","))
-        if min(one, other) < 0:
-            raise IndexError(one, other)
-        body = json.dumps(value_of(page.viewer_index, one, other), allow_nan=False, separators=(",", ":"))
+        first_index, second_index = map(int, request.query_params.get("places", "").split(","))
+        if min(first_index, second_index) < 0:
+            raise IndexError(first_index, second_index)
+        body = json.dumps(
+            value_of(page.viewer_index, first_index, second_index), allow_nan=False, separators=(",", ":")
+        )
     except (ValueError, IndexError):
         return PlainTextResponse("places: two places of what data.json lists, as in 3,0", HTTPStatus.BAD_REQUEST)
     return Response(body, media_type="application/json")
@@ -112,8 +114,8 @@ def _evaluation(viewer_index: ViewerIndex, subject: int, case: int) -> object:
     return evaluation_record(viewer_index, subject, case, _MOST_POINTS)
 
 
-def _pair(viewer_index: ViewerIndex, b: int, a: int) -> object:
-    return pair_record(viewer_index.summary, b, a)
+def _pair(viewer_index: ViewerIndex, first_index: int, second_index: int) -> object:
+    return pair_record(viewer_index.summary, first_index, second_index)
 
 
 def _curves(page_cache: PageCache, request: Request) -> Response:
@@ -159,9 +161,9 @@ def _tagged(request: Request, identity: bytes, body: Callable[[], bytes], kind: 
       kind: Media type.
     """
     tag = f'"{hashlib.sha256(identity).hexdigest()[:32]}"'
-    known = request.headers.get("if-none-match", "").replace("W/", "")
+    known_tags = request.headers.get("if-none-match", "").replace("W/", "")
     headers = {"ETag": tag}
-    if tag in known:
+    if tag in known_tags:
         return Response(status_code=304, headers=headers)
     return Response(body(), media_type=kind, headers=headers)
 
@@ -216,5 +218,5 @@ class _Guard:
             return name.lower().rstrip(".") in self._hosts
         return True  # IP addresses cannot be rebound
 
-    def _is_token(self, given: str) -> bool:
-        return secrets.compare_digest(given.encode(errors="replace"), self._token.encode())
+    def _is_token(self, token: str) -> bool:
+        return secrets.compare_digest(token.encode(errors="replace"), self._token.encode())

@@ -45,11 +45,11 @@ class ThetaPath:
         Args:
           known: Number of updates that the worker has applied. None: the worker has no state.
         """
-        state, first = None, known
-        if first is None or first < self.step:
+        state, first_update = None, known
+        if first_update is None or first_update < self.step:
             state = base64.b64encode(self.state).decode()
-            first = self.step
-        return Moved(theta=self.theta, state=state, updates=self.updates[first - self.step :])
+            first_update = self.step
+        return Moved(theta=self.theta, state=state, updates=self.updates[first_update - self.step :])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,9 +125,9 @@ class Crew:
         Raises:
           LobenchError: A job failed or lost its worker too often, or workers do not start.
         """
-        first = self._next_job
+        first_job = self._next_job
         self._next_job = self._next_job + len(jobs)
-        self._jobs = dict(enumerate(jobs, first))
+        self._jobs = dict(enumerate(jobs, first_job))
         self._genomes = genomes
         try:
             self._handle(schedule.Tick(self._clock()))
@@ -135,7 +135,7 @@ class Crew:
             while self._jobs:
                 for number, payload in self._listen():
                     if self._jobs.pop(number, None) is not None:
-                        yield number - first, payload
+                        yield number - first_job, payload
         finally:
             self._machine.take(schedule.Drop(tuple(self._jobs)))
             self._jobs = {}
@@ -227,13 +227,13 @@ class Crew:
         genomes = self._genomes
         gone = sorted(sent.genomes - genomes.keys())
         sent.genomes.difference_update(gone)
-        theta_path, given = job.theta_path, []
+        theta_path, initial_genomes = job.theta_path, []
         moved = None
         if theta_path is not None:
-            given = [theta_path.theta]
+            initial_genomes = [theta_path.theta]
             moved = theta_path.after(sent.step)
             sent.step = theta_path.step + len(theta_path.updates)
-        new = lineage(genomes, job.wanted, [*sent.genomes, *given])
+        new = lineage(genomes, job.wanted, [*sent.genomes, *initial_genomes])
         sent.genomes.update(genome.id for genome in new)
         learn = Learn(forget=tuple(gone), genomes=tuple(new), theta_path=moved)
         self._executor.send(number, learn.to_bytes())

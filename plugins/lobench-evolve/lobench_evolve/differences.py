@@ -69,16 +69,16 @@ def refusal(where: str, all_differences: Sequence[Difference], *, values: Mappin
     )  # fmt: skip
 
 
-def _in_settings(then: str, now: str) -> Iterator[Difference]:
+def _in_settings(recorded_text: str, current_text: str) -> Iterator[Difference]:
     try:
-        before = _fields(then)
-        after = _fields(now)
+        recorded_fields = _fields(recorded_text)
+        after = _fields(current_text)
     except (ValueError, TypeError, AttributeError):  # written by another version of the plugin
-        yield Difference("settings", *_from_difference(now, then))
+        yield Difference("settings", *_from_difference(current_text, recorded_text))
         return
-    for name in sorted(before.keys() | after.keys()):
-        if before.get(name) != after.get(name):
-            yield Difference(name, after.get(name, ""), before.get(name, ""))
+    for name in sorted(recorded_fields.keys() | after.keys()):
+        if recorded_fields.get(name) != after.get(name):
+            yield Difference(name, after.get(name, ""), recorded_fields.get(name, ""))
 
 
 def _fields(settings: str) -> dict[str, str]:
@@ -88,19 +88,25 @@ def _fields(settings: str) -> dict[str, str]:
     return {f"{name}.{field}": repr(value) for name, fields in parts for field, value in fields.items()}
 
 
-def _in_bindings(then: str, now: str) -> Iterator[Difference]:
-    if not then or not now:
+def _in_bindings(recorded_text: str, current_text: str) -> Iterator[Difference]:
+    if not recorded_text or not current_text:
         yield Difference("a binding of the cases", "another", "another")
         return
-    before, after = (dict(line.partition(" = ")[::2] for line in text.splitlines()) for text in (then, now))
-    for name in sorted(before.keys() | after.keys()):
-        if before.get(name) != after.get(name):
-            yield Difference(name.replace("lobench.", ""), after.get(name, ""), before.get(name, ""))
+    recorded_bindings, current_bindings = (
+        dict(line.partition(" = ")[::2] for line in text.splitlines()) for text in (recorded_text, current_text)
+    )
+    for name in sorted(recorded_bindings.keys() | current_bindings.keys()):
+        if recorded_bindings.get(name) != current_bindings.get(name):
+            yield Difference(
+                name.replace("lobench.", ""), current_bindings.get(name, ""), recorded_bindings.get(name, "")
+            )
 
 
-def _from_difference(value: str, other: str) -> tuple[str, str]:
+def _from_difference(value: str, other_value: str) -> tuple[str, str]:
     """Returns excerpts of two long texts, starting shortly before their first difference."""
-    num_same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(value, other, strict=False)))
+    num_same = sum(
+        1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(value, other_value, strict=False))
+    )
     start = max(num_same - 40, 0)
     cut = slice(start, start + _SHOWN)
-    return tuple(("..." if start else "") + text[cut] for text in (value, other))  # type: ignore[return-value]  # two
+    return tuple(("..." if start else "") + text[cut] for text in (value, other_value))  # type: ignore[return-value]  # two

@@ -53,13 +53,13 @@ class EvolutionStrategies:
     def _begin(self) -> None:
         """Creates the generation's members. Ids are consecutive: theta's, then two per pair."""
         generation, settings = self.generation, self._settings
-        self.theta = first = generation * (2 * settings.num_pairs + 1)
+        self.theta = first_id = generation * (2 * settings.num_pairs + 1)
         self._members = []
         for pair in range(settings.num_pairs):
             noise = fold(self._seed, "noise", generation, pair)
             self._members += [
-                Genome(first + 1 + 2 * pair, (first,), noise, settings.sigma),
-                Genome(first + 2 + 2 * pair, (first,), noise, -settings.sigma),
+                Genome(first_id + 1 + 2 * pair, (first_id,), noise, settings.sigma),
+                Genome(first_id + 2 + 2 * pair, (first_id,), noise, -settings.sigma),
             ]
         self.genomes = {genome.id: genome for genome in self._members}
 

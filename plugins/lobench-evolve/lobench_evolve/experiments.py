@@ -93,11 +93,11 @@ def run_command(command: EvolveCommand) -> Evolved:
     except KeyboardInterrupt:
         _log("interrupted; the same command goes on from here")
         return Evolved(exit_code=130)
-    last = generations[-1].ended
+    last_generation = generations[-1].ended
     reached = generations[-1].generation + 1
     folder = experiment.folder / "checkpoints"
-    _log(f"{reached} generations; last fitness {last.elite_fitness:.6g}; {folder}")
-    run = Run(folder=experiment.folder, exit_code=0, num_generations=reached, fitness=last.elite_fitness)
+    _log(f"{reached} generations; last fitness {last_generation.elite_fitness:.6g}; {folder}")
+    run = Run(folder=experiment.folder, exit_code=0, num_generations=reached, fitness=last_generation.elite_fitness)
     return Evolved(exit_code=0, runs=(run,))
 
 

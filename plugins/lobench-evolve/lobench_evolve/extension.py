@@ -35,17 +35,20 @@ def extended(experiment: Evolution) -> Evolution:
         return experiment
     where = str(experiment.folder)
     parent = read_run(experiment.folder)
-    wanted = experiment.run.num_generations
-    then = json.loads(parent.values["settings"])[0]
-    as_then = dataclasses.replace(experiment.run, first_generation=then.get("first_generation", 0))
-    now = {**dataclasses.replace(experiment, run=as_then).identity(), LINES: experiment.bindings}
-    changes = [change for change in differences(parent.values, now) if change.name != LENGTH]
+    num_generations = experiment.run.num_generations
+    parent_settings = json.loads(parent.values["settings"])[0]
+    as_then = dataclasses.replace(experiment.run, first_generation=parent_settings.get("first_generation", 0))
+    values = {**dataclasses.replace(experiment, run=as_then).identity(), LINES: experiment.bindings}
+    changes = [change for change in differences(parent.values, values) if change.name != LENGTH]
     if changes:
-        raise refusal(where, changes, values=now)
-    length = then["num_generations"]
-    if wanted <= length:
+        raise refusal(where, changes, values=values)
+    length = parent_settings["num_generations"]
+    if num_generations <= length:
         raise UsageError(
-            "--extend adds no generation", where=where, got=f"{LENGTH} = {wanted}", expected=f"more than {length}"
+            "--extend adds no generation",
+            where=where,
+            got=f"{LENGTH} = {num_generations}",
+            expected=f"more than {length}",
         )
     if parent.state is None or parent.state[0] != length:
         reached = parent.state[0] if parent.state is not None else 0
@@ -55,12 +58,12 @@ def extended(experiment: Evolution) -> Evolution:
             got=f"generation {reached} of {length}",
             next_step=f"resume it first: the same command with {LENGTH} = {length} and without --extend",
         )
-    first, state = parent.state
-    gin_params = (*experiment.layers.gin_params, f"Evolve.first_generation = {first}")
+    first_generation, state = parent.state
+    gin_params = (*experiment.layers.gin_params, f"Evolve.first_generation = {first_generation}")
     return dataclasses.replace(
         experiment,
-        folder=branch_folder(experiment.folder, wanted),
+        folder=branch_folder(experiment.folder, num_generations),
         layers=dataclasses.replace(experiment.layers, gin_params=gin_params),
-        run=dataclasses.replace(experiment.run, first_generation=first),
+        run=dataclasses.replace(experiment.run, first_generation=first_generation),
         parent_state=state,
     )

@@ -49,9 +49,9 @@ def lineage(genomes: Mapping[int, Genome], wanted: Iterable[int], known: Iterabl
     ancestors = []
     waiting = list(wanted)
     while waiting:
-        at = waiting.pop()
-        if at not in visited:
-            visited.add(at)
-            ancestors.append(genomes[at])
-            waiting += genomes[at].parents
+        genome_id = waiting.pop()
+        if genome_id not in visited:
+            visited.add(genome_id)
+            ancestors.append(genomes[genome_id])
+            waiting += genomes[genome_id].parents
     return sorted(ancestors, key=lambda genome: genome.id)

@@ -91,8 +91,8 @@ class RunJournal:
             recorded = dict(connection.execute("SELECT name, value FROM run"))
             changed = {name: value for name, value in values.items() if recorded.get(name) != value}
             if has_results and changed.keys() & recorded.keys():
-                now = {**recorded, **values, LINES: self._bindings}
-                raise refusal(str(self._path.parent), differences(recorded, now), values=now)
+                new_values = {**recorded, **values, LINES: self._bindings}
+                raise refusal(str(self._path.parent), differences(recorded, new_values), values=new_values)
             if "bindings" in changed and self._bindings:
                 changed[LINES] = self._bindings
             for name, value in changed.items():

@@ -188,19 +188,23 @@ class _Runner:
     def run(self) -> None:
         self._resume()
         started = time.perf_counter()
-        first = self._run.first_generation
-        for generation in range(first + len(self._journal.generations()), self._run.num_generations):
-            before = time.perf_counter()
+        first_generation = self._run.first_generation
+        for generation in range(first_generation + len(self._journal.generations()), self._run.num_generations):
+            generation_started = time.perf_counter()
             ended = self._generation(generation)
             state = None
-            if generation == first or (generation + 1) % self._run.checkpoint_every == 0 or self._is_last(generation):
+            if (
+                generation == first_generation
+                or (generation + 1) % self._run.checkpoint_every == 0
+                or self._is_last(generation)
+            ):
                 state = self._write_checkpoints(generation, ended)
                 self._log(
                     f"generation {generation}: fitness {ended.mean_fitness:.4g} (mean), {ended.best_fitness:.4g} "
                     f"(best), {ended.elite_fitness:.4g} (elite), {time.perf_counter() - started:.0f} s"
                     + (f"; {ended.num_not_finite} of {ended.num_results} not finite" if ended.num_not_finite else "")
                 )
-            closed = Closed(generation=generation, ended=ended, seconds=time.perf_counter() - before)
+            closed = Closed(generation=generation, ended=ended, seconds=time.perf_counter() - generation_started)
             self._journal.close_generation(closed, state)
 
     def _is_last(self, generation: int) -> bool:
@@ -231,28 +235,28 @@ class _Runner:
     ) -> list[float | None]:
         """Returns the fitness of each trial, stored or new; None for trials that were not waited for."""
         width = self._run.members_per_program
-        wanted = first_n or len(trials)
+        num_wanted = first_n or len(trials)
         blocks = [trials[start : start + width] for start in range(0, len(trials), width)]
         fitness_values: list[float | None] = [None] * len(trials)
         num_found = 0
 
         def take(block: int, fitness: Sequence[float]) -> None:
             nonlocal num_found
-            for index, value in enumerate(fitness[: wanted - num_found], block * width):
+            for index, value in enumerate(fitness[: num_wanted - num_found], block * width):
                 fitness_values[index] = value
-            num_found += min(len(fitness), wanted - num_found)
+            num_found += min(len(fitness), num_wanted - num_found)
 
         stored = self._journal.blocks(generation, phase)
         for result in stored:
             take(result.block, result.fitness)
-        if num_found == wanted:
+        if num_found == num_wanted:
             return fitness_values
         missing = sorted(set(range(len(blocks))) - {result.block for result in stored})
         jobs = [_evaluation(blocks[block], theta_path) for block in missing]
         for index, payload in self._crew.run(jobs, genomes):
             self._journal.add(generation, phase, missing[index], payload)
             take(missing[index], unpacked(payload))
-            if num_found == wanted:
+            if num_found == num_wanted:
                 break
         return fitness_values
 
@@ -304,10 +308,10 @@ class _EsRunner(_Runner):
         self._search = EvolutionStrategies(self._experiment.es, self._experiment.seed)
         saved = self._journal.state()
         if saved is None:
-            first = self._run.first_generation
+            first_generation = self._run.first_generation
             parent = self._experiment.parent_state
             begin = Rewind(state=base64.b64encode(parent).decode()) if parent else Begin(seed=self._search.init_seed)
-            saved = (first, self._one(WorkerJob(task=begin), {}))
+            saved = (first_generation, self._one(WorkerJob(task=begin), {}))
             self._journal.begin_state(*saved)
         self._step, self._state = saved
         self._updates: list[Update] = []

@@ -208,7 +208,11 @@ def _checked_value(kind: type[Any], name: str, value: Any, where: str) -> Any:
             raise ConfigError(setting, where=where, got=repr(value), expected=f"one of {', '.join(_CHOICES[name])}")
         return value
     if name == "cases":
-        if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(x, str) for x in value):
+        if (
+            isinstance(value, str)
+            or not isinstance(value, Sequence)
+            or not all(isinstance(scope, str) for scope in value)
+        ):
             raise ConfigError(setting, where=where, got=repr(value), expected="a list of the file's scopes")
         return tuple(value)
     if isinstance(default, Mapping):

@@ -34,15 +34,15 @@ def _init_layers(key: jax.Array, widths: Sequence[int]) -> Params:
 
 
 def _apply_layers(params: Params, x: jax.Array, activation: Any) -> jax.Array:
-    last = sum(name.startswith("w") for name in params) - 1
-    for layer in range(last):
+    last_layer = sum(name.startswith("w") for name in params) - 1
+    for layer in range(last_layer):
         x = activation(x @ params[f"w{layer}"] + params[f"b{layer}"])
-    return x @ params[f"w{last}"] + params[f"b{last}"]
+    return x @ params[f"w{last_layer}"] + params[f"b{last_layer}"]
 
 
-def _at_least(what: str, value: int, lowest: int) -> int:
+def _at_least(setting: str, value: int, lowest: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
-        raise ConfigError(what, got=repr(value), expected=f"an integer >= {lowest}")
+        raise ConfigError(setting, got=repr(value), expected=f"an integer >= {lowest}")
     return value
 
 
@@ -64,8 +64,8 @@ class _Sinusoid(Task):
         return self._error(params, jnp.linspace(-5.0, 5.0, 101)), {}
 
     def _error(self, params: Params, x: jax.Array) -> jax.Array:
-        wanted = self._cfg["amplitude"] * jnp.sin(x - self._cfg["phase"])
-        return jnp.mean((_apply_layers(params, x[:, None], jax.nn.relu)[:, 0] - wanted) ** 2)
+        target = self._cfg["amplitude"] * jnp.sin(x - self._cfg["phase"])
+        return jnp.mean((_apply_layers(params, x[:, None], jax.nn.relu)[:, 0] - target) ** 2)
 
 
 @configurable

@@ -90,7 +90,10 @@ def selection_strategy(settings: TruncationGA) -> SelectionStrategy:
     declared = load_plugins().find("lobench_selection_strategies", name, kind="selection strategy")
     hook = "lobench_selection_strategies"
     strategy: SelectionStrategy = declared.make_guarded(
-        argument, where="TruncationGA.selection", hook=hook, results={"select": lambda got: isinstance(got, Selection)}
+        argument,
+        where="TruncationGA.selection",
+        hook=hook,
+        results={"select": lambda result: isinstance(result, Selection)},
     )
     if strategy.pool not in (Pool.ALL, Pool.NEWEST):
         raise ConfigError("TruncationGA.selection", got=repr(name), expected="a strategy that selects among others")
@@ -141,9 +144,12 @@ class Population:
         """
         best = ranked(fitness)[0]
         candidates = self._candidates(fitness)
-        each = self._settings.elite_evals
-        if each:
-            means = [_mean([_fitness_of(fresh, i * each + j) for j in range(each)]) for i in range(len(candidates))]
+        num_evals = self._settings.elite_evals
+        if num_evals:
+            means = [
+                _mean([_fitness_of(fresh, candidate * num_evals + repeat) for repeat in range(num_evals)])
+                for candidate in range(len(candidates))
+            ]
             winner = ranked(means)[0]
             elite, elite_fitness = candidates[winner], means[winner]
         else:
@@ -163,9 +169,9 @@ class Population:
         return ended
 
     def _breed(self, fitness: Sequence[float | None], elite: int, best: int) -> None:
-        others = [index for index in ranked(fitness) if index != elite][: self._settings.num_parents - 1]
+        other_parents = [index for index in ranked(fitness) if index != elite][: self._settings.num_parents - 1]
         parents = [Member(id=elite, fitness=(math.inf,))]
-        parents += [_member(index, _fitness_of(fitness, index)) for index in others]
+        parents += [_member(index, _fitness_of(fitness, index)) for index in other_parents]
         self.generation += 1
         children = [self._child(parents, index) for index in range(1, self._settings.population_size)]
         self._has_elite = True
@@ -194,8 +200,8 @@ class Population:
                 selection = self._strategy.select(remaining, initiator, fold(self._seed, *purpose))
                 if selection.parent not in [parent.id for parent in remaining]:
                     problem = "select() returned no member of the population"
-                    got = f"parent {selection.parent!r}"
-                    raise PluginError(problem, where="TruncationGA.selection", got=got)
+                    parent_text = f"parent {selection.parent!r}"
+                    raise PluginError(problem, where="TruncationGA.selection", got=parent_text)
                 if several == 1 and not selection.explore:
                     return self._members[selection.parent]
                 chosen.append(selection.parent)

@@ -75,8 +75,8 @@ class Weights:
         return jax.random.normal(key, (self.num_weights,), jnp.float32)
 
     def _mutate(self, parent: jax.Array, key: jax.Array, sigma: jax.Array) -> jax.Array:
-        kept = parent if self._kept_share == 1.0 else self._kept_share * parent
-        return kept + sigma * self._noise(key)
+        kept_part = parent if self._kept_share == 1.0 else self._kept_share * parent
+        return kept_part + sigma * self._noise(key)
 
     def _add_noise(self, total: jax.Array, key: jax.Array, weight: jax.Array) -> jax.Array:
         return total + weight * self._noise(key)

@@ -180,10 +180,10 @@ def serve(connection: Connection, configure: Configure, *, owns_process: bool) -
     except Exception as error:  # noqa: BLE001  (the process boundary: the crew raises it)
         crew.send(_broken(error))
         return
-    asked: queue.Queue[ToWorker | None] = queue.Queue()
-    crew.listen(asked.put)
+    requests: queue.Queue[ToWorker | None] = queue.Queue()
+    crew.listen(requests.put)
     crew.send(messages.Welcome(provenance=evaluator.provenance(), pid=os.getpid()))
-    while (message := asked.get()) is not None and not isinstance(message, Exit):
+    while (message := requests.get()) is not None and not isinstance(message, Exit):
         try:
             if isinstance(message, messages.Learn):
                 _learn(evaluator, message)

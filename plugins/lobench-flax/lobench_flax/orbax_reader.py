@@ -154,9 +154,9 @@ def _damage(item: epath.Path, leaf: str, text: str, *, is_database: bool) -> Che
     if is_database and not manifest.exists():
         files = [manifest]
     file = files[-1] if files else item
-    got = f"no {file.name}" if not file.exists() else f"a {file.name} that is cut off or damaged"
+    problem = f"no {file.name}" if not file.exists() else f"a {file.name} that is cut off or damaged"
     where = str(file.parent if not file.exists() else file)
-    return CheckpointError(f"cannot read it as an orbax checkpoint: leaf {leaf!r}", where=where, got=got)
+    return CheckpointError(f"cannot read it as an orbax checkpoint: leaf {leaf!r}", where=where, got=problem)
 
 
 def _json(file: epath.Path) -> Any:
@@ -166,8 +166,8 @@ def _json(file: epath.Path) -> Any:
         if not file.parent.exists():
             raise  # the whole checkpoint is gone
         where = str(file.parent)
-        got = f"no {file.name}"
+        problem = f"no {file.name}"
     except ValueError as error:
         where = str(file)
-        got = f"no whole JSON: {error}"
-    raise CheckpointError("cannot read it as an orbax checkpoint", where=where, got=got)
+        problem = f"no whole JSON: {error}"
+    raise CheckpointError("cannot read it as an orbax checkpoint", where=where, got=problem)

@@ -79,10 +79,10 @@ class MlflowSink(RunSink["_Run"]):
             except PluginError:
                 raise
             except Exception as error:
-                got = f"{argument}: {headline(error)}"
+                cause_text = f"{argument}: {headline(error)}"
                 advice = "mlflow:DIR names another folder"
                 problem = f"run {self._given!r} cannot be read" if self._given else "cannot be written"
-                raise PluginError(problem, where=_WHERE, got=got, next_step=advice) from error
+                raise PluginError(problem, where=_WHERE, got=cause_text, next_step=advice) from error
             self._environment = environment.pop_all()
 
     @property
@@ -123,8 +123,8 @@ class MlflowSink(RunSink["_Run"]):
             return _Run(client, folder, self._given)
         tags = {_KEY: tag, "lobench.store": str(store), "mlflow.source.name": "lobench"}
         existing = _run_with_key(client, experiment, tag) if folder is None else _found_in(folder, client, tag, name)
-        for each, value in tags.items() if existing else ():
-            client.set_tag(existing, each, value)
+        for tag_name, value in tags.items() if existing else ():
+            client.set_tag(existing, tag_name, value)
         id = existing or client.create_run(experiment, run_name=name, tags=tags).info.run_id
         client.update_run(id, status="RUNNING")
         return _Run(client, folder, id)
@@ -149,16 +149,18 @@ class _Run:
         self._folder = None if experiment is None else experiment / id / "metrics"
         self._new: list[Any] = []
         metrics = client.get_run(id).data.metrics
-        self._written = {(name, one.step) for name in metrics for one in client.get_metric_history(id, name)}
+        self._written = {
+            (name, logged_metric.step) for name in metrics for logged_metric in client.get_metric_history(id, name)
+        }
 
     def add(self, numbers: Sequence[Number], step: int, *, is_whole: bool) -> None:
         from mlflow.entities import Metric
 
-        now = round(1000 * time.time())
+        milliseconds = round(1000 * time.time())
         for name, value in _metrics_of(numbers):
             if (name, step) not in self._written:
                 self._written.add((name, step))
-                self._new.append(Metric(name, value, now, step))
+                self._new.append(Metric(name, value, milliseconds, step))
 
     def flush(self) -> None:
         """Logs, and waits until everything is on the disk, if MLflow writes to files."""

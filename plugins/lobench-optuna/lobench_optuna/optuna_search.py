@@ -64,7 +64,7 @@ class OptunaSearch:
             return ()
         history = sorted(history, key=lambda trial: trial.number)
         wave = history[-1].wave + 1 if history else 0
-        domains = {each.path: _Domain(each, is_grid=self.sampler.is_grid) for each in space.parents_first}
+        domains = {axis.path: _Domain(axis, is_grid=self.sampler.is_grid) for axis in space.parents_first}
         try:
             with quietly():
                 study = _rebuilt(self.sampler, history, domains, seed)

@@ -131,11 +131,11 @@ def quietly() -> Iterator[None]:
     """Silences optuna's log, such as warnings about experimental classes."""
     from optuna import logging
 
-    before = logging.get_verbosity()
+    verbosity = logging.get_verbosity()
     logging.set_verbosity(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.set_verbosity(before)
+        logging.set_verbosity(verbosity)

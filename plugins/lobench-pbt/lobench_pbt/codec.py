@@ -38,10 +38,10 @@ def artifact_from(message: pbt_pb2.Artifact) -> Artifact | None:
 
 
 def trial_to(trial: StudyTrial, *, study: str, lease_seconds: float = 0.0) -> pbt_pb2.Trial:
-    same: dict[str, Any] = {name: getattr(trial, name) for name in (*_SAME, *_OPTIONAL)}
-    same |= {name: artifact_to(getattr(trial, name)) for name in ARTIFACTS}
+    shared_fields: dict[str, Any] = {name: getattr(trial, name) for name in (*_SAME, *_OPTIONAL)}
+    shared_fields |= {name: artifact_to(getattr(trial, name)) for name in ARTIFACTS}
     return pbt_pb2.Trial(
-        **same,
+        **shared_fields,
         study=study,
         params={path: _value_to(value) for path, value in trial.params.items()},
         worker=trial.worker_id,

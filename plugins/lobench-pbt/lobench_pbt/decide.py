@@ -160,14 +160,14 @@ def reproduce(study: Study, strategy: SelectionStrategy, table: Table, initiator
     population = [Member(id=slot, fitness=trial.fitness) for slot, trial in by_place.items()]
     chosen = strategy.select(population, _place(initiator), fold(study.seed, "select", generation, initiator.slot))
     if not {chosen.parent, chosen.other} <= {None, *by_place}:
-        got = f"parent {chosen.parent!r}, other {chosen.other!r}"
+        members_text = f"parent {chosen.parent!r}, other {chosen.other!r}"
         where = f"study {study.name!r}, strategy {study.strategy!r}"
-        raise PluginError("select() returned no member of the population", where=where, got=got)
+        raise PluginError("select() returned no member of the population", where=where, got=members_text)
     seed = fold(study.seed, "child", generation, initiator.slot)
     if chosen.parent is not None:
         parent = by_place[chosen.parent]
-        other = by_place[chosen.other] if chosen.other is not None else None
-        return _child(study, table, initiator, parent, other, seed=seed, explore=chosen.explore)
+        other_parent = by_place[chosen.other] if chosen.other is not None else None
+        return _child(study, table, initiator, parent, other_parent, seed=seed, explore=chosen.explore)
     return _trial_from_prior(
         study, table.next_id(), generation=generation + 1, slot=initiator.slot, seed=seed, initiator=initiator.id
     )
@@ -185,12 +185,12 @@ def _pool(study: Study, pool: Pool, table: Table, initiator: Peer) -> list[Peer]
     generations = [initiator.generation]
     if study.opponents is Opponents.LAST_TWO and initiator.generation > 0:
         generations.append(initiator.generation - 1)
-    others = [trial for trial in table.of_generations(generations) if trial.id != initiator.id]
+    other_trials = [trial for trial in table.of_generations(generations) if trial.id != initiator.id]
     if pool is Pool.OWN:
-        return [trial for trial in others if trial.slot == initiator.slot]
+        return [trial for trial in other_trials if trial.slot == initiator.slot]
     if pool is Pool.NEWEST:
-        return [trial for trial in others if trial.slot != initiator.slot]
-    return others
+        return [trial for trial in other_trials if trial.slot != initiator.slot]
+    return other_trials
 
 
 def _newest(trials: Iterable[Peer]) -> list[Peer]:
@@ -205,15 +205,15 @@ def _child(
     study: Study, table: Table, initiator: Peer, winner: Peer, loser: Peer | None, *, seed: int, explore: bool
 ) -> StudyTrial:
     parent = table.trial(winner.id)
-    other = table.trial(loser.id) if loser is not None else None
+    other_parent = table.trial(loser.id) if loser is not None else None
     assert parent is not None
     params: dict[str, Value] = dict(parent.params)
     parent_ids: tuple[int, ...] = (parent.id,)
     if explore:
         space = Space(study.parameters)
-        if other is not None and other.state is State.SUCCEEDED:
-            params, taken = space.cross(params, other.params, seed, study.p_crossover)
-            parent_ids += (other.id,) if taken else ()
+        if other_parent is not None and other_parent.state is State.SUCCEEDED:
+            params, is_crossed = space.cross(params, other_parent.params, seed, study.p_crossover)
+            parent_ids += (other_parent.id,) if is_crossed else ()
         params = space.mutate(params, seed, p_resample=study.p_resample, p_switch=study.p_switch)
     met = (trial.id for trial in (winner, loser) if trial is not None and trial.id != initiator.id)
     trial = StudyTrial(

@@ -41,8 +41,8 @@ class CommitLog:
           StoreError: The disk cannot be written.
         """
         with self._changed:
-            wanted = self._num_written
-            while self._num_synced < wanted:
+            num_needed = self._num_written
+            while self._num_synced < num_needed:
                 if self._is_syncing:
                     self._changed.wait()
                     continue

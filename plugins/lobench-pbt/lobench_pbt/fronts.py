@@ -58,12 +58,14 @@ def front_of(study: Study, trials: Iterable[StudyTrial]) -> Front:
     dominated: dict[int, Dominated] = {}
     for trial in whole:
         at = trial.completed_seq or 0
-        by = next((other.id for other in alive if better(members[other.id], members[trial.id])), None)
+        by = next(
+            (better_trial.id for better_trial in alive if better(members[better_trial.id], members[trial.id])), None
+        )
         if by is not None:
             dominated[trial.id] = Dominated(by=by, at=at, was_of_front=False)
             continue
-        beaten = [other for other in alive if better(members[trial.id], members[other.id])]
-        dominated |= {other.id: Dominated(by=trial.id, at=at, was_of_front=True) for other in beaten}
-        alive = [other for other in alive if other not in beaten] + [trial]
+        beaten = [beaten_trial for beaten_trial in alive if better(members[trial.id], members[beaten_trial.id])]
+        dominated |= {beaten_trial.id: Dominated(by=trial.id, at=at, was_of_front=True) for beaten_trial in beaten}
+        alive = [remaining for remaining in alive if remaining not in beaten] + [trial]
     in_order = {trial.id: dominated[trial.id] for trial in whole if trial.id in dominated}
     return Front(ids=tuple(sorted(trial.id for trial in alive)), is_several=True, dominated=in_order)

@@ -24,26 +24,28 @@ def apply(params: Mapping[str, Value]) -> None:
     Raises:
       ConfigError: As `bind`.
     """
-    held = read_back({**dict.fromkeys(_applied, 0), **params})
+    current_values = read_back({**dict.fromkeys(_applied, 0), **params})
     for path in _applied.keys() - params.keys():
-        value, before = _applied.pop(path)
-        if path in held and held[path] == value:  # otherwise the trainer has bound it since, and keeps its value
-            _put_back(path, before)
+        value, earlier_value = _applied.pop(path)
+        if (
+            path in current_values and current_values[path] == value
+        ):  # otherwise the trainer has bound it since, and keeps its value
+            _put_back(path, earlier_value)
     bind(params)
     for path, value in params.items():
-        last, before = _applied.get(path, (_NOTHING, _NOTHING))
-        present = held.get(path, _NOTHING)
-        _applied[path] = (value, before if present == last else present)
+        last_value, earlier_value = _applied.get(path, (_NOTHING, _NOTHING))
+        present = current_values.get(path, _NOTHING)
+        _applied[path] = (value, earlier_value if present == last_value else present)
 
 
-def _put_back(path: str, before: object) -> None:
+def _put_back(path: str, earlier_value: object) -> None:
     import gin.config as gin_state
 
     key = gin_state.ParsedBindingKey.parse(path)
-    if before is _NOTHING:
+    if earlier_value is _NOTHING:
         del gin_state._CONFIG[key.config_key][key.arg_name]  # gin has no public way to remove a binding
     else:
-        gin_state._CONFIG[key.config_key][key.arg_name] = before
+        gin_state._CONFIG[key.config_key][key.arg_name] = earlier_value
 
 
 def bind(params: Mapping[str, Value]) -> None:

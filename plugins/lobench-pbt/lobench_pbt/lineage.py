@@ -46,8 +46,10 @@ def segments(
     weights the trial had at that step.
     """
     parts: list[dict[str, Any]] = []
-    while (last := trial(id)).parent_ids and (not last.n_steps or (to_step is not None and last.start_step >= to_step)):
-        id = last.parent_ids[0]
+    while (last_trial := trial(id)).parent_ids and (
+        not last_trial.n_steps or (to_step is not None and last_trial.start_step >= to_step)
+    ):
+        id = last_trial.parent_ids[0]
     for ancestor_id in schedule(lambda ancestor: trial(ancestor).parent_ids, id):
         row = trial(ancestor_id)
         start = max(row.start_step, from_step)

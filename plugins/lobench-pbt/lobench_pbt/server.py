@@ -365,12 +365,12 @@ def _again(store: Path, listen: str) -> str:
     """
     host, _, port = listen.rpartition(":")
     with contextlib.suppress(OSError):
-        before = (store / "address").read_text().strip()
-        if port == "0" and before.rpartition(":")[0] == host:
+        earlier_address = (store / "address").read_text().strip()
+        if port == "0" and earlier_address.rpartition(":")[0] == host:
             with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind((host.strip("[]"), int(before.rpartition(":")[2])))
-            return before
+                probe.bind((host.strip("[]"), int(earlier_address.rpartition(":")[2])))
+            return earlier_address
     return listen
 
 

@@ -176,9 +176,9 @@ class Service:
         text = study_to_json(study)
         with self._lock, self._transaction():
             rows = studies(self._db, study.name)
-            if rows and (other := study_from_json(rows[0].config)) != study:
+            if rows and (existing := study_from_json(rows[0].config)) != study:
                 names = [field.name for field in dataclasses.fields(Study)]
-                pairs = {name: (getattr(study, name), getattr(other, name)) for name in names}
+                pairs = {name: (getattr(study, name), getattr(existing, name)) for name in names}
                 changed = [f"{name} = {new!r}, not {old!r}" for name, (new, old) in pairs.items() if new != old]
                 raise Refused(
                     Refusal.CONFLICT,
@@ -276,9 +276,9 @@ class Service:
           Refused: The report is stale or differs from an earlier one, or the checkpoint is missing or changed.
         """
         with self._answer(name) as opened:
-            before = opened.trial(id)
-            if transitions.is_repeat(opened.study, before, completion):
-                return before
+            stored_trial = opened.trial(id)
+            if transitions.is_repeat(opened.study, stored_trial, completion):
+                return stored_trial
             opened.check_holder(id, process)
             study = opened.study.name
         checkpoint: Artifact | None = None
@@ -288,12 +288,12 @@ class Service:
         dropped: list[Artifact] = []
         try:
             with self._open(study) as opened:
-                before = opened.trial(id)
-                if transitions.is_repeat(opened.study, before, completion):
-                    trial = before
+                stored_trial = opened.trial(id)
+                if transitions.is_repeat(opened.study, stored_trial, completion):
+                    trial = stored_trial
                     dropped = [checkpoint] if checkpoint is not None else []
                 else:
-                    trial = self._complete_trial(opened, before, completion)
+                    trial = self._complete_trial(opened, stored_trial, completion)
                     dropped = self._drop_unneeded(opened)
         except BaseException:
             if checkpoint is not None:
@@ -302,9 +302,9 @@ class Service:
         self._settle(dropped)
         return trial
 
-    def _complete_trial(self, opened: _Open, before: StudyTrial, completion: Completion) -> StudyTrial:
+    def _complete_trial(self, opened: _Open, stored_trial: StudyTrial, completion: Completion) -> StudyTrial:
         seq = opened.table.next_seq()
-        trial = transitions.completed(opened.study, before, completion, now=opened.now, next_seq=seq)
+        trial = transitions.completed(opened.study, stored_trial, completion, now=opened.now, next_seq=seq)
         score = opened.table.take_score(trial.id, completion.checkpoint.sha256) if completion.checkpoint else None
         if trial.state is State.AWAITING_FITNESS and score is not None:
             trial = transitions.scored(opened.study, trial, score, next_seq=seq)
@@ -367,10 +367,10 @@ class Service:
         with self._lock:
             with self._using():
                 opened = self._expire(name)
-            before = self._db.total_changes
+            num_changes_before = self._db.total_changes
             with self._transaction():
                 yield opened
-            if counts and self._db.total_changes != before:
+            if counts and self._db.total_changes != num_changes_before:
                 self._log.written()
 
     @contextmanager

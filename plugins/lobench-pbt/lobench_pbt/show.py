@@ -149,15 +149,15 @@ def _front_tables(study: Study, trials: list[StudyTrial], front: Front) -> dict[
     def came_from(trial: StudyTrial) -> str:
         return " > ".join(str(ancestor.id) for ancestor in warm_chain(by_id, trial.id))
 
-    now = [(*cells(by_id[id]), came_from(by_id[id])) for id in front.ids]
-    before = [
+    front_rows = [(*cells(by_id[id]), came_from(by_id[id])) for id in front.ids]
+    former_rows = [
         (*cells(by_id[id]), f"trial {end.by}", f"{end.at} of {num_ended} had ended", came_from(by_id[id]))
         for id, end in front.dominated.items()
         if end.was_of_front
     ]
-    tables = {f"Front of {aims}: what no trial beats": [(*header, "lineage"), *now]}
-    if before:
-        tables["Earlier on the front"] = [(*header, "dominated by", "when", "lineage"), *before]
+    tables = {f"Front of {aims}: what no trial beats": [(*header, "lineage"), *front_rows]}
+    if former_rows:
+        tables["Earlier on the front"] = [(*header, "dominated by", "when", "lineage"), *former_rows]
     return tables
 
 
@@ -244,13 +244,13 @@ def show_replay(store: Path, name: str, trial: int, *, from_step: int, to_step: 
     with _open_study(store, name) as (row, table):
 
         def find(id: int) -> StudyTrial:
-            shown = table.trial(id)
-            if shown is None:
+            found_trial = table.trial(id)
+            if found_trial is None:
                 raise UsageError("no such trial", where=f"study {row.name!r}", got=str(id))
-            return shown
+            return found_trial
 
-        shown = segments(find, trial, from_step=from_step, to_step=to_step)
-    emit("pbt.replay", TrialReplayRecord(version=1, study=row.name, trial=trial, segments=shown))
+        replayed_segments = segments(find, trial, from_step=from_step, to_step=to_step)
+    emit("pbt.replay", TrialReplayRecord(version=1, study=row.name, trial=trial, segments=replayed_segments))
 
 
 def show_export(store: Path, name: str) -> None:

@@ -167,7 +167,7 @@ def load_strategy(study: Study, plugins: PluginManager, where: str) -> Selection
             argument,
             where=f"{where}: Study.strategy {study.strategy!r}",
             hook="lobench_selection_strategies",
-            results={"select": lambda got: isinstance(got, Selection)},
+            results={"select": lambda selection: isinstance(selection, Selection)},
         )
     except UsageError as error:
         raise ConfigError(f"Study.strategy: {error}", where=where) from error

@@ -100,8 +100,8 @@ def _register(values: dict[str, Any]) -> None:
 
     defaults = {field.name: field.default for field in dataclasses.fields(Study)} | _OTHER_DEFAULTS
 
-    def study(**given: Any) -> None:
-        values.update(defaults | given)
+    def study(**bindings: Any) -> None:
+        values.update(defaults | bindings)
         values["objectives"], values["parameters"] = tuple(values["objectives"]), tuple(values["parameters"])
         for key, kind in (("opponents", Opponents), ("fitness_from", FitnessFrom), ("keep", Keep)):
             values[key] = _enum(kind, values[key], f"Study.{key}")

@@ -34,18 +34,18 @@ def status_page(
 
 
 def _chart(study: Study, trials: Sequence[StudyTrial], front: Front) -> Markup:
-    first, second = (objective.metric for objective in study.objectives)
+    x_metric, y_metric = (objective.metric for objective in study.objectives)
 
-    def series(label: str, shown: Sequence[StudyTrial], style: str) -> Series:
-        points = sorted((trial.metrics[first], trial.metrics[second]) for trial in shown if trial.metrics)
-        x, y = ([point[axis] for point in points] for axis in (0, 1))
-        return Series(label=label, x=x, y=y, style=style, dots=True, line=False)
+    def series(label: str, drawn_trials: Sequence[StudyTrial], style: str) -> Series:
+        points = sorted((trial.metrics[x_metric], trial.metrics[y_metric]) for trial in drawn_trials if trial.metrics)
+        x_values, y_values = ([point[axis] for point in points] for axis in (0, 1))
+        return Series(label=label, x=x_values, y=y_values, style=style, dots=True, line=False)
 
     chart = Chart(
-        title=f"{second} against {first}",
+        title=f"{y_metric} against {x_metric}",
         description=f"{len(front.ids)} trials are of the front, {len(front.dominated)} are dominated.",
-        x_label=first,
-        y_label=second,
+        x_label=x_metric,
+        y_label=y_metric,
         series=(
             series("dominated", [trial for trial in trials if trial.id in front.dominated], "s7"),
             series("front", [trial for trial in trials if trial.id in front.ids], "s2"),

@@ -255,10 +255,10 @@ class TrialSession:
         self._check_used(used)
         path = Path(checkpoint).absolute()
         artifact = Artifact(uri=str(path), sha256=checkpoint_sha256(path))
-        kept = Artifact(uri=str(Path(state).absolute()), sha256=_bytes(state)) if state is not None else None
+        train_state = Artifact(uri=str(Path(state).absolute()), sha256=_bytes(state)) if state is not None else None
         request = pbt_pb2.CompleteRequest(
             checkpoint=artifact_to(artifact),
-            train_state=artifact_to(kept),
+            train_state=artifact_to(train_state),
             metrics=_floats(metrics or {}),
             n_steps=self.n_steps if n_steps is None else n_steps,
             **self._identity,

@@ -85,15 +85,15 @@ def is_repeat(study: Study, trial: StudyTrial, completion: Completion) -> bool:
         return False
     if trial.state is State.REQUESTED:
         raise Refused(Refusal.STALE, "the lease was lost", where=f"trial {trial.id}")
-    same = _digest(trial.checkpoint) == _digest(completion.checkpoint)
-    same &= _digest(trial.train_state) == _digest(completion.train_state)
+    is_same = _digest(trial.checkpoint) == _digest(completion.checkpoint)
+    is_same &= _digest(trial.train_state) == _digest(completion.train_state)
     if completion.checkpoint is None:
-        same &= trial.reason == completion.reason
+        is_same &= trial.reason == completion.reason
     else:
-        same &= trial.n_steps == completion.n_steps
+        is_same &= trial.n_steps == completion.n_steps
     if study.fitness_from is FitnessFrom.TRAINER and not completion.reason:
-        same &= repr(sorted((trial.metrics or {}).items())) == repr(sorted(completion.metrics.items()))
-    if not same:
+        is_same &= repr(sorted((trial.metrics or {}).items())) == repr(sorted(completion.metrics.items()))
+    if not is_same:
         raise Refused(Refusal.CONFLICT, "it was completed before, in another way", where=f"trial {trial.id}")
     return True
 

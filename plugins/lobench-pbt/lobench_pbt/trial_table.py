@@ -158,14 +158,14 @@ class TrialTable:
         score = trial.fitness[0] if trial.fitness is not None and len(trial.fitness) == 1 else None
         values |= {"study": self._study, "is_terminal": trial.is_terminal, "score": score}
         query = "SELECT completed_seq FROM trials WHERE study = ? AND id = ?"
-        before = self._db.execute(query, (self._study, trial.id)).fetchone()
+        stored_row = self._db.execute(query, (self._study, trial.id)).fetchone()
         self._db.execute(_UPSERT, values)
-        if before is None:
+        if stored_row is None:
             self._db.execute("UPDATE studies SET next_id = ? WHERE name = ?", (trial.id + 1, self._study))
             self._db.execute(
                 "UPDATE trials SET has_child = 1 WHERE study = ? AND id = ?", (self._study, trial.initiator_id)
             )
-        if trial.completed_seq is not None and (before is None or before[0] is None):
+        if trial.completed_seq is not None and (stored_row is None or stored_row[0] is None):
             self._db.execute("UPDATE studies SET next_seq = ? WHERE name = ?", (trial.completed_seq + 1, self._study))
 
     def renew(self, id: int, deadline: float) -> None:
@@ -244,9 +244,9 @@ class TrialTable:
         return min([generations, *(int(low) - 1 for low in lowest if low is not None)])
 
     def _best(self) -> set[int]:
-        first = next(self._outlines("score IS NOT NULL ORDER BY score DESC, id LIMIT 1"), None)
-        if first is not None:
-            return {first.id}
+        best_outline = next(self._outlines("score IS NOT NULL ORDER BY score DESC, id LIMIT 1"), None)
+        if best_outline is not None:
+            return {best_outline.id}
         # With several objectives, all unbeaten members are best. They are all kept, so only kept trials are read.
         first_of: dict[tuple[float, ...], Member] = {}  # the smallest id of a tie
         for trial in self._outlines("is_kept = 1 ORDER BY id"):

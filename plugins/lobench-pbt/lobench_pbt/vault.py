@@ -130,12 +130,12 @@ class Vault:
         """
         needed = {self._folder(artifact) for artifact in artifacts}
         for artifact in artifacts:
-            before = Path(artifact.uri).parents[2]
-            if before != self._root and not (before.exists() and before.samefile(self._root)):
+            recorded_root = Path(artifact.uri).parents[2]
+            if recorded_root != self._root and not (recorded_root.exists() and recorded_root.samefile(self._root)):
                 raise StoreError(
                     "the store was moved, and its trials refer to the old paths of their checkpoints",
                     where=str(self._root.parent),
-                    next_step=f"move it back to {before.parent}, or make that a link to it",
+                    next_step=f"move it back to {recorded_root.parent}, or make that a link to it",
                 )
         for folder in self._root.iterdir():
             if folder not in needed:

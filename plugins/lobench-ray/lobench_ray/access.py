@@ -36,11 +36,13 @@ def check_access(address: str, *, insecure: bool) -> None:
     problem = _without_a_token(address)
     if problem == _NEEDS_A_TOKEN:
         return
-    got = "an answer to a request without a token" if problem == 0 else "no clear answer to a request without a token"
+    answer = (
+        "an answer to a request without a token" if problem == 0 else "no clear answer to a request without a token"
+    )
     raise LobenchError(
         "this Ray cluster accepts every connection, and a connection can run any code on it",
         where=address,
-        got=got,
+        got=answer,
         expected="token authentication",
         next_step="start every node with RAY_AUTH_MODE=token and the token of `ray get-auth-token --generate`, or give "
         "--insecure where the network keeps strangers out",
@@ -69,8 +71,8 @@ def check_token(address: str) -> None:
     try:
         GcsClient(address=address).check_alive([], timeout=_ANSWER_SECONDS)
     except AuthenticationError:
-        got = "a token that is not this cluster's" if is_on else "none: RAY_AUTH_MODE is not 'token' here"
-        raise _needs_a_token(address, got) from None
+        token_text = "a token that is not this cluster's" if is_on else "none: RAY_AUTH_MODE is not 'token' here"
+        raise _needs_a_token(address, token_text) from None
     except Exception as error:  # noqa: BLE001  (Ray's boundary: joining the cluster reports it)
         print(f"{address} does not answer: {error}", file=sys.stderr)
 
@@ -91,7 +93,7 @@ def is_reachable_from_outside(address: str) -> bool:
     host = host.strip("[]")
     if not _is_loopback(host):
         return True
-    return any(_accepts(other, int(port)) for other in _own_addresses())
+    return any(_accepts(own_address, int(port)) for own_address in _own_addresses())
 
 
 def _is_loopback(host: str) -> bool:

@@ -197,7 +197,7 @@ class Bridge:
             plan=self._join.plan.to_bytes(),
             parcel=[self._parcel],
         )
-        self._then(reference, lambda found: self._worker_started(worker, found), worker)
+        self._then(reference, lambda problem: self._worker_started(worker, problem), worker)
 
     def _worker_started(self, worker: int, started: entry.Started) -> None:
         if worker not in self._slots:
@@ -218,7 +218,7 @@ class Bridge:
         self._kill(worker)
         is_known = node in self._left_out
         self._left_out.add(node)
-        if not any(self._nodes[other][0] for other in self._nodes.keys() - self._left_out):
+        if not any(self._nodes[other_node][0] for other_node in self._nodes.keys() - self._left_out):
             self._log(ClusterRefused(message=problem))
             return
         if not is_known:
@@ -276,14 +276,18 @@ class Bridge:
             self._kill(worker)
             self._log(WorkerExited(worker=worker, message=message, lost=lost))
 
-    def _mention(self, node: str, what: str) -> None:
+    def _mention(self, node: str, event: str) -> None:
         """Reports once that a node lost its workers. Nodes that had none are not reported."""
         if not node or node in self._mentioned:
             return
         self._mentioned.add(node)
-        others = self._nodes.keys() - self._left_out - {node}
-        then = "runs elsewhere" if any(self._nodes[other][0] for other in others) else "waits for another node"
-        self._log(Notice(message=f"{self._names[node]} {what}; what it held {then}"))
+        other_nodes = self._nodes.keys() - self._left_out - {node}
+        consequence = (
+            "runs elsewhere"
+            if any(self._nodes[other_node][0] for other_node in other_nodes)
+            else "waits for another node"
+        )
+        self._log(Notice(message=f"{self._names[node]} {event}; what it held {consequence}"))
 
     def _kill(self, worker: int) -> None:
         slot = self._slots.pop(worker, None)
@@ -308,11 +312,11 @@ class Bridge:
             self._machines = sorted(sizes)
             self._log(ExecutorCapacity(machines=tuple(self._machines)))
         unplaced = {slot.size for slot in self._slots.values() if slot.last_message is None}
-        wanted = {size for size in unplaced if not any(_holds(node, size) for node in sizes)}
-        for cpus, gpus in sorted(wanted - self._wanted):
+        unplaceable = {size for size in unplaced if not any(_holds(node, size) for node in sizes)}
+        for cpus, gpus in sorted(unplaceable - self._wanted):
             text = f"no node has {cpus:g} cores" + (f" and {gpus:g} devices" if gpus else "")
             self._log(Notice(message=f"{text}; what needs them waits for one"))
-        self._wanted = wanted
+        self._wanted = unplaceable
 
 
 def has_exited(messages: Sequence[bytes]) -> bool:
@@ -367,8 +371,8 @@ def _one_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if isinstance(error, ray.exceptions.RayTaskError) and lines:
         return lines[-1]
-    last = lines[-1] if len(lines) > 1 and not lines[-1].startswith("ip:") else ""
-    return " ".join(part for part in (lines[0] if lines else repr(error), last) if part)
+    last_line = lines[-1] if len(lines) > 1 and not lines[-1].startswith("ip:") else ""
+    return " ".join(part for part in (lines[0] if lines else repr(error), last_line) if part)
 
 
 def main(descriptor: int) -> None:

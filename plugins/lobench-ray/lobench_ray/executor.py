@@ -213,8 +213,8 @@ class RayExecutor:
         self._next_try = now + min(2.0 + 0.2 * (now - self._gone_since), 15.0)
         lost: list[ExecutorEvent] = [WorkerExited(worker=worker, message=reason, lost=True) for worker in self._workers]
         self._workers.clear()
-        first = now == self._gone_since
-        return [*([Notice(message=f"lost Ray: {reason}; trying again")] if first else []), *lost]
+        is_first_loss = now == self._gone_since
+        return [*([Notice(message=f"lost Ray: {reason}; trying again")] if is_first_loss else []), *lost]
 
     def _end_bridge(self) -> None:
         if self._bridge is not None:

@@ -83,8 +83,8 @@ class EventFile:
 
     def __init__(self, folder: Path) -> None:
         # TensorBoard reads files by name and never goes back, so the name must come after all existing ones.
-        last = max((int(file.name.split(".")[3]) for file in _event_files(folder)), default=-1)
-        seconds = max(int(time.time()), last + 1)
+        last_number = max((int(file.name.split(".")[3]) for file in _event_files(folder)), default=-1)
+        seconds = max(int(time.time()), last_number + 1)
         name = f"{seconds:010d}.{socket.gethostname()}.{os.getpid()}.{next(_NUMBERS)}"
         self.path = folder / f"events.out.tfevents.{name}"
         self._file = self.path.open("xb")
@@ -175,8 +175,12 @@ class _Run:
         for event in _events(file):
             if event.session_log.status == SessionLog.START:
                 # A kill prevented that the files with the same content were emptied.
-                for other in [one for one, last in self._last_of_files.items() if one != file and last >= event.step]:
-                    self._empty(other)
+                for replaced_file in [
+                    older_file
+                    for older_file, last_step in self._last_of_files.items()
+                    if older_file != file and last_step >= event.step
+                ]:
+                    self._empty(replaced_file)
             for value in event.summary.value:
                 self._written.add((value.tag, event.step))
                 self._note(file, value, event.step)
@@ -215,7 +219,7 @@ class _Run:
         """Writes the added values, and waits until they are on the disk."""
         if not self._new:
             return
-        new = sorted(self._new, key=lambda one: one[0])
+        new = sorted(self._new, key=lambda step_and_values: step_and_values[0])
         self._new = []
         late = [step for step, values in new for value in values if step < self._last.get(value.tag, -1)]
         late += [self._late_from] if self._late_from is not None else []
@@ -233,35 +237,35 @@ class _Run:
         else:
             self._num_records += len(new)
 
-    def _write_again(self, first: int, new: Sequence[tuple[int, list[Summary.Value]]]) -> None:
+    def _write_again(self, first_step: int, new: Sequence[tuple[int, list[Summary.Value]]]) -> None:
         """Writes the values from a step on to a new file, in order and with new ones, and empties the old files."""
         self._end_file()
-        old = [file for file, last in self._last_of_files.items() if last >= first and _is_ours(file)]
+        old = [file for file, last_step in self._last_of_files.items() if last_step >= first_step and _is_ours(file)]
         records = [(event.step, event.wall_time, [*event.summary.value]) for file in old for event in _events(file)]
         records += [(step, time.time(), values) for step, values in new]
         layouts = [value for _, _, values in records for value in values if _is_layout(value)]
         records.sort(key=lambda record: record[0])
-        again = EventFile(self._folder)
+        new_file = EventFile(self._folder)
         with contextlib.ExitStack() as unless_all_is_well:
-            unless_all_is_well.callback(again.close)
+            unless_all_is_well.callback(new_file.close)
             is_begun = False
             for step, wall_time, values in records:
-                if step >= first and not is_begun:
-                    again.begin_again(first)
+                if step >= first_step and not is_begun:
+                    new_file.begin_again(first_step)
                     is_begun = True
                 if scalars := [value for value in values if not _is_layout(value)]:
-                    again.add(scalars, step, wall_time)
+                    new_file.add(scalars, step, wall_time)
             if layouts:
-                again.add(layouts[-1:], records[-1][0])
-            again.flush()
+                new_file.add(layouts[-1:], records[-1][0])
+            new_file.flush()
             unless_all_is_well.pop_all()
         for file in old:
             self._empty(file)
         self._remove_empty_files()
-        self._file, self._num_records = again, len(records)
+        self._file, self._num_records = new_file, len(records)
         for step, _, values in records:
             for value in values:
-                self._note(again.path, value, step)
+                self._note(new_file.path, value, step)
         self._late_from = None  # they are in order now
 
     def _empty(self, file: Path) -> None:

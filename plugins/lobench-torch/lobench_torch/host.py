@@ -168,17 +168,17 @@ class OptimizerSpec:
                 )
         groups = self._parameter_groups(parameters)
         cls = class_of(self.name)
-        first = groups if len(groups) > 1 or groups[0].keys() != {"params"} else groups[0]["params"]
+        params_argument = groups if len(groups) > 1 or groups[0].keys() != {"params"} else groups[0]["params"]
         arguments = dict(settings)
         wrapped = next(iter(_signature(cls)), "")
         try:
             if wrapped in WRAPPED and isinstance(arguments.get(wrapped), ClassReference):
-                first = arguments.pop(wrapped).resolve()(first)
+                params_argument = arguments.pop(wrapped).resolve()(params_argument)
             arguments = {
                 name: argument.resolve() if isinstance(argument, ClassReference) else argument
                 for name, argument in arguments.items()
             }
-            optimizer = cls(first, **arguments)
+            optimizer = cls(params_argument, **arguments)
             if OptimizerClass.of(cls).has_modes:
                 optimizer.train()
             return optimizer
@@ -194,13 +194,13 @@ class OptimizerSpec:
 
     def _parameter_groups(self, parameters: Mapping[str, torch.Tensor]) -> list[dict[str, Any]]:
         """Return torch's parameter groups: those without settings, each of `groups`, and both again without decay."""
-        owns: list[Settings] = [{}, *(own for _, own in self.groups)]
+        settings_of_groups: list[Settings] = [{}, *(own_settings for _, own_settings in self.groups)]
         members: dict[tuple[bool, int], list[torch.Tensor]] = {}
         for name, tensor in parameters.items():
             index = next((at for at, (pattern, _) in enumerate(self.groups, 1) if re.search(pattern, name)), 0)
             members.setdefault((bool(self.no_decay and re.search(self.no_decay, name)), index), []).append(tensor)
         return [
-            {"params": tensors, **owns[index], **({"weight_decay": 0.0} if spared else {})}
+            {"params": tensors, **settings_of_groups[index], **({"weight_decay": 0.0} if spared else {})}
             for (spared, index), tensors in sorted(members.items(), key=lambda member: member[0])
         ]
 
@@ -218,8 +218,11 @@ def _wrapping(name: str, wrapped: str) -> str:
 
 
 def _settings_of(cls: Any) -> str:
-    first, *others = _signature(cls) or [""]
-    return ", ".join([first, *others] if first in WRAPPED else others) or "those that it has"
+    first_setting, *other_settings = _signature(cls) or [""]
+    return (
+        ", ".join([first_setting, *other_settings] if first_setting in WRAPPED else other_settings)
+        or "those that it has"
+    )
 
 
 def _line(error: Exception) -> str:
@@ -268,12 +271,12 @@ class _InstanceCache:
     def take(self, state: np.ndarray) -> _Instance | None:
         """Remove and return an instance that is in a state, or return None."""
         state = state[: size_of(state)]
-        same = self._instances.get(_checksum(state), [])
-        for index, instance in enumerate(same):
+        same_checksum = self._instances.get(_checksum(state), [])
+        for index, instance in enumerate(same_checksum):
             if np.array_equal(instance.state[: size_of(instance.state)], state):
                 self._bytes -= instance.state.size
-                del same[index]
-                if not same:
+                del same_checksum[index]
+                if not same_checksum:
                     del self._instances[_checksum(state)]
                 return instance
         return None
@@ -284,7 +287,7 @@ class _InstanceCache:
         self._bytes += instance.state.size
         while self._bytes > _CACHE_BYTES and len(self._instances) > 1:
             _, dropped = self._instances.popitem(last=False)
-            self._bytes -= sum(each.state.size for each in dropped)
+            self._bytes -= sum(instance_dropped.state.size for instance_dropped in dropped)
 
 
 def _checksum(state: np.ndarray) -> int:
@@ -428,10 +431,12 @@ class Host:
         except RefusedOptimizer:
             raise
         except Exception as error:
-            got = _line(error) + _explanation(error, instance.parameters)
-            wanted = closure is None and "closure" in str(error).lower()
-            hint = "set its `closure = True`, which gives `step` a function of loss and gradients" if wanted else ""
-            raise RefusedOptimizer(f"{self._spec.name}.step() failed", got=got, next_step=hint) from error
+            message = _line(error) + _explanation(error, instance.parameters)
+            wants_closure = closure is None and "closure" in str(error).lower()
+            hint = (
+                "set its `closure = True`, which gives `step` a function of loss and gradients" if wants_closure else ""
+            )
+            raise RefusedOptimizer(f"{self._spec.name}.step() failed", got=message, next_step=hint) from error
 
     def _finish_step(self, instance: _Instance) -> StepResult:
         """Return the parameters and the state of an instance after a step, and keep it for the next one."""
@@ -537,19 +542,21 @@ class Host:
         half = len(extents) // 2
         return any(max(part[half:]) > max(part[:half]) for part in zip(*extents, strict=True))
 
-    def _refuse_shared(self, before: Mapping[str, Any], kind: type) -> None:
+    def _refuse_shared(self, values_before: Mapping[str, Any], kind: type) -> None:
         """Refuse an optimizer whose steps change attributes of its class, which all seeds share.
 
         Raises:
           RefusedOptimizer: The attributes have changed.
         """
-        after = _class_values(kind)
-        changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+        values_after = _class_values(kind)
+        changed = [
+            name for name in {**values_before, **values_after} if values_before.get(name) != values_after.get(name)
+        ]
         if changed:
             raise RefusedOptimizer(
                 f"{self._spec.name} changes attributes of its class, which all seeds share",
                 where=changed[0],
-                got=f"{before.get(changed[0])} before its first steps, {after.get(changed[0])} after",
+                got=f"{values_before.get(changed[0])} before its first steps, {values_after.get(changed[0])} after",
                 expected="attributes of the instance (`self.count = 0` in `__init__`)",
                 next_step=NEXT_STEP,
             )

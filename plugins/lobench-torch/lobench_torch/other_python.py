@@ -67,7 +67,7 @@ class OtherPython:
     def host(
         self, wanted: OptimizerSpec, shapes: Mapping[str, tuple[int, ...]], settings: Settings, scheduled: Sequence[str]
     ) -> _OtherHost:
-        groups = [(pattern, dict(own)) for pattern, own in wanted.groups]
+        groups = [(pattern, dict(own_settings)) for pattern, own_settings in wanted.groups]
         spec = wanted.name, groups, wanted.takes_closure, wanted.no_decay
         return _OtherHost(self, (spec, dict(shapes), dict(settings), tuple(scheduled)))
 

@@ -143,7 +143,7 @@ def sizes_by_path(optimizer: Any, parameters: Parameters) -> dict[str, int]:
     for key, value in getattr(optimizer, "state", {}).items():  # some wrappers have none of their own
         prefix = f"state.{names.get(id(key), key)}"
         entries |= (
-            {f"{prefix}.{name}": each for name, each in value.items()} if isinstance(value, dict) else {prefix: value}
+            {f"{prefix}.{name}": item for name, item in value.items()} if isinstance(value, dict) else {prefix: value}
         )
     return {path: size_of(encode(value, parameters, path)) for path, value in entries.items()}
 
@@ -158,11 +158,11 @@ def decode(state: np.ndarray, parameters: Parameters) -> Any:
     Raises:
       RefusedOptimizer: The bytes are damaged, or refer to something that is not imported in this process.
     """
-    held = np.array(state[: size_of(state)])
-    length = int(held[:_HEADER].view(np.int64)[0])
+    content = np.array(state[: size_of(state)])
+    length = int(content[:_HEADER].view(np.int64)[0])
     try:
-        return _Decoder(held, _aligned(_HEADER + length), parameters).value(
-            json.loads(held[_HEADER : _HEADER + length].tobytes())
+        return _Decoder(content, _aligned(_HEADER + length), parameters).value(
+            json.loads(content[_HEADER : _HEADER + length].tobytes())
         )
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RuntimeError, RecursionError) as error:
         raise RefusedOptimizer(
@@ -283,92 +283,98 @@ class _Encoder:
             return ["new", size]
         return number
 
-    def _rare(self, it: Any) -> Json:
-        kind = type(it)
+    def _rare(self, content: Any) -> Json:
+        kind = type(content)
         if kind is bytes or kind is bytearray:
-            return [kind.__name__, base64.b64encode(it).decode()]
+            return [kind.__name__, base64.b64encode(content).decode()]
         if kind is complex:
-            return ["complex", self.value(it.real), self.value(it.imag)]
-        if isinstance(it, torch.dtype | torch.memory_format | torch.layout):
-            return ["torch", str(it)]
+            return ["complex", self.value(content.real), self.value(content.imag)]
+        if isinstance(content, torch.dtype | torch.memory_format | torch.layout):
+            return ["torch", str(content)]
         if kind is torch.device:
-            return ["device", str(it)]
+            return ["device", str(content)]
         if kind is torch.Size:
-            return ["size", list(it)]
+            return ["size", list(content)]
         if kind is torch.Generator:
-            return ["generator", self._buffer(it.get_state().numpy())]
-        if kind is np.ndarray and it.dtype.kind in "biufcSU":
-            return ["array", it.dtype.str, list(it.shape), self._buffer(_bytes_of(it))]
-        if isinstance(it, np.generic) and it.dtype.kind in "biufc":
-            return ["scalar", it.dtype.str, self._buffer(_bytes_of(np.asarray(it)))]
-        if isinstance(it, np.dtype) and it.kind in "biufc":
-            return ["dtype", it.str]
+            return ["generator", self._buffer(content.get_state().numpy())]
+        if kind is np.ndarray and content.dtype.kind in "biufcSU":
+            return ["array", content.dtype.str, list(content.shape), self._buffer(_bytes_of(content))]
+        if isinstance(content, np.generic) and content.dtype.kind in "biufc":
+            return ["scalar", content.dtype.str, self._buffer(_bytes_of(np.asarray(content)))]
+        if isinstance(content, np.dtype) and content.kind in "biufc":
+            return ["dtype", content.str]
         if kind is np.random.Generator:
-            return ["numpy generator", type(it.bit_generator).__name__, self.value(it.bit_generator.state)]
+            return ["numpy generator", type(content.bit_generator).__name__, self.value(content.bit_generator.state)]
         if kind is np.random.RandomState:
-            return ["numpy state", self.value(it.get_state(legacy=False))]
+            return ["numpy state", self.value(content.get_state(legacy=False))]
         if kind is random.Random:
-            return ["random", self.value(it.getstate())]
+            return ["random", self.value(content.getstate())]
         if kind is range or kind is slice:
-            return [kind.__name__, [self.value(part) for part in (it.start, it.stop, it.step)]]
-        if it is Ellipsis or it is NotImplemented:
-            return ["constant", str(it)]
-        if kind is weakref.ref and it() is not None:
-            return ["weakref", self.value(it())]
+            return [kind.__name__, [self.value(part) for part in (content.start, content.stop, content.step)]]
+        if content is Ellipsis or content is NotImplemented:
+            return ["constant", str(content)]
+        if kind is weakref.ref and content() is not None:
+            return ["weakref", self.value(content())]
         if kind is itertools.count:
-            return ["count", *[self.value(part) for part in _count_of(it)]]
-        if isinstance(it, types.ModuleType):
-            return ["module", it.__name__]
-        if isinstance(it, enum.Enum):
-            return ["enum", self.value(kind), it.name]
-        if isinstance(it, types.MethodType):
-            return ["method", self.value(it.__self__), it.__name__]
-        if isinstance(it, type | np.ufunc) or (callable(it) and hasattr(it, "__qualname__")):
-            return self._function(it)
+            return ["count", *[self.value(part) for part in _count_of(content)]]
+        if isinstance(content, types.ModuleType):
+            return ["module", content.__name__]
+        if isinstance(content, enum.Enum):
+            return ["enum", self.value(kind), content.name]
+        if isinstance(content, types.MethodType):
+            return ["method", self.value(content.__self__), content.__name__]
+        if isinstance(content, type | np.ufunc) or (callable(content) and hasattr(content, "__qualname__")):
+            return self._function(content)
         if kind is functools.partial:
-            return ["partial", self.value(it.func), self._items(it.args), self._pairs(it.keywords)]
-        if isinstance(it, tuple) and hasattr(kind, "_fields"):
-            return ["named", self.value(kind), self._items(it)]
-        return self._object(it)
+            return ["partial", self.value(content.func), self._items(content.args), self._pairs(content.keywords)]
+        if isinstance(content, tuple) and hasattr(kind, "_fields"):
+            return ["named", self.value(kind), self._items(content)]
+        return self._object(content)
 
-    def _function(self, it: Any) -> Json:
+    def _function(self, function: Any) -> Json:
         """Return a class or function by its name, or a nested function by its place in the code and its cells."""
-        name = getattr(it, "__qualname__", it.__name__)
-        for module in (getattr(it, "__module__", None), *_OF_BUILTINS):
-            for known_name in (name, it.__name__):
-                if module and _lookup(module, known_name) is it:
+        name = getattr(function, "__qualname__", function.__name__)
+        for module in (getattr(function, "__module__", None), *_OF_BUILTINS):
+            for known_name in (name, function.__name__):
+                if module and _lookup(module, known_name) is function:
                     return ["name", module, known_name]
-        owner = getattr(it, "__self__", None)
-        if isinstance(it, types.BuiltinFunctionType) and owner is not None and not isinstance(owner, types.ModuleType):
-            return ["method", self.value(owner), it.__name__]
-        if not isinstance(it, types.FunctionType):
-            raise _NotSaved(it)
+        owner = getattr(function, "__self__", None)
+        if (
+            isinstance(function, types.BuiltinFunctionType)
+            and owner is not None
+            and not isinstance(owner, types.ModuleType)
+        ):
+            return ["method", self.value(owner), function.__name__]
+        if not isinstance(function, types.FunctionType):
+            raise _NotSaved(function)
         # `functools.wraps` changes `__module__` and `__qualname__`.
-        module = it.__globals__["__name__"]
-        code = it.__code__
-        name = getattr(code, "co_qualname", it.__qualname__)
-        if _functions_of(module).get((name, code.co_firstlineno)) is it:
+        module = function.__globals__["__name__"]
+        code = function.__code__
+        name = getattr(code, "co_qualname", function.__qualname__)
+        if _functions_of(module).get((name, code.co_firstlineno)) is function:
             return ["function", module, name, code.co_firstlineno]
         if _nested_code(module, name, code.co_firstlineno) is not code:
-            raise _NotSaved(it)
-        cells = [["empty"] if not _is_filled(cell) else self.value(cell.cell_contents) for cell in it.__closure__ or ()]
-        more = [self.value(it.__defaults__), self.value(it.__kwdefaults__), self._pairs(vars(it))]
+            raise _NotSaved(function)
+        cells = [
+            ["empty"] if not _is_filled(cell) else self.value(cell.cell_contents) for cell in function.__closure__ or ()
+        ]
+        more = [self.value(function.__defaults__), self.value(function.__kwdefaults__), self._pairs(vars(function))]
         return ["nested", module, name, code.co_firstlineno, cells, *more]
 
-    def _object(self, it: Any) -> Json:
+    def _object(self, instance: Any) -> Json:
         """Return an object by its class, its attributes, and its items if it is a dict or a list."""
-        kind = type(it)
+        kind = type(instance)
         if _has_hidden_content(kind):  # type: ignore[arg-type]
-            raise _NotSaved(it)
-        attributes = {name: getattr(it, name) for name in _slots(kind) if hasattr(it, name)}
-        attributes |= getattr(it, "__dict__", {})
+            raise _NotSaved(instance)
+        attributes = {name: getattr(instance, name) for name in _slots(kind) if hasattr(instance, name)}
+        attributes |= getattr(instance, "__dict__", {})
         encoded = ["object", self.value(kind), self._pairs(attributes)]
-        if isinstance(it, collections.defaultdict):
-            return [*encoded, ["default", self.value(it.default_factory), self._pairs(it)]]
-        if isinstance(it, dict):
-            return [*encoded, ["dict", self._pairs(it)]]
-        if isinstance(it, list):
-            return [*encoded, ["list", self._items(it)]]
+        if isinstance(instance, collections.defaultdict):
+            return [*encoded, ["default", self.value(instance.default_factory), self._pairs(instance)]]
+        if isinstance(instance, dict):
+            return [*encoded, ["dict", self._pairs(instance)]]
+        if isinstance(instance, list):
+            return [*encoded, ["list", self._items(instance)]]
         return [*encoded, None]
 
 
@@ -394,8 +400,8 @@ def _count_of(counter: Any) -> tuple[Any, Any]:
 def _slots(kind: type) -> list[str]:
     names = []
     for base in kind.__mro__:
-        own = base.__dict__.get("__slots__", ())
-        for name in (own,) if isinstance(own, str) else own:
+        own_slots = base.__dict__.get("__slots__", ())
+        for name in (own_slots,) if isinstance(own_slots, str) else own_slots:
             if name not in ("__dict__", "__weakref__"):
                 names.append(
                     f"_{base.__name__.lstrip('_')}{name}" if name.startswith("__") and not name.endswith("__") else name
@@ -442,11 +448,11 @@ def _nested_code(module: str, name: str, line: int) -> types.CodeType | None:
         pending = list(start.__code__.co_consts)
     else:
         pending = [function.__code__ for function in _functions_of(module).values()]
-    last = name.rpartition(".")[2]
+    last_name = name.rpartition(".")[2]
     while pending:
         code = pending.pop()
         if isinstance(code, types.CodeType):
-            if code.co_name == last and code.co_firstlineno == line:
+            if code.co_name == last_name and code.co_firstlineno == line:
                 return code
             pending.extend(code.co_consts)
     return None
@@ -459,22 +465,29 @@ def _functions_of(module: str) -> dict[tuple[str, int], types.FunctionType]:
     visited: set[int] = set()
     pending = list(vars(sys.modules[module]).values()) if module in sys.modules else []
     while pending and len(visited) < _MOST_OBJECTS:
-        it = pending.pop()
-        if id(it) in visited or isinstance(it, types.ModuleType):
+        candidate = pending.pop()
+        if id(candidate) in visited or isinstance(candidate, types.ModuleType):
             continue
-        visited.add(id(it))
-        if isinstance(it, types.FunctionType):
-            if it.__globals__.get("__name__") == module:
-                functions[getattr(it.__code__, "co_qualname", it.__qualname__), it.__code__.co_firstlineno] = it
-            pending += [*(it.__defaults__ or ()), *(it.__kwdefaults__ or {}).values(), *vars(it).values()]
-            pending += [cell.cell_contents for cell in it.__closure__ or () if _is_filled(cell)]
-        elif isinstance(it, type):
-            pending += vars(it).values() if it.__module__ == module else ()
-        elif isinstance(it, dict | list | tuple):
-            pending += it.values() if isinstance(it, dict) else it
+        visited.add(id(candidate))
+        if isinstance(candidate, types.FunctionType):
+            if candidate.__globals__.get("__name__") == module:
+                functions[
+                    getattr(candidate.__code__, "co_qualname", candidate.__qualname__),
+                    candidate.__code__.co_firstlineno,
+                ] = candidate
+            pending += [
+                *(candidate.__defaults__ or ()),
+                *(candidate.__kwdefaults__ or {}).values(),
+                *vars(candidate).values(),
+            ]
+            pending += [cell.cell_contents for cell in candidate.__closure__ or () if _is_filled(cell)]
+        elif isinstance(candidate, type):
+            pending += vars(candidate).values() if candidate.__module__ == module else ()
+        elif isinstance(candidate, dict | list | tuple):
+            pending += candidate.values() if isinstance(candidate, dict) else candidate
         else:
-            pending += [getattr(it, name, None) for name in ("__func__", "fget", "func")]
-            pending += getattr(it, "__dict__", {}).values()
+            pending += [getattr(candidate, name, None) for name in ("__func__", "fget", "func")]
+            pending += getattr(candidate, "__dict__", {}).values()
     return functions
 
 

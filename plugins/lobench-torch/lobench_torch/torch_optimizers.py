@@ -105,28 +105,34 @@ def _register(selector: str) -> None:
     home, _, name = selector.rpartition(".")
     cls = getattr(sys.modules[home], name)
 
-    first, *parameters = inspect.signature(cls).parameters.values()
-    if first.name in WRAPPED:  # an instance of another optimizer, not parameters
-        parameters = [first, *parameters]
+    first_parameter, *parameters = inspect.signature(cls).parameters.values()
+    if first_parameter.name in WRAPPED:  # an instance of another optimizer, not parameters
+        parameters = [first_parameter, *parameters]
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     keywords = [
         parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in parameters if parameter.kind not in variadic
     ]
     names = {keyword.name for keyword in keywords}
-    ours = [
+    own_parameters = [
         parameter
         for parameter in inspect.signature(torch_optimizer).parameters.values()
         if parameter.kind is parameter.KEYWORD_ONLY
     ]
-    rest = [parameter for parameter in parameters if parameter.kind is parameter.VAR_KEYWORD]
+    keyword_parameters = [parameter for parameter in parameters if parameter.kind is parameter.VAR_KEYWORD]
 
     def make(**values: Any) -> Any:
         if values.pop(SELECTOR, False):
             return values
-        how = {each.name: values.pop(each.name) for each in ours if each.name in values and each.name not in names}
-        return transformation(selector, values, **how)
+        options = {
+            parameter.name: values.pop(parameter.name)
+            for parameter in own_parameters
+            if parameter.name in values and parameter.name not in names
+        }
+        return transformation(selector, values, **options)
 
     setattr(make, SELECTOR, selector)
     make.__doc__ = cls.__doc__
-    make.__signature__ = inspect.Signature([*keywords, *(each for each in ours if each.name not in names), *rest])  # type: ignore[attr-defined]
+    make.__signature__ = inspect.Signature(
+        [*keywords, *(parameter for parameter in own_parameters if parameter.name not in names), *keyword_parameters]
+    )  # type: ignore[attr-defined]
     gin.external_configurable(make, name=name, module=home)

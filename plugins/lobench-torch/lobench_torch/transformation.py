@@ -173,10 +173,10 @@ class _Transformation:
                 seed = high << 31 | low >> 1
                 return _parts(host.step(fixed, scheduled, params, grads, loss, np.asarray(state), seed))
 
-        def go_on(before: Any, loss: Any, grads: Any) -> Any:
-            is_done, token = np.asarray(before[0]).tolist()
+        def go_on(parts: Any, loss: Any, grads: Any) -> Any:
+            is_done, token = np.asarray(parts[0]).tolist()
             with _config_errors():
-                return before if is_done else _parts(host.go_on(token, np.asarray(loss), np.asarray(grads)))
+                return parts if is_done else _parts(host.go_on(token, np.asarray(loss), np.asarray(grads)))
 
         stepped = host_call(begin, kinds, bits, numbers, jnp.stack([flat, self._flat(grads)]), state)
         if self._spec.takes_closure:
@@ -232,9 +232,9 @@ class _Transformation:
     def _split(self, numbers: Sequence[Any]) -> tuple[dict[str, Any], dict[str, float]]:
         """Returns the settings of the whole training, and those of this step."""
         # 0.001 in float32 is .0010000000475. torch gets the shortest decimal number instead.
-        now = {name: float(str(np.float32(value))) for name, value in zip(self._numbers, numbers, strict=True)}
-        scheduled = {name: now[name] for name in self._scheduled}
-        return {**self._constants, **now, **dict.fromkeys(scheduled, _USUAL)}, scheduled
+        settings = {name: float(str(np.float32(value))) for name, value in zip(self._numbers, numbers, strict=True)}
+        scheduled = {name: settings[name] for name in self._scheduled}
+        return {**self._constants, **settings, **dict.fromkeys(scheduled, _USUAL)}, scheduled
 
     def _transpose(self, leaf: Any, of_convolution: tuple[int, ...] = (3, 2, 0, 1)) -> Any:
         if not self._transposed or leaf.ndim not in (2, 4):

@@ -65,10 +65,10 @@ class WandbSink(RunSink["_Run"]):
     def __init__(self, context: SinkContext) -> None:
         super().__init__(context)
         self._mode = checked_mode(os.environ)
-        place, self._given = context.given_run
+        project_path, self._given = context.given_run
         if self._given:
             checked_id(self._given)
-        project = place or os.environ.get("WANDB_PROJECT", "" if self._given else "lobench")
+        project = project_path or os.environ.get("WANDB_PROJECT", "" if self._given else "lobench")
         # "": as the trainer, W&B's default
         self._entity, self._project = checked_project(project) if project else ("", "")
         self._folder = context.store / "wandb"
@@ -86,8 +86,8 @@ class WandbSink(RunSink["_Run"]):
 
     def run_key(self, delivery: Delivery) -> str:
         generation = str(delivery.event.checkpoint.generation)
-        who = (self.destination.removesuffix(_RUNS), self._entity, self._project, delivery.run, generation)
-        return hashlib.sha256("\0".join(who).encode()).hexdigest()[:16]
+        identity = (self.destination.removesuffix(_RUNS), self._entity, self._project, delivery.run, generation)
+        return hashlib.sha256("\0".join(identity).encode()).hexdigest()[:16]
 
     def open_run(self, delivery: Delivery, key: Hashable) -> _Run:
         training = str(key)
@@ -197,8 +197,8 @@ class _Run:
             if count <= 0:
                 return sync(self._file)
             if time.monotonic() > deadline:
-                got = f"{count} rows missing in {self._file}"
-                raise PluginError("W&B's own process does not write", where=WHERE, got=got)
+                missing_text = f"{count} rows missing in {self._file}"
+                raise PluginError("W&B's own process does not write", where=WHERE, got=missing_text)
             time.sleep(0.002)
 
 

@@ -52,8 +52,8 @@ def gradnorm(
         return _Rates(jnp.bool_(False), ones, adam.init(ones)), ones
 
     def weigh(memory: _Rates, weights: jax.Array, seen: Seen) -> tuple[_Rates, jax.Array]:
-        first = jnp.where(memory.is_begun, memory.first, seen.losses)
-        remaining = jnp.where(first == 0, 1.0, seen.losses / jnp.where(first == 0, 1.0, first))
+        first_losses = jnp.where(memory.is_begun, memory.first, seen.losses)
+        remaining = jnp.where(first_losses == 0, 1.0, seen.losses / jnp.where(first_losses == 0, 1.0, first_losses))
         lengths = _lengths(seen)
         weighted = weights * lengths
         target = weighted.mean() * (remaining / remaining.mean()) ** alpha
@@ -61,7 +61,7 @@ def gradnorm(
         sign = jnp.where(jnp.abs(above) <= _ROUNDING * weighted.mean(), 0.0, jnp.sign(above))
         step, state = adam.update(sign * lengths, memory.adam)
         moved = jnp.maximum(weights - weight_rate * step, _LEAST_WEIGHT)
-        return _Rates(jnp.bool_(True), first, state), of_sum_k(moved)
+        return _Rates(jnp.bool_(True), first_losses, state), of_sum_k(moved)
 
     return weighed("gradnorm", inner, WeightingRule(start=start, weigh=weigh, sees_gradients=True, shared=shared))
 
@@ -104,13 +104,13 @@ def pcgrad(inner: Any = None) -> optax.GradientTransformationExtraArgs:
             """Returns the projected gradient of one loss, as weights of all gradients."""
             order = jax.random.permutation(key, count)
 
-            def project(place: jax.Array, parts: jax.Array) -> jax.Array:
-                other = order[place]
-                product = jnp.dot(parts, gram[other], precision="highest")
-                square = gram[other, other]
-                against = (product < 0) & (square > 0) & (other != index)
+            def project(position: jax.Array, parts: jax.Array) -> jax.Array:
+                other_index = order[position]
+                product = jnp.dot(parts, gram[other_index], precision="highest")
+                square = gram[other_index, other_index]
+                against = (product < 0) & (square > 0) & (other_index != index)
                 share = jnp.where(against, product / jnp.where(square > 0, square, 1.0), 0.0)
-                return parts - share * jax.nn.one_hot(other, count, dtype=gram.dtype)
+                return parts - share * jax.nn.one_hot(other_index, count, dtype=gram.dtype)
 
             whole = jax.nn.one_hot(index, count, dtype=gram.dtype)
             return jax.lax.fori_loop(0, count, project, whole)

@@ -18,9 +18,9 @@ __all__ = ["dwa", "lbtw", "mldw", "slaw"]
 _LEAST_SPREAD = 1e-6  # relative to the mean loss; smaller deviations are rounding errors in 32 bits
 
 
-def _ratio(now: jax.Array, before: jax.Array) -> jax.Array:
+def _ratio(losses: jax.Array, earlier_losses: jax.Array) -> jax.Array:
     """Returns `now / before`, 1 where `before` is 0."""
-    return jnp.where(before == 0, 1.0, now / jnp.where(before == 0, 1.0, before))
+    return jnp.where(earlier_losses == 0, 1.0, losses / jnp.where(earlier_losses == 0, 1.0, earlier_losses))
 
 
 class _Windows(NamedTuple):
@@ -59,11 +59,11 @@ def dwa(inner: Any = None, temperature: Rate = 2.0, window: int = 25) -> optax.G
         num_steps = memory.num_steps + 1
         total = memory.total + seen.losses
         is_end = num_steps % window == 0
-        last = jnp.where(is_end, total / window, memory.last)
-        before = jnp.where(is_end, memory.last, memory.before)
-        new = len(weights) * jax.nn.softmax(_ratio(last, before) / temperature)
+        last_mean = jnp.where(is_end, total / window, memory.last)
+        mean_before = jnp.where(is_end, memory.last, memory.before)
+        new = len(weights) * jax.nn.softmax(_ratio(last_mean, mean_before) / temperature)
         weights = jnp.where(is_end & (num_steps >= 2 * window), new, weights)
-        return _Windows(num_steps, jnp.where(is_end, 0.0, total), last, before), weights
+        return _Windows(num_steps, jnp.where(is_end, 0.0, total), last_mean, mean_before), weights
 
     return weighed("dwa", inner, WeightingRule(start=start, weigh=weigh))
 

@@ -68,7 +68,7 @@ class Memory(NamedTuple):
         """
         filled = jnp.where(jnp.arange(len(self.filled)) < before, self.filled, 0)
         ends = jnp.cumsum(filled)
-        places = jax.random.randint(key, (count,), 0, jnp.maximum(ends[-1], 1))
-        tasks = jnp.minimum(jnp.searchsorted(ends, places, side="right"), len(self.filled) - 1).astype(jnp.int32)
-        slots = places - (ends - filled)[tasks]
+        positions = jax.random.randint(key, (count,), 0, jnp.maximum(ends[-1], 1))
+        tasks = jnp.minimum(jnp.searchsorted(ends, positions, side="right"), len(self.filled) - 1).astype(jnp.int32)
+        slots = positions - (ends - filled)[tasks]
         return Examples(self.inputs[tasks, slots], self.labels[tasks, slots], tasks), ends[-1] > 0

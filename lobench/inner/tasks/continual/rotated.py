@@ -38,7 +38,7 @@ class RotatedStream(Stream):
     def __post_init__(self) -> None:
         name = type(self).__name__
         angles = self.angles
-        if not isinstance(angles, list | tuple) or not angles or not all(isinstance(one, Real) for one in angles):
+        if not isinstance(angles, list | tuple) or not angles or not all(isinstance(angle, Real) for angle in angles):
             raise ConfigError(f"{name}.angles", got=repr(angles), expected="degrees, one a task: (0.0, 36.0)")
         self.num_tasks = len(angles)
         super().__post_init__()
@@ -53,7 +53,7 @@ class RotatedStream(Stream):
 
     def training_inputs(self) -> tuple[jax.Array, np.ndarray]:
         inputs = jnp.asarray(self.labelled.splits().train[self.labelled.kind])
-        turned = jnp.concatenate([inputs @ one for one in self._maps])
+        turned = jnp.concatenate([inputs @ task_map for task_map in self._maps])
         return turned, np.repeat(np.arange(self.num_tasks), len(inputs))
 
 

@@ -83,8 +83,8 @@ def _by_task(data: Labelled, classes_per_task: int, batch_size: int) -> Datasets
     for split in SPLITS:
         arrays = getattr(splits, split)
         tasks = arrays["label"] // classes_per_task
-        places = [np.flatnonzero(tasks == task) for task in range(data.num_classes // classes_per_task)]
-        rows = np.arange(max(map(len, places)))
-        chosen = np.stack([place[rows % len(place)] for place in places], axis=1)
+        rows_of_tasks = [np.flatnonzero(tasks == task) for task in range(data.num_classes // classes_per_task)]
+        rows = np.arange(max(map(len, rows_of_tasks)))
+        chosen = np.stack([task_rows[rows % len(task_rows)] for task_rows in rows_of_tasks], axis=1)
         datasets[split] = ArrayDataset({name: array[chosen] for name, array in arrays.items()}, batch_size)
     return Datasets(**datasets)

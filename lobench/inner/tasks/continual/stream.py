@@ -57,21 +57,21 @@ def over_tasks(metrics: Mapping[str, np.ndarray], steps: Sequence[int], ends: Se
     for split in SPLITS:
         if f"{split}/{_accuracy_of_task(0)}" not in metrics:
             continue
-        now = np.stack(
+        accuracies = np.stack(
             [metrics[f"{split}/{_accuracy_of_task(task)}"] for task in range(len(ends))]
         )  # [task, seed, evaluation]
-        after = now[:, :, columns]  # R[i, j] is after[j, :, i]
-        forgetting = np.zeros_like(now[0])
-        transfer = np.zeros_like(now[0])
+        accuracies_at_ends = accuracies[:, :, columns]  # R[i, j] is after[j, :, i]
+        forgetting = np.zeros_like(accuracies[0])
+        transfer = np.zeros_like(accuracies[0])
         for column, task in enumerate(tasks):
             if task:
-                best = np.stack([after[j, :, j:task].max(axis=1) for j in range(task)])
-                forgetting[:, column] = (best - now[:task, :, column]).mean(axis=0)
-                own = np.stack([after[j, :, j] for j in range(task)])
-                transfer[:, column] = (now[:task, :, column] - own).mean(axis=0)
+                best = np.stack([accuracies_at_ends[j, :, j:task].max(axis=1) for j in range(task)])
+                forgetting[:, column] = (best - accuracies[:task, :, column]).mean(axis=0)
+                accuracies_after_training = np.stack([accuracies_at_ends[j, :, j] for j in range(task)])
+                transfer[:, column] = (accuracies[:task, :, column] - accuracies_after_training).mean(axis=0)
         values |= {f"{split}/forgetting": forgetting, f"{split}/backward_transfer": transfer}
     if values:
-        values["train/task"] = np.broadcast_to(tasks.astype(np.float32), now[0].shape)
+        values["train/task"] = np.broadcast_to(tasks.astype(np.float32), accuracies[0].shape)
     return values
 
 
@@ -160,11 +160,11 @@ class Stream(Wrapping):
         else:
             self.gives_if = {"memory": advice}
         if self.replay and not self._remembers:
-            got = "interleaved = True: no task is earlier than another" if interleaved else "memory_size = 0"
+            cause = "interleaved = True: no task is earlier than another" if interleaved else "memory_size = 0"
             next_step = "" if interleaved else advice
             raise ConfigError(
                 f"{name}.replay = True: the memory to replay from is missing",
-                got=got,
+                got=cause,
                 next_step=next_step,
             )
         if interleaved and protocol in _OWN_NORM:

@@ -136,9 +136,9 @@ class ControlTask(MeasuredTask):
         """
         params = jax.lax.stop_gradient(params)
 
-        def step(before: Process, keys: Keys) -> tuple[Process, tuple[Transition, jax.Array]]:
-            after, transition = self.stage.act(params, experience.observations, before, keys)
-            return self.stage.renew(after, transition.done, keys), (transition, before.observation)
+        def step(process: Process, keys: Keys) -> tuple[Process, tuple[Transition, jax.Array]]:
+            new_process, transition = self.stage.act(params, experience.observations, process, keys)
+            return self.stage.renew(new_process, transition.done, keys), (transition, process.observation)
 
         processes, (steps, rows) = jax.lax.scan(step, experience.processes, keys)
         raw = steps.reward
@@ -151,8 +151,8 @@ class ControlTask(MeasuredTask):
             steps = steps._replace(reward=rewards.scaled(raw))
         steps = steps._replace(reward=jnp.where(jnp.isfinite(raw).all(), steps.reward, jnp.nan))
         experience = self._count_streak(experience, steps)
-        after = experience._replace(processes=processes, observations=observations, rewards=rewards)
-        return after, Rollout(steps, experience.processes.memory)
+        new_experience = experience._replace(processes=processes, observations=observations, rewards=rewards)
+        return new_experience, Rollout(steps, experience.processes.memory)
 
     def _count_streak(self, experience: Experience, steps: Transition) -> Experience:
         if self._threshold is None:
@@ -175,8 +175,8 @@ class ControlTask(MeasuredTask):
         finished = processes.episode > 0
         count = jnp.sum(finished)
 
-        def mean(last: jax.Array, so_far: jax.Array) -> jax.Array:
-            mean_finished = jnp.sum(jnp.where(finished, last, 0.0)) / jnp.maximum(count, 1)
+        def mean(last_values: jax.Array, so_far: jax.Array) -> jax.Array:
+            mean_finished = jnp.sum(jnp.where(finished, last_values, 0.0)) / jnp.maximum(count, 1)
             return jnp.where(count > 0, mean_finished, jnp.mean(so_far))
 
         successes = mean(processes.last_success, processes.success)
@@ -210,13 +210,17 @@ class ControlTask(MeasuredTask):
             return ~jnp.all(is_over) & (step < env.time_limit)
 
         def play(carry: tuple[jax.Array, jax.Array, Process]) -> tuple[jax.Array, jax.Array, Process]:
-            step, is_over, before = carry
-            now = jax.tree.map(lambda leaf: leaf[step], keys)
-            after, transition = stage.act(params, experience.observations, before, now, greedy=self.greedy_evaluation)
-            return step + 1, is_over | transition.done, _where(is_over, before, after)
+            step, is_over, process = carry
+            step_keys = jax.tree.map(lambda leaf: leaf[step], keys)
+            new_process, transition = stage.act(
+                params, experience.observations, process, step_keys, greedy=self.greedy_evaluation
+            )
+            return step + 1, is_over | transition.done, _where(is_over, process, new_process)
 
-        first = stage.start(first_keys)
-        _, _, processes = jax.lax.while_loop(goes_on, play, (jnp.int32(0), jnp.zeros_like(first.starts), first))
+        initial_processes = stage.start(first_keys)
+        _, _, processes = jax.lax.while_loop(
+            goes_on, play, (jnp.int32(0), jnp.zeros_like(initial_processes.starts), initial_processes)
+        )
         returned = jnp.mean(processes.so_far)
         success = jnp.mean(processes.success)
         best = env.best_return or 0.0
@@ -234,21 +238,21 @@ class ControlTask(MeasuredTask):
         experience = self.experience_of(state)
         env = self._env
         first_keys, keys = first_of(keys_of(key, self.film_steps + 1, 1))
-        first = self.stage.start(first_keys)
+        initial_processes = self.stage.start(first_keys)
 
         def play(carry: tuple[jax.Array, Process], keys: Keys) -> tuple[Any, tuple[jax.Array, jax.Array]]:
-            is_over, before = carry
+            is_over, process = carry
             greedy = self.greedy_evaluation
-            after, transition = self.stage.act(params, experience.observations, before, keys, greedy=greedy)
-            after = _where(is_over, before, after)
-            return (is_over | transition.done, after), (jax.vmap(env.frame)(after.state)[0], ~is_over[0])
+            new_process, transition = self.stage.act(params, experience.observations, process, keys, greedy=greedy)
+            new_process = _where(is_over, process, new_process)
+            return (is_over | transition.done, new_process), (jax.vmap(env.frame)(new_process.state)[0], ~is_over[0])
 
-        _, (frames, are_of_it) = jax.lax.scan(play, (jnp.zeros_like(first.starts), first), keys)
-        return jnp.concatenate([jax.vmap(env.frame)(first.state), frames]), 1 + jnp.sum(are_of_it)
+        _, (frames, are_of_it) = jax.lax.scan(play, (jnp.zeros_like(initial_processes.starts), initial_processes), keys)
+        return jnp.concatenate([jax.vmap(env.frame)(initial_processes.state), frames]), 1 + jnp.sum(are_of_it)
 
 
-def _where(flags: jax.Array, first: Process, second: Process) -> Process:
-    def chosen(one: jax.Array, other: jax.Array) -> jax.Array:
-        return jnp.where(flags.reshape(-1, *(1,) * (one.ndim - 1)), one, other)
+def _where(flags: jax.Array, if_true: Process, if_false: Process) -> Process:
+    def chosen(true_leaf: jax.Array, false_leaf: jax.Array) -> jax.Array:
+        return jnp.where(flags.reshape(-1, *(1,) * (true_leaf.ndim - 1)), true_leaf, false_leaf)
 
-    return jax.tree.map(chosen, first, second)
+    return jax.tree.map(chosen, if_true, if_false)

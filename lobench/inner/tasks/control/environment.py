@@ -111,28 +111,33 @@ def layout_of(env: Environment) -> Layout:
         components = jnp.zeros(env.actions.num_outputs) if isinstance(env.actions, Box) else jnp.int32(0)
         return (observation, state), env.step(key, state, env.actions.for_environment(components))
 
-    before, step = jax.eval_shape(first)
-    for part, old, new in (("observation", before[0], step.observation), ("state", before[1], step.state)):
+    outputs_of_reset, step = jax.eval_shape(first)
+    for part, old, new in (
+        ("observation", outputs_of_reset[0], step.observation),
+        ("state", outputs_of_reset[1], step.state),
+    ):
         _require_same(f"{name}.step changes the {part}", old, new)
     for flag in ("reward", "terminated", "truncated", "success", "life_lost"):
         value = getattr(step, flag)
         if value is not None and jnp.shape(value) != ():
-            got = f"shape {list(jnp.shape(value))}"
-            raise ConfigError(f"{name}.step gives a {flag} that is not a single number", got=got, expected="shape []")
-    leaves = jax.tree.leaves(before[0])
+            shape_text = f"shape {list(jnp.shape(value))}"
+            raise ConfigError(
+                f"{name}.step gives a {flag} that is not a single number", got=shape_text, expected="shape []"
+            )
+    leaves = jax.tree.leaves(outputs_of_reset[0])
     if len(leaves) != 1:
-        got = f"{len(leaves)} arrays"
-        raise ConfigError(f"{name}.reset gives an observation that is not one array", got=got, expected="one")
+        shape_text = f"{len(leaves)} arrays"
+        raise ConfigError(f"{name}.reset gives an observation that is not one array", got=shape_text, expected="one")
     return Layout(int(leaves[0].size), step.success is not None)
 
 
-def _require_same(what: str, old: PyTree, new: PyTree) -> None:
+def _require_same(description: str, old: PyTree, new: PyTree) -> None:
     old_types = _types(old)
     new_types = _types(new)
     for path in [*old_types, *new_types]:
         if old_types.get(path) != new_types.get(path):
             raise ConfigError(
-                f"{what}{path}",
+                f"{description}{path}",
                 got=new_types.get(path, "nothing"),
                 expected=f"{old_types.get(path, 'nothing')}, as reset gives it",
             )

@@ -54,14 +54,14 @@ class GymnaxEnvironment(Environment):
         self.actions = _actions(self._env.action_space(params))
 
     def reset(self, key: jax.Array, task: jax.Array) -> tuple[jax.Array, _State]:
-        observation, own = self._env.reset_env(key, self._params)
-        return observation, _State(_strong(own), jnp.int32(0))
+        observation, env_state = self._env.reset_env(key, self._params)
+        return observation, _State(_strong(env_state), jnp.int32(0))
 
     def step(self, key: jax.Array, state: _State, action: jax.Array) -> Step:
-        observation, own, reward, done, *_ = self._env.step_env(key, state.own, action, self._params)
-        after = _State(_strong(own), state.time + 1)
-        truncated = after.time >= self.time_limit
-        return Step(observation, after, jnp.asarray(reward, jnp.float32), jnp.asarray(done, bool), truncated)
+        observation, env_state, reward, done, *_ = self._env.step_env(key, state.own, action, self._params)
+        new_state = _State(_strong(env_state), state.time + 1)
+        truncated = new_state.time >= self.time_limit
+        return Step(observation, new_state, jnp.asarray(reward, jnp.float32), jnp.asarray(done, bool), truncated)
 
 
 class _ByShape(Environment):

@@ -102,7 +102,7 @@ def keys_of(key: jax.Array, num_steps: int, count: int) -> Keys:
     """Returns the keys of some steps, leaves [num_steps, count]. Those of a process do not depend on `count`."""
     of_process = jax.vmap(lambda index: jax.random.fold_in(key, index))(jnp.arange(count))
     keys = jax.vmap(lambda key: jax.random.split(key, (num_steps, 4)), out_axes=2)(of_process)
-    return Keys(*(keys[:, which] for which in range(4)))
+    return Keys(*(keys[:, stream_index] for stream_index in range(4)))
 
 
 def first_of(keys: Keys) -> tuple[Keys, Keys]:
@@ -220,10 +220,10 @@ class Stage:
 
         return jax.vmap(one)(processes, done, keys.reset, keys.task)
 
-    def _next_task(self, key: jax.Array, index: jax.Array, episode: jax.Array, before: jax.Array) -> jax.Array:
+    def _next_task(self, key: jax.Array, index: jax.Array, episode: jax.Array, previous_task: jax.Array) -> jax.Array:
         if self.env.num_tasks == 1:
             return jnp.zeros((), jnp.int32)
-        chosen = COLLECTIONS[self.collection](key, index, episode, before, self.env.num_tasks)
+        chosen = COLLECTIONS[self.collection](key, index, episode, previous_task, self.env.num_tasks)
         return chosen.astype(jnp.int32)
 
 

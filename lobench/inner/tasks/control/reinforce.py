@@ -66,15 +66,15 @@ class REINFORCE(ControlTask):
         output, _ = self.stage.policy.sequences(params, memory, steps.observation, steps.starts)
         is_first = jnp.cumsum(steps.done, axis=0) - steps.done == 0  # later episodes of the rollout do not count
         gains = returns_to_go(jnp.where(is_first, steps.reward, 0.0), discount=self.discount)
-        others = (jnp.sum(gains, axis=1, keepdims=True) - gains) / (self.num_envs - 1)
+        mean_of_others = (jnp.sum(gains, axis=1, keepdims=True) - gains) / (self.num_envs - 1)
         log_probs = self._env.actions.log_prob(output, steps.action)
-        loss = -jnp.mean(jnp.where(is_first, log_probs * (gains - others), 0.0))
+        loss = -jnp.mean(jnp.where(is_first, log_probs * (gains - mean_of_others), 0.0))
         return loss, _State(experience, state.step + 1), self._metrics_of(experience, steps, is_first)
 
     def _metrics_of(self, experience: Experience, steps: Transition, is_first: jax.Array) -> Aux:
-        last = is_first & jnp.concatenate([~is_first[1:], jnp.ones_like(is_first[:1])])
+        is_last = is_first & jnp.concatenate([~is_first[1:], jnp.ones_like(is_first[:1])])
         returned, success = (
-            jnp.mean(jnp.sum(jnp.where(last, values, 0.0), axis=0))
+            jnp.mean(jnp.sum(jnp.where(is_last, values, 0.0), axis=0))
             for values in (steps.final_return, steps.final_success)
         )
         return self._aux(returned, success, experience)

@@ -61,11 +61,11 @@ def kinds() -> dict[str, FileKind]:
     of_plugins = {
         name: _guarded_format(name, registered) for name, registered in declared.items() if name not in shipped
     }
-    own = {
-        name: dataclasses.replace(one.make(where="lobench import"), about=one.declaration.summary)
-        for name, one in shipped.items()
+    own_formats = {
+        name: dataclasses.replace(registered.make(where="lobench import"), about=registered.declaration.summary)
+        for name, registered in shipped.items()
     }
-    return of_plugins | own
+    return of_plugins | own_formats
 
 
 def _guarded_format(name: str, declared: Registered) -> FileKind:
@@ -88,13 +88,13 @@ def _guarded_format(name: str, declared: Registered) -> FileKind:
 
         return FileKind(about=f"cannot be used: {broken}", read=refuse)
     about = kind.about or declared.declaration.summary
-    given = dataclasses.replace(kind, about=about if isinstance(about, str) else described(about))
+    plugin_format = dataclasses.replace(kind, about=about if isinstance(about, str) else described(about))
 
     def read(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
         used: set[str] = set()
         try:
             own_notes: list[str] = []
-            for points in _contained(given.read, path, watched_request(asked, used), own_notes):
+            for points in _contained(plugin_format.read, path, watched_request(asked, used), own_notes):
                 if not isinstance(points, Points):
                     raise failure("read() yielded something else", described(points))
                 _check_points(points)
@@ -116,14 +116,14 @@ def _guarded_format(name: str, declared: Registered) -> FileKind:
         "directions": lambda returned: _is_mapping(returned, Direction),
         "files": _are_paths,
     }
-    guarded = GuardedPlugin(given, where, results, {"recognises": False}, PluginFailure, (OSError,))
+    guarded = GuardedPlugin(plugin_format, where, results, {"recognises": False}, PluginFailure, (OSError,))
     return dataclasses.replace(
-        given,
+        plugin_format,
         recognises=guarded.recognises,
         read=read,
         cases=guarded.cases,
         directions=guarded.directions,
-        files=None if given.files is None else guarded.files,
+        files=None if plugin_format.files is None else guarded.files,
     )
 
 
@@ -139,8 +139,8 @@ def _contained(read: Callable[..., Iterator[Points]], *arguments: Any) -> Iterat
 
     points = contained(lambda: iter(read(*arguments)))
     end = object()
-    while (found := contained(lambda: next(points, end))) is not end:
-        yield found
+    while (points_or_end := contained(lambda: next(points, end))) is not end:
+        yield points_or_end
 
 
 def _check_points(points: Points) -> None:
@@ -160,12 +160,12 @@ def _check_points(points: Points) -> None:
             raise ValueError(f"{name} has numbers outside of 0 to {size - 1}")
 
 
-def _is_mapping(found: object, kind: type) -> bool:
-    return isinstance(found, Mapping) and all(isinstance(one, kind) for one in found.values())
+def _is_mapping(value: object, kind: type) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(one, kind) for one in value.values())
 
 
-def _are_paths(found: object) -> bool:
-    return isinstance(found, list) and all(isinstance(path, Path) for path in found)
+def _are_paths(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(path, Path) for path in value)
 
 
 def kind_of(path: Path, kind_name: str = "") -> str:
@@ -174,20 +174,20 @@ def kind_of(path: Path, kind_name: str = "") -> str:
     Raises:
       UsageError: The file does not exist, its format is unknown, or `kind_name` is not a format.
     """
-    known = kinds()
-    if kind_name and kind_name not in known:
-        next_step = "tables in csv are 'tidy'" if kind_name == "csv" else suggestion(kind_name, known)
-        raise UsageError("--kind", got=repr(kind_name), expected=", ".join(known), next_step=next_step)
+    formats = kinds()
+    if kind_name and kind_name not in formats:
+        next_step = "tables in csv are 'tidy'" if kind_name == "csv" else suggestion(kind_name, formats)
+        raise UsageError("--kind", got=repr(kind_name), expected=", ".join(formats), next_step=next_step)
     if not path.exists():
         raise UsageError("no such file", where=str(path))
     if not path.is_file() and not path.is_dir():  # it would have to be read twice, and may never end
         raise UsageError("this is neither a file nor a folder", where=str(path), next_step="write a pipe to a file")
     if kind_name:
-        return "" if path.is_dir() and known[kind_name].files is None else kind_name
+        return "" if path.is_dir() and formats[kind_name].files is None else kind_name
     with one_line_of(OSError, UsageError, "cannot read this file", where=path):
-        found = next((name for name, kind in known.items() if kind.recognises(path)), "")
-        found = found or (_folder_kind(path) if path.is_dir() else _file_kind(path))
-    return found
+        name_found = next((name for name, kind in formats.items() if kind.recognises(path)), "")
+        name_found = name_found or (_folder_kind(path) if path.is_dir() else _file_kind(path))
+    return name_found
 
 
 def table_files(folder: Path) -> list[Path]:
@@ -198,11 +198,11 @@ def table_files(folder: Path) -> list[Path]:
 def nothing_reads(path: Path) -> NotCurves:
     """Returns the error for a file or folder of unknown format."""
     known = kinds()
-    others = ", ".join(name for name in known if name != "tidy")
+    other_formats = ", ".join(name for name in known if name != "tidy")
     return NotCurves(
         "nothing reads this",
         where=str(path),
-        expected=f"a table ({known['tidy'].about}), or a format of another program ({others})",
+        expected=f"a table ({known['tidy'].about}), or a format of another program ({other_formats})",
         next_step="name its format with --kind",
     )
 

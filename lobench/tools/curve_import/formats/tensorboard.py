@@ -68,19 +68,15 @@ def read_events(place: Path, request: CurveRequest, notes: list[str]) -> Iterato
         home, names = _home(file.parent, list(curves), folders, place)
         steps = [step for points in curves.values() for step, _ in points]
         number = _run_number(spans.setdefault((home, str(file.parent)), []), min(steps), max(steps))
-        curves_of_metrics = {
-            names[tag]: points for tag, points in curves.items() if _is_wanted(tag, names[tag], request)
-        }
-        if (
-            not curves_of_metrics
-        ):  # as the run below another one in which add_hparams logs; `--pattern` need not fit its name
+        requested = {names[tag]: points for tag, points in curves.items() if _is_wanted(tag, names[tag], request)}
+        if not requested:  # as the run below another one in which add_hparams logs; `--pattern` need not fit its name
             continue
         folder = "/".join(run_folders(home.relative_to(place).parts))
         title = f"{request.prefix}{folder}" if folder else request.name or place.name
         training = f"{home} {number}" if number else str(home)
         run = replace(named_run(title, request), training=training)
         run = replace(run, seed=f"{run.seed} run {number + 1}" if run.seed != "0" else str(number)) if number else run
-        yield from Points.of_curves(run, curves_of_metrics)
+        yield from Points.of_curves(run, requested)
     restarted_runs = {home: len(runs) for (home, _), runs in spans.items() if len(runs) > 1}
     for home, count in restarted_runs.items():
         notes.append(f"{home}: its event files restart at the first step: {count} runs, which are seeds")

@@ -65,7 +65,7 @@ def read_chart(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[
     Raises:
       UsageError: The axis of the chart is not a step, or a value is not a number.
     """
-    axis, *rest = column_names(path)
+    axis, *other_columns = column_names(path)
     if "time" in axis.lower():
         raise UsageError(
             "the chart's axis is time",
@@ -73,20 +73,20 @@ def read_chart(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[
             got=repr(axis),
             next_step="export it over Step, with no grouping by time",
         )
-    columns = [name for name in rest if not name.endswith(_BOUNDS) and name.rpartition(" - ")[2] != "_step"]
+    columns = [name for name in other_columns if not name.endswith(_BOUNDS) and name.rpartition(" - ")[2] != "_step"]
     split = {name: name.rpartition(" - ")[::2] for name in columns}
-    wanted = {name for name in columns if not request.metrics or split[name][1] in request.metrics}
+    requested_columns = {name for name in columns if not request.metrics or split[name][1] in request.metrics}
     is_bucketed = False
-    for part in parts_of(path, [axis, *rest]):
+    for part in parts_of(path, [axis, *other_columns]):
         steps = part.steps(axis)
-        for name in sorted(wanted, key=columns.index):
+        for name in sorted(requested_columns, key=columns.index):
             title, metric = split[name]
             run = named_run(f"{request.prefix}{title.removeprefix('Group: ')}", request)
             values = part.values(name)
-            there = part.is_given(name)
+            has_value = part.is_given(name)
             low, high = (part.frame.get(name + bound) for bound in _BOUNDS)
             is_bucketed |= low is not None and high is not None and bool((low < high).any())
-            yield Points.of_curve(run, metric, steps[there], values[there], part.lines[there])
+            yield Points.of_curve(run, metric, steps[has_value], values[has_value], part.lines[has_value])
     if is_bucketed:
         notes.append(
             f"{path}: the chart has means of several points or runs (its MIN and MAX differ), not the logged values"
@@ -102,8 +102,8 @@ def read_api(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[Po
     names = [name for name in column_names(path) if name]
     run_column = next((name for name in (request.columns.get("method", ""), *_RUN_COLUMNS) if name in names), "")
     axis = request.columns.get("step", "_step")
-    known = [name for name in names if not name.startswith("_") and name not in (run_column, axis)]
-    columns = [name for name in known if not request.metrics or name in request.metrics]
+    metric_columns = [name for name in names if not name.startswith("_") and name not in (run_column, axis)]
+    columns = [name for name in metric_columns if not request.metrics or name in request.metrics]
     if not columns:
         expected = (
             f"one of {', '.join(request.metrics)}" if request.metrics else "a column for each metric beside _step"
@@ -116,19 +116,19 @@ def read_api(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[Po
         groups = part.frame[run_column].astype(str) if run_column else None
         for name in columns:
             values = part.values(name)
-            there = part.is_given(name)
+            has_value = part.is_given(name)
             for title in [""] if groups is None else groups.unique():
-                own = there if groups is None else there & (groups == title).to_numpy(bool)
+                is_of_run = has_value if groups is None else has_value & (groups == title).to_numpy(bool)
                 run = named_run(f"{request.prefix}{title}" if title else home, request, is_file=not title)
-                yield Points.of_curve(run, name, steps[own], values[own], part.lines[own])
+                yield Points.of_curve(run, name, steps[is_of_run], values[is_of_run], part.lines[is_of_run])
 
 
 def run_files(place: Path) -> list[Path]:
     """Returns W&B's own files of runs in or below a folder, in the order of writing; or the file itself."""
     if place.is_file():
         return [place]
-    found = [path for path in files_below(place) if path.suffix == ".wandb"]
-    return sorted(found, key=lambda path: (path.parent.name, path))
+    wandb_files = [path for path in files_below(place) if path.suffix == ".wandb"]
+    return sorted(wandb_files, key=lambda path: (path.parent.name, path))
 
 
 def read_runs(place: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
@@ -150,11 +150,11 @@ def read_runs(place: Path, request: CurveRequest, notes: list[str]) -> Iterator[
     if odd and not files:
         raise odd[0]
     if odd:
-        shown = first_of(list(map(str, odd)), _MOST_SHOWN)
-        notes.append(f"{counted(len(odd), 'file')} of {len(odd) + len(files):,} left out: {shown}")
+        left_out_text = first_of(list(map(str, odd)), _MOST_SHOWN)
+        notes.append(f"{counted(len(odd), 'file')} of {len(odd) + len(files):,} left out: {left_out_text}")
     runs = dict(named_runs(list({file.id: file for file in files.values()}.values()), request, notes))
-    without = list[str]()
-    cut = list[str]()
+    runs_without = list[str]()
+    cut_files = list[str]()
     for file, logged in files.items():
         if logged.id not in runs:
             continue
@@ -171,17 +171,19 @@ def read_runs(place: Path, request: CurveRequest, notes: list[str]) -> Iterator[
                 yield from _row_points(runs[logged.id], values_by_metric, file, axis)
                 values_by_metric, num_found, has_values = {}, 0, True
         if not values_by_metric and not has_values:
-            without.append(f"{logged.name!r} ({logged.id})")
+            runs_without.append(f"{logged.name!r} ({logged.id})")
         if not end.is_whole:
-            cut.append(f"{file}: {counted(num_rows, 'row')}")
+            cut_files.append(f"{file}: {counted(num_rows, 'row')}")
         yield from _row_points(runs[logged.id], values_by_metric, file, axis)
-    if without and len(without) < len(files):
-        notes.append(f"{counted(len(without), 'run')} without values left out: {first_of(without, _MOST_SHOWN)}")
-    if cut:
-        what = "ends" if len(cut) == 1 else "end"
+    if runs_without and len(runs_without) < len(files):
         notes.append(
-            f"{counted(len(cut), 'file')} {what} before the run did (it was killed or still runs, or the file is cut "
-            f"off or damaged), and only the rows before are taken: {first_of(cut, _MOST_SHOWN)}"
+            f"{counted(len(runs_without), 'run')} without values left out: {first_of(runs_without, _MOST_SHOWN)}"
+        )
+    if cut_files:
+        verb = "ends" if len(cut_files) == 1 else "end"
+        notes.append(
+            f"{counted(len(cut_files), 'file')} {verb} before the run did (it was killed or still runs, or the file is "
+            f"cut off or damaged), and only the rows before are taken: {first_of(cut_files, _MOST_SHOWN)}"
         )
 
 

@@ -57,10 +57,10 @@ def wandb_rows(path: Path, start: int = 0, *, end: WandbEnd | None = None) -> It
     Traceback (most recent call last):
     lobench.core.errors.UsageError: nowhere.wandb: cannot read this file; got No such file or directory
     """
-    for record, place in _messages(path, start):
+    for record, position in _messages(path, start):
         kind = record.WhichOneof("record_type")
         if kind == "history":
-            yield {name: value for name, value in map(_item, record.history.item) if value is not None}, place
+            yield {name: value for name, value in map(_item, record.history.item) if value is not None}, position
         elif kind == "exit" and end is not None:
             end.is_whole = True
 
@@ -98,7 +98,7 @@ def _config(name: str, text: str) -> dict[str, str]:
     except ValueError:
         return {name: text}
     if isinstance(value, dict) and value:
-        parts = (_config(f"{name}.{own}", json.dumps(one)) for own, one in value.items())
+        parts = (_config(f"{name}.{key}", json.dumps(element)) for key, element in value.items())
         return {key: text for part in parts for key, text in part.items()}
     return {name: value if isinstance(value, str) else text}
 
@@ -137,17 +137,17 @@ def _records(path: Path, start: int) -> Iterator[tuple[bytes, int]]:
 
 
 def _parts(file: IO[bytes], start: int) -> Iterator[tuple[int, bytes, int]]:
-    before = start - start % _BLOCK
-    place = start - before
-    file.seek(before)
+    block_start = start - start % _BLOCK
+    offset = start - block_start
+    file.seek(block_start)
     while block := file.read(_BLOCK):
-        while len(block) - place >= _HEAD.size:
-            checksum, length, kind = _HEAD.unpack_from(block, place)
-            content = block[place + _HEAD.size : place + _HEAD.size + length]
+        while len(block) - offset >= _HEAD.size:
+            checksum, length, kind = _HEAD.unpack_from(block, offset)
+            content = block[offset + _HEAD.size : offset + _HEAD.size + length]
             if len(content) < length or zlib.crc32(content, zlib.crc32(bytes([kind]))) != checksum:
                 return
-            place += _HEAD.size + length
-            yield kind, content, before + place
+            offset += _HEAD.size + length
+            yield kind, content, block_start + offset
         if len(block) < _BLOCK:  # the file ends inside this block, where later records will be appended
             return
-        before, place = before + _BLOCK, 0
+        block_start, offset = block_start + _BLOCK, 0
