@@ -173,8 +173,8 @@ def compare(
             expected="A and B: optimizers, checkpoints, or names in a store",
             next_step="for example `lobench compare 'adam()' 'sgd()' --suite SUITE`",
         )
-    given = [Path(path) for path in texts(baselines)]
-    check_baselines(given or map(Path, places))
+    baseline_paths = [Path(path) for path in texts(baselines)]
+    check_baselines(baseline_paths or map(Path, places))
     specs = specs_called(cases, *places, with_tests=True) if cases and places else []
     case_names = tuple(spec.names[-1] for spec in specs)
     evaluation = keywords_in(EvaluateIntoKeywords, {**options, "name": "compare", "cases": case_names})
@@ -189,7 +189,7 @@ def compare(
         chosen,
         names,
         settings,
-        baselines=given,
+        baselines=baseline_paths,
         suites=[Path(suite) for suite in places],
         metrics=metrics,
         cases=_names_by_case(cases, specs),
@@ -236,7 +236,7 @@ def compare_stored(
     stale = next((problem for problem in scales.problems if isinstance(problem, StaleBaseline)), None)
     if baselines and stale is not None:
         raise stale
-    compared = _distinguished([one.subject for one in chosen], names)
+    compared = _distinguished([stored.subject for stored in chosen], names)
     if cases:
         compared = _restricted_to(compared, cases)
     if settings.until_step is not None:
@@ -256,8 +256,8 @@ def compare_stored(
             steps.append(_with_case_names(pair, case_steps))
     first, *rest = map(_edges, chosen)
     pairs = [replace(pair, edges=(*first, *edges)) for pair, edges in zip(pairs, rest, strict=True)]
-    before, *after = map(_other_code, chosen)
-    pairs = [replace(pair, other_code=(*before, *lines)) for pair, lines in zip(pairs, after, strict=True)]
+    lines_of_first, *after = map(_other_code, chosen)
+    pairs = [replace(pair, other_code=(*lines_of_first, *lines)) for pair, lines in zip(pairs, after, strict=True)]
     costs = tuple(
         _with_case_names(pair, compare_costs(pair.a, pair.b, pair.primary_metrics, alpha=rules.alpha)) for pair in pairs
     )
@@ -268,9 +268,9 @@ def compare_stored(
     return Comparison(pairs=tuple(pairs), scale=scale, steps=tuple(steps), costs=costs)
 
 
-def _with_case_names(pair: MethodComparison, found: Iterable[_OfCase]) -> tuple[_OfCase, ...]:
+def _with_case_names(pair: MethodComparison, results: Iterable[_OfCase]) -> tuple[_OfCase, ...]:
     """Returns results of cases with the names of the cases in place of their identities."""
-    return tuple(replace(one, case=pair.name(one.case)) for one in found)
+    return tuple(replace(result, case=pair.name(result.case)) for result in results)
 
 
 def _names_by_case(cases: Sequence[str], specs: Sequence[CaseSpec]) -> dict[str, set[str]]:
@@ -290,14 +290,16 @@ def _restricted_to(
     Raises:
       UsageError: No subject has results on a case of this name.
     """
-    known = {
+    cases_by_name = {
         f"{cell.case.suite}/{cell.case.name}": cell.case for subject in subjects for cell in subject.cells.values()
     }
     for name, names in names_by_case.items():
-        if not any(case.is_called(name) for case in known.values() for name in names):
+        if not any(case.is_called(name) for case in cases_by_name.values() for name in names):
             where = "the results of A, B, ..."
-            expected = f"one of {', '.join(sorted(known))}"
-            raise UsageError(f"no case {name!r}", where=where, expected=expected, next_step=suggestion(name, known))
+            expected = f"one of {', '.join(sorted(cases_by_name))}"
+            raise UsageError(
+                f"no case {name!r}", where=where, expected=expected, next_step=suggestion(name, cases_by_name)
+            )
 
     wanted = {name for names in names_by_case.values() for name in names}
 
@@ -307,15 +309,15 @@ def _restricted_to(
     return [replace(subject, cells=chosen(subject.cells), former=chosen(subject.former)) for subject in subjects]
 
 
-def _edges(one: Stored) -> list[str]:
+def _edges(stored: Stored) -> list[str]:
     """Returns notes on the search that chose a method: settings at the edge of their range."""
-    return [f"{one.subject.label}: {line}" for line in edges_in(one.snapshot).get(one.subject.label, ())]
+    return [f"{stored.subject.label}: {line}" for line in edges_in(stored.snapshot).get(stored.subject.label, ())]
 
 
-def _other_code(one: Stored) -> list[str]:
+def _other_code(stored: Stored) -> list[str]:
     """Returns a line on results that other code than the user's present code made; [] if there are none."""
-    line = one.snapshot.edited_code_line(one.subject.who.sha256)
-    return [f"{one.subject.label}: {line}"] if line else []
+    line = stored.snapshot.edited_code_line(stored.subject.who.sha256)
+    return [f"{stored.subject.label}: {line}"] if line else []
 
 
 def default_store_of(suites: Sequence[str]) -> Path:
@@ -353,20 +355,22 @@ def _subjects(
         new = dict(
             zip(new_texts, named_subjects(new_texts, folder, suites, progress) if new_texts else (), strict=True)
         )
-    candidates = {who.key for _, who in new.values()}
-    kept = kept_choices([folder]) if folder is not None else []
+    candidates = {subject.key for _, subject in new.values()}
+    choices = kept_choices([folder]) if folder is not None else []
     reference: Stored | None = None
     if first in new:
         pass  # the same text, twice: one subject
     elif is_new[first]:
         assert folder is not None
-        found = named_subjects([first], folder, suites, progress, candidates=candidates, kept=kept)
-        new |= {first: found[0]}
+        named = named_subjects([first], folder, suites, progress, candidates=candidates, kept=choices)
+        new |= {first: named[0]}
     else:
-        place = find_stored(first, store).store.resolve()
-        same_store = (one for one in stored.values() if one.store.resolve() == place)
-        candidates |= {one.subject.who.key for one in same_store}
-        reference = find_stored(first, store, candidates=candidates, kept=kept)
+        store_path = find_stored(first, store).store.resolve()
+        same_store = (
+            stored_subject for stored_subject in stored.values() if stored_subject.store.resolve() == store_path
+        )
+        candidates |= {stored_subject.subject.who.key for stored_subject in same_store}
+        reference = find_stored(first, store, candidates=candidates, kept=choices)
     evaluated = {}
     if folder is not None and new:
         evaluated = _evaluate(new, folder, suites, progress, options)
@@ -390,8 +394,8 @@ def _chosen_in(text: str, store: Path | None, *, is_new: bool) -> str:
 
 def _record_choices(folder: Path, choices: Sequence[Choice]) -> None:
     """Records choices of references that the store does not have yet."""
-    known = kept_choices([folder])
-    if new := [choice for choice in choices if choice not in known]:
+    stored_choices = kept_choices([folder])
+    if new := [choice for choice in choices if choice not in stored_choices]:
         with Ledger.open(folder) as ledger:
             for choice in new:
                 ledger.record_event(CHOICE, **choice.to_event())
@@ -409,15 +413,15 @@ def _evaluate(
     The store may also have results of other subjects, and of checkpoints that were at the same paths earlier. Only the
     checkpoints that are there now count, on the present cases.
     """
-    given = [one for one, _ in named.values()]
-    wanted = [who for _, who in named.values()]
-    evaluate_into(store, given, suites, progress=progress, **options)
-    found: dict[str, Stored] = {}
-    for name, one in zip(named, find_subjects(store, wanted), strict=True):
-        if one is None:
+    requested = [subject for subject, _ in named.values()]
+    wanted = [subject for _, subject in named.values()]
+    evaluate_into(store, requested, suites, progress=progress, **options)
+    stored_by_name: dict[str, Stored] = {}
+    for name, stored in zip(named, find_subjects(store, wanted), strict=True):
+        if stored is None:
             raise LobenchError("it was not evaluated", where=name, next_step="see the lines above")
-        found[name] = one
-    return found
+        stored_by_name[name] = stored
+    return stored_by_name
 
 
 def find_subjects(store: Path, wanted: Sequence[Who]) -> list[Stored | None]:
@@ -457,9 +461,9 @@ def named_subjects(
     return [_pinned(*_named(name, readers, suites, store, read, candidates, kept)) for name in names]
 
 
-def _pinned(given: Given, who: Who) -> tuple[Given, Who]:
+def _pinned(requested: Given, subject: Who) -> tuple[Given, Who]:
     """Ties a checkpoint to the theta that was read: it is not evaluated if its file changes before."""
-    return replace(given, sha256=who.sha256) if isinstance(given, GivenCheckpoint) else given, who
+    return replace(requested, sha256=subject.sha256) if isinstance(requested, GivenCheckpoint) else requested, subject
 
 
 def _named(
@@ -469,11 +473,11 @@ def _named(
     store: Path,
     read: Callable[[Given], Who],
     candidates: Collection[SubjectKey],
-    kept: Sequence[Choice],
+    choices: Sequence[Choice],
 ) -> tuple[Given, Who]:
     if (name := _run_folder(text, readers)) is None:
-        given = find_given(text, store, candidates=candidates)
-        return given, read(given)
+        requested = find_given(text, store, candidates=candidates)
+        return requested, read(requested)
     bindings = [part.strip() for part in text.split(";")[1:] if part.strip()]
     newest_first = reversed(_checkpoints(name, readers, suites))
     checkpoints = [given_checkpoint(uri, bindings, label=text) for uri in newest_first]
@@ -481,7 +485,7 @@ def _named(
         return checkpoints[0], read(checkpoints[0])
     folder = str(Path(name).resolve())
     chosen_before = {
-        choice.reference for choice in kept if choice.candidate in candidates and choice.chosen_in == folder
+        choice.reference for choice in choices if choice.candidate in candidates and choice.chosen_in == folder
     }
     subjects = ((checkpoint, read(checkpoint)) for checkpoint in checkpoints)
     possible = (pair for pair in subjects if pair[1].key not in candidates)
@@ -496,12 +500,12 @@ def _named(
 def _stored_subjects(store: Path, wanted: Sequence[Who]) -> list[StoredSubject | None]:
     """Returns the stored results of subjects on the current cases; None for a subject without any."""
     with Ledger.open(store, read_only=True) as ledger:
-        entrants = entrants_of(ledger, [(who, who.label) for who in wanted])
-    found: list[StoredSubject | None] = []
+        entrants = entrants_of(ledger, [(subject, subject.label) for subject in wanted])
+    stored: list[StoredSubject | None] = []
     for entrant in entrants:
         cases = {case.identity for case in entrant.cases}
-        found.append(subject_of(entrant.who, entrant.rows, cases) if entrant.rows else None)
-    return found
+        stored.append(subject_of(entrant.who, entrant.rows, cases) if entrant.rows else None)
+    return stored
 
 
 def _run_folder(text: str, readers: Mapping[str, CheckpointReader]) -> str | None:
@@ -514,15 +518,15 @@ def _checkpoints(folder: str, readers: Mapping[str, CheckpointReader], suites: S
     """Returns the paths of a run's checkpoints, by the numbers in their names; files without a number come first."""
     source = DirectorySource(SourceContext(location=folder, readers=readers))
     deadline = time.monotonic() + 10.0
-    found = [*source.poll()]
+    files = [*source.poll()]
     while source.pending() and time.monotonic() < deadline:  # files that may still be being written
         time.sleep(0.2)
-        found += source.poll()
-    if not found:
+        files += source.poll()
+    if not files:
         refuse_empty(*suites)  # it would decide which formats are read
         raise CheckpointError("no checkpoint found in this folder", where=folder)
-    found.sort(key=lambda one: (one.index is not None, one.index or 0))  # later polls may find lower numbers
-    return [one.uri for one in found]
+    files.sort(key=lambda file: (file.index is not None, file.index or 0))  # later polls may find lower numbers
+    return [file.uri for file in files]
 
 
 def read_given(given: Given, manager: PluginManager, *, is_whole: bool = False) -> Who:

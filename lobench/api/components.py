@@ -60,7 +60,7 @@ _EXECUTORS = "lobench_executors"
 
 
 def _is_list_of(kind: type, value: object) -> bool:
-    return isinstance(value, Sequence) and all(isinstance(one, kind) for one in value)
+    return isinstance(value, Sequence) and all(isinstance(entry, kind) for entry in value)
 
 
 def _is_positions(value: object) -> bool:
@@ -193,8 +193,8 @@ def make_deliverer(
     def log(then: str, sink: str, error: BaseException) -> None:
         progress.log(f"sink {sink!r}: {headline(error)}; {then}")
 
-    def log_unwritten(sink: str, what: str) -> None:
-        progress.log(f"sink {sink!r}: {what}; all numbers are in the ledger: `lobench results --store {store}`")
+    def log_unwritten(sink: str, problem: str) -> None:
+        progress.log(f"sink {sink!r}: {problem}; all numbers are in the ledger: `lobench results --store {store}`")
 
     return Deliverer(
         ledger,
@@ -236,9 +236,9 @@ def _sink(address: str, manager: PluginManager, context: SinkContext) -> ResultS
         bool(getattr(sink, "keeps_first", False))
     lacking = [method for method in ("deliver", "close") if not callable(getattr(sink, method, None))]
     if lacking:
-        what = "the factory returned something else"
+        problem = "the factory returned something else"
         expected = f"an object with {lacking[0]}()"
-        raise PluginFailure(what, where=f"sink {address!r}", got=described(sink), expected=expected)
+        raise PluginFailure(problem, where=f"sink {address!r}", got=described(sink), expected=expected)
     if not isinstance(destination, str):
         got = described(destination)
         raise PluginFailure("destination is not a text", where=f"sink {address!r}", got=got)

@@ -80,8 +80,8 @@ def joined_problems(problems: Mapping[str, str]) -> SuiteError:
     for label, problem in problems.items():
         labels.setdefault(problem, []).append(repr(label) if label else "")
     if len(labels) == 1:
-        (problem, own), *_ = labels.items()
-        return SuiteError(problem, where=", ".join(filter(None, own)))
+        (problem, labels_of_problem), *_ = labels.items()
+        return SuiteError(problem, where=", ".join(filter(None, labels_of_problem)))
     return SuiteError("; ".join(f"{', '.join(label)}: {problem}" for problem, label in labels.items()))
 
 
@@ -120,8 +120,8 @@ def collected(
                     match FROM_WORKER.from_bytes(event.message) if isinstance(event, WorkerMessage) else None:
                         case Ready():
                             for variant in labels:
-                                asked = Describe(variant=variant, is_traced=variant in traced, names=tuple(names))
-                                pool.send(0, asked.to_bytes())
+                                request = Describe(variant=variant, is_traced=variant in traced, names=tuple(names))
+                                pool.send(0, request.to_bytes())
                         case Described(variant_key=key, cases=cases):
                             cases_by_variant[key] = cases
                         case Failed(messages=messages, variant_key=failed):

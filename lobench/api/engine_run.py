@@ -127,12 +127,12 @@ def run_rounds(
             is_outdated = guest is not None and guest.is_outdated
             if not ending.suite_changed or ending.interrupted or ending.over_budget or is_outdated:
                 break
-        left_out = {path: found.reason for path, found in source.pending().items()} if source is not None else {}
+        left_out = {path: file.reason for path, file in source.pending().items()} if source is not None else {}
         was_there = ending.num_checkpoints or ending.unbound or ending.unread
         if not was_there and not ending.interrupted and guest is None:
             raise CheckpointError(
                 "no checkpoint to evaluate",
-                where=settings.location or ", ".join(one.uri for one in given),
+                where=settings.location or ", ".join(subject.uri for subject in given),
                 got="; ".join(f"{path} ({reason})" for path, reason in left_out.items()),
                 next_step=_hint_of_runs(settings, named) or "`lobench list readers` shows the formats that can be read",
             )
@@ -182,20 +182,27 @@ def _run_round(
     suite = SuiteFiles(settings.suites, settings.gin_files, settings.location, run_config)
     # Workers may have another working directory, and a plugin may leave this one.
     folder = store.absolute()
-    only_checkpoints = bool(source is not None or given) and all(isinstance(one, GivenCheckpoint) for one in given)
+    only_checkpoints = bool(source is not None or given) and all(
+        isinstance(subject, GivenCheckpoint) for subject in given
+    )
     with_tests = guest is None and only_checkpoints
     config = partial(worker_config, settings, named.manager, folder, with_tests=with_tests)
-    place = folder / "spool"
+    spool_folder = folder / "spool"
     takes_any = takes_any_checkpoint(*settings.suites)
     with (
         Ledger.open(folder, name=settings.called, on_problem=progress.log) as ledger,
         contextlib.closing(make_deliverer(settings, named.manager, ledger, folder, progress)) as deliverer,
         _observed(progress, ledger, settings.suites),
     ):
-        what = f"watching {settings.location}" if source is not None else f"evaluating {counted(len(given), 'subject')}"
-        what = f"running {settings.called}" if guest is not None else what
-        progress.announce(f"{what}; results: {store}")
-        for location in (settings.location, *(one.uri for one in given if isinstance(one, GivenCheckpoint))):
+        activity = (
+            f"watching {settings.location}" if source is not None else f"evaluating {counted(len(given), 'subject')}"
+        )
+        activity = f"running {settings.called}" if guest is not None else activity
+        progress.announce(f"{activity}; results: {store}")
+        for location in (
+            settings.location,
+            *(subject.uri for subject in given if isinstance(subject, GivenCheckpoint)),
+        ):
             ledger.take_location(location)
         record_suites(ledger, settings.suites)
         if line := changed_data(ledger, settings.suites, settings.location):
@@ -209,9 +216,9 @@ def _run_round(
 
         chief = Chief(
             ledger=ledger,
-            spool=FileSpool(place, progress.log, keep_limit=settings.keep_limit * 1e9)
+            spool=FileSpool(spool_folder, progress.log, keep_limit=settings.keep_limit * 1e9)
             if takes_any
-            else Spool(place, progress.log),
+            else Spool(spool_folder, progress.log),
             source=source,
             given=given,
             arrivals=arrivals,

@@ -111,8 +111,8 @@ def _case_of(suite: str | Path | None, case: str | Case | None, task: object, op
         got = f"the case {case!r}" if isinstance(case, str) else ""
         expected = "case=lobench.Case(...) or task=..., one of them"
         raise UsageError("lobench.evaluate without a suite", got=got, expected=expected)
-    own = case if isinstance(case, Case) else Case(task=task)
-    return own if is_text else own.replace(optimizer=optimizer)
+    bound_case = case if isinstance(case, Case) else Case(task=task)
+    return bound_case if is_text else bound_case.replace(optimizer=optimizer)
 
 
 def evaluate_into(
@@ -154,8 +154,8 @@ def evaluate_into(
         once=True,
         retry_errors=True,
     )
-    given = [_as_given(subject, has_run=bool(location)) for subject in subjects]
-    watched = run_rounds(settings, progress or default_progress(), given=given, has_source=not given)
+    requested = [_as_given(subject, has_run=bool(location)) for subject in subjects]
+    watched = run_rounds(settings, progress or default_progress(), given=requested, has_source=not requested)
     if watched.ending.interrupted:
         raise KeyboardInterrupt
     return watched
@@ -211,10 +211,10 @@ class StoreEvaluator:
         )
 
 
-def _as_given(one: str | Path | Given, *, has_run: bool) -> Given:
-    if not isinstance(one, str | Path):
-        return one
-    given = given_subject(str(one))
-    if has_run and isinstance(given, GivenCheckpoint):
-        return dataclasses.replace(given, variant=dataclasses.replace(given.variant, trainer_config=None))
-    return given
+def _as_given(subject: str | Path | Given, *, has_run: bool) -> Given:
+    if not isinstance(subject, str | Path):
+        return subject
+    requested = given_subject(str(subject))
+    if has_run and isinstance(requested, GivenCheckpoint):
+        return dataclasses.replace(requested, variant=dataclasses.replace(requested.variant, trainer_config=None))
+    return requested

@@ -76,13 +76,17 @@ def race(
     folder = Path(store) if store else default_store_of(places)
     progress = progress or default_progress()
     subjects = named_subjects(names, folder, places, progress)
-    wanted = [who for _, who in subjects]
-    twice = {who.label for who in wanted if wanted.count(who) > 1}
+    wanted = [subject for _, subject in subjects]
+    twice = {subject.label for subject in wanted if wanted.count(subject) > 1}
     if twice:
         raise UsageError("a method is in the race twice", got=", ".join(sorted(twice)), expected="different methods")
-    given = [Path(path) for path in texts(baselines)]
+    baseline_paths = [Path(path) for path in texts(baselines)]
     rules = Race(block=block, rounds=seeds // block, alpha=alpha, margin=margin)
-    labels = names if len({who.label for who in wanted}) < len(wanted) else tuple(who.label for who in wanted)
+    labels = (
+        names
+        if len({subject.label for subject in wanted}) < len(wanted)
+        else tuple(subject.label for subject in wanted)
+    )
 
     evaluator = StoreEvaluator(
         store=folder,
@@ -91,22 +95,26 @@ def race(
         options=keywords_in(EvaluateIntoKeywords, {**options, "name": "compare"}),
     )
 
-    def evaluate(who: Sequence[int], looks: int) -> bool:
+    def evaluate(racing: Sequence[int], looks: int) -> bool:
         blocks = SessionBlocks(first_seed=None, widths=(block,) * looks)
-        evaluator.evaluate([subjects[place][0] for place in who], blocks.bindings)
+        evaluator.evaluate([subjects[index][0] for index in racing], blocks.bindings)
         return True
 
     noted = set[str]()
 
     def entrants() -> Sequence[Entrant]:
         with Ledger.open(folder, read_only=True) as ledger:
-            found = entrants_of(ledger, zip(wanted, labels, strict=True))
-        if (note := note_on_fixed_seeds(case for one in found for case in one.cases)) and note not in noted:
+            entrants_so_far = entrants_of(ledger, zip(wanted, labels, strict=True))
+        if (
+            note := note_on_fixed_seeds(case for entrant in entrants_so_far for case in entrant.cases)
+        ) and note not in noted:
             noted.add(note)
             progress.log(note)
-        return [_without_fixed_cases(one) for one in found]
+        return [_without_fixed_cases(entrant) for entrant in entrants_so_far]
 
-    return play(evaluate, entrants, rules, given or [Path(suite) for suite in places], progress.log, count=len(names))
+    return play(
+        evaluate, entrants, rules, baseline_paths or [Path(suite) for suite in places], progress.log, count=len(names)
+    )
 
 
 def _without_fixed_cases(entrant: Entrant) -> Entrant:

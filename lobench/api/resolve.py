@@ -68,10 +68,10 @@ class Stored:
         if who.is_optimizer:
             return who
         others = [subject.who.uri for subject in self.snapshot.subjects if subject.who.sha256 == who.sha256]
-        place = readable_place(self.store, who.uri, who.sha256, others=others)
-        if place is None and "://" not in who.uri and not path_exists(who.uri):
+        path = readable_place(self.store, who.uri, who.sha256, others=others)
+        if path is None and "://" not in who.uri and not path_exists(who.uri):
             raise CheckpointError(f"the file of {self.subject.label!r} is gone", where=str(self.store), got=who.uri)
-        if place is None:
+        if path is None:
             raise CheckpointError(
                 f"the file of {self.subject.label!r} holds another theta now",
                 where=str(self.store),
@@ -82,7 +82,7 @@ class Stored:
         variant = who.variant
         if variant.trainer_config is None:  # of a watch, whose run has the `config.gin`
             variant = given_checkpoint(who.uri, variant.bindings).variant
-        return GivenCheckpoint(uri=place, variant=variant, label=self.subject.label, sha256=who.sha256)
+        return GivenCheckpoint(uri=path, variant=variant, label=self.subject.label, sha256=who.sha256)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,8 +139,8 @@ class RunFolder:
         path = Path(uri)
         if "://" in uri or path.is_absolute() or path.exists():
             return uri
-        places = (Path(self.location, *path.parts[start:]) for start in range(len(path.parts)))
-        return str(next((place for place in places if place.exists()), path))
+        candidates = (Path(self.location, *path.parts[start:]) for start in range(len(path.parts)))
+        return str(next((candidate for candidate in candidates if candidate.exists()), path))
 
 
 def is_store(folder: str | Path) -> bool:
@@ -166,8 +166,8 @@ def find_stored(
     Raises:
       UsageError: No subject has this name, several have it, or the store does not exist.
     """
-    place, name = _place_and_name(text, store)
-    return _find_in_store(place, name, candidates, kept)
+    store_path, name = _place_and_name(text, store)
+    return _find_in_store(store_path, name, candidates, kept)
 
 
 def is_chosen(text: str, store: Path | None) -> bool:
@@ -184,16 +184,20 @@ _LAST = ("", "last")  # names of the last subject of a store
 
 
 def _place_and_name(text: str, store: Path | None) -> tuple[Path, str]:
-    place, name = store_and_name(text)
-    if place and is_store(place):
-        return Path(place), name
+    store_path, name = store_and_name(text)
+    if store_path and is_store(store_path):
+        return Path(store_path), name
     # With --store, a folder without a store below it is no store: a checkpoint can be a folder too, such as `100`.
-    if place and path_exists(place, kind="folder") and (store is None or any(Path(place).rglob("ledger.sqlite"))):
-        stores = find_stores(Path(place))
+    if (
+        store_path
+        and path_exists(store_path, kind="folder")
+        and (store is None or any(Path(store_path).rglob("ledger.sqlite")))
+    ):
+        stores = find_stores(Path(store_path))
         if len(stores) > 1:
             raise UsageError(
                 "several stores lie here",
-                where=place,
+                where=store_path,
                 got=", ".join(map(str, stores)),
                 next_step="name one of them",
             )
@@ -221,16 +225,16 @@ def find_given(text: str, store: Path | None, *, candidates: Collection[SubjectK
     """
     store = store if store is not None and is_store(store) else None
     if _is_explicit(text):
-        given = given_subject(text)
-        if others := _namesakes(text, given, store):
-            kind = "path" if isinstance(given, GivenCheckpoint) or path_exists(text) else "gin text"
+        requested = given_subject(text)
+        if others := _namesakes(text, requested, store):
+            kind = "path" if isinstance(requested, GivenCheckpoint) or path_exists(text) else "gin text"
             raise UsageError(
                 f"{text!r} is a {kind}, and the name of another one",
                 where=str(store),
                 got=f"{others[0].uri} ({others[0].sha256[:12]})",
                 next_step=f"say {f'./{text}' if kind == 'path' else f'{text};'!r} or '{store}@{others[0].sha256[:12]}'",
             )
-        return given
+        return requested
     if store is None and not is_store(store_and_name(text)[0] or "no store"):
         _refuse_gin(text)
         raise UsageError(
@@ -263,16 +267,18 @@ def find_trained(text: str, kind: Literal["checkpoint", "optimizer"], store: Pat
     """
     has_store = store is not None and is_store(store)
     is_name = has_store or is_store(store_and_name(text)[0] or "no store")
-    given = find_given(text, store) if is_name else None
-    if given is None or _is_explicit(text):
+    requested = find_given(text, store) if is_name else None
+    if requested is None or _is_explicit(text):
         return TrainedWith(checkpoint=text) if kind == "checkpoint" else TrainedWith(optimizer=text)
-    if isinstance(given, GivenCheckpoint) != (kind == "checkpoint"):
+    if isinstance(requested, GivenCheckpoint) != (kind == "checkpoint"):
         other = "optimizer" if kind == "checkpoint" else "checkpoint"
-        raise UsageError(f"{text!r} is no {kind}", got=f"the {other} {given.uri}", next_step=f"give it as the {other}")
-    if isinstance(given, GivenCheckpoint):
-        variant = given.variant
-        return TrainedWith(checkpoint=given.uri, gin_params=variant.bindings, trainer_config=variant.trainer_config)
-    return TrainedWith(optimizer=given.uri)
+        raise UsageError(
+            f"{text!r} is no {kind}", got=f"the {other} {requested.uri}", next_step=f"give it as the {other}"
+        )
+    if isinstance(requested, GivenCheckpoint):
+        variant = requested.variant
+        return TrainedWith(checkpoint=requested.uri, gin_params=variant.bindings, trainer_config=variant.trainer_config)
+    return TrainedWith(optimizer=requested.uri)
 
 
 def find_run(text: str, store: Path | None) -> RunFolder:
@@ -281,23 +287,25 @@ def find_run(text: str, store: Path | None) -> RunFolder:
     Raises:
       UsageError: No run has this name, or several have it.
     """
-    place, name = store_and_name(text)
-    if place and name and is_store(place):
-        store = Path(place)
+    store_path, name = store_and_name(text)
+    if store_path and name and is_store(store_path):
+        store = Path(store_path)
         text = name
     elif "://" in text or path_exists(text) or store is None or not is_store(store):
         return RunFolder(location=text, is_part=store is not None and is_store(store) and _is_one_of_runs(text, store))
-    known = _sessions_of_commands(store)
-    exact = known.get(text, [])
+    folders_by_label = _sessions_of_commands(store)
+    exact = folders_by_label.get(text, [])
     if len(exact) == 1:
         folder = exact[0]
         with Ledger.open(store, read_only=True) as ledger:
-            sightings = [who for who in ledger.sightings().values() if Path(who.uri).is_relative_to(folder)]
+            sightings = [
+                sighting for sighting in ledger.sightings().values() if Path(sighting.uri).is_relative_to(folder)
+            ]
         bindings = sightings[-1].variant.bindings if sightings else ()
         return RunFolder(location=str(folder), bindings=bindings, is_part=True)
-    single = [label for label, folders in known.items() if len(folders) == 1]
+    single = [label for label, folders in folders_by_label.items() if len(folders) == 1]
     if exact:
-        candidates = [label for label in single if known[label][0] in exact and label.startswith(text)]
+        candidates = [label for label in single if folders_by_label[label][0] in exact and label.startswith(text)]
         raise UsageError(
             f"several runs are called {text!r}", where=str(store), next_step=f"say {' or '.join(candidates)}"
         )
@@ -305,14 +313,14 @@ def find_run(text: str, store: Path | None) -> RunFolder:
         f"unknown run {text!r}",
         where=str(store),
         expected="the folder of a run" + (f", or one of {', '.join(single)}" if single else ""),
-        next_step=suggestion(text, known),
+        next_step=suggestion(text, folders_by_label),
     )
 
 
 def _is_one_of_runs(folder: str, store: Path) -> bool:
     """Returns whether a store holds checkpoints below a folder, and others."""
     with Ledger.open(store, read_only=True) as ledger:
-        uris = {who.uri for who in ledger.sightings().values() if who.has_theta}
+        uris = {sighting.uri for sighting in ledger.sightings().values() if sighting.has_theta}
     below = {uri for uri in uris if _is_below(uri, folder)}
     return bool(below) and below != uris
 
@@ -321,8 +329,8 @@ def _is_below(uri: str, folder: str) -> bool:
     if "://" in uri or "://" in folder:
         return uri.startswith(f"{folder.rstrip('/')}/")
     path = Path(uri)
-    place = Path(folder)
-    return path.is_relative_to(place.absolute()) or path.resolve().is_relative_to(place.resolve())
+    folder_path = Path(folder)
+    return path.is_relative_to(folder_path.absolute()) or path.resolve().is_relative_to(folder_path.resolve())
 
 
 def _sessions_of_commands(store: Path) -> dict[str, list[Path]]:
@@ -355,19 +363,19 @@ def _labels_in(config: str) -> dict[str, str]:
     }
 
 
-def _find_in_store(store: Path, name: str, candidates: Collection[SubjectKey], kept: Sequence[Choice]) -> Stored:
+def _find_in_store(store: Path, name: str, candidates: Collection[SubjectKey], choices: Sequence[Choice]) -> Stored:
     """Returns a subject of a store by name; methods of its experiment take precedence over other subjects."""
     if name in _LAST:
         snapshot = read_store(store)
         if not snapshot.subjects:
             raise UsageError("the store holds no evaluation yet", where=str(store))
-        chosen = choose_reference(snapshot, candidates, kept) if candidates else last_subject(snapshot.subjects)
+        chosen = choose_reference(snapshot, candidates, choices) if candidates else last_subject(snapshot.subjects)
         return Stored(subject=chosen, snapshot=snapshot)
     snapshot = snapshot_with(store, name)
     if not snapshot.subjects:
         raise UsageError(f"no file is called {name!r}, and the store holds no evaluation yet", where=str(store))
-    place = one_called(snapshot, name, candidates)
-    return Stored(subject=snapshot.subjects[place], snapshot=snapshot)
+    index = one_called(snapshot, name, candidates)
+    return Stored(subject=snapshot.subjects[index], snapshot=snapshot)
 
 
 def snapshot_with(store: Path, name: str) -> Snapshot:
@@ -375,11 +383,11 @@ def snapshot_with(store: Path, name: str) -> Snapshot:
     methods = read_methods(store)
     if not methods.methods or called(methods, name).is_exact:
         return methods
-    every = read_store(store)
-    return every if called(every, name).places else methods
+    whole = read_store(store)
+    return whole if called(whole, name).places else methods
 
 
-def _namesakes(text: str, given: Given, store: Path | None) -> list[Who]:
+def _namesakes(text: str, requested: Given, store: Path | None) -> list[Who]:
     """Returns other subjects of a store that have a text as their label or as their scope in an experiment.
 
     The end of a path is not compared, since every run has its `theta_100.npz`.
@@ -392,11 +400,11 @@ def _namesakes(text: str, given: Given, store: Path | None) -> list[Who]:
             has_scope = any(f"{text}/Method." in form.config for form in ledger.experiments())
     except StoreError:
         return []  # the command that writes to the store reports the reason
-    namesakes = [who for who in sightings if who.label == text and not who.uri.endswith(text)]
+    namesakes = [subject for subject in sightings if subject.label == text and not subject.uri.endswith(text)]
     if has_scope:
         snapshot = snapshot_with(store, text)
-        namesakes += [snapshot.subjects[place].who for place in called(snapshot, text).places]
-    return [who for who in namesakes if not _is_same(given, who)]
+        namesakes += [snapshot.subjects[index].who for index in called(snapshot, text).places]
+    return [subject for subject in namesakes if not _is_same(requested, subject)]
 
 
 def _is_explicit(text: str) -> bool:
@@ -419,24 +427,26 @@ def _refuse_gin(text: str) -> None:
         given_subject(text)
 
 
-def _is_same(given: Given, who: Who) -> bool:
-    if isinstance(given, Who):
+def _is_same(requested: Given, subject: Who) -> bool:
+    if isinstance(requested, Who):
         return (
-            given.is_optimizer and who.is_optimizer and sorted(given.variant.bindings) == sorted(who.variant.bindings)
+            requested.is_optimizer
+            and subject.is_optimizer
+            and sorted(requested.variant.bindings) == sorted(subject.variant.bindings)
         )
-    return who.has_theta and Path(given.uri).resolve() == Path(who.uri).resolve()
+    return subject.has_theta and Path(requested.uri).resolve() == Path(subject.uri).resolve()
 
 
 def subjects_beside(stored: Sequence[Stored]) -> list[StoredSubject]:
     """Returns all subjects that are shown from the stores, each once."""
-    return _distinct_subjects((one.store, one.snapshot.subjects) for one in stored)
+    return _distinct_subjects((entry.store, entry.snapshot.subjects) for entry in stored)
 
 
 def subjects_setting_scales(stored: Sequence[Stored]) -> list[StoredSubject]:
     """Returns all subjects of the stores, each once. Without a tuned baseline, the best mean among them scores 1."""
-    return _distinct_subjects((one.store, one.snapshot.setting_scales) for one in stored)
+    return _distinct_subjects((entry.store, entry.snapshot.setting_scales) for entry in stored)
 
 
-def _distinct_subjects(found: Iterable[tuple[Path, Sequence[StoredSubject]]]) -> list[StoredSubject]:
-    everyone = [(store.resolve(), subject) for store, subjects in found for subject in subjects]
-    return list({(store, one.checkpoint, one.optimizer_hashes): one for store, one in everyone}.values())
+def _distinct_subjects(subjects_by_store: Iterable[tuple[Path, Sequence[StoredSubject]]]) -> list[StoredSubject]:
+    pairs = [(store.resolve(), subject) for store, subjects in subjects_by_store for subject in subjects]
+    return list({(store, subject.checkpoint, subject.optimizer_hashes): subject for store, subject in pairs}.values())

@@ -415,8 +415,8 @@ def command_text(*words: str, **options: object) -> str:
     """Returns a command, quoted for a shell. Options that are None or "" are left out."""
     command = [*words]
     for name, value in options.items():
-        for one in value if isinstance(value, tuple) else (value,):
-            command += [] if one in (None, "") else [f"--{name.replace('_', '-')}", str(one)]
+        for word in value if isinstance(value, tuple) else (value,):
+            command += [] if word in (None, "") else [f"--{name.replace('_', '-')}", str(word)]
     return shlex.join(command)
 
 

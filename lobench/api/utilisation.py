@@ -60,13 +60,13 @@ class Measuring(WatchProgress):
 
     def _add(self, case: CaseInfo, wall_seconds: float, cpu_seconds: float) -> None:
         name = f"{case.suite}/{case.name}"
-        before = self._uses.get(name)
+        earlier_use = self._uses.get(name)
         self._uses[name] = CoreUse(
             case=name,
             num_cpus=case.num_cpus,
             num_gpus=case.num_gpus,
-            wall_seconds=wall_seconds + (before.wall_seconds if before else 0.0),
-            cpu_seconds=cpu_seconds + (before.cpu_seconds if before else 0.0),
+            wall_seconds=wall_seconds + (earlier_use.wall_seconds if earlier_use else 0.0),
+            cpu_seconds=cpu_seconds + (earlier_use.cpu_seconds if earlier_use else 0.0),
         )
 
     def line(self, *, num_workers: int, num_cores: int) -> str:

@@ -56,10 +56,10 @@ def wait_for_evaluations(store: str | Path, *, max_pending: int = 0, timeout: fl
     end = time.monotonic() + (math.inf if timeout is None else timeout)
     pause = _FIRST_PAUSE
     while _num_pending(Path(os.path.abspath(store))) > max_pending:
-        left = end - time.monotonic()
-        if left <= 0:
+        seconds_left = end - time.monotonic()
+        if seconds_left <= 0:
             return False
-        time.sleep(min(pause, left))
+        time.sleep(min(pause, seconds_left))
         pause = min(2 * pause, _LONGEST_PAUSE)
     return True
 
@@ -76,7 +76,7 @@ def _warn_of_no_store(store: Path) -> None:
     if store in _warned_of:
         return
     _warned_of.add(store)
-    others = sorted(found.parent.name for found in store.parent.glob("*/ledger.sqlite"))
+    others = sorted(ledger_path.parent.name for ledger_path in store.parent.glob("*/ledger.sqlite"))
     beside = f"; stores beside it: {first_of(others, _MOST_NAMED)}" if others else ""
     text = (
         f"{store}: no result store yet, so wait_for_evaluations does not wait{beside}. Is it the store of your watch?"

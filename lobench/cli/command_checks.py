@@ -26,29 +26,29 @@ def with_checks(command: click.Command) -> click.Command:
         setattr(command, _MARK, True)
         _refuse_repeated_options(command)
         _keep_inputs(command)
-        for each in getattr(command, "commands", {}).values():
-            with_checks(each)
+        for subcommand in getattr(command, "commands", {}).values():
+            with_checks(subcommand)
     return command
 
 
 def _refuse_repeated_options(command: click.Command) -> None:
-    own: Any = command.parse_args
+    original_parse_args: Any = command.parse_args
 
     def parse_args(ctx: click.Context, args: list[str]) -> list[str]:
         if not ctx.resilient_parsing:
-            given = Counter(command.make_parser(ctx).parse_args(args=list(args))[2])
-            for option, count in given.items():
+            counts = Counter(command.make_parser(ctx).parse_args(args=list(args))[2])
+            for option, count in counts.items():
                 takes_one = isinstance(option, click.Option) and not (option.multiple or option.is_flag or option.count)
                 if takes_one and count > 1:
                     raise click.UsageError(f"{option.opts[0]} takes one value, and was given {count} times", ctx)
-        parsed: list[str] = own(ctx, args)
+        parsed: list[str] = original_parse_args(ctx, args)
         return parsed
 
     command.parse_args = parse_args  # type: ignore[method-assign]
 
 
 def _keep_inputs(command: click.Command) -> None:
-    own: Any = command.invoke
+    original_invoke: Any = command.invoke
 
     def invoke(ctx: click.Context) -> Any:
         output = ctx.params.get(_OUTPUT)
@@ -58,7 +58,7 @@ def _keep_inputs(command: click.Command) -> None:
             for read in _files(value for name, value in ctx.params.items() if name != _OUTPUT):
                 if os.path.isfile(read) and os.path.samefile(read, output):
                     raise click.UsageError(f"--output {output} is an input of the command; name another file", ctx)
-        return own(ctx)
+        return original_invoke(ctx)
 
     command.invoke = invoke  # type: ignore[method-assign]
 

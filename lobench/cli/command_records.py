@@ -194,16 +194,16 @@ def verdict_record(summary: Summary, methods: list[MethodRecord]) -> ReportRecor
     }
 
 
-def _scored(summary: Summary, place: int) -> ScoredSubject:
-    subject, scores = summary.snapshot.subjects[place], {}
+def _scored(summary: Summary, index: int) -> ScoredSubject:
+    subject, scores = summary.snapshot.subjects[index], {}
     for metric in summary.metrics:
-        score = summary.mean_score(place, metric)
+        score = summary.mean_score(index, metric)
         scores[summary.metric_label(metric)] = ScoreRecord(
             **dataclasses.asdict(score.interval), num_cases=score.num_cases, num_missing=score.num_missing
         )
     return {
         **_subject(subject.who),
-        "label": summary.snapshot.labels[place],
+        "label": summary.snapshot.labels[index],
         "scores": scores,
         "num_seeds": subject.num_seeds,
         "num_diverged": subject.num_diverged,

@@ -167,9 +167,9 @@ def _race(methods: tuple[str, ...], options: dict[str, Any], kind: str) -> None:
     from lobench.report.tables.race_output import race_record, race_text
 
     names = {name: _FLAGS.get(name) or name.replace("_", "-") for name in _NO_RACE_OPTIONS}
-    given = [f"--{names[name]}" for name in _NO_RACE_OPTIONS if options.pop(name)]
-    given += ["--max-diverged"] if options.pop("max_diverged") < 1 else []
-    _refuse(given, "of no race, which has no A and no verdict")
+    unusable_options = [f"--{names[name]}" for name in _NO_RACE_OPTIONS if options.pop(name)]
+    unusable_options += ["--max-diverged"] if options.pop("max_diverged") < 1 else []
+    _refuse(unusable_options, "of no race, which has no A and no verdict")
     options |= {name: options[name] or default for name, default in _RACE_OPTIONS.items()}
     options["margin"] = options["margin"] or 0.0
     race_result = logged_aside(race, *methods, **options)
@@ -186,12 +186,12 @@ def _track3(names: tuple[str, ...], store: Path | None, target: str | None, *, s
     from lobench.report.tables.track3 import track3_record, track3_text
 
     context = click.get_current_context()
-    given = [param for param in context.params if context.get_parameter_source(param) is ParameterSource.COMMANDLINE]
+    typed = [param for param in context.params if context.get_parameter_source(param) is ParameterSource.COMMANDLINE]
     flags = {param.name: param.opts[0] for param in context.command.params}
-    others = [flags[name] for name in given if name not in _RULE_OPTIONS]
+    others = [flags[name] for name in typed if name not in _RULE_OPTIONS]
     _refuse(others, "not of --rule, which defines all but the target")
-    asked = parse_target(target) if target is not None else None
-    verdicts = judge([find_stored(name, store).subject for name in names], asked)
+    parsed_target = parse_target(target) if target is not None else None
+    verdicts = judge([find_stored(name, store).subject for name in names], parsed_target)
     if kind == "json":
         emit("compare.track3", track3_record(verdicts))
     else:
@@ -200,6 +200,6 @@ def _track3(names: tuple[str, ...], store: Path | None, target: str | None, *, s
     sys.exit(ExitCode.OK if all(test.is_passed for test in tests) else ExitCode.VERDICT)
 
 
-def _refuse(given: list[str], why: str) -> None:
-    if given:
-        raise UsageError(f"{given[0]} is {why}")
+def _refuse(options: list[str], why: str) -> None:
+    if options:
+        raise UsageError(f"{options[0]} is {why}")

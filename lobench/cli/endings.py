@@ -90,10 +90,12 @@ def log_ending(settings: WatchSettings, watched: Watched, log: Callable[..., Non
         return
     if ending.over_budget:
         total = ending.num_left + sum(ending.outcomes.values())
-        left = f"{ending.num_left} of {counted(total, 'evaluation')} were not begun; the same command goes on from here"
-        log(f"--max-core-hours {settings.max_core_hours:g} are used; {left}")
-    found = settings.found()
-    log_failed(watched.store, ending, lambda subject, row: repeating_command(subject, row.case, found), log)
+        not_begun = (
+            f"{ending.num_left} of {counted(total, 'evaluation')} were not begun; the same command goes on from here"
+        )
+        log(f"--max-core-hours {settings.max_core_hours:g} are used; {not_begun}")
+    resolved_settings = settings.found()
+    log_failed(watched.store, ending, lambda subject, row: repeating_command(subject, row.case, resolved_settings), log)
     for path, reason in watched.left_out.items():
         log(f"left out: {path}: {reason}")
     if watched.utilisation:

@@ -27,24 +27,26 @@ _BINDINGS = re.compile(r"^\s*(?:[\w/.]+/)?(Experiment|Case)\.\w+\s*=", re.MULTIL
 
 def first_look(folder: Path) -> list[str]:
     """Returns two lines for each recognized item: its description and the next command."""
-    return [line for what, command in _seen(folder) for line in (one_line(what), f"  {one_line(command)}")]
+    return [
+        line for description, command in _seen(folder) for line in (one_line(description), f"  {one_line(command)}")
+    ]
 
 
 def _seen(folder: Path) -> Iterator[tuple[str, str]]:
     entries = _entries(folder)
     inner = list(itertools.islice(_inner(entries), _MOST_ENTRIES))
     places = dict.fromkeys((folder, *entries, *_below(entries), *_below(inner)))
-    stores = [one for one in places if _is_file(one / "ledger.sqlite")]
+    stores = [location for location in places if _is_file(location / "ledger.sqlite")]
     for store in stores[:_MOST_LISTED]:
         name = _shown(store, folder)
         yield f"{name} is a store of results", f"lobench view {name}      # or: lobench results --store {name}"
     if len(stores) > _MOST_LISTED:
         yield counted(len(stores) - _MOST_LISTED, "more store"), "lobench results --store STORE"
     kinds = {entry: _gin_kind(entry) for entry in entries if entry.suffix == ".gin"}
-    for file in [one for one, kind in kinds.items() if kind == "Experiment"][:_MOST_LISTED]:
+    for file in [entry for entry, kind in kinds.items() if kind == "Experiment"][:_MOST_LISTED]:
         yield f"{_shown(file, folder)} is an experiment", f"lobench run {_shown(file, folder)}"
     suites = [folder] if "Case" in kinds.values() else []
-    suites += [one for one in (*entries, *inner) if _is_folder(one) and _is_suite(one)]
+    suites += [entry for entry in (*entries, *inner) if _is_folder(entry) and _is_suite(entry)]
     for suite in suites[:_MOST_LISTED]:
         name = _shown(suite, folder)
         yield f"{name} is a suite", f"pytest {name} --collect-only -q      # its cases"
@@ -56,10 +58,10 @@ def _seen(folder: Path) -> Iterator[tuple[str, str]]:
             f"lobench watch . --suite {suite_name} --once",
         )
     folders = [entry for entry in entries if _is_folder(entry) and entry not in run]
-    folders += [one for one in inner if _is_folder(one) and not _is_checkpoint(one)]
+    folders += [entry for entry in inner if _is_folder(entry) and not _is_checkpoint(entry)]
     runs = [folder for folder in folders if any(map(_is_checkpoint, _entries(folder)))]
-    for one in runs[:_MOST_LISTED]:
-        name = _shown(one, folder)
+    for run_folder in runs[:_MOST_LISTED]:
+        name = _shown(run_folder, folder)
         yield f"{name} is a run's folder", f"lobench watch {name} --suite {suite_name} --once"
     files = [entry for entry in entries if entry.name.endswith(_CURVES) and _is_file(entry)]
     if files:

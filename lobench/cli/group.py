@@ -148,13 +148,13 @@ def own_commands() -> dict[str, tuple[str, str]]:
     Packages declare their commands in `__init__.py`.
     """
     modules = [*map(importlib.import_module, ("lobench.experiments", "lobench.cli.builtin_commands")), *_tools()]
-    return {name: found for module in modules for name, found in module.COMMANDS.items()}
+    return {name: declared for module in modules for name, declared in module.COMMANDS.items()}
 
 
 @functools.cache
 def _tools() -> list[ModuleType]:
-    place = Path(__file__).parents[1] / "tools"
-    folders = sorted(one.name for one in os.scandir(place) if os.path.exists(f"{one.path}/__init__.py"))
+    tools_folder = Path(__file__).parents[1] / "tools"
+    folders = sorted(entry.name for entry in os.scandir(tools_folder) if os.path.exists(f"{entry.path}/__init__.py"))
     return [importlib.import_module(f"lobench.tools.{name}") for name in folders]
 
 
@@ -225,7 +225,7 @@ def plugin_commands() -> dict[str, Any]:
     from lobench.plugins import load_plugins
 
     declared = load_plugins().usable_declarations("lobench_cli_commands")
-    return {name: one for name, one in declared.items() if name not in own_commands()}
+    return {name: declared_command for name, declared_command in declared.items() if name not in own_commands()}
 
 
 @click.group(
@@ -316,8 +316,8 @@ def _meant_option(error: click.NoSuchOption) -> str:
     """Returns which option, or what else, has the purpose that the name of an unknown option suggests."""
     if error.ctx is None:
         return ""
-    known = {flag for parameter in error.ctx.command.params for flag in parameter.opts}
-    same_purpose = [one for one in _MEANT_OPTIONS.get(error.option_name, ()) if one in known]
+    flags = {flag for parameter in error.ctx.command.params for flag in parameter.opts}
+    same_purpose = [flag for flag in _MEANT_OPTIONS.get(error.option_name, ()) if flag in flags]
     if same_purpose:
         return f"did you mean '{same_purpose[0]}'?"
     return _MEANT_ELSEWHERE.get((error.ctx.info_name or "", error.option_name), "")

@@ -29,8 +29,8 @@ def fit_help(command: click.Command) -> click.Command:
             return folded_help(get_help(ctx), terminal_width())
 
         command.get_help = fitting  # type: ignore[method-assign]
-        for each in getattr(command, "commands", {}).values():
-            fit_help(each)
+        for subcommand in getattr(command, "commands", {}).values():
+            fit_help(subcommand)
     return command
 
 

@@ -165,7 +165,8 @@ def _list_declared(hook: str) -> list[Item]:
         if plugin.distribution != hook:  # it did not import, so its names are missing above
             print(f"lobench: plugin {plugin}", file=sys.stderr)
     manager.declarations(hook)  # raises if two plugins declare one name; the list above has the others
-    if failed := [one for one in manager.broken if one.distribution == hook]:  # a declaring hook failed
+    # A hook that declares failed.
+    if failed := [failure for failure in manager.broken if failure.distribution == hook]:
         raise PluginFailure(failed[0].cause)
     return [
         {"name": name, "summary": declaration.declaration.summary, "plugin": declaration.plugin}
@@ -185,9 +186,9 @@ def _list_parameters(case: str) -> list[Item]:
     layers = replace(layers_at("", load_plugins()), import_folders=(str(Path(spec.path).parent),))
     if not insists_on_optimizer(spec, layers):
         layers = replace(layers, gin_params=("Case.optimizer = @lobench.sgd()",))  # the parameters do not depend on it
-    found = BlockRunner(layers).parameters(spec)
-    show(described_list((path or '""', shape) for path, shape in found.items()))
-    return [{"name": path, "shape": shape} for path, shape in found.items()]
+    shapes = BlockRunner(layers).parameters(spec)
+    show(described_list((path or '""', shape) for path, shape in shapes.items()))
+    return [{"name": path, "shape": shape} for path, shape in shapes.items()]
 
 
 def _list_suites(folder: Path | None, broken: list[LobenchError]) -> list[Item]:
@@ -198,11 +199,15 @@ def _list_suites(folder: Path | None, broken: list[LobenchError]) -> list[Item]:
     from lobench.engine.config.shipped import name_of, shipped_folder
     from lobench.engine.config.suite import specs_in
 
-    own = shipped_folder()
+    shipped = shipped_folder()
     here = Path("suites")
     if folder is not None and not folder.is_dir():
         raise UsageError("no such folder", where=str(folder), next_step="name one with --folder")
-    folders = [folder] if folder else [each for each in (here if here.resolve() != own else None, own) if each]
+    folders = (
+        [folder]
+        if folder
+        else [candidate for candidate in (here if here.resolve() != shipped else None, shipped) if candidate]
+    )
     items = list[Item]()
     for file in (file for folder in folders for file in sorted(folder.rglob("*.gin"))):
         try:
@@ -222,7 +227,7 @@ def _list_configurables(kind: str, *, verbose: bool) -> list[Item]:
     from lobench.plugins import load_plugins
     from lobench.report.tables.text import described_list
 
-    made = dict[str, Callable[..., Any]]()
+    configurables = dict[str, Callable[..., Any]]()
     summaries = list[str]()
     for gin_module in load_plugins().usable_declarations("lobench_gin_modules").values():
         module_name, _, _ = gin_module.declaration.factory.partition(":")
@@ -236,20 +241,24 @@ def _list_configurables(kind: str, *, verbose: bool) -> list[Item]:
             failure = PluginFailure(f"cannot import {module_name!r}", where=where, got=headline(error))
             click.echo(f"lobench: {failure}; going on", err=True)
             continue
-        made |= {name: getattr(module, name) for name in sorted(_names_of_kind(module, kind))}
+        configurables |= {name: getattr(module, name) for name in sorted(_names_of_kind(module, kind))}
         on_use = getattr(module, "lobench_on_use", None)
         if on_use is not None and module_name.endswith(kind):
             if verbose:
-                made |= getattr(on_use, "optimizers", dict)()
+                configurables |= getattr(on_use, "optimizers", dict)()
             else:
                 summaries.append(on_use.summary)
     if verbose:
-        show("\n".join(line for name, configurable in made.items() for line in _described(name, configurable)))
-    elif made:
-        show(described_list((name, _description(name, configurable)["summary"]) for name, configurable in made.items()))
+        show("\n".join(line for name, configurable in configurables.items() for line in _described(name, configurable)))
+    elif configurables:
+        show(
+            described_list(
+                (name, _description(name, configurable)["summary"]) for name, configurable in configurables.items()
+            )
+        )
     for summary in summaries:
         show(summary)
-    return [_description(name, configurable) for name, configurable in made.items()]
+    return [_description(name, configurable) for name, configurable in configurables.items()]
 
 
 def _names_of_kind(module: ModuleType, kind: str) -> set[str]:
@@ -259,7 +268,7 @@ def _names_of_kind(module: ModuleType, kind: str) -> set[str]:
     """
     other_kinds: dict[str, Collection[str]] = getattr(module, "lobench_kinds", {})
     rest = set(getattr(module, "__all__", ())).difference(*other_kinds.values())
-    of_module = [each for each in _GIN_KINDS if module.__name__.endswith(each)]
+    of_module = [suffix for suffix in _GIN_KINDS if module.__name__.endswith(suffix)]
     if not of_module:
         rest = {name for name in rest if _kind_by_methods(getattr(module, name)) == kind}
     elif kind not in of_module:
@@ -277,24 +286,24 @@ def _kind_by_methods(configurable: object) -> str:
     return "tasks" if is_task or hasattr(configurable, "task_fn") else ""
 
 
-def _described(name: str, made: Callable[..., Any]) -> list[str]:
+def _described(name: str, configurable: Callable[..., Any]) -> list[str]:
     """Returns lines: the name and its first sentence, the settings with their defaults, and the source if known."""
-    described = _description(name, made)
+    described = _description(name, configurable)
     head = f"{name}  {described['summary']}".rstrip()
     return [head, *(f"    {more}" for more in (described["settings"], described["source"]) if more)]
 
 
-def _description(name: str, made: Callable[..., Any]) -> Item:
+def _description(name: str, configurable: Callable[..., Any]) -> Item:
     """Returns name, summary, settings and source, each in one line; "" if missing."""
-    doc = (inspect.getdoc(made) or "").splitlines()
-    return {"name": name, "summary": doc[0] if doc else "", "settings": _settings(made), "source": _source(doc)}
+    doc = (inspect.getdoc(configurable) or "").splitlines()
+    return {"name": name, "summary": doc[0] if doc else "", "settings": _settings(configurable), "source": _source(doc)}
 
 
-def _settings(made: Callable[..., Any]) -> str:
+def _settings(configurable: Callable[..., Any]) -> str:
     """Returns the settings: `learning_rate = 0.001, b1 = 0.9`. A setting without default has only its name."""
     parameters = (
         parameter
-        for parameter in inspect.signature(made).parameters.values()
+        for parameter in inspect.signature(configurable).parameters.values()
         if parameter.kind is not parameter.VAR_KEYWORD
     )
     return ", ".join(
@@ -326,8 +335,8 @@ def plugins(form: str) -> None:
 
     manager = load_plugins()
     listed = [ListedPlugin(name=name, hooks=hooks) for name, hooks in manager.plugins()]
-    for one in listed:
-        show(f"{one['name']}: {', '.join(one['hooks']) or 'no hooks'}")
+    for plugin in listed:
+        show(f"{plugin['name']}: {', '.join(plugin['hooks']) or 'no hooks'}")
     for broken in manager.broken:
         click.echo(str(broken), err=True)
     if form == "json":

@@ -116,8 +116,8 @@ def _or_null(schema: Schema) -> Schema:
 def _attributes(kind: Any) -> dict[str, str]:
     """Returns the lines below `Attributes:` of a dataclass and its bases, by attribute."""
     descriptions: dict[str, str] = {}
-    for each in reversed(kind.__mro__):
-        _, _, lines = inspect.cleandoc(each.__doc__ or "").partition("\nAttributes:\n")
+    for base in reversed(kind.__mro__):
+        _, _, lines = inspect.cleandoc(base.__doc__ or "").partition("\nAttributes:\n")
         for names, text in re.findall(r"^  (\w+(?:, \w+)*): ((?:.|\n(?=    ))+)", lines, re.MULTILINE):
             descriptions |= dict.fromkeys(names.split(", "), " ".join(text.split()))
     return descriptions

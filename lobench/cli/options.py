@@ -38,13 +38,13 @@ def options_of(settings: type, *names: str) -> Callable[[C], C]:
       settings: The dataclass.
       names: Names of the fields, in the order of the help. None given: all fields that are options.
     """
-    known = {field.name: field for field in fields(settings) if "option" in field.metadata}
+    fields_by_name = {field.name: field for field in fields(settings) if "option" in field.metadata}
     inherited = {field.name for base in settings.__bases__ if is_dataclass(base) for field in fields(base)}
-    order = names or tuple(sorted(known, key=inherited.__contains__))  # own fields before inherited ones
+    order = names or tuple(sorted(fields_by_name, key=inherited.__contains__))  # own fields before inherited ones
 
     def decorate(command: C) -> C:
         for name in reversed(order):
-            command = _option(known[name])(command)
+            command = _option(fields_by_name[name])(command)
         return command
 
     return decorate
@@ -146,7 +146,7 @@ def accept_either_form(command: click.Command) -> None:
             _join(command, argument, option)
     if all(argument.nargs == 1 for argument in arguments):  # otherwise the last argument takes all words
         for option in [param for param in command.params if isinstance(param, click.Option) and param.required]:
-            if flag := next((one for one in option.opts if one in _PLACES.values()), ""):
+            if flag := next((name for name in option.opts if name in _PLACES.values()), ""):
                 words: dict[str, Any] = {
                     "nargs": -1 if option.multiple else 1,
                     "metavar": f"[{flag[2:].upper()}]",
@@ -161,10 +161,10 @@ def _join(command: click.Command, main: click.Parameter, other: click.Parameter)
     takes_several = main.nargs == -1 or main.multiple
 
     def joined(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
-        given = context.meta.pop("lobench.other_form", None)
-        more = tuple(given) if isinstance(given, tuple) else (() if given is None else (given,))
-        own = tuple(value or ()) if takes_several else (() if value is None else (value,))
-        values = (*more, *own)
+        other_value = context.meta.pop("lobench.other_form", None)
+        more = tuple(other_value) if isinstance(other_value, tuple) else (() if other_value is None else (other_value,))
+        own_values = tuple(value or ()) if takes_several else (() if value is None else (value,))
+        values = (*more, *own_values)
         if not values and not context.resilient_parsing:
             raise click.MissingParameter(ctx=context, param=parameter)
         if takes_several:

@@ -187,16 +187,16 @@ def _kept_apart(out: TextIO) -> Iterator[TextIO]:
         yield out
         return
     out.flush()
-    kept = os.dup(1)
+    descriptor = os.dup(1)
     os.dup2(2, 1)
-    file = open(kept, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  (closing it may raise)
+    file = open(descriptor, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  (closing it may raise)
     try:
         yield file
     finally:
         with contextlib.suppress(OSError):
             file.close()
-        os.dup2(kept, 1)
-        os.close(kept)
+        os.dup2(descriptor, 1)
+        os.close(descriptor)
 
 
 def json_text(name: str, record: Record | Sequence[Record]) -> str:
@@ -297,8 +297,13 @@ def emit_error(error: BaseException | str, exit_code: ErrorCode, *, where: str =
     """Prints the error as a JSON document, unless a document is already printed."""
     if _Programs.out is None:
         return
-    one = error if isinstance(error, LobenchError) else LobenchError(str(error), where=where)
+    lobench_error = error if isinstance(error, LobenchError) else LobenchError(str(error), where=where)
     record = ErrorRecord(
-        what=one.what, where=one.where, got=one.got, expected=one.expected, next_step=one.next_step, exit_code=exit_code
+        what=lobench_error.what,
+        where=lobench_error.where,
+        got=lobench_error.got,
+        expected=lobench_error.expected,
+        next_step=lobench_error.next_step,
+        exit_code=exit_code,
     )
     emit("error", record)

@@ -183,7 +183,7 @@ def _format_of(kind: str, output: Path | None) -> str:
             f"a report of format {kind} has another suffix",
             where="--output",
             got=str(output),
-            expected=" or ".join(sorted(suffix for suffix, known in _OF_SUFFIXES.items() if kind in known)),
+            expected=" or ".join(sorted(suffix for suffix, formats in _OF_SUFFIXES.items() if kind in formats)),
         )
     return kind
 

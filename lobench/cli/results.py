@@ -69,8 +69,8 @@ class ResultsSettings:
 
         has_pattern = self.pattern != "*"
         if self.history and (kind in _EXPORTS or has_pattern):
-            what = "--case" if has_pattern else f"--format {kind}"
-            raise UsageError(f"--history has no {what}", expected="--history alone, or with --format json")
+            flag = "--case" if has_pattern else f"--format {kind}"
+            raise UsageError(f"--history has no {flag}", expected="--history alone, or with --format json")
         if self.metrics and (self.history or (kind != "table" and not (self.cases or self.by))):
             raise UsageError(
                 "--metric is of tables", expected="json, csv and parquet have all metrics of an evaluation"

@@ -114,16 +114,18 @@ def table_text(store: Path, pattern: str, *, sort: str, metrics: Sequence[str] =
     return "\n".join([*lines, *others, *_notes(rows, current, other_code, unread)])
 
 
-def _stored(metrics: Sequence[str], known: Collection[str]) -> list[str]:
+def _stored(metrics: Sequence[str], stored_names: Collection[str]) -> list[str]:
     """Returns metrics as they are stored.
 
     Raises:
       UsageError: There is no such metric.
     """
-    metric_names = [stored_spelling(metric, known) for metric in metrics]
+    metric_names = [stored_spelling(metric, stored_names) for metric in metrics]
     for metric in metric_names:
-        if metric not in known:
-            raise UsageError("no evaluation has this metric", got=repr(metric), expected=", ".join(sorted(known)))
+        if metric not in stored_names:
+            raise UsageError(
+                "no evaluation has this metric", got=repr(metric), expected=", ".join(sorted(stored_names))
+            )
     return list(dict.fromkeys(metric_names))
 
 
@@ -174,8 +176,8 @@ def _unread(ledger: Ledger) -> Iterator[ResultRecord]:
 def _hidden(summary: Summary, shown: Collection[str]) -> set[str]:
     """Returns the metrics of a summary that no table shows, except the losses of train and test."""
     snapshot = summary.snapshot
-    known = {name for subject in snapshot.subjects for name in subject.metrics()}
-    return known - {*shown, *(case.primary_metric for case in snapshot.cases), "train/loss", "test/loss"}
+    all_metrics = {name for subject in snapshot.subjects for name in subject.metrics()}
+    return all_metrics - {*shown, *(case.primary_metric for case in snapshot.cases), "train/loss", "test/loss"}
 
 
 def by_method_text(
@@ -201,8 +203,8 @@ def by_method_text(
     spec = read_table(table) if table is not None else TableSpec(rows="method", costs=True)
     summary = summary_of_methods(store, experiment, every=every)
     if metrics:
-        known = {name for subject in summary.snapshot.subjects for name in subject.metrics()}
-        spec = replace(spec, metrics=[*(spec.metrics or summary.metrics), *_stored(metrics, known)])
+        stored_names = {name for subject in summary.snapshot.subjects for name in subject.metrics()}
+        spec = replace(spec, metrics=[*(spec.metrics or summary.metrics), *_stored(metrics, stored_names)])
     if kind == "json":
         return json_text("results.methods", method_records(tabulate(summary, spec)))
     part, note = best_methods(summary) if table is None and not every else (summary, "")
@@ -307,5 +309,5 @@ def _matching(store: Path, pattern: str, rows: Iterable[EvaluationRow]) -> Itera
         if matches[row.case]:
             yield row
     if not any(matches.values()):
-        known = ", ".join(sorted({f"{case.suite}/{case.name}" for case in matches}))
-        raise UsageError("--case matches no case", where=str(store), got=repr(pattern), expected=f"one of {known}")
+        case_names = ", ".join(sorted({f"{case.suite}/{case.name}" for case in matches}))
+        raise UsageError("--case matches no case", where=str(store), got=repr(pattern), expected=f"one of {case_names}")

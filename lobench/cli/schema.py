@@ -54,7 +54,10 @@ def schema(name: str, kind: str) -> None:
         emit_text(json.dumps(document_schema(_known(name, schemas)), indent=1) + "\n")
         return
     if kind == "json":
-        emit("schema", SchemaRecord(schemas=[_entry(each, place) for each, place in schemas.items()]))
+        emit(
+            "schema",
+            SchemaRecord(schemas=[_entry(schema_name, type_path) for schema_name, type_path in schemas.items()]),
+        )
         return
     from lobench.report.tables.text import described_list
 
@@ -88,19 +91,19 @@ def _commands() -> Iterator[click.Command]:
         yield from command.commands.values() if isinstance(command, click.Group) else [command] if command else []
 
 
-def _entry(name: str, place: str) -> SchemaEntry:
-    file = sys.modules[loaded(place) and place.partition(":")[0]].__file__
+def _entry(name: str, type_path: str) -> SchemaEntry:
+    file = sys.modules[loaded(type_path) and type_path.partition(":")[0]].__file__
     return SchemaEntry(name=f"lobench/{name}/1", file=str(file), title=document_schema(name)["title"])
 
 
-def _known(name: str, known: Collection[str]) -> str:
+def _known(name: str, schema_names: Collection[str]) -> str:
     short = name.removeprefix("lobench/").partition("/")[0]
-    if short not in known:
-        in_group = [each for each in known if each.startswith(f"{short}.")]
+    if short not in schema_names:
+        in_group = [schema_name for schema_name in schema_names if schema_name.startswith(f"{short}.")]
         raise UsageError(
             "no such schema",
             got=repr(name),
-            expected=f"one of {', '.join(in_group or known)}",
-            next_step=suggestion(short, known),
+            expected=f"one of {', '.join(in_group or schema_names)}",
+            next_step=suggestion(short, schema_names),
         )
     return short

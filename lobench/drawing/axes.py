@@ -43,10 +43,10 @@ def new_axes(count: int, *, width: float = 1.0, height: float = 0.75) -> list[Ax
     rows = math.ceil(count / columns)
     size = (_INCHES * 1.2 * width * columns, _INCHES * height * rows)
     _, grid = pyplot.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
-    every: list[Axes] = list(grid.flat)
-    for unused in every[count:]:
+    all_axes: list[Axes] = list(grid.flat)
+    for unused in all_axes[count:]:
         unused.remove()
-    return every[:count]
+    return all_axes[:count]
 
 
 def plain(name: str) -> str:

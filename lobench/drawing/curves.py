@@ -18,17 +18,17 @@ _DIVERGED = "x"
 
 def spans_decades(values: ArrayLike) -> bool:
     """Returns whether the finite values are all positive and span enough decades for a log axis."""
-    found = np.asarray(values, np.float64)
-    known = found[np.isfinite(found)]
-    return bool(len(known)) and bool(known.min() > 0) and bool(known.max() / known.min() > _LOG_FROM)
+    array = np.asarray(values, np.float64)
+    finite = array[np.isfinite(array)]
+    return bool(len(finite)) and bool(finite.min() > 0) and bool(finite.max() / finite.min() > _LOG_FROM)
 
 
 @functools.lru_cache(maxsize=256)  # thousands of curves have a few lengths
 def evenly(count: int, most: int) -> NDArray[np.intp]:
     """Returns at most `most` indices below `count`: the first, the last, and evenly spaced ones between."""
-    found = np.rint(np.linspace(0, count - 1, min(count, most))).astype(np.intp)  # at least one apart
-    found.setflags(write=False)
-    return found
+    indices = np.rint(np.linspace(0, count - 1, min(count, most))).astype(np.intp)  # at least one apart
+    indices.setflags(write=False)
+    return indices
 
 
 def sparkline(values: Sequence[float] | np.ndarray) -> str:

@@ -93,7 +93,7 @@ def curve_of_seeds(label: str, steps: ArrayLike, values: ArrayLike, style: str) 
 
 def inner_chart(case: str, metric: str, series: Sequence[Series], *, log_y: bool) -> Chart:
     """Returns a small chart of a case's curves over inner steps."""
-    ends = ", ".join(f"{one.label} {number(one.y[-1])}" for one in series)
+    ends = ", ".join(f"{line.label} {number(line.y[-1])}" for line in series)
     return Chart(
         title=f"{case}: {metric} over inner steps",
         description=f"Final values: {ends}.",
@@ -108,7 +108,7 @@ def inner_chart(case: str, metric: str, series: Sequence[Series], *, log_y: bool
 
 def is_wide(series: Sequence[Series]) -> bool:
     """Returns whether all values are positive and span decades, which calls for a log axis."""
-    return spans_decades([value for one in series for value in one.y])
+    return spans_decades([value for line in series for value in line.y])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,11 +160,11 @@ class Chart:
         """Returns the chart as markup, with all external text escaped."""
         y_axis = _Axis(self.y_range or self._span("y"), self.log_y, self.height - _BOTTOM, _TOP, 5)
         y_ticks = _ticks(y_axis, self.y_names, int(_MOST_LEFT * self.width / _LETTER))
-        left = max(_LEFT, *(8 + _LETTER * len(text) for _, text in y_ticks), 0)
-        x_axis = _Axis(self._span("x"), self.log_x, left, self.width - _RIGHT, 5)
+        left_margin = max(_LEFT, *(8 + _LETTER * len(text) for _, text in y_ticks), 0)
+        x_axis = _Axis(self._span("x"), self.log_x, left_margin, self.width - _RIGHT, 5)
         parts = [
-            *self._grid(x_axis, y_axis, left, y_ticks),
-            *(part for one in self.series for part in _draw(one, x_axis, y_axis)),
+            *self._grid(x_axis, y_axis, left_margin, y_ticks),
+            *(part for line in self.series for part in _draw(line, x_axis, y_axis)),
         ]
         parts += self._inside(x_axis, y_axis)
         text = escape(f"{self.title}. {self.description}")
@@ -182,7 +182,7 @@ class Chart:
             return -0.4, len(names_of_axis) - 0.6
         names = ("x",) if axis == "x" else ("y", "lower", "upper")
         log = self.log_x if axis == "x" else self.log_y
-        rows = [getattr(one, name) for one in self.series for name in names]
+        rows = [getattr(line, name) for line in self.series for name in names]
         values = [float(v) for row in rows if row is not None for v in row if math.isfinite(v) and (v > 0 or not log)]
         if not values:
             return (0.1, 1.0) if log else (0.0, 1.0)
@@ -195,20 +195,22 @@ class Chart:
         pad = 0.04 * (math.log(high / low) if log else high - low)
         return (low * math.exp(-pad), high * math.exp(pad)) if log else (low - pad, high + pad)
 
-    def _grid(self, x_axis: _Axis, y_axis: _Axis, left: float, y_ticks: Sequence[tuple[float, str]]) -> list[Markup]:
+    def _grid(
+        self, x_axis: _Axis, y_axis: _Axis, left_margin: float, y_ticks: Sequence[tuple[float, str]]
+    ) -> list[Markup]:
         parts = []
         right, bottom = self.width - _RIGHT, self.height - _BOTTOM
         for value, text in y_ticks:
             y = y_axis.at(value)
-            parts.append(Markup(f'<line class="grid" x1="{left:.0f}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'))
-            parts.append(Markup(f'<text x="{left - 5:.0f}" y="{y + 4:.1f}" class="end">{escape(text)}</text>'))
+            parts.append(Markup(f'<line class="grid" x1="{left_margin:.0f}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'))
+            parts.append(Markup(f'<text x="{left_margin - 5:.0f}" y="{y + 4:.1f}" class="end">{escape(text)}</text>'))
         for value, text in _ticks(x_axis, self.x_names, _X_LETTERS):
             x = x_axis.at(value)
             # A long number at the right end would be cut off.
             anchor, x = ("end", self.width - 1) if x + _LETTER / 2 * len(text) > self.width else ("mid", x)
             parts.append(Markup(f'<text x="{x:.1f}" y="{bottom + 16}" class="{anchor}">{escape(text)}</text>'))
-        middle = (left + right) / 2
-        parts.append(Markup(f'<line class="axis" x1="{left:.0f}" x2="{right}" y1="{bottom}" y2="{bottom}"/>'))
+        middle = (left_margin + right) / 2
+        parts.append(Markup(f'<line class="axis" x1="{left_margin:.0f}" x2="{right}" y1="{bottom}" y2="{bottom}"/>'))
         parts.append(
             Markup(f'<text x="{middle:.0f}" y="{self.height - 5}" class="mid name">{escape(self.x_label)}</text>')
         )
@@ -239,8 +241,8 @@ class Chart:
             lines.append(line | {name: True for name, is_set in flags.items() if is_set})
         axes: dict[str, object] = {"logX": self.log_x, "logY": self.log_y, "yRange": self.y_range}
         axes |= {"xNames": self.x_names, "yNames": self.y_names}
-        found: dict[str, object] = {"title": self.title, "x": self.x_label, "y": self.y_label, "height": self.height}
-        return found | {name: value for name, value in axes.items() if value} | {"lines": lines}
+        texts: dict[str, object] = {"title": self.title, "x": self.x_label, "y": self.y_label, "height": self.height}
+        return texts | {name: value for name, value in axes.items() if value} | {"lines": lines}
 
 
 def short(values: ArrayLike) -> list[float | int | None]:
@@ -261,9 +263,9 @@ def short(values: ArrayLike) -> list[float | int | None]:
         quotients = np.copysign(digits / power, array)
         is_usual &= quotients != np.rint(quotients)
     numbers: list[float | int | None] = quotients.tolist()
-    for place in np.flatnonzero(~is_usual).tolist():
-        value = float(array[place])
-        numbers[place] = rounded(value) if math.isfinite(value) else None
+    for index in np.flatnonzero(~is_usual).tolist():
+        value = float(array[index])
+        numbers[index] = rounded(value) if math.isfinite(value) else None
     return numbers
 
 
@@ -299,8 +301,8 @@ class _Axis:
         if self._log:
             decades = range(math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9) + 1)
             if len(decades) >= 2:
-                every = math.ceil(len(decades) / self._num_ticks)
-                return [10.0**decade for decade in decades][::every]
+                stride = math.ceil(len(decades) / self._num_ticks)
+                return [10.0**decade for decade in decades][::stride]
             return [float(f"{value:.1g}") for value in np.geomspace(low, high, 4)[1:]]
         raw = (high - low) / self._num_ticks
         magnitude = 10.0 ** math.floor(math.log10(raw))
@@ -346,14 +348,14 @@ def _band(series: Series, x_axis: _Axis, y_axis: _Axis) -> list[Markup]:
     assert series.lower is not None and series.upper is not None
     bounds = list(zip(series.x, series.lower, series.upper, strict=True))
     parts = []
-    for is_shown, stretch in itertools.groupby(bounds, lambda one: _has_band(one, y_axis)):
+    for is_shown, stretch in itertools.groupby(bounds, lambda bound: _has_band(bound, y_axis)):
         if not is_shown:
             continue
         rows = [(x_axis.at(x), y_axis.at(low), y_axis.at(high)) for x, low, high in stretch]
         if len(rows) == 1:
             ((x, low, high),) = rows
-            place = f'x1="{x:.1f}" x2="{x:.1f}" y1="{low:.1f}" y2="{high:.1f}"'
-            parts.append(Markup(f'<line class="whisker {series.style}" {place}/>'))
+            attributes = f'x1="{x:.1f}" x2="{x:.1f}" y1="{low:.1f}" y2="{high:.1f}"'
+            parts.append(Markup(f'<line class="whisker {series.style}" {attributes}/>'))
             continue
         corners = [(x, high) for x, _, high in rows] + [(x, low) for x, low, _ in reversed(rows)]
         points = " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)
@@ -368,15 +370,15 @@ def _has_band(point: tuple[float, float, float], y_axis: _Axis) -> bool:
 
 def _path(points: Sequence[tuple[float, float] | None], steps: bool) -> str:
     parts: list[str] = []
-    before: tuple[float, float] | None = None
+    previous: tuple[float, float] | None = None
     for point in points:
         if point is not None:
             x, y = point
-            if before is None:
+            if previous is None:
                 parts.append(f"M{x:.1f} {y:.1f}")
             else:
                 parts.append(f"H{x:.1f}V{y:.1f}" if steps else f"L{x:.1f} {y:.1f}")
-        before = point
+        previous = point
     return "".join(parts)
 
 

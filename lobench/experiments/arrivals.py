@@ -79,15 +79,15 @@ class Trials(CommandRuns):
     def given(self) -> list[Given]:
         # The searches first: what commands gave at the last call was taken since.
         self._look_at_scripts()
-        return [*(given for search in self.searches for given in search.given()), *super().given()]
+        return [*(subject for search in self.searches for subject in search.given()), *super().given()]
 
     def _look_at_scripts(self) -> None:
-        before = self.growths()
+        old_growths = self.growths()
         running = [self._runs[command] for command, state in self.states.items() if state == "running"]
         running = [run for run in running if run.is_script]
         self.scripts.num_running = len(running)
         self._growing = [(run, self.scripts.growth(run)) for run in running]
-        if self.growths() != before:
+        if self.growths() != old_growths:
             self.grown()
 
     def growths(self) -> dict[str, list[str]]:
@@ -141,7 +141,7 @@ def search_runs(
     """
     runs: list[SearchRun] = []
     for planned in searches:
-        known = known_of(planned, file, context.ledger, context.form)
+        known_trials = known_of(planned, file, context.ledger, context.form)
         make_own = SubjectSearch if planned.method.median_stopping is None else StoppingSearch
         make = {"command": make_commands, "script": make_scripts}.get(planned.method.kind, make_own)
         num_beside = num_slots
@@ -149,7 +149,7 @@ def search_runs(
             # All sessions of a wave run at once, or the first would be at their end before the last are judged.
             takes = len(context.experiment.sessions or (0,)) * planned.method.num_cpus
             num_beside = max(num_slots // takes, 1)
-        runs.append(make(planned, context, known, width=_width(planned, context, num_beside)))
+        runs.append(make(planned, context, known_trials, width=_width(planned, context, num_beside)))
     return runs
 
 
@@ -157,9 +157,9 @@ def _width(planned: PlannedSearch, context: SearchContext, num_slots: int) -> in
     """Returns the number of trials per wave. It is recorded, so that a restart on another machine uses it, too."""
     if planned.method.wave is not None:
         return planned.method.wave
-    which: Mapping[str, object] = {"experiment": context.experiment.name, "method": planned.method.name}
+    key: Mapping[str, object] = {"experiment": context.experiment.name, "method": planned.method.name}
     for _, detail in context.ledger.events(_EVENT):
-        if which.items() <= detail.items():
+        if key.items() <= detail.items():
             return int(detail["wave"])
-    context.ledger.record_event(_EVENT, **which, wave=num_slots)
+    context.ledger.record_event(_EVENT, **key, wave=num_slots)
     return num_slots

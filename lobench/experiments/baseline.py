@@ -95,9 +95,9 @@ def _refreshing(settings: BaselineSettings, suite: Path, optimizer: str) -> str:
     usual = BaselineSettings()
     names = ("grid", "search", "vary", "num_trials", "seeds", "horizon_factor")
     values = {name: getattr(settings, name) for name in names}
-    asked = {name: value for name, value in values.items() if value != getattr(usual, name)}
-    own = "" if optimizer in usual.optimizers else optimizer
-    return command_text("lobench", "baseline", name_of(suite), optimizer=own, **asked)
+    changed = {name: value for name, value in values.items() if value != getattr(usual, name)}
+    optimizer_option = "" if optimizer in usual.optimizers else optimizer
+    return command_text("lobench", "baseline", name_of(suite), optimizer=optimizer_option, **changed)
 
 
 def _make(suite: Path, command: BaselineSettings, log: Callable[[str], None]) -> None:
@@ -113,24 +113,27 @@ def _make(suite: Path, command: BaselineSettings, log: Callable[[str], None]) ->
         baseline = _start(path, suite, command, optimizer, grid)
         for spec, bound in bound_cases:
             name = case_key(spec, suite)
-            before = _kept(baseline, spec, bound, command, grid)
-            if before is None and (taken := _tuned_elsewhere(path, spec, bound, command, baseline, grid)) is not None:
-                before, other = taken
+            tuned_case = _kept(baseline, spec, bound, command, grid)
+            if (
+                tuned_case is None
+                and (taken := _tuned_elsewhere(path, spec, bound, command, baseline, grid)) is not None
+            ):
+                tuned_case, other = taken
                 log(f"{optimizer} {name}: taken from {name_of(other)}")
-            if before is not None:
-                if baseline.cases.get(name) is not before:  # of another suite, or the case had another name
-                    baseline = dataclasses.replace(baseline, cases={**baseline.cases, name: before})
+            if tuned_case is not None:
+                if baseline.cases.get(name) is not tuned_case:  # of another suite, or the case had another name
+                    baseline = dataclasses.replace(baseline, cases={**baseline.cases, name: tuned_case})
                     baseline.save(path)
-                if before.program and before.is_scored_as(bound.case.scale, bound.case.minimum):
+                if tuned_case.program and tuned_case.is_scored_as(bound.case.scale, bound.case.minimum):
                     log(f"{optimizer} {name}: up to date")
                     continue
-                if before.program:
-                    scored = dataclasses.replace(before, scale=bound.case.scale, minimum=bound.case.minimum)
+                if tuned_case.program:
+                    scored = dataclasses.replace(tuned_case, scale=bound.case.scale, minimum=bound.case.minimum)
                     baseline = dataclasses.replace(baseline, cases={**baseline.cases, name: scored})
                     baseline.save(path)
                     log(f"{optimizer} {name}: tuned as before, scored by the case's present settings")
                     continue
-                if (again := tuned_again(spec, layers, optimizer, before)) is not None:
+                if (again := tuned_again(spec, layers, optimizer, tuned_case)) is not None:
                     baseline = _with(baseline, name, again, spec)
                     baseline.save(path)
                     log(f"{optimizer} {name}: tuned as before, its best point evaluated again")
@@ -147,10 +150,10 @@ def _make(suite: Path, command: BaselineSettings, log: Callable[[str], None]) ->
             log(f"{optimizer} {name}: {best}, train/loss {loss:.4g}, {points} in {seconds:.0f} s")
         # Cases that the suite no longer has go, once the whole suite was looked at.
         if not command.cases and suite.is_dir():
-            known = {case_key(spec, suite) for spec, _ in bound_cases}
-            kept = {name: case for name, case in baseline.cases.items() if name in known}
-            if kept.keys() != baseline.cases.keys():
-                baseline = dataclasses.replace(baseline, cases=kept)
+            case_keys = {case_key(spec, suite) for spec, _ in bound_cases}
+            current_cases = {name: case for name, case in baseline.cases.items() if name in case_keys}
+            if current_cases.keys() != baseline.cases.keys():
+                baseline = dataclasses.replace(baseline, cases=current_cases)
                 baseline.save(path)
         log(f"{path}: {counted(len(baseline.cases), 'case')}, {path.stat().st_size / 1000:.0f} kB")
 
@@ -159,8 +162,12 @@ def _with(baseline: Baseline, name: str, case: BaselineCase, spec: CaseSpec) -> 
     """Returns a baseline with a case that was trained now."""
     from lobench.inner.backend import device_description
 
-    made = provenance(bindings="", device=device_description(), folder=Path(spec.path).parent)
-    made_by = {"device": made.device, "versions": dict(made.versions), "git_revision": made.git_revision}
+    present_provenance = provenance(bindings="", device=device_description(), folder=Path(spec.path).parent)
+    made_by = {
+        "device": present_provenance.device,
+        "versions": dict(present_provenance.versions),
+        "git_revision": present_provenance.git_revision,
+    }
     return dataclasses.replace(baseline, provenance=made_by, cases={**baseline.cases, name: case})
 
 
@@ -187,8 +194,8 @@ def problems_in(suite: Path, command: BaselineSettings) -> list[str]:
             elif case.program and case.program != trained_by(bound.phase_lines):
                 problems.append(f"{path}: {name} was trained by another program, or in other phases; run `{refresh}`")
             elif not case.program:
-                what = "is of an older lobench, its best point not evaluated alone"
-                problems.append(f"{path}: {name} {what}; run `{refresh}`, which keeps the grid where it can")
+                problem = "is of an older lobench, its best point not evaluated alone"
+                problems.append(f"{path}: {name} {problem}; run `{refresh}`, which keeps the grid where it can")
             elif not case.is_scored_as(bound.case.scale, bound.case.minimum):
                 problems.append(f"{path}: {name} has another scale or minimum; run `{refresh}`, which takes seconds")
     return problems
@@ -221,9 +228,9 @@ def _is_tuned_over(case: BaselineCase, grid: BaselineGrid | BaselineSearch) -> b
     return [dict(point.values) for point in case.grid] in ([dict(point) for point in grid.points], [{}])
 
 
-def _is_same_search(before: str, now: str) -> bool:
+def _is_same_search(old_command: str, new_command: str) -> bool:
     """Returns whether two `lobench baseline` commands have the same options, whatever their suites."""
-    return shlex.split(before)[3:] == shlex.split(now)[3:]
+    return shlex.split(old_command)[3:] == shlex.split(new_command)[3:]
 
 
 def _tuned_elsewhere(
@@ -241,8 +248,8 @@ def _tuned_elsewhere(
             theirs = Baseline.load(other)
             if isinstance(grid, BaselineSearch) and not _is_same_search(theirs.refresh, baseline.refresh):
                 continue
-            if (found := _kept(theirs, spec, bound, command, grid)) is not None:
-                return found, other if path.is_absolute() else Path(os.path.relpath(other))
+            if (tuned_case := _kept(theirs, spec, bound, command, grid)) is not None:
+                return tuned_case, other if path.is_absolute() else Path(os.path.relpath(other))
     return None
 
 
@@ -255,15 +262,15 @@ def _start(
     if not path.is_file():
         return empty
     try:
-        before = Baseline.load(path)
+        stored = Baseline.load(path)
     except BaselineError:
         if not command.force:
             raise
         return empty
-    is_current = before.program_version == PROGRAM_VERSION
-    is_current &= not isinstance(grid, BaselineSearch) or _is_same_search(before.refresh, refresh)
-    cases = before.cases if is_current else {}
-    return dataclasses.replace(empty, provenance=before.provenance, cases=cases)
+    is_current = stored.program_version == PROGRAM_VERSION
+    is_current &= not isinstance(grid, BaselineSearch) or _is_same_search(stored.refresh, refresh)
+    cases = stored.cases if is_current else {}
+    return dataclasses.replace(empty, provenance=stored.provenance, cases=cases)
 
 
 def default_layers() -> Layers:

@@ -97,8 +97,8 @@ class ExperimentPlan:
 
     def _sum(self, name: Literal["num_planned", "num_missing", "seconds"]) -> float:
         repeated = [method.repeated for method in self.methods if method.repeated is not None]
-        every, again = (math.fsum(getattr(plan, name) for plan in plans) for plans in (self.methods, repeated))
-        return every - again
+        total, repeated_total = (math.fsum(getattr(plan, name) for plan in plans) for plans in (self.methods, repeated))
+        return total - repeated_total
 
 
 def plan_of(
@@ -175,10 +175,10 @@ def bind_waiting_commands(
         trainings = _Trainings(file, ledger, settings)
         has_optimizer = _names_optimizer(file.shared)
         labels = {
-            _waiting_variant(one, has_optimizer=has_optimizer): method.title
+            _waiting_variant(waiting_method, has_optimizer=has_optimizer): method.title
             for method in methods
             if method.kind == "command"
-            for one in _waiting(method, searches, trainings, file, ledger)
+            for waiting_method in _waiting(method, searches, trainings, file, ledger)
         }
         if labels:
             cases_of(labels, ledger, settings, manager, settings.store_folder)
@@ -206,8 +206,8 @@ def _waiting(
     if method.search is None:
         return [method] if trainings.num_expected(method) else []
     planned = searches[method.name]
-    known = known_of(planned, file, ledger).trials
-    if len(known) >= planned.num_trials and all(is_over(one.state) for one in known):
+    known_trials = known_of(planned, file, ledger).trials
+    if len(known_trials) >= planned.num_trials and all(is_over(trial.state) for trial in known_trials):
         return []
     return [method.with_values(values) for values in _samples(planned.space)]
 
@@ -250,9 +250,9 @@ class _Wanted:
                 continue  # nothing of it is bound
             if method.search is not None:
                 tried = [method.with_values(values) for values in _samples(searches[method.name].space)]
-                variants = [_waiting_variant(one, has_optimizer=has_optimizer) for one in tried]
+                variants = [_waiting_variant(trial_method, has_optimizer=has_optimizer) for trial_method in tried]
                 self.waiting[method.name] = variants[0]
-                open_trials = [one for one in self.trials_of(method) if not is_over(one.state)]
+                open_trials = [trial for trial in self.trials_of(method) if not is_over(trial.state)]
                 is_text = method.kind == "optimizer"  # of others the bindings are not in the hash
                 subjects = [self._subject_of(method.with_values(trial.parameters)) for trial in open_trials if is_text]
                 self.subjects[method.name] = subjects
@@ -274,10 +274,10 @@ class _Wanted:
 
     def _subject_of(self, method: Method) -> Subject:
         """Returns the subject of an optimizer or checkpoint method."""
-        given = given_method(method, label=method.title)
-        if isinstance(given, Subject):
-            return given
-        return given.read_as(load_checkpoint(given.uri, self._manager, allow_pickle=self._allow_pickle)[0])
+        requested = given_method(method, label=method.title)
+        if isinstance(requested, Subject):
+            return requested
+        return requested.read_as(load_checkpoint(requested.uri, self._manager, allow_pickle=self._allow_pickle)[0])
 
 
 def _samples(space: Space) -> list[Mapping[str, Value]]:
@@ -327,8 +327,8 @@ class _Trainings:
 
     def brought(self, method: Method) -> list[Subject]:
         """Returns the checkpoints that a command has produced, each theta once."""
-        produced = [one for run in self._runs(method) for one in self._of(run)]
-        return list({one.key: one for one in produced}.values())
+        produced = [checkpoint for run in self._runs(method) for checkpoint in self._of(run)]
+        return list({checkpoint.key: checkpoint for checkpoint in produced}.values())
 
     def num_expected(self, method: Method) -> int:
         """Returns the number of sessions that are still to produce a checkpoint."""
@@ -343,12 +343,12 @@ class _Trainings:
         return MethodIndex(self._file, (method,), {}, {}, self._settings.store_folder).runs
 
     def _of(self, run: CommandRun) -> list[Subject]:
-        own = [
+        sightings = [
             sighting
             for sighting in self._sightings
             if sighting.has_theta and Path(sighting.uri).is_relative_to(run.folder)
         ]
-        return own[-1:] if run.method.checkpoints == "last" else own
+        return sightings[-1:] if run.method.checkpoints == "last" else sightings
 
 
 def _blocks(spec: CaseSpec, file: ExperimentFile, blocks: SessionBlocks | None) -> list[SeedBlock]:
@@ -433,24 +433,26 @@ class _Planner:
     def _of_search(self, method: Method, search: PlannedSearch) -> MethodPlan:
         """Returns the plan of a search. Trials that were not proposed yet lack all evaluations."""
         factor = self.wanted.num_sessions if method.kind == "command" else 1
-        every = self._waiting(method)[0] * factor
+        blocks_of_trial = self._waiting(method)[0] * factor
         trials = self.wanted.trials_of(method)
         subjects = iter(self.wanted.subjects[method.name])
-        missing = every * (search.num_trials - len(trials))
+        missing = blocks_of_trial * (search.num_trials - len(trials))
         for _ in (trial for trial in trials if not is_over(trial.state)):
-            one = next(subjects, None)
-            missing = missing + (every if one is None else self.held.blocks_of(one.sha256, one.variant)[1])
+            subject = next(subjects, None)
+            missing = missing + (
+                blocks_of_trial if subject is None else self.held.blocks_of(subject.sha256, subject.variant)[1]
+            )
         num_stopped = sum(trial.state == "stopped" for trial in trials)
         cases = self.held.cases_of(self.wanted.waiting[method.name])
         fresh = report_cases(cases, self.wanted.experiment, method.report_sessions, self.wanted.held_blocks)
         reported = [(case.names[-1], block) for case in fresh for block in case.blocks()] * factor
         if not cases and method.report_sessions != 0:
-            reported = every  # nothing is bound, and no case is known
+            reported = blocks_of_trial  # nothing is bound, and no case is known
         missing = missing + (reported if not self.wanted.known[method.name].is_reported else [])
         num_trainings = factor * search.num_trials if method.kind == "command" else 0
         plan = self._priced(
             method,
-            every * (search.num_trials - num_stopped),
+            blocks_of_trial * (search.num_trials - num_stopped),
             missing,
             num_trainings=num_trainings,
         )
@@ -479,7 +481,7 @@ def _short_names(cases: Sequence[CaseSpec]) -> dict[str, str]:
     """Returns short names of cases: `quick/relu32` for `quick/digits.relu32`, if it is unambiguous."""
     short = {spec.names[-1]: f"{spec.suite}/{spec.names[0]}" for spec in cases}
     counts = Counter(short.values())
-    return {name: own if counts[own] == 1 else name for name, own in short.items()}
+    return {name: short_name if counts[short_name] == 1 else name for name, short_name in short.items()}
 
 
 def _durations(rows: Sequence[EvaluationRow]) -> dict[str, float]:

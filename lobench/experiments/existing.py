@@ -99,9 +99,11 @@ def cases_of(
     config = worker_config(settings, manager, store)
     cases_by_variant = dict[str, Sequence[CaseInfo]]()
     if ledger is not None:
-        known = KnownCases(ledger, lambda: config, SuiteFiles(settings.suites, settings.gin_files, settings.location))
+        known_cases = KnownCases(
+            ledger, lambda: config, SuiteFiles(settings.suites, settings.gin_files, settings.location)
+        )
         stamps: dict[str, tuple[str, int, int] | None] = {}
-        recalled = ((variant, known.recall(variant, stamps)) for variant in labels)
+        recalled = ((variant, known_cases.recall(variant, stamps)) for variant in labels)
         cases_by_variant = {variant.key: cases for variant, cases in recalled if cases is not None}
     unknown = {variant: label for variant, label in labels.items() if variant.key not in cases_by_variant}
     if unknown and not is_offline:

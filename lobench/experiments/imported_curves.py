@@ -91,11 +91,13 @@ class ExperimentCurves:
           cases: Cases that lobench trains.
           log: Receives notes for people.
         """
-        before = {file.file: file.sha256 for file in imported_files(ledger)}
+        hashes_before = {file.file: file.sha256 for file in imported_files(ledger)}
         for method, settings, collected, name in self._read:
             from lobench.tools.curve_import.imports import import_into
 
-            changed = any(before.get(str(source.path), source.sha256) != source.sha256 for source in collected.sources)
+            changed = any(
+                hashes_before.get(str(source.path), source.sha256) != source.sha256 for source in collected.sources
+            )
             settings = replace(settings, replace=changed)
             imported, evaluations = import_into(
                 ledger, collected, settings, own_cases=cases, names={name: method.name}, until_option=_UNTIL
@@ -114,14 +116,14 @@ def _named(method: Method, name: str, collected: CollectedCurves) -> str:
     Raises:
       ConfigError: The files lack the name, or have several methods and no name is given.
     """
-    known = list(dict.fromkeys(run.method for run in collected.spill.runs))
-    if name in known or (not name and len(known) == 1):
-        return name or known[0]
+    method_names = list(dict.fromkeys(run.method for run in collected.spill.runs))
+    if name in method_names or (not name and len(method_names) == 1):
+        return name or method_names[0]
     raise ConfigError(
         f"method {method.name!r}: {'no such method' if name else 'several methods'} in its curves",
         where=method.curves,
-        got=", ".join(map(repr, known)),
-        next_step=f"Method.curves = 'FILE#{known[0]}' names one",
+        got=", ".join(map(repr, method_names)),
+        next_step=f"Method.curves = 'FILE#{method_names[0]}' names one",
     )
 
 

@@ -218,7 +218,7 @@ class ExperimentRunExtension:
     def end(self, ledger: Ledger, ending: Ending) -> None:
         """Adds the recorded evaluations to the experiment, and counts them."""
         if self.curves is not None:
-            cases = {case.identity: case for found in ending.cases.values() for case in found}
+            cases = {case.identity: case for cases_of_variant in ending.cases.values() for case in cases_of_variant}
             self.curves.record(ledger, self.form, list(cases.values()), self._log)
         of_scripts = list(self._members_of_scripts())
         ledger.add_memberships(self.form, of_scripts, programs=[IMPORTED.key])
@@ -227,15 +227,15 @@ class ExperimentRunExtension:
         codes = {key: case.code for key, case in cases_by_key.items()}
         plan = Plan(ledger.history(ending.programs, keeps_code=self._keep_results))
         rows = [
-            replace(one, evaluation=part)
-            for one in planned
-            for part in plan.parts(one.evaluation)
-            if one.session in part.block.seeds
+            replace(member, evaluation=part)
+            for member in planned
+            for part in plan.parts(member.evaluation)
+            if member.session in part.block.seeds
         ]
         ledger.add_memberships(self.form, rows, programs=ending.programs, codes=codes)
-        wanted = {part for one in planned for part in plan.parts(one.evaluation)}
+        wanted = {part for member in planned for part in plan.parts(member.evaluation)}
         self.wanted = frozenset(wanted)
-        num_of_scripts = len({one.evaluation for one in of_scripts})
+        num_of_scripts = len({member.evaluation for member in of_scripts})
         num_current = sum(plan.is_current(part, cases_by_key[part.case_key]) for part in wanted)
         self.num_done = num_current + num_of_scripts
         self.num_planned = len(wanted) + num_of_scripts + self._num_expected(ending)
@@ -316,9 +316,9 @@ class ExperimentRunExtension:
         def is_planned(row: EvaluationRow) -> bool:
             block, planned = row.key.seed_block, blocks.get(row.key.case_identity, ())
             if row.key.program_version == IMPORTED.key:  # curves made elsewhere have a block for each seed
-                return {seed for one in planned for seed in one.seeds}.issuperset(block.seeds)
-            whole = (EvaluationId(row.key.checkpoint_sha256, row.case.key, one) for one in planned)
-            return any(part.block == block for one in whole for part in plan.parts(one))
+                return {seed for seed_block in planned for seed in seed_block.seeds}.issuperset(block.seeds)
+            whole = (EvaluationId(row.key.checkpoint_sha256, row.case.key, seed_block) for seed_block in planned)
+            return any(part.block == block for evaluation in whole for part in plan.parts(evaluation))
 
         rows = [
             row

@@ -160,10 +160,10 @@ def members_of(config: pytest.Config, path: Path, spec: CaseSpec) -> list[ItemMe
 def multiply(metafunc: pytest.Metafunc) -> None:
     """Parametrizes a test of cases, so that it runs once for each member of the experiment."""
     specs = [value for mark in metafunc.definition.iter_markers("parametrize") for value in _values(mark.args[1:2])]
-    found = next((value for value in specs if isinstance(value, CaseSpec)), None)
-    if found is None:
+    spec = next((value for value in specs if isinstance(value, CaseSpec)), None)
+    if spec is None:
         return
-    members = members_of(metafunc.config, metafunc.definition.path, found)
+    members = members_of(metafunc.config, metafunc.definition.path, spec)
     if members:
         metafunc.fixturenames.append(_ARGUMENT)
         metafunc.parametrize(_ARGUMENT, members, ids=list(map(str, members)))
@@ -221,10 +221,10 @@ def select_named(config: pytest.Config, items: list[pytest.Item]) -> None:
     selected = config.stash.get(EXPERIMENT, None)
     if selected is None or not selected.names:
         return
-    known = {item.name for item in items if member_of(item) is not None}
+    member_names = {item.name for item in items if member_of(item) is not None}
     for name in selected.names:
-        if name not in known:
+        if name not in member_names:
             raise pytest.UsageError(f"not found: {selected.argument}::{name} (--collect-only shows all)")
-    left = [item for item in items if member_of(item) is None or item.name in selected.names]
-    config.hook.pytest_deselected(items=[item for item in items if item not in left])
-    items[:] = left
+    remaining = [item for item in items if member_of(item) is None or item.name in selected.names]
+    config.hook.pytest_deselected(items=[item for item in items if item not in remaining])
+    items[:] = remaining

@@ -259,7 +259,9 @@ class ExperimentRun:
         notices = [f"--gin-param, for every method: {params}"] if params else []
         return replace(
             plan,
-            methods=tuple(sorted((*plan.methods, *imported), key=lambda one: order.index(one.method.name))),
+            methods=tuple(
+                sorted((*plan.methods, *imported), key=lambda method_plan: order.index(method_plan.method.name))
+            ),
             notices=(*notices, *self._changed_data()),
         )
 
@@ -288,27 +290,27 @@ class ExperimentRun:
             self._plan(follows_edits=len(rounds) < _MOST_RESTARTS)
             self.methods.forget()
             rounds.append(self._run_planned(progress))
-        outcomes = sum((Counter(one.ending.outcomes) for one in rounds), Counter[Outcome]())
-        core_seconds = sum(one.ending.core_seconds for one in rounds)
+        outcomes = sum((Counter(outcome.ending.outcomes) for outcome in rounds), Counter[Outcome]())
+        core_seconds = sum(outcome.ending.core_seconds for outcome in rounds)
         return replace(rounds[-1], ending=replace(rounds[-1].ending, outcomes=outcomes, core_seconds=core_seconds))
 
     def _run_planned(self, progress: WatchProgress) -> ExperimentOutcome:
         for title, problem in self._unfit.items():
             progress.log(f"{title!r} cannot be trained, and the other methods go on: {problem}")
         extension = self._extension
-        given = tuple(self._given.values())
+        requested = tuple(self._given.values())
         settings = self._watched()
-        if any(one.kind == "command" for one in self._chosen):
+        if any(method.kind == "command" for method in self._chosen):
             manager = components_of(settings.found(), progress).manager
             bind_waiting_commands(self._file, self._chosen, self._searches, settings, manager)
-        if settings.suites and any(one.kind == "script" for one in self._chosen):
+        if settings.suites and any(method.kind == "script" for method in self._chosen):
             manager = components_of(settings.found(), progress).manager
             extension.own_cases = bound_cases(settings, manager)
         with read_curves(self._curves) as curves:
             extension.curves = curves
             race = self._file.experiment.race
             watched = (
-                run_rounds(settings, progress, given=given, has_source=False, guest=extension)
+                run_rounds(settings, progress, given=requested, has_source=False, guest=extension)
                 if race is None
                 else self._raced(race, progress)
             )
@@ -328,16 +330,16 @@ class ExperimentRun:
     def _raced(self, race: Race, progress: WatchProgress) -> Watched:
         """Runs the rounds of a race, as `lobench compare --race` does, and returns their common summary."""
         extension = self._extension
-        given = list(self._given.values())
+        requested = list(self._given.values())
         settings = self._watched()
         rounds = list[Watched]()
         wanted = set[EvaluationId]()
         num_done = 0
 
-        def evaluate(who: Sequence[int], looks: int) -> bool:
+        def evaluate(racing: Sequence[int], looks: int) -> bool:
             nonlocal num_done
             blocks = SessionBlocks(first_seed=race.first_seed, widths=(race.block,) * looks)
-            used = sum(one.ending.core_seconds for one in rounds) / 3600
+            used = sum(round_outcome.ending.core_seconds for round_outcome in rounds) / 3600
             hours = settings.max_core_hours
             max_core_hours = None if hours is None else hours - used
             of_round = replace(
@@ -345,7 +347,7 @@ class ExperimentRun:
                 gin_params=(*self._file.shared, *blocks.bindings),
                 max_core_hours=max_core_hours,
             )
-            subjects = [given[place] for place in who]
+            subjects = [requested[index] for index in racing]
             rounds.append(run_rounds(of_round, progress, given=subjects, has_source=False, guest=extension))
             # Of eliminated methods, only the evaluations that exist are wanted.
             num_done += extension.num_done - len(extension.wanted & wanted)
@@ -358,14 +360,14 @@ class ExperimentRun:
             return not ending.interrupted and not ending.over_budget
 
         def entrants() -> Sequence[Entrant]:
-            found = read_methods(self._store, self._file.experiment.name).race
-            return found.entrants if found is not None else ()
+            stored_race = read_methods(self._store, self._file.experiment.name).race
+            return stored_race.entrants if stored_race is not None else ()
 
         from lobench.api.race import play  # imports scipy, which the other experiments need not
 
-        play(evaluate, entrants, race, (), progress.log, count=len(given))
+        play(evaluate, entrants, race, (), progress.log, count=len(requested))
         extension.num_done, extension.num_planned = num_done, len(wanted)
-        return replace(rounds[-1], ending=_together([one.ending for one in rounds]))
+        return replace(rounds[-1], ending=_together([round_outcome.ending for round_outcome in rounds]))
 
     def _watched(self) -> WatchSettings:
         return _watch_settings(self._settings, self._file, self._store, self._cases)

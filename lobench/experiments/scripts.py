@@ -94,10 +94,10 @@ class Growth:
         """Returns the last step up to `point`, by case. None until each case has reached the point or diverged."""
         last_steps = {}
         for case, curve in self.curves.items():
-            before = curve.steps[curve.steps <= point]
-            if not before.size or not (curve.steps[-1] >= point or curve.ends_diverged):
+            steps_so_far = curve.steps[curve.steps <= point]
+            if not steps_so_far.size or not (curve.steps[-1] >= point or curve.ends_diverged):
                 return None
-            last_steps[case] = int(before[-1])
+            last_steps[case] = int(steps_so_far[-1])
         return last_steps
 
 
@@ -223,8 +223,10 @@ class ScriptCurves:
             return self._growth.get(run.folder)
         if (now := files.state) != state and now:
             try:
-                with self._read(run, script_name(run.method), until=run.method.until_step) as found:
-                    self._growth[run.folder] = Growth(curves=found.primary_curves(), text=self._text(run, found))
+                with self._read(run, script_name(run.method), until=run.method.until_step) as session_curves:
+                    self._growth[run.folder] = Growth(
+                        curves=session_curves.primary_curves(), text=self._text(run, session_curves)
+                    )
             except (LobenchError, OSError) as error:
                 if any(size for _, size, _ in now):  # a growing file may become readable; only its end counts
                     self._say(f"{run.method.title}: its curves cannot be read so far: {error}")
@@ -236,25 +238,28 @@ class ScriptCurves:
     def _text(self, run: CommandRun, session_curves: SessionCurves) -> str:
         from lobench.tools.curve_import.imports import curves_in
 
-        made = list(curves_in(self._ledger, session_curves, own_cases=self._own_cases, seed=run.session))
-        case, curves = made[-1]
+        curves_by_case = list(curves_in(self._ledger, session_curves, own_cases=self._own_cases, seed=run.session))
+        case, curves = curves_by_case[-1]
         block = SeedBlock(start=run.session, size=1)
         subject = Subject.of_imported(session_curves.settings.method)
         rows = [
             row_of(
-                EvaluationFinished(subject=subject, case=one, seed_block=block, outcome=Outcome.PASSED, curves=its), 0.0
+                EvaluationFinished(
+                    subject=subject, case=case_info, seed_block=block, outcome=Outcome.PASSED, curves=curves_of_case
+                ),
+                0.0,
             )
-            for one, its in made
+            for case_info, curves_of_case in curves_by_case
         ]
         value = curves.final(case.primary_metric)[0]
         score = self._fitness(rows, [run.session])
         shown = "" if score is None else f", score {score:.3g}"
         return f"{run.label} at step {curves.eval_steps[-1]}: {case.primary_metric} {value:.4g}{shown}"
 
-    def _ends(self, run: CommandRun, found: SessionCurves) -> dict[str, int]:
+    def _ends(self, run: CommandRun, session_curves: SessionCurves) -> dict[str, int]:
         """Returns the step at which the curves of each case end: `Method.until_step`, or that of a divergence."""
         ends = {}
-        for case, curve in found.primary_curves().items():
+        for case, curve in session_curves.primary_curves().items():
             if curve.ends_diverged:
                 ends[case] = int(curve.steps[-1])
             elif run.method.until_step is not None:

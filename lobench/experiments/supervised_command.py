@@ -54,7 +54,7 @@ def _supervised(process: subprocess.Popen[bytes], pace: Pace, curves: str) -> st
         pause = max(_POLL_SECONDS, _LEAST_TIMES_BETWEEN * (time.monotonic() - began))
 
 
-def _growing(curves: str, metric: str, before: object) -> tuple[object, PaceCurve | None]:
+def _growing(curves: str, metric: str, old_state: object) -> tuple[object, PaceCurve | None]:
     """Returns the state of the files, and the run so far; None if it cannot be read yet, or nothing was added."""
     from lobench.api.settings import ImportSettings
     from lobench.core.metric import stored_spelling
@@ -63,12 +63,12 @@ def _growing(curves: str, metric: str, before: object) -> tuple[object, PaceCurv
     files = SessionFiles(curves)
     try:
         state = files.state
-        if state == before:
+        if state == old_state:
             return state, None
         settings = ImportSettings(method="command", seed="0", last_counts=True)
         with files.read(settings) as read:
-            found = {name: curve for _, named in read.spill.curves() for name, curve in named.items()}
-        curve = found.get(stored_spelling(metric, found))
+            curves_by_name = {name: curve for _, named in read.spill.curves() for name, curve in named.items()}
+        curve = curves_by_name.get(stored_spelling(metric, curves_by_name))
     except (LobenchError, OSError):
         return None, None
     return state, None if curve is None else (curve.steps.tolist(), curve.values.tolist())

@@ -65,9 +65,11 @@ def race_text(settings: TuneSettings, folder: Path, manager: PluginManager) -> s
         raise UsageError("--report-sessions needs a search: a race has bounds on all seeds")
     name, called = settings.method, settings.search_name
     bindings = only_bindings(parse_text(tune_text(settings, folder), "--vary"))
-    own = [binding for binding in bindings if binding.scope.split("/")[0] == name and binding.name != "Method"]
+    space_bindings = [
+        binding for binding in bindings if binding.scope.split("/")[0] == name and binding.name != "Method"
+    ]
     strategy = strategy_of(Search(name=called), manager, where="--search")
-    space = Space(space_of(name, own, bindings))
+    space = Space(space_of(name, space_bindings, bindings))
     count = num_trials_of(strategy, space, settings.num_trials, where="--search")
     num_trials = settings.num_trials
     settings_of_wave = strategy.next_wave(space, (), seed=search_seed(0, name), width=1, num_trials=num_trials)
@@ -113,8 +115,10 @@ def searched(settings: TuneSettings, manager: PluginManager) -> BaselineSearch:
     """
     name = settings.method
     bindings = only_bindings(parse_text(tune_text(settings, Path()), "--vary"))
-    own = [binding for binding in bindings if binding.scope == name and binding.selector == settings.selector]
-    parameters = space_of(name, own, bindings)
+    space_bindings = [
+        binding for binding in bindings if binding.scope == name and binding.selector == settings.selector
+    ]
+    parameters = space_of(name, space_bindings, bindings)
     if len(parameters) != len(_varied(settings)) or any(parameter.when for parameter in parameters):
         raise UsageError("--vary", got=repr(settings.vary), expected=f"parameters of {name} alone, without conditions")
     own_parameters = [replace(parameter, path=parameter.path.rpartition(".")[2]) for parameter in parameters]
@@ -174,8 +178,8 @@ def _space(text: str, line: str) -> tuple[str, dict[str, object]]:
         if not isinstance(node.func, ast.Name) or node.func.id not in [kind.capitalize() for kind in Kind]:
             raise ValueError(text)
         names: Sequence[str] = ("low", "high") if node.func.id in ("Real", "Int") else ("values",)
-        given = dict(zip(names, map(ast.literal_eval, node.args), strict=False))
+        positional = dict(zip(names, map(ast.literal_eval, node.args), strict=False))
         named = {keyword.arg: ast.literal_eval(keyword.value) for keyword in node.keywords if keyword.arg}
     except (SyntaxError, ValueError, TypeError) as error:
         raise UsageError("--vary", got=repr(line), expected=_EXPECTED) from error
-    return node.func.id, given | named
+    return node.func.id, positional | named

@@ -66,8 +66,8 @@ def tune(
     from lobench.experiments.tune import experiment_text, tune_file
     from lobench.plugins import load_plugins
 
-    own = {field.name: options.pop(field.name) for field in fields(TuneSettings) if field.name in options}
-    settings = TuneSettings(suites=suites, **own)  # type: ignore[arg-type]  # checked by click
+    tune_options = {field.name: options.pop(field.name) for field in fields(TuneSettings) if field.name in options}
+    settings = TuneSettings(suites=suites, **tune_options)  # type: ignore[arg-type]  # checked by click
     manager = load_plugins()
     text = experiment_text(settings, Path(), manager)
     click.echo(text, nl=False)
@@ -79,10 +79,10 @@ def tune(
     click.echo()
     sys.stdout.flush()
     specs_called((), *(str(find_suite(suite)) for suite in suites))
-    place = Path(store or f".lobench/{settings.name}")
-    if not check and (place / StoreLock.FILE).exists():
-        StoreLock(place, settings.name).release()  # StoreBusy, before the file of a search that runs is replaced
-    with tempfile.TemporaryDirectory() as nowhere, restored_if_refused(place / "experiment.gin"):
-        path = tune_file(settings, Path(nowhere) if check else place, manager)
-        of_run = RunSettings(experiment=str(path), store=str(place), **options)  # type: ignore[arg-type]  # checked by click
+    store_path = Path(store or f".lobench/{settings.name}")
+    if not check and (store_path / StoreLock.FILE).exists():
+        StoreLock(store_path, settings.name).release()  # StoreBusy, before the file of a search that runs is replaced
+    with tempfile.TemporaryDirectory() as nowhere, restored_if_refused(store_path / "experiment.gin"):
+        path = tune_file(settings, Path(nowhere) if check else store_path, manager)
+        of_run = RunSettings(experiment=str(path), store=str(store_path), **options)  # type: ignore[arg-type]  # checked by click
         run_experiment(of_run, check=check, offline=offline, ran_as=ran_as)

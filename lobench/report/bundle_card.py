@@ -82,5 +82,5 @@ def patch_files_of(ledger: Ledger) -> list[str]:
 
 def with_baselines(folders: Iterable[Path]) -> list[Path]:
     """Returns the folders of suites with baselines, sorted by name."""
-    found = [folder for folder in folders if find_baselines(folder)]
-    return sorted(found, key=lambda folder: (folder.name, str(folder)))
+    with_baseline = [folder for folder in folders if find_baselines(folder)]
+    return sorted(with_baseline, key=lambda folder: (folder.name, str(folder)))

@@ -133,8 +133,8 @@ def bold_means(summary: Summary, subjects: Sequence[int], metric: str, suite: st
         if index != best and not math.isnan(mean) and survived <= mean_scores[index].survived_cases
     }
     verdicts = _mean_verdicts(summary, subjects[best], others, metric, suite, _ALPHA / max(1, len(others)))
-    tests = {test for _, own in verdicts.values() for test in own}
-    return _with_best(best, {index: found is Effect.WORSE for index, (found, _) in verdicts.items()}, tests)
+    tests = {test for _, test_names in verdicts.values() for test in test_names}
+    return _with_best(best, {index: verdict is Effect.WORSE for index, (verdict, _) in verdicts.items()}, tests)
 
 
 def _mean_verdicts(

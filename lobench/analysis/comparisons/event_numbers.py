@@ -81,8 +81,8 @@ class Number:
         """
         if self.group is Group.HEADLINE:
             return f"{self.name}_of/{self.suite}" if self.suite else self.name
-        place = "/".join(filter(None, (self.suite, self.case, self.name)))
-        return place if self.group is Group.CASES else f"diagnostics/{'case' if self.case else 'suite'}/{place}"
+        path = "/".join(filter(None, (self.suite, self.case, self.name)))
+        return path if self.group is Group.CASES else f"diagnostics/{'case' if self.case else 'suite'}/{path}"
 
     def values(self) -> Iterator[tuple[str, float]]:
         """Yields the key and value to write, and the bounds of a chart, such as `intervals/<key>/lower`."""
@@ -247,9 +247,9 @@ def _score_numbers(event: CheckpointFinished, suites: Sequence[str], names: Sequ
 def _score_number(
     subject: StoredSubject, cases: Iterable[str], scales: Scales, *, suite: str = "", case: str = ""
 ) -> Number:
-    kept = {identity: subject.cells[identity] for identity in cases}
-    is_tuned = kept.keys() <= scales.tuned.keys()
-    interval = mean_score(replace(subject, cells=kept), None, scales).interval if is_tuned else Interval()
+    cells = {identity: subject.cells[identity] for identity in cases}
+    is_tuned = cells.keys() <= scales.tuned.keys()
+    interval = mean_score(replace(subject, cells=cells), None, scales).interval if is_tuned else Interval()
     group = Group.CASES if case else Group.HEADLINE
     return Number(group=group, name="score", suite=suite, case=case, **_bounds(interval))
 

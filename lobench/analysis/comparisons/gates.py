@@ -176,9 +176,9 @@ def gate(samples: Samples, rules: GateRules | None = None, *, case: str = "") ->
       ValueError: The number of seeds is not a planned look.
     """
     rules = rules or GateRules()
-    found = _measure(samples, case)
-    result = _settle(_decide(found, rules), rules, alpha=rules.alpha, num_tests=1)
-    return _bounded(result, found, rules, alpha=rules.alpha, num_tests=1)
+    measured = _measure(samples, case)
+    result = _settle(_decide(measured, rules), rules, alpha=rules.alpha, num_tests=1)
+    return _bounded(result, measured, rules, alpha=rules.alpha, num_tests=1)
 
 
 def gate_cases(
@@ -205,7 +205,7 @@ def gate_cases(
     several = len(samples) > 1
     half = rules.alpha / 2 if several else rules.alpha
     measured = {case: _measure(values, case) for case, values in samples.items()}
-    alone = [_decide(found, rules) for found in measured.values()]
+    alone = [_decide(measured_case, rules) for measured_case in measured.values()]
     alone = [_remember(result, (previous or {}).get(result.case)) for result in alone]
     adjusted = holm([result.p_regressed for result in alone])
     cases = tuple(
@@ -329,10 +329,10 @@ def _hidden(samples: Samples, num_missing: int) -> float:
     If a share p of the seeds is missing, the mean of the others is above that of all by at most sd sqrt(p / (1 - p)),
     whatever the law and whichever seeds are missing. B's missing seeds could only have been losses and need no bound.
     """
-    kept = samples.converged()
-    if not num_missing or len(kept) < 2:
+    converged = samples.converged()
+    if not num_missing or len(converged) < 2:
         return 0.0
-    values = np.asarray(kept.b) - np.asarray(kept.a) if kept.is_paired else np.asarray(kept.a)
+    values = np.asarray(converged.b) - np.asarray(converged.a) if converged.is_paired else np.asarray(converged.a)
     return float(np.std(values, ddof=1)) * math.sqrt(num_missing / len(samples))
 
 
@@ -368,12 +368,12 @@ def _measure_mean(cases: Collection[_Measured]) -> _Measured:
     counted_cases = [case.samples for case in cases if case.counts]
     counts = tuple(group_counts(counted_cases))
     missing_a = tuple(
-        missing_of_group([counted_cases[place] for place in places])[0]
+        missing_of_group([counted_cases[index] for index in places])[0]
         for places in group_places([case.shared for case in counted_cases])
     )
     samples = [case.samples for case in cases]
     missing_by_group = [
-        missing_of_group([samples[place] for place in places])
+        missing_of_group([samples[index] for index in places])
         for places in group_places([sample.shared for sample in samples])
     ]
     lacking = (sum(a for a, _ in missing_by_group), sum(b for _, b in missing_by_group))
@@ -389,10 +389,10 @@ def _measure_mean(cases: Collection[_Measured]) -> _Measured:
             missing_a=missing_a,
         )
     hidden = math.fsum(
-        _hidden_of_group(members) for places in mean.groups if (members := [usable[place].samples for place in places])
+        _hidden_of_group(members) for places in mean.groups if (members := [usable[index].samples for index in places])
     ) / len(usable)
-    groups = tuple(tuple(usable[place].case for place in places) for places in mean.groups)
-    usable = [usable[place] for places in mean.groups for place in places]
+    groups = tuple(tuple(usable[index].case for index in places) for places in mean.groups)
+    usable = [usable[index] for places in mean.groups for index in places]
     missing = len(cases) - len(usable)
     note = f"without {counted(missing, 'case')} that cannot be measured" if missing else ""
     return _Measured(
@@ -417,8 +417,8 @@ def _decide(measured: _Measured, rules: GateRules) -> GateResult:
     looks = rules.looks
     alpha = rules.alpha
     difference = measured.difference
-    num_a, num_b = (sum(getattr(one, name) for one in measured.counts) for name in ("num_a", "num_b"))
-    lost_a, lost_b = (sum(getattr(one, name) for one in measured.counts) for name in ("a", "b"))
+    num_a, num_b = (sum(getattr(case_counts, name) for case_counts in measured.counts) for name in ("num_a", "num_b"))
+    lost_a, lost_b = (sum(getattr(case_counts, name) for case_counts in measured.counts) for name in ("a", "b"))
     result = GateResult(
         case=measured.case,
         verdict=Verdict.INCONCLUSIVE,
@@ -436,8 +436,8 @@ def _decide(measured: _Measured, rules: GateRules) -> GateResult:
     )
     # Seeds that A lacks may have diverged.
     counts = [
-        Counts(one.a + missing, one.num_a + missing, one.b, one.num_b)
-        for one, missing in zip(measured.counts, measured.missing_a, strict=True)
+        Counts(case_counts.a + missing, case_counts.num_a + missing, case_counts.b, case_counts.num_b)
+        for case_counts, missing in zip(measured.counts, measured.missing_a, strict=True)
     ]
     p_diverged = max(LEAST_P, p_more(counts)) if lost_a + lost_b else math.nan
     if difference is None and math.isnan(p_diverged):

@@ -79,15 +79,17 @@ def listed_with_new(listed: ListedPart, whole: Summary, snapshot: Snapshot) -> S
     """
     if {case.identity for case in snapshot.cases} - {case.identity for case in whole.snapshot.cases}:
         return None
-    before = {*map(id, whole.snapshot.subjects)}
-    known = {(subject.who, subject.optimizer_hashes) for subject in listed.subjects.snapshot.subjects}
-    changed = [index for index, subject in enumerate(snapshot.subjects) if id(subject) not in before]
+    ids_of_whole = {*map(id, whole.snapshot.subjects)}
+    listed_keys = {(subject.who, subject.optimizer_hashes) for subject in listed.subjects.snapshot.subjects}
+    changed = [index for index, subject in enumerate(snapshot.subjects) if id(subject) not in ids_of_whole]
     if len(changed) > MOST_CHECKPOINTS + MOST_METHODS:
         return None
-    kept = [
-        index for index, subject in enumerate(snapshot.subjects) if (subject.who, subject.optimizer_hashes) in known
+    listed_indices = [
+        index
+        for index, subject in enumerate(snapshot.subjects)
+        if (subject.who, subject.optimizer_hashes) in listed_keys
     ]
-    return whole.of_later(_part_with(snapshot, sorted({*kept, *changed})))
+    return whole.of_later(_part_with(snapshot, sorted({*listed_indices, *changed})))
 
 
 def best_methods(summary: Summary) -> tuple[Summary, str]:
@@ -101,9 +103,9 @@ def best_methods(summary: Summary) -> tuple[Summary, str]:
 
 def _checkpoints_and_methods(snapshot: Snapshot) -> tuple[list[int], list[int]]:
     """Returns the places of the checkpoints that stand for themselves, and those of all other subjects."""
-    places = range(len(snapshot.subjects))
-    checkpoints = [place for place in places if snapshot.subjects[place].who.has_theta and not snapshot.methods]
-    return checkpoints, sorted({*places} - {*checkpoints})
+    indices = range(len(snapshot.subjects))
+    checkpoints = [index for index in indices if snapshot.subjects[index].who.has_theta and not snapshot.methods]
+    return checkpoints, sorted({*indices} - {*checkpoints})
 
 
 def _listed_methods(summary: Summary, methods: Sequence[int]) -> tuple[Sequence[int], str]:
@@ -113,14 +115,14 @@ def _listed_methods(summary: Summary, methods: Sequence[int]) -> tuple[Sequence[
     return listed, f"the best {len(listed)} of {counted(len(methods), 'method')}"
 
 
-def _checkpoints_by_importance(summary: Summary, places: Sequence[int]) -> Iterator[int]:
+def _checkpoints_by_importance(summary: Summary, indices: Sequence[int]) -> Iterator[int]:
     """Yields checkpoints, the most important ones first."""
     yield from _needed_subjects(summary)
-    yield from places[: -_NEWEST - 1 : -1]
-    yield from _best_first(summary, places)[:_BEST]
+    yield from indices[: -_NEWEST - 1 : -1]
+    yield from _best_first(summary, indices)[:_BEST]
     for run in reversed(summary.snapshot.groups.runs):  # the places that are left are those of the newest runs
         yield from (run[0], run[-1], *_best_first(summary, run)[:1])
-    yield from (places[at] for at in ever_finer(len(places)))
+    yield from (indices[position] for position in ever_finer(len(indices)))
 
 
 def _needed_subjects(summary: Summary) -> list[int]:
@@ -129,38 +131,38 @@ def _needed_subjects(summary: Summary) -> list[int]:
     for metric in summary.metrics:
         common = summary.common_cases(metric) if summary.compared else frozenset()
         for case in {case.identity for case in summary.snapshot.cases} - common:
-            own = ((place, summary.own_scores(place, metric)) for place in sorted(summary.compared))
-            lacking += [place for place, scores in own if scores and case not in scores][:1]
+            own_scores = ((index, summary.own_scores(index, metric)) for index in sorted(summary.compared))
+            lacking += [index for index, scores in own_scores if scores and case not in scores][:1]
     return [summary.shown, summary.first, *lacking]
 
 
-def _best_first(summary: Summary, places: Iterable[int]) -> list[int]:
+def _best_first(summary: Summary, indices: Iterable[int]) -> list[int]:
     """Returns subjects by mean score, the best first. Those with fewer cases follow, then those without a score."""
-    means = {place: summary.mean_score(place, "primary") for place in places}
+    means = {index: summary.mean_score(index, "primary") for index in indices}
 
-    def order(place: int) -> tuple[bool, int, float]:
-        return math.isnan(means[place].mean), -means[place].num_cases, -means[place].mean
+    def order(index: int) -> tuple[bool, int, float]:
+        return math.isnan(means[index].mean), -means[index].num_cases, -means[index].mean
 
     return sorted(means, key=order)
 
 
 def _first_listed(most: int, order: Iterable[int], among: Sequence[int]) -> list[int]:
-    known = set(among)
-    return [place for place in dict.fromkeys(order) if place in known][:most]
+    permitted = set(among)
+    return [index for index in dict.fromkeys(order) if index in permitted][:most]
 
 
-def _part_with(snapshot: Snapshot, places: Sequence[int]) -> Snapshot:
+def _part_with(snapshot: Snapshot, indices: Sequence[int]) -> Snapshot:
     """Returns a snapshot with some of its subjects, and with their evaluations."""
-    subjects = tuple(snapshot.subjects[place] for place in places)
+    subjects = tuple(snapshot.subjects[index] for index in indices)
     hashes = {subject.who.sha256 for subject in subjects}
-    methods = tuple(snapshot.methods[place] for place in places) if snapshot.methods else ()
+    methods = tuple(snapshot.methods[index] for index in indices) if snapshot.methods else ()
     return dataclasses.replace(
         snapshot,
         subjects=subjects,
         stored=snapshot.stored or snapshot.subjects,
         rows=tuple(row for row in snapshot.rows if row.key.checkpoint_sha256 in hashes),
-        labels=tuple(snapshot.labels[place] for place in places),
-        openings=tuple(snapshot.openings[place] for place in places),
+        labels=tuple(snapshot.labels[index] for index in indices),
+        openings=tuple(snapshot.openings[index] for index in indices),
         methods=methods,
-        searched=tuple(snapshot.searched[place] for place in places) if snapshot.searched else (),
+        searched=tuple(snapshot.searched[index] for index in indices) if snapshot.searched else (),
     )

@@ -91,8 +91,8 @@ class MetricEffect:
         Cases without a direction are left out.
         """
         return {
-            key: one if self.directions[key] is Direction.MAX else _negative(one)
-            for key, one in self.values.items()
+            key: difference if self.directions[key] is Direction.MAX else _negative(difference)
+            for key, difference in self.values.items()
             if self.directions[key] is not None
         }
 
@@ -355,8 +355,8 @@ def _effect(
         for key, case in cases.items()
         if scales.is_signed(case, names[key]) and not values_by_case[key].is_of_finals
     }
-    margins = {key: one.scale.default_margin if margin is None else margin for key, one in values_by_case.items()}
-    samples = {key: redesigned(one.samples, design) for key, one in values_by_case.items()}
+    margins = {key: values.scale.default_margin if margin is None else margin for key, values in values_by_case.items()}
+    samples = {key: redesigned(values.samples, design) for key, values in values_by_case.items()}
     # If a loss is signed, reports use the linear scale, but a gate does not: only the suite can declare it.
     gated = {key: without_scale(sample) if key in signed else sample for key, sample in samples.items()}
     comparison = compare_cases(samples, alpha=rules.alpha)
@@ -380,10 +380,10 @@ def _effect(
         improvement=improvement(a, b, metric, scales, design),
         num_pairs=sum(len(sample) for sample in samples.values() if sample.is_paired),
         margins=margins,
-        tolerated={key: one.ratio(-margins[key]) for key, one in values_by_case.items()},
+        tolerated={key: values.ratio(-margins[key]) for key, values in values_by_case.items()},
         ratios={key: _ratio(effects[key], end, values_by_case[key]) for key, end in ends.items()},
         values=simultaneous_differences({key: end.samples for key, end in ends.items()}, alpha=rules.alpha),
-        is_of_finals=all(one.is_of_finals for one in values_by_case.values()),
+        is_of_finals=all(values.is_of_finals for values in values_by_case.values()),
         notes=notes,
         directions={key: scales.direction(cases[key], names[key]) for key in ends},
         geometric_means={
@@ -429,9 +429,12 @@ class _Ends:
         common = sorted(finals[0].keys() & finals[1].keys()) if samples.is_paired else None
         seeds = [common or list(side) for side in finals]
         starts = [scales.starts_of(cell, metric) for cell in cells]
-        ours, theirs = ([side[seed] for seed in own] for side, own in zip(finals, seeds, strict=True))
+        ours, theirs = (
+            [side[seed] for seed in seeds_of_side] for side, seeds_of_side in zip(finals, seeds, strict=True)
+        )
         begun_a, begun_b = (
-            [begun.get(seed, math.nan) for seed in own] for begun, own in zip(starts, seeds, strict=True)
+            [begun.get(seed, math.nan) for seed in seeds_of_side]
+            for begun, seeds_of_side in zip(starts, seeds, strict=True)
         )
         counts = (len(finals[0]), len(finals[1]))
         return cls(ours=ours, theirs=theirs, begins=(begun_a, begun_b), num_seeds=counts, samples=samples)
@@ -541,8 +544,8 @@ def ends_note(a: StoredSubject, b: StoredSubject, identity: str) -> str:
 
 def _changed(a: StoredSubject, b: StoredSubject) -> tuple[str, ...]:
     """Returns the names of cases that both subjects have, in forms that they do not share."""
-    found = {identity: cell.case for side in (a, b) for identity, cell in side.cells.items()}
-    names = {f"{case.suite}/{case.name}" for identity, case in found.items() if is_changed(identity, a, b)}
+    cases = {identity: cell.case for side in (a, b) for identity, cell in side.cells.items()}
+    names = {f"{case.suite}/{case.name}" for identity, case in cases.items() if is_changed(identity, a, b)}
     return tuple(sorted(names))
 
 
@@ -555,8 +558,8 @@ def first_differences(a: StoredSubject, b: StoredSubject) -> FirstDifferences:
     Cases without common seeds drawn by lobench are left out, because nothing is equal at their start.
     """
     common = {key: (cell, b.cells[key]) for key, cell in a.cells.items() if key in b.cells}
-    found = {key: _first_difference(*sides) for key, sides in common.items()}
-    return {key: step for key, step in found.items() if step is not None}
+    first_steps = {key: _first_difference(*sides) for key, sides in common.items()}
+    return {key: step for key, step in first_steps.items() if step is not None}
 
 
 def _first_difference(a: Cell, b: Cell) -> float | None:

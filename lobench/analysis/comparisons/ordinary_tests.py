@@ -43,7 +43,7 @@ class OutcomesOfTests:
     def with_names(self, names: Mapping[str, str]) -> OutcomesOfTests:
         """Returns the tests with the names of the cases in place of their identities, sorted."""
         named_parts = {
-            part.name: tuple(sorted(names[one] for one in getattr(self, part.name)))
+            part.name: tuple(sorted(names[identity] for identity in getattr(self, part.name)))
             for part in dataclasses.fields(self)
         }
         return OutcomesOfTests(**named_parts)
@@ -57,7 +57,7 @@ def outcomes_of_tests(a: StoredSubject, b: StoredSubject) -> OutcomesOfTests:
             ours, theirs = (_has_passed(side.cells.get(identity)) for side in (a, b))
             outcomes_by_test.setdefault(_PARTS[ours, theirs], []).append(identity)
     outcomes_by_test.pop("", None)
-    return OutcomesOfTests(**{part: tuple(own) for part, own in outcomes_by_test.items()})
+    return OutcomesOfTests(**{part: tuple(identities) for part, identities in outcomes_by_test.items()})
 
 
 # Part of `OutcomesOfTests` by whether the test passed under A and B; None without an outcome.

@@ -111,10 +111,10 @@ def paired_values(a: Cell | None, b: Cell | None, metric: str | None, scales: Sc
     if scale.direction is None:
         return PairedValues(samples=without_scale(samples), scale=scale)
     scale, note = _scale_of_two(a, b, name, scales)
-    found, share_of_a = _in_units(samples, scale, is_relative=_is_relative(a, b, name))
+    in_units, share_of_a = _in_units(samples, scale, is_relative=_is_relative(a, b, name))
     if a.draws == ITEM_DRAWS and scale.kind is ScaleKind.LINEAR and {*samples.a, *samples.b} <= {0.0, 1.0, DIVERGED}:
-        found = dataclasses.replace(found, binary_unit=1 / abs(scale.unit))
-    return PairedValues(samples=found, scale=scale, is_of_finals=True, note=note, share_of_a=share_of_a)
+        in_units = dataclasses.replace(in_units, binary_unit=1 / abs(scale.unit))
+    return PairedValues(samples=in_units, scale=scale, is_of_finals=True, note=note, share_of_a=share_of_a)
 
 
 def _missing_seeds(a: Cell | None, b: Cell | None, metric: str) -> tuple[frozenset[int], frozenset[int]]:
@@ -163,7 +163,7 @@ def paired_block(
     ends = a.ends()  # empty without curves
     if finals and scale.is_usable and a.is_whole and not a.has_single_values:
         seeds = tuple(finals)
-        for place, cell in others.items():
+        for index, cell in others.items():
             seeds_of_cell, values = cell.final_column(name)
             if (
                 len(seeds_of_cell) == len(seeds)
@@ -173,17 +173,17 @@ def paired_block(
                 and not (unknown and any(seed in cell.untrained.get(name, {}) for seed in unknown))
             ):
                 if tuple(seeds_of_cell) == seeds:
-                    finals_of_others[place] = list(values)
+                    finals_of_others[index] = list(values)
                 elif finals.keys() == {*seeds_of_cell}:
                     by_seed = dict(zip(seeds_of_cell, values, strict=True))
-                    finals_of_others[place] = [by_seed[seed] for seed in finals]
+                    finals_of_others[index] = [by_seed[seed] for seed in finals]
     if not finals_of_others:
         return (), None
     values_of_others = np.asarray(list(finals_of_others.values()), np.float64)
     values_of_a = np.asarray(list(finals.values()), np.float64)
     is_finite = np.asarray(np.isfinite(values_of_others).all(axis=1) & np.isfinite(values_of_a).all())
     values_of_others = values_of_others[is_finite]
-    places = [place for place, known in zip(finals_of_others, is_finite.tolist(), strict=True) if known]
+    places = [index for index, usable in zip(finals_of_others, is_finite.tolist(), strict=True) if usable]
     if not places:
         return (), None
     values_of_both = np.concatenate([np.broadcast_to(values_of_a, values_of_others.shape), values_of_others], axis=1)
@@ -273,17 +273,17 @@ def scored(a: Finals, b: Finals, starts: Mapping[int, float], scale: ScoreScale,
     common = a.keys() & b.keys()
     sides = [{seed: side[seed] for seed in sorted(common if is_paired else side)} for side in (a, b)]
     values = [list(side.values()) for side in sides]
-    every = [*values[0], *values[1]]
+    all_values = [*values[0], *values[1]]
     begun = [starts.get(seed, math.nan) for side in sides for seed in side]
-    flat = scores(every, scale, starts=begun).tolist()  # both sides in one call, because tables need thousands
+    flat = scores(all_values, scale, starts=begun).tolist()  # both sides in one call, because tables need thousands
     both = [
         DIVERGED if scale.is_usable and not math.isfinite(value) else score
-        for value, score in zip(every, flat, strict=True)
+        for value, score in zip(all_values, flat, strict=True)
     ]
     scores_by_side = both[: len(values[0])], both[len(values[0]) :]
-    step = _in_unit(rounding_step(values[0], values[1], is_paired=is_paired), every, scale)
-    precision = _precision(every, scale)
-    finite = [value for value in every if math.isfinite(value)]
+    step = _in_unit(rounding_step(values[0], values[1], is_paired=is_paired), all_values, scale)
+    precision = _precision(all_values, scale)
+    finite = [value for value in all_values if math.isfinite(value)]
     may_vary = bool(finite) and max(finite) - min(finite) > 4 * FLOAT_STEP * max(map(abs, finite))
     ours, theirs = (tuple(side) for side in scores_by_side)
     return Samples(
@@ -337,10 +337,10 @@ def _in_units(samples: Samples, scale: ScoreScale, *, is_relative: bool) -> tupl
             return -(value - low) / scale.unit
 
     elif is_relative:
-        kept = samples.converged()
-        known = [value - low for value in (*kept.a, *kept.b)] or finite or [1.0]
-        unit = scale.unit * math.fsum(known) / len(known)
-        share_of_a = len(kept.a) / max(len(kept.a) + len(kept.b), 1)
+        converged = samples.converged()
+        distances = [value - low for value in (*converged.a, *converged.b)] or finite or [1.0]
+        unit = scale.unit * math.fsum(distances) / len(distances)
+        share_of_a = len(converged.a) / max(len(converged.a) + len(converged.b), 1)
 
         def signed_value(value: float) -> float:
             return -(value - low) / unit
@@ -416,7 +416,7 @@ def _common_start(a: Cell, b: Cell, metric: str) -> tuple[float, str]:
     if a.has_single_values and b.has_single_values:
         return math.nan, "each seed has one value, and no step 0 before it"
     starts = [[v for v in cell.untrained.get(metric, {}).values() if math.isfinite(v)] for cell in (a, b)]
-    missing = [which for which, values in zip(("first", "second"), starts, strict=True) if not values]
+    missing = [side for side, values in zip(("first", "second"), starts, strict=True) if not values]
     if missing:
         return math.nan, f"the {missing[0]} has no step 0" if len(missing) == 1 else "neither has a step 0"
     means = [math.fsum(values) / len(values) for values in starts]

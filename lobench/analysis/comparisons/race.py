@@ -109,22 +109,22 @@ def decided(
     racing = list(range(len(entrants)))
     scales = None
     while ending is None and looks != until:
-        missing = _missing_evaluations([entrants[place] for place in racing], rules, looks + 1)
+        missing = _missing_evaluations([entrants[index] for index in racing], rules, looks + 1)
         if missing:
             break
         looks += 1
         if scales is None:
             scales = _scales(entrants, rules, places)
-        subjects = [_subject_so_far(entrants[place], rules, looks) for place in racing]
+        subjects = [_subject_so_far(entrants[index], rules, looks) for index in racing]
         pairs = _pairs(subjects, rules.block * looks, scales)
         out, beats = losers(pairs, level)
         width = pairs.half_width(level)
         first = _leader(subjects, scales, out)
-        for place, method in enumerate(racing):
-            rivals = np.flatnonzero(beats[:, place]) if out[place] else np.array([first])
-            rival = int(rivals[np.argmax((pairs.mean - width)[rivals, place])])
-            standings[method] = None if place == first else _standing(pairs, width, place, rival, racing)
-            out_at[method] = looks if out[place] else None
+        for index, method in enumerate(racing):
+            rivals = np.flatnonzero(beats[:, index]) if out[index] else np.array([first])
+            rival = int(rivals[np.argmax((pairs.mean - width)[rivals, index])])
+            standings[method] = None if index == first else _standing(pairs, width, index, rival, racing)
+            out_at[method] = looks if out[index] else None
         leader = racing[first]
         racing = [method for index, method in enumerate(racing) if not out[index]]
         ending = _ending([standings[method] for method in racing if method != leader], looks, rules)
@@ -147,7 +147,7 @@ def decided(
 def _ending(others: Sequence[Standing | None], looks: int, rules: Race) -> Ending | None:
     if not others:
         return "one left"
-    if rules.margin and all(one is not None and one.gap.upper < rules.margin for one in others):
+    if rules.margin and all(standing is not None and standing.gap.upper < rules.margin for standing in others):
         return "within the margin"
     return "all seeds" if looks == rules.rounds else None
 
@@ -208,7 +208,7 @@ def _pairs(subjects: Sequence[StoredSubject], num_seeds: int, scales: Scales) ->
     steps = np.zeros((count, count, len(cases)))
     for j, i in itertools.combinations(range(count), 2):
         for index, (identity, case) in enumerate(cases.items()):
-            a, b = (subjects[one].cells.get(identity) for one in (j, i))
+            a, b = (subjects[side].cells.get(identity) for side in (j, i))
             if a is None or b is None:
                 continue
             samples = paired_values(a, b, None, scales).samples
@@ -223,14 +223,14 @@ def _pairs(subjects: Sequence[StoredSubject], num_seeds: int, scales: Scales) ->
 def _leader(subjects: Sequence[StoredSubject], scales: Scales, out: NDArray[np.bool_]) -> int:
     """Returns the index of the remaining method with the best mean score, in which a diverged seed scores -1."""
     means = [mean_score(subject, None, scales).mean for subject in subjects]
-    return int(max(np.flatnonzero(~out), key=lambda place: np.nan_to_num(means[place], nan=-math.inf)))
+    return int(max(np.flatnonzero(~out), key=lambda index: np.nan_to_num(means[index], nan=-math.inf)))
 
 
-def _standing(pairs: PairSums, width: NDArray[np.float64], place: int, rival: int, racing: Sequence[int]) -> Standing:
-    gap = -float(pairs.mean[rival, place])
-    half = float(width[rival, place])
+def _standing(pairs: PairSums, width: NDArray[np.float64], index: int, rival: int, racing: Sequence[int]) -> Standing:
+    gap = -float(pairs.mean[rival, index])
+    half = float(width[rival, index])
     return Standing(
         against=racing[rival],
         gap=Interval(mean=gap, lower=gap - half, upper=gap + half),
-        diverged=(int(pairs.lost_by_b[rival, place]), int(pairs.lost_by_a[rival, place])),
+        diverged=(int(pairs.lost_by_b[rival, index]), int(pairs.lost_by_a[rival, index])),
     )

@@ -82,10 +82,10 @@ def find_stores(folder: Path) -> list[Path]:
     """
     if has_ledger(folder):
         return [folder]
-    found = sorted(path.parent for path in folder.rglob("ledger.sqlite"))
-    if not found:
+    stores = sorted(path.parent for path in folder.rglob("ledger.sqlite"))
+    if not stores:
         raise StoreError("no result store found", where=str(folder), next_step="is the path right?")
-    return [store for store in found if not set(store.parents) & set(found)]
+    return [store for store in stores if not set(store.parents) & set(stores)]
 
 
 def history(stores: Iterable[Path]) -> list[RunSummary]:
@@ -99,10 +99,11 @@ def history(stores: Iterable[Path]) -> list[RunSummary]:
         for row in whole.rows:
             # Evaluations without curves have no provenance, and count as made at the previous one's revision.
             revision = _revision(row) if row.payload is not None else revision
-            known = codes.setdefault(row.case.key, [])
-            if row.code not in known:
-                known.append(row.code)
-            groups.setdefault((revision, known.index(row.code)), []).append(row)  # code can differ in a revision
+            codes_of_case = codes.setdefault(row.case.key, [])
+            if row.code not in codes_of_case:
+                codes_of_case.append(row.code)
+            # Code can differ in a revision.
+            groups.setdefault((revision, codes_of_case.index(row.code)), []).append(row)
         if len(groups) == 1:
             runs.append((revision, whole))
         else:
@@ -147,7 +148,7 @@ def _run_summary(revision: str, snapshot: Snapshot, scales: Scales) -> RunSummar
         num_checkpoints=len({row.key.checkpoint_sha256 for row in snapshot.rows}),
         num_evaluations=len(snapshot.rows),
         last_checkpoint=last.label,
-        scores={label: one.interval for label, one in scores_by_metric.items() if one.num_cases},
+        scores={label: score.interval for label, score in scores_by_metric.items() if score.num_cases},
         scale=scales.describe(_ADVICE),
         num_diverged=last.num_diverged,
         num_exploded=last.num_exploded,
@@ -196,15 +197,15 @@ def experiment_history(stores: Iterable[Path]) -> list[ExperimentSummary]:
                 continue
             whole = read_store(store, all_codes=True)
             for row in forms:
-                own = of_members(whole, row.config, ledger.memberships(row.id), ledger.trials(row.id))
-                experiment_runs.append((row, with_race(own, row.config, ledger)))
+                part = of_members(whole, row.config, ledger.memberships(row.id), ledger.trials(row.id))
+                experiment_runs.append((row, with_race(part, row.config, ledger)))
     subjects = [subject for _, snapshot in experiment_runs for subject in snapshot.subjects]
     scales = Scales.of(
         subjects, None, among=[subject for _, snapshot in experiment_runs for subject in snapshot.setting_scales]
     )
     return sorted(
         (_experiment_summary(row, snapshot, scales) for row, snapshot in experiment_runs),
-        key=lambda one: (one.last, one.id),
+        key=lambda summary: (summary.last, summary.id),
     )
 
 
@@ -224,7 +225,7 @@ def _experiment_summary(experiment: ExperimentRow, snapshot: Snapshot, scales: S
         and out_at[index] is None
         and not snapshot.subjects[index].num_missing
     ]
-    best = max(candidates, key=lambda place: means[place].mean, default=None)
+    best = max(candidates, key=lambda index: means[index].mean, default=None)
     revision = experiment.revision
     score = means[best] if best is not None else None
     return ExperimentSummary(
@@ -256,11 +257,11 @@ def patch_of(store: Path, experiment: int) -> bytes:
     if not has_ledger(store):
         raise StoreError("--patch needs one store", where=str(store), next_step="name that with --store")
     with Ledger.open(store, read_only=True) as ledger:
-        known = {row.id: row.revision for row in ledger.experiments() if row.config}
-    if experiment not in known:
-        numbers = ", ".join(map(str, sorted(known))) or "no experiment here"
+        revisions = {row.id: row.revision for row in ledger.experiments() if row.config}
+    if experiment not in revisions:
+        numbers = ", ".join(map(str, sorted(revisions))) or "no experiment here"
         raise UsageError("no such experiment", where=str(store), got=str(experiment), expected=numbers)
-    revision = known[experiment]
+    revision = revisions[experiment]
     if revision.patch is None:
         why = (
             revision.note

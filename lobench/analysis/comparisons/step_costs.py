@@ -117,17 +117,20 @@ def class_costs(cells: Sequence[Cell | None], metric: str) -> list[ClassCosts]:
       cells: Results of each subject on the case. None if a subject was not evaluated.
       metric: Name of the metric.
     """
-    known = [costs_by_class(cell) for cell in cells]
-    return [_class_costs(machine, cells, known, metric) for machine in sorted({one for own in known for one in own})]
+    costs_of_cells = [costs_by_class(cell) for cell in cells]
+    return [
+        _class_costs(machine, cells, costs_of_cells, metric)
+        for machine in sorted({machine_class for costs_of_cell in costs_of_cells for machine_class in costs_of_cell})
+    ]
 
 
 def _class_costs(
     machine: MachineClass,
     cells: Sequence[Cell | None],
-    known: Sequence[Mapping[MachineClass, Sequence[StepCost]]],
+    costs_by_side: Sequence[Mapping[MachineClass, Sequence[StepCost]]],
     metric: str,
 ) -> ClassCosts:
-    costs = _pooled_costs(cells, [costs_of_side.get(machine, ()) for costs_of_side in known])
+    costs = _pooled_costs(cells, [costs_of_side.get(machine, ()) for costs_of_side in costs_by_side])
     seconds = [StepSeconds.of(costs_of_side) for costs_of_side in costs]
     budget = min(
         timing.median * cell.steps[-1]
@@ -156,9 +159,9 @@ def _pooled_costs(cells: Sequence[Cell | None], costs: Sequence[Sequence[StepCos
     keys = [_program_key(cell) for cell in cells]
     return [
         [cost for other, costs_of_other in zip(keys, costs, strict=True) if other == key for cost in costs_of_other]
-        if key and own
-        else own
-        for key, own in zip(keys, costs, strict=True)
+        if key and costs_of_cell
+        else costs_of_cell
+        for key, costs_of_cell in zip(keys, costs, strict=True)
     ]
 
 
@@ -241,14 +244,18 @@ def _values_at(cell: Cell, metric: str, step: float) -> dict[int, float]:
         values = np.asarray(curves.metrics.get(metric, ()))
         if values.ndim != 2 or values.shape[1] != len(at):
             continue  # one value a seed, taken at the end
-        before = bisect.bisect_right(at, step + 1e-6) - 1
-        if before < 0:
+        index_before = bisect.bisect_right(at, step + 1e-6) - 1
+        if index_before < 0:
             continue  # imported curves that begin later
-        after = min(before + 1, len(at) - 1)
-        one = float(values[row, before])
-        other = float(values[row, after])
-        share = (step - at[before]) / (at[after] - at[before]) if after > before else 0.0
-        values_by_seed[seed] = one + max(share, 0.0) * (other - one) if math.isfinite(other) else one
+        index_after = min(index_before + 1, len(at) - 1)
+        value_before = float(values[row, index_before])
+        value_after = float(values[row, index_after])
+        share = (step - at[index_before]) / (at[index_after] - at[index_before]) if index_after > index_before else 0.0
+        values_by_seed[seed] = (
+            value_before + max(share, 0.0) * (value_after - value_before)
+            if math.isfinite(value_after)
+            else value_before
+        )
     return values_by_seed
 
 
@@ -318,4 +325,4 @@ def _at_equal_time(cells: Sequence[Cell], metric: str, sides: Sequence[SideCost]
 def shared_costs(cells: Sequence[Cell], metric: str) -> ClassCosts | None:
     """Returns the costs on the class of machines on which all cells have times. Of several, that with most chunks."""
     both = [class_cost for class_cost in class_costs(cells, metric) if None not in class_cost.sides]
-    return max(both, key=lambda one: min(side.seconds.num_samples for side in one.timed_sides), default=None)
+    return max(both, key=lambda costs: min(side.seconds.num_samples for side in costs.timed_sides), default=None)

@@ -66,8 +66,10 @@ class StepsToTarget:
         """Returns the same in seconds of training, without compilation and evaluations."""
         seconds = cost.seconds.median
         mean, median = (
-            dataclasses.replace(one, mean=one.mean * seconds, lower=one.lower * seconds, upper=one.upper * seconds)
-            for one in (self.mean, self.median)
+            dataclasses.replace(
+                interval, mean=interval.mean * seconds, lower=interval.lower * seconds, upper=interval.upper * seconds
+            )
+            for interval in (self.mean, self.median)
         )
         steps = {seed: step * seconds for seed, step in self.steps.items()}
         return StepsToTarget(
@@ -136,9 +138,9 @@ def steps_to_target(cell: Cell, metric: str, target: float, direction: Direction
         is_there = values <= edge if direction is Direction.MIN else values >= edge
         steps_by_seed[seed] = math.inf
         if is_there.any():
-            place = int(is_there.argmax())
-            steps_by_seed[seed] = float(curves.eval_steps[place])
-            gap = max(gap, curves.eval_steps[place] - curves.eval_steps[place - 1] if place else 0)
+            index = int(is_there.argmax())
+            steps_by_seed[seed] = float(curves.eval_steps[index])
+            gap = max(gap, curves.eval_steps[index] - curves.eval_steps[index - 1] if index else 0)
         horizon = max(horizon, curves.eval_steps[-1])
     values_ = list(steps_by_seed.values())
     all_there = bool(values_) and all(map(math.isfinite, values_))
@@ -162,15 +164,15 @@ def _median(values: Sequence[float], alpha: float) -> Interval:
     if not n:
         return Interval()
     middle = ordered[n // 2] if n % 2 else (ordered[n // 2 - 1] + ordered[n // 2]) / 2
-    tail, place = 0.0, 0
-    while place <= n // 2:  # probability that the median is below the place-th value
-        tail += math.comb(n, place) / 2**n
+    tail, rank = 0.0, 0
+    while rank <= n // 2:  # probability that the median is below the rank-th value
+        tail += math.comb(n, rank) / 2**n
         if tail > alpha / 2:
             break
-        place += 1
-    if place == 0:
+        rank += 1
+    if rank == 0:
         return Interval(mean=middle)
-    return Interval(mean=middle, lower=ordered[place - 1], upper=ordered[n - place], method="sign")
+    return Interval(mean=middle, lower=ordered[rank - 1], upper=ordered[n - rank], method="sign")
 
 
 def compare_steps(

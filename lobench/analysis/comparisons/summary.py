@@ -115,10 +115,10 @@ def differences(a: StoredSubject, b: StoredSubject, metric: str | None, scales: 
         if is_changed(identity, a, b):
             continue
         sides = [subject.cells.get(identity) for subject in (a, b)]
-        known = [cell for cell in sides if cell is not None]
-        if any(cell.case.has_outcome_alone for cell in known):
+        present_cells = [cell for cell in sides if cell is not None]
+        if any(cell.case.has_outcome_alone for cell in present_cells):
             continue
-        if any(cell.lost or cell.final.get(metric or cell.case.primary_metric) for cell in known):
+        if any(cell.lost or cell.final.get(metric or cell.case.primary_metric) for cell in present_cells):
             values_by_case[identity] = paired_values(sides[0], sides[1], metric, scales)
     return values_by_case
 
@@ -128,8 +128,8 @@ def is_changed(identity: str, a: StoredSubject, b: StoredSubject) -> bool:
     sides = (a, b) if identity in a.cells else (b, a)
     if identity in sides[1].cells:
         return False
-    place = place_of(sides[0].cells[identity].case)
-    return any(place_of(cell.case) == place for cell in sides[1].every_form().values())
+    case_place = place_of(sides[0].cells[identity].case)
+    return any(place_of(cell.case) == case_place for cell in sides[1].every_form().values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,9 +189,9 @@ class Summary:
 
     def of_part(self, part: Snapshot) -> Summary:
         """Returns the summary of a part of its subjects. Scores computed for one of the two are reused by the other."""
-        found = Summary(part, self.scales)
-        found._means = self._means
-        return found
+        summary = Summary(part, self.scales)
+        summary._means = self._means
+        return summary
 
     def of_later(self, part: Snapshot) -> Summary:
         """Returns the summary of some subjects of a later reading, on the scales of this one.
@@ -199,9 +199,9 @@ class Summary:
         Scores of subjects that are the same objects are reused. Those of others are not kept here, because their `id`
         may become that of another object.
         """
-        found = Summary(part, self.scales)
-        found._means = dict(self._means)
-        return found
+        summary = Summary(part, self.scales)
+        summary._means = dict(self._means)
+        return summary
 
     @functools.cached_property
     def shown(self) -> int:
@@ -213,9 +213,9 @@ class Summary:
         if self.has_checkpoints or not subjects:
             return self.snapshot.shown if subjects else 0
         means = {index: self.mean_score(index, "primary") for index in range(len(subjects))}
-        scored = [place for place, found in means.items() if not math.isnan(found.mean) and found.has_surviving_seed]
-        scored = [place for place in scored if not subjects[place].lacks_seeds(subjects)] or scored
-        return max(scored, key=lambda place: means[place].mean) if scored else self.snapshot.shown
+        scored = [index for index, score in means.items() if not math.isnan(score.mean) and score.has_surviving_seed]
+        scored = [index for index in scored if not subjects[index].lacks_seeds(subjects)] or scored
+        return max(scored, key=lambda index: means[index].mean) if scored else self.snapshot.shown
 
     @property
     def has_checkpoints(self) -> bool:
@@ -258,9 +258,9 @@ class Summary:
         """Returns a subject's mean score over the cases of a suite, or over all."""
         key = (subject, metric, suite)
         if key not in self._shown_means:
-            found = self._own_mean(subject, metric)
-            found = found.over(self.common_cases(metric)) if subject in self.compared else found
-            self._shown_means[key] = found.over(self.cases_of(suite)) if suite else found
+            mean = self._own_mean(subject, metric)
+            mean = mean.over(self.common_cases(metric)) if subject in self.compared else mean
+            self._shown_means[key] = mean.over(self.cases_of(suite)) if suite else mean
         return self._shown_means[key]
 
     def cases_of(self, suite: str) -> frozenset[str]:
@@ -282,45 +282,53 @@ class Summary:
     def common_cases(self, metric: str) -> frozenset[str]:
         """Returns the cases on which all compared subjects have a score."""
         if metric not in self._common:
-            own = [frozenset(self._own_mean(place, metric).scores) for place in self.compared]
-            self._common[metric] = functools.reduce(frozenset.intersection, filter(None, own), frozenset().union(*own))
+            cases_by_subject = [frozenset(self._own_mean(index, metric).scores) for index in self.compared]
+            self._common[metric] = functools.reduce(
+                frozenset.intersection, filter(None, cases_by_subject), frozenset().union(*cases_by_subject)
+            )
         return self._common[metric]
 
     def left_out(self, metric: str) -> dict[str, list[str]]:
         """Returns the names of cases in no compared mean, with the labels of the subjects that lack them."""
-        scores_by_place = {place: self._own_mean(place, metric).scores for place in sorted(self.compared)}
-        scores_by_place = {place: scores for place, scores in scores_by_place.items() if scores}
+        scores_by_subject = {index: self._own_mean(index, metric).scores for index in sorted(self.compared)}
+        scores_by_subject = {index: scores for index, scores in scores_by_subject.items() if scores}
         return {
             self.snapshot.names[case.identity]: [
-                self.snapshot.labels[place] for place, scores in scores_by_place.items() if case.identity not in scores
+                self.snapshot.labels[index]
+                for index, scores in scores_by_subject.items()
+                if case.identity not in scores
             ]
             for case in self.snapshot.cases
             if case.identity not in self.common_cases(metric)
-            and any(case.identity in one for one in scores_by_place.values())
+            and any(case.identity in scores for scores in scores_by_subject.values())
         }
 
     def groups_note(self, metric: str) -> str:
         """Returns a note on the groups of cases in the compared means; "" if each case is its own group."""
         cases = [case.identity for case in self.snapshot.cases if case.identity in self.common_cases(metric)]
-        groups = case_groups([self.snapshot.subjects[place].cells for place in sorted(self.compared)], cases)
+        groups = case_groups([self.snapshot.subjects[index].cells for index in sorted(self.compared)], cases)
         return groups_text([[self.snapshot.names[case] for case in group] for group in groups])
 
     def over_which_cases(self, metric: str, *, names: bool = True) -> str:
         """Returns the cases in the compared means, with the subjects that lack the others; "" if none lacks any."""
         missing = self.left_out(metric)
         common = len(self.common_cases(metric))
-        who = "; ".join(f"{case}: not of {', '.join(labels)}" for case, labels in sorted(missing.items()))
+        lacking_subjects = "; ".join(f"{case}: not of {', '.join(labels)}" for case, labels in sorted(missing.items()))
         text = f"the {common} of {counted(len(self.snapshot.cases), 'case')} that all methods have"
-        return (f"{text} ({who})" if names else text) if missing else ""
+        return (f"{text} ({lacking_subjects})" if names else text) if missing else ""
 
     def scores_by_role(self, metric: str) -> dict[str, tuple[Interval, int]]:
         """Returns the shown subject's mean score and number of cases, for each role that its suites declare."""
         cells = self.snapshot.subjects[self.shown].cells
         whole = self.mean_score(self.shown, metric)
-        found: dict[str, list[str]] = {}
+        identities_by_role: dict[str, list[str]] = {}
         for identity in whole.scores:
-            found.setdefault(cells[identity].case.role, []).append(identity)
-        return {role: (whole.over(found[role]).interval, len(found[role])) for role in ROLES if role in found}
+            identities_by_role.setdefault(cells[identity].case.role, []).append(identity)
+        return {
+            role: (whole.over(identities_by_role[role]).interval, len(identities_by_role[role]))
+            for role in ROLES
+            if role in identities_by_role
+        }
 
     @property
     def headline(self) -> str:
@@ -345,19 +353,21 @@ class Summary:
         cases = list[str]()
         cells = self.snapshot.subjects[self.shown].cells
         num_censored = 0
-        for place in range(len(self.snapshot.cases)):
-            cell = self.snapshot.cell(self.shown, place)
-            baseline = self.baseline(place)
+        for case in range(len(self.snapshot.cases)):
+            cell = self.snapshot.cell(self.shown, case)
+            baseline = self.baseline(case)
             if cell is None or baseline is None or "train/loss" not in cell.final:
                 continue
-            each = [_over_envelope(final, baseline) for final in cell.final["train/loss"].values()]
-            speedups_by_case.append([0.0 if math.isnan(one.value) else one.value for one in each])
-            cases.append(self.snapshot.cases[place].identity)
-            num_censored += sum(one.censored for one in each)
+            speedups = [_over_envelope(final, baseline) for final in cell.final["train/loss"].values()]
+            speedups_by_case.append(
+                [0.0 if math.isnan(seed_speedup.value) else seed_speedup.value for seed_speedup in speedups]
+            )
+            cases.append(self.snapshot.cases[case].identity)
+            num_censored += sum(seed_speedup.censored for seed_speedup in speedups)
         if not speedups_by_case:
             return Interval(), 0, num_censored
         groups = [[cases.index(case) for case in group] for group in case_groups([cells], cases)]
-        are_aligned = all(len({len(speedups_by_case[place]) for place in group}) == 1 for group in groups)
+        are_aligned = all(len({len(speedups_by_case[index]) for index in group}) == 1 for group in groups)
         return (
             iqm_interval(speedups_by_case, groups=groups if are_aligned else None),
             len(speedups_by_case),
@@ -425,22 +435,22 @@ class Summary:
           alpha: Level of the verdicts.
           suite: Suite whose cases are compared. "": all suites.
         """
-        sides = [self.snapshot.subjects[place] for place in (before, after)]
+        sides = [self.snapshot.subjects[index] for index in (before, after)]
         if not sides[0].cells.keys() & sides[1].cells.keys():
             return None
         values_by_case = differences(sides[0], sides[1], _metric_or_none(metric), self.scales)
         if suite:
             cases = self.cases_of(suite)
-            values_by_case = {case: one for case, one in values_by_case.items() if case in cases}
+            values_by_case = {case: values for case, values in values_by_case.items() if case in cases}
         return (
-            compare_cases({case: one.samples for case, one in values_by_case.items()}, alpha=alpha)
+            compare_cases({case: values.samples for case, values in values_by_case.items()}, alpha=alpha)
             if values_by_case
             else None
         )
 
     def improvement(self) -> Interval:
         """Returns the probability that a seed of the shown subject ends better than one of the first."""
-        first, shown = (self.snapshot.subjects[place] for place in (self.first, self.shown))
+        first, shown = (self.snapshot.subjects[index] for index in (self.first, self.shown))
         return improvement(first, shown, None, self.scales)
 
     def change(self) -> PairComparison | None:
@@ -450,7 +460,7 @@ class Summary:
     def shown_cases(self, comparison: PairComparison | None) -> list[CaseFinding]:
         """Returns the results of the shown subject on each case for which it has curves."""
         places = range(len(self.snapshot.cases))
-        return [found for case in places if (found := self.case(self.shown, case, comparison)) is not None]
+        return [finding for case in places if (finding := self.case(self.shown, case, comparison)) is not None]
 
     def case(self, subject: int, case: int, comparison: PairComparison | None) -> CaseFinding | None:
         """Returns the results of a subject on a case; None if it has no curve."""
@@ -465,9 +475,7 @@ class Summary:
         return CaseFinding(
             case=case,
             final={name: mean_of(list(cell.finals(name).values())) for name in names if name in cell.final},
-            score={
-                metric: found.over([identity]).interval for metric, found in means.items() if identity in found.scores
-            },
+            score={metric: mean.over([identity]).interval for metric, mean in means.items() if identity in mean.scores},
             num_seeds=len(cell.seeds),
             num_diverged=len(cell.diverged_at),
             num_exploded=len(cell.exploded),

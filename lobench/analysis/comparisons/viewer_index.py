@@ -36,9 +36,11 @@ class ViewerIndex:
 
     def __init__(self, summary: Summary) -> None:
         self.summary, self.snapshot = summary, summary.snapshot
-        known = {name for subject in self.snapshot.subjects for name in subject.metrics()}
+        names_with_values = {name for subject in self.snapshot.subjects for name in subject.metrics()}
         first = dict.fromkeys(case.primary_metric for case in self.snapshot.cases)
-        self.metrics = tuple(dict.fromkeys([*(name for name in first if name in known), *sorted(known)]))
+        self.metrics = tuple(
+            dict.fromkeys([*(name for name in first if name in names_with_values), *sorted(names_with_values)])
+        )
         cells = [cell for subject in self.snapshot.subjects for cell in subject.cells.values()]
         declared = {name: way for cell in cells for name, way in cell.directions.items()}
         self.directions = {name: direction_of(name, declared) for name in self.metrics}
@@ -61,17 +63,17 @@ class ViewerIndex:
         """Returns the subjects' places by importance: shown, first, last and best of each run, then ever finer ones."""
         subjects = [self.summary.shown, self.summary.first]
         ends = ((run[-1], best, run[0]) for run, best in zip(self.runs, self.best, strict=True))
-        subjects += [place for places in ends for place in places if place is not None]
+        subjects += [index for indices in ends for index in indices if index is not None]
         subjects += ever_finer(len(self.snapshot.subjects))
         return list(dict.fromkeys(subjects))
 
 
 def _best_checkpoint(summary: Summary, run: Sequence[int]) -> int | None:
-    means = {place: summary.mean_score(place, "primary") for place in run}
-    scored = {place: one for place, one in means.items() if not math.isnan(one.interval.mean)}
-    most = max((one.num_cases for one in scored.values()), default=0)
-    whole = {place: one.interval.mean for place, one in scored.items() if one.num_cases == most}
-    return max(whole, key=lambda place: whole[place]) if whole else None
+    means = {index: summary.mean_score(index, "primary") for index in run}
+    scored = {index: score for index, score in means.items() if not math.isnan(score.interval.mean)}
+    most = max((score.num_cases for score in scored.values()), default=0)
+    whole = {index: score.interval.mean for index, score in scored.items() if score.num_cases == most}
+    return max(whole, key=lambda index: whole[index]) if whole else None
 
 
 def ever_finer(count: int) -> Iterator[int]:
@@ -116,10 +118,10 @@ def curves_of(viewer_index: ViewerIndex, keys: Iterable[CurveKey], most_points: 
             continue
         steps = cell.steps
         rows = cell.curves_of_seeds(metric)
-        kept = evenly(len(steps), most_points)
-        shape = (metric, tuple(steps[kept].tolist()), len(rows))
-        groups.setdefault(shape, []).append((key, rows[:, kept]))
+        columns = evenly(len(steps), most_points)
+        shape = (metric, tuple(steps[columns].tolist()), len(rows))
+        groups.setdefault(shape, []).append((key, rows[:, columns]))
     for (metric, grid, _), members in groups.items():
         values = bands(np.stack([rows for _, rows in members]), metric, viewer_index.directions[metric])
-        curves_by_key |= {key: (grid, one) for (key, _), one in zip(members, values, strict=True)}
+        curves_by_key |= {key: (grid, band) for (key, _), band in zip(members, values, strict=True)}
     return curves_by_key

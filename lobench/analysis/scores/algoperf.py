@@ -258,8 +258,8 @@ def score_log(log: pd.DataFrame, targets: Targets, rules: AlgoPerfRules | None =
     }
     times = np.array([[medians.get((s, w), math.inf) for w in targets.names] for s in submissions])
     removed = _removals(times, targets, [[(s, w) in studies for w in targets.names] for s in submissions])
-    left = np.where(removed == None, times, math.inf)  # noqa: E711  (elementwise: which cells hold no rule)
-    ratios = time_ratios(left)
+    remaining_times = np.where(removed == None, times, math.inf)  # noqa: E711  (elementwise: which cells hold no rule)
+    ratios = time_ratios(remaining_times)
     scores = ratio_profile_score(ratios[:, : len(targets.base)], max_ratio=MAX_RATIO)
     scores_by_name = {}
     for row in np.argsort(-scores, kind="stable"):
@@ -302,7 +302,7 @@ def _study_times(usable: pd.DataFrame, trial: list[str], targets: Targets) -> di
     values = {name: target.value for name, target in targets.targets.items()}
     signs = {name: 1.0 if target.higher else -1.0 for name, target in targets.targets.items()}
     # Without any evaluation pandas would make strings.
-    value, sign = (usable["workload"].map(each).astype(float) for each in (values, signs))
+    value, sign = (usable["workload"].map(by_workload).astype(float) for by_workload in (values, signs))
     numbered = usable.assign(evaluation=usable.groupby(trial).cumcount())
     there = numbered[sign * usable["val_metric"] >= sign * value]
     # First evaluation of a trial that reaches the target, then the trial with the fewest, and on ties the shorter time.
@@ -321,15 +321,17 @@ def _removals(times: np.ndarray, targets: Targets, in_log: Sequence[Sequence[boo
     missing = ~np.asarray(in_log, bool)
     removed[np.isinf(times)] = Removal.NOT_REACHED
     removed[missing] = Removal.NO_EVALUATION
-    place = {name: column for column, name in enumerate(targets.names)}
+    column_of = {name: column for column, name in enumerate(targets.names)}
     for variant, base in targets.base_of.items():
-        fell = _gone(removed[:, place[base]]) & ~_gone(removed[:, place[variant]])
-        removed[fell, place[variant]] = Removal.BASE_MISSED
-    left = np.where(_gone(removed), math.inf, times)
-    removed[(left > MAX_RATIO * left.min(axis=0)) & np.isfinite(left)] = Removal.TOO_SLOW
+        fell = _gone(removed[:, column_of[base]]) & ~_gone(removed[:, column_of[variant]])
+        removed[fell, column_of[variant]] = Removal.BASE_MISSED
+    remaining_times = np.where(_gone(removed), math.inf, times)
+    removed[(remaining_times > MAX_RATIO * remaining_times.min(axis=0)) & np.isfinite(remaining_times)] = (
+        Removal.TOO_SLOW
+    )
     for variant, base in targets.base_of.items():
-        fell = _gone(removed[:, place[variant]]) & ~_gone(removed[:, place[base]])
-        removed[fell, place[base]] = Removal.HELD_OUT_MISSED
+        fell = _gone(removed[:, column_of[variant]]) & ~_gone(removed[:, column_of[base]])
+        removed[fell, column_of[base]] = Removal.HELD_OUT_MISSED
     return removed
 
 

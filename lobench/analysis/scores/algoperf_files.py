@@ -90,18 +90,18 @@ def _target(name: str, entries: Mapping[str, Any], where: str) -> WorkloadTarget
         raise UsageError(f"workload {name!r} has no target", where=where, got=repr(error), expected=expected) from error
     if not math.isfinite(value):
         raise UsageError(f"the target of {name!r} is not a finite number", where=where, got=str(value))
-    known = f"one of {', '.join(sorted(_HIGHER | _LOWER))}"
+    expected_metrics = f"one of {', '.join(sorted(_HIGHER | _LOWER))}"
     if metric not in _HIGHER | _LOWER:
-        raise UsageError(f"workload {name!r}: is {metric!r} better up or down?", where=where, expected=known)
+        raise UsageError(f"workload {name!r}: is {metric!r} better up or down?", where=where, expected=expected_metrics)
     return WorkloadTarget(metric=metric, value=value, higher=metric in _HIGHER)
 
 
 def _base_of(variant: str, bases: list[str], where: str) -> str:
     """Returns the longest name of a base workload that a variant's name starts with."""
-    found = [base for base in bases if variant.startswith(base + "_")]
-    if not found:
+    matching_bases = [base for base in bases if variant.startswith(base + "_")]
+    if not matching_bases:
         raise UsageError(f"held-out workload {variant!r} starts with no base workload's name", where=where)
-    return max(found, key=len)
+    return max(matching_bases, key=len)
 
 
 def _submission_names(column: pd.Series) -> dict[str, str]:

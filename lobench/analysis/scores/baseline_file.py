@@ -198,9 +198,9 @@ class Baseline:
 
         If several cases share the problem, the one with this name is preferred.
         """
-        found = {key: case for key, case in self.cases.items() if case.problem == problem}
-        own = (case for key, case in found.items() if _is_called(key, name))
-        return next(own, next(iter(found.values()), None))
+        cases_of_problem = {key: case for key, case in self.cases.items() if case.problem == problem}
+        namesakes = (case for key, case in cases_of_problem.items() if _is_called(key, name))
+        return next(namesakes, next(iter(cases_of_problem.values()), None))
 
     def case(self, info: CaseInfo) -> BaselineCase:
         """Returns the baseline of a case.
@@ -219,11 +219,11 @@ class Baseline:
                 f"{self.label} has no such case", where=where, next_step=f"run `lobench baseline {own_folder}`"
             )
         if baseline_case is None or self.program_version != PROGRAM_VERSION or not baseline_case.is_current:
-            what = "the case changed" if baseline_case is None else "the inner program changed"
+            change = "the case changed" if baseline_case is None else "the inner program changed"
             if baseline_case is not None and not baseline_case.program:
-                what = "what lobench trains a baseline with changed"  # a schedule's horizon, phases
+                change = "what lobench trains a baseline with changed"  # a schedule's horizon, phases
             raise StaleBaseline(
-                f"the baseline {self.label} is stale: {what} since it was made",
+                f"the baseline {self.label} is stale: {change} since it was made",
                 where=where,
                 next_step=f"run `{self.refresh}`",
             )
@@ -239,8 +239,8 @@ class Baseline:
     def _suite(self) -> str:
         """Name of the suite in the command that made the file; "" if it names none."""
         words = shlex.split(self.refresh)[2:3]
-        place = Path(words[0]) if words else Path()
-        return place.parent.name if place.suffix == ".gin" else place.name
+        path = Path(words[0]) if words else Path()
+        return path.parent.name if path.suffix == ".gin" else path.name
 
     def save(self, path: Path) -> None:
         """Writes the file atomically."""
@@ -310,13 +310,17 @@ def baseline_files(places: Iterable[Path]) -> list[Path]:
     Args:
       places: Suites, or baseline files.
     """
-    return [path for place in places for path in ([place] if place.suffix == ".json" else find_baselines(place))]
+    return [
+        path
+        for folder_or_file in places
+        for path in ([folder_or_file] if folder_or_file.suffix == ".json" else find_baselines(folder_or_file))
+    ]
 
 
 def _is_called(key: str, name: str) -> bool:
     """Returns whether a key such as `mlp.gin:relu32` names the case `relu32`, or `mlp.relu32` if two files have one."""
-    own = key.partition(":")[2]
-    return name == own or name.endswith(f".{own}")
+    case_name = key.partition(":")[2]
+    return name == case_name or name.endswith(f".{case_name}")
 
 
 def _case_record(case: BaselineCase) -> dict[str, Any]:
@@ -324,8 +328,10 @@ def _case_record(case: BaselineCase) -> dict[str, Any]:
     record["grid"] = [asdict(point) for point in case.grid]
     record["untrained"] = _rounded(case.untrained)
     for name in ("starts", "tuned"):
-        found: Mapping[str, Sequence[float]] = getattr(case, name)
-        record[name] = {metric: [_digits(value) for value in values] for metric, values in sorted(found.items())}
+        values_by_metric: Mapping[str, Sequence[float]] = getattr(case, name)
+        record[name] = {
+            metric: [_digits(value) for value in values] for metric, values in sorted(values_by_metric.items())
+        }
     record["curves"] = sorted(case.curves)
     record["num_curve_steps"] = len(case.curve_steps)
     arrays = [case.curve_steps, *(case.curves[name] for name in record["curves"]), case.envelope]

@@ -96,10 +96,10 @@ def _numbers(values: Mapping[str, object]) -> dict[str, float]:
     Raises:
       ConfigError: A value is not a number.
     """
-    found = {name: value for name, value in values.items() if isinstance(value, int | float)}
-    if found.keys() != values.keys() or any(isinstance(value, bool) for value in found.values()):
+    numbers = {name: value for name, value in values.items() if isinstance(value, int | float)}
+    if numbers.keys() != values.keys() or any(isinstance(value, bool) for value in numbers.values()):
         raise ConfigError("a baseline is tuned over numbers", got=repr(dict(values)))
-    return found
+    return numbers
 
 
 def velo_grid() -> BaselineGrid:

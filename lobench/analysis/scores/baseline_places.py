@@ -64,9 +64,9 @@ def baselines_of_cases(cases: Iterable[CaseInfo]) -> PlacedBaselines:
     folders: set[Path] = set()
     notes: dict[str, None] = {}
     for case in cases:
-        found, note = _baselines_of_case(case, look, texts)
-        if found is not None:
-            folders.add(found)
+        folder, note = _baselines_of_case(case, look, texts)
+        if folder is not None:
+            folders.add(folder)
         if note:
             notes[note] = None
     return PlacedBaselines(folders=tuple(sorted(folders)), notes=tuple(notes))
@@ -90,10 +90,10 @@ def _baselines_of_case(
         return any(case.problem in text for text in texts(folder))
 
     file = case.node_id.partition("::")[0]
-    looked = [look(place, file) for place in case.places or (SuitePlace(suite=case.suite),)]
-    found = [(folder, note) for folder, note in looked if folder is not None]
+    looked = [look(suite_place, file) for suite_place in case.places or (SuitePlace(suite=case.suite),)]
+    folders = [(folder, note) for folder, note in looked if folder is not None]
     # If a store has two suites with one name, the suite with a baseline of the case counts.
-    best = next((one for one in found if serves(one[0])), found[0] if found else None)
+    best = next((candidate for candidate in folders if serves(candidate[0])), folders[0] if folders else None)
     shipped = shipped_suite(case.suite)
     if (best is None or not find_baselines(best[0])) and shipped is not None and serves(shipped):
         return shipped, ""  # a user's suite may have the name of a built-in one

@@ -79,8 +79,8 @@ class StoreScores:
           BaselineError: A baseline file cannot be read.
         """
         wanted = {(subject.key, subject.outer_step) for subject in wanted_subjects}
-        found = self._read({subject.sha256 for subject in wanted_subjects})
-        return self._scored([one for one in found if (one.who.key, one.who.outer_step) in wanted])
+        subjects = self._read({subject.sha256 for subject in wanted_subjects})
+        return self._scored([subject for subject in subjects if (subject.who.key, subject.who.outer_step) in wanted])
 
     def everyone(self) -> list[Scored]:
         """Returns the scores of all subjects read so far; [] before the first call of `of`."""
@@ -90,14 +90,14 @@ class StoreScores:
         return [subject for subjects in self._subjects.values() for subject in subjects]
 
     def _scored(self, subjects: Sequence[StoredSubject]) -> list[Scored]:
-        known = sorted(self._known(), key=_position)
-        scales = Scales.of(known, self._places)
+        all_subjects = sorted(self._known(), key=_position)
+        scales = Scales.of(all_subjects, self._places)
         scored = [_scored(subject, scales) for subject in sorted(subjects, key=_position)]
-        if all(one.score is not None for one in scored):
+        if all(entry.score is not None for entry in scored):
             return scored
         # The best mean may have changed, and with it all scores.
-        means = [(one, mean_score(one, None, scales).mean) for one in known]
-        return [one if one.score is not None else _with_fallback(one, scales, means) for one in scored]
+        means = [(subject, mean_score(subject, None, scales).mean) for subject in all_subjects]
+        return [entry if entry.score is not None else _with_fallback(entry, scales, means) for entry in scored]
 
     def _read(self, hashes: Collection[str]) -> list[StoredSubject]:
         """Reads and returns subjects by checkpoint hash.
@@ -122,17 +122,19 @@ class StoreScores:
         groups: dict[str, list[EvaluationRow]] = {}
         for row in rows:
             groups.setdefault(row.key.checkpoint_sha256, []).append(row)
-        found = {sha256: subjects_of(members, current=self._current) for sha256, members in groups.items()}
-        self._subjects |= found
-        return [member for members in found.values() for member in members]
+        subjects_by_hash = {sha256: subjects_of(members, current=self._current) for sha256, members in groups.items()}
+        self._subjects |= subjects_by_hash
+        return [member for members in subjects_by_hash.values() for member in members]
 
     def _rows(self, sha256: str = "") -> Iterator[EvaluationRow]:
         return self._ledger.evaluations(sha256, summarized=True)
 
     def _is_restarted(self, rows: Sequence[EvaluationRow]) -> bool:
         """Returns True if a known path now has another checkpoint, a sign that its run was restarted."""
-        known = {one.who.uri: one.who.sha256 for one in self._known() if one.who.has_theta}
-        return any(known.get(who.uri, who.sha256) != who.sha256 for row in rows for who in row.present)
+        hashes_by_path = {stored.who.uri: stored.who.sha256 for stored in self._known() if stored.who.has_theta}
+        return any(
+            hashes_by_path.get(subject.uri, subject.sha256) != subject.sha256 for row in rows for subject in row.present
+        )
 
 
 def _scored(subject: StoredSubject, scales: Scales) -> Scored:
@@ -144,16 +146,16 @@ def _scored(subject: StoredSubject, scales: Scales) -> Scored:
 def _with_fallback(scored: Scored, scales: Scales, means: Sequence[tuple[StoredSubject, float]]) -> Scored:
     """Returns a subject without a score with its fallback. `means` are those of all subjects, in order."""
     subject = scored.subject
-    before = [
-        (one.who, mean)
-        for one, mean in means
-        if _position(one) < _position(subject) and one.cells.keys() == subject.cells.keys() and math.isfinite(mean)
+    earlier_means = [
+        (other.who, mean)
+        for other, mean in means
+        if _position(other) < _position(subject) and other.cells.keys() == subject.cells.keys() and math.isfinite(mean)
     ]
     cells = sorted(subject.cells.values(), key=lambda cell: (cell.case.suite, cell.case.name))
     fallback = Fallback(
         score=mean_score(subject, None, scales),
         finals=tuple((cell.case.name, cell.case.primary_metric, _final_mean(cell)) for cell in cells),
-        before=tuple(before),
+        before=tuple(earlier_means),
     )
     return dataclasses.replace(scored, fallback=fallback)
 

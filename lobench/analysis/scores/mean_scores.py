@@ -108,10 +108,10 @@ class MeanScore:
         places = list[list[int]]()
         have_all = True
         for group, members in zip(self.groups, self._places, strict=True):
-            seeds = complete_seeds([self.scores[one] for one in group])
-            if self.cells[group[0]].case.has_items and any(len(self.scores[one]) > len(seeds) for one in group):
+            seeds = complete_seeds([self.scores[case] for case in group])
+            if self.cells[group[0]].case.has_items and any(len(self.scores[case]) > len(seeds) for case in group):
                 seeds_of_case |= {case: sorted(self.scores[case]) for case in group}
-                places += [[place] for place in members]
+                places += [[index] for index in members]
                 have_all = False
             else:
                 seeds_of_case |= dict.fromkeys(group, seeds)
@@ -138,10 +138,12 @@ class MeanScore:
 
     def over(self, cases: Collection[str]) -> MeanScore:
         """Returns the mean over some of its cases. The others count as missing."""
-        kept = {case: scores for case, scores in self.scores.items() if case in cases}
-        if len(kept) == len(self.scores):
+        scores_of_cases = {case: scores for case, scores in self.scores.items() if case in cases}
+        if len(scores_of_cases) == len(self.scores):
             return self
-        return dataclasses.replace(self, scores=kept, num_missing=self.num_missing + len(self.scores) - len(kept))
+        return dataclasses.replace(
+            self, scores=scores_of_cases, num_missing=self.num_missing + len(self.scores) - len(scores_of_cases)
+        )
 
 
 def mean_score(
@@ -155,11 +157,13 @@ def mean_score(
       scales: Scales of the cases.
       cases: Identities of the cases that should be in the mean. None: those of the subject.
     """
-    found = {identity: scales.scores(cell, metric) for identity, cell in subject.cells.items()}
-    known = {key: scores for key, scores in found.items() if scores and all(map(math.isfinite, scores.values()))}
+    scores_by_case = {identity: scales.scores(cell, metric) for identity, cell in subject.cells.items()}
+    finite_scores = {
+        key: scores for key, scores in scores_by_case.items() if scores and all(map(math.isfinite, scores.values()))
+    }
     return MeanScore(
-        scores=known,
-        num_missing=len({*(subject.cells if cases is None else cases)} - known.keys()),
+        scores=finite_scores,
+        num_missing=len({*(subject.cells if cases is None else cases)} - finite_scores.keys()),
         metric=metric,
         cells=subject.cells,
         scales=scales,
@@ -196,9 +200,9 @@ class Ranked:
         losses are frequent, and the interval of the score does not include those that it has not seen.
         """
         cells = self.subject.cells.values()
-        every = set[int]().union(*(cell.seeds for cell in cells))
+        all_seeds = set[int]().union(*(cell.seeds for cell in cells))
         lost = set[int]().union(*(cell.diverged | cell.exploded for cell in cells))
-        return len(lost), len(every), most_share(len(lost), len(every), 0.05)
+        return len(lost), len(all_seeds), most_share(len(lost), len(all_seeds), 0.05)
 
 
 def rank(subjects: Sequence[StoredSubject], metric: str | None, scales: Scales) -> list[Ranked]:
@@ -211,8 +215,8 @@ def rank(subjects: Sequence[StoredSubject], metric: str | None, scales: Scales) 
     """
     most = max((len(subject.cells) for subject in subjects), default=0)
     latest = {subject.checkpoint.sha256: subject for subject in subjects if len(subject.cells) == most}
-    found = [_ranked(subject, metric, scales) for subject in latest.values()]
-    return sorted(found, key=lambda ranked: (math.isnan(ranked.worth), -ranked.worth))
+    ranking = [_ranked(subject, metric, scales) for subject in latest.values()]
+    return sorted(ranking, key=lambda ranked: (math.isnan(ranked.worth), -ranked.worth))
 
 
 def _ranked(subject: StoredSubject, metric: str | None, scales: Scales) -> Ranked:

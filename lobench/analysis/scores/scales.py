@@ -125,7 +125,7 @@ class Scales:
         scored = subjects if among is None else tuple(among)
         # A file without a step (`last.pt`) has the number of its arrival, so that it comes before `ckpt_20.pt`, and
         # would set the score 0.
-        scored = tuple(sorted(scored, key=lambda one: one.who.has_theta and not has_number(one.who.uri)))
+        scored = tuple(sorted(scored, key=lambda subject: subject.who.has_theta and not has_number(subject.who.uri)))
         for subject, label in zip(scored, distinct_labels(scored), strict=True):
             for identity, cell in subject.every_form().items():
                 cells.setdefault(identity, []).append(cell)
@@ -176,10 +176,10 @@ class Scales:
         identity = cell.case.identity
         if (identity, name) not in self._scored:
             self._scored[identity, name] = self._scores_among(identity, name)
-        places, found = self._scored[identity, name]
-        if (place := places.get(id(cell))) is not None:
-            own = cell.seeds_of(name)
-            return dict(zip(own, found[place : place + len(own)].tolist(), strict=True))
+        places, values = self._scored[identity, name]
+        if (start := places.get(id(cell))) is not None:
+            seeds = cell.seeds_of(name)
+            return dict(zip(seeds, values[start : start + len(seeds)].tolist(), strict=True))
         starts = self.starts_of(cell, name)
         return seed_scores(cell.final.get(name, {}), starts, cell.unconverged, self.scale(cell.case, name))
 
@@ -225,10 +225,10 @@ class Scales:
             diverged = list[bool]()
             for cell in others:
                 # A lobench seed that is not in `common` has no finite start in any cell.
-                known = common if cell.draws == LOBENCH_SEEDS else {}
+                starts_by_seed = common if cell.draws == LOBENCH_SEEDS else {}
                 lost = cell.unconverged
                 seeds = cell.seeds_of(metric)
-                began += map(known.get, seeds, itertools.repeat(math.nan))
+                began += map(starts_by_seed.get, seeds, itertools.repeat(math.nan))
                 diverged += map(lost.__contains__, seeds)
             parts.append(scores(column.finals[-len(began) :], scale, starts=began, diverged=diverged))
         sizes = [len(cell.seeds_of(metric)) for cell in others]
@@ -240,20 +240,20 @@ class Scales:
     def _column(self, identity: str, metric: str) -> _Column:
         key = (identity, metric)
         if key not in self._columns:
-            every = self.among.get(identity, ())
-            block = CellBlock.of(every, metric)
+            all_cells = self.among.get(identity, ())
+            block = CellBlock.of(all_cells, metric)
             cells = list[Cell]()
             seeds = list[int]()
             values = list[float]()
             if block is not None:
                 cells += block.cells
                 seeds += block.seeds * len(block.cells)
-            known = {*map(id, cells)}
-            for cell in every if len(cells) < len(every) else ():
-                own, finals = cell.final_column(metric)
-                if own and id(cell) not in known:
+            cell_ids = {*map(id, cells)}
+            for cell in all_cells if len(cells) < len(all_cells) else ():
+                seeds_of_cell, finals = cell.final_column(metric)
+                if seeds_of_cell and id(cell) not in cell_ids:
                     cells.append(cell)
-                    seeds += own
+                    seeds += seeds_of_cell
                     values += finals
             of_others = np.asarray(values, np.float64)
             flat = of_others if block is None else np.concatenate([block.finals.ravel(), of_others])
@@ -288,10 +288,10 @@ class Scales:
         """
         if cell.draws != LOBENCH_SEEDS:
             return {}
-        own = cell.untrained.get(metric, {})
-        if cell.case.evaluator and own == cell.final.get(metric):
-            own = {}  # a single value, which is not a start
-        return {**own, **self.starts(cell.case, metric)}
+        start_values = cell.untrained.get(metric, {})
+        if cell.case.evaluator and start_values == cell.final.get(metric):
+            start_values = {}  # a single value, which is not a start
+        return {**start_values, **self.starts(cell.case, metric)}
 
     def starts(self, case: CaseInfo, metric: str) -> dict[int, float]:
         """Returns the start of each of lobench's seeds, common to all subjects: the first one stored."""
@@ -326,8 +326,8 @@ class Scales:
         """
         key = (self._identity(case), metric)
         if key not in self._known:
-            found = self._frozen(key[0], case, metric)
-            self._known[key] = found.linear() if self._is_signed(key[0], metric, found) else found
+            case_scale = self._frozen(key[0], case, metric)
+            self._known[key] = case_scale.linear() if self._is_signed(key[0], metric, case_scale) else case_scale
         return self._known[key]
 
     def is_signed(self, case: CaseInfo, metric: str) -> bool:
@@ -341,8 +341,8 @@ class Scales:
 
     def undeclared(self, metric: str | None = None) -> list[str]:
         """Returns the primary metrics, or the given one, whose direction no subject declares."""
-        asked = ((identity, metric or cells[0].case.primary_metric) for identity, cells in self.among.items())
-        unknown = ((identity, name) for identity, name in asked if self._direction(identity, name) is None)
+        requested = ((identity, metric or cells[0].case.primary_metric) for identity, cells in self.among.items())
+        unknown = ((identity, name) for identity, name in requested if self._direction(identity, name) is None)
         return sorted(
             {name for identity, name in unknown if any(name in cell.metric_names for cell in self.among[identity])}
         )
@@ -360,7 +360,7 @@ class Scales:
         """
         if case.identity in self.among:
             return case.identity
-        names = {(cells[0].case.suite, cells[0].case.name): found for found, cells in self.among.items()}
+        names = {(cells[0].case.suite, cells[0].case.name): identity for identity, cells in self.among.items()}
         return names.get((case.suite, case.name), "")
 
     def _is_signed(self, identity: str, metric: str, scale: ScoreScale) -> bool:
@@ -393,11 +393,11 @@ class Scales:
         if (block := column.block) is not None:
             seeds += block.seeds * len(block.cells)
             sizes += [len(block.seeds)] * len(block.cells)
-        for place, cell in enumerate(column.others):
+        for index, cell in enumerate(column.others):
             seeds_of_cell, values = cell.final_column(metric)
             lost = cell.unconverged
             finals += [math.nan if seed in lost else value for seed, value in zip(seeds_of_cell, values, strict=True)]
-            seeds += seeds_of_cell if cell.draws == LOBENCH_SEEDS else [(place, seed) for seed in seeds_of_cell]
+            seeds += seeds_of_cell if cell.draws == LOBENCH_SEEDS else [(index, seed) for seed in seeds_of_cell]
             sizes.append(len(seeds_of_cell))
         if not starts:  # imported seeds are scored from the mean of all starts
             begun = [cell.untrained.get(metric, {}) for cell in cells]
@@ -502,8 +502,8 @@ class Scales:
                 names_by_setter.setdefault(one_line(label), []).append(one_line(names[identity]))
         if len(names_by_setter) == 1 and len(next(iter(names_by_setter.values()))) == len(self.cases):
             return [f"the score 1 is the mean of {next(iter(names_by_setter))}, {where}"]
-        each = [f"{label} ({first_of(sorted(own), _NAMED)})" for label, own in sorted(names_by_setter.items())]
-        return [f"the score 1 is the mean of {first_of(each, _NAMED)}, {where}"] if each else []
+        setters = [f"{label} ({first_of(sorted(names), _NAMED)})" for label, names in sorted(names_by_setter.items())]
+        return [f"the score 1 is the mean of {first_of(setters, _NAMED)}, {where}"] if setters else []
 
     def _label_of_best(self, identity: str, case: CaseInfo) -> str | None:
         """Returns the label of the subject whose mean scores 1 on a case; None for a baseline, or without a scale."""
@@ -513,9 +513,9 @@ class Scales:
         for cell in self._near_one(identity, case):
             finals = cell.converged_finals(case.primary_metric)
             scores = self.scores(cell, None)
-            known = [scores[seed] for seed, final in finals.items() if math.isfinite(final)]
-            if known and 2 * len(known) >= len(finals):
-                distance = abs(math.fsum(known) / len(known) - 1)
+            finite_scores = [scores[seed] for seed, final in finals.items() if math.isfinite(final)]
+            if finite_scores and 2 * len(finite_scores) >= len(finals):
+                distance = abs(math.fsum(finite_scores) / len(finite_scores) - 1)
                 best = min(best or (math.inf, ""), (distance, self.labels.get(id(cell), "")))
         return best[1] or None if best is not None and best[0] < _AT_ONE else None
 
@@ -525,11 +525,13 @@ class Scales:
         if (block := column.block) is None:
             return self.among.get(identity, ())
         self.scores(block.cells[0], None)
-        found = self._scored[identity, case.primary_metric].scores[: block.finals.size].reshape(block.finals.shape)
+        case_scores = (
+            self._scored[identity, case.primary_metric].scores[: block.finals.size].reshape(block.finals.shape)
+        )
         is_known = np.isfinite(block.finals) if block.lost is None else np.isfinite(block.finals) & ~block.lost
-        distances = np.abs(np.where(is_known, found - 1, 0.0).sum(axis=1))
+        distances = np.abs(np.where(is_known, case_scores - 1, 0.0).sum(axis=1))
         near = np.flatnonzero(distances < 2 * len(block.seeds) * _AT_ONE).tolist()
-        return [*(block.cells[place] for place in near), *column.others]
+        return [*(block.cells[index] for index in near), *column.others]
 
     def describe_shortly(self) -> str:
         """Returns one line that describes 0 and 1, and names baselines that differ from those of the store."""
@@ -537,10 +539,10 @@ class Scales:
 
     def problem_lines(self) -> list[str]:
         """Returns a line for each kind of problem with baselines, with the cases that have it."""
-        found: dict[str, list[BaselineError]] = {}
+        problems_by_kind: dict[str, list[BaselineError]] = {}
         for problem in self.problems:
-            found.setdefault(problem.what, []).append(problem)
-        return [_problem_line(what, problems) for what, problems in sorted(found.items())]
+            problems_by_kind.setdefault(problem.what, []).append(problem)
+        return [_problem_line(kind, problems) for kind, problems in sorted(problems_by_kind.items())]
 
     def notes(self) -> list[str]:
         """Returns a line for each limit of the scales: thin scales, signed losses, baselines without starts."""
@@ -585,7 +587,7 @@ def seed_scores(
     return dict(zip(finals, values.tolist(), strict=True))
 
 
-def _problem_line(what: str, problems: Sequence[BaselineError]) -> str:
+def _problem_line(kind: str, problems: Sequence[BaselineError]) -> str:
     """Returns one line for problems of the same kind, with the cases and each next step once."""
     # Two cases may share one baseline if they differ in seeds or deadlines only.
     cases = sorted({problem.where for problem in problems})
@@ -594,7 +596,7 @@ def _problem_line(what: str, problems: Sequence[BaselineError]) -> str:
     steps = sorted({problem.next_step.removeprefix("run ") for problem in problems})
     some = ", ".join(cases[:_NAMED]) + (f" and {len(cases) - _NAMED} more" if len(cases) > _NAMED else "")
     more = f" and likewise for {counted(len(steps) - _NAMED, 'more suite')}" if len(steps) > _NAMED else ""
-    return f"{what} ({counted(len(cases), 'case')}: {some}); run {', '.join(steps[:_NAMED])}{more}"
+    return f"{kind} ({counted(len(cases), 'case')}: {some}); run {', '.join(steps[:_NAMED])}{more}"
 
 
 def _baseline_or_error(loaded: Sequence[Baseline], info: CaseInfo) -> BaselineCase | BaselineError | None:

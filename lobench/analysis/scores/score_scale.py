@@ -348,10 +348,10 @@ def are_plain(final: ArrayLike, scale: ScoreScale, *, starts: ArrayLike | None =
     if scale.kind is ScaleKind.LINEAR or not scale.is_usable:
         return np.zeros(values.shape, bool)
     lowered = values - (scale.minimum or 0.0)
-    found = scores(values, scale, starts=starts)
+    seed_scores = scores(values, scale, starts=starts)
     with np.errstate(invalid="ignore"):
         inside = (lowered >= scale.floor) & (lowered <= _starts(values.shape, starts, scale))
-    return np.asarray(inside & (found < BEST_SCORE) & ~_lost(values, None))
+    return np.asarray(inside & (seed_scores < BEST_SCORE) & ~_lost(values, None))
 
 
 def are_undecided(
@@ -380,8 +380,8 @@ def merits(final: ArrayLike, scale: ScoreScale, *, diverged: ArrayLike | None = 
     values = np.asarray(final, np.float64)
     lost = _lost(values, diverged)
     floor = scale.floor if scale.is_usable or scale.kind is ScaleKind.LINEAR else 0.0
-    found = np.maximum(np.where(lost, 0.0, values), floor + (scale.minimum or 0.0))
-    return np.where(lost, -np.inf, found if scale.direction is Direction.MAX else -found)
+    raised = np.maximum(np.where(lost, 0.0, values), floor + (scale.minimum or 0.0))
+    return np.where(lost, -np.inf, raised if scale.direction is Direction.MAX else -raised)
 
 
 def check_score_versions(versions: Mapping[str, object], *, where: str = "") -> None:
@@ -435,9 +435,9 @@ def _best_mean(values: FloatArray, is_known: BoolArray, sizes: NDArray[np.int_],
         means = np.where((counts > 0) & (2 * counts >= sizes), sums / counts, np.nan)
         best = float((np.fmax if higher else np.fmin).reduce(means))
         near = np.flatnonzero(np.abs(means - best) <= 1e-9 * abs(best)).tolist()
-    rows = (slice(starts[place], stops[place]) for place in near)
-    known = (values[row][is_known[row]].tolist() for row in rows)
-    return (max if higher else min)((math.fsum(row) / len(row) for row in known), default=best)
+    rows = (slice(starts[group], stops[group]) for group in near)
+    known_values = (values[row][is_known[row]].tolist() for row in rows)
+    return (max if higher else min)((math.fsum(row) / len(row) for row in known_values), default=best)
 
 
 def _floor(zero: float, minimum: float | None) -> float:
@@ -473,5 +473,5 @@ def _starts(shape: tuple[int, ...], starts: ArrayLike | None, scale: ScoreScale)
     """Returns U_s less the minimum, but at least the floor."""
     values = np.full(shape, np.nan) if starts is None else np.asarray(starts, np.float64) - (scale.minimum or 0.0)
     with np.errstate(invalid="ignore"):
-        known = np.where(np.isfinite(values) & (values > 0), values, scale.untrained)
-    return np.maximum(known, scale.floor)
+        usable = np.where(np.isfinite(values) & (values > 0), values, scale.untrained)
+    return np.maximum(usable, scale.floor)

@@ -53,7 +53,7 @@ def fitness(
     if not rows or not cases:
         return None
     subject = subject_of(rows[0].sightings[-1], rows, {case.identity for case in cases})
-    scales = Scales.of([subject], [Path(place) for place in places])
+    scales = Scales.of([subject], [Path(path) for path in places])
     means = []
     for case in cases:
         if case.identity in subject.repeated:
@@ -68,10 +68,10 @@ def fitness(
         direction = _direction(scales, case, subject)
         tuned = scales.tuned.get(case.identity)
         mean = _mean_value if cell.has_single_values and tuned is None else _mean_score
-        found = mean(case, cell, wanted, tuned, direction)
-        if found is None:
+        value = mean(case, cell, wanted, tuned, direction)
+        if value is None:
             return None
-        means.append(found)
+        means.append(value)
     return math.fsum(means) / len(means)
 
 
@@ -92,8 +92,8 @@ def fitness_of_sessions(
     first = min(sessions)
     count = len(sessions)
     cases = {row.case.identity: row.case for row in rows_of_sessions}
-    every = [replace(case, first_seed=first, block_sizes=(1,) * count, num_seeds=count) for case in cases.values()]
-    return fitness(rows_of_sessions, every, range(first, max(sessions) + 1), places)
+    case_forms = [replace(case, first_seed=first, block_sizes=(1,) * count, num_seeds=count) for case in cases.values()]
+    return fitness(rows_of_sessions, case_forms, range(first, max(sessions) + 1), places)
 
 
 def _direction(scales: Scales, case: CaseInfo, subject: StoredSubject) -> Direction:
@@ -139,8 +139,8 @@ def _mean_score(
         scale = tuned.score_scale(metric, direction, is_primary=metric == case.primary_metric)
     else:
         scale = own_scale(metric, direction, starts.values(), declared=case.scale or "", minimum=case.minimum)
-    kept = [value for seed, value in finals.items() if seed not in cell.diverged_at]
-    if not scale.is_usable or is_signed(kept, scale):
+    converged = [value for seed, value in finals.items() if seed not in cell.diverged_at]
+    if not scale.is_usable or is_signed(converged, scale):
         raise _no_fitness(case, SIGNED if scale.is_usable else f"{metric} has no scale")
     scores = seed_scores(finals, starts, cell.diverged_at, scale)
     return math.fsum(scores.values()) / len(scores)

@@ -87,12 +87,12 @@ def bootstrap_interval(
     if any(len(cell) < 2 or not np.isfinite(cell).all() for cell in values):
         return math.nan, math.nan
     draw = np.random.default_rng(seed)
-    group_of = {place: group for group, places in enumerate(groups or ()) for place in places}
+    group_of = {index: group for group, places in enumerate(groups or ()) for index in places}
     drawn: dict[int, NDArray[np.int64]] = {}
     resampled = []
-    for place, cell in enumerate(values):
+    for index, cell in enumerate(values):
         n = len(cell)
-        group = group_of.get(place, -1 - place)
+        group = group_of.get(index, -1 - index)
         if group not in drawn:
             drawn[group] = draw.integers(0, n, (num_resamples, n))
         resampled.append(cell[drawn[group]])
@@ -152,13 +152,13 @@ def probability_of_improvement_interval(
 
     def holds(chance: float) -> bool:
         errors = [math.sqrt(_rank_variance(chance, *size)) for size in sizes]
-        variance = math.fsum(math.fsum(errors[place] for place in group) ** 2 for group in places) / len(sizes) ** 2
+        variance = math.fsum(math.fsum(errors[index] for index in group) ** 2 for group in places) / len(sizes) ** 2
         return abs(mean - chance) <= z * math.sqrt(variance) + half_step
 
     lower = _edge(mean, 0.0, holds)
     upper = _edge(mean, 1.0, holds)
     # The seeds of a group are those of its smallest case.
-    arrangements = math.prod(min(math.comb(sum(sizes[place]), sizes[place][0]) for place in group) for group in places)
+    arrangements = math.prod(min(math.comb(sum(sizes[index]), sizes[index][0]) for index in group) for group in places)
     if 2 / arrangements > 1 - confidence:
         lower = min(lower, 0.5)
         upper = max(upper, 0.5)
@@ -187,11 +187,11 @@ def _wins(x: Sequence[float], y: Sequence[float]) -> FloatArray:
 
     All entries are NaN if any value is not finite.
     """
-    left = np.asarray(x, np.float64)[:, None]
-    right = np.asarray(y, np.float64)
-    if not (np.isfinite(left).all() and np.isfinite(right).all()):
+    x_column = np.asarray(x, np.float64)[:, None]
+    y_row = np.asarray(y, np.float64)
+    if not (np.isfinite(x_column).all() and np.isfinite(y_row).all()):
         return np.full((len(x), len(y)), np.nan)
-    return np.asarray((left > right) + 0.5 * (left == right))
+    return np.asarray((x_column > y_row) + 0.5 * (x_column == y_row))
 
 
 def _pooled(cells: SeedScores) -> FloatArray:

@@ -41,9 +41,9 @@ def _quantiles(rows: NDArray[np.float64], direction: Direction | None) -> list[N
     ordered = np.sort(np.where(np.isnan(rows), worst, rows), axis=-2)
     quantiles = []
     for share in _QUANTILES:
-        place = share * (ordered.shape[-2] - 1)
-        below = math.floor(place)
-        part = place - math.floor(place)
+        position = share * (ordered.shape[-2] - 1)
+        below = math.floor(position)
+        part = position - math.floor(position)
         value = ordered[..., below, :]
         if part > 0:  # numpy's interpolation gives NaN between a finite and an infinite value
             value = value * (1 - part) + ordered[..., below + 1, :] * part

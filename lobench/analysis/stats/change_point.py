@@ -95,7 +95,7 @@ class Belief:
     def place(self) -> int:
         """Index of the most probable first broken checkpoint. In a stretch without probes it is the middle."""
         top = max(self.by_place)
-        ties = [index for index, one in enumerate(self.by_place) if one > top * (1 - 1e-9)]
+        ties = [index for index, probability in enumerate(self.by_place) if probability > top * (1 - 1e-9)]
         return ties[len(ties) // 2]
 
     def within(self, distance: int) -> float:
@@ -123,8 +123,8 @@ def named_pair(belief: Belief, probed: Collection[int]) -> tuple[int, int]:
       belief: Posterior distribution of the break.
       probed: Places that have a probe.
     """
-    last_good = max((place for place in probed if place < belief.place), default=belief.place - 1)
-    first_broken = min((place for place in probed if place >= belief.place), default=belief.place)
+    last_good = max((index for index in probed if index < belief.place), default=belief.place - 1)
+    first_broken = min((index for index in probed if index >= belief.place), default=belief.place)
     return last_good, first_broken
 
 
@@ -136,8 +136,8 @@ def is_located(belief: Belief, probed: Collection[int], confidence: float) -> bo
       probed: Places that have a probe.
       confidence: Probability that the most probable place must reach.
     """
-    place = belief.place
-    return belief.by_place[place] >= confidence and {place - 1, place} <= {*probed}
+    best_place = belief.place
+    return belief.by_place[best_place] >= confidence and {best_place - 1, best_place} <= {*probed}
 
 
 def scan(probes: Iterable[Probe], num_places: int, closed: Collection[int] = ()) -> list[int]:
@@ -153,11 +153,11 @@ def scan(probes: Iterable[Probe], num_places: int, closed: Collection[int] = ())
     near = (num_places - 1) / (_SCANNED - 1) / 2
     ends = (0, num_places - 1)  # other places cannot replace the ends
     return [
-        place
-        for place in wanted
-        if place not in closed
-        and place not in probed
-        and (place in ends or not any(abs(other - place) < near for other in probed))
+        index
+        for index in wanted
+        if index not in closed
+        and index not in probed
+        and (index in ends or not any(abs(other - index) < near for other in probed))
     ]
 
 
@@ -177,10 +177,10 @@ def next_probes(belief: Belief, probes: Iterable[Probe], count: int, closed: Col
     below = list(itertools.accumulate(belief.by_place))
     shares = [(index + 1) / (count + 1) for index in range(count)]
     if belief.size < _LEVELS_KNOWN * belief.size_error:
-        before = sum(counts[place] for place in counts if place >= belief.begin and below[place] <= _SURE)
-        behind = sum(counts[place] for place in counts if below[place] >= 1 - _SURE)
-        if min(before, behind) < counts.total() / 4:
-            shares[0] = _SURE if before <= behind else 1 - _SURE
+        num_before = sum(counts[index] for index in counts if index >= belief.begin and below[index] <= _SURE)
+        num_behind = sum(counts[index] for index in counts if below[index] >= 1 - _SURE)
+        if min(num_before, num_behind) < counts.total() / 4:
+            shares[0] = _SURE if num_before <= num_behind else 1 - _SURE
     chosen_places: list[int] = []
     for share in shares:
         gains = {
@@ -189,7 +189,7 @@ def next_probes(belief: Belief, probes: Iterable[Probe], count: int, closed: Col
             if index not in closed and index not in chosen_places
         }
         if gains:
-            chosen_places.append(max(gains, key=lambda place: (gains[place], -counts[place])))
+            chosen_places.append(max(gains, key=lambda index: (gains[index], -counts[index])))
     return chosen_places
 
 
@@ -290,8 +290,8 @@ def _noise(probes: Sequence[_Converged]) -> _Noise:
     variance = max(squares / degrees, seeds * _EXACT) if degrees else 0.0
     if not variance:
         return _Noise(squares=0.0, degrees=degrees, spread=100.0)
-    found = [max(between - variance, 0.0) / count for count, between in spreads]
-    spread = max(sum(found) / len(found) / variance, 0.1)
+    ratios = [max(between - variance, 0.0) / count for count, between in spreads]
+    spread = max(sum(ratios) / len(ratios) / variance, 0.1)
     return _Noise(squares=variance * degrees, degrees=degrees, spread=spread)
 
 
@@ -315,7 +315,7 @@ def _first_good_place(probes: Sequence[Probe]) -> int:
     for probe in converged:
         best[probe.block] = max(best.get(probe.block, -math.inf), probe.mean)
     behind = {probe.place for probe in converged if probe.mean < best[probe.block] - _RISEN * error}
-    return next((place for place in sorted(good) if place not in behind), min(good))
+    return next((index for index in sorted(good) if index not in behind), min(good))
 
 
 def _posterior(probes: Sequence[Probe], num_places: int, begin: int) -> Belief:
@@ -366,9 +366,9 @@ def _posterior(probes: Sequence[Probe], num_places: int, begin: int) -> Belief:
         noise=math.sqrt(variance),
         begin=begin,
     )
-    before = np.asarray(places) < posterior.place
-    counts = (lost[before], size[before], lost[~before], size[~before])
-    lost_before, all_before, lost_after, all_after = (int(one.sum()) for one in counts)
+    is_before = np.asarray(places) < posterior.place
+    counts = (lost[is_before], size[is_before], lost[~is_before], size[~is_before])
+    lost_before, all_before, lost_after, all_after = (int(side_counts.sum()) for side_counts in counts)
     return dataclasses.replace(posterior, lost=(lost_before, all_before, lost_after, all_after))
 
 
@@ -405,10 +405,10 @@ def _scores_part(probes: Sequence[_Converged], places: Sequence[int]) -> _Scores
     for probe in probes:
         where = places.index(probe.place), blocks.index(probe.block)
         seeds[where], scores[where] = probe.num_seeds, probe.mean - middle
-    found = [_evidence_of_wobble(seeds, scores, wobble, noise) for wobble in _WOBBLES]
+    evidence = [_evidence_of_wobble(seeds, scores, wobble, noise) for wobble in _WOBBLES]
     priors = np.log(list(_WOBBLES.values()))
-    logs, drops, errors, noises = np.stack([one for one, _ in found], axis=1)
-    never = np.asarray([none for _, none in found])
+    logs, drops, errors, noises = np.stack([logs_of_wobble for logs_of_wobble, _ in evidence], axis=1)
+    never = np.asarray([log_never for _, log_never in evidence])
     return _ScoresPart(
         logs=logs + priors[:, None, None], drops=drops, errors=errors, noises=noises, never=never + priors
     )
@@ -463,14 +463,14 @@ def _evidence_of_wobble(seeds: Array, scores: Array, wobble: float, noise: _Nois
     width = seeds[seeds > 0].mean()
     own_wobble = wobble / width  # in variances of one seed's noise, like all variances here
     weighed = (seeds * scores).sum(axis=1)
-    kept = 1 / (1 + own_wobble * seeds.sum(axis=1))
-    square = (seeds * scores**2).sum() - (own_wobble * kept * weighed**2).sum()
-    sides = (seeds * (scores - (own_wobble * kept * weighed)[:, None])).sum(axis=0)
-    system = np.diag(seeds.max(axis=0) / noise.spread + seeds.sum(axis=0)) - own_wobble * (seeds.T * kept) @ seeds
+    shrinkage = 1 / (1 + own_wobble * seeds.sum(axis=1))
+    square = (seeds * scores**2).sum() - (own_wobble * shrinkage * weighed**2).sum()
+    sides = (seeds * (scores - (own_wobble * shrinkage * weighed)[:, None])).sum(axis=0)
+    system = np.diag(seeds.max(axis=0) / noise.spread + seeds.sum(axis=0)) - own_wobble * (seeds.T * shrinkage) @ seeds
     inverse = np.linalg.inv(system)
     # For the checkpoints from each place on: weight with each block, total weight, weighted scores.
-    with_block = _sums_from(seeds * kept[:, None])
-    there = _sums_from(weighed * kept)
+    with_block = _sums_from(seeds * shrinkage[:, None])
+    there = _sums_from(weighed * shrinkage)
     weight = with_block.sum(axis=1)
     through = with_block @ inverse
     level = weight[0] - through[0] @ with_block[0]
@@ -478,12 +478,12 @@ def _evidence_of_wobble(seeds: Array, scores: Array, wobble: float, noise: _Nois
     rest = square - sides @ inverse @ sides - level_side**2 / level
     half = (noise.degrees + num_probes - 1) / 2
     tiny = 1e-12 * (square + noise.squares) + 1e-300
-    log_det = -np.log(kept).sum() - np.log(seeds[seeds > 0]).sum() + np.linalg.slogdet(system)[1]
+    log_det = -np.log(shrinkage).sum() - np.log(seeds[seeds > 0]).sum() + np.linalg.slogdet(system)[1]
     common = -0.5 * (log_det + math.log(level))
     cross = weight[1:] - through[1:] @ with_block[0]
     alone = weight[1:] - (through * with_block)[1:].sum(axis=1) - cross**2 / level
     side = there[1:] - through[1:] @ sides - cross * level_side / level
-    alone, side = (np.append(one, 0.0)[:, None] for one in (alone, side))  # no probes follow the last place
+    alone, side = (np.append(values, 0.0)[:, None] for values in (alone, side))  # no probes follow the last place
     variance = _SIZES**2 * (1 / width + own_wobble)
     precise = alone + 1 / variance
     scale = (noise.squares + np.maximum(rest - side**2 / precise, 0.0)) / 2 + tiny

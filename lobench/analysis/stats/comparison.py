@@ -231,13 +231,13 @@ def mean_difference(samples: Samples, confidence: float = 0.95) -> MeanDifferenc
     )
 
 
-def _too_few(location: Location, kept: Samples, num_seeds: int, level: float) -> str:
+def _too_few(location: Location, converged: Samples, num_seeds: int, level: float) -> str:
     """Returns why the converged seeds cannot give a decision, whatever their values; "" if they can."""
     if num_seeds < 2:
         return "undecidable below n = 2"
-    if len(kept) < 2:
-        return f"too few seeds: {len(kept) or 'none'} converged on both sides"
-    if len(kept) == 2 and location.estimate.mean != 0 and not kept.has_spread:
+    if len(converged) < 2:
+        return f"too few seeds: {len(converged) or 'none'} converged on both sides"
+    if len(converged) == 2 and location.estimate.mean != 0 and not converged.has_spread:
         return "too few seeds: two without spread"
     if location.permutation is not None and 2 * location.permutation.least > level:
         return f"too few seeds: a permutation test has no p below {2 * location.permutation.least:.2g} here"
@@ -246,7 +246,7 @@ def _too_few(location: Location, kept: Samples, num_seeds: int, level: float) ->
 
 def _p_diverged(counts: Sequence[Counts]) -> float:
     """Returns the two-sided p-value of equal shares of diverged seeds; NaN if none diverged."""
-    if not any(one.a + one.b for one in counts):
+    if not any(case_counts.a + case_counts.b for case_counts in counts):
         return math.nan
     return max(LEAST_P, two_sided(p_more(counts), p_fewer(counts)))
 
@@ -310,7 +310,7 @@ def compare_cases(samples: Mapping[str, Samples], *, alpha: float = 0.05) -> Pai
     overall = parts.effect(alpha)
     level = alpha if math.isnan(overall.p_diverged) else alpha / 2
     tested = [case for case, paired in differences.items() if not math.isnan(paired.p_converged)]
-    groups = tuple(tuple(tested[place] for place in places) for places in overall.groups)
+    groups = tuple(tuple(tested[index] for index in places) for places in overall.groups)
     ratio, p_ratio = seed_means_ratio(parts.tested)
     return PairComparison(
         cases=cases,
@@ -415,7 +415,7 @@ class MeanParts:
         mean = mean_over_all.location
         p_converged = mean.p_value() if mean else math.nan
         p_value = _combined_p_value(p_converged, p_diverged)
-        fewer = sum(one.b for one in counts) < sum(one.a for one in counts)
+        fewer = sum(case_counts.b for case_counts in counts) < sum(case_counts.a for case_counts in counts)
         verdict = _verdict(mean.estimate.mean if mean else 0.0, p_converged, p_diverged, fewer, p_value, alpha)
         verdict = capped(verdict, _sum_of_missing(self.lacking))
         return MeanEffect(

@@ -44,9 +44,9 @@ def expected_best(values: Sequence[float], *, are_independent: bool = True, alph
     count = len(ordered)
     with_interval = _most_with_interval(count, are_independent=are_independent)
     samples = _resampled(ordered, _num_resamples(count), seed=0) if with_interval else ordered[None]
-    found = [_interval(*_mean_and_error(samples, k), alpha) for k in range(1, with_interval + 1)]
+    intervals = [_interval(*_mean_and_error(samples, k), alpha) for k in range(1, with_interval + 1)]
     rest = [Interval(mean=float(ordered @ _weights(count, k))) for k in range(with_interval + 1, count + 1)]
-    return found + rest
+    return intervals + rest
 
 
 def are_ahead(
@@ -92,13 +92,17 @@ def are_ahead(
         observed.append(float(difference[0] / error[0]) if has_spread[0] else -math.inf)
     level = _SHARE_OF_LEVEL * alpha
     threshold = max(0.0, float(np.quantile(largest, 1 - level))) if observed else math.inf
-    return [one > threshold for one in observed] + [False] * (shorter - len(observed))
+    return [difference > threshold for difference in observed] + [False] * (shorter - len(observed))
 
 
 def _ordered(values: Sequence[float]) -> NDArray[np.float64] | None:
     """Returns the values from best to worst. Failed trials (NaN) have the worst other value. None if all failed."""
-    known = [value for value in values if not math.isnan(value)]
-    return np.sort([min(known) if math.isnan(value) else value for value in values])[::-1] if known else None
+    finite_values = [value for value in values if not math.isnan(value)]
+    return (
+        np.sort([min(finite_values) if math.isnan(value) else value for value in values])[::-1]
+        if finite_values
+        else None
+    )
 
 
 def _most_with_interval(count: int, *, are_independent: bool) -> int:

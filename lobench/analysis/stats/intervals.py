@@ -122,8 +122,8 @@ def _variances(cells: Sequence[Sequence[float]]) -> list[float]:
     """Returns the sample variance of each case's seeds, in one array operation if all cases have equally many seeds."""
     if len({len(cell) for cell in cells}) > 1:
         return [float(np.var(cell, ddof=1)) for cell in cells]
-    found: list[float] = np.var(np.asarray(cells, np.float64), axis=1, ddof=1).tolist()
-    return found
+    variances: list[float] = np.var(np.asarray(cells, np.float64), axis=1, ddof=1).tolist()
+    return variances
 
 
 def grouped_t_mean(
@@ -154,9 +154,9 @@ def grouped_t_mean(
         return Interval(mean=mean)
     estimates = []
     for group in groups:
-        members = [cells[place] for place in group]
-        floor = math.fsum(least[place] for place in group) / len(group) ** 2 if least else 0.0
-        if not have_items or not any(place in have_items for place in group):
+        members = [cells[index] for index in group]
+        floor = math.fsum(least[index] for index in group) / len(group) ** 2 if least else 0.0
+        if not have_items or not any(index in have_items for index in group):
             seeds = complete_seeds(members)
             members = [{seed: mean_of([cell[seed] for cell in members]) for seed in seeds}]
         part = clustered_mean(members, [1 / len(members)] * len(members))
@@ -186,9 +186,9 @@ def stratified_t(
     """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence is {confidence}, not strictly between 0 and 1")
-    mean = mean_of([one.mean for one in means])
+    mean = mean_of([estimate.mean for estimate in means])
     if weights is not None:
-        mean = math.fsum(one.mean * weight for one, weight in zip(means, weights, strict=True))
+        mean = math.fsum(estimate.mean * weight for estimate, weight in zip(means, weights, strict=True))
     variance, degrees = pooled_mean(means, weights)
     if math.isnan(variance):
         return Interval(mean=mean)
@@ -242,16 +242,16 @@ def metric_means(metric: str, rows: Sequence[Sequence[float]]) -> list[Interval]
       rows: Values of the seeds of each row, at least one. Rows may have different lengths.
     """
     by_size: dict[int, list[int]] = {}
-    for place, row in enumerate(rows):
-        by_size.setdefault(len(row), []).append(place)
+    for index, row in enumerate(rows):
+        by_size.setdefault(len(row), []).append(index)
     intervals = [Interval()] * len(rows)
     for size, places in by_size.items():
         with np.errstate(invalid="ignore", over="ignore"):
-            values = np.asarray([rows[place] for place in places], np.float64)[:, :, None]
-            numbers = (one.ravel().tolist() for one in metric_bounds(metric, values))
-        for place, lower, upper, method in zip(places, *numbers, strict=True):
-            mean = mean_of(rows[place])
-            intervals[place] = Interval(mean=mean, lower=lower, upper=upper, degrees=size - 1, method=method)
+            values = np.asarray([rows[index] for index in places], np.float64)[:, :, None]
+            numbers = (array.ravel().tolist() for array in metric_bounds(metric, values))
+        for index, lower, upper, method in zip(places, *numbers, strict=True):
+            mean = mean_of(rows[index])
+            intervals[index] = Interval(mean=mean, lower=lower, upper=upper, degrees=size - 1, method=method)
     return intervals
 
 

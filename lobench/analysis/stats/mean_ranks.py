@@ -66,8 +66,10 @@ def mean_ranks(sides: Sequence[Scores], groups: Sequence[Sequence[str]] = ()) ->
         chosen = every_draw @ every_rank[:, start : start + _MOST_SIDES]
         lower, upper = np.percentile(chosen.astype(np.float64) / len(cases), _PERCENTS, axis=0)
         bounds += zip(lower.tolist(), upper.tolist(), strict=True)
-    found = zip(_ranks(means).mean(0).tolist(), bounds, strict=True)
-    return [Interval(mean=mean, lower=low, upper=high, method="bootstrap") for mean, (low, high) in found], len(cases)
+    means_and_bounds = zip(_ranks(means).mean(0).tolist(), bounds, strict=True)
+    return [
+        Interval(mean=mean, lower=low, upper=high, method="bootstrap") for mean, (low, high) in means_and_bounds
+    ], len(cases)
 
 
 def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -83,9 +85,9 @@ def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
     first = np.maximum.accumulate(np.where(np.concatenate([edge, differs], axis=-1), places, 0), axis=-1)
     ends = np.where(np.concatenate([differs, edge], axis=-1), places, values.shape[-1])
     last = np.minimum.accumulate(ends[..., ::-1], axis=-1)[..., ::-1]
-    found = np.empty(values.shape)
-    np.put_along_axis(found, order, (first + last) / 2 + 1, axis=-1)
-    return found
+    ranks = np.empty(values.shape)
+    np.put_along_axis(ranks, order, (first + last) / 2 + 1, axis=-1)
+    return ranks
 
 
 def _means(rows: Sequence[Sequence[float]]) -> NDArray[np.float64]:
@@ -122,8 +124,8 @@ def _resampled_ranks(
         if num_seeds <= _FEW_SEEDS:
             places.sort(axis=1)
             numbers = places @ num_seeds ** np.arange(num_seeds)
-            _, kept, rows = np.unique(numbers, return_index=True, return_inverse=True)
-            places = places[kept]
+            _, first_indices, rows = np.unique(numbers, return_index=True, return_inverse=True)
+            places = places[first_indices]
         means = np.take(np.stack(columns), places, axis=1).mean(-1)
         return _ranks(np.ascontiguousarray(means.T)), rows
     drawn = [draw.integers(0, len(values), (_NUM_RESAMPLES, len(values))) for values in columns]

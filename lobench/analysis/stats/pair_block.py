@@ -72,7 +72,7 @@ class PairBlock:
         """Returns each pair's mean and its noise; None if the pair cannot be tested."""
         numbers = zip(self.mean.tolist(), self.variance.tolist(), self.can_tell.tolist(), strict=True)
         degrees = self.num_seeds - 1
-        return [Estimate(mean=m, variance=v, degrees=degrees) if known else None for m, v, known in numbers]
+        return [Estimate(mean=m, variance=v, degrees=degrees) if is_testable else None for m, v, is_testable in numbers]
 
 
 def rounding_steps(a: FloatArray, b: FloatArray) -> FloatArray:

@@ -106,8 +106,12 @@ class Samples:
         b = self.by_seed("b")
         if self.is_paired:
             # Seeds of pairs are the same on both sides.
-            kept = [seed for seed, one, other in zip(a, self.a, self.b, strict=True) if DIVERGED not in (one, other)]
-            a, b = ({seed: side[seed] for seed in kept} for side in (a, b))
+            converged_seeds = [
+                seed
+                for seed, value_a, value_b in zip(a, self.a, self.b, strict=True)
+                if DIVERGED not in (value_a, value_b)
+            ]
+            a, b = ({seed: side[seed] for seed in converged_seeds} for side in (a, b))
         else:
             a, b = ({seed: value for seed, value in side.items() if value != DIVERGED} for side in (a, b))
         values = (tuple(a.values()), tuple(b.values()))
@@ -145,8 +149,8 @@ class Samples:
     @property
     def is_one_value(self) -> bool:
         """Whether all converged seeds of both sides have the same value, so that the rounding step is unknown."""
-        kept = self.converged()
-        values = (*kept.a, *(value - self.raised for value in kept.b))
+        converged = self.converged()
+        values = (*converged.a, *(value - self.raised for value in converged.b))
         least = max(EQUAL * _size(values), 4 * self.precision)
         return len(values) > 0 and not self.may_vary and max(values) - min(values) <= least
 
@@ -234,7 +238,7 @@ def rounding_step(a: Sequence[float], b: Sequence[float], *, is_paired: bool) ->
     pairs = [pair for pair in zip(a, b, strict=True) if all(map(math.isfinite, pair))]
     # Values in a baseline file are rounded, so equality is up to that.
     values = [value for pair in pairs for value in (pair[:1] if _repeat(pair) else pair)]
-    differences = [other - one for one, other in pairs if not _repeat((one, other))]
+    differences = [value_b - value_a for value_a, value_b in pairs if not _repeat((value_a, value_b))]
     return _smallest_gap(values) if _repeat(values) or _repeat(differences, _size(values)) else 0.0
 
 

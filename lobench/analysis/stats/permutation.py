@@ -108,13 +108,13 @@ class Permutation:
 
     def above(self, shift: float = 0.0) -> float:
         """Returns the p-value of "the mean is at most `shift`"."""
-        found = self._statistics(shift)
-        return float((found >= found[0] - _SAME * abs(found[0])).mean())
+        statistics = self._statistics(shift)
+        return float((statistics >= statistics[0] - _SAME * abs(statistics[0])).mean())
 
     def below(self, shift: float = 0.0) -> float:
         """Returns the p-value of "the mean is at least `shift`"."""
-        found = self._statistics(shift)
-        return float((found <= found[0] + _SAME * abs(found[0])).mean())
+        statistics = self._statistics(shift)
+        return float((statistics <= statistics[0] + _SAME * abs(statistics[0])).mean())
 
     def bounds(self, tail: float, error: float) -> tuple[float, float]:
         """Returns the interval of shifts that neither tail rejects; infinite if a tail can never reject.
@@ -154,29 +154,29 @@ class Permutation:
 
 
 @functools.lru_cache(maxsize=64)
-def _permutations(size_a: int, size_b: int, place: int) -> FloatArray:
+def _permutations(size_a: int, size_b: int, case_index: int) -> FloatArray:
     """Returns float64[num_permutations, size_a + size_b], 1 for values assigned to b. The first row is the original.
 
     Args:
       size_a, size_b: Sizes of the sides.
-      place: Index of the case among others, each of which has its own draws. -1: a single case, for which all
+      case_index: Index of the case among others, each of which has its own draws. -1: a single case, for which all
         permutations are listed if they are few.
     """
     size = size_a + size_b
-    if place < 0 and math.comb(size, size_b) <= _NUM_DRAWN:
+    if case_index < 0 and math.comb(size, size_b) <= _NUM_DRAWN:
         chosen = sorted(itertools.combinations(range(size), size_b), key=lambda combination: combination[0] != size_a)
         places = np.asarray(chosen)
     else:
-        draw = np.random.default_rng([size_a, size_b, place + 1])
+        draw = np.random.default_rng([size_a, size_b, case_index + 1])
         ranks = draw.random((_NUM_DRAWN - 1, size)).argsort(axis=1)
         places = np.concatenate([np.arange(size_a, size)[None], ranks[:, :size_b]])
-    found = np.zeros((len(places), size))
-    np.put_along_axis(found, places, 1.0, axis=1)
-    return found
+    assignments = np.zeros((len(places), size))
+    np.put_along_axis(assignments, places, 1.0, axis=1)
+    return assignments
 
 
 @functools.lru_cache(maxsize=64)
-def _signs(size: int, place: int) -> FloatArray:
+def _signs(size: int, case_index: int) -> FloatArray:
     """Returns float64[num_permutations, size] of 1 and -1; 1 in the first row."""
-    draw = np.random.default_rng([size, place])
+    draw = np.random.default_rng([size, case_index])
     return np.concatenate([np.ones((1, size)), draw.choice([-1.0, 1.0], (_NUM_DRAWN - 1, size))])

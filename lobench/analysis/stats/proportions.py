@@ -57,7 +57,7 @@ def p_more(strata: Sequence[Counts]) -> float:
 
 def p_fewer(strata: Sequence[Counts]) -> float:
     """Returns the one-sided p-value of "B diverges no less often than A"."""
-    return p_more([one.reversed for one in strata])
+    return p_more([counts.reversed for counts in strata])
 
 
 def two_sided(one: float, other: float) -> float:
@@ -92,9 +92,9 @@ def _boschloo(num_a: int, num_b: int) -> FloatArray:
     ordered = fisher.ravel()[order]
     cumulated = np.cumsum(joint[:, order], axis=1).max(axis=0)
     last = np.searchsorted(ordered, ordered * (1 + 1e-9), side="right") - 1  # last outcome that is equally extreme
-    found = np.empty(fisher.size)
-    found[order] = np.minimum(1.0, cumulated[last])
-    return found.reshape(fisher.shape)
+    p_values = np.empty(fisher.size)
+    p_values[order] = np.minimum(1.0, cumulated[last])
+    return p_values.reshape(fisher.shape)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -98,8 +98,8 @@ class PairSums:
         level = 2 / n * (log_level - math.log(2) + np.log1p(prior) / 2)
         share = -np.expm1(-level) * (1 + prior) / prior
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = np.sqrt(spread / n * share / (1 - share))
-        return np.where((share < 1) & (self.seeds >= LEAST_SEEDS) & (self.converged > 1), found, np.inf)
+            width = np.sqrt(spread / n * share / (1 - share))
+        return np.where((share < 1) & (self.seeds >= LEAST_SEEDS) & (self.converged > 1), width, np.inf)
 
     def log_evidence_of_mean(self) -> FloatArray:
         """Returns the log evidence that `a` has a higher mean than `b`; -infinity if it has none so far.
@@ -113,8 +113,8 @@ class PairSums:
         prior = n * _PRIOR
         with np.errstate(divide="ignore", invalid="ignore"):
             explained = self.total**2 / (n * self.squares)  # share of the squares that the mean explains
-            found = -np.log1p(prior) / 2 - n / 2 * np.log1p(-prior / (1 + prior) * explained)
-        return np.where((self.total > 0) & (self.seeds >= LEAST_SEEDS) & (self.converged > 1), found, -np.inf)
+            log_evidence = -np.log1p(prior) / 2 - n / 2 * np.log1p(-prior / (1 + prior) * explained)
+        return np.where((self.total > 0) & (self.seeds >= LEAST_SEEDS) & (self.converged > 1), log_evidence, -np.inf)
 
     def log_evidence_of_divergence(self) -> FloatArray:
         """Returns the log evidence that `b` diverges more often than `a`; -infinity if it has not done so.
@@ -124,8 +124,8 @@ class PairSums:
         from scipy.special import betaln  # takes half a second, so it is imported for races only
 
         a, b = self.lost_by_b, self.lost_by_a
-        found = betaln(a + 0.5, b + 0.5) - betaln(0.5, 0.5) + (a + b) * math.log(2)
-        return np.where((a > b) & (self.seeds >= LEAST_SEEDS), found, -np.inf)
+        log_evidence = betaln(a + 0.5, b + 0.5) - betaln(0.5, 0.5) + (a + b) * math.log(2)
+        return np.where((a > b) & (self.seeds >= LEAST_SEEDS), log_evidence, -np.inf)
 
 
 def log_threshold(num_methods: int, alpha: float) -> float:

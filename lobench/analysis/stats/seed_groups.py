@@ -72,18 +72,18 @@ def _group_places(cases: tuple[frozenset[str], ...]) -> tuple[tuple[int, ...], .
     first_of: dict[str, int] = {}
     root = list(range(len(cases)))
 
-    def find(place: int) -> int:
-        while root[place] != place:
-            place = root[place]
-        return place
+    def find(index: int) -> int:
+        while root[index] != index:
+            index = root[index]
+        return index
 
-    for place, trainings in enumerate(cases):
+    for index, trainings in enumerate(cases):
         for training in trainings:
-            one, other = sorted((find(first_of.setdefault(training, place)), find(place)))
-            root[other] = one
+            smaller_root, larger_root = sorted((find(first_of.setdefault(training, index)), find(index)))
+            root[larger_root] = smaller_root
     groups: dict[int, list[int]] = {}
-    for place in range(len(cases)):
-        groups.setdefault(find(place), []).append(place)
+    for index in range(len(cases)):
+        groups.setdefault(find(index), []).append(index)
     return tuple(tuple(places) for places in groups.values())
 
 
@@ -100,7 +100,7 @@ def group_counts(cases: Sequence[Samples]) -> list[Counts]:
     """
     groups = []
     for places in group_places([case.shared for case in cases]):
-        members = [cases[place] for place in places]
+        members = [cases[index] for index in places]
         if len(members) == 1:
             groups.append(counts_of(members[0]))
             continue
@@ -108,7 +108,9 @@ def group_counts(cases: Sequence[Samples]) -> list[Counts]:
         for side in ("a", "b"):
             values = [member.by_seed(side) for member in members]
             seeds = set[int]().union(*values)
-            diverged = {seed for one in values for seed, value in one.items() if value == DIVERGED}
+            diverged = {
+                seed for values_of_side in values for seed, value in values_of_side.items() if value == DIVERGED
+            }
             counts += [len(diverged), len(seeds)]
         groups.append(Counts(*counts))
     return groups
@@ -141,9 +143,11 @@ def joined(cases: Sequence[Samples], weights: Sequence[float] | None = None) -> 
     sides, seeds = [], []
     for side in ("a", "b"):
         values = [case.by_seed(side) for case in cases]
-        own = [seed for seed in values[0] if all(seed in one for one in values[1:])]
-        seeds.append(own)
-        sides.append([_weighted_sum([one[seed] for one in values], weights) for seed in own])
+        seeds_of_all = [seed for seed in values[0] if all(seed in values_of_case for values_of_case in values[1:])]
+        seeds.append(seeds_of_all)
+        sides.append(
+            [_weighted_sum([values_of_case[seed] for values_of_case in values], weights) for seed in seeds_of_all]
+        )
     if is_paired and seeds[0] != seeds[1]:  # only for inconsistent input, because each case is paired by seed
         raise ValueError("pairs of a group have other seeds on either side")
     floor = math.fsum(weight**2 * case.converged().floor for case, weight in zip(cases, weights, strict=True))
@@ -187,7 +191,7 @@ def mean_over_cases(cases: Sequence[Samples], independent: Sequence[Location] = 
     num_converged = list[int]()
     num_incomplete = 0
     for places in group_places([case.shared for case in cases]):
-        members = [cases[place] for place in places]
+        members = [cases[index] for index in places]
         have_items = share_items(members)
         whole = members[0] if have_items else joined(members)
         location = item_mean(members) if have_items else locate(whole)
@@ -196,7 +200,7 @@ def mean_over_cases(cases: Sequence[Samples], independent: Sequence[Location] = 
         parts.append(location)
         sizes.append(len(places))
         groups.append(places)
-        num_converged.append(min(len(one.converged()) for one in (members if have_items else [whole])))
+        num_converged.append(min(len(sample.converged()) for sample in (members if have_items else [whole])))
         num_incomplete += 0 if have_items else max(len(member) for member in members) - len(whole)
     return CasesMean(
         location=mean_location(parts, sizes) if parts else None,
@@ -215,10 +219,10 @@ def contrast_location(cases: Sequence[Samples], weights: Sequence[float]) -> Loc
     """
     parts = []
     for places in group_places([case.shared for case in cases]):
-        found = locate(joined([cases[place] for place in places], [weights[place] for place in places]))
-        if not found.is_known:
+        location = locate(joined([cases[index] for index in places], [weights[index] for index in places]))
+        if not location.is_known:
             return None
-        parts.append(found.estimate)
+        parts.append(location.estimate)
     if not parts:
         return None
     variance, degrees = pooled(parts)
@@ -241,7 +245,7 @@ def seed_means_ratio(cases: Sequence[Samples]) -> tuple[float, float]:
         eight seeds that have all cases.
     """
     groups = group_places([case.shared for case in cases])
-    parts = [joined([cases[place] for place in places]).converged() for places in groups]
+    parts = [joined([cases[index] for index in places]).converged() for places in groups]
     if len(parts) < 2 or not all(part.is_paired for part in parts):
         return math.nan, math.nan
     sizes = [len(places) / len(cases) for places in groups]

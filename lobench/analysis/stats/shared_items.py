@@ -41,7 +41,7 @@ def clustered_mean(
     Source: Liang and Zeger 1986, for clusters; Agresti and Min 2005, for the added items.
     """
     means = [math.fsum(case.values()) / len(case) if case else math.nan for case in cases]
-    mean = math.fsum(one * weight for one, weight in zip(means, weights, strict=True))
+    mean = math.fsum(case_mean * weight for case_mean, weight in zip(means, weights, strict=True))
     if any(len(case) < 2 for case in cases):
         return Estimate(mean=mean, variance=math.nan, degrees=math.nan)
     rows = [np.fromiter(case, np.int64, len(case)) for case in cases]
@@ -51,13 +51,13 @@ def clustered_mean(
     leverage = np.zeros(len(items))
     added = np.zeros(3)  # terms of the added items: a success of B alone, of A alone, and items without a difference
     belongs = np.zeros((len(items), len(cases)), bool)
-    for case, (own, at) in enumerate(zip(cases, places, strict=True)):
+    for case, (values_of_case, at) in enumerate(zip(cases, places, strict=True)):
         unit = units[case] if units else 0.0
-        size = len(own)
+        size = len(values_of_case)
         weight = weights[case]
         centre = means[case] * size / (size + 2) if unit else means[case]
         spread = math.sqrt(size * (size + 2 if unit else size - 1)) / weight
-        terms[at] += (np.fromiter(own.values(), np.float64, size) - centre) / spread
+        terms[at] += (np.fromiter(values_of_case.values(), np.float64, size) - centre) / spread
         added += (np.asarray([unit, -unit, 0.0]) - centre) / spread if unit else 0.0
         leverage[at] = np.maximum(leverage[at], 1 / size)
         belongs[at, case] = True
@@ -90,8 +90,8 @@ def item_mean(cases: Sequence[Samples]) -> Location:
         weights,
         [case.binary_unit for case in cases],
     )
-    kept = [case.converged() for case in cases if not case.binary_unit]
-    least = math.fsum(2 * case.floor / max(len(case), 1) for case in kept) / len(cases) ** 2
+    converged_cases = [case.converged() for case in cases if not case.binary_unit]
+    least = math.fsum(2 * case.floor / max(len(case), 1) for case in converged_cases) / len(cases) ** 2
     variance = max(difference.variance, least) if not math.isnan(difference.variance) else math.nan
     return Location(
         method="paired",

@@ -130,8 +130,8 @@ def _first_at_or_below(steps: FloatArray, losses: FloatArray, target: float) -> 
     index = int((losses <= target).argmax())
     if index == 0:
         return float(steps[0])
-    before, after = losses[index - 1], losses[index]
-    if not math.isfinite(before):
+    loss_before, loss_after = losses[index - 1], losses[index]
+    if not math.isfinite(loss_before):
         return float(steps[index])
-    share = (before - target) / (before - after)
+    share = (loss_before - target) / (loss_before - loss_after)
     return float(steps[index - 1] + share * (steps[index] - steps[index - 1]))

@@ -37,9 +37,9 @@ def until_common_step(subjects: Sequence[StoredSubject]) -> list[StoredSubject]:
         if grids and not common:
             case = cells[0].case
             raise UsageError("--until-step common: the seeds have no step in common", where=f"{case.suite}/{case.name}")
-        for found in cut if common else ():
-            if identity in found:
-                found[identity] = _until(found[identity], max(common))
+        for cut_cells in cut if common else ():
+            if identity in cut_cells:
+                cut_cells[identity] = _until(cut_cells[identity], max(common))
     return [dataclasses.replace(subject, cells=cells) for subject, cells in zip(subjects, cut, strict=True)]
 
 

@@ -49,22 +49,32 @@ def entrants_of(
       first_seed: First seed of the race. None: that of each case.
     """
     wanted = list(wanted)
-    described = {who.variant.key: ledger.described(who.variant.key) for who, _ in wanted}
-    codes = {case.key: case.code for known in described.values() if known is not None for case in known.cases}
+    described = {subject.variant.key: ledger.described(subject.variant.key) for subject, _ in wanted}
+    codes = {
+        case.key: case.code
+        for description in described.values()
+        if description is not None
+        for case in description.cases
+    }
     rows: Sequence[EvaluationRow] = list(ledger.evaluations(codes=codes))
     current = ledger.current_cases(rows)
     entrants = []
-    for who, label in wanted:
-        known = described[who.variant.key]
-        rows_of_subject = [row for row in rows if row.key.checkpoint_sha256 == who.sha256]
-        cases = current.cases_of(who.variant.key, known.cases if known is not None else (), rows_of_subject)
+    for subject, label in wanted:
+        description = described[subject.variant.key]
+        rows_of_subject = [row for row in rows if row.key.checkpoint_sha256 == subject.sha256]
+        cases = current.cases_of(
+            subject.variant.key, description.cases if description is not None else (), rows_of_subject
+        )
         keys = {case.key for case in cases}
-        rows_of_subject = current.ordered(who, [row for row in rows_of_subject if row.case.key in keys])
+        rows_of_subject = current.ordered(subject, [row for row in rows_of_subject if row.case.key in keys])
         if first_seed is not None:
             cases = tuple(replace(case, first_seed=first_seed) for case in cases)
         entrants.append(
             Entrant(
-                who=who, label=label, rows=tuple(replace(row, subjects=(who,)) for row in rows_of_subject), cases=cases
+                who=subject,
+                label=label,
+                rows=tuple(replace(row, subjects=(subject,)) for row in rows_of_subject),
+                cases=cases,
             )
         )
     return tuple(entrants)

@@ -66,10 +66,10 @@ def evaluation_summaries(
     numbers_by_row: list[_Numbers] = [{}] * len(rows)
     added: list[Sequence[str]] = [()] * len(rows)
     groups: dict[Hashable, list[_Member]] = {}
-    for index, (row, own) in enumerate(zip(rows, measured or (row.measured for row in rows), strict=True)):
-        if own is not None:
+    for index, (row, curves) in enumerate(zip(rows, measured or (row.measured for row in rows), strict=True)):
+        if curves is not None:
             primary = row.case.primary_metric
-            summary = own if isinstance(own, CurveSummary) else CurveSummary.of(own, primary)
+            summary = curves if isinstance(curves, CurveSummary) else CurveSummary.of(curves, primary)
             shapes = tuple(summary.shapes.items())
             groups.setdefault((shapes, primary, tuple(summary.directions.items())), []).append(_Member(index, summary))
             if len(summary.eval_steps) > 1:  # a plugin's metric has one value a seed
@@ -100,10 +100,10 @@ def _measure(members: Sequence[_Member], cases: Sequence[CaseInfo], numbers: lis
     )
     names = list(finals)
     columns = zip(members, cases, zip(*finals.values(), strict=True), best, strict=True)
-    for (place, summary), case, last, own_best in columns:
+    for (index, summary), case, last, own_best in columns:
         num_diverged = summary.num_diverged
         final = dict.fromkeys(names, math.nan) if num_diverged else dict(zip(names, last, strict=True))
-        numbers[place] = {
+        numbers[index] = {
             "direction": direction,
             "final": final,
             "best": own_best,
@@ -117,5 +117,5 @@ def _measure(members: Sequence[_Member], cases: Sequence[CaseInfo], numbers: lis
 
 def _mean(rows: Sequence[Sequence[float]]) -> list[float]:
     """Returns the mean of each row."""
-    found: list[float] = np.asarray(rows, np.float64).mean(axis=1).tolist()
-    return found
+    means: list[float] = np.asarray(rows, np.float64).mean(axis=1).tolist()
+    return means

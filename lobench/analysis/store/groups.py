@@ -50,19 +50,19 @@ class MethodGroups:
         Args:
           shown: Index of the subject in the headlines. It replaces the last one of its run, which may be unfinished.
         """
-        found = set(self.alone)
+        indices = set(self.alone)
         for run in self.runs:
-            found |= {run[0], shown if shown in run else run[-1]}
-        return sorted(found)
+            indices |= {run[0], shown if shown in run else run[-1]}
+        return sorted(indices)
 
     def beside(self, shown: int) -> list[int]:
         """Returns the subjects of a chart: the headlines' subject, the first of its run, then every other method.
 
         Other runs are represented by their last checkpoint.
         """
-        own = self.run_of(shown)
-        others = sorted([*self.alone, *(run[-1] for run in self.runs if run != own)])
-        return list(dict.fromkeys([shown, *own[:1], *others]))
+        own_run = self.run_of(shown)
+        others = sorted([*self.alone, *(run[-1] for run in self.runs if run != own_run)])
+        return list(dict.fromkeys([shown, *own_run[:1], *others]))
 
 
 def groups_of(subjects: Sequence[StoredSubject], *, are_methods: bool = False) -> MethodGroups:
@@ -77,51 +77,51 @@ def groups_of(subjects: Sequence[StoredSubject], *, are_methods: bool = False) -
       are_methods: Whether the subjects are methods of an experiment, which are never joined.
     """
     groups: dict[object, list[int]] = {}
-    for place, subject in enumerate(subjects):
+    for index, subject in enumerate(subjects):
         if subject.who.has_theta and not are_methods:
-            groups.setdefault(_run_of(subject.who), []).append(place)
+            groups.setdefault(_run_of(subject.who), []).append(index)
     parts = [part for group in groups.values() for part in _by_optimizer(subjects, group)]
     runs = [tuple(sorted(_by_step(subjects, part).values())) for part in parts]
     runs = [run for run in runs if len(run) > 1]
-    members = {place for run in runs for place in run}
+    members = {index for run in runs for index in run}
     alone = tuple(index for index in range(len(subjects)) if index not in members)
     return MethodGroups(runs=tuple(runs), alone=alone)
 
 
-def _run_of(who: Who) -> tuple[object, ...]:
-    folder, _, name = who.uri.rstrip("/").rpartition("/")
-    return (who.run, who.variant) if who.run else (folder, _NUMBER.sub("#", name), who.variant)
+def _run_of(subject: Who) -> tuple[object, ...]:
+    folder, _, name = subject.uri.rstrip("/").rpartition("/")
+    return (subject.run, subject.variant) if subject.run else (folder, _NUMBER.sub("#", name), subject.variant)
 
 
-def _by_step(subjects: Sequence[StoredSubject], places: Sequence[int]) -> dict[tuple[int, int], int]:
-    return {(subjects[place].who.generation, subjects[place].who.outer_step): place for place in places}
+def _by_step(subjects: Sequence[StoredSubject], indices: Sequence[int]) -> dict[tuple[int, int], int]:
+    return {(subjects[index].who.generation, subjects[index].who.outer_step): index for index in indices}
 
 
-def _by_optimizer(subjects: Sequence[StoredSubject], places: Sequence[int]) -> list[list[int]]:
+def _by_optimizer(subjects: Sequence[StoredSubject], indices: Sequence[int]) -> list[list[int]]:
     """Divides a run that was evaluated with several bindings: each of its checkpoints is then several subjects."""
-    if len(_by_step(subjects, places)) == len(places):
-        return [list(places)]
+    if len(_by_step(subjects, indices)) == len(indices):
+        return [list(indices)]
     parts: dict[frozenset[str], list[int]] = {}
-    for place in places:
-        parts.setdefault(subjects[place].optimizer_hashes, []).append(place)
+    for index in indices:
+        parts.setdefault(subjects[index].optimizer_hashes, []).append(index)
     return list(parts.values())
 
 
 def are_by_step(subjects: Sequence[StoredSubject], runs: Sequence[Sequence[int]]) -> bool:
     """Returns whether outer steps increase along every run. Those of a population restart in a later generation."""
-    steps_of_runs = ([subjects[place].who.outer_step for place in run] for run in runs)
-    return all(before < after for steps in steps_of_runs for before, after in itertools.pairwise(steps))
+    steps_of_runs = ([subjects[index].who.outer_step for index in run] for run in runs)
+    return all(step < next_step for steps in steps_of_runs for step, next_step in itertools.pairwise(steps))
 
 
 def run_names(subjects: Sequence[StoredSubject], runs: Sequence[Sequence[int]]) -> list[str]:
     """Returns a name for each run: its place in a population, bindings or folder, whichever is distinct first."""
-    whos = [subjects[run[0]].who for run in runs]
-    folders = [who.uri.rstrip("/").rpartition("/")[0] for who in whos]
+    subjects_of_runs = [subjects[run[0]].who for run in runs]
+    folders = [subject.uri.rstrip("/").rpartition("/")[0] for subject in subjects_of_runs]
     candidates = (
-        [who.run for who in whos],
-        ["; ".join(who.variant.bindings) for who in whos],
+        [subject.run for subject in subjects_of_runs],
+        ["; ".join(subject.variant.bindings) for subject in subjects_of_runs],
         [folder.rpartition("/")[2] for folder in folders],
         folders,
     )
-    found = next((names for names in candidates if len(set(names)) == len(names) and all(names)), None)
-    return found or [f"run {index + 1}" for index in range(len(runs))]
+    distinct_names = next((names for names in candidates if len(set(names)) == len(names) and all(names)), None)
+    return distinct_names or [f"run {index + 1}" for index in range(len(runs))]

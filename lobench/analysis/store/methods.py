@@ -68,8 +68,8 @@ def read_methods(
     if every:
         return snapshot
     with Ledger.open(store, read_only=True) as ledger:
-        known = [row for row in ledger.experiments() if row.config]
-        row = _asked_experiment(store, known, experiment)
+        experiment_rows = [row for row in ledger.experiments() if row.config]
+        row = _asked_experiment(store, experiment_rows, experiment)
         return snapshot if row is None else _experiment_part(snapshot, row, ledger)
 
 
@@ -87,10 +87,10 @@ def read_parts(store: Path) -> list[Snapshot]:
     """
     whole = read_store(store)
     with Ledger.open(store, read_only=True) as ledger:
-        positions = {who: place for place, who in ledger.sightings().items()}
+        positions = {subject: position for position, subject in ledger.sightings().items()}
         last = {row.name: row for row in ledger.experiments() if row.config}
         rows = sorted(last.values(), key=lambda row: (row.last_at, row.id))
-        parts = [found for row in rows if (found := _experiment_part(whole, row, ledger)).rows]
+        parts = [experiment_part for row in rows if (experiment_part := _experiment_part(whole, row, ledger)).rows]
     used = {row.id for part in parts for row in part.rows}  # some are copies with another identity, as of `_Forms`
     others = [row for row in whole.rows if row.id not in used]
     if others:
@@ -100,8 +100,8 @@ def read_parts(store: Path) -> list[Snapshot]:
 
 def _experiment_part(whole: Snapshot, row: ExperimentRow, ledger: Ledger) -> Snapshot:
     """Returns the part of a store's snapshot that belongs to an experiment, with its race."""
-    found = of_members(whole, row.config, ledger.memberships(row.id), ledger.trials(row.id))
-    return with_race(dataclasses.replace(found, experiment=row.name), row.config, ledger)
+    part = of_members(whole, row.config, ledger.memberships(row.id), ledger.trials(row.id))
+    return with_race(dataclasses.replace(part, experiment=row.name), row.config, ledger)
 
 
 def with_race(snapshot: Snapshot, config: str, ledger: Ledger) -> Snapshot:
@@ -124,10 +124,10 @@ def check_experiment(store: Path, name: str | None) -> None:
             _asked_experiment(store, [row for row in ledger.experiments() if row.config], name)
 
 
-def _asked_experiment(store: Path, known: Sequence[ExperimentRow], name: str | None) -> ExperimentRow | None:
-    experiment_rows = [row for row in known if name in (None, row.name)]
+def _asked_experiment(store: Path, experiments: Sequence[ExperimentRow], name: str | None) -> ExperimentRow | None:
+    experiment_rows = [row for row in experiments if name in (None, row.name)]
     if name is not None and not experiment_rows:
-        names = ", ".join(dict.fromkeys(row.name for row in known)) or "none: `lobench run` makes one"
+        names = ", ".join(dict.fromkeys(row.name for row in experiments)) or "none: `lobench run` makes one"
         raise UsageError(f"no experiment {name!r}", where=str(store), expected=f"one of {names}")
     return experiment_rows[-1] if experiment_rows else None
 
@@ -266,13 +266,13 @@ class _Forms:
             if self._current[self._place(member, row)] == row.case.identity:
                 self._one.setdefault(place_of(row.case), row.case.identity)
 
-    def _place(self, one: Membership, row: EvaluationRow) -> tuple[str, CasePlace]:
-        return (one.method if self._are_own else ""), place_of(row.case)
+    def _place(self, membership: Membership, row: EvaluationRow) -> tuple[str, CasePlace]:
+        return (membership.method if self._are_own else ""), place_of(row.case)
 
-    def as_one(self, one: Membership, row: EvaluationRow) -> EvaluationRow | None:
+    def as_one(self, membership: Membership, row: EvaluationRow) -> EvaluationRow | None:
         """Returns an evaluation with the common identity of its case's forms; None for a former form."""
-        has_bindings = any(self._cases.has_bindings(row, who) for who in row.sightings)
-        if self._current[self._place(one, row)] != row.case.identity or not has_bindings:
+        has_bindings = any(self._cases.has_bindings(row, subject) for subject in row.sightings)
+        if self._current[self._place(membership, row)] != row.case.identity or not has_bindings:
             self._former[id(row)] = row
             return None
         identity = self._one[place_of(row.case)]
@@ -299,16 +299,16 @@ def _may_differ(config: str) -> bool:
 def _bindings(config: str) -> list[Binding]:
     """Returns the bindings of an experiment's file; [] if it cannot be parsed."""
     try:
-        return [one for one in parse_text(config, "the experiment") if isinstance(one, Binding)]
+        return [entry for entry in parse_text(config, "the experiment") if isinstance(entry, Binding)]
     except ConfigError:
         return []
 
 
 def _space(config: str, method: str) -> tuple[Parameter, ...]:
     """Returns the parameters that an experiment's file searches for a method; () if it cannot be parsed."""
-    found = _bindings(config)
+    bindings = _bindings(config)
     try:
-        return space_of(method, [one for one in found if one.scope.split("/")[0] == method], found)
+        return space_of(method, [binding for binding in bindings if binding.scope.split("/")[0] == method], bindings)
     except ConfigError:
         return ()
 
@@ -340,8 +340,8 @@ def _method(sessions: Mapping[int, Sequence[_Part]], *, current: CurrentCases, i
     rows = list({id(part.row): part.row for group in sessions.values() for part in group}.values())
     identities = {row.case.identity for row in rows}
     if not is_command:
-        who = rows[0].sightings[-1]
-        subject = subject_of(who, current.ordered(who, rows), identities)
+        sighting = rows[0].sightings[-1]
+        subject = subject_of(sighting, current.ordered(sighting, rows), identities)
         return dataclasses.replace(
             subject, cells={key: _cell_of_seeds(cell, sessions.keys()) for key, cell in subject.cells.items()}
         )
@@ -351,8 +351,8 @@ def _method(sessions: Mapping[int, Sequence[_Part]], *, current: CurrentCases, i
         last = by_step[-1].row.key.checkpoint_sha256
         trained = list({id(p.row): p.row for p in group if p.row.key.checkpoint_sha256 == last}.values())
         seeds = {part.seed for part in group}
-        who = trained[0].sightings[-1]
-        for identity, cell in subject_of(who, current.ordered(who, trained), identities).cells.items():
+        sighting = trained[0].sightings[-1]
+        for identity, cell in subject_of(sighting, current.ordered(sighting, trained), identities).cells.items():
             cells.setdefault(identity, {})[session] = _cell_of_seeds(cell, seeds)
     whole = subject_of(rows[-1].sightings[-1], rows, identities)
     return dataclasses.replace(whole, cells={key: _cell_of_sessions(cell) for key, cell in cells.items()})
@@ -373,7 +373,10 @@ def _with_failed(subject: StoredSubject, trials: Sequence[TrialRow], methods: Co
     cells = {
         identity: dataclasses.replace(
             cell,
-            missing={**cell.missing, **{one: why for one, why in failed.items() if one not in cell.sources}},
+            missing={
+                **cell.missing,
+                **{session: why for session, why in failed.items() if session not in cell.sources},
+            },
         )
         for identity, cell in subject.cells.items()
     }
@@ -432,13 +435,13 @@ def hyperparameters(snapshot: Snapshot, place: int) -> str:
     search = snapshot.search(place)
     if search is not None and search.num_infeasible:
         return f"none of {counted(search.num_infeasible, 'trial')} is feasible, and no values are the best"
-    who = subject.who
-    if search is not None and search.parameters and not who.is_optimizer:
+    identity = subject.who
+    if search is not None and search.parameters and not identity.is_optimizer:
         return "; ".join(f"{path} = {value!r}" for path, value in search.parameters.items() if path != "folder")
-    text = "; ".join(who.variant.bindings)
-    bindings_of = who.uri if who.is_optimizer else ""
-    own = bindings_of if who.is_optimizer and bindings_of else text
-    return "" if own == subject.label else own
+    text = "; ".join(identity.variant.bindings)
+    bindings_of = identity.uri if identity.is_optimizer else ""
+    bindings_text = bindings_of if identity.is_optimizer and bindings_of else text
+    return "" if bindings_text == subject.label else bindings_text
 
 
 def pick_methods(snapshot: Snapshot, methods: Sequence[str], names: Mapping[str, str] | None = None) -> Snapshot:
@@ -454,15 +457,15 @@ def pick_methods(snapshot: Snapshot, methods: Sequence[str], names: Mapping[str,
     """
     places = [place_of_method(snapshot, "methods", name) for name in methods] or range(len(snapshot.subjects))
     titles = {_renamed(snapshot, name): title for name, title in (names or {}).items()}
-    labels = tuple(titles.get(place, snapshot.labels[place]) for place in places)
-    openings = labels if titles else tuple(snapshot.openings[place] for place in places)
+    labels = tuple(titles.get(index, snapshot.labels[index]) for index in places)
+    openings = labels if titles else tuple(snapshot.openings[index] for index in places)
     return dataclasses.replace(
         snapshot,
-        subjects=tuple(snapshot.subjects[place] for place in places),
+        subjects=tuple(snapshot.subjects[index] for index in places),
         labels=labels,
         openings=openings,
-        methods=tuple(names_of(snapshot, place)[0] for place in places) if methods or snapshot.methods else (),
-        searched=tuple(snapshot.search(place) for place in places),
+        methods=tuple(names_of(snapshot, index)[0] for index in places) if methods or snapshot.methods else (),
+        searched=tuple(snapshot.search(index) for index in places),
         names={identity: titles.get(identity, name) for identity, name in snapshot.names.items()},
     )
 
@@ -475,8 +478,8 @@ def narrowed(snapshot: Snapshot, names: Sequence[str]) -> Snapshot:
     """
     if not names:
         return snapshot
-    own = [names_of(snapshot, one_called(snapshot, name))[0] for name in names]
-    return pick_methods(snapshot, tuple(dict.fromkeys(own)))
+    method_names = [names_of(snapshot, one_called(snapshot, name))[0] for name in names]
+    return pick_methods(snapshot, tuple(dict.fromkeys(method_names)))
 
 
 def _renamed(snapshot: Snapshot, name: str) -> int | str:
@@ -489,7 +492,11 @@ def _renamed(snapshot: Snapshot, name: str) -> int | str:
 
 def check_named(snapshot: Snapshot, name: str) -> None:
     """Raises ConfigError if a key of `Table.names` is neither a method nor a case."""
-    if isinstance(found := _renamed(snapshot, name), str) and found == name and place_of_case(snapshot, name) is None:
+    if (
+        isinstance(index_or_name := _renamed(snapshot, name), str)
+        and index_or_name == name
+        and place_of_case(snapshot, name) is None
+    ):
         place_of_method(snapshot, "names", name)
 
 
@@ -499,9 +506,9 @@ def place_of_method(snapshot: Snapshot, key: str, name: str) -> int:
     Raises:
       ConfigError: No method has this name.
     """
-    for place in range(len(snapshot.subjects)):
-        if name in names_of(snapshot, place):
-            return place
+    for index in range(len(snapshot.subjects)):
+        if name in names_of(snapshot, index):
+            return index
     raise unknown_name(key, name, [names_of(snapshot, index)[0] for index in range(len(snapshot.subjects))])
 
 
@@ -513,8 +520,8 @@ def unknown_name(key: str, name: str, known: Sequence[str]) -> ConfigError:
 
 def place_of_case(snapshot: Snapshot, name: str) -> int | None:
     """Returns the place of a case by its name, with or without the suite's; None if no case has it."""
-    found = (index for index, case in enumerate(snapshot.cases) if name in _case_names(snapshot, case.identity))
-    return next(found, None)
+    indices = (index for index, case in enumerate(snapshot.cases) if name in _case_names(snapshot, case.identity))
+    return next(indices, None)
 
 
 def _case_names(snapshot: Snapshot, identity: str) -> tuple[str, ...]:

@@ -29,9 +29,9 @@ class Called(NamedTuple):
 def names_of(snapshot: Snapshot, place: int) -> list[str]:
     """Returns the names of a subject: its scope in an experiment, its labels, its text or path."""
     subject = snapshot.subjects[place]
-    own = [snapshot.methods[place]] if snapshot.methods else []
+    scopes = [snapshot.methods[place]] if snapshot.methods else []
     labels = [snapshot.labels[place], snapshot.openings[place], subject.label, subject.who.label, subject.who.name]
-    return [name for name in dict.fromkeys([*own, *labels, subject.who.uri]) if name]
+    return [name for name in dict.fromkeys([*scopes, *labels, subject.who.uri]) if name]
 
 
 def called(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey] = ()) -> Called:
@@ -46,17 +46,19 @@ def called(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey] = (
       text: Text to look up.
       candidates: Subjects to skip.
     """
-    every = [index for index, subject in enumerate(snapshot.subjects) if subject.who.key not in candidates]
+    permitted = [index for index, subject in enumerate(snapshot.subjects) if subject.who.key not in candidates]
     if text.isdecimal() and not snapshot.methods:
-        whos = {place: snapshot.subjects[place].who for place in every}
-        if steps := [place for place in every if whos[place].has_theta and whos[place].outer_step == int(text)]:
+        subjects = {index: snapshot.subjects[index].who for index in permitted}
+        if steps := [
+            index for index in permitted if subjects[index].has_theta and subjects[index].outer_step == int(text)
+        ]:
             return Called(tuple(steps), is_exact=False)
-    exact = [place for place in every if text in names_of(snapshot, place)]
-    exact = exact or [place for place in every if _is_text_or_path(snapshot.subjects[place].who, text)]
+    exact = [index for index in permitted if text in names_of(snapshot, index)]
+    exact = exact or [index for index in permitted if _is_text_or_path(snapshot.subjects[index].who, text)]
     if exact:
         return Called(tuple(exact), is_exact=True)
-    near = [place for place in every if _is_near(snapshot.subjects[place].who, text)]
-    ends = [place for place in near if snapshot.subjects[place].who.uri.endswith(f"/{text}")]
+    near = [index for index in permitted if _is_near(snapshot.subjects[index].who, text)]
+    ends = [index for index in near if snapshot.subjects[index].who.uri.endswith(f"/{text}")]
     return Called(tuple(ends or near), is_exact=False)
 
 
@@ -80,23 +82,24 @@ def one_called(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey]
     """
     places = called(snapshot, text, candidates).places or called(snapshot, text).places
     if not places:
-        every = [names_of(snapshot, index) for index in range(len(snapshot.subjects))]
-        known = list(dict.fromkeys(names[0] for names in every))
+        names_by_subject = [names_of(snapshot, index) for index in range(len(snapshot.subjects))]
+        first_names = list(dict.fromkeys(names[0] for names in names_by_subject))
         is_path = "/" in text or bool(Path(text).suffix)
         raise UsageError(
             f"no file {text!r}, and no result of this name" if is_path else f"nothing here is called {text!r}",
             where=str(snapshot.store),
-            expected=f"one of {', '.join(map(repr, known[-_MOST_KNOWN:]))}" + " ..." * (len(known) > _MOST_KNOWN),
-            next_step=suggestion(text, [name for names in every for name in names]),
+            expected=f"one of {', '.join(map(repr, first_names[-_MOST_KNOWN:]))}"
+            + " ..." * (len(first_names) > _MOST_KNOWN),
+            next_step=suggestion(text, [name for names in names_by_subject for name in names]),
         )
-    subjects = [snapshot.subjects[place] for place in places]
+    subjects = [snapshot.subjects[index] for index in places]
     if len({(subject.who.sha256, subject.optimizer_hashes) for subject in subjects}) > 1:
-        suffixed = [_distinguished(snapshot, place) for place in places]
+        suffixed = [_distinguished(snapshot, index) for index in places]
         raise UsageError(
             f"several are called {text!r}",
             where=str(snapshot.store),
             got=", ".join(
-                f"{name!r} ({snapshot.subjects[place].who.uri})" for name, place in zip(suffixed, places, strict=True)
+                f"{name!r} ({snapshot.subjects[index].who.uri})" for name, index in zip(suffixed, places, strict=True)
             ),
             next_step=f"say {' or '.join(map(repr, suffixed))}",
         )
@@ -106,24 +109,26 @@ def one_called(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey]
 def _distinguished(snapshot: Snapshot, place: int) -> str:
     """Returns a name that matches this subject only; for subjects of one theta with other bindings its label."""
     sha256 = snapshot.subjects[place].who.sha256
-    found = (name for name in [*names_of(snapshot, place), sha256[:12]] if called(snapshot, name).places == (place,))
-    return next(found, snapshot.labels[place])
+    distinct_names = (
+        name for name in [*names_of(snapshot, place), sha256[:12]] if called(snapshot, name).places == (place,)
+    )
+    return next(distinct_names, snapshot.labels[place])
 
 
-def _is_text_or_path(who: Who, text: str) -> bool:
-    if who.is_optimizer:
-        return bool(who.uri) and (lines := _lines(text)) is not None and lines == _lines(who.uri)
-    is_path = who.has_theta and "://" not in text and path_exists(text)
-    return is_path and Path(text).resolve() == Path(who.uri).resolve()
+def _is_text_or_path(subject: Who, text: str) -> bool:
+    if subject.is_optimizer:
+        return bool(subject.uri) and (lines := _lines(text)) is not None and lines == _lines(subject.uri)
+    is_path = subject.has_theta and "://" not in text and path_exists(text)
+    return is_path and Path(text).resolve() == Path(subject.uri).resolve()
 
 
-def _is_near(who: Who, text: str) -> bool:
-    if who.is_imported:  # only by its whole name, because `imported:nadam` ends with `adam`
+def _is_near(subject: Who, text: str) -> bool:
+    if subject.is_imported:  # only by its whole name, because `imported:nadam` ends with `adam`
         return False
-    if text.isdecimal() and who.has_theta and who.outer_step == int(text):
+    if text.isdecimal() and subject.has_theta and subject.outer_step == int(text):
         return True
-    is_hash = len(text) >= _LEAST_HASH and who.sha256.startswith(text)
-    return is_hash or (who.has_theta and bool(text) and who.uri.endswith(text) and not text.isdecimal())
+    is_hash = len(text) >= _LEAST_HASH and subject.sha256.startswith(text)
+    return is_hash or (subject.has_theta and bool(text) and subject.uri.endswith(text) and not text.isdecimal())
 
 
 def _lines(text: str) -> Sequence[str] | None:

@@ -49,22 +49,22 @@ class StoreReading:
             current = ledger.current_cases()
             is_kept = part is not None and part == self._part and self._are_further(sightings)
             is_kept = is_kept and current.accepts_as(self._current)
-            kept = self._rows if is_kept else ()
-            last = kept[-1].id if kept else 0
+            kept_rows = self._rows if is_kept else ()
+            last = kept_rows[-1].id if kept_rows else 0
             new = tuple(ledger.evaluations(summarized=True, sightings=sightings, after=last))
-            before = self._current.identities
+            identities_before = self._current.identities
             current = current.seen_before(self._current).seen(new) if is_kept else current.seen(new)
-            if not is_kept or current.identities != before:
+            if not is_kept or current.identities != identities_before:
                 self._made = {}
-            for who in [who for who in self._made if who.sha256 in planned]:
-                del self._made[who]
+            for subject in [subject for subject in self._made if subject.sha256 in planned]:
+                del self._made[subject]
             self._part = part
-            self._rows = (*kept, *new)
+            self._rows = (*kept_rows, *new)
             self._groups = rows_by_subject(new, self._groups if is_kept else None)
             self._evaluated = {*(self._evaluated if is_kept else ()), *(row.key.checkpoint_sha256 for row in new)}
             self._sightings = sightings
             self._current, self._last_event, self.num_read = current, last_event, len(new)
-            positions = {who: place for place, who in sightings.items()}
+            positions = {subject: position for position, subject in sightings.items()}
             events = tuple(ledger.events())
             return Snapshot.of(
                 self._store,
@@ -79,6 +79,8 @@ class StoreReading:
 
     def _are_further(self, sightings: dict[int, Who]) -> bool:
         """Returns whether sightings are those of before, and others of subjects that were unknown."""
-        known = {who.sha256 for who in self._sightings.values()} | self._evaluated
-        further = [who for position, who in sightings.items() if position not in self._sightings]
-        return self._sightings.items() <= sightings.items() and known.isdisjoint(who.sha256 for who in further)
+        known_hashes = {subject.sha256 for subject in self._sightings.values()} | self._evaluated
+        further = [subject for position, subject in sightings.items() if position not in self._sightings]
+        return self._sightings.items() <= sightings.items() and known_hashes.isdisjoint(
+            subject.sha256 for subject in further
+        )

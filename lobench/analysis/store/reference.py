@@ -88,12 +88,12 @@ def choose_reference(
             got=got,
             next_step="evaluate the reference into this store, or name another store or checkpoint",
         )
-    place = str(snapshot.store.resolve())
+    store_path = str(snapshot.store.resolve())
     for choice in kept:
-        if choice.candidate in candidates and choice.chosen_in == place:
-            found = [subject for subject in others if subject.who.key == choice.reference]
-            if found:
-                return last_subject(found)
+        if choice.candidate in candidates and choice.chosen_in == store_path:
+            recorded_subjects = [subject for subject in others if subject.who.key == choice.reference]
+            if recorded_subjects:
+                return last_subject(recorded_subjects)
     regressed = _regressed(snapshot.events)
     fit = [subject for subject in others if subject.who.key not in regressed] or others
     with_curves = [subject for subject in fit if subject.num_seeds]

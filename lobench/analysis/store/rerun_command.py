@@ -41,11 +41,15 @@ def with_subject(
     """
     if who.is_imported:
         return ""
-    given = [who.uri] if who.is_optimizer else [who.uri or "CHECKPOINT"]
-    words = [] if given == [""] else ["--lobench-optimizer" if who.is_optimizer else "--lobench-checkpoint", *given]
-    own = who.variant.bindings[len(optimizer_bindings(who.uri)) if who.is_optimizer else 0 :]
+    subject_words = [who.uri] if who.is_optimizer else [who.uri or "CHECKPOINT"]
+    words = (
+        []
+        if subject_words == [""]
+        else ["--lobench-optimizer" if who.is_optimizer else "--lobench-checkpoint", *subject_words]
+    )
+    own_bindings = who.variant.bindings[len(optimizer_bindings(who.uri)) if who.is_optimizer else 0 :]
     words += [word for path in gin_files for word in ("--lobench-gin-file", path)]
-    words += _params([*gin_params, *own])
+    words += _params([*gin_params, *own_bindings])
     return shlex.join([*words, *["--lobench-allow-pickle"] * (allow_pickle or who.uri.endswith(_PICKLES))])
 
 
@@ -58,10 +62,10 @@ def seeds_arguments(case: CaseInfo, blocks: Sequence[SeedBlock]) -> str:
     ordered = sorted(blocks)
     if case.has_items or not ordered or (ordered == case.blocks() and not case.block_sizes and not case.first_seed):
         return ""
-    follow = all(one.start + one.size == other.start for one, other in itertools.pairwise(ordered))
-    kept = ordered if follow else ordered[-1:]
-    sizes = ", ".join(str(block.size) for block in kept)
-    return shlex.join(_params([f"Case.first_seed = {kept[0].start}", f"Case.block_sizes = ({sizes},)"]))
+    follow = all(block.start + block.size == next_block.start for block, next_block in itertools.pairwise(ordered))
+    kept_blocks = ordered if follow else ordered[-1:]
+    sizes = ", ".join(str(block.size) for block in kept_blocks)
+    return shlex.join(_params([f"Case.first_seed = {kept_blocks[0].start}", f"Case.block_sizes = ({sizes},)"]))
 
 
 def _params(bindings: Sequence[str]) -> list[str]:

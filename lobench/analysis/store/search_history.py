@@ -56,16 +56,16 @@ def best_trials(
     best: dict[str, int | str] = {}
     for name in methods:
         there = sorted(number for method, number in members if method == name and isinstance(number, int))
-        found = best_trial([row for row in rows if row.method == name and row.number in there])
+        best_row = best_trial([row for row in rows if row.method == name and row.number in there])
         if there:
-            best[name] = there[0] if found is None else found.number
+            best[name] = there[0] if best_row is None else best_row.number
     return best
 
 
 def num_infeasible(rows: Sequence[TrialRow], method: str) -> int:
     """Returns the number of trials of a search without a feasible trial; else 0."""
-    own = [row for row in rows if row.method == method]
-    return len(own) if best_trial(own) is None else 0
+    rows_of_method = [row for row in rows if row.method == method]
+    return len(rows_of_method) if best_trial(rows_of_method) is None else 0
 
 
 def chosen_by_search(
@@ -84,8 +84,8 @@ def chosen_by_search(
 def _filtered_sessions(
     sessions: Mapping[int, Sequence[_Part]], is_wanted: Callable[[_Part], bool]
 ) -> dict[int, Sequence[_Part]]:
-    kept = {session: [part for part in parts if is_wanted(part)] for session, parts in sessions.items()}
-    return {session: parts for session, parts in kept.items() if parts}
+    wanted_parts = {session: [part for part in parts if is_wanted(part)] for session, parts in sessions.items()}
+    return {session: parts for session, parts in wanted_parts.items() if parts}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +133,7 @@ class StoppedTrials:
 
     @property
     def num_stopped(self) -> int:
-        return sum(one is not None for one in self.stopped)
+        return sum(bounds is not None for bounds in self.stopped)
 
     @property
     def num_failed(self) -> int:
@@ -150,8 +150,10 @@ class StoppedTrials:
         """
         worst = min((value for value in self.fitness.values if not math.isnan(value)), default=-math.inf)
         bounds = [
-            (value, value) if one is None else (one[0], max(*one, worst))
-            for value, one in zip(self.fitness.values, self.stopped or (None,) * len(self.numbers), strict=True)
+            (value, value) if stopped_bounds is None else (stopped_bounds[0], max(*stopped_bounds, worst))
+            for value, stopped_bounds in zip(
+                self.fitness.values, self.stopped or (None,) * len(self.numbers), strict=True
+            )
         ]
         return tuple(low for low, _ in bounds), tuple(high for _, high in bounds)
 
@@ -179,8 +181,8 @@ def edges_of(history: StoppedTrials) -> list[str]:
 def edges_in(snapshot: Snapshot) -> dict[str, list[str]]:
     """Returns the lines of `edges_of` for an experiment's searches, by the labels of their methods."""
     labels = dict(zip(snapshot.methods, snapshot.labels, strict=False))
-    found = {history.label: edges_of(history) for history in histories_of(snapshot.trials, labels)}
-    return {label: lines for label, lines in found.items() if lines}
+    edges_by_label = {history.label: edges_of(history) for history in histories_of(snapshot.trials, labels)}
+    return {label: lines for label, lines in edges_by_label.items() if lines}
 
 
 def edges_among(who: Sequence[Subject], best: int) -> list[str]:
@@ -190,17 +192,17 @@ def edges_among(who: Sequence[Subject], best: int) -> list[str]:
       who: The subjects.
       best: Index of the subject.
     """
-    settings = [_settings(one) for one in who]
+    settings = [_settings(subject) for subject in who]
     alike = [index for index, setting in enumerate(settings) if _form(setting) == _form(settings[best])]
-    axes = [_axis(path, [settings[place][path] for place in alike]) for path in settings[best]]
+    axes = [_axis(path, [settings[index][path] for index in alike]) for path in settings[best]]
     return _edges(axes, alike.index(best))
 
 
-def _settings(who: Subject) -> dict[str, str | float]:
+def _settings(subject: Subject) -> dict[str, str | float]:
     """Returns the bindings of a subject as texts or numbers, by path. The optimizer or checkpoint has the path ""."""
-    called, *bindings = (part.strip() for part in (who.uri if who.is_optimizer else "").split(";"))
-    settings: dict[str, str | float] = {"": called or who.sha256}
-    for binding in bindings or who.variant.bindings:
+    called, *bindings = (part.strip() for part in (subject.uri if subject.is_optimizer else "").split(";"))
+    settings: dict[str, str | float] = {"": called or subject.sha256}
+    for binding in bindings or subject.variant.bindings:
         path, _, text = map(str.strip, binding.partition("="))
         try:
             settings[path] = float(text)
@@ -219,10 +221,8 @@ def _edges(axes: Sequence[Axis], best: int) -> list[str]:
         tried = sorted({value for value in axis.values if not math.isnan(value)})
         value = axis.values[best]
         if not axis.names and len(tried) > 2 and value in (tried[0], tried[-1]):
-            which = "least" if value == tried[0] else "largest"
-            lines.append(
-                f"the best {axis.path}, {value:.6g}, is the {which} that was tried: the optimum may lie beyond"
-            )
+            end = "least" if value == tried[0] else "largest"
+            lines.append(f"the best {axis.path}, {value:.6g}, is the {end} that was tried: the optimum may lie beyond")
     return lines
 
 
@@ -268,11 +268,15 @@ def _history(method: str, label: str, rows: Sequence[TrialRow]) -> StoppedTrials
 
 
 def _axis(path: str, values: Sequence[str | bool | int | float | None]) -> Axis:
-    known = [value for value in values if value is not None]
-    if all(map(is_number, known)):
-        is_log = bool(known) and float(min(known)) > 0 and float(max(known)) > _LOG_FROM * float(min(known))
+    present_values = [value for value in values if value is not None]
+    if all(map(is_number, present_values)):
+        is_log = (
+            bool(present_values)
+            and float(min(present_values)) > 0
+            and float(max(present_values)) > _LOG_FROM * float(min(present_values))
+        )
         numbers = tuple(math.nan if value is None else float(value) for value in values)
         return Axis(path=path, values=numbers, is_log=is_log)
-    names = sorted({str(value) for value in known})
+    names = sorted({str(value) for value in present_values})
     places = (math.nan if value is None else float(names.index(str(value))) for value in values)
     return Axis(path=path, values=tuple(places), names=tuple(names))

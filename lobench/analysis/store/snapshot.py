@@ -131,26 +131,28 @@ class Snapshot:
           made: Subjects of an earlier snapshot, as in `subjects_of`.
           groups: Rows by subject, as in `subjects_of`.
         """
-        superseded = tuple(dict.fromkeys(who for row in rows for who in row.superseded))
+        superseded = tuple(dict.fromkeys(subject for row in rows for subject in row.superseded))
         if superseded and not any(row.present for row in rows):
             rows, superseded = [replace(row, superseded=()) for row in rows], ()  # there is only a superseded run
             groups = None
         current = CurrentCases.of_rows(rows) if current is None else current
         is_current = current.which_are_current(rows)
-        known = dict[str, CaseInfo]()
+        cases_by_identity = dict[str, CaseInfo]()
         former = Counter[str]()
         for case, counts in zip([row.case for row in rows], is_current, strict=True):
             if counts:
-                known[case.identity] = case
+                cases_by_identity[case.identity] = case
             else:
                 former[f"{case.suite}/{case.name}"] += 1
         subjects = tuple(subjects_of(rows, positions, current, made=made, groups=groups))
         shown = {identity for subject in subjects for identity in subject.cells}
-        repeated = [case for identity, case in known.items() if identity not in shown]
-        known = {identity: case for identity, case in known.items() if identity in shown}
-        cases = tuple(sorted(known.values(), key=lambda case: (case.suite, case.name, case.identity)))
-        by_arrival = numbered_by_arrival({position: who for who, position in (positions or {}).items()})
-        labels = _labels(subjects, {who for who, position in (positions or {}).items() if position in by_arrival})
+        repeated = [case for identity, case in cases_by_identity.items() if identity not in shown]
+        cases_by_identity = {identity: case for identity, case in cases_by_identity.items() if identity in shown}
+        cases = tuple(sorted(cases_by_identity.values(), key=lambda case: (case.suite, case.name, case.identity)))
+        by_arrival = numbered_by_arrival({position: subject for subject, position in (positions or {}).items()})
+        labels = _labels(
+            subjects, {subject for subject, position in (positions or {}).items() if position in by_arrival}
+        )
         return cls(
             store=store,
             subjects=subjects,
@@ -202,16 +204,16 @@ class Snapshot:
         """
         if not self.stored:
             return self.subjects
-        known = {(one.who.key, identity) for one in self.stored for identity in one.every_form()}
+        stored_keys = {(subject.who.key, identity) for subject in self.stored for identity in subject.every_form()}
         added = [
             dataclasses.replace(
                 subject,
-                cells={key: cell for key, cell in subject.cells.items() if (subject.who.key, key) not in known},
+                cells={key: cell for key, cell in subject.cells.items() if (subject.who.key, key) not in stored_keys},
                 former={},
             )
             for subject in self.subjects
         ]
-        return (*self.stored, *(one for one in added if one.cells))
+        return (*self.stored, *(subject for subject in added if subject.cells))
 
     @functools.cached_property
     def groups(self) -> MethodGroups:
@@ -258,7 +260,7 @@ class Snapshot:
     @functools.cached_property
     def edited(self) -> Mapping[str, tuple[str, ...]]:
         """Codes of results that are not the user's present code, each with the names of the files that differ."""
-        if not any(row.key.code or any(who.is_imported for who in row.sightings) for row in self.rows):
+        if not any(row.key.code or any(subject.is_imported for subject in row.sightings) for row in self.rows):
             return {}
         with Ledger.open(self.store, read_only=True) as ledger:
             return edited_code(ledger, self.rows)
@@ -298,9 +300,9 @@ def distinct_labels(subjects: Sequence[StoredSubject]) -> list[str]:
 
 def _told_apart(labels: list[str], subjects: Sequence[StoredSubject]) -> list[str]:
     for label in [label for label, count in Counter(labels).items() if count > 1]:
-        places = [index for index, other in enumerate(labels) if other == label]
-        for place, new_name in zip(places, _distinguished([subjects[place] for place in places]), strict=True):
-            labels[place] = new_name
+        indices = [index for index, other in enumerate(labels) if other == label]
+        for index, new_name in zip(indices, _distinguished([subjects[index] for index in indices]), strict=True):
+            labels[index] = new_name
     return labels
 
 
@@ -333,7 +335,7 @@ def case_names(cases: Sequence[CaseInfo]) -> dict[str, str]:
     Forms of one case, such as those of experiments that bind other values, are distinguished by the start of their
     identity.
     """
-    places = Counter(place[:2] for place in {place_of(case) for case in cases})
+    places = Counter(case_place[:2] for case_place in {place_of(case) for case in cases})
     names = {
         case.identity: f"{case.suite}/{case.name}"
         + (f" ({place_of(case).test})" if places[case.suite, case.name] > 1 else "")
@@ -356,7 +358,7 @@ def read_store(store: Path, *, all_codes: bool = False, summarized: bool = False
     """
     with Ledger.open(store, read_only=True) as ledger:
         sightings = ledger.sightings()
-        positions = {who: place for place, who in sightings.items()}
+        positions = {subject: position for position, subject in sightings.items()}
         rows = tuple(ledger.evaluations(all_codes=all_codes, summarized=summarized, sightings=sightings))
         events = tuple(ledger.events())
         return Snapshot.of(

@@ -114,8 +114,8 @@ class Cell:
 
     def final_column(self, metric: str) -> tuple[Collection[int], Collection[float]]:
         """Returns the seeds of `final[metric]` and their values; empty if no seed has the metric."""
-        own = self.final.get(metric, {})
-        return own.keys(), own.values()
+        values = self.final.get(metric, {})
+        return values.keys(), values.values()
 
     def seeds_of(self, metric: str) -> Collection[int]:
         """Returns the seeds that have a metric, in the order of `final_column`."""
@@ -182,8 +182,8 @@ class Cell:
         finals = self.final.get(name, {})
         if all(map(operator.le, finals.values(), map(starts.get, finals, itertools.repeat(-math.inf)))):
             return frozenset()
-        found = {id(curves): curves.exploded(self.case) for curves, _ in self.sources.values()}
-        return frozenset(seed for seed, (curves, row) in self.sources.items() if found[id(curves)][row])
+        exploded_rows = {id(curves): curves.exploded(self.case) for curves, _ in self.sources.values()}
+        return frozenset(seed for seed, (curves, row) in self.sources.items() if exploded_rows[id(curves)][row])
 
     @property
     def unconverged(self) -> frozenset[int]:
@@ -225,10 +225,10 @@ class Cell:
         A metric with one value a seed, as computed by plugins, has it at the last step, and NaN before.
         """
         steps = self.steps
-        having = [source for source in self.sources.values() if metric in source[0].shapes]
-        blocks = {id(curves): curves for curves, _ in having}
+        sources = [source for source in self.sources.values() if metric in source[0].shapes]
+        blocks = {id(curves): curves for curves, _ in sources}
         values = {key: np.asarray(curves.metrics[metric]) for key, curves in blocks.items()}  # each is read once
-        rows = [_at(steps, values[id(curves)][row], curves.eval_steps) for curves, row in having]
+        rows = [_at(steps, values[id(curves)][row], curves.eval_steps) for curves, row in sources]
         return np.stack(rows).astype(np.float64)
 
     def curve(self, metric: str) -> NDArray[np.float64]:
@@ -237,18 +237,18 @@ class Cell:
 
     def finals(self, metric: str) -> dict[int, float]:
         """Returns the final value of each seed that has the metric. NaN if the seed diverged, whatever the metric."""
-        own = self.final.get(metric, {})
-        found = {seed: own[seed] for seed in sorted(own)}
-        return found | dict.fromkeys(found.keys() & self.diverged_at.keys(), math.nan) if self.diverged_at else found
+        values = self.final.get(metric, {})
+        finals = {seed: values[seed] for seed in sorted(values)}
+        return finals | dict.fromkeys(finals.keys() & self.diverged_at.keys(), math.nan) if self.diverged_at else finals
 
     def converged_finals(self, metric: str) -> dict[int, float]:
         """Returns the final value of each seed that has the metric. NaN if the seed diverged or exploded.
 
         Comparisons use these values. Tables print those of `finals`.
         """
-        found = self.finals(metric)
-        lost = self.exploded
-        return found | dict.fromkeys(found.keys() & lost, math.nan) if lost else found
+        finals = self.finals(metric)
+        exploded = self.exploded
+        return finals | dict.fromkeys(finals.keys() & exploded, math.nan) if exploded else finals
 
     def surviving(self, metric: str) -> frozenset[int]:
         """Returns the seeds that ended with a finite value and neither diverged nor exploded."""
@@ -305,9 +305,9 @@ class _OneBlockCell(Cell):
         """Makes a field when it is first read."""
         if name not in _MADE_FIELDS:
             raise AttributeError(name)
-        found = _MADE_FIELDS[name](self)
-        _set(self, name, found)
-        return found
+        value = _MADE_FIELDS[name](self)
+        _set(self, name, value)
+        return value
 
     @property
     def directions(self) -> Mapping[str, Direction]:
@@ -529,24 +529,24 @@ class StoredSubject:
 
 @functools.lru_cache(maxsize=256)  # a store with thousands of cells has only a few grids
 def _grid(steps: tuple[int, ...]) -> NDArray[np.int64]:
-    found = np.asarray(steps, np.int64)
-    found.setflags(write=False)
-    return found
+    grid = np.asarray(steps, np.int64)
+    grid.setflags(write=False)
+    return grid
 
 
-def _at(steps: NDArray[np.int64], values: NDArray[np.float32], own: Sequence[int]) -> NDArray[np.float32]:
+def _at(steps: NDArray[np.int64], values: NDArray[np.float32], steps_of_seed: Sequence[int]) -> NDArray[np.float32]:
     """Returns a seed's values at some of its own steps."""
     if len(values) == len(steps):
         return values
-    if len(values) == len(own):
-        return values[_places(own, steps)]
+    if len(values) == len(steps_of_seed):
+        return values[_places(steps_of_seed, steps)]
     return np.append(np.full(len(steps) - 1, np.nan, np.float32), values[-1:])
 
 
-def _places(own: Sequence[int], steps: NDArray[np.int64]) -> NDArray[np.intp]:
+def _places(steps_of_curve: Sequence[int], steps: NDArray[np.int64]) -> NDArray[np.intp]:
     """Returns the indices of steps in a curve's own steps; the last index if it does not have all of them."""
-    found = np.flatnonzero(np.isin(own, steps))
-    return found if len(found) == len(steps) else np.asarray([len(own) - 1])
+    indices = np.flatnonzero(np.isin(steps_of_curve, steps))
+    return indices if len(indices) == len(steps) else np.asarray([len(steps_of_curve) - 1])
 
 
 def subjects_of(
@@ -578,25 +578,25 @@ def subjects_of(
     made = {} if made is None else made
     current = CurrentCases.of_rows(rows) if current is None else current
     groups = rows_by_subject(rows) if groups is None else groups
-    found = list[StoredSubject]()
-    for who, members in groups.items():
-        if who in made and made[who][0] == len(members):
-            found += made[who][1]
+    subjects = list[StoredSubject]()
+    for key, members in groups.items():
+        if key in made and made[key][0] == len(members):
+            subjects += made[key][1]
             continue
-        ordered = current.ordered(who, members)
-        counting = [row for row in ordered if current.has_bindings(row, who)]
+        ordered = current.ordered(key, members)
+        counting = [row for row in ordered if current.has_bindings(row, key)]
         # If the present bindings have no result yet, nothing is current.
         parts = _by_optimizer(counting) if counting else [ordered]
         identities = current.identities if counting else frozenset[str]()
-        made[who] = len(members), [subject_of(who, part, identities) for part in parts]
-        found += made[who][1]
+        made[key] = len(members), [subject_of(key, part, identities) for part in parts]
+        subjects += made[key][1]
     sights = positions or {}
 
-    def place(subject: StoredSubject) -> tuple[int, int, int]:
-        who = subject.who
-        return who.generation, who.outer_step, sights.get(who, -1)
+    def sort_key(subject: StoredSubject) -> tuple[int, int, int]:
+        key = subject.who
+        return key.generation, key.outer_step, sights.get(key, -1)
 
-    return sorted(found, key=place)
+    return sorted(subjects, key=sort_key)
 
 
 def rows_by_subject(
@@ -610,8 +610,8 @@ def rows_by_subject(
     """
     groups = {} if before is None else before
     for row in rows:
-        for who in row.present:
-            groups.setdefault(who, []).append(row)
+        for subject in row.present:
+            groups.setdefault(subject, []).append(row)
     return groups
 
 
@@ -635,13 +635,13 @@ def headline_metrics(subjects: Sequence[StoredSubject]) -> list[tuple[str, str |
     The primary metric of the cases comes first. If it differs between cases, its label is `primary` and its metric
     None. The losses of train and test follow.
     """
-    known = set().union(*(subject.metrics() for subject in subjects))
+    names_with_values = set().union(*(subject.metrics() for subject in subjects))
     primary = {cell.case.primary_metric for subject in subjects for cell in subject.cells.values()}
-    losses = [name for name in ("train/loss", "test/loss") if name in known]
+    losses = [name for name in ("train/loss", "test/loss") if name in names_with_values]
     if len(primary) > 1:
         return [("primary", None), *((name, name) for name in losses)]
     # Without any curve the metrics are unknown, but the lost seeds must be reported.
-    names = [name for name in dict.fromkeys([*primary, *losses]) if name in known] or sorted(primary)
+    names = [name for name in dict.fromkeys([*primary, *losses]) if name in names_with_values] or sorted(primary)
     return [(name, name) for name in names]
 
 
@@ -652,8 +652,8 @@ def _by_optimizer(rows: Sequence[EvaluationRow]) -> list[Sequence[EvaluationRow]
     """
     if len({row.key.optimizer_hash for row in rows}) == 1:
         return [rows]
-    places = {(row.key.case_identity, row.key.seed_block, row.key.optimizer_hash) for row in rows}
-    if len({place[:2] for place in places}) == len(places):
+    block_keys = {(row.key.case_identity, row.key.seed_block, row.key.optimizer_hash) for row in rows}
+    if len({block_key[:2] for block_key in block_keys}) == len(block_keys):
         return [rows]
     parts: dict[str, list[EvaluationRow]] = {}
     for row in rows:
@@ -698,14 +698,14 @@ def _with_holes(cells: Mapping[str, Cell]) -> dict[str, Cell]:
         return dict(cells)
     keys = list(imported)
     trainings = [trainings_of(cell.blocks) for cell in imported.values()]
-    found = dict(cells)
+    completed = dict(cells)
     for places in group_places(trainings):
-        seeds = frozenset().union(*(imported[keys[place]].sources for place in places))
-        for cell in (imported[keys[place]] for place in places):
+        seeds = frozenset().union(*(imported[keys[index]].sources for index in places))
+        for cell in (imported[keys[index]] for index in places):
             if holes := seeds - cell.sources.keys():
                 missing = {**dict.fromkeys(sorted(holes), NOT_IMPORTED), **cell.missing}
-                found[cell.case.identity] = dataclasses.replace(cell, missing=missing)
-    return found
+                completed[cell.case.identity] = dataclasses.replace(cell, missing=missing)
+    return completed
 
 
 def _code_of(row: EvaluationRow) -> tuple[str, str, str, str]:
@@ -730,24 +730,24 @@ def bindings_note(rows: Iterable[EvaluationRow], current: CurrentCases) -> str:
     """
     latest: dict[tuple[str, int, str], dict[Who, EvaluationRow]] = {}  # by run, generation and case
     for row in rows:
-        for who in row.subjects:
-            is_of_run = who.kind == "checkpoint" and not who.variant.bindings and who not in row.superseded
-            if is_of_run and current.is_current(row, who):
-                known = latest.setdefault((who.run, who.generation, row.case.identity), {})
-                if who not in known or known[who].id < row.id:
-                    known[who] = row
-    found: dict[str, list[Who]] = {}
-    for known in latest.values():
+        for subject in row.subjects:
+            is_of_run = subject.kind == "checkpoint" and not subject.variant.bindings and subject not in row.superseded
+            if is_of_run and current.is_current(row, subject):
+                row_by_subject = latest.setdefault((subject.run, subject.generation, row.case.identity), {})
+                if subject not in row_by_subject or row_by_subject[subject].id < row.id:
+                    row_by_subject[subject] = row
+    subjects_by_bindings: dict[str, list[Who]] = {}
+    for row_by_subject in latest.values():
         by_bindings: dict[str, list[Who]] = {}
-        for who, row in known.items():
-            by_bindings.setdefault(row.case.optimizer_hash, []).append(who)
-        if len(by_bindings) > max(len(found), 1):
-            found = by_bindings
-    groups = sorted(sorted({who.outer_step for who in group}) for group in found.values())
+        for subject, row in row_by_subject.items():
+            by_bindings.setdefault(row.case.optimizer_hash, []).append(subject)
+        if len(by_bindings) > max(len(subjects_by_bindings), 1):
+            subjects_by_bindings = by_bindings
+    groups = sorted(sorted({subject.outer_step for subject in group}) for group in subjects_by_bindings.values())
     if not groups:
         return ""
     steps = "; ".join(first_of(list(map(str, group)), _MOST_STEPS) for group in groups)
-    run = next(iter(found.values()))[0].run
+    run = next(iter(subjects_by_bindings.values()))[0].run
     return (
         f"checkpoints{f' of {run}' if run else ''} were evaluated with {len(groups)} different bindings of their "
         f"optimizer, and differ in more than theta: outer steps {steps}; "
@@ -780,12 +780,12 @@ def _repeated(cells: Sequence[Cell]) -> set[str]:
     return repeated
 
 
-def _is_same(one: Cell, other: Cell) -> bool:
+def _is_same(cell: Cell, other: Cell) -> bool:
     """Returns whether the first cell has all seeds of the second, with bit-identical final values."""
-    if not other.sources.keys() <= one.sources.keys() or other.diverged_at.items() - one.diverged_at.items():
+    if not other.sources.keys() <= cell.sources.keys() or other.diverged_at.items() - cell.diverged_at.items():
         return False
     return all(
-        seed in one.final.get(metric, {}) and repr(one.final[metric][seed]) == repr(value)
+        seed in cell.final.get(metric, {}) and repr(cell.final[metric][seed]) == repr(value)
         for metric, values in other.final.items()
         for seed, value in values.items()
     )
@@ -793,7 +793,9 @@ def _is_same(one: Cell, other: Cell) -> bool:
 
 def _programs(rows: Sequence[EvaluationRow]) -> frozenset[Program]:
     """Returns the programs that made the results that count, which are the later ones for repeated seeds."""
-    programs = frozenset(one.whole for one in {id(row.program): row.program for row in rows if row.has_curves}.values())
+    programs = frozenset(
+        program.whole for program in {id(row.program): row.program for row in rows if row.has_curves}.values()
+    )
     if len(programs) < 2:
         return programs
     counting: dict[tuple[str, int], Program] = {}
@@ -856,8 +858,8 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell:
             lost.update(dict.fromkeys(set(row.key.seed_block.seeds) - sources.keys(), str(row.outcome)))
             continue
         # If a seed was evaluated twice, the later evaluation counts.
-        for place, seed in enumerate(curves.seeds):
-            sources[seed] = curves, place
+        for index, seed in enumerate(curves.seeds):
+            sources[seed] = curves, index
         for seed in lost.keys() & curves.seeds if lost else ():
             del lost[seed]
     directions: dict[str, Direction] = {}
@@ -874,7 +876,9 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell:
         untrained = _starts_of_one(block)
     else:
         final, untrained = _ends(blocks.values(), sources)
-    diverged = sorted((seed, c.diverged_at[place]) for seed, (c, place) in sources.items()) if has_diverged else ()
+    diverged = (
+        sorted((seed, block.diverged_at[index]) for seed, (block, index) in sources.items()) if has_diverged else ()
+    )
     return Cell(
         case=rows[-1].case,
         final=final,
@@ -925,14 +929,14 @@ def _ends(blocks: Iterable[Curves | CurveSummary], sources: Mapping[int, tuple[C
     final: dict[str, dict[int, float]] = {}
     untrained: dict[str, dict[int, float]] = {}
     for curves in blocks:
-        places = [index for index, seed in enumerate(curves.seeds) if sources[seed][0] is curves]
-        seeds = [curves.seeds[place] for place in places]
+        indices = [index for index, seed in enumerate(curves.seeds) if sources[seed][0] is curves]
+        seeds = [curves.seeds[index] for index in indices]
         for name in _measured(curves):
             ends = curves.final(name)
-            final.setdefault(name, {}).update(zip(seeds, (ends[place] for place in places), strict=True))
+            final.setdefault(name, {}).update(zip(seeds, (ends[index] for index in indices), strict=True))
             if curves.eval_steps[0] == 0:
                 starts = curves.first(name)
-                untrained.setdefault(name, {}).update(zip(seeds, (starts[place] for place in places), strict=True))
+                untrained.setdefault(name, {}).update(zip(seeds, (starts[index] for index in indices), strict=True))
     return final, untrained
 
 

@@ -113,7 +113,7 @@ class StoredResults:
         """
         import pandas as pd
 
-        frame = pd.DataFrame([_evaluation(row, who) for row, who in self._sightings()])
+        frame = pd.DataFrame([_evaluation(row, subject) for row, subject in self._sightings()])
         if len(frame):
             frame = frame.astype(dict.fromkeys(_STEPS, "Int64"))
             frame["recorded_at"] = pd.to_datetime(frame["recorded_at"], unit="s", utc=True)
@@ -133,9 +133,9 @@ class StoredResults:
         import pandas as pd
 
         columns: dict[str, list[Any]] = {name: [] for name in (*_SUBJECT, *_VALUES)}
-        for row, who in self._sightings():
+        for row, subject in self._sightings():
             values = list(_values(row))
-            for name, value in zip(_SUBJECT, _subject(row.case, who, row.key.optimizer_hash), strict=True):
+            for name, value in zip(_SUBJECT, _subject(row.case, subject, row.key.optimizer_hash), strict=True):
                 columns[name] += [value] * len(values)
             for name, column in zip(_VALUES, zip(*values, strict=True), strict=True):
                 columns[name] += column
@@ -156,19 +156,19 @@ class StoredResults:
         """
         import pandas as pd
 
-        known = {name for row in self.rows if (found := row.curves) is not None for name in found.metrics}
+        metric_names = {name for row in self.rows if (curves := row.curves) is not None for name in curves.metrics}
         if metric is not None:
             self._require(metric)
         blocks = list(self._blocks(case=case))
         parts = []
-        for name in [metric] if metric is not None else sorted(known):
-            for info, who, latest in blocks:
+        for name in [metric] if metric is not None else sorted(metric_names):
+            for info, subject, latest in blocks:
                 by_seed = _curves_by_seed(name, latest)
                 if not by_seed:
                     continue
                 steps, values = (np.concatenate(arrays) for arrays in zip(*by_seed.values(), strict=True))
-                seeds = np.repeat(list(by_seed), [len(own) for own, _ in by_seed.values()])
-                columns = dict(zip(_SUBJECT, _subject(info, who, info.optimizer_hash), strict=True))
+                seeds = np.repeat(list(by_seed), [len(seed_steps) for seed_steps, _ in by_seed.values()])
+                columns = dict(zip(_SUBJECT, _subject(info, subject, info.optimizer_hash), strict=True))
                 columns |= zip(_CURVE, (seeds, name, steps, values), strict=True)
                 parts.append(pd.DataFrame(columns).astype(dict.fromkeys(_STEPS, "Int64")))
         empty = pd.DataFrame(columns=[*_SUBJECT, *_CURVE])
@@ -231,25 +231,25 @@ class StoredResults:
     ) -> Iterator[tuple[CaseInfo, Subject, _Latest]]:
         """Yields each case and subject with the evaluation that counts of each seed, sorted by seed."""
         groups: dict[tuple[str, Subject], list[tuple[EvaluationRow, Curves]]] = {}
-        for row, who in self._sightings():
+        for row, subject in self._sightings():
             wanted = case is None or row.case.is_called(case)
-            wanted &= outer_step is None or (who.has_theta and outer_step == who.outer_step)
-            wanted &= checkpoint is None or is_called(who, checkpoint)
-            found = row.curves if wanted else None
-            if found is not None:
-                groups.setdefault((row.case.key, who), []).append((row, found))
-        for (_, who), blocks in groups.items():
+            wanted &= outer_step is None or (subject.has_theta and outer_step == subject.outer_step)
+            wanted &= checkpoint is None or is_called(subject, checkpoint)
+            curves_of_row = row.curves if wanted else None
+            if curves_of_row is not None:
+                groups.setdefault((row.case.key, subject), []).append((row, curves_of_row))
+        for (_, subject), blocks in groups.items():
             curves_of = {id(row): curves for row, curves in blocks}
-            rows = self._current.ordered(who, [row for row, _ in blocks])
+            rows = self._current.ordered(subject, [row for row, _ in blocks])
             latest: _Latest = {}
             for curves in [curves_of[id(row)] for row in rows]:
                 if curves.items:  # those of an earlier evaluation may be of another data set
                     latest.clear()
                 latest.update({seed: (curves, index) for index, seed in enumerate(curves.seeds)})
-            yield rows[-1].case, who, dict(sorted(latest.items()))
+            yield rows[-1].case, subject, dict(sorted(latest.items()))
 
     def _require(self, metric: str) -> None:
-        stored_metrics = {name for row in self.rows if (found := row.curves) is not None for name in found.metrics}
+        stored_metrics = {name for row in self.rows if (curves := row.curves) is not None for name in curves.metrics}
         if stored_metrics and metric not in stored_metrics:
             raise UsageError(
                 f"no evaluation has a metric {metric!r}",
@@ -260,12 +260,12 @@ class StoredResults:
 
     def _sightings(self) -> Iterator[tuple[EvaluationRow, Subject]]:
         for row in self.rows:
-            for who in row.sightings:
-                yield row, who
+            for subject in row.sightings:
+                yield row, subject
 
     def __repr__(self) -> str:
         cases = {row.case.identity for row in self.rows}
-        whos = Counter({who.key: who.kind for row in self.rows for who in row.sightings}.values())
+        whos = Counter({subject.key: subject.kind for row in self.rows for subject in row.sightings}.values())
         called = {"imported": "imported method"}
         subjects = [counted(number, called.get(kind, kind)) for kind, number in sorted(whos.items())]
         counts = ", ".join([counted(len(self.rows), "evaluation"), *subjects, counted(len(cases), "case")])
@@ -287,7 +287,7 @@ def open_results(store: str | Path) -> StoredResults:
     if path.name == "ledger.sqlite":
         raise StoreError("a store is a folder", where=str(path), next_step=f"open {str(path.parent)!r}")
     with Ledger.open(path, read_only=True) as ledger:
-        positions = {who: place for place, who in ledger.sightings().items()}
+        positions = {subject: position for position, subject in ledger.sightings().items()}
         rows = tuple(ledger.evaluations())
         current = ledger.current_cases(rows)
         edited = edited_code(ledger, rows)
@@ -299,9 +299,19 @@ def open_results(store: str | Path) -> StoredResults:
 _VALUES = ("seed", "metric", "value", "best", "mean", "diverged_at", "outcome")
 
 
-def _subject(case: CaseInfo, who: Subject, optimizer_hash: str) -> tuple[Any, ...]:
-    steps = (who.outer_step, who.generation) if who.has_theta else (None, None)
-    return case.suite, case.name, who.kind, who.label, *steps, who.uri, who.sha256, optimizer_hash, case.identity
+def _subject(case: CaseInfo, subject: Subject, optimizer_hash: str) -> tuple[Any, ...]:
+    steps = (subject.outer_step, subject.generation) if subject.has_theta else (None, None)
+    return (
+        case.suite,
+        case.name,
+        subject.kind,
+        subject.label,
+        *steps,
+        subject.uri,
+        subject.sha256,
+        optimizer_hash,
+        case.identity,
+    )
 
 
 def _values(row: EvaluationRow) -> Iterator[tuple[Any, ...]]:
@@ -312,11 +322,11 @@ def _values(row: EvaluationRow) -> Iterator[tuple[Any, ...]]:
             yield seed, None, math.nan, math.nan, math.nan, -1, outcome
         return
     for metric in sorted(curves.metrics):
-        known = curves.direction(metric) is not None
+        has_direction = curves.direction(metric) is not None
         columns = zip(
             curves.items or curves.seeds,
             curves.final(metric),
-            curves.best(metric) if known else [math.nan] * len(curves.seeds),
+            curves.best(metric) if has_direction else [math.nan] * len(curves.seeds),
             curves.mean(metric),
             curves.diverged_at,
             strict=True,
@@ -325,10 +335,10 @@ def _values(row: EvaluationRow) -> Iterator[tuple[Any, ...]]:
             yield name, metric, final, best, mean, diverged_at, outcome
 
 
-def _evaluation(row: EvaluationRow, who: Subject) -> dict[str, Any]:
+def _evaluation(row: EvaluationRow, subject: Subject) -> dict[str, Any]:
     curves = row.curves
     columns_of_subject: dict[str, Any] = dict(
-        zip(_SUBJECT, _subject(row.case, who, row.key.optimizer_hash), strict=True)
+        zip(_SUBJECT, _subject(row.case, subject, row.key.optimizer_hash), strict=True)
     )
     return columns_of_subject | {
         "seed_start": row.key.seed_block.start,
@@ -367,8 +377,8 @@ def _cost(cost: StepCost | None) -> dict[str, Any]:
 
 def _provenance(curves: Curves | None) -> dict[str, Any]:
     names = ("host", "device", "git_revision", "git_dirty", "bindings")
-    found = dataclasses.asdict(curves.provenance) if curves else {}
-    return {name: found.get(name) for name in names}
+    values = dataclasses.asdict(curves.provenance) if curves else {}
+    return {name: values.get(name) for name in names}
 
 
 _Latest: TypeAlias = dict[int, tuple[Curves, int]]  # by seed: the curves of its evaluation, and its place in them
@@ -379,14 +389,14 @@ def _curves_by_seed(metric: str, latest: _Latest) -> dict[int, tuple[NDArray[np.
     return {
         seed: (
             np.asarray(curves.log_steps if is_of_batch(metric) else curves.eval_steps, np.int64),
-            np.asarray(curves.metrics[metric])[place],
+            np.asarray(curves.metrics[metric])[index],
         )
-        for seed, (curves, place) in latest.items()
+        for seed, (curves, index) in latest.items()
         if metric in curves.metrics
     }
 
 
-def _joined(metric: str, case: CaseInfo, who: Subject, latest: _Latest) -> CaseCurves | None:
+def _joined(metric: str, case: CaseInfo, subject: Subject, latest: _Latest) -> CaseCurves | None:
     values_by_seed = _curves_by_seed(metric, latest)
     if not values_by_seed:
         return None
@@ -394,10 +404,10 @@ def _joined(metric: str, case: CaseInfo, who: Subject, latest: _Latest) -> CaseC
     steps = sorted(set.intersection(*(set(steps.tolist()) for steps, _ in values_by_seed.values())))
     return CaseCurves(
         case=case,
-        subject=who,
+        subject=subject,
         metric=metric,
         steps=np.asarray(steps, np.int64),
         seeds=np.asarray(list(values_by_seed), np.int64),
-        values=np.stack([values[np.isin(own, steps)] for own, values in values_by_seed.values()]),
+        values=np.stack([values[np.isin(seed_steps, steps)] for seed_steps, values in values_by_seed.values()]),
         diverged_at=np.asarray([latest[seed][0].diverged_at[latest[seed][1]] for seed in values_by_seed], np.int64),
     )

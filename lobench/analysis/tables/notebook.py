@@ -54,21 +54,21 @@ def plot_results(
     """Implementation of `StoredResults.plot`."""
     cases = [index for index, info in enumerate(snapshot.cases) if case is None or info.is_called(case)]
     if not cases:
-        known = ", ".join(sorted(snapshot.names.values())) or "none: the store holds no evaluation yet"
-        raise UsageError(f"no case {case!r}", where=str(snapshot.store), expected=f"one of {known}")
+        case_names_text = ", ".join(sorted(snapshot.names.values())) or "none: the store holds no evaluation yet"
+        raise UsageError(f"no case {case!r}", where=str(snapshot.store), expected=f"one of {case_names_text}")
     if ax is not None and len(cases) > 1:
         raise UsageError("several cases do not fit into one pair of axes", got=f"{len(cases)} cases", expected="case=")
     places = snapshot.groups.beside(snapshot.shown)[:_MOST_DRAWN]
     axes = [ax] if ax is not None else new_axes(len(cases))
-    for one, place in zip(axes, cases, strict=True):
-        plot(one, _chart(snapshot, places, place, metric or snapshot.cases[place].primary_metric))
+    for axes_of_case, index in zip(axes, cases, strict=True):
+        plot(axes_of_case, _chart(snapshot, places, index, metric or snapshot.cases[index].primary_metric))
     return axes[0] if len(axes) == 1 else np.asarray(axes)
 
 
-def _chart(snapshot: Snapshot, places: Sequence[int], case: int, metric: str) -> Chart:
+def _chart(snapshot: Snapshot, subjects: Sequence[int], case: int, metric: str) -> Chart:
     series = []
-    for place, style in zip(places, every_style(), strict=False):
-        cell = snapshot.cell(place, case)
+    for subject, style in zip(subjects, every_style(), strict=False):
+        cell = snapshot.cell(subject, case)
         if cell is not None and metric in cell.final:
-            series.append(curve_of_seeds(snapshot.labels[place], cell.steps, cell.curves_of_seeds(metric), style))
+            series.append(curve_of_seeds(snapshot.labels[subject], cell.steps, cell.curves_of_seeds(metric), style))
     return replace(inner_chart("", metric, series, log_y=is_wide(series)), title=snapshot.name(case))

@@ -114,7 +114,7 @@ class _Maker:
             places = groups.ends(summary.shown)
             self._notes += _left_out_notes(snapshot, places)
         self._whole = summary.snapshot
-        titles = [snapshot.labels[place] for place in places]
+        titles = [snapshot.labels[index] for index in places]
         titles += [spec.names.get(baseline, baseline)] if self._has_baseline else []
         self._methods = _ordered([*places, *([-1] if self._has_baseline else [])], titles, method_groups)
         self._cases = _ordered(
@@ -125,7 +125,7 @@ class _Maker:
         self._metrics, self._tests = self._metric_names(), set[Method]()
         self._eliminated = _eliminated_entries(summary, snapshot)
         self._notes += race_notes(summary)
-        searches = [snapshot.search(place) for place, _ in self._methods if place >= 0]
+        searches = [snapshot.search(index) for index, _ in self._methods if index >= 0]
         self._notes += [SEARCHED_NOTE] if any(search and not search.num_infeasible for search in searches) else []
         self._edges = edges_in(snapshot)
         self._notes += [f"{label}: {line}" for label, lines in self._edges.items() for line in lines]
@@ -143,10 +143,10 @@ class _Maker:
 
     def _suites(self) -> dict[str, list[int]]:
         """Returns the cases by suite; {} if there is a single suite."""
-        found: dict[str, list[int]] = {}
+        cases_by_suite: dict[str, list[int]] = {}
         for index, case in enumerate(self._summary.snapshot.cases):
-            found.setdefault(case.suite, []).append(index)
-        return found if len(found) > 1 else {}
+            cases_by_suite.setdefault(case.suite, []).append(index)
+        return cases_by_suite if len(cases_by_suite) > 1 else {}
 
     def _case_title(self, case: int) -> str:
         snapshot = self._summary.snapshot
@@ -164,8 +164,8 @@ class _Maker:
         panels += self._panels_of_costs(rows) if self._spec.costs else []
         most = max((len(line.entries) for panel in panels for line in panel.lines), default=0)
         more = [Heading(label=label) for label in ("mean score", "mean rank")] if rows == "method" else []
-        shown = sorted(place for place, _ in self._methods if place >= 0)
-        legend = [(snapshot.labels[place], hyperparameters(snapshot, place)) for place in shown]
+        shown = sorted(index for index, _ in self._methods if index >= 0)
+        legend = [(snapshot.labels[index], hyperparameters(snapshot, index)) for index in shown]
         return Tabulated(
             rows=rows,
             columns=(*columns, *more[: most - len(columns)]),
@@ -200,9 +200,9 @@ class _Maker:
                     title = f"{suite}, {self._title(metric)}"
                     panels.append(Panel(title=title, digits=self._digits_of(metric), lines=tuple(lines)))
         means = [
-            Line(heading=Heading(label=f"{what}, {self._title(metric)}"), entries=tuple(entries))
+            Line(heading=Heading(label=f"{name}, {self._title(metric)}"), entries=tuple(entries))
             for metric in self._metrics
-            for what, entries in zip(("mean score", "mean rank"), self._summaries(metric), strict=False)
+            for name, entries in zip(("mean score", "mean rank"), self._summaries(metric), strict=False)
         ]
         return [*panels, Panel(title="", digits=None, lines=tuple(means))] if means else panels
 
@@ -225,7 +225,7 @@ class _Maker:
         tuned = self._steps_to_tuned()
         for case, _ in self._cases:
             name = self._summary.metric_of(case, self._metrics[0])
-            cells = [self._cell(place, case, name) if place >= 0 else None for place, _ in self._methods]
+            cells = [self._cell(method, case, name) if method >= 0 else None for method, _ in self._methods]
             for class_cost in class_costs(cells, name):
                 of_class = entries_by_panel.setdefault(str(class_cost.machine), {})
                 for title, entries in self._costs(name, class_cost.sides, tuned.get(case, {})).items():
@@ -273,8 +273,8 @@ class _Maker:
             ],
             f"{metric} at equal time": [self._at_equal_time(side, metric) if side else None for side in sides],
             "seconds to tuned train/loss": [
-                _time_entry(tuned.get(place, math.nan) * side.seconds.median, side) if side is not None else None
-                for (place, _), side in zip(self._methods, sides, strict=True)
+                _time_entry(tuned.get(method, math.nan) * side.seconds.median, side) if side is not None else None
+                for (method, _), side in zip(self._methods, sides, strict=True)
             ],
         }
         return {title: entries for title, entries in entries_by_panel.items() if any(entries)}
@@ -285,7 +285,7 @@ class _Maker:
 
     def _steps_to_tuned(self) -> dict[int, dict[int, float]]:
         """Returns each method's inner steps to the baseline's loss, for the cases with a baseline, by place."""
-        places = [place for place, _ in self._methods if place >= 0]
+        places = [method for method, _ in self._methods if method >= 0]
         cases = [case for case in range(len(self._summary.snapshot.cases)) if self._summary.baseline(case) is not None]
         columns = self._summary.times_to_tuned(places)[:-1].T.tolist() if cases else []
         return {case: dict(zip(places, column, strict=True)) for case, column in zip(cases, columns, strict=True)}
@@ -297,19 +297,19 @@ class _Maker:
     def _entries(self, case: int, metric: str) -> list[Entry | None]:
         """Returns the cells of one case, by method."""
         name = self._summary.metric_of(case, metric)
-        cells = [self._cell(place, case, name) for place, _ in self._methods]
+        cells = [self._cell(method, case, name) for method, _ in self._methods]
         columns = [cell.finals(name) if cell is not None else {} for cell in cells]
         bold = self._bold(name, cells)
         entries = self._entries_of(columns, name, bold)
         entries = [_with_counts(entry, cell) for entry, cell in zip(entries, cells, strict=True)]
         return [
-            self._with_search(entry, place, lambda searched: self._case_mean(searched, case, name))
-            for entry, (place, _) in zip(entries, self._methods, strict=True)
+            self._with_search(entry, method, lambda searched: self._case_mean(searched, case, name))
+            for entry, (method, _) in zip(entries, self._methods, strict=True)
         ]
 
-    def _with_search(self, entry: Entry | None, place: int, mean: Callable[[StoredSubject], float]) -> Entry | None:
+    def _with_search(self, entry: Entry | None, method: int, mean: Callable[[StoredSubject], float]) -> Entry | None:
         """Returns a cell with the search's result on the seeds on which it chose the method."""
-        search = self._summary.snapshot.search(place) if place >= 0 else None
+        search = self._summary.snapshot.search(method) if method >= 0 else None
         if entry is None or search is None:
             return entry
         if not search.is_fresh:
@@ -322,12 +322,12 @@ class _Maker:
         column = cell.finals(metric) if cell is not None else {}
         return mean_of(list(column.values())) if column else math.nan
 
-    def _cell(self, place: int, case: int, metric: str) -> Cell | None:
-        if place in self._eliminated:
+    def _cell(self, method: int, case: int, metric: str) -> Cell | None:
+        if method in self._eliminated:
             return None  # its few seeds are those that eliminated it
-        if place < 0:
+        if method < 0:
             return self._summary.tuned_cell(self._summary.snapshot.cases[case], metric)
-        return self._summary.snapshot.cell(place, case)
+        return self._summary.snapshot.cell(method, case)
 
     def _entries_of(
         self, columns: Sequence[Mapping[int, float]], metric: str, bold: Collection[int] = ()
@@ -335,37 +335,37 @@ class _Maker:
         """Returns an entry for each column of seeds; None if the column is empty."""
         entries: list[Entry | None] = [None] * len(columns)
         places = [index for index, column in enumerate(columns) if column]
-        rows = [list(columns[place].values()) for place in places]
-        for place, values, interval in zip(places, rows, metric_means(metric, rows), strict=True):
+        rows = [list(columns[index].values()) for index in places]
+        for index, values, interval in zip(places, rows, metric_means(metric, rows), strict=True):
             if not self._spec.interval.get(metric, True):
                 interval = Interval(mean=interval.mean, degrees=interval.degrees)
             lost = sum(map(math.isnan, values))
-            entries[place] = Entry(interval=interval, num_lost=lost, num_seeds=len(values), is_bold=place in bold)
+            entries[index] = Entry(interval=interval, num_lost=lost, num_seeds=len(values), is_bold=index in bold)
         return entries
 
     def _bold(self, metric: str, cells: Sequence[Cell | None]) -> frozenset[int]:
         """Returns the columns of the best printed mean, and of those that no test finds worse."""
         if self._spec.bold == "none":
             return frozenset()
-        found = bold_cells(cells, metric, self._summary.scales, alone=self._spec.bold == "best")
-        self._tests |= found.tests
-        return found.places
+        bold = bold_cells(cells, metric, self._summary.scales, alone=self._spec.bold == "best")
+        self._tests |= bold.tests
+        return bold.places
 
     def _summaries(self, metric: str) -> list[list[Entry | None]]:
         """Returns the mean scores and, for three or more methods, the mean ranks; [] if no case has a scale."""
         means = self._means(metric)
         ranks = self._ranks(metric) if means and len(self._methods) > 2 else []
-        return [found for found in (means, ranks) if found]
+        return [entries for entries in (means, ranks) if entries]
 
     def _ranks(self, metric: str) -> list[Entry | None]:
         """Returns each method's mean rank over the common cases, including the tuned baseline; [] below two cases.
 
         Methods without a score are left out, and so are trials on the seeds that chose them.
         """
-        sides = {place: self._scores(place, metric) for place, _ in self._methods}
-        sides = {place: scores for place, scores in sides.items() if scores}
+        sides = {method: self._scores(method, metric) for method, _ in self._methods}
+        sides = {method: scores for method, scores in sides.items() if scores}
         subjects = self._summary.snapshot.subjects
-        cells = [subjects[place].cells for place in sides if place >= 0]
+        cells = [subjects[method].cells for method in sides if method >= 0]
         groups = case_groups(cells, list(dict.fromkeys(case for side in sides.values() for case in side)))
         ranks, num_cases = mean_ranks(list(sides.values()), groups) if len(sides) > 2 else ([], 0)
         if num_cases < 2:
@@ -373,37 +373,37 @@ class _Maker:
         self._note_ranks(self._summary.metric_label(metric), len(sides), num_cases)
         by_place = dict(zip(sides, ranks, strict=True))
         return [
-            Entry(interval=by_place[place], num_lost=0, num_seeds=0, is_bold=False, is_score=True)
-            if place in by_place
+            Entry(interval=by_place[method], num_lost=0, num_seeds=0, is_bold=False, is_score=True)
+            if method in by_place
             else None
-            for place, _ in self._methods
+            for method, _ in self._methods
         ]
 
     def _note_ranks(self, label: str, num_sides: int, num_cases: int) -> None:
         """Adds a metric to the note on mean ranks with the same numbers of methods and cases."""
         counts = num_sides, num_cases
-        known = self._ranked.pop(counts, [])
-        before = _ranks_note(known, *counts)
-        self._ranked[counts] = [*known, label]
-        after = _ranks_note(self._ranked[counts], *counts)
-        if before in self._notes:
-            self._notes[self._notes.index(before)] = after
+        labels = self._ranked.pop(counts, [])
+        old_note = _ranks_note(labels, *counts)
+        self._ranked[counts] = [*labels, label]
+        new_note = _ranks_note(self._ranked[counts], *counts)
+        if old_note in self._notes:
+            self._notes[self._notes.index(old_note)] = new_note
         else:
-            self._notes.append(after)
+            self._notes.append(new_note)
 
-    def _scores(self, place: int, metric: str) -> Mapping[str, Mapping[int, float]]:
+    def _scores(self, method: int, metric: str) -> Mapping[str, Mapping[int, float]]:
         """Returns the scores of a method, or of the tuned baseline's own seeds, by case and seed."""
-        if place < 0:
+        if method < 0:
             return self._summary.tuned_scores(metric)
-        search = self._summary.snapshot.search(place)
-        if place in self._eliminated:
+        search = self._summary.snapshot.search(method)
+        if method in self._eliminated:
             return {}
-        return {} if search and not search.is_fresh else self._summary.mean_score(place, metric).scores
+        return {} if search and not search.is_fresh else self._summary.mean_score(method, metric).scores
 
     def _means(self, metric: str) -> list[Entry | None]:
         """Returns each method's mean score, where the tuned baseline scores 1; [] if no case has a scale."""
-        places = [place for place, _ in self._methods if place >= 0 and place not in self._eliminated]
-        means = {place: self._summary.mean_score(place, metric).interval for place in places}
+        places = [method for method, _ in self._methods if method >= 0 and method not in self._eliminated]
+        means = {method: self._summary.mean_score(method, metric).interval for method in places}
         self._note_left_out(metric)
         if all(math.isnan(interval.mean) for interval in means.values()):
             return []
@@ -423,29 +423,30 @@ class _Maker:
             marked = bold_means(self._summary, places, metric, alone=self._spec.bold == "best")
             self._tests |= marked.tests
             bold = {places[index] for index in marked.places}
-            references = {place for place, _ in self._methods if place < 0}  # the tuned baseline scores 1 by definition
+            # The tuned baseline scores 1 by definition.
+            references = {method for method, _ in self._methods if method < 0}
             if references and not any(interval.mean >= 1 for interval in means.values()):
                 bold = references
         of_tuned = Interval(mean=1.0)
         entries = [
-            (self._eliminated[place] if is_primary else None)
-            if place in self._eliminated
+            (self._eliminated[method] if is_primary else None)
+            if method in self._eliminated
             else None
-            if place >= 0 and math.isnan(means[place].mean)
+            if method >= 0 and math.isnan(means[method].mean)
             else Entry(
-                interval=means.get(place, of_tuned),
-                num_lost=snapshot.subjects[place].num_diverged if place >= 0 else 0,
-                num_seeds=snapshot.subjects[place].num_seeds if place >= 0 else 0,
-                is_bold=place in bold,
+                interval=means.get(method, of_tuned),
+                num_lost=snapshot.subjects[method].num_diverged if method >= 0 else 0,
+                num_seeds=snapshot.subjects[method].num_seeds if method >= 0 else 0,
+                is_bold=method in bold,
                 is_score=True,
-                num_missing=snapshot.subjects[place].num_missing if place >= 0 else 0,
-                num_exploded=snapshot.subjects[place].num_exploded if place >= 0 else 0,
+                num_missing=snapshot.subjects[method].num_missing if method >= 0 else 0,
+                num_exploded=snapshot.subjects[method].num_exploded if method >= 0 else 0,
             )
-            for place, _ in self._methods
+            for method, _ in self._methods
         ]
         return [
-            self._with_search(entry, place, lambda own: self._mean_of_search(own, metric))
-            for entry, (place, _) in zip(entries, self._methods, strict=True)
+            self._with_search(entry, method, lambda searched: self._mean_of_search(searched, metric))
+            for entry, (method, _) in zip(entries, self._methods, strict=True)
         ]
 
     def _mean_of_search(self, subject: StoredSubject, metric: str) -> float:
@@ -456,16 +457,16 @@ class _Maker:
         """Adds notes on groups of cases, and on cases that mean scores exclude because a method lacks them."""
         if (groups := self._summary.groups_note(metric)) and groups not in self._notes:
             self._notes.append(groups)
-        if which := self._summary.over_which_cases(metric):
-            note = f"mean scores are over {which}"
+        if cases_text := self._summary.over_which_cases(metric):
+            note = f"mean scores are over {cases_text}"
             self._notes += [note] if note not in self._notes else []
             return
         labels = self._summary.snapshot.labels
         num_cases_of = {
-            place: self._summary.mean_score(place, metric).num_cases for place, _ in self._methods if place >= 0
+            method: self._summary.mean_score(method, metric).num_cases for method, _ in self._methods if method >= 0
         }
         fewer = [
-            f"{labels[place]} {few}" for place, few in num_cases_of.items() if 0 < few < max(num_cases_of.values())
+            f"{labels[method]} {few}" for method, few in num_cases_of.items() if 0 < few < max(num_cases_of.values())
         ]
         note = f"mean scores over fewer than {max(num_cases_of.values())} cases, never bold: {', '.join(fewer)}"
         self._notes += [note] if fewer and note not in self._notes else []
@@ -541,17 +542,19 @@ def _left_out_notes(snapshot: Snapshot, shown: Sequence[int]) -> list[str]:
         return []
     count = sum(subject.who.has_theta for subject in snapshot.subjects)
     is_one_run = snapshot.groups.is_one_run
-    who = " and ".join(snapshot.labels[place] for place in shown) if is_one_run else "each run's first and last"
-    return [f"{who} of {counted(count, 'checkpoint')}; Table.methods names others"]
+    shown_checkpoints = (
+        " and ".join(snapshot.labels[index] for index in shown) if is_one_run else "each run's first and last"
+    )
+    return [f"{shown_checkpoints} of {counted(count, 'checkpoint')}; Table.methods names others"]
 
 
 def _ordered(places: Sequence[int], titles: Sequence[str], groups: dict[str, list[int]]) -> list[tuple[int, Heading]]:
     """Returns places and their headings, group by group, with those without a group at the end."""
     title = dict(zip(places, titles, strict=True))
-    found = [(place, group) for group, members in groups.items() for place in members if place in title]
-    grouped = {place for place, _ in found}
-    found += [(place, "") for place in places if place not in grouped]
-    return [(place, Heading(label=title[place], group=group)) for place, group in found]
+    grouped_methods = [(index, group) for group, members in groups.items() for index in members if index in title]
+    grouped = {index for index, _ in grouped_methods}
+    grouped_methods += [(index, "") for index in places if index not in grouped]
+    return [(index, Heading(label=title[index], group=group)) for index, group in grouped_methods]
 
 
 def _groups(summary: Summary, spec: TableSpec) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
@@ -565,8 +568,8 @@ def _groups(summary: Summary, spec: TableSpec) -> tuple[dict[str, list[int]], di
     of_cases: dict[str, list[int]] = {}
     for group, members in spec.groups.items():
         cases = [place_of_case(snapshot, name) for name in members]
-        if members and all(place is not None for place in cases):
-            of_cases[group] = [place for place in cases if place is not None]
+        if members and all(index is not None for index in cases):
+            of_cases[group] = [index for index in cases if index is not None]
             continue
         find: Callable[[str], int] = lambda name: (  # noqa: E731
             -1 if name == summary.baseline_label else place_of_method(snapshot, "groups", name)

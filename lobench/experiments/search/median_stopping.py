@@ -58,8 +58,8 @@ class StoppingSearch(SubjectSearch):
         for trial in trials:
             method = self.method.with_values(trial.parameters)
             label = f"{self.method.title} {trial.number} to {share:.0%}"
-            given = given_method(method, label=label, bindings=(f"Case.stop_after = {share!r}",))
-            self._add(self._parts, trial, given)
+            requested = given_method(method, label=label, bindings=(f"Case.stop_after = {share!r}",))
+            self._add(self._parts, trial, requested)
 
     def _end(self, key: SearchKey, subject: Subject | None) -> None:
         if key not in self._parts:

@@ -57,14 +57,14 @@ class ProcessSearch(SearchRun):
         return len(self._context.experiment.sessions or (0,))
 
     def _start_trials(self, trials: Sequence[Trial]) -> None:
-        known = {run.folder: runs for runs in self._runs.values() for run in runs}
+        runs_by_folder = {run.folder: runs for runs in self._runs.values() for run in runs}
         for trial in trials:
             runs = self._runs_of(self._method_of(trial), None)
-            if runs[0].folder not in known:
-                known.update(dict.fromkeys((run.folder for run in runs), runs))
+            if runs[0].folder not in runs_by_folder:
+                runs_by_folder.update(dict.fromkeys((run.folder for run in runs), runs))
                 for run in runs:
                     self._commands.add(run, self._known(run))
-            self._runs[trial.number] = known[runs[0].folder]
+            self._runs[trial.number] = runs_by_folder[runs[0].folder]
 
     def _known(self, run: CommandRun) -> TrialState:
         """Returns the state of a session from earlier runs."""
@@ -139,11 +139,11 @@ class CommandSearch(ProcessSearch):
                 self._set([trial.number], "failed")
             elif "infeasible" in states or None in last:
                 self._set([trial.number], "infeasible")
-            elif all(key_of(one) in self._evaluated for one in last if one is not None):
-                fitnesses = [self._fitness(one) for one in last if one is not None]
-                known = [fitness for fitness in fitnesses if fitness is not None]
-                if len(known) == len(fitnesses):
-                    self._set([trial.number], "done", math.fsum(known) / len(known))
+            elif all(key_of(checkpoint) in self._evaluated for checkpoint in last if checkpoint is not None):
+                fitnesses = [self._fitness(checkpoint) for checkpoint in last if checkpoint is not None]
+                known_fitnesses = [fitness for fitness in fitnesses if fitness is not None]
+                if len(known_fitnesses) == len(fitnesses):
+                    self._set([trial.number], "done", math.fsum(known_fitnesses) / len(known_fitnesses))
                 else:
                     self._set([trial.number], "infeasible")
 

@@ -78,11 +78,13 @@ class ScriptSearch(ProcessSearch):
         best = self.history.best if self._unreported is not None else None
         for trial in self.history.trials:
             if trial.state == "done" and (runs := self._runs.get(trial.number)):
-                own = [run.session for run in runs]
+                sessions = [run.session for run in runs]
                 rows = self._scripts.rows(script_name(runs[0].method))
                 fresh = best is not None and best.number == trial.number
-                kept = [row for row in rows if row.key.seed_block.start in own or (fresh and _is_fresh(row))]
-                yield from script_members(self.method.name, trial.number, kept, None)
+                wanted_rows = [
+                    row for row in rows if row.key.seed_block.start in sessions or (fresh and _is_fresh(row))
+                ]
+                yield from script_members(self.method.name, trial.number, wanted_rows, None)
 
     def begin(self) -> None:
         super().begin()

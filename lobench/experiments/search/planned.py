@@ -78,8 +78,8 @@ def planned_searches(
             if error.where.startswith(where):
                 raise
             # A search knows the parameter that does not fit, and not whose it is.
-            place = f"{where}, {error.where}"
-            raise ConfigError(error.what, where=place, expected=error.expected, next_step=error.next_step) from None
+            location = f"{where}, {error.where}"
+            raise ConfigError(error.what, where=location, expected=error.expected, next_step=error.next_step) from None
         searches[method.name] = PlannedSearch(method=method, strategy=strategy, space=space, num_trials=num_trials)
     return searches
 
@@ -91,10 +91,10 @@ def strategy_of(search: Search, manager: PluginManager, *, where: str) -> Search
       LobenchError: The search is unknown, or does not accept the keywords.
     """
     registered = manager.find("lobench_search_strategies", search.name, kind="search", where=where)
-    made: SearchStrategy = registered.make_guarded(
+    strategy: SearchStrategy = registered.make_guarded(
         where=where, hook="lobench_search_strategies", results=_SEARCH_RESULTS, keywords=dict(search.keywords)
     )
-    return made
+    return strategy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,11 +130,11 @@ def known_of(
         if trials and search_identity(row.config, name) == wanted:
             recorded_trials = [replace(trial, parameters=planned.space.active(trial.parameters)) for trial in trials]
             members = ledger.memberships(row.id) if ledger is not None else []
-            own = (member for member in members if member.method.partition("/")[0] == name)
-            fresh = (one for one in own if isinstance(one.session, int))
+            own_members = (member for member in members if member.method.partition("/")[0] == name)
+            fresh = (member for member in own_members if isinstance(member.session, int))
             return KnownTrials(
                 form=row.id,
                 trials=tuple(recorded_trials[: planned.num_trials]),
-                is_reported=any(int(one.session) >= FIRST_REPORT_SEED for one in fresh),
+                is_reported=any(int(member.session) >= FIRST_REPORT_SEED for member in fresh),
             )
     return KnownTrials()

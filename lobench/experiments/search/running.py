@@ -137,7 +137,7 @@ class SearchRun(ABC):
         held = member_blocks(self._context.ledger, experiment.name)
         reported = report_cases(cases, experiment, self.method.report_sessions, held)
         num_left = self.planned.num_trials - len(self.history.trials)
-        num_blocks, num_reported = (sum(len(case.blocks()) for case in each) for each in (cases, reported))
+        num_blocks, num_reported = (sum(len(case.blocks()) for case in case_group) for case_group in (cases, reported))
         return self.num_subjects * (num_left * num_blocks + num_reported)
 
     @property
@@ -206,8 +206,8 @@ class SearchRun(ABC):
     def _rows(self, subject: Subject) -> list[EvaluationRow]:
         codes = {case.key: case.code for case in self._cases.get(subject.variant.key, ())}
         programs = self._context.programs()
-        found = self._context.ledger.evaluations(subject.sha256, codes=codes)
-        return [row for row in found if row.case.key in codes and row.key.program_version in programs]
+        stored_rows = self._context.ledger.evaluations(subject.sha256, codes=codes)
+        return [row for row in stored_rows if row.case.key in codes and row.key.program_version in programs]
 
     def _fitness(self, subject: Subject) -> float | None:
         cases = self._cases.get(subject.variant.key, ())
@@ -226,11 +226,13 @@ class SearchRun(ABC):
         notes: Mapping[int, str] = _NO_NOTES,
     ) -> None:
         """Records the state of trials that had not ended, and continues the search."""
-        before = self.history.trials
-        open_ones = [number for number in numbers if not is_over(before[number].state)]
+        trials = self.history.trials
+        open_ones = [number for number in numbers if not is_over(trials[number].state)]
         if open_ones:
             with self._context.ledger.transaction():
-                self._record([self.history.set(one, state, trial_fitness, notes.get(one, "")) for one in open_ones])
+                self._record(
+                    [self.history.set(number, state, trial_fitness, notes.get(number, "")) for number in open_ones]
+                )
                 self._go_on()
 
     def _go_on(self) -> None:
@@ -263,18 +265,18 @@ class SearchRun(ABC):
         values = "; ".join(f"{path} = {value!r}" for path, value in best.parameters.items())
         count = len(self.history.trials)
         meaning = "(mean score on the search's seeds and scale, which compares trials alone; trials count from 0)"
-        which = f"trial {best.number} of {count} is the best, fitness {best.fitness:.4g} {meaning}"
+        result = f"trial {best.number} of {count} is the best, fitness {best.fitness:.4g} {meaning}"
         if (best.fitness or 0.0) <= DIVERGED_SCORE:
-            which = f"all {count} trials diverged, and none is the best; trial {best.number} is shown"
-        self._context.log(f"{title}: {which}: {values}")
+            result = f"all {count} trials diverged, and none is the best; trial {best.number} is shown"
+        self._context.log(f"{title}: {result}: {values}")
         if self.method.report_sessions != 0:
             experiment = self._context.experiment
             held = member_blocks(self._context.ledger, experiment.name)
             bindings = report_bindings(experiment, self.method.report_sessions, held)
-            given = self._on_fresh_seeds(best, bindings)
-            self._reports = set(map(key_of, given))
+            requested = self._on_fresh_seeds(best, bindings)
+            self._reports = set(map(key_of, requested))
             self._unreported = set(self._reports)
-            self._waiting += given
+            self._waiting += requested
 
     def _record(self, trials: Sequence[Trial]) -> None:
         new = [trial for trial in trials if self._written.get(trial.number) != trial]
@@ -308,18 +310,20 @@ class SubjectSearch(SearchRun):
             method = self.method.with_values(trial.parameters)
             self._add(self._numbers, trial, given_method(method, label=self.method.trial_label(trial.number)))
 
-    def _add(self, numbers: dict[SearchKey, list[int]], trial: Trial, given: Given) -> None:
+    def _add(self, numbers: dict[SearchKey, list[int]], trial: Trial, requested: Given) -> None:
         """Starts the evaluation of a trial's subject, unless another trial has the same subject."""
-        same = numbers.setdefault(key_of(given), [])
+        same = numbers.setdefault(key_of(requested), [])
         same.append(trial.number)
         if len(same) == 1:
-            self._waiting.append(given)
-        elif (known := self._subjects.get(key_of(given))) is not None:
-            self._look(known, self._cases.get(known.variant.key, ()))
+            self._waiting.append(requested)
+        elif (subject := self._subjects.get(key_of(requested))) is not None:
+            self._look(subject, self._cases.get(subject.variant.key, ()))
 
     def _end(self, key: SearchKey, subject: Subject | None) -> None:
         self._reported(key)
-        if numbers := [one for one in self._numbers.get(key, ()) if not is_over(self.history.trials[one].state)]:
+        if numbers := [
+            number for number in self._numbers.get(key, ()) if not is_over(self.history.trials[number].state)
+        ]:
             trial_fitness = None if subject is None else self._fitness(subject)
             self._set(numbers, "infeasible" if trial_fitness is None else "done", trial_fitness)
 
@@ -327,9 +331,9 @@ class SubjectSearch(SearchRun):
         method = self.method.with_values(best.parameters)
         label = f"{self.method.title} {best.number} on fresh seeds"
         # Its hash is of the text: how the seeds are cut into blocks must not be in it, or more seeds were another one.
-        given = given_method(method, label=label, bindings=bindings[:1])
-        variant = dataclasses.replace(given.variant, bindings=(*given.variant.bindings, *bindings[1:]))
-        return [dataclasses.replace(given, variant=variant)]
+        requested = given_method(method, label=label, bindings=bindings[:1])
+        variant = dataclasses.replace(requested.variant, bindings=(*requested.variant.bindings, *bindings[1:]))
+        return [dataclasses.replace(requested, variant=variant)]
 
     def _forget(self, first: int) -> None:
         self._numbers = before(first, self._numbers)
@@ -337,5 +341,5 @@ class SubjectSearch(SearchRun):
 
 def before(first: int, numbers: Mapping[SearchKey, Sequence[int]]) -> dict[SearchKey, list[int]]:
     """Returns the trial numbers below `first`, by subject. Subjects without such a trial are dropped."""
-    kept = {key: [one for one in same if one < first] for key, same in numbers.items()}
-    return {key: same for key, same in kept.items() if same}
+    earlier_numbers = {key: [number for number in same if number < first] for key, same in numbers.items()}
+    return {key: same for key, same in earlier_numbers.items() if same}

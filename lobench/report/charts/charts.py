@@ -43,31 +43,39 @@ def sections(summary: Summary, figure: str | None = None) -> list[Section]:
     Raises:
       StoreError: The store has no such section.
     """
-    chosen = [one for one in _every_section(summary) if figure in (None, one.id.partition("-")[0])]
+    chosen = [section for section in _every_section(summary) if figure in (None, section.id.partition("-")[0])]
     if figure and not chosen:
         where = str(summary.snapshot.store)
-        known = dict.fromkeys(one.id.partition("-")[0] for one in _every_section(summary))
+        figure_names = dict.fromkeys(section.id.partition("-")[0] for section in _every_section(summary))
         next_step = "a search is a method with `Method.search`" if figure == "search" else ""
-        raise StoreError(f"nothing to draw of {figure!r}", where=where, expected=", ".join(known), next_step=next_step)
+        raise StoreError(
+            f"nothing to draw of {figure!r}", where=where, expected=", ".join(figure_names), next_step=next_step
+        )
     return chosen
 
 
 def _every_section(summary: Summary) -> list[Section]:
     groups = summary.snapshot.groups
-    every = range(len(summary.snapshot.subjects))
-    drawn = [place for place, _, _ in _drawn_subjects(summary)]
+    all_subjects = range(len(summary.snapshot.subjects))
+    drawn = [index for index, _, _ in _drawn_subjects(summary)]
     charts = [
-        (along_runs(summary), [*(place for run in groups.runs for place in run), *groups.alone]),
+        (along_runs(summary), [*(index for run in groups.runs for index in run), *groups.alone]),
         (side_by_side(summary), groups.ends(summary.shown)),
         (_profiles_section(summary), drawn),
         (_cases_section(summary), drawn),
-        (_accuracy_section(summary), every),
+        (_accuracy_section(summary), all_subjects),
         (task_panels(summary, sorted(groups.beside(summary.shown))), drawn),
     ]
-    sections = [replace(one, trained_with=_trained_with(summary, places)) for one, places in charts if one is not None]
+    sections = [
+        replace(section, trained_with=_trained_with(summary, indices))
+        for section, indices in charts
+        if section is not None
+    ]
     labels = dict(zip(summary.snapshot.methods, summary.snapshot.labels, strict=False))
     declared = load_plugins().usable_declarations("lobench_report_sections")
-    added = [section for name, one in declared.items() for section in _plugin_sections(name, one, summary)]
+    added = [
+        section for name, declaration in declared.items() for section in _plugin_sections(name, declaration, summary)
+    ]
     histories = histories_of(summary.snapshot.trials, labels)
     searches = [search_section(history, search_notes(summary.snapshot, history)) for history in histories]
     return [*sections, *(section for section in searches if section is not None), *added]
@@ -77,9 +85,9 @@ def _plugin_sections(name: str, declared: Registered, summary: Summary) -> list[
     """Returns a plugin's sections. If the plugin raises, its section contains only the error."""
     try:
         drawn = declared.make(summary, where="a report")
-        if not isinstance(drawn, list | tuple) or not all(isinstance(one, Section) for one in drawn):
-            what = "the section is not a list of lobench.extend.Section"
-            raise PluginFailure(what, where=name, got=described(drawn))
+        if not isinstance(drawn, list | tuple) or not all(isinstance(section, Section) for section in drawn):
+            problem = "the section is not a list of lobench.extend.Section"
+            raise PluginFailure(problem, where=name, got=described(drawn))
         for section in drawn:
             _check_drawn(name, section)
         return list(drawn)
@@ -113,13 +121,13 @@ def _check_drawn(name: str, section: Section) -> None:
             raise PluginFailure("a line of the section is not a text", where=name, got=described(section.lines))
 
 
-def _trained_with(summary: Summary, places: Sequence[int]) -> str:
+def _trained_with(summary: Summary, indices: Sequence[int]) -> str:
     snapshot = summary.snapshot
-    found = [(snapshot.labels[place], hyperparameters(snapshot, place)) for place in sorted(places)]
-    known = [f"{label}: {text}" for label, text in found if text]
-    if len(known) > _MOST_DRAWN and not snapshot.groups.runs:
-        return f"{len(known)} methods; the list below the table of methods has their settings"
-    return "; ".join(known)
+    labelled = [(snapshot.labels[index], hyperparameters(snapshot, index)) for index in sorted(indices)]
+    settings = [f"{label}: {text}" for label, text in labelled if text]
+    if len(settings) > _MOST_DRAWN and not snapshot.groups.runs:
+        return f"{len(settings)} methods; the list below the table of methods has their settings"
+    return "; ".join(settings)
 
 
 def _profiles_section(summary: Summary) -> Section:
@@ -129,12 +137,12 @@ def _profiles_section(summary: Summary) -> Section:
     for metric in summary.metrics:
         series = [
             Series(label=label, x=taus.tolist(), y=score_profile(scores, taus).tolist(), style=style, steps=True)
-            for place, label, style in drawn
-            if (scores := [list(score.values()) for score in summary.mean_score(place, metric).scores.values()])
+            for index, label, style in drawn
+            if (scores := [list(score.values()) for score in summary.mean_score(index, metric).scores.values()])
         ]
         if series:
             name = summary.metric_label(metric)
-            which = f"of {summary.over_which_cases(metric) or 'all cases'}"
+            cases_text = f"of {summary.over_which_cases(metric) or 'all cases'}"
             figures.append(
                 Figure(
                     title=f"Score profile, {name}",
@@ -146,7 +154,7 @@ def _profiles_section(summary: Summary) -> Section:
                         series=tuple(series),
                         y_range=(0.0, 1.0),
                     ),
-                    note=f"Share of runs (seeds {which}) with a score above tau; higher is better.",
+                    note=f"Share of runs (seeds {cases_text}) with a score above tau; higher is better.",
                 )
             )
     if summary.baseline_label:
@@ -160,8 +168,8 @@ def _drawn_subjects(summary: Summary) -> list[tuple[int, str, str]]:
     """Returns index, label and style of the subjects in charts: the shown one, the first of its run, other methods."""
     labels = summary.snapshot.labels
     styles = method_styles(summary)
-    places = summary.snapshot.groups.beside(summary.shown)[:_MOST_DRAWN]
-    return [(place, labels[place], styles[place]) for place in places]
+    indices = summary.snapshot.groups.beside(summary.shown)[:_MOST_DRAWN]
+    return [(index, labels[index], styles[index]) for index in indices]
 
 
 def _left_out_note(summary: Summary, drawn: Sequence[tuple[int, str, str]]) -> str:
@@ -172,8 +180,8 @@ def _left_out_note(summary: Summary, drawn: Sequence[tuple[int, str, str]]) -> s
 def _ratio_profile(summary: Summary, drawn: Sequence[tuple[int, str, str]]) -> Figure:
     subjects = summary.snapshot.subjects
     # No line for subjects without curves: a line at 0 would mean that training failed everywhere.
-    with_curves = [one for one in drawn if subjects[one[0]].num_seeds]
-    times = summary.times_to_tuned([place for place, _, _ in with_curves])
+    with_curves = [drawn_subject for drawn_subject in drawn if subjects[drawn_subject[0]].num_seeds]
+    times = summary.times_to_tuned([index for index, _, _ in with_curves])
     taus = np.geomspace(1, 20, 100)
     rows = ratio_profile(time_ratios(times), taus)
     names = [*((label, style) for _, label, style in with_curves), (summary.baseline_label, "s3 dashed")]
@@ -204,14 +212,14 @@ def _cases_section(summary: Summary) -> Section:
     figures = tuple(
         figure for case in range(len(snapshot.cases)) if (figure := _case_figure(summary, case, drawn)) is not None
     )
-    who = [label for _, label, _ in drawn]
+    names = [label for _, label, _ in drawn]
     against = f", against {summary.baseline_label}" if summary.baseline_label else ""
     dashes = "; dashed: test" if _has_test(drawn) else ""
     return Section(
         id="curves",
         title="Inner training",
-        note=f"Seed means of {', '.join(who[:-1])}{' and ' * (len(who) > 1)}{who[-1]}{against}{dashes}. Bands are "
-        "95% intervals over seeds. A cross marks where a seed diverged: a mean has no value from there on."
+        note=f"Seed means of {', '.join(names[:-1])}{' and ' * (len(names) > 1)}{names[-1]}{against}{dashes}. Bands "
+        "are 95% intervals over seeds. A cross marks where a seed diverged: a mean has no value from there on."
         f"{_left_out_note(summary, drawn)}",
         kind="small",
         figures=figures,
@@ -230,8 +238,8 @@ def _case_figure(summary: Summary, case: int, drawn: Sequence[tuple[int, str, st
     metric = snapshot.cases[case].primary_metric
     test = "test/loss" if metric.endswith("/loss") and metric != "test/loss" and _has_test(drawn) else ""
     series = []
-    for place, label, style in drawn:
-        cell = snapshot.cell(place, case)
+    for index, label, style in drawn:
+        cell = snapshot.cell(index, case)
         if cell is None or metric not in cell.final:
             continue
         for name, kind in ((metric, style), (test, f"{style} dashed")):
@@ -279,14 +287,14 @@ def _accuracy_section(summary: Summary) -> Section | None:
     return Section(id="matrix", title="Accuracy by task", note=note, kind="small", figures=shown, view="cases")
 
 
-def _accuracy_figure(summary: Summary, place: int, case: int) -> Figure | None:
+def _accuracy_figure(summary: Summary, subject: int, case: int) -> Figure | None:
     snapshot = summary.snapshot
-    cell = snapshot.cell(place, case)
-    found = accuracy_matrix(cell) if cell is not None and cell.sources else None
-    if found is None:
+    cell = snapshot.cell(subject, case)
+    matrix = accuracy_matrix(cell) if cell is not None and cell.sources else None
+    if matrix is None:
         return None
-    split, values = found
-    title = f"{snapshot.name(case)}, {snapshot.labels[place]}"
+    split, values = matrix
+    title = f"{snapshot.name(case)}, {snapshot.labels[subject]}"
     return Figure(
         title=title,
         chart=HeatMap(

@@ -34,8 +34,8 @@ def along_runs(summary: Summary) -> Section | None:
         return None
     drawn = [[run[at] for at in evenly(len(run), max(_MAX_POINTS // len(runs), 2))] for run in runs]
     note = f"Mean over cases and seeds, 95% interval (stratified t); {summary.scale_label}."
-    if (few := sum(map(len, drawn))) < (every := sum(map(len, runs))):
-        note += f" {few} of {every} checkpoints are drawn, evenly spaced."
+    if (num_drawn := sum(map(len, drawn))) < (num_checkpoints := sum(map(len, runs))):
+        note += f" {num_drawn} of {num_checkpoints} checkpoints are drawn, evenly spaced."
     figures = tuple(_along(summary, metric, drawn) for metric in summary.metrics)
     return Section(id="outer", title="Along the run", note=note, kind="wide", figures=figures)
 
@@ -49,9 +49,9 @@ def _along(summary: Summary, metric: str, runs: Sequence[Sequence[int]]) -> Figu
         for run, (name, style) in zip(runs, _names_and_styles(summary, metric, runs), strict=True)
     ]
     if sum(map(len, runs)) > _MOST_DOTS:
-        series = [replace(one, dots=False) for one in series]
-    ends = [min(one.x[0] for one in series), max(one.x[-1] for one in series)]
-    means = [value for one in series for value in one.y if math.isfinite(value)]
+        series = [replace(line, dots=False) for line in series]
+    ends = [min(line.x[0] for line in series), max(line.x[-1] for line in series)]
+    means = [value for line in series for value in line.y if math.isfinite(value)]
     change = f"From {number(means[0])} to {number(means[-1])} over" if means else "No score of"
     levels = _levels(summary, metric, ends)
     x_label = "outer step" if by_step else "checkpoint, in order"
@@ -62,7 +62,7 @@ def _along(summary: Summary, metric: str, runs: Sequence[Sequence[int]]) -> Figu
         y_label="score",
         series=(*series, *levels, Series(label="1 on the scale", x=ends, y=[1.0, 1.0], style="s3 dashed")),
     )
-    return Figure(chart=chart, note=_lacking(summary, metric, [place for run in runs for place in run]))
+    return Figure(chart=chart, note=_lacking(summary, metric, [index for run in runs for index in run]))
 
 
 def _names_and_styles(summary: Summary, metric: str, runs: Sequence[Sequence[int]]) -> list[tuple[str, str]]:
@@ -80,11 +80,14 @@ def _names_and_styles(summary: Summary, metric: str, runs: Sequence[Sequence[int
 def _curve(
     summary: Summary, metric: str, run: Sequence[int], by_step: bool, name: str, style: str, *, has_band: bool
 ) -> Series:
-    intervals = [summary.mean_score(place, metric).interval for place in run]
+    intervals = [summary.mean_score(index, metric).interval for index in run]
     lower = [interval.lower for interval in intervals] if has_band else None
     return Series(
         label=name,
-        x=[float(summary.snapshot.subjects[place].who.outer_step if by_step else at) for at, place in enumerate(run)],
+        x=[
+            float(summary.snapshot.subjects[index].who.outer_step if by_step else position)
+            for position, index in enumerate(run)
+        ],
         y=[interval.mean for interval in intervals],
         lower=lower,
         upper=[interval.upper for interval in intervals] if has_band else None,
@@ -97,21 +100,23 @@ def _levels(summary: Summary, metric: str, ends: Sequence[float]) -> list[Series
     """Returns level lines for methods without outer steps, as many as there are styles."""
     snapshot = summary.snapshot
     styles = method_styles(summary)
-    means = {place: summary.mean_score(place, metric).mean for place in snapshot.groups.alone}
-    scored = [place for place, mean in means.items() if not math.isnan(mean)]
+    means = {index: summary.mean_score(index, metric).mean for index in snapshot.groups.alone}
+    scored = [index for index, mean in means.items() if not math.isnan(mean)]
     return [
-        Series(label=snapshot.labels[place], x=ends, y=[means[place]] * 2, style=f"{styles[place].split()[0]} dashed")
-        for place in scored[: len(STYLES) - 1]
+        Series(label=snapshot.labels[index], x=ends, y=[means[index]] * 2, style=f"{styles[index].split()[0]} dashed")
+        for index in scored[: len(STYLES) - 1]
     ]
 
 
-def _lacking(summary: Summary, metric: str, places: Iterable[int]) -> str:
+def _lacking(summary: Summary, metric: str, indices: Iterable[int]) -> str:
     """Returns a note on checkpoints that lack cases, or have no point."""
-    scores = [summary.mean_score(place, metric) for place in places]
-    none = sum(math.isnan(score.mean) for score in scores)
-    partial = sum(score.num_missing > 0 for score in scores) - none
+    scores = [summary.mean_score(index, metric) for index in indices]
+    num_without = sum(math.isnan(score.mean) for score in scores)
+    partial = sum(score.num_missing > 0 for score in scores) - num_without
     parts = [f"{partial} of {len(scores)} points are means over fewer than all cases."] if partial else []
-    parts += [f"{none} of {counted(len(scores), 'checkpoint')} have no score, and no point."] if none else []
+    parts += (
+        [f"{num_without} of {counted(len(scores), 'checkpoint')} have no score, and no point."] if num_without else []
+    )
     return " ".join(parts)
 
 
@@ -139,27 +144,27 @@ def side_by_side(summary: Summary) -> Section | None:
 def _ranked(summary: Summary, metric: str, suite: str) -> Figure | None:
     snapshot = summary.snapshot
     label = summary.metric_label(metric) + (f", {suite}" if suite else "")
-    places = snapshot.groups.ends(summary.shown)
-    means = {place: summary.mean_score(place, metric, suite).mean for place in places}
-    every = sorted((place for place in places if not math.isnan(means[place])), key=lambda one: means[one])
-    if not every:
+    indices = snapshot.groups.ends(summary.shown)
+    means = {index: summary.mean_score(index, metric, suite).mean for index in indices}
+    with_mean = sorted((index for index in indices if not math.isnan(means[index])), key=lambda index: means[index])
+    if not with_mean:
         return None
-    scored = every[-_MOST_ROWS:]
-    intervals = [summary.mean_score(place, metric, suite).interval for place in scored]
+    scored = with_mean[-_MOST_ROWS:]
+    intervals = [summary.mean_score(index, metric, suite).interval for index in scored]
     rows = [float(row) for row in range(len(scored))]
-    names = tuple(snapshot.labels[place] for place in scored)
+    names = tuple(snapshot.labels[index] for index in scored)
     styles = method_styles(summary)
     bars = [
-        Series(label="", x=[interval.lower, interval.upper], y=[row, row], style=styles[place].split()[0])
-        for place, row, interval in zip(scored, rows, intervals, strict=True)
+        Series(label="", x=[interval.lower, interval.upper], y=[row, row], style=styles[index].split()[0])
+        for index, row, interval in zip(scored, rows, intervals, strict=True)
     ]
     points = [
-        Series(label="", x=[interval.mean], y=[row], style=styles[place].split()[0], dots=True, line=False)
-        for place, row, interval in zip(scored, rows, intervals, strict=True)
+        Series(label="", x=[interval.mean], y=[row], style=styles[index].split()[0], dots=True, line=False)
+        for index, row, interval in zip(scored, rows, intervals, strict=True)
     ]
-    notes = [_best(summary, metric, suite, scored), "" if suite else _lacking_methods(summary, metric, places)]
-    if len(scored) < len(every):
-        notes.append(f"The best {len(scored)} of {len(every)} are drawn.")
+    notes = [_best(summary, metric, suite, scored), "" if suite else _lacking_methods(summary, metric, indices)]
+    if len(scored) < len(with_mean):
+        notes.append(f"The best {len(scored)} of {len(with_mean)} are drawn.")
     return Figure(
         title=f"Score on {label}",
         chart=Chart(
@@ -181,30 +186,30 @@ def _best(summary: Summary, metric: str, suite: str, scored: Sequence[int]) -> s
     The best trial of a search is included only with scores on fresh seeds, because the seeds that chose it are biased.
     """
     labels = summary.snapshot.labels
-    fair = [place for place in scored if (own := summary.snapshot.search(place)) is None or own.is_fresh]
+    fair = [index for index in scored if (search := summary.snapshot.search(index)) is None or search.is_fresh]
     if not 2 <= len(fair) <= _MOST_COMPARED:
         return ""
     group = {fair[index] for index in bold_means(summary, fair, metric, suite).places}
     if scored[-1] not in group:
         return ""
-    others = [labels[place] for place in reversed(fair[:-1]) if place in group]
+    others = [labels[index] for index in reversed(fair[:-1]) if index in group]
     apart = f"is not significantly better than {first_of(others, _MOST_NAMED)}"
     rest = labels[fair[0]] if len(fair) == 2 else "each of the others"
     verdict = apart if others else f"is better than {rest}"
     return f"{labels[scored[-1]]} {verdict} (level .05 for all together)."
 
 
-def _lacking_methods(summary: Summary, metric: str, places: Sequence[int]) -> str:
+def _lacking_methods(summary: Summary, metric: str, indices: Sequence[int]) -> str:
     labels = summary.snapshot.labels
-    means = {place: summary.mean_score(place, metric) for place in places}
-    none = [labels[place] for place in places if math.isnan(means[place].mean)]
+    means = {index: summary.mean_score(index, metric) for index in indices}
+    without_mean = [labels[index] for index in indices if math.isnan(means[index].mean)]
     partial = [
-        f"{labels[place]} ({one.num_cases} of {one.num_cases + one.num_missing})"
-        for place, one in means.items()
-        if one.num_missing and one.num_cases
+        f"{labels[index]} ({score.num_cases} of {score.num_cases + score.num_missing})"
+        for index, score in means.items()
+        if score.num_missing and score.num_cases
     ]
-    if which := summary.over_which_cases(metric):
-        parts = [f"Means are over {which}."]
+    if cases_text := summary.over_which_cases(metric):
+        parts = [f"Means are over {cases_text}."]
     else:
-        parts = [f"Over fewer than all cases: {', '.join(partial)}."] if partial and len(partial) < len(places) else []
-    return " ".join([*parts, *([f"Without a score: {', '.join(none)}."] if none else [])])
+        parts = [f"Over fewer than all cases: {', '.join(partial)}."] if partial and len(partial) < len(indices) else []
+    return " ".join([*parts, *([f"Without a score: {', '.join(without_mean)}."] if without_mean else [])])

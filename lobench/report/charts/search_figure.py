@@ -53,14 +53,14 @@ def search_section(history: StoppedTrials, lines: Sequence[str] = ()) -> Section
     )
 
 
-def _values(axis: Axis, place: int) -> str:
-    return _named(axis, axis.values[place])
+def _values(axis: Axis, trial: int) -> str:
+    return _named(axis, axis.values[trial])
 
 
 def _over_trials(history: StoppedTrials, axis: Axis) -> Figure:
     """Draws the value in each trial, and in the best trial so far."""
-    x = [float(one) for one in history.numbers]
-    so_far = [axis.values[place] if place is not None else math.nan for place in history.best]
+    x = [float(trial_number) for trial_number in history.numbers]
+    so_far = [axis.values[index] if index is not None else math.nan for index in history.best]
     return Figure(
         title=axis.path,
         chart=Chart(
@@ -111,16 +111,16 @@ def _side_by_side(history: StoppedTrials, best: int) -> Figure:
     heights = [_heights(axis) for axis in axes]
     feasible = sorted(
         (index for index, value in enumerate(history.fitness.values) if not math.isnan(value)),
-        key=lambda place: (history.fitness.values[place], -place),
+        key=lambda trial: (history.fitness.values[trial], -trial),
     )
     good = feasible[-max(len(feasible) // 4, 1) :]
     series = list[Series]()
     labelled = set[str]()
-    for place in feasible:
-        label, style = (_GOOD, "s3") if place in good else (_OTHER, "s1 faint")
-        if place == best:
+    for trial in feasible:
+        label, style = (_GOOD, "s3") if trial in good else (_OTHER, "s1 faint")
+        if trial == best:
             label, style = _BEST, "s2"
-        y = [column[place] for column in heights]
+        y = [column[trial] for column in heights]
         series.append(Series(label=label if label not in labelled else "", x=x, y=y, style=style))
         labelled.add(label)
     notes = [note for index, axis in enumerate(axes) for note in _ends(float(index), axis)]

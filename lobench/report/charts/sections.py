@@ -34,7 +34,7 @@ class Figure:
 
     @property
     def legend(self) -> list[dict[str, str]]:
-        return [{"label": one.label, "style": one.style} for one in self.chart.series if one.label]
+        return [{"label": line.label, "style": line.style} for line in self.chart.series if line.label]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

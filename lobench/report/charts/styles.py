@@ -23,7 +23,7 @@ def method_styles(summary: Summary, also: Sequence[int] = ()) -> list[str]:
       summary: Summary of the store.
       also: Indices of further subjects in charts, such as the best checkpoints of runs.
     """
-    places = range(len(summary.snapshot.subjects))
-    order = dict.fromkeys([*summary.snapshot.groups.beside(summary.shown), *also, *places])
-    found = dict(zip(order, itertools.cycle(every_style()), strict=False))
-    return [found[place] for place in places]
+    indices = range(len(summary.snapshot.subjects))
+    order = dict.fromkeys([*summary.snapshot.groups.beside(summary.shown), *also, *indices])
+    style_of = dict(zip(order, itertools.cycle(every_style()), strict=False))
+    return [style_of[index] for index in indices]

@@ -31,12 +31,12 @@ def task_panels(summary: Summary, places: Sequence[int]) -> Section | None:
     places = places[:_MOST]
     for case, info in enumerate(snapshot.cases):
         split = info.primary_metric.partition("/")[0]
-        names = {name for place in places if (cell := snapshot.cell(place, case)) for name in cell.final}
-        found = {(kind == "weight", int(index)): f"{kind}_task_{index}" for kind, index in _panels(names)}
-        for (is_weight, _), name in sorted(found.items()):
+        names = {name for index in places if (cell := snapshot.cell(index, case)) for name in cell.final}
+        panel_names = {(kind == "weight", int(index)): f"{kind}_task_{index}" for kind, index in _panels(names)}
+        for (is_weight, _), name in sorted(panel_names.items()):
             metric = f"train/{name}" if is_weight else f"{split}/{name}"
             if metric in names:
-                figures.append(_panel(snapshot, {place: styles[place] for place in places}, case, metric))
+                figures.append(_panel(snapshot, {index: styles[index] for index in places}, case, metric))
     if not figures:
         return None
     note = "Seed means; a task's loss is the mean of its losses. Where an optimizer weighs them, its weights follow."
@@ -60,13 +60,13 @@ def _panels(names: set[str]) -> list[tuple[str, str]]:
 
 def _panel(snapshot: Snapshot, styles: Mapping[int, str], case: int, metric: str) -> Figure:
     series = []
-    for place, style in styles.items():
-        cell = snapshot.cell(place, case)
+    for index, style in styles.items():
+        cell = snapshot.cell(index, case)
         if cell is None or metric not in cell.final:
             continue
         x = cell.steps.tolist()
         y = cell.curve(metric).tolist()
-        series.append(Series(label=snapshot.labels[place], x=x, y=y, style=style))
+        series.append(Series(label=snapshot.labels[index], x=x, y=y, style=style))
     is_log = is_wide(series) and "/loss_" in metric  # weights share one linear scale
     name = snapshot.name(case)
     note = "Log scale." if is_log else ""

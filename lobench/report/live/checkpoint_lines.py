@@ -105,7 +105,7 @@ class CheckpointLines:
                     batch.append(self._waiting.get_nowait())
             goes_on = None not in batch
             began = time.monotonic()
-            self._log_scores([one for one in batch if one is not None])
+            self._log_scores([subject for subject in batch if subject is not None])
             self._ended.wait(min((time.monotonic() - began) * (1 / _SHARE - 1), _LONGEST_REST))
         if self._ledger is not None:
             self._ledger.close()
@@ -162,9 +162,9 @@ class CheckpointLines:
             self._scores = StoreScores(self._ledger, self._places)
         scores = self._scores.of(subjects)
         if is_first:
-            asked = {subject.key for subject in subjects}
+            requested_keys = {subject.key for subject in subjects}
             for scored in self._scores.everyone():
-                if scored.subject.who.key in self._before - asked:
+                if scored.subject.who.key in self._before - requested_keys:
                     self._lines.know(scored.subject.who, scored)
         return {(score.subject.who.key, score.subject.who.outer_step): score for score in scores}
 
@@ -240,12 +240,14 @@ class _Lines:
         command, self._command = self._command, ""
         if not command:
             return ""
-        which = "" if scored.num_untuned == num_cases else f" for {scored.num_untuned} of {counted(num_cases, 'case')}"
+        cases_text = (
+            "" if scored.num_untuned == num_cases else f" for {scored.num_untuned} of {counted(num_cases, 'case')}"
+        )
         moves = "scores are relative to the best result so far, and will change"
-        return f"  (no baseline{which}: {moves}; `{command}` makes a fixed scale)"
+        return f"  (no baseline{cases_text}: {moves}; `{command}` makes a fixed scale)"
 
 
-def _losses(fallback: Fallback, who: Subject) -> str:
+def _losses(fallback: Fallback, subject: Subject) -> str:
     """Returns the final losses of a subject, and its difference from earlier ones on the current scale.
 
     For example `train/loss 0.312; score 0.710 [0.550, 0.870], 0.050 below the best so far (outer step 30, now 0.760)`,
@@ -266,7 +268,7 @@ def _losses(fallback: Fallback, who: Subject) -> str:
     mean = fallback.score.interval.mean
     best, at = max(fallback.before, key=lambda mean_and_subject: mean_and_subject[1])[::-1]
     trend = sparkline([*(value for _, value in fallback.before[1 - _NUM_SPARKS :]), mean])
-    name = f"an earlier {subject_name(at)}" if subject_name(at) == subject_name(who) else subject_name(at)
+    name = f"an earlier {subject_name(at)}" if subject_name(at) == subject_name(subject) else subject_name(at)
     beside = beside_best(mean, best, f"{name}, now {best:.3f}")  # its score was another one when its line was logged
     return f"{text}; score {interval_text(fallback.score.interval)}{beside}  scores {trend}"
 

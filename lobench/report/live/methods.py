@@ -66,8 +66,8 @@ class MethodState:
         running = f", {self.num_running} running" if self.num_running else ""
         running += f" ({self.growing})" if self.growing else ""
         trials = f"{self.trials}, " if self.trials else ""
-        what = "evaluation" if self.count == "1" else "evaluations"
-        return f"{self.name}: {trials}{self.count} {what}{score}{running}{left}"
+        noun = "evaluation" if self.count == "1" else "evaluations"
+        return f"{self.name}: {trials}{self.count} {noun}{score}{running}{left}"
 
 
 class Methods:
@@ -145,11 +145,12 @@ class Methods:
 
     def _keep(self, row: EvaluationRow) -> bool:
         key = (row.key.checkpoint_sha256, f"{row.key.optimizer_hash} {row.key.case_identity}", row.key.seed_block)
-        before = self._rows.get(key)
-        subjects = (*before.subjects, *row.subjects) if before is not None else row.subjects  # of several methods
-        kept = self._rows[key] = replace(row, subjects=tuple(dict.fromkeys(subjects)))
-        self._done.update(self._names(kept) - (self._names(before) if before is not None else set()))
-        return before is None
+        old_row = self._rows.get(key)
+        # The subjects of several methods.
+        subjects = (*old_row.subjects, *row.subjects) if old_row is not None else row.subjects
+        stored_row = self._rows[key] = replace(row, subjects=tuple(dict.fromkeys(subjects)))
+        self._done.update(self._names(stored_row) - (self._names(old_row) if old_row is not None else set()))
+        return old_row is None
 
     def _names(self, row: EvaluationRow) -> set[str]:
         """Returns the methods of an evaluation."""
@@ -197,8 +198,8 @@ class Methods:
         return self._done[name] == self._planned.get(name, 0) or (self._is_over and not self._planned.get(name))
 
     def _score_text(self, name: str) -> str:
-        found = self._scores.get(name)
-        return "" if found is None or not found.num_cases else score_text(found)
+        score = self._scores.get(name)
+        return "" if score is None or not score.num_cases else score_text(score)
 
     def end(self) -> None:
         """Called when no more evaluations will come.
@@ -216,8 +217,12 @@ class Methods:
         if score is None or not score.num_cases:
             return "", False
         # Means over different cases cannot be compared.
-        before = [(self._scores[other], other) for other in self._through if other != name]
-        alike = [(one.interval.mean, other) for one, other in before if one.scores.keys() == score.scores.keys()]
+        earlier_scores = [(self._scores[other], other) for other in self._through if other != name]
+        alike = [
+            (earlier_score.interval.mean, other)
+            for earlier_score, other in earlier_scores
+            if earlier_score.scores.keys() == score.scores.keys()
+        ]
         self._through.append(name)
         if not alike:
             return "", False
@@ -282,7 +287,7 @@ class _Methods(PlainProgress):
             self._report_end(state)
 
     def _report_end(self, state: MethodState) -> None:
-        state = next(one for one in self._methods.states(anew=True) if one.name == state.name)
+        state = next(fresh_state for fresh_state in self._methods.states(anew=True) if fresh_state.name == state.name)
         change, is_best = self._methods.through(state.name)
         self.log_compiled()
         self.log(state.line(self._methods.time_left(), change), BEST if is_best else "")
@@ -345,7 +350,7 @@ class _LiveMethods(_Methods, LiveProgress):
         from rich.table import Table
         from rich.text import Text
 
-        states, left = self._states
+        states, remaining = self._states
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for title in ("method", "evaluations", "so far", "running"):
             table.add_column(title, no_wrap=True, overflow="ellipsis")
@@ -353,7 +358,7 @@ class _LiveMethods(_Methods, LiveProgress):
             so_far = ", ".join(filter(None, (state.trials or state.score, state.growing)))
             cells = (one_line(state.name), state.count, so_far, str(state.num_running or ""))
             table.add_row(*map(Text, cells))  # a name may look like markup
-        return Group(table, *([Text(left)] if left else []), super().shown())
+        return Group(table, *([Text(remaining)] if remaining else []), super().shown())
 
 
 def make_method_progress(

@@ -160,8 +160,8 @@ class PlainProgress(SilentProgress):
     def finished(self, event: EvaluationFinished, lease: int | None) -> None:
         self._running.finished(event, lease)
         if event.curves is None and event.message:
-            place, _, rest = event.message.partition(": ")
-            message = rest if "/" in place else event.message
+            location, _, rest = event.message.partition(": ")
+            message = rest if "/" in location else event.message
             self._errors[message] += 1
             if self._errors[message] > 1 and not self._verbose:
                 return  # `closed` counts it

@@ -107,16 +107,16 @@ class Running:
     def compiled(self) -> str:
         """Returns a line on compilation times since the last call, the longest first; "" if they are too short."""
         total = sum(self._compiled.values())
-        found = sorted(self._compiled.items(), key=lambda item: -item[1])
+        longest_first = sorted(self._compiled.items(), key=lambda item: -item[1])
         if total < _WORTH_SECONDS:
             return ""
         self._compiled = {}
         num_programs = len(self._compiled_programs)
         self._compiled_programs.clear()
-        if len(found) == 1:
-            return f"compiled {found[0][0]} in {duration(total)}"
-        names = [f"{name} {duration(seconds)}" for name, seconds in found[:_MOST_NAMES]]
-        if rest := found[_MOST_NAMES:]:
+        if len(longest_first) == 1:
+            return f"compiled {longest_first[0][0]} in {duration(total)}"
+        names = [f"{name} {duration(seconds)}" for name, seconds in longest_first[:_MOST_NAMES]]
+        if rest := longest_first[_MOST_NAMES:]:
             names.append(f"{len(rest)} more {duration(sum(seconds for _, seconds in rest))}")
         return f"compiled {counted(num_programs, 'program')} in {duration(total)}: {', '.join(names)}"
 
@@ -130,13 +130,16 @@ class Running:
         seconds = self._seconds_left(left)
         return ", ".join([*parts, f"about {duration(seconds)}"] if num_left and seconds >= 1 else parts)
 
-    def _seconds_left(self, left: Left) -> float:
+    def _seconds_left(self, remaining: Left) -> float:
         """Returns the estimated seconds for the rest on all cores; 0 if nothing has run yet."""
         means = {program: total / count for program, (total, count) in self._seconds.items()}
         if not means:
             return 0.0
         typical = sum(means.values()) / len(means)
-        return sum(means.get(program, typical) * count for program, count in left.evaluations.items()) / left.num_cores
+        return (
+            sum(means.get(program, typical) * count for program, count in remaining.evaluations.items())
+            / remaining.num_cores
+        )
 
     def rows(self, *, is_narrow: bool = False) -> list[tuple[str, str]]:
         """Returns the name and progress of each running evaluation.
@@ -146,20 +149,20 @@ class Running:
         """
         return [(lease.name, self._far(lease, is_narrow=is_narrow)) for lease in list(self._leases.values())]
 
-    def _far(self, one: _Lease, *, is_narrow: bool) -> str:
-        seconds = self._clock() - one.since
-        if one.is_command:
+    def _far(self, lease: _Lease, *, is_narrow: bool) -> str:
+        seconds = self._clock() - lease.since
+        if lease.is_command:
             return f"runs for {duration(seconds)}"
-        if one.step:
-            return f"{one.step}/{one.num_steps}"
-        if not one.is_new:
-            return f"0/{one.num_steps}"
+        if lease.step:
+            return f"{lease.step}/{lease.num_steps}"
+        if not lease.is_new:
+            return f"0/{lease.num_steps}"
         total = len((self._planned | self._numbers.keys()) - self._of_commands)
         if is_narrow or total < 2:
             return f"compiling {duration(seconds)}"
-        known = self._compile_seconds
-        expected = f" of about {duration(sum(known) / len(known))}" if known else ""
-        return f"compiling {one.number} of {total} programs, {duration(seconds)}{expected}"
+        past_seconds = self._compile_seconds
+        expected = f" of about {duration(sum(past_seconds) / len(past_seconds))}" if past_seconds else ""
+        return f"compiling {lease.number} of {total} programs, {duration(seconds)}{expected}"
 
     def now(self) -> str:
         """Returns one line: `12 evaluations done, 1 running: quick/conv compiling 2 of 3 programs, 35 s`."""

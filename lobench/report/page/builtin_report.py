@@ -111,17 +111,17 @@ class ReportSink:
                 stderr=subprocess.STDOUT,
             )
         assert self._maker.stdin is not None and self._maker.stdout is not None
-        said = list[str]()
+        output_lines = list[str]()
         with contextlib.suppress(BrokenPipeError):
             self._maker.stdin.write("make\n")
             self._maker.stdin.flush()
         for line in self._maker.stdout:
             if line.endswith(_MADE):  # a library may have written before it without a line break
                 return ""
-            said.append(line)
+            output_lines.append(line)
             if _FAILED in line:
                 break
-        return "".join(said).replace(_FAILED, "").strip() or "its process ended"
+        return "".join(output_lines).replace(_FAILED, "").strip() or "its process ended"
 
     def _end_maker(self) -> None:
         if self._maker is not None:

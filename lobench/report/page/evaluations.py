@@ -137,7 +137,7 @@ def evaluation_record(viewer_index: ViewerIndex, subject: int, case: int, most_p
         "facts": _facts([curves.whole() for curves in cell.blocks]),
         "seeds": list(seeds.values()),
         "steps": steps[points].tolist(),
-        "metrics": [place for place, _ in measured],
+        "metrics": [name for name, _ in measured],
         "curves": short_rows([rows[:, points] for _, rows in measured]),
         "diverged": {seeds[seed]: step for seed, step in cell.diverged_at.items()},
     }
@@ -151,8 +151,8 @@ def _facts(blocks: Sequence[Curves]) -> list[tuple[str, str]]:
     """Returns facts on the seed blocks, each once."""
     texts_by_fact: dict[str, list[str]] = {}
     for curves in blocks:
-        made = curves.provenance
-        revision = made.git_revision + (" (with local changes)" if made.git_dirty else "")
+        provenance = curves.provenance
+        revision = provenance.git_revision + (" (with local changes)" if provenance.git_dirty else "")
         seeds = f"{curves.seeds[0]} to {curves.seeds[-1]}" if len(curves.seeds) > 1 else str(curves.seeds[0])
         facts = {
             "seeds of a block": "" if curves.items else seeds,
@@ -161,12 +161,12 @@ def _facts(blocks: Sequence[Curves]) -> list[tuple[str, str]]:
             "seconds": f"{curves.wall_seconds:.3g}"
             + (f", and {curves.compile_seconds:.3g} to compile" if curves.compile_seconds else ""),
             "went on from inner step": str(curves.resumed_at or ""),
-            "device": made.device,
-            "host": made.host,
-            "worker": made.worker,
-            "computed with others": made.together,
+            "device": provenance.device,
+            "host": provenance.host,
+            "worker": provenance.worker,
+            "computed with others": provenance.together,
             "git revision": revision,
-            "versions": ", ".join(f"{name} {version}" for name, version in sorted(made.versions.items())),
+            "versions": ", ".join(f"{name} {version}" for name, version in sorted(provenance.versions.items())),
         }
         for name, text in facts.items():
             texts_by_fact.setdefault(name, []).append(one_line(text))

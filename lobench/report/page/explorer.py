@@ -54,16 +54,16 @@ class CellTexts:
 
         Only the texts of this snapshot are kept.
         """
-        made = dict[int, tuple[Cell, tuple[str, str, str]]]()
+        texts_of_cells = dict[int, tuple[Cell, tuple[str, str, str]]]()
         seeds = _SeedTexts()
         headings = list[tuple[str, str, str] | None]()
         for subject in snapshot.subjects:
             for case in snapshot.cases:
                 cell = subject.cells.get(case.identity)
                 if cell is not None:
-                    made[id(cell)] = self._made.get(id(cell)) or (cell, _cell_texts(cell, seeds))
-                headings.append(made[id(cell)][1] if cell is not None else None)
-        self._made = made
+                    texts_of_cells[id(cell)] = self._made.get(id(cell)) or (cell, _cell_texts(cell, seeds))
+                headings.append(texts_of_cells[id(cell)][1] if cell is not None else None)
+        self._made = texts_of_cells
         return headings
 
 
@@ -86,7 +86,7 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool, cell_texts: CellTe
     keys = [] if served else _embedded(viewer_index)
     curves = curves_of(viewer_index, keys, _num_points(viewer_index, keys)) if keys else {}
     held = {subject for subject, *_ in curves}
-    styles = method_styles(viewer_index.summary, [place for place in viewer_index.best if place is not None])
+    styles = method_styles(viewer_index.summary, [index for index in viewer_index.best if index is not None])
     pair = viewer_index.summary.shown, viewer_index.summary.first
     names = subject_keys(snapshot)
     marks = _marks(viewer_index)
@@ -94,7 +94,7 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool, cell_texts: CellTe
     return {
         "store": shlex.quote(str(snapshot.store)),
         "styles": every_style(),
-        "pair": [names[place] for place in pair],
+        "pair": [names[index] for index in pair],
         "metrics": [[name, str(viewer_index.directions[name] or "")] for name in viewer_index.metrics],
         "runs": [_shown(name) for name in run_names(snapshot.subjects, viewer_index.runs)],
         "course": "outer step" if are_by_step(snapshot.subjects, viewer_index.runs) else "checkpoint, in order",
@@ -156,13 +156,13 @@ def _held(viewer_index: ViewerIndex) -> dict[str, Any]:
     snapshot = viewer_index.snapshot
     records = dict[str, Any]()
     numbers = 0
-    order = [(place, case) for place in viewer_index.by_interest() for case in range(len(snapshot.cases))]
-    cells = [(places, cell) for places in order if (cell := snapshot.cell(*places)) is not None]
-    for (place, case), cell in sorted(cells, key=lambda placed: not (placed[1].diverged_at or placed[1].failures)):
+    order = [(subject, case) for subject in viewer_index.by_interest() for case in range(len(snapshot.cases))]
+    cells = [(indices, cell) for indices in order if (cell := snapshot.cell(*indices)) is not None]
+    for (subject, case), cell in sorted(cells, key=lambda placed: not (placed[1].diverged_at or placed[1].failures)):
         numbers += min(len(cell.steps), _POINTS[0]) * len(cell.sources) * len(cell.final) if cell.sources else 0
         if records and numbers > _MOST_SEED_NUMBERS:
             break
-        records[f"{place},{case}"] = evaluation_record(viewer_index, place, case, _POINTS[0])
+        records[f"{subject},{case}"] = evaluation_record(viewer_index, subject, case, _POINTS[0])
     return records
 
 
@@ -172,8 +172,8 @@ def _pairs(viewer_index: ViewerIndex) -> dict[str, Any]:
     beside = summary.snapshot.groups.beside(summary.shown)[:_MOST_PAIRED]
     wanted = dict.fromkeys([(summary.shown, summary.first), *itertools.permutations(beside, 2)])
     most = _MOST_EFFECTS // max(len(summary.snapshot.cases), 1)
-    found = ((pair, pair_record(summary, *pair)) for pair in list(wanted)[: max(most, 1)] if pair[0] != pair[1])
-    return {f"{b},{a}": record for (b, a), record in found if record is not None}
+    records = ((pair, pair_record(summary, *pair)) for pair in list(wanted)[: max(most, 1)] if pair[0] != pair[1])
+    return {f"{b},{a}": record for (b, a), record in records if record is not None}
 
 
 def explorer_curves(viewer_index: ViewerIndex, keys: Iterable[CurveKey]) -> dict[str, Any]:
@@ -205,7 +205,7 @@ def _cell_texts(cell: Cell, seed_texts: _SeedTexts) -> tuple[str, str, str]:
     if not cell.sources:
         return "; ".join(["no curves", *failures]), "", ""
     curves = [curves for curves, _ in cell.sources.values()][-1]
-    blocks = frozenset((one.seeds[0], len(one.seeds)) for one, _ in cell.sources.values())
+    blocks = frozenset((block.seeds[0], len(block.seeds)) for block, _ in cell.sources.values())
     key = id(cell.case), cell.seeds, blocks
     if key not in seed_texts:
         seed_texts[key] = _seeds(cell.case, cell.seeds, blocks)
@@ -236,9 +236,9 @@ def subject_keys(snapshot: Snapshot) -> list[str]:
     keys = []
     num_subjects = dict[str, int]()
     for subject in snapshot.subjects:
-        who = subject.who
-        place = f"@{who.outer_step}" if who.has_theta else ""
-        key = "-".join(filter(None, (who.sha256[:_HASHED], who.variant.key[:4]))) + place
+        identity = subject.who
+        step = f"@{identity.outer_step}" if identity.has_theta else ""
+        key = "-".join(filter(None, (identity.sha256[:_HASHED], identity.variant.key[:4]))) + step
         num_subjects[key] = num_subjects.get(key, 0) + 1
         keys.append(key if num_subjects[key] == 1 else f"{key}~{num_subjects[key]}")
     return keys
@@ -249,9 +249,9 @@ def _marks(viewer_index: ViewerIndex) -> dict[int, dict[str, Any]]:
     marks: dict[int, dict[str, Any]] = {}
     by_step = are_by_step(viewer_index.snapshot.subjects, viewer_index.runs)
     for number, (run, best) in enumerate(zip(viewer_index.runs, viewer_index.best, strict=True)):
-        for order, place in enumerate(run):
-            step = viewer_index.snapshot.subjects[place].who.outer_step if by_step else order
-            marks[place] = {"run": number, "step": step}
+        for order, index in enumerate(run):
+            step = viewer_index.snapshot.subjects[index].who.outer_step if by_step else order
+            marks[index] = {"run": number, "step": step}
         marks[run[-1]]["last"] = True
         if best is not None:
             marks[best]["best"] = True
@@ -274,8 +274,8 @@ def _embedded(viewer_index: ViewerIndex) -> list[CurveKey]:
     """Returns the curves in a file: those of the most interesting subjects, up to a size limit."""
     curve_keys: list[CurveKey] = []
     numbers = 0
-    for place in viewer_index.by_interest():
-        keys = viewer_index.keys_of(place)
+    for index in viewer_index.by_interest():
+        keys = viewer_index.keys_of(index)
         numbers += _size(viewer_index, keys, _POINTS[-1])
         if curve_keys and numbers > _MOST_NUMBERS:
             break
@@ -283,10 +283,10 @@ def _embedded(viewer_index: ViewerIndex) -> list[CurveKey]:
     return curve_keys
 
 
-def _shared(who: Subject) -> Subject:
+def _shared(subject: Subject) -> Subject:
     """Returns a subject without the folders of this machine in its path: a page may be shared."""
-    path = short_path(who.uri)
-    return dataclasses.replace(who, uri=os.path.basename(path) if os.path.isabs(path) else path)
+    path = short_path(subject.uri)
+    return dataclasses.replace(subject, uri=os.path.basename(path) if os.path.isabs(path) else path)
 
 
 def _shown(text: str) -> str:

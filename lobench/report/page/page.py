@@ -185,24 +185,24 @@ def _link(view: str, *parts: str) -> str:
 def _heat_table(summary: Summary, keys: Mapping[int, str]) -> dict[str, Any]:
     """Returns the mean score of each method on each case, the best method on top. `keys` are those of `_keys_of`."""
     snapshot = summary.snapshot
-    means = {place: summary.mean_score(place, "primary").mean for place in snapshot.groups.ends(summary.shown)}
-    places = sorted((place for place, mean in means.items() if not math.isnan(mean)), key=lambda place: -means[place])
+    means = {index: summary.mean_score(index, "primary").mean for index in snapshot.groups.ends(summary.shown)}
+    indices = sorted((index for index, mean in means.items() if not math.isnan(mean)), key=lambda index: -means[index])
     rows = []
-    for place in places[:_MOST_ROWS]:
-        scores = summary.own_scores(place, "primary")
-        cells: list[str | TableCell] = [snapshot.labels[place]]
+    for index in indices[:_MOST_ROWS]:
+        scores = summary.own_scores(index, "primary")
+        cells: list[str | TableCell] = [snapshot.labels[index]]
         for case, info in enumerate(snapshot.cases):
             mean = mean_of(list(scores[info.identity].values())) if scores.get(info.identity) else math.nan
             shade = round(_SHADES * min(max(mean, 0.0), 1.0)) if math.isfinite(mean) else 0
-            text = number(round(mean, 2)) if math.isfinite(mean) else "-" if snapshot.cell(place, case) else ""
-            key = keys.get(id(snapshot.subjects[place]), "")
+            text = number(round(mean, 2)) if math.isfinite(mean) else "-" if snapshot.cell(index, case) else ""
+            key = keys.get(id(snapshot.subjects[index]), "")
             link = _link("evaluation", key, snapshot.name(case)) if key else ""
             kind = f"h{shade}" if shade else ""
             cells.append(TableCell(text=text, kind=kind, link=link))
         rows.append(cells)
     note = f"Mean scores over seeds: {summary.scale_label}. A cell leads to its evaluation."
-    if len(places) > _MOST_ROWS:
-        note += f" The best {_MOST_ROWS} of {len(places)} are here."
+    if len(indices) > _MOST_ROWS:
+        note += f" The best {_MOST_ROWS} of {len(indices)} are here."
     names = [snapshot.name(case) for case in range(len(snapshot.cases))]
     columns = ["score", *(TableCell(text=name, link=_link("case", name)) for name in names)]
     return {"columns": columns, "rows": rows, "note": note} if rows else {}
@@ -278,8 +278,8 @@ def _case_row(summary: Summary, case: CaseFinding, *, has_baseline: bool, has_ef
         name = summary.metric_of(case.case, metric)
         row.append(_number_cell(case.final[name]) if name in case.final else TableCell(text="-"))
         if has_baseline:
-            known = baseline is not None and name in baseline.tuned
-            row.append(_number_cell(baseline.tuned_mean(name)) if baseline and known else TableCell(text="-"))
+            is_tuned = baseline is not None and name in baseline.tuned
+            row.append(_number_cell(baseline.tuned_mean(name)) if baseline and is_tuned else TableCell(text="-"))
         score = case.score.get(metric)
         row.append(TableCell(text=interval_text(score), value=_value(score.mean)) if score else TableCell(text="-"))
     if has_baseline:
@@ -309,10 +309,10 @@ def _number_cell(value: float) -> TableCell:
     return TableCell(text="diverged" if math.isnan(value) else number(value), value=_value(value))
 
 
-def _speedup_cell(found: Speedup | None) -> TableCell:
-    if found is None:
+def _speedup_cell(speedup: Speedup | None) -> TableCell:
+    if speedup is None:
         return TableCell(text="-")
-    return TableCell(text=f"{found}" + ("" if math.isnan(found.value) else "x"), value=_value(found.value))
+    return TableCell(text=f"{speedup}" + ("" if math.isnan(speedup.value) else "x"), value=_value(speedup.value))
 
 
 def _value(value: float) -> str:
@@ -327,8 +327,8 @@ def _failure_lines(snapshot: Snapshot, keys: Mapping[int, str]) -> list[TableCel
       keys: Key of each subject for links to its evaluations, as returned by `_keys_of`.
     """
     lines = list[TableCell]()
-    for place, case in itertools.product(range(len(snapshot.subjects)), range(len(snapshot.cases))):
-        cell = snapshot.cell(place, case)
+    for index, case in itertools.product(range(len(snapshot.subjects)), range(len(snapshot.cases))):
+        cell = snapshot.cell(index, case)
         if cell is None or not (cell.unconverged or cell.failures):
             continue
         diverged = [f"{name} at inner step {step}" for name, step in diverged_names(cell).items()]
@@ -339,8 +339,8 @@ def _failure_lines(snapshot: Snapshot, keys: Mapping[int, str]) -> list[TableCel
         if exploded := exploded_names(cell):
             of_all = counted(len(cell.seeds), cell.case.replicate)
             texts.append(f"{len(exploded)} of {of_all} exploded, above twice the start: {', '.join(exploded)}")
-        where = f"{snapshot.labels[place]}, {snapshot.name(case)}"
-        key = keys.get(id(snapshot.subjects[place]), "")
+        where = f"{snapshot.labels[index]}, {snapshot.name(case)}"
+        key = keys.get(id(snapshot.subjects[index]), "")
         link = _link("evaluation", key, snapshot.name(case)) if key else ""
         lines += [TableCell(value=f"{where}:", link=link, text=text) for text in texts]
     notes = (
@@ -396,7 +396,7 @@ def _provenance_lists(summary: Summary) -> dict[str, Any]:
     if optimizers := sorted({curve_origin.optimizer for curve_origin in curve_origins if curve_origin.optimizer}):
         pairs.append(("learned optimizers", "; ".join(optimizers)))
     if baseline is not None:
-        made = baseline.provenance
+        provenance = baseline.provenance
         cases = summary.scales.tuned.values()
         settings = _range_text(len(case.grid) for case in cases)
         seeds = _range_text(len(case.seeds) for case in cases)
@@ -404,8 +404,8 @@ def _provenance_lists(summary: Summary) -> dict[str, Any]:
             (
                 "baseline",
                 f"{baseline.label}, {baseline.protocol} protocol: on each case the best of {settings} settings "
-                f"on {seeds} seeds; made by `{baseline.refresh}` on {made.get('device', '?')}, "
-                f"git revision {str(made.get('git_revision', '?'))[:12]}",
+                f"on {seeds} seeds; made by `{baseline.refresh}` on {provenance.get('device', '?')}, "
+                f"git revision {str(provenance.get('git_revision', '?'))[:12]}",
             )
         )
     last = {f"{case.suite}/{case.name}": curves for case, curves in measured}
@@ -415,4 +415,4 @@ def _provenance_lists(summary: Summary) -> dict[str, Any]:
 
 def _range_text(counts: Iterable[int]) -> str:
     """Returns `15`, or `11 to 15` if the counts differ."""
-    return " to ".join(map(str, dict.fromkeys((min(known), max(known))))) if (known := sorted(counts)) else "0"
+    return " to ".join(map(str, dict.fromkeys((min(ordered), max(ordered))))) if (ordered := sorted(counts)) else "0"

@@ -32,9 +32,9 @@ def pair_record(summary: Summary, b: int, a: int) -> dict[str, Any] | None:
             note=bounds,
         ),
     ]
-    for place in (b, a):
-        mean = summary.mean_score(place, "primary")
-        cards.append(score_card(f"Score, {snapshot.labels[place]}", mean, counted(mean.num_cases, "case")))
+    for index in (b, a):
+        mean = summary.mean_score(index, "primary")
+        cards.append(score_card(f"Score, {snapshot.labels[index]}", mean, counted(mean.num_cases, "case")))
     rows = [
         [
             places[effect.case],

@@ -105,8 +105,8 @@ def table_html(label: str, rows: Sequence[Sequence[str]]) -> Markup:
     True
     """
     header, *others = rows
-    made = _template(_TEMPLATES, "parts.html").module.table(label, header, others, len(header))  # type: ignore[attr-defined]
-    return Markup(made)
+    html = _template(_TEMPLATES, "parts.html").module.table(label, header, others, len(header))  # type: ignore[attr-defined]
+    return Markup(html)
 
 
 def plain_page(title: str, body: Markup) -> str:

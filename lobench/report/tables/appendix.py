@@ -140,8 +140,8 @@ def _spaces_part(summary: Summary) -> _Part:
                 tried.append(f"{name} of {', '.join(different)}")
         states = Counter(trial.state for trial in trials_of_method)
         counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
-        found = [f"{counted(len(trials_of_method), 'trial')} ({counts})", f"tried {'; '.join(tried)}"]
-        lines.append((method, "; ".join([*found, *edges.get(labels.get(method, method), [])])))
+        parts = [f"{counted(len(trials_of_method), 'trial')} ({counts})", f"tried {'; '.join(tried)}"]
+        lines.append((method, "; ".join([*parts, *edges.get(labels.get(method, method), [])])))
     return _Part("Searches: settings that were tried (the spaces are in the configuration)", tuple(lines))
 
 
@@ -182,18 +182,23 @@ def _machines_part(summary: Summary) -> _Part:
 
 
 def _versions_part(summary: Summary, experiment: ExperimentRow | None) -> _Part:
-    made = [curves.origin for row in summary.snapshot.rows if (curves := row.measured) is not None]
+    origins = [curves.origin for row in summary.snapshot.rows if (curves := row.measured) is not None]
     versions: dict[str, set[str]] = {}
-    for name, version in (pair for one in made for pair in one.versions.items()):
+    for name, version in (pair for origin in origins for pair in origin.versions.items()):
         versions.setdefault(name, set()).add(version)
-    revisions = {one.git_revision + " with local changes" * one.git_dirty for one in made if one.git_revision}
-    lines = [(name, ", ".join(sorted(known))) for name, known in sorted(versions.items())]
+    revisions = {
+        origin.git_revision + " with local changes" * origin.git_dirty for origin in origins if origin.git_revision
+    }
+    lines = [(name, ", ".join(sorted(versions_of_package))) for name, versions_of_package in sorted(versions.items())]
     lines += [("Inner program", "; ".join(sorted({str(row.program) for row in summary.snapshot.rows})))]
     lines += [("Revision of the suite", ", ".join(sorted(revisions)) or "not in git")]
     if experiment is not None:
-        own = experiment.revision
+        revision = experiment.revision
         lines += [
-            (f"Revision of {experiment.name}", (own.commit or "not in git") + " with local changes" * own.is_dirty)
+            (
+                f"Revision of {experiment.name}",
+                (revision.commit or "not in git") + " with local changes" * revision.is_dirty,
+            )
         ]
     return _Part("Versions", tuple(lines))
 
@@ -202,16 +207,18 @@ def _exclusions_part(summary: Summary) -> _Part:
     """Returns notes on missing numbers: failed evaluations, diverged and exploded seeds, missing cases."""
     snapshot = summary.snapshot
     bad = [row for row in snapshot.rows if row.outcome is not Outcome.PASSED]
-    found = Counter((f"{row.case.suite}/{row.case.name}", str(row.outcome), one_line(row.message)) for row in bad)
+    failure_counts = Counter(
+        (f"{row.case.suite}/{row.case.name}", str(row.outcome), one_line(row.message)) for row in bad
+    )
     lines = [
         (name, f"{counted(count, 'evaluation')} ended as {outcome}{f': {why}' if why else ''}")
-        for (name, outcome, why), count in sorted(found.items())
+        for (name, outcome, why), count in sorted(failure_counts.items())
     ]
     for index, label in enumerate(snapshot.labels):
         subject = snapshot.subjects[index]
-        for number, what in ((subject.num_diverged, "diverged"), (subject.num_exploded, "exploded")):
+        for number, outcome in ((subject.num_diverged, "diverged"), (subject.num_exploded, "exploded")):
             if number:
-                lines.append((label, f"{number} of {counted(subject.num_seeds, 'seed')} {what}"))
+                lines.append((label, f"{number} of {counted(subject.num_seeds, 'seed')} {outcome}"))
         lacking = [snapshot.name(case) for case in range(len(snapshot.cases)) if snapshot.cell(index, case) is None]
         if lacking:
             lines.append((label, f"was not evaluated on {', '.join(lacking)}"))

@@ -208,7 +208,7 @@ def plot_comparison(comparisons: Sequence[MethodComparison], ax: Axes | None = N
     first = comparisons[0]
     cases = {case.case for pair in comparisons for case in pair.primary.comparison.cases}
     names = [*sorted(cases, reverse=True), _MEAN]  # from the bottom to the top
-    series = [one for index, pair in enumerate(comparisons) for one in _series(pair, names, index, len(comparisons))]
+    series = [line for index, pair in enumerate(comparisons) for line in _series(pair, names, index, len(comparisons))]
     chart = Chart(
         title="",
         description="",
@@ -223,22 +223,25 @@ def plot_comparison(comparisons: Sequence[MethodComparison], ax: Axes | None = N
     return ax
 
 
-def _series(pair: MethodComparison, names: Sequence[str], place: int, num_pairs: int) -> list[Series]:
+def _series(pair: MethodComparison, names: Sequence[str], pair_index: int, num_pairs: int) -> list[Series]:
     """Returns the points of a pair and their intervals, those of several pairs one below the other in each row."""
     comparison = pair.primary.comparison
     intervals = {case.case: case.paired for case in comparison.cases} | {_MEAN: comparison.overall}
-    style = every_style()[place % len(every_style())]
-    offset = 0.5 * (place - (num_pairs - 1) / 2) / num_pairs
+    style = every_style()[pair_index % len(every_style())]
+    offset = 0.5 * (pair_index - (num_pairs - 1) / 2) / num_pairs
     shown = [(row - offset, intervals[name]) for row, name in enumerate(names) if name in intervals]
     points = Series(
         label=pair.b.label,
-        x=[one.mean for _, one in shown],
+        x=[interval.mean for _, interval in shown],
         y=[row for row, _ in shown],
         style=style,
         dots=True,
         line=False,
     )
-    return [points, *(Series(label="", x=[one.lower, one.upper], y=[row] * 2, style=style) for row, one in shown)]
+    return [
+        points,
+        *(Series(label="", x=[interval.lower, interval.upper], y=[row] * 2, style=style) for row, interval in shown),
+    ]
 
 
 def comparison_head(comparison: MethodComparison) -> tuple[str, str]:
@@ -337,8 +340,8 @@ def _pairs_text(compared: MethodComparison) -> str:
 
 
 def margins_text(effect: MetricEffect) -> str:
-    found = sorted(set(effect.margins.values())) or [math.nan]
-    return f"margin {found[0]:g}" if len(found) == 1 else f"margins {found[0]:g} to {found[-1]:g}"
+    margins = sorted(set(effect.margins.values())) or [math.nan]
+    return f"margin {margins[0]:g}" if len(margins) == 1 else f"margins {margins[0]:g} to {margins[-1]:g}"
 
 
 def _revisions_text(subject: StoredSubject) -> str:
@@ -417,14 +420,14 @@ def case_means(comparison: MethodComparison, effect: MetricEffect, name: str, *,
     case = comparison.cases[name]
     metric = case.primary_metric if effect.metric == "primary" else effect.metric
     unknown = (math.nan, math.nan)
-    known = unknown if has_values else effect.geometric_means.get(name, unknown)
+    geometric_means = unknown if has_values else effect.geometric_means.get(name, unknown)
     cells = [subject.cells.get(case.identity) for subject in (comparison.a, comparison.b)]
-    if math.isnan(known[0]):
+    if math.isnan(geometric_means[0]):
         is_paired = name in effect.values and effect.values[name].is_paired
         means = _arithmetic_means(cells, metric, is_paired=is_paired)
         digits = 6 if has_values else 4
     else:
-        means, digits = known, 4
+        means, digits = geometric_means, 4
     return [_mean_of_cell(cell, metric, mean, digits) for cell, mean in zip(cells, means, strict=True)]
 
 
@@ -564,7 +567,11 @@ def tests_line(comparison: MethodComparison) -> str:
         (tests.failed, "failed on both sides"),
         (tests.passed, "passed on both sides"),
     ]
-    texts = [f"{len(own)} {words.format(names=first_of(own, _NAMED))}" for own, words in parts if own]
+    texts = [
+        f"{len(test_names)} {words.format(names=first_of(test_names, _NAMED))}"
+        for test_names, words in parts
+        if test_names
+    ]
     return f"tests: {'; '.join(texts)}" if texts else ""
 
 
@@ -670,13 +677,13 @@ def steps_text(pair: MethodComparison, case_steps: Sequence[CaseSteps], labels: 
     header = ["steps to the target", *(labels or (pair.a.label, pair.b.label)), "B - A", "p"]
     steps = [[*header, "note"]]
     seconds = [["seconds to the target", *header[1:]]]
-    for one in case_steps:
-        name = f"{one.case}, {one.target.metric} {one.target.value:g}"
-        note = one.difference.note or APART.get(one.difference.method, "")
-        cells = interval_cell(one.difference, "+,.4g"), p_cell(one.difference.p_value)
-        steps.append([name, _steps_cell(one.a), _steps_cell(one.b), *cells, note])
-        if one.time is not None:
-            seconds.append([name, *_time_cells(one.time)])
+    for steps_of_case in case_steps:
+        name = f"{steps_of_case.case}, {steps_of_case.target.metric} {steps_of_case.target.value:g}"
+        note = steps_of_case.difference.note or APART.get(steps_of_case.difference.method, "")
+        cells = interval_cell(steps_of_case.difference, "+,.4g"), p_cell(steps_of_case.difference.p_value)
+        steps.append([name, _steps_cell(steps_of_case.a), _steps_cell(steps_of_case.b), *cells, note])
+        if steps_of_case.time is not None:
+            seconds.append([name, *_time_cells(steps_of_case.time)])
     return "\n\n".join(text_table(table) for table in (steps, seconds) if len(table) > 1)
 
 

@@ -42,7 +42,9 @@ def comparison_markdown(
       scale, steps: As for `comparison_text`.
     """
     verdicts = {pair.verdict for pair in comparisons}
-    worst = next((one for one in (Verdict.REGRESSED, Verdict.INCONCLUSIVE) if one in verdicts), Verdict.PASS)
+    worst = next(
+        (verdict for verdict in (Verdict.REGRESSED, Verdict.INCONCLUSIVE) if verdict in verdicts), Verdict.PASS
+    )
     for most_cases, most_curves in ((_MOST_CASES, _MOST_CASES), (_MOST_CASES, 0), (10, 0), (0, 0)):
         parts = [f"### {_MARKS.get(worst, '❓')} lobench: {worst}"]
         for pair, steps_of_pair in zip(comparisons, steps or [()] * len(comparisons), strict=True):

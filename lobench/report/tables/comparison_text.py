@@ -124,18 +124,18 @@ def _numbers(effect: MetricEffect, *, has_level: bool = False) -> str:
     return f"{interval_cell(comparison.overall, _SIGNED)}{level}, {p_words(comparison.p_value)}"
 
 
-def _why_nothing(found: MethodComparison) -> str:
-    compared = found.primary.comparison.cases
-    cases = [found.cases[one.case] for one in compared]
+def _why_nothing(comparison: MethodComparison) -> str:
+    compared = comparison.primary.comparison.cases
+    cases = [comparison.cases[effect.case] for effect in compared]
     if all(case.evaluator and case.num_seeds == 1 and not case.has_items for case in cases):
         return "a single value of each shows no noise; evaluate with several seeds, or by items (Case.replicates)"
-    notes = dict.fromkeys(one.paired.note for one in compared if one.paired.note)
+    notes = dict.fromkeys(effect.paired.note for effect in compared if effect.paired.note)
     return "; ".join(notes) or "no case can be compared"
 
 
-def _cases_and_seeds(found: MethodComparison) -> str:
+def _cases_and_seeds(comparison: MethodComparison) -> str:
     """Returns "6 cases x 4 seeds", or without common seeds "1 case x 3 and 5 seeds, none in common"."""
-    effect, noun = found.primary, found.replicate
+    effect, noun = comparison.primary, comparison.replicate
     # A case without a mean is compared too if the counts of diverged seeds are.
     compared = [case.paired for case in effect.comparison.cases if not math.isnan(case.paired.p_value)]
     cases = compared or [case.paired for case in effect.comparison.cases]
@@ -177,8 +177,8 @@ def _most_seeds(gate_results: Sequence[GateResult]) -> int | None:
     needed = [
         gate_result.seeds_to_decide for gate_result in gate_results if gate_result.verdict is Verdict.INCONCLUSIVE
     ]
-    known = [seeds for seeds in needed if seeds is not None]
-    return max(known) if known and len(known) == len(needed) else None
+    finite = [seeds for seeds in needed if seeds is not None]
+    return max(finite) if finite and len(finite) == len(needed) else None
 
 
 def answer_rows(comparison: MethodComparison) -> list[list[str]]:
@@ -239,13 +239,17 @@ def _short_labels(compared: MethodComparison) -> tuple[str, str]:
     return (a, b) if max(len(a), len(b)) <= _SHORT else ("A", "B")
 
 
-def _has_ratio(effect: MetricEffect, one: CaseEffect) -> bool:
-    return one.case in effect.geometric_means and one.case in effect.ratios
+def _has_ratio(effect: MetricEffect, case_effect: CaseEffect) -> bool:
+    return case_effect.case in effect.geometric_means and case_effect.case in effect.ratios
 
 
-def _case_verdict(one: CaseEffect, gate: GateResult) -> str:
-    if one.verdict is not Effect.UNDECIDED or gate.verdict is not Verdict.INCONCLUSIVE or not gate.seeds_to_decide:
-        return verdict_words(one.verdict, gate)
+def _case_verdict(case_effect: CaseEffect, gate: GateResult) -> str:
+    if (
+        case_effect.verdict is not Effect.UNDECIDED
+        or gate.verdict is not Verdict.INCONCLUSIVE
+        or not gate.seeds_to_decide
+    ):
+        return verdict_words(case_effect.verdict, gate)
     return f"undecided ({gate.seeds_to_decide:,})"
 
 

@@ -74,9 +74,9 @@ def cost_tables(case_costs: Sequence[CaseCosts], labels: tuple[str, str]) -> lis
     return [[[*header, f"{a}, state B", f"{b}, state B"], *sorted(steps)], [at_time, *sorted(times)]]
 
 
-def _sides(one: CaseCosts) -> list[SideCost]:
+def _sides(case_costs: CaseCosts) -> list[SideCost]:
     """Returns the costs of A and of B; [] if they share no class of machines."""
-    return one.shared.timed_sides if one.shared is not None else []
+    return case_costs.shared.timed_sides if case_costs.shared is not None else []
 
 
 def _reached_cell(side: SideCost) -> str:
@@ -104,7 +104,7 @@ def cost_records(costs: Sequence[CaseCosts]) -> dict[str, CostRecord]:
     """Returns the records of the costs by case."""
     records = {}
     for cost in costs:
-        machines_a, machines_b = ([str(machine) for machine in own] for own in cost.classes)
+        machines_a, machines_b = ([str(machine) for machine in classes] for classes in cost.classes)
         records[cost.case] = record_from(
             CostRecord, cost, shared=_shared_record(cost), machines_a=machines_a, machines_b=machines_b
         )

@@ -29,9 +29,9 @@ def curve_lines(case: CaseInfo, blocks: Sequence[Curves], message: str = "") -> 
       blocks: Curves of its seed blocks.
       message: Failed expectation. Metrics named in it are shown besides the primary one.
     """
-    known = [name for block in blocks[:1] for name in block.metrics if not name.startswith("batch/")]
-    asked = [case.primary_metric, *(name for name in sorted(known) if name in message)]
-    names = [name for name in dict.fromkeys(asked) if all(name in block.metrics for block in blocks)][:_MOST_METRICS]
+    metric_names = [name for block in blocks[:1] for name in block.metrics if not name.startswith("batch/")]
+    relevant = [case.primary_metric, *(name for name in sorted(metric_names) if name in message)]
+    names = [name for name in dict.fromkeys(relevant) if all(name in block.metrics for block in blocks)][:_MOST_METRICS]
     return text_table([(name, _line(name, blocks)) for name in names], width=0).splitlines()
 
 

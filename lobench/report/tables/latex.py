@@ -136,20 +136,20 @@ def _tables(tabulated: Tabulated, room: float, style: CellStyle) -> list[str]:
         names_width = room * _SHARE_OF_NAMES
         names_column = f"p{{{names_width:.0f}pt}}"
     widths = []
-    for place, column in enumerate(tabulated.columns):
+    for index, column in enumerate(tabulated.columns):
         cells = [
-            _points(cell_text(line.entries[place], panel.digits, style))
+            _points(cell_text(line.entries[index], panel.digits, style))
             for panel in tabulated.panels
             for line in panel.lines
-            if place < len(line.entries)
+            if index < len(line.entries)
         ]
         widths.append(max(_points(escape(column.label)), _points(escape(column.group)), *cells) + 2 * _GAP)
     parts: list[list[int]] = [[]]
-    left = room - names_width - 2 * _GAP
-    for place, width in enumerate(widths):
-        if parts[-1] and sum(widths[one] for one in parts[-1]) + width > left:
+    room_left = room - names_width - 2 * _GAP
+    for index, width in enumerate(widths):
+        if parts[-1] and sum(widths[column_index] for column_index in parts[-1]) + width > room_left:
             parts.append([])
-        parts[-1].append(place)
+        parts[-1].append(index)
     lines: list[str] = []
     for part in parts:
         shown = _with_columns(tabulated, part)
@@ -168,22 +168,22 @@ def _tables(tabulated: Tabulated, room: float, style: CellStyle) -> list[str]:
     return lines
 
 
-def _with_columns(tabulated: Tabulated, places: Sequence[int]) -> Tabulated:
+def _with_columns(tabulated: Tabulated, column_indices: Sequence[int]) -> Tabulated:
     """Returns the part of a table with these columns. Rows and panels without an entry there are left out."""
     panels = []
     for panel in tabulated.panels:
         lines = [
-            replace(line, entries=tuple(line.entries[one] for one in places if one < len(line.entries)))
+            replace(line, entries=tuple(line.entries[index] for index in column_indices if index < len(line.entries)))
             for line in panel.lines
         ]
         if any(line.entries for line in lines):
             panels.append(replace(panel, lines=tuple(lines)))
-    return replace(tabulated, columns=tuple(tabulated.columns[one] for one in places), panels=tuple(panels))
+    return replace(tabulated, columns=tuple(tabulated.columns[index] for index in column_indices), panels=tuple(panels))
 
 
 def _points(text: str) -> float:
     """Returns the estimated width of LaTeX text at 10pt, rather too large than too small."""
-    plain = re.sub(r"\\[A-Za-z]+ ?|\\(.)", lambda found: found[1] or ("xx" if found[0].startswith(_WIDE) else ""), text)
+    plain = re.sub(r"\\[A-Za-z]+ ?|\\(.)", lambda match: match[1] or ("xx" if match[0].startswith(_WIDE) else ""), text)
     return sum(_letter_points(letter) for letter in plain if letter not in "{}$^")
 
 
@@ -197,12 +197,12 @@ def _column_groups(columns: Sequence[Heading]) -> list[str]:
     """Returns a line above the header with the names of groups, and a rule below each."""
     if not any(column.group for column in columns):
         return []
-    cells, rules, place = [""], [], 2
+    cells, rules, column_number = [""], [], 2
     for group, members in itertools.groupby(columns, lambda column: column.group):
         count = len(list(members))
         cells.append(f"\\multicolumn{{{count}}}{{c}}{{{escape(group)}}}")
-        rules += [f"\\cmidrule(lr){{{place}-{place + count - 1}}}"] if group else []
-        place += count
+        rules += [f"\\cmidrule(lr){{{column_number}-{column_number + count - 1}}}"] if group else []
+        column_number += count
     return [" & ".join(cells) + r" \\", " ".join(rules)]
 
 
@@ -287,7 +287,9 @@ def escape(text: str) -> str:
 def engine_notes(lines: Iterable[str]) -> list[str]:
     """Returns a comment on the required engine if the lines have characters that pdflatex lacks; [] otherwise."""
     text = "".join(line for line in lines if not line.startswith("%"))
-    found = sorted({one for one in text if one > _LAST_LATIN and one not in _PUNCTUATION})
-    if not found:
+    missing_letters = sorted({letter for letter in text if letter > _LAST_LATIN and letter not in _PUNCTUATION})
+    if not missing_letters:
         return []
-    return [f"% pdflatex has no {' '.join(found)}: compile with lualatex or xelatex, and a font that has them."]
+    return [
+        f"% pdflatex has no {' '.join(missing_letters)}: compile with lualatex or xelatex, and a font that has them."
+    ]

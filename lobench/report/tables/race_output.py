@@ -45,7 +45,7 @@ def race_record(result: RaceResult, alpha: float) -> RaceRecord:
     """Returns the record for `--format json`."""
     assert result.leader is not None and result.ending is not None
     methods = []
-    for place, (label, out_at, standing) in enumerate(zip(result.labels, result.out_at, result.standings, strict=True)):
+    for index, (label, out_at, standing) in enumerate(zip(result.labels, result.out_at, result.standings, strict=True)):
         gap = standing.gap if standing is not None else None
         diverged = standing.diverged if standing is not None else (0, 0)
         against = result.labels[standing.against] if standing is not None else None
@@ -57,14 +57,14 @@ def race_record(result: RaceResult, alpha: float) -> RaceRecord:
                 gap=record_from(IntervalRecord, gap) if gap is not None else None,
                 diverged=diverged[0],
                 other_diverged=diverged[1],
-                inner_steps=result.steps[place],
+                inner_steps=result.steps[index],
             )
         )
     record = record_from(
         RaceRecord,
         result,
         leader=result.labels[result.leader],
-        left=[result.labels[place] for place in result.racing],
+        left=[result.labels[index] for index in result.racing],
         alpha=alpha,
         methods=methods,
         inner_steps=sum(result.steps),
@@ -76,17 +76,17 @@ def race_record(result: RaceResult, alpha: float) -> RaceRecord:
 def race_text(result: RaceResult, alpha: float, margin: float) -> str:
     """Returns the answer in a line, a row for each method, those that stayed longest first, and notes."""
     rows = [["method", "out at", "against", "score against it", "diverged", "inner steps"]]
-    for place in _longest_first(result):
-        standing = result.standings[place]
-        out_at = result.out_at[place]
+    for index in _longest_first(result):
+        standing = result.standings[index]
+        out_at = result.out_at[index]
         rows.append(
             [
-                result.labels[place],
+                result.labels[index],
                 f"look {out_at}" if out_at is not None else "in",
                 result.labels[standing.against] if standing is not None else "leads",
                 interval_cell(_finite_bounds(standing.gap)) if standing is not None else "",
                 "{} : {}".format(*standing.diverged) if standing is not None and any(standing.diverged) else "",
-                f"{result.steps[place]:,}",
+                f"{result.steps[index]:,}",
             ]
         )
     answer, *notes = map(one_line, _answer_and_notes(result, alpha, margin))
@@ -94,9 +94,9 @@ def race_text(result: RaceResult, alpha: float, margin: float) -> str:
 
 
 def _longest_first(result: RaceResult) -> list[int]:
-    def key(place: int) -> tuple[float, float]:
-        out_at = result.out_at[place]
-        standing = result.standings[place]
+    def key(index: int) -> tuple[float, float]:
+        out_at = result.out_at[index]
+        standing = result.standings[index]
         return -(out_at or result.looks + 1), -(standing.gap.mean if standing is not None else float("inf"))
 
     return sorted(range(len(result.labels)), key=key)

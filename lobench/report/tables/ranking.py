@@ -81,24 +81,24 @@ def _rows(summary: Summary) -> list[_Row]:
     snapshot = summary.snapshot
     by_content = dict[object, list[int]]()
     left_race = _left_race(summary)
-    for place, subject in enumerate(snapshot.subjects):
+    for index, subject in enumerate(snapshot.subjects):
         # A watch and a comparison may give one theta different variants with the same bindings of its optimizer.
         key: object = subject.who.key if snapshot.methods else (subject.who.sha256, subject.optimizer_hashes)
-        content = (key, *sorted(subject.cells)) if subject.who.has_theta else place
-        by_content.setdefault(content, []).append(place)
-    scores = {places[0]: summary.mean_score(places[0], "primary") for places in by_content.values()}
+        content = (key, *sorted(subject.cells)) if subject.who.has_theta else index
+        by_content.setdefault(content, []).append(index)
+    scores = {indices[0]: summary.mean_score(indices[0], "primary") for indices in by_content.values()}
     most = max(score.num_cases for score in scores.values())
     rows = []
-    rivals = [snapshot.subjects[places[0]] for places in by_content.values()]
-    for places in by_content.values():
-        score = scores[places[0]]
-        is_whole = score.num_cases == most and not snapshot.subjects[places[0]].lacks_seeds(rivals)
+    rivals = [snapshot.subjects[indices[0]] for indices in by_content.values()]
+    for indices in by_content.values():
+        score = scores[indices[0]]
+        is_whole = score.num_cases == most and not snapshot.subjects[indices[0]].lacks_seeds(rivals)
         rows.append(
             _Row(
-                place=places[0],
-                labels=tuple(dict.fromkeys(snapshot.labels[place] for place in places)),
+                place=indices[0],
+                labels=tuple(dict.fromkeys(snapshot.labels[index] for index in indices)),
                 score=score,
-                is_ranked=is_whole and score.has_surviving_seed and places[0] not in left_race,
+                is_ranked=is_whole and score.has_surviving_seed and indices[0] not in left_race,
             )
         )
     return sorted(rows, key=lambda row: (not row.is_ranked, math.isnan(row.score.mean), -row.score.mean))
@@ -116,8 +116,8 @@ def _not_worse(summary: Summary, rows: Sequence[_Row]) -> list[_Row]:
     ranked = [row for row in rows if row.is_ranked]
     if not ranked:
         return []
-    found = bold_means(summary, [row.place for row in ranked], "primary").places
-    return [row for index, row in enumerate(ranked) if index in found]
+    not_worse = bold_means(summary, [row.place for row in ranked], "primary").places
+    return [row for index, row in enumerate(ranked) if index in not_worse]
 
 
 def _answer(summary: Summary, rows: Sequence[_Row], equal: Sequence[_Row]) -> str:
@@ -134,12 +134,12 @@ def _answer(summary: Summary, rows: Sequence[_Row], equal: Sequence[_Row]) -> st
         return f"{_label(best)}: score {score} (95%), {over}"
     if others:
         return f"{text}; not significantly worse: {first_of([_label(row) for row in others], _NAMED)}"
-    which = "all others" if all(row.is_ranked for row in rows) else "all others that have a rank"
+    others_words = "all others" if all(row.is_ranked for row in rows) else "all others that have a rank"
     replicates = f"{replicate_of(summary.snapshot.cases)}s"
     where = f" on {replicates} that converge" if _has_lost_seeds(summary, rows) else ""
     has_lost_case = any(row.is_ranked and not best.score.survived_cases <= row.score.survived_cases for row in rows)
     lost = f", or lost all {replicates} of a case" if has_lost_case else ""
-    return f"{text}; {which} are worse{where} (level 5% for all together){lost}"
+    return f"{text}; {others_words} are worse{where} (level 5% for all together){lost}"
 
 
 def _has_lost_seeds(summary: Summary, rows: Sequence[_Row]) -> bool:
@@ -183,11 +183,11 @@ def _table_rows(summary: Summary, rows: Sequence[_Row]) -> list[list[str]]:
     snapshot = summary.snapshot
     has_lost = any(snapshot.subjects[row.place].num_missing for row in rows)
     has_exploded = any(snapshot.subjects[row.place].num_exploded for row in rows)
-    what = "checkpoint" if all(subject.who.has_theta for subject in snapshot.subjects) else "method"
+    kind = "checkpoint" if all(subject.who.has_theta for subject in snapshot.subjects) else "method"
     shown = _without_scores(summary) if all(math.isnan(row.score.mean) for row in rows) else []
     is_several = len(snapshot.cases) > 1
     means = [f"{name}, {case.primary_metric}" if is_several else case.primary_metric for name, case in shown]
-    header = ["rank", what, *(means or ["score [95%]"]), "cases", "diverged"]
+    header = ["rank", kind, *(means or ["score [95%]"]), "cases", "diverged"]
     header += [*(["exploded"] if has_exploded else []), *(["no result"] if has_lost else []), "time"]
     table = [header]
     for rank, row in enumerate(rows, 1):
@@ -247,12 +247,12 @@ def _ranking_notes(summary: Summary, rows: Sequence[_Row]) -> list[str]:
     lines = summary.scales.describe("`lobench baseline` tunes one").splitlines()
     if all(math.isnan(row.score.mean) for row in rows):
         lines = lines[1:]  # nothing has the scores that it describes
-    if which := summary.over_which_cases("primary", names=False):
-        lines.append(f"scores are over {which}")
+    if cases_text := summary.over_which_cases("primary", names=False):
+        lines.append(f"scores are over {cases_text}")
     if any(not row.is_ranked and not math.isnan(row.score.mean) for row in rows):
         lines.append("-: lacks a case or a planned seed, left a race, or diverged on every seed")
     lines += race_notes(summary)
-    chosen = [row.labels[0] for row in rows if (found := snapshot.search(row.place)) and not found.is_fresh]
+    chosen = [row.labels[0] for row in rows if (search := snapshot.search(row.place)) and not search.is_fresh]
     if chosen:
         lines.append(f"optimistic, on the seeds that chose the setting: {first_of(chosen, _NAMED)}")
     outcomes = Counter(str(row.outcome) for row in snapshot.rows if row.outcome is not Outcome.PASSED)

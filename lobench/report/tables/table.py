@@ -75,8 +75,8 @@ def results_table(lines: Sequence[EvaluationSummary], *, sort: str = "case", met
     finals = {name: title for name, title in finals.items() if has_failed_alone or any(name in x.final for x in lines)}
     finals |= {name: name for name in metrics if name not in finals}
     have_steps = all(line.subject.has_theta for line in lines)
-    who, name_of = ("outer step", _step_name) if have_steps else ("subject", subject_name)
-    header = ["case", who, "seeds", "outcome", *finals.values()]
+    subject_heading, name_of = ("outer step", _step_name) if have_steps else ("subject", subject_name)
+    header = ["case", subject_heading, "seeds", "outcome", *finals.values()]
     costs = [_COST] if any(line.cost is not None for line in lines) else []
     costs += [_OVERHEAD] if any(line.cost is not None and line.cost.gradient is not None for line in lines) else []
     header += ["best", "diverged", "exploded", "wall s", *(title for cost in costs for title in cost[0]), "loss"]
@@ -94,7 +94,7 @@ def results_table(lines: Sequence[EvaluationSummary], *, sort: str = "case", met
         why = "cases of one name with a hash differ in their bindings"
         notes.append(f"{why}: tables of methods take the form of their experiment, or else the last")
     timed = [line.cost for line in lines if line.cost is not None]
-    is_unsteady = any(StepSeconds.of([one]).is_unsteady or Overhead.of([one]).is_unsteady for one in timed)
+    is_unsteady = any(StepSeconds.of([cost]).is_unsteady or Overhead.of([cost]).is_unsteady for cost in timed)
     notes += [UNSTEADY_NOTE] if is_unsteady else []
     machines = sorted({str(cost.machine_class) for cost in timed if cost.samples})
     classes = "step s are of several machines or numbers of trainings together, and not to be compared"
@@ -145,7 +145,7 @@ def _distinct_names(names: Mapping[Subject, str]) -> dict[Subject, str]:
     """
     distinct_names = dict(names)
     for name in [name for name, count in Counter(names.values()).items() if count > 1]:
-        alike = [subject for subject, own in names.items() if own == name]
+        alike = [subject for subject, subject_label in names.items() if subject_label == name]
         paths = [subject.uri.rstrip("/").split("/") for subject in alike]
         ends = (["/".join(path[-depth:]) for path in paths] for depth in range(1, max(map(len, paths)) + 1))
         hashes = [subject.sha256[:8] for subject in alike]

@@ -58,7 +58,7 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
 
 def without_controls(page: str) -> str:
     """Returns a page with all control characters except line breaks escaped."""
-    return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], page)
+    return _CONTROLS.sub(lambda match: ascii(match[0])[1:-1], page)
 
 
 def subjects_in_words(subjects: Iterable[Subject]) -> str:
@@ -139,7 +139,7 @@ def markdown_table(rows: Sequence[Sequence[str]]) -> str:
         bold = text.startswith("**")
         return f"**{markdown_line(text.strip('*'))}**" if bold else markdown_line(text)
 
-    header, *rest = [[cell(one) for one in row] for row in rows]
+    header, *rest = [[cell(text) for text in row] for row in rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in [header, ["---"] * len(header), *rest])
 
 
@@ -193,9 +193,9 @@ def text_table(
         shorter = _shortened(cells, widths, most)
         if _sum(shorter[1]) > most:  # with panels, keys get a part of the line, and each other column the rest
             shorter = cells, widths
-            for place in range(len(widths)):
+            for column in range(len(widths)):
                 left_over = most - _sum(shorter[1][:keys]) - len(_GAP)
-                shorter = _shortened_to(*shorter, place, most // (2 + keys) if place < keys else left_over)
+                shorter = _shortened_to(*shorter, column, most // (2 + keys) if column < keys else left_over)
         cells, widths = shorter
     is_left = [left is None or column in left for column in range(len(widths))]
     panels = _panels(widths, most, keys) if most else [range(len(widths))]
@@ -244,7 +244,9 @@ def _sum(widths: Sequence[int]) -> int:
 
 def _lines(cells: Sequence[Sequence[str]], widths: Sequence[int], is_left: Sequence[bool]) -> str:
     if all(cell.isascii() or _columns(cell) == len(cell) for cell in itertools.chain.from_iterable(cells)):
-        form = _GAP.join(f"{{:{'<' if each else '>'}{width}}}" for each, width in zip(is_left, widths, strict=True))
+        form = _GAP.join(
+            f"{{:{'<' if aligned_left else '>'}{width}}}" for aligned_left, width in zip(is_left, widths, strict=True)
+        )
         return "\n".join(form.format(*row).rstrip() for row in cells)
 
     def padded(cell: str, width: int, side: bool) -> str:
@@ -259,40 +261,40 @@ def _shortened(cells: _Cells, widths: Sequence[int], most: int) -> tuple[_Cells,
     shortened = list(widths)
     names = [index for index in range(len(shortened)) if shortened[index] > _SHORT and _are_names(cells, index)]
     while names and _sum(shortened) > most:
-        place = max(names, key=lambda column: shortened[column])
-        shortened[place] = max(_SHORT, shortened[place] - max(1, (_sum(shortened) - most) // len(names)))
-        if shortened[place] <= _SHORT:
-            names.remove(place)
+        column = max(names, key=lambda candidate: shortened[candidate])
+        shortened[column] = max(_SHORT, shortened[column] - max(1, (_sum(shortened) - most) // len(names)))
+        if shortened[column] <= _SHORT:
+            names.remove(column)
     new: tuple[_Cells, list[int]] = cells, list(widths)
-    for place, width in enumerate(shortened):
-        new = _shortened_to(*new, place, width)
+    for column, width in enumerate(shortened):
+        new = _shortened_to(*new, column, width)
     return new
 
 
-def _shortened_to(cells: _Cells, widths: Sequence[int], place: int, width: int) -> tuple[_Cells, list[int]]:
+def _shortened_to(cells: _Cells, widths: Sequence[int], column: int, width: int) -> tuple[_Cells, list[int]]:
     """Shortens a column of names to a width, or as far as names stay distinct. Returns cells and widths."""
-    if widths[place] <= width:
+    if widths[column] <= width:
         return cells, list(widths)
-    if not _are_names(cells, place):
-        body = max((_columns(row[place]) for row in cells[1:]), default=widths[place])
-        if widths[place] <= body or not _WORD.match(cells[0][place]):
+    if not _are_names(cells, column):
+        body = max((_columns(row[column]) for row in cells[1:]), default=widths[column])
+        if widths[column] <= body or not _WORD.match(cells[0][column]):
             return cells, list(widths)
-        each = max(width, body, _SHORT)  # only the header is a name
-        header = [*cells[0][:place], _in_the_middle(cells[0][place], each, 0.5), *cells[0][place + 1 :]]
-        return [header, *cells[1:]], [*widths[:place], each, *widths[place + 1 :]]
-    names = {row[place] for row in cells}
-    for each in range(max(width, _SHORT), widths[place]):
+        new_width = max(width, body, _SHORT)  # only the header is a name
+        header = [*cells[0][:column], _in_the_middle(cells[0][column], new_width, 0.5), *cells[0][column + 1 :]]
+        return [header, *cells[1:]], [*widths[:column], new_width, *widths[column + 1 :]]
+    names = {row[column] for row in cells}
+    for new_width in range(max(width, _SHORT), widths[column]):
         for begin in (0.5, 0.25, 0.75):
-            short = {name: _in_the_middle(name, each, begin) for name in names}
+            short = {name: _in_the_middle(name, new_width, begin) for name in names}
             if len(set(short.values())) == len(names):
-                shortened_cells = [[*row[:place], short[row[place]], *row[place + 1 :]] for row in cells]
-                return shortened_cells, [*widths[:place], each, *widths[place + 1 :]]
+                shortened_cells = [[*row[:column], short[row[column]], *row[column + 1 :]] for row in cells]
+                return shortened_cells, [*widths[:column], new_width, *widths[column + 1 :]]
     return cells, list(widths)
 
 
-def _are_names(cells: _Cells, place: int) -> bool:
+def _are_names(cells: _Cells, column: int) -> bool:
     """Returns whether the long cells of a column are words. Numbers and their intervals must not be shortened."""
-    return all(_WORD.match(row[place]) is not None for row in cells if len(row[place]) > _SHORT)
+    return all(_WORD.match(row[column]) is not None for row in cells if len(row[column]) > _SHORT)
 
 
 def _in_the_middle(cell: str, width: int, begin: float) -> str:
@@ -300,11 +302,11 @@ def _in_the_middle(cell: str, width: int, begin: float) -> str:
     if _columns(cell) <= width:
         return cell
     count = int((width - 1) * begin)
-    before = cell[:count]
-    after = cell[len(cell) - (width - 1 - count) :]
-    while _columns(before) + _columns(after) >= width:  # wide characters
-        before, after = (before[:-1], after) if len(before) >= len(after) else (before, after[1:])
-    return f"{before}{_ELLIPSIS}{after}"
+    head = cell[:count]
+    tail = cell[len(cell) - (width - 1 - count) :]
+    while _columns(head) + _columns(tail) >= width:  # wide characters
+        head, tail = (head[:-1], tail) if len(head) >= len(tail) else (head, tail[1:])
+    return f"{head}{_ELLIPSIS}{tail}"
 
 
 def _panels(widths: Sequence[int], most: int, keys: int) -> list[Sequence[int]]:
@@ -313,7 +315,7 @@ def _panels(widths: Sequence[int], most: int, keys: int) -> list[Sequence[int]]:
         return [range(len(widths))]
     panels = [[*range(keys)]]
     for index in range(keys, len(widths)):
-        if len(panels[-1]) > keys and _sum([*(widths[one] for one in panels[-1]), widths[index]]) > most:
+        if len(panels[-1]) > keys and _sum([*(widths[column] for column in panels[-1]), widths[index]]) > most:
             panels.append([*range(keys)])
         panels[-1].append(index)
     return list(panels)
@@ -336,7 +338,7 @@ def wrapped(text: str, width: int | None = None) -> str:
         with_gaps = _INNER_GAP.sub(lambda gap: _KEPT * len(gap[0]), line.strip())
         words = [word.replace(" ", _KEPT) for word in _WHOLE.findall(with_gaps)]
         folded = _folded(words, most, indent)
-        lines += [one.replace(_KEPT, " ") for one in folded]
+        lines += [line.replace(_KEPT, " ") for line in folded]
     return "\n".join(lines)
 
 

@@ -79,8 +79,8 @@ def _result_record(judged: Judged) -> Track3ResultRecord:
     )
 
 
-def _test_record(one: ZTest) -> Track3TestRecord:
-    return record_from(Track3TestRecord, one, passed=one.is_passed)
+def _test_record(test: ZTest) -> Track3TestRecord:
+    return record_from(Track3TestRecord, test, passed=test.is_passed)
 
 
 def track3_text(verdict: Track3) -> str:
@@ -117,7 +117,8 @@ def track3_text(verdict: Track3) -> str:
     return "\n".join(lines)
 
 
-def _spread_note(one: Judged) -> str:
-    own = one.deviation
-    verb = f"{one.label}: its runs spread more than is assumed, sd {own.value:.5f}, p = {p_cell(own.p_larger)}"
-    return f"{verb}; Student's test, with their own, has p = {p_cell(own.p_t_test)}"
+def _spread_note(judged: Judged) -> str:
+    deviation = judged.deviation
+    spread = f"sd {deviation.value:.5f}, p = {p_cell(deviation.p_larger)}"
+    verb = f"{judged.label}: its runs spread more than is assumed, {spread}"
+    return f"{verb}; Student's test, with their own, has p = {p_cell(deviation.p_t_test)}"

@@ -155,8 +155,8 @@ def _score_card(summary: Summary, metric: str) -> Card:
     score = summary.mean_score(summary.shown, metric)
     name = summary.metric_label(metric)
     over = counted(score.num_cases, "case")
-    if summary.shown in summary.compared and (which := summary.over_which_cases(metric, names=False)):
-        over = which
+    if summary.shown in summary.compared and (cases_text := summary.over_which_cases(metric, names=False)):
+        over = cases_text
     elif score.num_missing:
         over += f" (without a score: {score.num_missing})"
     return score_card(f"Score on {name}, {summary.snapshot.labels[summary.shown]}", score, over)
@@ -168,7 +168,7 @@ def _speedup_cards(summary: Summary) -> list[Card]:
     speedups, num_cases, num_censored = summary.speedups()
     bounds = f"; bounds: {counted(num_censored, 'seed')}" if num_censored else ""
     places = range(len(summary.snapshot.cases))
-    num_short = sum(summary.baseline(one) is not None and not summary.has_smooth_envelope(one) for one in places)
+    num_short = sum(summary.baseline(case) is not None and not summary.has_smooth_envelope(case) for case in places)
     if num_short:  # the envelope lags by the whole budget there
         bounds += f"; too large on {counted(num_short, 'case')}, with a budget below the envelope's smoothing"
     middle = summary.interquartile_mean(summary.shown, "primary")
@@ -206,7 +206,7 @@ def _gate_card(event: Mapping[str, Any]) -> Card:
 
 def _cost_card(snapshot: Snapshot) -> list[Card]:
     """Returns the time of all evaluations, including trials of searches; [] if unknown."""
-    curves = [found for _, found in snapshot.measured_rows() if found is not None]
+    curves = [measured for _, measured in snapshot.measured_rows() if measured is not None]
     trained = math.fsum(curve.wall_seconds for curve in curves)
     if trained == 0:
         return []
@@ -263,12 +263,14 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
     is_ranked = summary.mean_score(summary.shown, "primary").has_surviving_seed
     if snapshot.groups.shows_methods and not summary.has_checkpoints and is_ranked:
         num_missing = snapshot.subjects[summary.shown].num_missing
-        every = snapshot.subjects
-        num_lacking = sum(one.lacks_seeds(every) for one in every)
+        subjects = snapshot.subjects
+        num_lacking = sum(subject.lacks_seeds(subjects) for subject in subjects)
         lacks = f", without {counted(num_missing, 'planned seed')} that gave no result" if num_missing else ""
-        among = f"{len(every)} methods{lacks}"
-        if num_lacking and not snapshot.subjects[summary.shown].lacks_seeds(every):
-            among = f"the {counted(len(every) - num_lacking, 'method')} with all planned seeds ({num_lacking} without)"
+        among = f"{len(subjects)} methods{lacks}"
+        if num_lacking and not snapshot.subjects[summary.shown].lacks_seeds(subjects):
+            among = (
+                f"the {counted(len(subjects) - num_lacking, 'method')} with all planned seeds ({num_lacking} without)"
+            )
         lines.insert(0, f"{shown} has the highest mean score of {among}.")
     for metric in summary.metrics:
         against_tuned = summary.against_tuned(metric)
@@ -294,10 +296,10 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
                 f"The interquartile mean over its runs on {summary.metric_label(metric)}: {interval_text(middle)}."
             )
     if comparison is not None:
-        before = snapshot.labels[summary.first]
+        first_label = snapshot.labels[summary.first]
         verdicts = Counter(str(effect.verdict) for effect in comparison.cases)
         lines.append(
-            f"Against {before}, case by case (Holm, level {comparison.alpha:g}): {verdicts['better']} better, "
+            f"Against {first_label}, case by case (Holm, level {comparison.alpha:g}): {verdicts['better']} better, "
             f"{verdicts['worse']} worse, {verdicts['undecided']} undecided"
             + (f", {verdicts['mixed']} better in one and worse in the other" if verdicts["mixed"] else "")
             + "."
@@ -308,7 +310,7 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
         if seeds_text := seeds_note(comparison, summary.improvement()):
             words = {"better": "better on the score", "worse": "worse on the score"}
             head = words.get(str(comparison.verdict), undecided_words(comparison, seeds_text))
-            lines.append(f"Against {before}: {head}; {seeds_text}.")
+            lines.append(f"Against {first_label}: {head}; {seeds_text}.")
     if summary.baseline_label:
         spans = [f"over {form} {_span(speedups)}" for form, speedups in _speedups(cases, summary) if speedups]
         lines.append(f"{shown}'s speed-up over {summary.baseline_label}: {'; '.join(spans) or 'on no case'}.")
@@ -374,7 +376,7 @@ def warnings(summary: Summary, cases: Sequence[CaseFinding]) -> list[str]:
         if censored > _MANY_CENSORED * len(speedups):
             tuned = summary.scales.tuned.values()
             factor = max(baseline.horizon_factor for baseline in tuned)
-            is_all = all(one.ends_with_budget for one in tuned)  # no baseline is trained longer than the budget
+            is_all = all(entry.ends_with_budget for entry in tuned)  # no baseline is trained longer than the budget
             further = "" if is_all else "; a larger --horizon-factor would measure them"
             lines.append(
                 f"The speed-up over {form} is censored on {censored} of {len(speedups)} cases, more than a tenth: the "
