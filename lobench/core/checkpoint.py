@@ -187,8 +187,8 @@ def _place_of_theta(leaves: Mapping[str, np.ndarray]) -> str:
         theta_path = theta_paths.pop()
         theta = _leaves_below(leaves, theta_path)
         other_leaves = {path: leaf for path, leaf in leaves.items() if not path.startswith(f"{theta_path}/")}
-        around = f"{theta_path.rpartition('/')[0]}/"
-        are_states = all(_is_beside_theta(path.removeprefix(around)) for path in other_leaves)
+        parent_prefix = f"{theta_path.rpartition('/')[0]}/"
+        are_states = all(_is_beside_theta(path.removeprefix(parent_prefix)) for path in other_leaves)
         return theta_path if are_states and not _has_copy(other_leaves, theta) else ""
     return ""
 

@@ -73,13 +73,13 @@ _replacements = _Replacements()
 
 @contextlib.contextmanager
 def _replaced() -> Iterator[None]:
-    ours = os.getpid()
+    own_pid = os.getpid()
     leave = os._exit
     change = os.chdir
     streams = sys.stdout, sys.stderr
 
     def stay(status: int) -> NoReturn:
-        if os.getpid() != ours:  # a process that was forked meanwhile
+        if os.getpid() != own_pid:  # a process that was forked meanwhile
             leave(status)
         raise SystemExit(f"os._exit({status})")
 

@@ -57,8 +57,8 @@ def open_tree_to_group(store: Path, *, excluded: Collection[str] = ()) -> None:
 
 def _store_of(path: Path) -> Path | None:
     """Returns the folder of the store that a path belongs to: the nearest folder above it with a ledger."""
-    above = path.parents[:_MOST_LEVELS]
-    return next((folder for folder in above if os.path.exists(folder / _LEDGER)), None)
+    ancestors = path.parents[:_MOST_LEVELS]
+    return next((folder for folder in ancestors if os.path.exists(folder / _LEDGER)), None)
 
 
 def _group_of(store: Path) -> int | None:

@@ -46,8 +46,8 @@ def similar_path(path: str | Path) -> str:
     except OSError:
         return ""
     of_suffix = [name for name in names if Path(name).stem == missing.name]
-    near = suggestion(missing.name, of_suffix[:1] or names)
-    return near.replace("did you mean '", f"did you mean '{missing.parent}/") if missing.parent != Path() else near
+    advice = suggestion(missing.name, of_suffix[:1] or names)
+    return advice.replace("did you mean '", f"did you mean '{missing.parent}/") if missing.parent != Path() else advice
 
 
 def identity_in(path: str) -> str:

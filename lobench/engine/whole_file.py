@@ -109,7 +109,9 @@ def require_folder(folder: Path) -> None:
     Raises:
       OSError: They could not.
     """
-    existing_folder = next(above for above in (folder.absolute(), *folder.absolute().parents) if above.exists())
+    existing_folder = next(
+        ancestor for ancestor in (folder.absolute(), *folder.absolute().parents) if ancestor.exists()
+    )
     with tempfile.TemporaryFile(dir=existing_folder):
         pass
 

@@ -181,16 +181,16 @@ class IsolatedRunner:
 
     def _connect(self) -> Connection:
         if self._connection is None:
-            ours, theirs = socket.socketpair()
-            with theirs:
+            own_end, child_end = socket.socketpair()
+            with child_end:
                 cache = cache_environment(self.compilation_cache) if self.compilation_cache else {}
                 self._child = subprocess.Popen(
-                    [*PYTHON, "-m", "lobench.evaluation.isolated", str(theirs.fileno()), *self._flags],
-                    pass_fds=[theirs.fileno()],
+                    [*PYTHON, "-m", "lobench.evaluation.isolated", str(child_end.fileno()), *self._flags],
+                    pass_fds=[child_end.fileno()],
                     stdin=subprocess.DEVNULL,
                     env={**cache, **os.environ, **self.environment},
                 )
-            self._connection = Connection(ours.detach())
+            self._connection = Connection(own_end.detach())
         return self._connection
 
 

@@ -259,8 +259,8 @@ def _knows_horizon(case: Case) -> bool:
 def _eval_every(case: Case) -> int:
     """Returns the number of steps between evaluations of a grid. It divides the budget, whose end is evaluated."""
     # Without evaluations, metrics are means over `eval_every` steps.
-    most = _EVAL_EVERY if case.eval_batches else case.eval_every
-    return next(step for step in range(most, 0, -1) if case.num_inner_steps % step == 0)
+    max_eval_every = _EVAL_EVERY if case.eval_batches else case.eval_every
+    return next(step for step in range(max_eval_every, 0, -1) if case.num_inner_steps % step == 0)
 
 
 def _grid_or_point(
@@ -293,8 +293,8 @@ def _with_steady_dtypes(stepper: Stepper) -> Stepper:
     """Keeps the dtypes of an optimizer's state: a traced b1 is a float32, which makes averages of bfloat16 float32."""
 
     def steady(old: jax.Array, new: Any) -> jax.Array:
-        both = jnp.issubdtype(old.dtype, jnp.floating) and jnp.issubdtype(jnp.result_type(new), jnp.floating)
-        return jnp.asarray(new, old.dtype) if both else new
+        are_floating = jnp.issubdtype(old.dtype, jnp.floating) and jnp.issubdtype(jnp.result_type(new), jnp.floating)
+        return jnp.asarray(new, old.dtype) if are_floating else new
 
     def step(opt_state: PyTree, *arguments: Any) -> tuple[PyTree, PyTree, PyTree]:
         new_state, params, model_state = stepper.step(opt_state, *arguments)

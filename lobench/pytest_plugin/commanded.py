@@ -175,8 +175,8 @@ def _home() -> Iterator[Path]:
 
     A folder is in use while its file `lock` is locked.
     """
-    above = Path(tempfile.gettempdir())
-    for lock_file in above.glob(f"{_PREFIX}*/lock"):
+    temporary_root = Path(tempfile.gettempdir())
+    for lock_file in temporary_root.glob(f"{_PREFIX}*/lock"):
         with contextlib.suppress(OSError), lock_file.open("rb") as lock:  # another process has it, or another user
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(lock_file.parent)

@@ -318,7 +318,11 @@ def _paired(
 def _are_one(new: FinalValues, old: FinalValues) -> bool:
     """Returns True if the final values of all common metrics are equal as float32, as for a subject and itself."""
     shared = [(new.metrics[name], old.metrics[name]) for name in new.metrics.keys() & old.metrics.keys()]
-    ends = [(ours[seed], theirs[seed]) for ours, theirs in shared for seed in ours.keys() & theirs.keys()]
+    ends = [
+        (new_values[seed], old_values[seed])
+        for new_values, old_values in shared
+        for seed in new_values.keys() & old_values.keys()
+    ]
     return len(shared) > 1 and all(math.isclose(*pair, rel_tol=FLOAT_STEP) for pair in ends)
 
 

@@ -83,9 +83,9 @@ def trained(item: pytest.Item, case: CaseSpec) -> Result:
         own_blocks.append((block, known_curves or train(theta, block)))
         done.append(own_blocks[-1])
     if gate is not None:
-        more = _train_further(info, train, theta, done)
+        further_blocks = _train_further(info, train, theta, done)
         measured = gate.measure(
-            case, info, bound.expectations.margin, own_blocks, _GateTraining(item, case, train), more
+            case, info, bound.expectations.margin, own_blocks, _GateTraining(item, case, train), further_blocks
         )
         item.stash.setdefault(MEASURED, []).append(dataclasses.asdict(measured))
     return Result([curves for _, curves in own_blocks], bound.case)

@@ -86,8 +86,10 @@ class VariantCases:
             else:
                 self._traced |= {info.identity, info.optimizer_hash}
         return tuple(
-            f"{same[0]} (and {counted(len(same) - 1, 'more case')})" if same[1:] else str(same[0])
-            for same in problems.values()
+            f"{equal_errors[0]} (and {counted(len(equal_errors) - 1, 'more case')})"
+            if equal_errors[1:]
+            else str(equal_errors[0])
+            for equal_errors in problems.values()
         )
 
     def _bind_variant(self, variant: Variant) -> VariantFields:
@@ -136,9 +138,9 @@ def files_of(suites: Sequence[str], layers: Layers, code: Iterable[str] = ()) ->
       code: Files of the user's code that need not be loaded.
     """
     configs = config_chain(Path(layers.trainer_config)) if layers.trainer_config else []
-    around = [*layers.gin_files, *map(str, configs)]
+    config_files = [*layers.gin_files, *map(str, configs)]
     files = [
-        *SuiteFiles(suites, around).files(),
+        *SuiteFiles(suites, config_files).files(),
         *_loaded_files(),
         *map(Path, code),
     ]  # modules created by a suite have no file

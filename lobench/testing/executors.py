@@ -206,11 +206,11 @@ class ExecutorContract:
         assert answered == [variant.key for variant in variants]
 
     def test_waiting_ends_in_time_and_when_it_is_woken(self, tmp_path: Path) -> None:
-        ours, theirs = socket.socketpair()
-        wakeup = Connection(ours.detach())
-        with theirs, wakeup, self.running(tmp_path, wakeup=wakeup) as executor:
+        own_end, waking_end = socket.socketpair()
+        wakeup = Connection(own_end.detach())
+        with waking_end, wakeup, self.running(tmp_path, wakeup=wakeup) as executor:
             assert _of_workers(executor.wait(0.05)) == []
-            theirs.send(b"\0")
+            waking_end.send(b"\0")
             started = time.monotonic()
             assert _of_workers(executor.wait(self.patience_seconds)) == []
             assert time.monotonic() - started < self.patience_seconds / 2

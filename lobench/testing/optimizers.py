@@ -104,8 +104,8 @@ class OptimizerContract:
         The second seed trains with the gradients in the argument `beside`.
         """
         params = _params(0)
-        both = (grads, grads if second_grads is None else second_grads)
-        results = _program(self._kind)(self.theta(), _stack(params, params), _stack(*both))
+        grads_of_seeds = (grads, grads if second_grads is None else second_grads)
+        results = _program(self._kind)(self.theta(), _stack(params, params), _stack(*grads_of_seeds))
         return jax.tree.map(lambda leaf: leaf[0], results)
 
 

@@ -136,8 +136,8 @@ class SearchContract:
 
     def test_a_ledger_holds_the_very_values(self, space: Space) -> None:
         for trial in self.run(space):
-            again = json.loads(json.dumps(dict(trial.parameters)))
-            assert [(type(value), value) for value in again.values()] == [
+            stored_values = json.loads(json.dumps(dict(trial.parameters)))
+            assert [(type(value), value) for value in stored_values.values()] == [
                 (type(value), value) for value in trial.parameters.values()
             ]
 
@@ -167,10 +167,10 @@ class SearchContract:
     def test_it_ends(self, space: Space) -> None:
         size = self.make().size(space)
         trials = self.run(space)
-        most = self.num_trials if size is None else size
-        assert 1 <= len(trials) <= most
+        max_trials = self.num_trials if size is None else size
+        assert 1 <= len(trials) <= max_trials
         if size is None and not self.may_end_early:
-            assert len(trials) == most
+            assert len(trials) == max_trials
         settings = {frozenset(trial.parameters.items()) for trial in trials}
         assert self.may_repeat or len(settings) == len(trials), "a setting is proposed twice"
 

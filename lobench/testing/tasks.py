@@ -73,8 +73,8 @@ class TaskContract:
         assert types_of(new_state) == types_of(state), "the model state changes its structure, shapes or dtypes"
         for name, value in metrics.items():
             assert (value.shape, value.dtype) == ((), jnp.float32), f"metric {name!r}"
-        again = _losses(self._kind)(params, state, key_of(4), batch)
-        assert_same_bits(((loss, new_state, metrics), grads), again)
+        repeated = _losses(self._kind)(params, state, key_of(4), batch)
+        assert_same_bits(((loss, new_state, metrics), grads), repeated)
 
     def test_an_evaluation_gives_numbers_of_the_same_names_on_every_split(self) -> None:
         params, state, _ = self._start()

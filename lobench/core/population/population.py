@@ -150,8 +150,8 @@ def front(population: Iterable[Member]) -> list[Member]:
     """
     best_members: list[Member] = []
     for member in sorted(population, key=lambda member: member.id):
-        if member.fitness is not None and not any(better(other, member) for other in best_members):
-            best_members = [other for other in best_members if not better(member, other)] + [member]
+        if member.fitness is not None and not any(better(best_member, member) for best_member in best_members):
+            best_members = [best_member for best_member in best_members if not better(member, best_member)] + [member]
     return best_members
 
 

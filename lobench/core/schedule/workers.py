@@ -231,11 +231,11 @@ class Workers:
         machines = self._machines or (Size(self.max_cores, self.max_gpus),)
         return any(size.num_cpus <= machine.num_cpus and size.num_gpus <= machine.num_gpus for machine in machines)
 
-    def _workers_fit(self, sizes: Counter[Size], starting: Counter[Size], more: Size | None = None) -> bool:
+    def _workers_fit(self, sizes: Counter[Size], starting: Counter[Size], extra_size: Size | None = None) -> bool:
         """Returns whether all workers of possible sizes, and `more`, fit on the machines together."""
         real = Counter({size: count for size, count in sizes.items() if count and self._is_possible(size)})
-        if more is not None:
-            real[more] += 1
+        if extra_size is not None:
+            real[extra_size] += 1
         if (
             sum(count * size.num_cpus for size, count in real.items()) > self.max_cores
             or math.fsum(count * size.num_gpus for size, count in real.items()) > self.max_gpus
@@ -243,7 +243,7 @@ class Workers:
             return False
         # The executor places workers. Workers of a single size are never in each other's way.
         return len(real) < 2 or all(
-            has_place(self._machines, real, size) for size in real if starting[size] or size == more
+            has_place(self._machines, real, size) for size in real if starting[size] or size == extra_size
         )
 
     def is_any_idle(self) -> bool:
@@ -269,7 +269,7 @@ class Workers:
 
         Empty if there is room already, or if ending all of them would not make enough.
         """
-        if self.has_room(size) or not any(count for other, count in self._sizes.items() if other != size):
+        if self.has_room(size) or not any(count for other_size, count in self._sizes.items() if other_size != size):
             return []
         staying = self._sizes.copy()
         starting = self._starting.copy()

@@ -138,17 +138,17 @@ def _next_values(replay: _Replay, parameter: Parameter) -> tuple[Value, ...]:
     path = parameter.path
     if not replay.is_active(parameter):
         return ()
-    least = 1
+    min_values = 1
     if path not in replay.num_sweeps:
         values = grid_values(parameter)
     elif parameter.kind is Kind.CATEGORICAL:
-        values, least = parameter.values, 2
+        values, min_values = parameter.values, 2
     elif parameter.kind is Kind.DISCRETE:
         index = parameter.values.index(replay.values[path])
         values = parameter.values[max(index - 1, 0) : index + 2]
     else:
         values = _interval(parameter, float(replay.values[path]), replay.num_sweeps[path], replay.tried[path])
-    return values if len(replay.unseen(parameter, values)) >= least else ()
+    return values if len(replay.unseen(parameter, values)) >= min_values else ()
 
 
 def _interval(parameter: Parameter, centre: float, num_halvings: int, tried: Sequence[Value]) -> tuple[Value, ...]:
@@ -168,9 +168,9 @@ def _interval(parameter: Parameter, centre: float, num_halvings: int, tried: Seq
         ends = max(centre - reach, low), min(centre + reach, high)
     values = parameter.between(*ends, parameter.num_values or 1)
     candidates = dict.fromkeys(_known_value(value, tried, _CLOSE * scale) for value in values)
-    below = max((float(tried_value) for tried_value in tried if float(tried_value) < centre), default=low)
-    above = min((float(tried_value) for tried_value in tried if float(tried_value) > centre), default=high)
-    return tuple(value for value in candidates if below <= float(value) <= above)
+    lower_neighbour = max((float(tried_value) for tried_value in tried if float(tried_value) < centre), default=low)
+    upper_neighbour = min((float(tried_value) for tried_value in tried if float(tried_value) > centre), default=high)
+    return tuple(value for value in candidates if lower_neighbour <= float(value) <= upper_neighbour)
 
 
 def _known_value(value: Value, tried: Sequence[Value], tolerance: float) -> Value:

@@ -213,8 +213,8 @@ def _combinations(space: Space, index: int, chosen: dict[str, Value]) -> Iterato
     parameter = space.parents_first[index]
     values: Sequence[Value | None] = grid_values(parameter) if space.is_active(parameter.path, chosen) else (None,)
     for value in values:
-        more = {} if value is None else {parameter.path: value}
-        yield from _combinations(space, index + 1, {**chosen, **more})
+        new_values = {} if value is None else {parameter.path: value}
+        yield from _combinations(space, index + 1, {**chosen, **new_values})
 
 
 def active_sets(space: Space) -> Iterator[tuple[Parameter, ...]]:

@@ -256,10 +256,14 @@ def content_of(leaves: Mapping[str, Any], where: str) -> CheckpointContent:
     texts = [path for path, leaf in leaves.items() if _is_text(leaf)]
     counters = {name: leaves[name] for name in COUNTER_NAMES if name in leaves}
     arrays_by_path = {path: leaf for path, leaf in leaves.items() if path not in (*texts, OWN_BINDINGS)}
-    below = {path for path in arrays_by_path if path not in counters}
-    top = next((name for name in WRAPPER_NAMES if below and all(path.startswith(f"{name}/") for path in below)), None)
+    leaf_paths = {path for path in arrays_by_path if path not in counters}
+    top = next(
+        (name for name in WRAPPER_NAMES if leaf_paths and all(path.startswith(f"{name}/") for path in leaf_paths)), None
+    )
     if top:
-        arrays_by_path = {path.removeprefix(f"{top}/"): leaf for path, leaf in arrays_by_path.items() if path in below}
+        arrays_by_path = {
+            path.removeprefix(f"{top}/"): leaf for path, leaf in arrays_by_path.items() if path in leaf_paths
+        }
     else:
         counters = {name: value for name, value in counters.items() if _is_count(name, value)}
         arrays_by_path = {

@@ -193,8 +193,8 @@ def run_variant(location: str, uri: str) -> Variant:
     configs = [folder / CONFIG for folder in folders if retried((folder / CONFIG).is_file)]
     if not configs:
         return Variant()
-    above = trainer_config_at(location)
-    texts = _inlined_configs(above) if above is not None else []
+    config_path = trainer_config_at(location)
+    texts = _inlined_configs(config_path) if config_path is not None else []
     texts += [_gin_text(config, parse_trainer_config) for config in configs]
     return Variant(trainer_config="\n".join(texts))
 

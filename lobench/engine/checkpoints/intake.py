@@ -157,31 +157,31 @@ class Intake:
         changed.
         """
         subjects = dict(sightings)
-        of_runs = {
-            at: subject
-            for at, subject in subjects.items()
+        run_sightings = {
+            position: subject
+            for position, subject in subjects.items()
             if subject.has_theta and subject.run and not subject.variant.bindings
         }
-        last_by_uri = {sighting.uri: sighting for sighting in of_runs.values()}
+        last_by_uri = {sighting.uri: sighting for sighting in run_sightings.values()}
         for last_sighting in last_by_uri.values():
             try:
                 variant = self._run_variant(last_sighting.uri)
             except ConfigError:  # the next poll reports it
-                for at, sighting in of_runs.items():
+                for position, sighting in run_sightings.items():
                     if sighting.uri == last_sighting.uri:
-                        subjects.pop(at, None)
+                        subjects.pop(position, None)
                 self._fingerprints.pop(last_sighting.uri, None)
                 continue
             if not variant.key and not _exists(last_sighting.uri):
                 variant = last_sighting.variant
             same = {
-                at: sighting
-                for at, sighting in of_runs.items()
+                position: sighting
+                for position, sighting in run_sightings.items()
                 if (sighting.uri, sighting.sha256) == (last_sighting.uri, last_sighting.sha256)
             }
-            for at, sighting in same.items():
+            for position, sighting in same.items():
                 if sighting.variant != variant:
-                    del subjects[at]
+                    del subjects[position]
             if all(sighting.variant != variant for sighting in same.values()):
                 subject = dataclasses.replace(last_sighting, variant=variant)
                 subjects[self._ledger.record_sighting(subject)] = subject
@@ -358,8 +358,8 @@ class Intake:
             self._joined = None
             for line in lines[:_MOST_LINES]:
                 self._log(line)
-            if (more := len(lines) - _MOST_LINES) > 0:
-                self._log(f"and {counted(more, 'checkpoint')} more, which `lobench results --evaluations` lists")
+            if (num_more := len(lines) - _MOST_LINES) > 0:
+                self._log(f"and {counted(num_more, 'checkpoint')} more, which `lobench results --evaluations` lists")
 
     @contextlib.contextmanager
     def _recording(self) -> Iterator[None]:
@@ -399,8 +399,8 @@ class Intake:
             was_reported = {uri for kind, uri, _ in self._known_events if kind in ("expired", "unreadable")}
             cleared = [uri for uri in uris if uri in was_reported]
             self._known_events = {event for event in self._known_events if event[1] not in cleared}
-            more = {"cleared": cleared} if cleared else {}
-            self._ledger.record_event("skipped", first=uris[0], last=uris[-1], count=len(uris), **more)
+            cleared_field = {"cleared": cleared} if cleared else {}
+            self._ledger.record_event("skipped", first=uris[0], last=uris[-1], count=len(uris), **cleared_field)
             self._log(skipped_line(uris))
 
     def release(self, sha256: str) -> None:
@@ -490,10 +490,10 @@ class Intake:
                 num_waiting += 1
         return num_waiting
 
-    def _wait_for_config(self, seen: SeenCheckpoint, variant: Variant | None, why: LobenchError) -> None:
-        self._record_incident("unreadable", seen, why)
+    def _wait_for_config(self, seen: SeenCheckpoint, variant: Variant | None, error: LobenchError) -> None:
+        self._record_incident("unreadable", seen, error)
         self._fingerprints.pop(seen.uri, None)
-        unbound = self._unbound.setdefault(_run_and_folder(seen), _Unbound(str(why), variant))
+        unbound = self._unbound.setdefault(_run_and_folder(seen), _Unbound(str(error), variant))
         unbound.seen[seen.uri] = seen
 
     def _restarts_from(self, seen: SeenCheckpoint, subject: Subject) -> int | None:

@@ -131,12 +131,12 @@ class PopulationSource:
             return None
 
     def _nested_folders(self, source: DirectorySource) -> list[epath.Path]:
-        inside = []
+        folders = []
         for child in source.inside:
             with contextlib.suppress(OSError):  # the source reports it
                 if self._is_folder(child) and not self._leads_up(child):
-                    inside.append(child)
-        return sorted(inside, key=_number)
+                    folders.append(child)
+        return sorted(folders, key=_number)
 
     def _leads_up(self, child: epath.Path) -> bool:
         """Returns whether a folder is a link to one above it, whose checkpoints would otherwise be found twice."""

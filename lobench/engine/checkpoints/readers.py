@@ -88,13 +88,13 @@ class NpzReader(FileReader):
                     sum(_declared_size(archive, member) for member in members),
                 )
                 packed = sum(member.compress_size for member in members)
-            most = min(_LARGEST_BYTES, _memory() // 2, max(_LEAST_UNPACKED, _MOST_TIMES * packed))
-            if declared > most:
+            max_bytes = min(_LARGEST_BYTES, _memory() // 2, max(_LEAST_UNPACKED, _MOST_TIMES * packed))
+            if declared > max_bytes:
                 raise CheckpointError(
                     "too large for a theta",
                     where=str(path),
                     got=f"{declared:,} bytes declared in {packed:,}",
-                    expected=f"at most {most:,} here",
+                    expected=f"at most {max_bytes:,} here",
                 )
             file.seek(0)
             try:

@@ -102,9 +102,9 @@ class DirectorySource:
             return [self._path]
         names = None if self._listing is None else self._listing.names()
         self.inside = [*self._path.iterdir()] if names is None else [self._path / name for name in names]
-        inside = _without_trainer_states([path for path in self.inside if _is_candidate(path.name)])
-        is_run = single is None or any(map(self._reader_for, inside))
-        return inside if is_run else [self._path]
+        candidates = _without_trainer_states([path for path in self.inside if _is_candidate(path.name)])
+        is_run = single is None or any(map(self._reader_for, candidates))
+        return candidates if is_run else [self._path]
 
     def _is_wanted(self, name: str) -> bool:
         """Returns whether a file may be a checkpoint, or determines which other files are."""

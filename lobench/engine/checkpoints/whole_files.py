@@ -191,9 +191,9 @@ class WholeFolder:
             return True
         if self._complete_when and any(path.glob(self._complete_when)):
             return True
-        inside = {entry.name: entry for entry in path.iterdir()}
-        return any(mark in inside for mark in _MARKS) and not any(
-            _FOLDER.fullmatch(name) and entry.is_dir() for name, entry in inside.items()
+        entries = {entry.name: entry for entry in path.iterdir()}
+        return any(mark in entries for mark in _MARKS) and not any(
+            _FOLDER.fullmatch(name) and entry.is_dir() for name, entry in entries.items()
         )
 
     def is_complete(self, path: epath.Path) -> bool:

@@ -88,7 +88,7 @@ class KnownCases:
             return None
         if self._at_start is None:
             self._at_start = self._fingerprint(), self._environment_stamps()
-        around = [tuple(mark) for mark in row.files["around"]]
+        marks_around = [tuple(mark) for mark in row.files["around"]]
         loaded = [tuple(mark) for mark in row.files["loaded"]]
         if any(os.path.exists(path) for path in row.files.get("missing", ())):
             return None
@@ -97,7 +97,7 @@ class KnownCases:
             return None
         new = [path for path, _, _ in loaded if path not in stamps]
         stamps |= {**dict.fromkeys(new), **{mark[0]: mark for mark in marks_of(map(Path, new))}}
-        if (row.fingerprint, around) != self._at_start or any(stamps[mark[0]] != mark for mark in loaded):
+        if (row.fingerprint, marks_around) != self._at_start or any(stamps[mark[0]] != mark for mark in loaded):
             return None
         blocks, _ = SessionBlocks.split_off(self._config().layers.gin_params)
         return row.cases if blocks is None else tuple(blocks.cut(case, variant.bindings) for case in row.cases)
@@ -114,13 +114,13 @@ class KnownCases:
         """Stores a worker's description of a variant."""
         if self._before is None:
             return
-        fingerprint, around = self._before
-        paths_around = {path for path, _, _ in around}
+        fingerprint, marks_around = self._before
+        paths_around = {path for path, _, _ in marks_around}
         loaded = sorted(
             (mark.path, mark.size, mark.changed_ns) for mark in described.files if mark.path not in paths_around
         )
         files = {
-            "around": around,
+            "around": marks_around,
             "loaded": loaded,
             "missing": sorted(described.missing),
             "listed": dict(described.listed),

@@ -134,14 +134,14 @@ class Chief:
             at=time.time(),
         )
         self._planner = self._journal.plan(start, PerRun(policy, self._subjects.run_of), progress.log)
-        ours, self._waking = socket.socketpair()
-        for end in (ours, self._waking):
+        wakeup_socket, self._waking = socket.socketpair()
+        for end in (wakeup_socket, self._waking):
             end.setblocking(False)
         hours = options.max_core_hours
         max_core_seconds = math.inf if hours is None else hours * 3600
         self._workers = WatchWorkers(
             make_executor=make_executor,
-            wakeup=Connection(ours.detach()),
+            wakeup=Connection(wakeup_socket.detach()),
             logs=ledger.store / "logs",
             max_core_seconds=max_core_seconds,
             log=progress.log,
@@ -410,13 +410,13 @@ class Chief:
                 elif result.other_gin:
                     self._is_suite_edited()
                 return [self._dispatch.returned(worker, result, now)]
-            case WorkerExited(worker=worker, message=why, is_oom=True) if ended := self._dispatch.killed_for_memory(
-                worker, why, now
+            case WorkerExited(worker=worker, message=cause_text, is_oom=True) if (
+                finished := self._dispatch.killed_for_memory(worker, cause_text, now)
             ):
-                return [(ended, None)]
-            case WorkerExited(worker=worker, message=why, lost=lost):
+                return [(finished, None)]
+            case WorkerExited(worker=worker, message=cause_text, lost=lost):
                 self._dispatch.forget(worker)
-                return [(planner.WorkerDied(worker, now, why, lost), None)]
+                return [(planner.WorkerDied(worker, now, cause_text, lost), None)]
             case ExecutorCapacity(machines=machines, limit=limit):
                 sizes = tuple(planner.Size(int(num_cpus), num_gpus) for num_cpus, num_gpus in machines)
                 return [(planner.Capacity(sizes, limit or math.inf), None)]
@@ -498,7 +498,7 @@ class Chief:
                         self._subjects.need(action.position)  # leases that follow do not wait for the commit
                     is_result = isinstance(action, planner.Record) and action.lease is not None
                     self._journal.gather((action, curves if is_result else None))
-            waiting.extend((ended, None) for ended in self._ended_leases)
+            waiting.extend((finished, None) for finished in self._ended_leases)
             self._ended_leases.clear()
 
     def _commit(self) -> None:
@@ -530,8 +530,8 @@ class Chief:
                 if action.case.program_key not in self._programs:
                     self._programs.add(action.case.program_key)
                     self._progress.planned(self._planner.left.evaluations.keys())
-                if (ended := self._dispatch.lease(action)) is not None:
-                    self._ended_leases.append(ended)
+                if (finished := self._dispatch.lease(action)) is not None:
+                    self._ended_leases.append(finished)
             case planner.LeaseCommand() if edited := self._arrivals.postponed_for(action.command):
                 if not self._suite_changed:
                     self._begin_anew(f"{edited} has changed")

@@ -37,8 +37,8 @@ class Arriving:
         subjects_by_position: dict[int, Subject] = {}
         first: dict[SubjectKey, Subject] = {}
         for position, subject in filter(None, map(self._intake.give, self._given)):
-            if (same := first.setdefault(subject.key, subject)) is not subject:
-                log(f"{same.label!r} and {subject.label!r} are the same subject: it is computed once")
+            if (first_subject := first.setdefault(subject.key, subject)) is not subject:
+                log(f"{first_subject.label!r} and {subject.label!r} are the same subject: it is computed once")
             subjects_by_position.setdefault(position, subject)
         for position, subject in self.next():
             subjects_by_position.setdefault(position, subject)

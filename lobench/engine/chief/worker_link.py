@@ -116,13 +116,13 @@ class WatchWorkers:
             self._wakeup.poll(timeout)
             return ()
         events: list[WorkerEvent] = []
-        ended: set[int] = set()
+        ended_workers: set[int] = set()
         for event in self._executor.wait(timeout):
-            if not (isinstance(event, WorkerMessage | WorkerExited) and event.worker in ended):
-                events += self._events_of(event, ended)
+            if not (isinstance(event, WorkerMessage | WorkerExited) and event.worker in ended_workers):
+                events += self._events_of(event, ended_workers)
         return events
 
-    def _events_of(self, event: ExecutorEvent, ended: set[int]) -> Sequence[WorkerEvent]:
+    def _events_of(self, event: ExecutorEvent, ended_workers: set[int]) -> Sequence[WorkerEvent]:
         """Returns the events for an executor's event. A worker that sends an invalid message is killed."""
         if isinstance(event, WorkerMessage):
             try:
@@ -135,7 +135,7 @@ class WatchWorkers:
             else:
                 return self._receive(event.worker, message)
         if isinstance(event, WorkerExited):
-            ended.add(event.worker)
+            ended_workers.add(event.worker)
             self._forget(event.worker)
         return [event]
 

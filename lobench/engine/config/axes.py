@@ -97,8 +97,8 @@ def _checked_axes(binding: Binding) -> dict[str, Sequence[AxisValue]]:
             if not _is_value(value):
                 raise _axes_error(binding, f"the axis {name!r}", got=gin_text(value), expected=_VALUES)
         texts = [axis_text(value) for value in values]
-        if twice := [text for text in texts if texts.count(text) > 1]:
-            raise _axes_error(binding, f"the axis {name!r} has two values that read {twice[0]!r}")
+        if duplicates := [text for text in texts if texts.count(text) > 1]:
+            raise _axes_error(binding, f"the axis {name!r} has two values that read {duplicates[0]!r}")
     count = math.prod(map(len, axes.values()))
     if count > _MOST_CELLS:
         raise _axes_error(binding, got=f"{count:,} cells", expected=f"{_MOST_CELLS:,} at most")
@@ -113,5 +113,5 @@ def _is_value(value: Any) -> bool:
     return value is None or type(value) in (bool, int) or (type(value) is float and math.isfinite(value))
 
 
-def _axes_error(binding: Binding, problem: str = "", **more: str) -> ConfigError:
-    return ConfigError(f"Case.axes{': ' if problem else ''}{problem}", where=binding.where, **more)
+def _axes_error(binding: Binding, problem: str = "", **error_parts: str) -> ConfigError:
+    return ConfigError(f"Case.axes{': ' if problem else ''}{problem}", where=binding.where, **error_parts)

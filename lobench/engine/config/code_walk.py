@@ -137,10 +137,10 @@ class CodeWalk:
         parts = dict(self._packages)
         for file_path, sha256 in self._sha256_by_file.items():
             name = self.name_of(file_path)
-            above = Path(file_path).parent
+            ancestor = Path(file_path).parent
             while name in parts:  # for example, two files conftest.py
-                name, above = f"{above.name}/{name}", above.parent
-                if above == above.parent:
+                name, ancestor = f"{ancestor.name}/{name}", ancestor.parent
+                if ancestor == ancestor.parent:
                     break
             parts[name] = sha256
         return CodeFingerprint(
@@ -211,20 +211,20 @@ class CodeWalk:
         for _ in range(imported.level - 1):
             folder = os.path.dirname(folder)
         parts = [part for part in imported.module.split(".") if part]
-        near = [self._import_root(os.path.dirname(file)), os.path.dirname(file)]
+        near_folders = [self._import_root(os.path.dirname(file)), os.path.dirname(file)]
         if imported.has_all:
             package_folder = folder if imported.level else self._outermost_folder(file)
-            roots = [folder] if imported.level else [*self._module_folders(near)]
+            roots = [folder] if imported.level else [*self._module_folders(near_folders)]
             for package in ["/".join((root, *parts)) for root in roots] if parts else [package_folder]:
                 self._add_all(package)
         elif imported.level:
             self._add_below([folder], parts, imported.names)
         elif imported.is_text:
             self._unsearched_imports.append(
-                (file, imported, self._find_text(imported, near, [*self._module_folders(near)]))
+                (file, imported, self._find_text(imported, near_folders, [*self._module_folders(near_folders)]))
             )
         else:
-            self._unsearched_imports.append((file, imported, self._find(imported, near)))
+            self._unsearched_imports.append((file, imported, self._find(imported, near_folders)))
 
     def _add_all(self, package: str) -> None:
         """Adds the modules in a folder and in the packages below it, at most 1000."""
@@ -241,14 +241,14 @@ class CodeWalk:
             if self._disk.names(folder):
                 self._listed_folders.add(folder)
 
-    def _find(self, imported: ImportedNames, near: Sequence[str]) -> bool:
+    def _find(self, imported: ImportedNames, near_folders: Sequence[str]) -> bool:
         """Adds the files of an absolute import. Returns whether it was found."""
         top, *submodules = imported.module.split(".")
         if top in _NOT_COUNTED:
             return True
         is_standard = top in sys.stdlib_module_names  # a file beside a script comes before it
         namespaces: list[str] = []
-        for folder in near[:1] if is_standard else self._module_folders(near):
+        for folder in near_folders[:1] if is_standard else self._module_folders(near_folders):
             package = f"{folder}/{top}"
             if module_files := self._module_files(package):
                 self._add_each(module_files)
@@ -259,10 +259,12 @@ class CodeWalk:
             return True
         spec = self._spec_of(top)
         origin = spec.origin if spec is not None and spec.origin not in (None, "namespace") else ""
-        candidates = [f"{folder}/{top}{end}" for folder in near[:1] for end in ("/__init__.py", ".py")]
+        candidates = [f"{folder}/{top}{end}" for folder in near_folders[:1] for end in ("/__init__.py", ".py")]
         if not origin or origin_of_file(origin) is Origin.USER:
             sources = (
-                [source for folder in near for source in self._sources_of(f"{folder}/{top}")] if spec is None else []
+                [source for folder in near_folders for source in self._sources_of(f"{folder}/{top}")]
+                if spec is None
+                else []
             )
             self._add_each([origin] if origin and os.path.isfile(origin) else sources)
             if not origin or not os.path.isfile(origin):
@@ -275,7 +277,7 @@ class CodeWalk:
             self._missing_files.update(candidates)
         return True
 
-    def _find_text(self, imported: ImportedNames, near: Sequence[str], folders: Iterable[str]) -> bool:
+    def _find_text(self, imported: ImportedNames, near_folders: Sequence[str], folders: Iterable[str]) -> bool:
         """Adds the module that a text names, if it is the user's. Returns whether it is.
 
         Only near the file a folder without an `__init__.py` counts as a package: others may be other projects.
@@ -286,7 +288,7 @@ class CodeWalk:
         if parts[0] in _NOT_COUNTED:
             return True
         for folder in folders:
-            if self._add_module(folder, parts, imported.names, is_near=folder in near):
+            if self._add_module(folder, parts, imported.names, is_near=folder in near_folders):
                 return True
         spec = self._spec_of(parts[0]) if imported.names else None
         if spec is None or not spec.origin or origin_of_file(spec.origin) is not Origin.USER:
@@ -344,9 +346,9 @@ class CodeWalk:
         for file in files:
             self.add_file(file)
 
-    def _module_folders(self, near: Sequence[str]) -> Iterator[str]:
+    def _module_folders(self, near_folders: Sequence[str]) -> Iterator[str]:
         """Yields the folders that may contain the user's modules."""
-        for folder in dict.fromkeys((*near, *self._folders, *self._on_path)):
+        for folder in dict.fromkeys((*near_folders, *self._folders, *self._on_path)):
             if origin_of_file(f"{folder}{os.sep}") is Origin.USER:
                 yield folder
 
@@ -371,9 +373,9 @@ class CodeWalk:
     def _import_root(self, folder: str) -> str:
         """Returns the folder from which the modules of a folder are imported: the nearest that is not a package."""
         if folder not in self._import_roots:
-            above = os.path.dirname(folder)
-            is_root = above == folder or not self._disk.is_file(f"{folder}/__init__.py")
-            self._import_roots[folder] = folder if is_root else self._import_root(above)
+            parent = os.path.dirname(folder)
+            is_root = parent == folder or not self._disk.is_file(f"{folder}/__init__.py")
+            self._import_roots[folder] = folder if is_root else self._import_root(parent)
         return self._import_roots[folder]
 
     def _outermost_folder(self, file: str) -> str:
@@ -451,8 +453,8 @@ class CodeWalk:
                 self._add_below([f"{folder}/{top}"], submodules, imported.names)
             for package, added in self._package_folders.items():
                 if imported.module == package or imported.module.startswith(f"{package}."):
-                    below = [part for part in imported.module[len(package) :].split(".") if part]
-                    self._add_below(added, below, imported.names)
+                    submodule_parts = [part for part in imported.module[len(package) :].split(".") if part]
+                    self._add_below(added, submodule_parts, imported.names)
 
     # Files that the code names.
 

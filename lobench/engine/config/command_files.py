@@ -129,8 +129,8 @@ class CommandFiles:
           ConfigError: A pattern of `files` names no file.
         """
         named = retried_briefly(self._named_files)
-        further = retried_briefly(self._further_files)
-        files = {**named.files, **dict.fromkeys(further)}
+        further_files = retried_briefly(self._further_files)
+        files = {**named.files, **dict.fromkeys(further_files)}
         modules = [*self._modules(), *named.modules]
         folders = [str(folder) for folder in named.folders]
         return fingerprint_of(files, modules=modules, folders=[str(self.folder)], added=folders, as_imported=False)
@@ -160,7 +160,7 @@ class CommandFiles:
         return [word for word in filled if "{" not in word or " " in word]
 
     def _further_files(self) -> list[Path]:
-        further: dict[Path, None] = {}
+        further_files: dict[Path, None] = {}
         for pattern in self.files:
             files = sorted(path for path in self.folder.glob(pattern) if path.is_file()) if pattern else []
             if not files:
@@ -170,8 +170,8 @@ class CommandFiles:
                     got=repr(pattern),
                     expected="a path or a pattern relative to this folder, such as 'lib/*.py'",
                 )
-            further.update(dict.fromkeys(files))
-        return list(further)
+            further_files.update(dict.fromkeys(files))
+        return list(further_files)
 
     def _modules(self) -> list[str]:
         """Returns the module of `python -m my_package.train`, and the one that runs if it is a package."""
@@ -273,7 +273,7 @@ class _Named:
         targets = {name: target for table in tables for name, target in table.items() if isinstance(target, str)}
         return {name: target.partition(":")[0].strip() for name, target in targets.items()}
 
-    def _add_file(self, file: Path, near: Sequence[Path]) -> None:
+    def _add_file(self, file: Path, near_folders: Sequence[Path]) -> None:
         is_script = file not in self.files and _is_script(file)
         is_elsewhere = not file.is_relative_to(self._folder) and file.suffix not in CODE_SUFFIXES
         is_users = is_script or (bool(_python_in(file)) and not _is_in_bin(file))
@@ -283,14 +283,14 @@ class _Named:
             self.files[file] = None
             if is_script:
                 text = file.read_text(encoding="utf-8", errors="replace")
-                self.add_line(text, [*dict.fromkeys([*near, file.parent])])
+                self.add_line(text, [*dict.fromkeys([*near_folders, file.parent])])
             elif not file.suffix and (text := _python_in(file)):  # `./train`, which begins with `#!` and Python
                 self.modules |= dict.fromkeys(_imported_by(text))
                 if file.parent != self._folder:
                     self.folders[file.parent] = None
 
-    def _add_folder(self, word: str, near: Sequence[Path]) -> None:
-        for folder in dict.fromkeys([self._folder, *near, *self.folders]) if word.strip("./") else ():
+    def _add_folder(self, word: str, near_folders: Sequence[Path]) -> None:
+        for folder in dict.fromkeys([self._folder, *near_folders, *self.folders]) if word.strip("./") else ():
             candidate = Path(os.path.normpath(folder / word))
             if candidate != self._folder and candidate.is_relative_to(self._folder) and _is_folder(candidate):
                 self.folders[candidate] = None

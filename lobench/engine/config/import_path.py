@@ -54,16 +54,16 @@ def _put_last(folder: str) -> None:
 @functools.lru_cache(maxsize=64)
 def configured_folders(folder: Path) -> tuple[str, ...]:
     """Returns the folders of pytest's setting `pythonpath`, from the first configuration in or above a folder."""
-    for above in (folder, *folder.parents):
+    for ancestor in (folder, *folder.parents):
         for name in INI_FILES:
             try:
-                settings = _settings(above / name)
+                settings = _settings(ancestor / name)
             except (OSError, ValueError, configparser.Error):
                 continue  # pytest reports the error
             if settings is None:
                 continue
             value = settings.get("pythonpath", ())
-            return tuple(str(above / entry) for entry in (shlex.split(value) if isinstance(value, str) else value))
+            return tuple(str(ancestor / entry) for entry in (shlex.split(value) if isinstance(value, str) else value))
     return ()
 
 

@@ -148,5 +148,5 @@ def _with_original_selectors(value: Any) -> Any:
 
 def _original_selector(selector: str) -> str:
     matching = matching_names(selector)
-    theirs = [name for name in matching if name.startswith(f"{_PACKAGE}.")]
-    return theirs[0] if len(matching) > 1 and len(theirs) == 1 else selector
+    package_names = [name for name in matching if name.startswith(f"{_PACKAGE}.")]
+    return package_names[0] if len(matching) > 1 and len(package_names) == 1 else selector

@@ -62,10 +62,10 @@ def git_state(folder: str) -> tuple[str, bool]:
 
 def _git_state(folder: str) -> tuple[str, bool]:
     """Returns the revision of the checkout that contains the folder, and whether tracked files differ from it."""
-    for above in (Path(folder), *Path(folder).parents):
-        if (above / ORIGIN).is_file():
+    for ancestor in (Path(folder), *Path(folder).parents):
+        if (ancestor / ORIGIN).is_file():
             try:
-                origin = json.loads((above / ORIGIN).read_text())
+                origin = json.loads((ancestor / ORIGIN).read_text())
                 return str(origin["git_revision"]), bool(origin["git_dirty"])
             except (ValueError, TypeError, KeyError):
                 return "", False
@@ -151,12 +151,12 @@ def files_of_patch(patch: bytes) -> list[str]:
     return list(names)
 
 
-def _name_in_header(both: str) -> str:
+def _name_in_header(names: str) -> str:
     """Returns the name in `a/NAME b/NAME`. Patches of binary files and of changed modes have it only there."""
-    if both.startswith('"'):
-        return _without_quotes(both[: both.index('"', 1) + 1])[2:]
-    half = both[: len(both) // 2]
-    return half[2:] if both == f"{half} b/{half[2:]}" else both
+    if names.startswith('"'):
+        return _without_quotes(names[: names.index('"', 1) + 1])[2:]
+    half = names[: len(names) // 2]
+    return half[2:] if names == f"{half} b/{half[2:]}" else names
 
 
 def _without_quotes(name: str) -> str:

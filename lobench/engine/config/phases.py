@@ -333,10 +333,10 @@ def _equal_steps(num_inner_steps: Any, lists: dict[tuple[str, str, str], Sequenc
     return _steps_per_part(num_inner_steps, len(values), problem, where=where, got=got, next_step=advice)
 
 
-def _steps_per_part(num_inner_steps: Any, count: int, problem: str, **more: str) -> int:
+def _steps_per_part(num_inner_steps: Any, count: int, problem: str, **error_parts: str) -> int:
     """Returns the number of steps of each of several equal parts of a case, or raises ConfigError."""
     if not isinstance(num_inner_steps, int) or num_inner_steps < count or num_inner_steps % count:
-        raise ConfigError(problem, expected=f"a multiple of {count}", **more)
+        raise ConfigError(problem, expected=f"a multiple of {count}", **error_parts)
     return num_inner_steps // count
 
 

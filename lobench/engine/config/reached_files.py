@@ -42,24 +42,24 @@ def reached_files(
     gin_files = {
         included.resolve() for file in _gin_files_with(case_list, folder) for included in included_files(file, set())
     }
-    below = [file.resolve() for file in files_below(folder)]
-    tests = {file for file in below if any(_is_test_of(file, case) for case in case_list)}
+    suite_files = [file.resolve() for file in files_below(folder)]
+    tests = {file for file in suite_files if any(_is_test_of(file, case) for case in case_list)}
     conftests = {
         conftest
         for file in (*tests, *gin_files)
-        for above in file.parents
-        if above == root or above.is_relative_to(root)
-        if (conftest := above / "conftest.py").is_file()
+        for ancestor in file.parents
+        if ancestor == root or ancestor.is_relative_to(root)
+        if (conftest := ancestor / "conftest.py").is_file()
     }
-    named = _files_named(below, code_names, folder, root)
+    named = _files_named(suite_files, code_names, folder, root)
     modules = {module_name for file in gin_files for module_name in _imported_by(file)}
     modules |= {module for text in texts for module in imported_modules(text)}
     homes = list(dict.fromkeys([*(file.parent for file in sorted(gin_files)), folder, root]))
     starts = {file for module in modules for file in _files_of(module, homes)}
     code = fingerprint_of(sorted({*tests, *conftests, *named, *starts}), folders=[str(home) for home in homes])
     reached = {*gin_files, *tests, *conftests, *named, *starts, *(Path(file) for file in code.files)}
-    reached |= {file for file in below if file.parent.name == BASELINES and file.suffix == ".json"}
-    data = {file for file in below if file.suffix not in _CODE and file not in reached}
+    reached |= {file for file in suite_files if file.parent.name == BASELINES and file.suffix == ".json"}
+    data = {file for file in suite_files if file.suffix not in _CODE and file not in reached}
     words = _words_in(reached) if data else set()
     return reached | {file for file in data if any(fnmatch.fnmatch(file.name, word) for word in words)}
 

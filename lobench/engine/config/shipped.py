@@ -77,9 +77,11 @@ def find_suite(suite: str, folder: Path | None = None) -> Path:
     except OSError:
         neighbours = []
     named = shipped_suites()
-    near = {str(Path(suite).parent / name): name for name in neighbours} | {name: name for name in named}
-    similar = suggestion(path.name, near.values())
-    advice = next((f"did you mean {shown!r}? " for shown, name in near.items() if repr(name) in similar), "")
+    names_by_shown_path = {str(Path(suite).parent / name): name for name in neighbours} | {name: name for name in named}
+    similar = suggestion(path.name, names_by_shown_path.values())
+    advice = next(
+        (f"did you mean {shown!r}? " for shown, name in names_by_shown_path.items() if repr(name) in similar), ""
+    )
     own_suites = f"lobench's own are {', '.join(named)}: " if named and not advice else ""
     raise UsageError(
         "no such suite", where=suite, next_step=f"{advice}{own_suites}`lobench list suites` shows lobench's suites"

@@ -358,8 +358,10 @@ class _NamesIn:
                     names = (_joined_path((HERE, value)) for value in named)
                     paths.update(dict.fromkeys(f"{name}/**/*.yaml" for name in names))
             if isinstance(node, ast.Call) and _name_of(node.func) in _MODULE_LISTERS and node.args:
-                inside = node.args[0].elts if isinstance(node.args[0], ast.List | ast.Tuple) else node.args[:1]
-                paths.update(dict.fromkeys(f"{value}/*.py" for folder in inside for value in self._values_of(folder)))
+                folder_nodes = node.args[0].elts if isinstance(node.args[0], ast.List | ast.Tuple) else node.args[:1]
+                paths.update(
+                    dict.fromkeys(f"{value}/*.py" for folder in folder_nodes for value in self._values_of(folder))
+                )
             if values and all(value.startswith(HERE) for value in values):
                 used.update(map(id, ast.walk(node)))  # its parts are no paths by themselves
         return (

@@ -99,8 +99,8 @@ def check_spaces(bindings: Sequence[Binding], methods: Sequence[str]) -> None:
       ConfigError: A space is used elsewhere.
     """
     for binding in bindings:
-        inside = [reference for reference in references_in(binding.value) if is_space(reference)]
-        if not inside:
+        spaces = [reference for reference in references_in(binding.value) if is_space(reference)]
+        if not spaces:
             continue
         line = binding_text(binding)
         is_methods = binding.scope.split("/")[0] in methods and binding.name != "Method"
@@ -237,8 +237,8 @@ def race_of(bindings: Sequence[Binding]) -> Race | None:
     return replace(race, rounds=num_sessions // race.block)
 
 
-def _is_between(value: Any, least: float, most: float) -> bool:
-    return is_number(value) and least <= value <= most
+def _is_between(value: Any, low: float, high: float) -> bool:
+    return is_number(value) and low <= value <= high
 
 
 def _keywords(reference: Reference, scope: str, bindings: Sequence[Binding]) -> dict[str, Any]:

@@ -115,7 +115,7 @@ def _raise_if_transient(error: OSError) -> None:
 
 def _is_circle(folder: Path) -> bool:
     """Returns whether a folder is a link to one of the folders above it."""
-    return folder.is_symlink() and folder.resolve() in (above.resolve() for above in folder.parents)
+    return folder.is_symlink() and folder.resolve() in (ancestor.resolve() for ancestor in folder.parents)
 
 
 def _files_beside(gin_file: Path) -> Iterator[Path]:
@@ -144,16 +144,16 @@ def _files_in(folder: Path) -> list[Path]:
 
 def files_above(folder: Path) -> Iterator[Path]:
     """Yields conftest files, modules and pytest's configuration from the suite's parent up to pytest's root."""
-    for above in folder.parents:
-        if above == Path(above.anchor):
+    for ancestor in folder.parents:
+        if ancestor == Path(ancestor.anchor):
             return
-        if above == folder.parent:  # importable from gin: modules and packages
-            yield from sorted(file for file in above.glob("*.py") if path_exists(file, kind="file"))
-            for package in sorted(above.glob("*/__init__.py")):
+        if ancestor == folder.parent:  # importable from gin: modules and packages
+            yield from sorted(file for file in ancestor.glob("*.py") if path_exists(file, kind="file"))
+            for package in sorted(ancestor.glob("*/__init__.py")):
                 yield from files_below(package.parent, follow_links=True)
-        elif path_exists(above / "conftest.py", kind="file"):
-            yield above / "conftest.py"
-        ini_files = [above / name for name in INI_FILES if path_exists(above / name, kind="file")]
+        elif path_exists(ancestor / "conftest.py", kind="file"):
+            yield ancestor / "conftest.py"
+        ini_files = [ancestor / name for name in INI_FILES if path_exists(ancestor / name, kind="file")]
         yield from ini_files
         if ini_files:
             return

@@ -171,8 +171,8 @@ def gin_file_text(path: Path, included_in: str = "") -> str:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         next_step = f"it is included in {included_in}" if included_in else ""
         if isinstance(error, IsADirectoryError):
-            found = ConfigError("this is a folder", where=str(path), expected="a gin file", next_step=next_step)
-            raise found from error
+            folder_error = ConfigError("this is a folder", where=str(path), expected="a gin file", next_step=next_step)
+            raise folder_error from error
         if isinstance(error, FileNotFoundError) and not next_step:
             next_step = similar_path(path)
         raise ConfigError("cannot read the gin file", where=str(path), got=reason, next_step=next_step) from error
@@ -323,10 +323,12 @@ def may_be_same(selector: str, other: str) -> bool:
     """
     if selector == other or last_name(selector) != last_name(other):
         return selector == other
-    ours = selector.split(".")
-    theirs = other.split(".")
-    length = min(len(ours), len(theirs))
-    return ours[-length:] == theirs[-length:] or ours[0] == theirs[0]  # a package may export a class of its module
+    selector_parts = selector.split(".")
+    other_parts = other.split(".")
+    length = min(len(selector_parts), len(other_parts))
+    return (
+        selector_parts[-length:] == other_parts[-length:] or selector_parts[0] == other_parts[0]
+    )  # a package may export a class of its module
 
 
 def gin_text(value: Any) -> str:

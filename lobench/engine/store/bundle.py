@@ -76,15 +76,15 @@ def no_store(folder: str | Path) -> StoreError:
     """Returns the error for a folder without a ledger. It names the stores of a run's folder, such as `runs/today`."""
     globs = Path(folder).glob("*/ledger.sqlite"), Path(folder).glob("lobench_results/*/ledger.sqlite")
     try:
-        below = sorted(str(ledger.parent) for ledgers in globs for ledger in ledgers)
+        stores = sorted(str(ledger.parent) for ledgers in globs for ledger in ledgers)
     except OSError:  # a part of the folder cannot be read
-        below = []
-    expected = f"a store, such as {first_of(below, _NAMED)}" if below else ""
+        stores = []
+    expected = f"a store, such as {first_of(stores, _NAMED)}" if stores else ""
     return StoreError(
         "no result store found",
         where=str(folder),
         expected=expected,
-        next_step="" if below else _advice_without_store(Path(folder)),
+        next_step="" if stores else _advice_without_store(Path(folder)),
     )
 
 

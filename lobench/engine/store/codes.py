@@ -85,8 +85,12 @@ class Codes(LedgerPart):
 
     def canonical_code(self, code: str) -> str:
         """Returns a code in which each fingerprint is replaced by the canonical one of those declared equal to it."""
-        same = self.accepted_code
-        return joined_code(*(same.get(part, part) for part in parts_of_code(code))) if code and same else code
+        canonical_codes = self.accepted_code
+        return (
+            joined_code(*(canonical_codes.get(part, part) for part in parts_of_code(code)))
+            if code and canonical_codes
+            else code
+        )
 
     def counts(self, stored: str, todays: str) -> bool:
         """Returns whether results with the code `stored` count as results of the current code."""

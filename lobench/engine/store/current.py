@@ -156,10 +156,10 @@ class PlanHistory:
         if detail["start"] != self._start:
             self._before, self._group, self._start = self._merge_group(), {}, detail["start"]
         self._variants.add(variant)
-        for place, form in forms.items():
-            self._group.setdefault(place, {})[variant] = form.identity
-            self._last_form[variant, place] = form
-            self._last_code[variant, place] = self._codes[detail["plan"]].get(place, "")
+        for case_place, form in forms.items():
+            self._group.setdefault(case_place, {})[variant] = form.identity
+            self._last_form[variant, case_place] = form
+            self._last_code[variant, case_place] = self._codes[detail["plan"]].get(case_place, "")
             self._order[variant, form] = self._order_of[form] = self.num_records
         if detail["programs"]:
             self._programs[variant] = tuple(detail["programs"])
@@ -180,14 +180,14 @@ class PlanHistory:
           programs: Keys of the programs that the plan expects. Empty: unknown, and not compared.
           codes: Code of the plan's cases, by place.
         """
-        if any(self._last_code.get((variant, place)) != code for place, code in codes.items()):
+        if any(self._last_code.get((variant, case_place)) != code for case_place, code in codes.items()):
             return False
         if programs and tuple(sorted(programs)) != self._programs.get(variant):
             return False
         identities = self.identities()
         return all(
-            self._last_form.get((variant, place)) == form and identities[place].get(variant) == form.identity
-            for place, form in forms.items()
+            self._last_form.get((variant, case_place)) == form and identities[case_place].get(variant) == form.identity
+            for case_place, form in forms.items()
         )
 
     def identities(self) -> Mapping[CasePlace, Mapping[str, str]]:
@@ -198,20 +198,20 @@ class PlanHistory:
 
     def _merge_group(self) -> dict[CasePlace, dict[str, str]]:
         folded = dict(self._before)
-        for place, new in self._group.items():
-            old_identities = folded.get(place, {})
+        for case_place, new in self._group.items():
+            old_identities = folded.get(case_place, {})
             is_same = all(old_identities.get(variant, identity) == identity for variant, identity in new.items())
             is_known = not {*old_identities.values()}.isdisjoint(new.values())
-            folded[place] = {**old_identities, **new} if is_same and is_known else dict(new)
+            folded[case_place] = {**old_identities, **new} if is_same and is_known else dict(new)
         return folded
 
     def last_forms(self, variant: str) -> dict[CasePlace, CaseForm]:
         """Return the forms that were planned last for a variant and are current."""
         identities = self.identities()
         return {
-            place: form
-            for (planned_variant, place), form in self._last_form.items()
-            if planned_variant == variant and identities.get(place, {}).get(variant) == form.identity
+            case_place: form
+            for (planned_variant, case_place), form in self._last_form.items()
+            if planned_variant == variant and identities.get(case_place, {}).get(variant) == form.identity
         }
 
     def order_of(self, form: CaseForm) -> int:
@@ -287,20 +287,20 @@ class CurrentCases:
 
     def seen(self, rows: Iterable[EvaluationRow]) -> CurrentCases:
         """Add evaluations of the store, and return this object."""
-        places = dict[int, CasePlace]()  # by the id of the case, which thousands of rows share
+        places_by_case = dict[int, CasePlace]()  # by the id of the case, which thousands of rows share
         cases = list[CaseInfo]()  # alive, so that no other case gets the same id
         for row in rows:
             case = row.case
-            place = places.get(id(case))
-            if place is None:
-                place = places[id(case)] = place_of(case)
+            case_place = places_by_case.get(id(case))
+            if case_place is None:
+                case_place = places_by_case[id(case)] = place_of(case)
                 cases.append(case)
                 self._is_part[case.identity] = bool(case.whole)
             self._num_seen += 1
             entry = (row.id, self._num_seen, case.identity)
-            last = self._last.get(place)
+            last = self._last.get(case_place)
             if last is None or last < entry:
-                self._last[place] = entry
+                self._last[case_place] = entry
             for sighting in row.sightings:
                 variant = (sighting.sha256, sighting.variant.key)
                 hashes = self._hashes.get(variant)
@@ -332,8 +332,8 @@ class CurrentCases:
         if self._identities is None:
             planned = self._history.identities()
             identities = set[str]()
-            for place in {*planned, *self._last}:
-                forms = {*planned[place].values()} if place in planned else {self._last[place][2]}
+            for case_place in {*planned, *self._last}:
+                forms = {*planned[case_place].values()} if case_place in planned else {self._last[case_place][2]}
                 wholes = {identity for identity in forms if not self._is_part.get(identity, False)}
                 identities |= wholes or forms  # a search may stop trainings early; tables leave these partial cases out
             self._identities = frozenset(identities)
@@ -394,8 +394,11 @@ class CurrentCases:
         described = {place_of(case): case for case in known}
         evaluated = {CaseForm(row.case.identity, row.key.optimizer_hash): row.case for row in rows}
         cases = list[CaseInfo | None]()
-        for place in described or forms:
-            case = described.get(place)
-            is_todays = case is not None and forms.get(place) in (None, CaseForm(case.identity, case.optimizer_hash))
-            cases.append(case if is_todays else evaluated.get(forms[place]))
+        for case_place in described or forms:
+            case = described.get(case_place)
+            is_todays = case is not None and forms.get(case_place) in (
+                None,
+                CaseForm(case.identity, case.optimizer_hash),
+            )
+            cases.append(case if is_todays else evaluated.get(forms[case_place]))
         return tuple(case for case in cases if case is not None)

@@ -143,8 +143,8 @@ class _PresentFiles:
     @functools.cached_property
     def _folders(self) -> list[str]:
         suites = self._ledger.folders_of_suites()
-        above = [os.path.dirname(folder) for folder in suites]
-        return list(dict.fromkeys([*suites, *above, str(Path(os.path.abspath(self._ledger.store)).parent.parent)]))
+        parents = [os.path.dirname(folder) for folder in suites]
+        return list(dict.fromkeys([*suites, *parents, str(Path(os.path.abspath(self._ledger.store)).parent.parent)]))
 
 
 def _version_differs(package: str, recorded: str) -> bool:

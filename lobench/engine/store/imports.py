@@ -213,12 +213,12 @@ def _stored_curves(ledger: Ledger, key: EvaluationKey) -> Curves | None:
         return Curves.from_payload(row[0]) if row is not None else None
 
 
-def _are_equal(curves: Curves, other: Curves) -> bool:
+def _are_equal(curves: Curves, other_curves: Curves) -> bool:
     """Returns whether two curves have the same values at the same steps, from the same draws."""
-    draws = [side.provenance.imported.get("draws") for side in (curves, other)]
-    values = [{name: bytes(column) for name, column in side.metrics.items()} for side in (curves, other)]
-    are_values_equal = curves.items == other.items and values[0] == values[1]
-    return curves.eval_steps == other.eval_steps and are_values_equal and draws[0] == draws[1]
+    draws = [side.provenance.imported.get("draws") for side in (curves, other_curves)]
+    values = [{name: bytes(column) for name, column in side.metrics.items()} for side in (curves, other_curves)]
+    are_values_equal = curves.items == other_curves.items and values[0] == values[1]
+    return curves.eval_steps == other_curves.eval_steps and are_values_equal and draws[0] == draws[1]
 
 
 def _is_part(stored: Curves, curves: Curves) -> bool:

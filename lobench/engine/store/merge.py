@@ -27,10 +27,12 @@ _PROGRAMS, _ROWS = "temp.source_programs", "temp.source_rows"  # while a source 
 _SUBJECTS, _BELONGING = "source.subjects", "temp.belonging"
 
 
-def _same_work(ours: str, theirs: str) -> str:
+def _same_work(own_table: str, other_table: str) -> str:
     """Returns the SQL condition that two results are of the same work and code. Unknown code matches any."""
-    columns = [f"{ours}.{column} = {theirs}.{column}" for column in _WORK]
-    return " AND ".join([*columns, f"({ours}.code = {theirs}.code OR {ours}.code = '' OR {theirs}.code = '')"])
+    columns = [f"{own_table}.{column} = {other_table}.{column}" for column in _WORK]
+    return " AND ".join(
+        [*columns, f"({own_table}.code = {other_table}.code OR {own_table}.code = '' OR {other_table}.code = '')"]
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,29 +144,29 @@ def _compare_results(db: sqlite3.Connection) -> tuple[tuple[str, ...], int]:
     )
     conflicts: dict[int, str] = {}
     known_rows = set[int]()
-    for case_json, start, count, sha256, ours, our_payload, theirs, their_payload, row in rows:
+    for case_json, start, count, sha256, own_outcome, own_payload, other_outcome, other_payload, row in rows:
         if row in known_rows:
             continue
-        if ours == theirs and _agree(our_payload, their_payload):
+        if own_outcome == other_outcome and _agree(own_payload, other_payload):
             known_rows.add(row)  # a result of unknown code matches several; it suffices that one agrees
             continue
         with intact_rows("the store to be merged"):
             case = json.loads(case_json)
-        difference = f"{ours} and {theirs}" if ours != theirs else "different values"
+        difference = f"{own_outcome} and {other_outcome}" if own_outcome != other_outcome else "different values"
         seeds = f"seeds {start}-{start + count - 1}"
         conflicts.setdefault(row, f"{_checkpoint(db, sha256)}, {case['suite']}/{case['name']}, {seeds}: {difference}")
     return tuple(text for row, text in conflicts.items() if row not in known_rows), len(known_rows)
 
 
-def _agree(ours: bytes | None, theirs: bytes | None) -> bool:
+def _agree(own_payload: bytes | None, other_payload: bytes | None) -> bool:
     """Returns whether two results of the same work agree. Times, places and metrics of plugins are not compared.
 
     A plugin that only one side had does not change the work.
     """
-    if ours is None or theirs is None:
-        return ours is theirs
+    if own_payload is None or other_payload is None:
+        return own_payload is other_payload
     with intact_rows("the store to be merged"):
-        sides = [Curves.from_payload(payload) for payload in (ours, theirs)]
+        sides = [Curves.from_payload(payload) for payload in (own_payload, other_payload)]
     metrics_by_side = [_own_metrics(curves) for curves in sides]
     names = metrics_by_side[0].keys() & metrics_by_side[1].keys()
     # Payloads of an older lobench do not list the metrics of plugins: metrics of one side may be such.
@@ -191,14 +193,14 @@ def _checkpoint(db: sqlite3.Connection, sha256: str) -> str:
 
 def _take_checkpoints(db: sqlite3.Connection) -> None:
     (last,) = db.execute("SELECT COALESCE(MAX(position), -1) FROM main.subjects").fetchone()
-    same = " AND ".join(f"m.{column} = s.{column}" for column in SIGHTING)
+    same_sighting = " AND ".join(f"m.{column} = s.{column}" for column in SIGHTING)
     columns = ", ".join(
         (*SIGHTING, "kind", "label", "bindings", "trainer_config", "run", "admission", "finished", "seen_at")
     )
     db.execute(
         f"INSERT INTO main.subjects (position, {columns}) "
         f"SELECT ? + ROW_NUMBER() OVER (ORDER BY s.position), {columns} FROM {_SUBJECTS} s "
-        f"WHERE NOT EXISTS (SELECT 1 FROM main.subjects m WHERE {same})",
+        f"WHERE NOT EXISTS (SELECT 1 FROM main.subjects m WHERE {same_sighting})",
         (last,),
     )
 

@@ -65,8 +65,8 @@ def file_system(path: Path, mounts: str | None = None) -> str:
     for line in mounts.splitlines():
         mount_fields, _, type_fields = line.partition(" - ")
         point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), mount_fields.split(" ")[4])
-        inside = real == point or real.startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= best:  # of two mounts at one point, the later one is visible
+        is_inside = real == point or real.startswith(point.rstrip("/") + "/")
+        if is_inside and len(point) >= best:  # of two mounts at one point, the later one is visible
             best = len(point)
             kind = type_fields.split(" ")[0]
     return kind

@@ -151,15 +151,15 @@ class Places(LedgerPart):
 
     def folders_of_suites(self) -> list[str]:
         """Returns the possible current folders of the recorded suites, the latest first."""
-        places = [place for suite_places in self._places_of_suites.values() for place in suite_places]
-        return list(dict.fromkeys(folder for place in places for folder in place.candidates()))
+        all_places = [suite_place for suite_places in self._places_of_suites.values() for suite_place in suite_places]
+        return list(dict.fromkeys(folder for suite_place in all_places for folder in suite_place.candidates()))
 
     def _candidates(self, uri: str) -> list[str]:
         """Returns possible current paths of a checkpoint. Relative paths are tried from several folders."""
         if os.path.isabs(uri):
             return relocated(uri, self._absolute_folder, self._moved_from)
-        around = Path(self._absolute_folder).parents
-        return [os.path.normpath(folder / uri) for folder in (Path.cwd(), *around)]
+        ancestors = Path(self._absolute_folder).parents
+        return [os.path.normpath(folder / uri) for folder in (Path.cwd(), *ancestors)]
 
     @functools.cached_property
     def _moved_from(self) -> tuple[str, ...]:
@@ -202,10 +202,10 @@ class Places(LedgerPart):
         with intact_rows(self.store):
             for suite, path, text in rows:
                 baselines = tuple((str(name), str(sha256)) for name, sha256 in json.loads(text))
-                place = SuitePlace(
+                suite_place = SuitePlace(
                     suite=suite, path=path, baselines=baselines, store=self._absolute_folder, stores=stores
                 )
-                places_by_suite.setdefault(suite, []).append(place)
+                places_by_suite.setdefault(suite, []).append(suite_place)
         return {suite: tuple(places) for suite, places in places_by_suite.items()}
 
     def _locations(self) -> tuple[str, ...]:

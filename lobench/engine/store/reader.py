@@ -103,7 +103,7 @@ class LedgerReader(Places, Codes):
         retried_codes: dict[EvaluationId, tuple[str, ...]] = {}
         accepted_code = self.accepted_code
         recorded = set()
-        again = set()
+        retried_ids = set()
         splits = set()
         for sha256, case_key, start, size, took, program, outcome, code in rows:
             if took > 0:  # outcomes without curves have no meaningful duration
@@ -113,7 +113,7 @@ class LedgerReader(Places, Codes):
                 recorded.add(evaluation)
                 codes[evaluation] = (*codes.get(evaluation, ()), code)
                 if outcome in retried:
-                    again.add(evaluation)
+                    retried_ids.add(evaluation)
                     retried_codes[evaluation] = (*retried_codes.get(evaluation, ()), code)
         for kind, sha256, case_key, start, size in incidents:
             evaluation = EvaluationId(sha256, case_key, SeedBlock(start=start, size=size))
@@ -123,7 +123,7 @@ class LedgerReader(Places, Codes):
                 deaths[evaluation] = deaths.get(evaluation, 0) + 1
         return History(
             recorded=recorded,
-            retried=again,
+            retried=retried_ids,
             splits=splits,
             deaths=deaths,
             admissions={position: admission for position, admission, _ in positions if admission != "waiting"},

@@ -158,16 +158,20 @@ class Restarts:
             else []
         )
         lineage = self._lineages[series_of(subject)]
-        after = self._subjects[lineage[-1] if lineage[-1] != position else lineage[-2 if len(lineage) > 1 else -1]]
+        last_checkpoint = self._subjects[
+            lineage[-1] if lineage[-1] != position else lineage[-2 if len(lineage) > 1 else -1]
+        ]
         if dead:
-            dead += self._dead_without_number(subject, dead, after)
+            dead += self._dead_without_number(subject, dead, last_checkpoint)
         detail = dict(zip(_NAMING, _name_of(subject), strict=True)) | {
-            "after": list(_name_of(after)),
+            "after": list(_name_of(last_checkpoint)),
             "superseded": [[checkpoint.uri, checkpoint.sha256, checkpoint.outer_step] for checkpoint in dead],
         }
         return Restart(kind=kind, detail=detail, outer_step=step, num_superseded=len(dead))
 
-    def _dead_without_number(self, subject: Subject, dead: Sequence[Subject], after: Subject) -> list[Subject]:
+    def _dead_without_number(
+        self, subject: Subject, dead: Sequence[Subject], last_checkpoint: Subject
+    ) -> list[Subject]:
         """Returns the contents of files without a number (`latest.npz`) that belong to a run which was abandoned.
 
         They were seen after the last checkpoint that both runs have. The present content of such a file may be of the
@@ -186,7 +190,7 @@ class Restarts:
             for checkpoint in self.before(subject)
             if checkpoint not in (subject, *dead)
         ]
-        end = self._positions[_name_of(after)]
+        end = self._positions[_name_of(last_checkpoint)]
         last_shared = max(shared, default=-1)
         without_number: list[Subject] = []
         for lineage, positions in self._lineages.items():
@@ -203,8 +207,8 @@ class Restarts:
 def moved_detail(detail: Mapping[str, Any], paths: Mapping[str, str]) -> dict[str, Any]:
     """Returns the detail of a restart's event with the new paths of moved checkpoints."""
 
-    def moved(uri: str, *more: Any) -> list[Any]:
-        return [paths.get(uri, uri), *more]
+    def moved(uri: str, *further_fields: Any) -> list[Any]:
+        return [paths.get(uri, uri), *further_fields]
 
     dead = [moved(*entry) for entry in detail.get("superseded", ())]
     return {**detail, "uri": moved(detail["uri"])[0], "after": moved(*detail["after"]), "superseded": dead}

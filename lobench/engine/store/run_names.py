@@ -41,14 +41,14 @@ class RunNames:
             equal a file's name.
           num_restarts: Number of restarts in place before. Each restart is a run of its own.
         """
-        again = f"restart {num_restarts}" if num_restarts else ""
+        restart_text = f"restart {num_restarts}" if num_restarts else ""
         file = subject.uri.rstrip("/").rpartition("/")[2] if self._numbers.add(subject) else ""
         if _is_of_watch(subject) and (subject.run or not is_experiment):
-            name = " ".join(filter(None, (subject.run, file, again)))
-            owner = "\0".join((f"run {subject.run}", again, *filter(None, (file,))))
+            name = " ".join(filter(None, (subject.run, file, restart_text)))
+            owner = "\0".join((f"run {subject.run}", restart_text, *filter(None, (file,))))
         elif subject.has_theta and _SESSION.match(subject.uri):
-            name = f"{subject.label or 'without a name'} {again}".rstrip()
-            owner = f"{_owner(subject)}\0{again}"
+            name = f"{subject.label or 'without a name'} {restart_text}".rstrip()
+            owner = f"{_owner(subject)}\0{restart_text}"
         else:
             name = subject.label or "without a name"
             owner = _owner(subject)

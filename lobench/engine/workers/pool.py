@@ -163,8 +163,8 @@ class LocalPool:
         """Registers a worker for writing if it had no room for a message, so that `wait` sends the rest."""
         if not is_sent:
             with contextlib.suppress(KeyError, ValueError):  # the worker has died
-                both = selectors.EVENT_READ | selectors.EVENT_WRITE
-                self._selector.modify(self._processes[worker].channel, both, worker)
+                read_and_write = selectors.EVENT_READ | selectors.EVENT_WRITE
+                self._selector.modify(self._processes[worker].channel, read_and_write, worker)
 
     def kill(self, worker: int) -> None:
         self._end(worker)
@@ -260,9 +260,9 @@ class InlineExecutor:
     def start(self, worker: int, num_cpus: int, num_gpus: float = 0.0) -> None:
         self.kill(self._worker)
         self._environment.enter_context(environment_with({"NPROC": str(num_cpus)}))
-        ours, theirs = socket.socketpair()
-        self._worker, self._channel = worker, Channel(ours)
-        arguments = (Connection(theirs.detach()), self._config.configure(num_cpus))
+        own_end, worker_end = socket.socketpair()
+        self._worker, self._channel = worker, Channel(own_end)
+        arguments = (Connection(worker_end.detach()), self._config.configure(num_cpus))
         self._thread = threading.Thread(target=self._run, args=arguments, daemon=True)
         self._thread.start()
 

@@ -52,16 +52,16 @@ class WorkerProcess:
         self._log, self.log_start, self.log_problem = log, 0, ""
         self._closed_at: float | None = None
         with contextlib.ExitStack() as child_ends, contextlib.ExitStack() as own_ends:
-            end, theirs = socket.socketpair()
-            own_ends.callback(end.close)
-            child_ends.callback(theirs.close)
+            own_end, child_end = socket.socketpair()
+            own_ends.callback(own_end.close)
+            child_ends.callback(child_end.close)
             output = self._open_log()
             if output is not None:
                 child_ends.callback(output.close)
             stdout = subprocess.DEVNULL if output is None else output
             self._child = subprocess.Popen(
-                [*PYTHON, "-m", "lobench.engine.workers.entry", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
+                [*PYTHON, "-m", "lobench.engine.workers.entry", str(child_end.fileno())],
+                pass_fds=[child_end.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=subprocess.STDOUT,
@@ -69,7 +69,7 @@ class WorkerProcess:
                 process_group=0,
             )
             own_ends.pop_all()
-        self.channel = Channel(end)
+        self.channel = Channel(own_end)
         self.sentinel = _sentinel(self._child.pid)
 
     @property

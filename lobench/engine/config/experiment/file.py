@@ -219,8 +219,8 @@ def _meant_key(binding: Binding) -> str:
         return f"write Experiment.{key} without a scope"
     if difflib.get_close_matches(key, ("num_seeds", "seeds"), cutoff=0.8):
         return "did you mean 'num_sessions' (the number of seeds)?"
-    if near := difflib.get_close_matches(key, _EXPERIMENT_KEYS, n=1):
-        return f"did you mean '{near[0]}'?"
+    if similar_keys := difflib.get_close_matches(key, _EXPERIMENT_KEYS, n=1):
+        return f"did you mean '{similar_keys[0]}'?"
     if key in {field.name for field in fields(Case)}:
         return f"it is a setting of cases: write Case.{key}, or in the suite's file"
     return ""
@@ -275,8 +275,10 @@ def _check_names(names: Sequence[str], cases: Sequence[str], path: Path) -> None
             expected="a scope that binds Method.optimizer, Method.checkpoint, Method.command or Method.curves",
             next_step=next_step,
         )
-    if both := sorted(set(names) & set(cases)):
-        raise ConfigError("a scope is a method and a case", where=str(path), got=repr(both[0]), next_step="rename one")
+    if ambiguous_names := sorted(set(names) & set(cases)):
+        raise ConfigError(
+            "a scope is a method and a case", where=str(path), got=repr(ambiguous_names[0]), next_step="rename one"
+        )
 
 
 def _check_scopes(bindings: Sequence[Binding], names: Sequence[str], cases: Sequence[str], reach: Reach) -> None:
