@@ -190,13 +190,13 @@ def packed_ends(summaries: Iterable[CurveSummary], metric: str) -> bytes:
       Little-endian float32[num_summaries, 2, num_seeds] if all have equally many seeds.
     """
     places = [(summary._numbers, summary._head.places[metric], summary._head.column.size) for summary in summaries]
-    return b"".join([numbers[at : at + 2 * width] for numbers, at, width in places])
+    return b"".join([numbers[offset : offset + 2 * width] for numbers, offset, width in places])
 
 
 def packed_steps(summaries: Sequence[CurveSummary]) -> bytes:
     """Returns `diverged_at` of many evaluations, one evaluation after another, as little-endian int64."""
-    at = _SECONDS.size
-    return b"".join([summary._numbers[at : at + summary._head.steps.size] for summary in summaries])
+    offset = _SECONDS.size
+    return b"".join([summary._numbers[offset : offset + summary._head.steps.size] for summary in summaries])
 
 
 class CurveSummary:
@@ -302,8 +302,8 @@ class CurveSummary:
 
     def sparks(self) -> list[float]:
         """Returns the mean curve of the primary metric at `NUM_SPARKS` points; [] if it is not in the summary."""
-        at = self._head.sparks_at
-        return list(struct.unpack_from(f"<{NUM_SPARKS}d", self._numbers, at)) if at >= 0 else []
+        offset = self._head.sparks_at
+        return list(struct.unpack_from(f"<{NUM_SPARKS}d", self._numbers, offset)) if offset >= 0 else []
 
     def _column(self, metric: str, step_index: int) -> list[float]:
         head = self._head

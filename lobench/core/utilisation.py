@@ -46,16 +46,16 @@ def utilisation_line(uses: Sequence[CoreUse], *, num_workers: int, num_cores: in
       num_cores: Number of cores of this machine. If workers run on other machines: `num_workers`.
       gpu: Mean fraction of the time in which the devices were busy; None if unknown.
     """
-    of_cores = [use for use in uses if use.num_gpus == 0 and use.wall_seconds >= _LEAST_SECONDS and use.cpu_seconds > 0]
+    cpu_uses = [use for use in uses if use.num_gpus == 0 and use.wall_seconds >= _LEAST_SECONDS and use.cpu_seconds > 0]
     parts = []
-    core_seconds = sum(use.wall_seconds * use.num_cpus for use in of_cores)
-    share = sum(use.cpu_seconds for use in of_cores) / core_seconds if core_seconds else 1.0
+    core_seconds = sum(use.wall_seconds * use.num_cpus for use in cpu_uses)
+    share = sum(use.cpu_seconds for use in cpu_uses) / core_seconds if core_seconds else 1.0
     if num_workers > num_cores and share < _THRASHING:
         parts.append(
             f"{num_workers} cores of workers on {num_cores}: each had {share:.0%} of a core; take --workers {num_cores}"
         )
     # On an overcommitted machine the number of usable cores is unknown.
-    elif idle := [use for use in of_cores if use.num_cpus > 1 and use.cores < _IDLE * use.num_cpus]:
+    elif idle := [use for use in cpu_uses if use.num_cpus > 1 and use.cores < _IDLE * use.num_cpus]:
         worst = min(idle, key=lambda use: (use.cores - use.num_cpus) * use.wall_seconds)
         more = f" (and {len(idle) - 1} more)" if len(idle) > 1 else ""
         fits = max(1, math.ceil(round(worst.cores, 1)))

@@ -58,8 +58,8 @@ class ItemValues:
             got = first_of(sorted(values), _MOST_SHOWN) or "no metric"
             raise LobenchError(f"no item has {primary}", where=where, got=got, expected=primary)
         all_items = dict.fromkeys(item for by_item in values.values() for item in by_item)
-        if lacking := [item for item in all_items if item not in values[name]]:
-            got = f"{len(lacking)} of {len(all_items)} items without it: {first_of(lacking, _MOST_SHOWN)}"
+        if lacking_items := [item for item in all_items if item not in values[name]]:
+            got = f"{len(lacking_items)} of {len(all_items)} items without it: {first_of(lacking_items, _MOST_SHOWN)}"
             raise LobenchError(f"an item has no {primary}", where=where, got=got, expected="a number for each item")
         try:
             named = seeds_of_items(all_items)

@@ -45,8 +45,8 @@ def similar_path(path: str | Path) -> str:
         names = sorted(neighbour.name for neighbour in missing.parent.iterdir())
     except OSError:
         return ""
-    of_suffix = [name for name in names if Path(name).stem == missing.name]
-    advice = suggestion(missing.name, of_suffix[:1] or names)
+    same_stem = [name for name in names if Path(name).stem == missing.name]
+    advice = suggestion(missing.name, same_stem[:1] or names)
     return advice.replace("did you mean '", f"did you mean '{missing.parent}/") if missing.parent != Path() else advice
 
 

@@ -86,8 +86,8 @@ def tune(
             factor = 1 if bound.phases or first[0] else horizon_factor
             new_curves = _run(bound, optimizer, points, num_seeds, factor)
         curves.extend(new_curves)
-        at = new_curves[0].eval_steps.index(bound.case.num_inner_steps)
-        return [_fitness(new_curve, at) for new_curve in new_curves]
+        eval_index = new_curves[0].eval_steps.index(bound.case.num_inner_steps)
+        return [_fitness(new_curve, eval_index) for new_curve in new_curves]
 
     tried = grid.tried(run)
     baseline_case = _baseline_of_grid(_bind(spec, layers, build=False), tried, curves, knows_horizon=first[0])
@@ -309,19 +309,22 @@ def _baseline_of_grid(
     """Returns the baseline of a grid, without the evaluations of its best points."""
     budget = bound.case.num_inner_steps
     steps = curves[0].eval_steps
-    at = steps.index(budget)
+    eval_index = steps.index(budget)
     losses = np.stack([np.asarray(curve.metrics["train/loss"]) for curve in curves])  # [points, seeds, evals]
     # A seed is NaN from its divergence on, so that a mean at the budget knows of what diverged before it.
-    finals = losses[:, :, at].astype(np.float64).mean(axis=1)
+    finals = losses[:, :, eval_index].astype(np.float64).mean(axis=1)
     points = tuple(
         GridPoint(
-            values=dict(values), study=study, final=float(finals[i]), num_diverged=int(np.isnan(losses[i, :, at]).sum())
+            values=dict(values),
+            study=study,
+            final=float(finals[i]),
+            num_diverged=int(np.isnan(losses[i, :, eval_index]).sum()),
         )
         for i, (values, study) in enumerate(zip(grid.points, grid.studies, strict=True))
     )
     best = tuple(_best_index(finals, grid.studies, study) for study in sorted(set(grid.studies)))
     chosen = curves[best[0]]
-    shown_evals = _chosen_evals(len(steps), at)
+    shown_evals = _chosen_evals(len(steps), eval_index)
     return BaselineCase(
         problem=bound.info.problem,
         code=bound.info.task_code,

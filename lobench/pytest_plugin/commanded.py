@@ -359,9 +359,9 @@ class _CurvesMaker:
         steps, primary = metrics[primary_metric]
         columns: dict[str, np.ndarray] = {}
         problems = list[str]()
-        for name, (at, values) in metrics.items():
-            places = np.searchsorted(at, steps)
-            if places[-1] < len(at) and bool((at[places] == steps).all()):
+        for name, (metric_steps, values) in metrics.items():
+            places = np.searchsorted(metric_steps, steps)
+            if places[-1] < len(metric_steps) and bool((metric_steps[places] == steps).all()):
                 columns[name] = values[places].reshape(1, -1)
             else:
                 problems.append(f"{name} is left out: it has other steps than {primary_metric}")

@@ -191,8 +191,9 @@ def files_of_test(item: pytest.Item) -> list[str]:
     files = [Path(file) for plugin in plugins if isinstance(plugin, ModuleType) and (file := file_of(plugin))]
     conftests = {file.parent: str(file) for file in files if file.name == "conftest.py"}
     other_files = sorted(str(file) for file in files if file.name != "conftest.py")
-    of_user = [file for file in other_files if origin_of_file(file) is Origin.USER]  # by `-p`, or installed as editable
-    return [*paths, *(conftests[folder] for folder in item.path.parents if folder in conftests), *of_user]
+    # By `-p`, or installed as editable.
+    user_files = [file for file in other_files if origin_of_file(file) is Origin.USER]
+    return [*paths, *(conftests[folder] for folder in item.path.parents if folder in conftests), *user_files]
 
 
 def _metric_modules(config: pytest.Config) -> list[str]:

@@ -178,10 +178,10 @@ def cases_without_subject(config: pytest.Config, items: Sequence[pytest.Item]) -
     if not items or None in specs:
         return ""
     layers = layers_of(config)
-    lacking = [
+    cases = [
         f"{spec.suite}/{spec.name}" for spec in specs if spec is not None and not insists_on_optimizer(spec, layers)
     ]
-    names = list(dict.fromkeys(lacking))
+    names = list(dict.fromkeys(cases))
     if not names:
         return ""
     return f"nothing to evaluate {first_of(names, _MOST_SHOWN)} with; {_GIVE_ONE}"

@@ -82,7 +82,10 @@ class FinalValues:
         starts: dict[str, dict[int, float]] = {}
         for _, curves in blocks:
             exploded = curves.exploded(case)
-            lost = [at >= 0 or is_exploded for at, is_exploded in zip(curves.diverged_at, exploded, strict=True)]
+            lost = [
+                diverged_step >= 0 or is_exploded
+                for diverged_step, is_exploded in zip(curves.diverged_at, exploded, strict=True)
+            ]
             for name in curves.metrics:
                 if is_of_batch(name):
                     continue

@@ -263,11 +263,11 @@ def _keep(
         return
     if case.primary_metric == PASSED and PASSED not in values:
         values[PASSED] = dict.fromkeys(seeds, float(has_passed))
-    lacking = [seed for seed in seeds if seed not in values.get(case.primary_metric, {})]
-    if lacking:
+    seeds_without_primary = [seed for seed in seeds if seed not in values.get(case.primary_metric, {})]
+    if seeds_without_primary:
         if has_passed:
             raise LobenchError(
-                f"the test recorded no {case.primary_metric} for seed {', '.join(map(str, lacking[:5]))}",
+                f"the test recorded no {case.primary_metric} for seed {', '.join(map(str, seeds_without_primary[:5]))}",
                 where=item.nodeid,
                 got=", ".join(sorted(recorder.values)) or "no metric",
                 expected=f"record({case.primary_metric!r}, value, seed) for {len(seeds)} seed(s)",

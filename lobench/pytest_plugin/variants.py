@@ -144,7 +144,7 @@ def files_of(suites: Sequence[str], layers: Layers, code: Iterable[str] = ()) ->
         *_loaded_files(),
         *map(Path, code),
     ]  # modules created by a suite have no file
-    return tuple(FileMark(path=path, size=size, changed_ns=at) for path, size, at in marks_of(files))
+    return tuple(FileMark(path=path, size=size, changed_ns=changed_ns) for path, size, changed_ns in marks_of(files))
 
 
 def _loaded_files() -> Iterator[Path]:

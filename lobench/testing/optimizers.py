@@ -54,9 +54,9 @@ class OptimizerContract:
         init = jax.jit(as_learned_optimizer(_made_optimizer(self._kind)).init, compiler_options=COMPILED_FAST)
         first = init(key_of(1))
         second = init(key_of(1))
-        of_another_key = init(key_of(2))
+        other_theta = init(key_of(2))
         assert_same_bits(first, second)
-        assert types_of(first) == types_of(of_another_key), "shapes or dtypes change with the key"
+        assert types_of(first) == types_of(other_theta), "shapes or dtypes change with the key"
         assert jax.tree.leaves(first), "theta is empty"
         for path, leaf in leaf_paths(first).items():
             assert jnp.issubdtype(leaf.dtype, jnp.number), f"{path} is {leaf.dtype}"

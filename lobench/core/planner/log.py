@@ -217,11 +217,11 @@ def _history_record(history: History) -> dict[str, Any]:
         return numbers[evaluation.case_key], evaluation.block.start, evaluation.block.size
 
     def grouped(evaluations: Iterable[EvaluationId]) -> list[Any]:
-        of_theta: dict[str, list[tuple[int, int, int]]] = {}
+        blocks_by_theta: dict[str, list[tuple[int, int, int]]] = {}
         for evaluation in evaluations:
-            of_theta.setdefault(evaluation.sha256, []).append(part(evaluation))
+            blocks_by_theta.setdefault(evaluation.sha256, []).append(part(evaluation))
         alike: dict[tuple[tuple[int, int, int], ...], list[str]] = {}
-        for sha256, parts in of_theta.items():
+        for sha256, parts in blocks_by_theta.items():
             alike.setdefault(tuple(sorted(parts)), []).append(sha256)
         return [[thetas, parts] for parts, thetas in alike.items()]
 

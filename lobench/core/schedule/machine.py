@@ -56,8 +56,8 @@ class Groups:
 
     def _may_share(self, entry: QueueEntry) -> bool:
         """Returns whether work may be in a group. Work that failed once runs alone, unaffected by other work."""
-        troubled = not entry.rank.fresh or entry.key in self._apart or entry.key in self._troubled
-        return not troubled and entry.work.alike is not None
+        is_troubled = not entry.rank.fresh or entry.key in self._apart or entry.key in self._troubled
+        return not is_troubled and entry.work.alike is not None
 
 
 class Durations:

@@ -224,12 +224,12 @@ class Intake:
         """Returns the recorded checkpoint at a path, if it has not changed since it was read; else None."""
         with contextlib.suppress(CheckpointError):
             if self._is_known(seen):
-                at = [
+                sightings_of_path = [
                     sighting
                     for sighting in self._ledger.sightings().values()
                     if sighting.uri == seen.uri and sighting.has_theta
                 ]
-                return at[-1].checkpoint if at else None
+                return sightings_of_path[-1].checkpoint if sightings_of_path else None
         return None
 
     def fetch(self, subject: Subject) -> bool:
@@ -238,12 +238,14 @@ class Intake:
             return True
         if self._clock() < self._gone.get(subject.sha256, -math.inf):
             return False
-        at = self._readable_sighting(subject)
-        seen = self._seen_checkpoint_at(at.uri)
+        readable = self._readable_sighting(subject)
+        seen = self._seen_checkpoint_at(readable.uri)
         if seen is not None:
-            seen = dataclasses.replace(seen, run=at.run, generation=at.generation)
+            seen = dataclasses.replace(seen, run=readable.run, generation=readable.generation)
             with self._recording():
-                self._admit(seen, dataclasses.replace(_given_checkpoint(at), sha256=at.sha256), is_fetched=True)
+                self._admit(
+                    seen, dataclasses.replace(_given_checkpoint(readable), sha256=readable.sha256), is_fetched=True
+                )
         is_there = self.holds(subject.sha256)
         if not is_there and not any(
             _exists(sighting.uri) for sighting in self._ledger.sightings(subject.sha256).values()

@@ -84,12 +84,15 @@ def identity_of(path: epath.Path) -> FileIdentity:
       OSError: It cannot be read.
     """
     files = {_name_below(file, path): (file, *mark_of(file)) for file in files_below(path)}
-    by = BY_CONTENT if sum(size for _, size, _ in files.values()) <= _MOST_HASHED else BY_NAMES
+    identified_by = BY_CONTENT if sum(size for _, size, _ in files.values()) <= _MOST_HASHED else BY_NAMES
     lines = [
-        (name, _sha256(file)) if by == BY_CONTENT else (name, size, at)
-        for name, (file, size, at) in sorted(files.items())
+        (name, _sha256(file)) if identified_by == BY_CONTENT else (name, size, changed_ns)
+        for name, (file, size, changed_ns) in sorted(files.items())
     ]
-    return FileIdentity(sha256=hashlib.sha256(f"{by}\0{lines!r}".encode(errors="surrogateescape")).hexdigest(), by=by)
+    return FileIdentity(
+        sha256=hashlib.sha256(f"{identified_by}\0{lines!r}".encode(errors="surrogateescape")).hexdigest(),
+        by=identified_by,
+    )
 
 
 def whole_checkpoint(location: str) -> Checkpoint:

@@ -176,13 +176,13 @@ def todays(sightings: Mapping[int, Subject], history: History) -> Iterator[tuple
     given by name, that have bindings of their own, or that have no theta are not checkpoints of the run. Runs below the
     watched folder may have a config of their own.
     """
-    of_the_run = {
+    sightings_of_run = {
         position: sighting
         for position, sighting in sightings.items()
         if sighting.has_theta and (not sighting.variant.key or (sighting.run and not sighting.variant.bindings))
     }
-    last = {subject.uri: position for position, subject in of_the_run.items()}
-    for position, subject in of_the_run.items():
+    last = {subject.uri: position for position, subject in sightings_of_run.items()}
+    for position, subject in sightings_of_run.items():
         is_done = is_through(position, history)
         if not is_done or last[subject.uri] == position:
             yield position, subject, is_done

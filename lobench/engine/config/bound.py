@@ -210,7 +210,7 @@ def bind_case(
     check_task(case, where)
     if not isinstance(part, str):
         raise ConfigError("Checkpoint.theta", where=where, got=repr(part), expected="a path such as 'params/lopt'")
-    of_task = task_lines(spec.scope, reached_case)
+    lines_of_task = task_lines(spec.scope, reached_case)
     info = _info(
         spec,
         case,
@@ -223,7 +223,7 @@ def bind_case(
         task_code=case_code.id,
         # Number and length of a stream's tasks belong to the problem; phases of an optimizer do not.
         problem=_sha256(
-            _budget(case), *of_task, *(line for phase in phases if phase.is_of_task for line in phase.case_lines)
+            _budget(case), *lines_of_task, *(line for phase in phases if phase.is_of_task for line in phase.case_lines)
         ),
         role=role,
         headline=suite.headline,
@@ -235,7 +235,7 @@ def bind_case(
         info=info,
         bindings="\n".join((*reached_case, *reached_optimizer)),
         optimizer_bindings="\n".join(reached_optimizer),
-        prefixes=prefixes(case, of_task, reached_optimizer, phases, (case_code.id, subject_code.id)),
+        prefixes=prefixes(case, lines_of_task, reached_optimizer, phases, (case_code.id, subject_code.id)),
         case_code=case_code,
         subject_code=subject_code,
         settings=settings,
@@ -584,18 +584,18 @@ def _codes(
 ) -> tuple[CodeFingerprint, CodeFingerprint]:
     """Returns the fingerprints of the code behind the case and behind its optimizer. The modules must be imported."""
     layers = (parsed.modules, parsed.trainer, parsed.case, parsed.overrides)
-    of_all = modules_without_names(statement for layer in layers for statement in layer)
+    common_modules = modules_without_names(statement for layer in layers for statement in layer)
     fields = bindings_in(spec.scope, "lobench.Case").keys() - {*OPTIMIZER_FIELDS, "phases"}
-    of_case = modules_reached(spec.scope, "lobench.Case", fields)
+    case_modules = modules_reached(spec.scope, "lobench.Case", fields)
     texts_of_case = texts_reached(spec.scope, "lobench.Case", fields)
-    of_subject = {module for phase in phases for module in phase.modules}
+    subject_modules = {module for phase in phases for module in phase.modules}
     texts_of_subject = {text for phase in phases for text in phase.texts}
     if not phases:
-        of_subject = modules_reached(spec.scope, "lobench.Case", OPTIMIZER_FIELDS)
+        subject_modules = modules_reached(spec.scope, "lobench.Case", OPTIMIZER_FIELDS)
         texts_of_subject = texts_reached(spec.scope, "lobench.Case", OPTIMIZER_FIELDS)
     case_code, subject_code = (
-        fingerprint_of(modules=sorted(modules | of_all), texts=sorted(texts), folders=paths)
-        for modules, texts in ((of_case, texts_of_case), (of_subject, texts_of_subject))
+        fingerprint_of(modules=sorted(modules | common_modules), texts=sorted(texts), folders=paths)
+        for modules, texts in ((case_modules, texts_of_case), (subject_modules, texts_of_subject))
     )
     return case_code, subject_code
 

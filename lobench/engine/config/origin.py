@@ -88,8 +88,8 @@ def revision_of(folder: Path) -> Revision:
         top = _run_git(str(folder), "rev-parse", "--show-toplevel")
     except (OSError, subprocess.SubprocessError):  # files sent from another machine have no repository
         return Revision(commit=commit, is_dirty=is_dirty, note="sent from another machine, without a patch" * is_dirty)
-    patch, sha256, lacking = _diff(top) if is_dirty else (None, "", "")
-    notes = [note for note in (lacking, _untracked(top)) if note]
+    patch, sha256, missing_reason = _diff(top) if is_dirty else (None, "", "")
+    notes = [note for note in (missing_reason, _untracked(top)) if note]
     return Revision(commit=commit, is_dirty=is_dirty, patch=patch, patch_sha256=sha256, note="; ".join(notes))
 
 

@@ -343,9 +343,9 @@ def _steps_per_part(num_inner_steps: Any, count: int, problem: str, **error_part
 def _check_changes_no_task(scope: str, phase_scope: str, where: str) -> None:
     """Refuses a phase that binds what its task reads: only the optimizer's settings change from phase to phase."""
     _, reached_selectors = reached_from(scope, _CASE, ("task",))
-    of_task = {selector for _, selector in reached_selectors}
+    task_selectors = {selector for _, selector in reached_selectors}
     for (bound_scope, selector), parameters in BINDINGS.items():
-        if bound_scope == phase_scope and selector in of_task and parameters:
+        if bound_scope == phase_scope and selector in task_selectors and parameters:
             name = next(iter(parameters))
             raise ConfigError(
                 f"{phase_scope}/{last_name(selector)}.{name} is a setting of the task",
@@ -409,8 +409,8 @@ def _bound_of(reference: Any, scope: str) -> dict[str, Any]:
     kind = reference.configurable.wrapped()
     plain_phase = Phase()
     names = [field.name for field in dataclasses.fields(Phase)]
-    of_kind = {name: getattr(kind, name) for name in names if getattr(kind, name) != getattr(plain_phase, name)}
-    return of_kind | bindings_in(scope, reference.configurable.selector)
+    bound_values = {name: getattr(kind, name) for name in names if getattr(kind, name) != getattr(plain_phase, name)}
+    return bound_values | bindings_in(scope, reference.configurable.selector)
 
 
 def _kind(value: Any) -> str:

@@ -79,9 +79,9 @@ def _gin_files_with(cases: Iterable[CaseInfo], folder: Path) -> set[Path]:
     gin_files: set[Path] = set()
     for case in cases:
         alike = [(file, spec) for file, spec in specs if is_of_spec(spec, case)]
-        of_suite = [(file, spec) for file, spec in alike if spec.suite == case.suite] or alike
-        of_file = [(file, spec) for file, spec in of_suite if spec.file == case.file] or of_suite
-        gin_files.update(file for file, _ in of_file)
+        files_of_suite = [(file, spec) for file, spec in alike if spec.suite == case.suite] or alike
+        files_of_case = [(file, spec) for file, spec in files_of_suite if spec.file == case.file] or files_of_suite
+        gin_files.update(file for file, _ in files_of_case)
     return gin_files
 
 

@@ -211,8 +211,8 @@ def race_of(bindings: Sequence[Binding]) -> Race | None:
       ConfigError: `Experiment.race` or a setting of it is invalid, or the number of sessions is missing or not a
         multiple of the block size.
     """
-    of_experiment = {binding.parameter: binding for binding in bindings if binding.name == "Experiment"}
-    bound = of_experiment.get("race")
+    experiment_bindings = {binding.parameter: binding for binding in bindings if binding.name == "Experiment"}
+    bound = experiment_bindings.get("race")
     if bound is None:
         return None
     if not isinstance(bound.value, Reference) or bound.value.selector != "race" or not bound.value.evaluate:
@@ -225,8 +225,8 @@ def race_of(bindings: Sequence[Binding]) -> Race | None:
         expected, is_right = _OF_RACES[key]
         if not is_right(value):
             raise ConfigError(f"race.{key}", where=bound.where, got=repr(value), expected=expected)
-    first = of_experiment.get("first_session")
-    sessions = of_experiment.get("num_sessions")
+    first = experiment_bindings.get("first_session")
+    sessions = experiment_bindings.get("num_sessions")
     num_sessions = 0 if sessions is None else sessions.value
     first_seed = 0 if first is None else first.value
     race = Race(rounds=0, first_seed=first_seed, **keywords)

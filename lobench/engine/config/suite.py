@@ -231,8 +231,10 @@ def specs_called(names: Sequence[str], *suites: str | Path, with_tests: bool = F
         )
     if not names:
         return known_specs
-    of_tests = dict.fromkeys(spec for specs_of_name in specs_by_name.values() for spec in specs_of_name if spec.is_test)
-    return [*(spec for spec in specs if any(map(spec.is_called, names))), *of_tests]
+    test_specs = dict.fromkeys(
+        spec for specs_of_name in specs_by_name.values() for spec in specs_of_name if spec.is_test
+    )
+    return [*(spec for spec in specs if any(map(spec.is_called, names))), *test_specs]
 
 
 def _specs_called(name: str, specs: Iterable[CaseSpec]) -> list[CaseSpec]:
@@ -354,15 +356,15 @@ def cases(path: str | Path | None = None, /, **named: Case) -> pytest.MarkDecora
 
 def claimed_gin_files(folder: Path) -> set[Path]:
     """Returns the gin files that a folder's `test_*.py` files name in strings. The tests are parsed, not run."""
-    claimed: set[Path] = set()
+    gin_files: set[Path] = set()
     for file in folder.glob("test_*.py"):
         try:
             tree = _tree_of(file)
         except OSError:
             continue  # pytest reports it when it collects the file
         if tree is not None:
-            claimed |= _gin_files_in(tree, folder)
-    return claimed
+            gin_files |= _gin_files_in(tree, folder)
+    return gin_files
 
 
 def _tree_of(file: Path) -> ast.Module | None:

@@ -196,7 +196,9 @@ def _refuse_include(folder: Path, name: str, where: str) -> Path:
 def _parse_file(path: Path, includers: tuple[Path, ...], included: _Included, included_in: str = "") -> list[Statement]:
     path = path.resolve()
     if path in includers:
-        raise ConfigError("the file includes itself", where=str(path), got=" -> ".join(p.name for p in includers))
+        raise ConfigError(
+            "the file includes itself", where=str(path), got=" -> ".join(includer.name for includer in includers)
+        )
     return list(_statements(gin_file_text(path, included_in), str(path), path, includers, included))
 
 

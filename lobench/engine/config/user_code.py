@@ -66,22 +66,22 @@ def fingerprint_of(
     )
     if key in _remembered and _remembered[key].is_current():
         return _remembered[key].fingerprint
-    at = time.time()
+    started_at = time.time()
     fingerprint = retried_briefly(
         lambda: CodeWalk(folders, added, as_imported=as_imported).fingerprint(key.files, key.modules, key.texts)
     )
     earlier = _remembered[key].data if key in _remembered else {}  # modules read data files when they are imported
     data = {file: earlier.get(file, stamp) for file, stamp in stamps_of(fingerprint.data).items()}
-    _remembered[key] = _Remembered(fingerprint, _marks_of(fingerprint), at, data)
+    _remembered[key] = _Remembered(fingerprint, _marks_of(fingerprint), started_at, data)
     _made[fingerprint.id] = fingerprint
     return fingerprint
 
 
 def united_fingerprint(fingerprints: Iterable[CodeFingerprint]) -> CodeFingerprint:
     """Returns the combined fingerprint of several ones."""
-    united = functools.reduce(CodeFingerprint.__or__, fingerprints, CodeFingerprint())
-    _made[united.id] = united
-    return united
+    fingerprint = functools.reduce(CodeFingerprint.__or__, fingerprints, CodeFingerprint())
+    _made[fingerprint.id] = fingerprint
+    return fingerprint
 
 
 def fingerprints_here(cases: Iterable[CaseInfo]) -> dict[str, CodeFingerprint]:

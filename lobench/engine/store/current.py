@@ -197,13 +197,13 @@ class PlanHistory:
         return self._now
 
     def _merge_group(self) -> dict[CasePlace, dict[str, str]]:
-        folded = dict(self._before)
+        merged = dict(self._before)
         for case_place, new in self._group.items():
-            old_identities = folded.get(case_place, {})
+            old_identities = merged.get(case_place, {})
             is_same = all(old_identities.get(variant, identity) == identity for variant, identity in new.items())
             is_known = not {*old_identities.values()}.isdisjoint(new.values())
-            folded[case_place] = {**old_identities, **new} if is_same and is_known else dict(new)
-        return folded
+            merged[case_place] = {**old_identities, **new} if is_same and is_known else dict(new)
+        return merged
 
     def last_forms(self, variant: str) -> dict[CasePlace, CaseForm]:
         """Return the forms that were planned last for a variant and are current."""

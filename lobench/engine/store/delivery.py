@@ -141,17 +141,17 @@ class Deliverer:
         for thread in self._threads.values():
             thread.begin_last_attempts()
         self.wake()
-        hurried = False
+        was_hurried = False
         while True:
             self.pump(now=True)
-            if not hurried and is_hurried():
-                hurried = True
+            if not was_hurried and is_hurried():
+                was_hurried = True
                 deadline = min(deadline, time.monotonic() + _HURRIED_SECONDS)
             behind = [address for address in self._threads if self._position(address) < last]
             is_hopeless = all(self._threads[address].num_failures >= _LAST_ATTEMPTS for address in behind)
             if not behind or is_hopeless or time.monotonic() > deadline:
-                lacking = self._ledger.num_deliveries_after
-                return {address: lacking(self._position(address)) for address in behind}
+                num_deliveries_after = self._ledger.num_deliveries_after
+                return {address: num_deliveries_after(self._position(address)) for address in behind}
             time.sleep(0.02)
 
     def close(self) -> None:

@@ -50,8 +50,8 @@ def edited_code(ledger: Ledger, rows: Iterable[EvaluationRow]) -> dict[str, tupl
             edited[code] = names
     scripts = ledger.codes_of_scripts() if uris else []
     for uri in sorted(uris):
-        of_uri = [code for name, code in scripts if _has_code(uri, name, code)]
-        if of_uri and (names := files.changed_since(of_uri[-1])):
+        codes_of_uri = [code for name, code in scripts if _has_code(uri, name, code)]
+        if codes_of_uri and (names := files.changed_since(codes_of_uri[-1])):
             edited[uri] = names
     return edited
 

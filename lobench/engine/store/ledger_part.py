@@ -47,7 +47,7 @@ class LedgerPart:
         where = f"WHERE kind IN ({', '.join('?' * len(kinds))})" if kinds else ""
         rows = self._rows(f"SELECT kind, detail, at FROM events {where} ORDER BY id", kinds)
         with intact_rows(self.store):
-            return [(kind, json.loads(detail), at) for kind, detail, at in rows]
+            return [(kind, json.loads(detail), recorded_at) for kind, detail, recorded_at in rows]
 
     def events(self, *kinds: str) -> list[tuple[str, dict[str, Any]]]:
         """Returns `timed_events` without the times."""

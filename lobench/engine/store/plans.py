@@ -330,7 +330,7 @@ def _read(events: Sequence[tuple[str, dict[str, Any], float]]) -> list[PlannedSu
     planned_rows: list[tuple[PlannedSubject, int]] = []  # with the index of its event
     last: dict[tuple[str, CaseForm], int] = {}  # index of the event with which a form became the last one of a variant
     broken = ""
-    for index, (kind, detail, at) in enumerate(events):
+    for index, (kind, detail, recorded_at) in enumerate(events):
         problem = ""
         if digest_of(detail) != detail.get(_DIGEST):
             problem = "its hash is another one than that of its content"
@@ -342,9 +342,9 @@ def _read(events: Sequence[tuple[str, dict[str, Any], float]]) -> list[PlannedSu
                 problem = "its hash is another one than that of its content"
             plans[detail["plan"]] = plan, problem
             continue
-        plan, of_plan = plans.get(detail["plan"], ({"cases": [], "files": {}}, "its plan is missing"))
+        plan, plan_problem = plans.get(detail["plan"], ({"cases": [], "files": {}}, "its plan is missing"))
         if kind == CURRENT:
-            broken = broken or problem or of_plan
+            broken = broken or problem or plan_problem
             forms = [CaseForm(case["identity"], case["optimizer_hash"]) for case in plan["cases"]]
             last.update({(detail["variant"], form): index for form in forms})
             continue
@@ -352,7 +352,7 @@ def _read(events: Sequence[tuple[str, dict[str, Any], float]]) -> list[PlannedSu
             sha256=detail["sha256"],
             variant=detail["variant"],
             label=detail["label"],
-            at=at,
+            at=recorded_at,
             cases=tuple(
                 PlannedCase(
                     name=case["name"],
@@ -364,7 +364,7 @@ def _read(events: Sequence[tuple[str, dict[str, Any], float]]) -> list[PlannedSu
                 for case in plan["cases"]
             ),
             files=plan["files"],
-            problem=problem or of_plan,
+            problem=problem or plan_problem,
         )
         planned_rows.append((planned, index))
 

@@ -150,13 +150,13 @@ def old_programs(db: sqlite3.Connection, table: str = "evaluations") -> dict[int
     A row without curves has no provenance. It gets the program of the other rows of its version, if they have only one.
     """
     programs: dict[int, Program] = {}
-    without: dict[int, str] = {}
+    programs_without_curves: dict[int, str] = {}
     for row, version, payload in db.execute(f"SELECT id, program_version, payload FROM {table} WHERE {_IS_OLD}"):
         if payload is None:
-            without[row] = version
+            programs_without_curves[row] = version
         else:
             programs[row] = _program_of_row(version, payload)
-    for row, version in without.items():
+    for row, version in programs_without_curves.items():
         alone = {
             dataclasses.replace(program, together=1) for program in programs.values() if program.version == version
         }

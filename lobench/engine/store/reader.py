@@ -367,9 +367,9 @@ class LedgerReader(Places, Codes):
             known_sightings = self.sightings(sha256) if sightings is None else sightings
             subjects_of_evaluation = sightings_of_evaluations(self._db, known_sightings)
             superseded = self.superseded()
-            of_those = f"evaluation IN (SELECT id FROM evaluations WHERE {where})"
+            selection = f"evaluation IN (SELECT id FROM evaluations WHERE {where})"
             labelled = self._db.execute(
-                f"SELECT {_LABEL_COLUMNS} FROM labels WHERE {of_those}", tuple(conditions.values())
+                f"SELECT {_LABEL_COLUMNS} FROM labels WHERE {selection}", tuple(conditions.values())
             )
             labels = {row[0]: tuple(map(str, row[1:])) for row in labelled}
             cases = dict[str, CaseInfo]()  # thousands of rows have a few

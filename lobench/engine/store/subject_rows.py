@@ -81,7 +81,7 @@ def sightings_of_evaluations(
     for subject in sightings.values():
         sighted.setdefault(subject.sha256, []).append(subject)
     apart = {sha256 for sha256, subjects in sighted.items() if len(set(map(_variant_of, subjects))) > 1}
-    belonging: dict[int, list[Subject]] = {}
+    sightings_by_evaluation: dict[int, list[Subject]] = {}
     if apart:
         pairs = "SELECT evaluation, position FROM {}"
         union = f"{pairs.format('deliveries')} WHERE evaluation IS NOT NULL UNION {pairs.format('completions')}"
@@ -96,11 +96,11 @@ def sightings_of_evaluations(
             if evaluated is None:
                 continue
             if evaluated.sha256 not in fresh or _has_fresh_seeds(evaluated) == (start >= FIRST_REPORT_SEED):
-                belonging.setdefault(evaluation, []).append(evaluated)
+                sightings_by_evaluation.setdefault(evaluation, []).append(evaluated)
 
     all_sightings = {sha256: tuple(subjects) for sha256, subjects in sighted.items()}
 
     def of(evaluation: int, sha256: str) -> tuple[Subject, ...]:
-        return tuple(belonging.get(evaluation, ())) if sha256 in apart else all_sightings.get(sha256, ())
+        return tuple(sightings_by_evaluation.get(evaluation, ())) if sha256 in apart else all_sightings.get(sha256, ())
 
     return of

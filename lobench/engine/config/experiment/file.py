@@ -121,9 +121,9 @@ def read_experiment(path: Path, gin_params: Sequence[str] = (), *, is_elsewhere:
         which must be equal for all, a missing checkpoint or command, or no case.
     """
     path = path.resolve()
-    in_file = parse_file(path)
+    file_statements = parse_file(path)
     param_statements = [statement for text in gin_params for statement in parse_text(text, f"--gin-param {text!r}")]
-    statements = [*in_file, *param_statements]
+    statements = [*file_statements, *param_statements]
     bindings = only_bindings(statements)
     own_cases = case_scopes(statements)
     experiment = _experiment(path, bindings, has_cases=bool(own_cases))
@@ -140,13 +140,17 @@ def read_experiment(path: Path, gin_params: Sequence[str] = (), *, is_elsewhere:
         raise _no_case_error(path)
     if experiment.race is not None:
         _check_race(replace(experiment, methods=methods), path)
-    for_all = [candidate for candidate in in_file if _is_for_all(candidate, names, bindings, has_cases=bool(own_cases))]
-    for_all += [candidate for candidate in param_statements if _is_for_all(candidate, names, bindings, has_cases=False)]
+    shared_statements = [
+        candidate for candidate in file_statements if _is_for_all(candidate, names, bindings, has_cases=bool(own_cases))
+    ]
+    shared_statements += [
+        candidate for candidate in param_statements if _is_for_all(candidate, names, bindings, has_cases=False)
+    ]
     return ExperimentFile(
         path=path,
         text="".join(f"{_text(statement)}\n" for statement in statements),
         experiment=replace(experiment, methods=methods),
-        shared=tuple(dict.fromkeys(map(_text, for_all))),
+        shared=tuple(dict.fromkeys(map(_text, shared_statements))),
     )
 
 
@@ -445,8 +449,8 @@ def _method_values(name: str, keys: Sequence[Binding]) -> dict[str, Any]:
         is_searched = key in SEARCH_KEYS and kind == "curves"
         is_read = key in _OF_SCRIPTS if kind == "script" and key in only_for else kind == only_for.get(key, kind)
         if is_searched or not is_read:
-            of_cases = f"; cases have Case.{key}" if "num" in key else ""
-            next_step = f"it counts for Method.{only_for.get(key)} alone{of_cases}"
+            case_hint = f"; cases have Case.{key}" if "num" in key else ""
+            next_step = f"it counts for Method.{only_for.get(key)} alone{case_hint}"
             if is_searched:
                 next_step = "curves are not searched"
             where = next(key_binding.where for key_binding in keys if key_binding.parameter == key)
