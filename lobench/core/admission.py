@@ -105,9 +105,9 @@ class PerRun:
         admitted = list[int]()
         skipped = list[int]()
         for positions in runs.values():
-            run, skip = self.policy.admit(tuple(positions), idle=idle, last=last)
-            admitted += run
-            skipped += skip
+            admitted_of_run, skipped_of_run = self.policy.admit(tuple(positions), idle=idle, last=last)
+            admitted += admitted_of_run
+            skipped += skipped_of_run
             if admitted and not last and getattr(self.policy, "only_newest", False):
                 break
         return sorted(admitted), sorted(skipped)

@@ -164,11 +164,11 @@ def united(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Returns a canonical fingerprint by fingerprint, given pairs of fingerprints that were declared equivalent."""
     groups: dict[str, str] = {}
 
-    def root(code: str) -> str:
-        while (parent := groups.get(code, code)) != code:
-            code = parent
+    def canonical_code(code: str) -> str:
+        while (next_code := groups.get(code, code)) != code:
+            code = next_code
         return code
 
     for fingerprint, equivalent_code in pairs:
-        groups[root(fingerprint)] = root(equivalent_code)
-    return {code: root(code) for code in groups}
+        groups[canonical_code(fingerprint)] = canonical_code(equivalent_code)
+    return {code: canonical_code(code) for code in groups}

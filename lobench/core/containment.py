@@ -74,28 +74,28 @@ _replacements = _Replacements()
 @contextlib.contextmanager
 def _replaced() -> Iterator[None]:
     own_pid = os.getpid()
-    leave = os._exit
-    change = os.chdir
+    os_exit = os._exit
+    os_chdir = os.chdir
     streams = sys.stdout, sys.stderr
 
-    def stay(status: int) -> NoReturn:
+    def refuse_exit(status: int) -> NoReturn:
         if os.getpid() != own_pid:  # a process that was forked meanwhile
-            leave(status)
+            os_exit(status)
         raise SystemExit(f"os._exit({status})")
 
-    @functools.wraps(change)
+    @functools.wraps(os_chdir)
     def note_change(path: Any) -> None:
-        change(path)
+        os_chdir(path)
         _thread.has_moved = True
 
     folder = _working_directory()
-    os._exit, os.chdir = stay, note_change
+    os._exit, os.chdir = refuse_exit, note_change
     sys.stdout, sys.stderr = (cast("TextIO", _OpenStream(stream)) for stream in streams)
     guards = sys.stdout, sys.stderr
     try:
         yield
     finally:
-        os._exit, os.chdir = leave, change
+        os._exit, os.chdir = os_exit, os_chdir
         if sys.stdout is guards[0]:
             sys.stdout = streams[0]
         if sys.stderr is guards[1]:

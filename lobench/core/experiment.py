@@ -187,7 +187,7 @@ class Method:
         """
         paths = {parameter.path for parameter in self.space}
 
-        def written(lines: Iterable[str]) -> tuple[str, ...]:
+        def with_trial_values(lines: Iterable[str]) -> tuple[str, ...]:
             pairs = [(line.partition(" = ")[0], line) for line in lines]
             return tuple(
                 f"{path} = {values[path]!r}" if path in paths else line
@@ -197,8 +197,8 @@ class Method:
 
         return replace(
             self,
-            bindings=written(self.bindings),
-            trainer_bindings=written(self.trainer_bindings),
+            bindings=with_trial_values(self.bindings),
+            trainer_bindings=with_trial_values(self.trainer_bindings),
             search=None,
             space=(),
             num_trials=None,

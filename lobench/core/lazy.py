@@ -29,17 +29,17 @@ def on_first_use(package: str) -> Callable[[str], object]:
     """
 
     @functools.cache
-    def homes() -> dict[str, str]:
+    def module_by_name() -> dict[str, str]:
         text = Path(sys.modules[package].__file__ or "").read_text(encoding="utf-8")
         blocks = [node for node in ast.parse(text).body if isinstance(node, ast.If)]
         imports = (node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom))
         return {alias.name: str(node.module) for node in imports for alias in node.names}
 
     def load(name: str) -> object:
-        if name not in homes():
+        if name not in module_by_name():
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        home = importlib.import_module(homes()[name])
-        value = getattr(home, name, None) or importlib.import_module(f"{home.__name__}.{name}")
+        module = importlib.import_module(module_by_name()[name])
+        value = getattr(module, name, None) or importlib.import_module(f"{module.__name__}.{name}")
         setattr(sys.modules[package], name, value)
         return value
 

@@ -41,26 +41,26 @@ def read_csv(path: Path, *, names: Sequence[str], numbers: Sequence[str], what: 
 
     where = str(path)
     text = text_of(path)
-    odd = (pd.errors.ParserError, pd.errors.ParserWarning, pd.errors.EmptyDataError)
-    with one_line_of(odd, UsageError, f"this is not a CSV of {what}s", where=path), warnings.catch_warnings():
+    parse_errors = (pd.errors.ParserError, pd.errors.ParserWarning, pd.errors.EmptyDataError)
+    with one_line_of(parse_errors, UsageError, f"this is not a CSV of {what}s", where=path), warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)
         log = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, index_col=False).fillna("")
     log.columns = [plain_name(str(column)) for column in log.columns]
-    needed = (*names, *numbers)
-    missing = [column for column in needed if column not in log.columns]
+    required = (*names, *numbers)
+    missing = [column for column in required if column not in log.columns]
     if missing:
         raise UsageError(
             f"the log lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}",
             where=where,
             got=", ".join(log.columns)[:200],
-            expected=", ".join(needed),
+            expected=", ".join(required),
         )
-    duplicates = [column for column in needed if list(log.columns).count(column) > 1]
+    duplicates = [column for column in required if list(log.columns).count(column) > 1]
     if duplicates:
         raise UsageError(f"the log has the column {duplicates[0]} twice", where=where, expected="one of each name")
     if log.empty:
         raise UsageError(f"the log holds no {what}", where=where)
-    log = log[list(needed)]
+    log = log[list(required)]
     for column in numbers:
         log[column] = _numbers(log[column], where, text)
     for column in names:
@@ -142,11 +142,13 @@ def _numbers(column: pd.Series, where: str, text: str) -> pd.Series:
     """Returns a column as floats. Missing values (empty, NaN, None, ...) are NaN; other texts raise UsageError."""
     import pandas as pd
 
-    bare = column.str.strip()
-    values = pd.to_numeric(bare, errors="coerce").astype("float64")
-    odd = values.isna() & ~bare.str.lower().isin(["", "nan", "+nan", "-nan", "na", "n/a", "none", "null", "<na>"])
-    if odd.any():
-        row = int(odd.idxmax())
+    stripped = column.str.strip()
+    values = pd.to_numeric(stripped, errors="coerce").astype("float64")
+    is_invalid = values.isna() & ~stripped.str.lower().isin(
+        ["", "nan", "+nan", "-nan", "na", "n/a", "none", "null", "<na>"]
+    )
+    if is_invalid.any():
+        row = int(is_invalid.idxmax())
         location = f"{where}, line {_line(text, row)}"
         raise UsageError(f"{column.name} is no number", where=location, got=repr(column[row]))
     return values

@@ -36,7 +36,7 @@ def is_transient(error: BaseException | None, *, may_forbid: bool = True) -> boo
       may_forbid: Whether a missing permission counts as transient: on a network disk it may pass. False for files that
         lobench writes.
     """
-    numbers = _numbers(error)
+    numbers = _error_numbers(error)
     if not may_forbid:
         numbers -= _FORBIDDEN
     return not numbers.isdisjoint(_TRANSIENT)
@@ -44,15 +44,15 @@ def is_transient(error: BaseException | None, *, may_forbid: bool = True) -> boo
 
 def is_short_of_files(error: BaseException | None) -> bool:
     """Returns whether the cause of an exception is that this process or the machine has no file descriptors left."""
-    return not _numbers(error).isdisjoint(_SHORT_OF_FILES)
+    return not _error_numbers(error).isdisjoint(_SHORT_OF_FILES)
 
 
-def _numbers(error: BaseException | None) -> set[int]:
+def _error_numbers(error: BaseException | None) -> set[int]:
     """Returns the system's error numbers of an exception and its causes."""
     numbers = set[int]()
-    met = set[int]()
-    while error is not None and id(error) not in met:
-        met.add(id(error))
+    visited = set[int]()
+    while error is not None and id(error) not in visited:
+        visited.add(id(error))
         if isinstance(error, OSError) and error.errno is not None:
             numbers.add(error.errno)
         elif isinstance(error, ConnectionError | TimeoutError):
@@ -70,7 +70,7 @@ def patience_seconds(error: BaseException) -> float:
     """
     if is_short_of_files(error):
         return 60.0
-    return 5.0 if _numbers(error) & _FORBIDDEN else 30.0
+    return 5.0 if _error_numbers(error) & _FORBIDDEN else 30.0
 
 
 def retried(

@@ -141,8 +141,8 @@ def _runner(layers: Layers, bound: BoundCase) -> IsolatedRunner:
     """Returns the one child, whose programs are warm; it ends with this process, since its pipe does."""
     global _warm
     case, code = (bound.bindings, bound.case), bound.code_parts
-    named = map(Path, bound.case_code.data | bound.subject_code.data)
-    files = [*data_of_suite(Path(bound.spec.path)), *named]
+    named_files = map(Path, bound.case_code.data | bound.subject_code.data)
+    files = [*data_of_suite(Path(bound.spec.path)), *named_files]
     data = {path: (size, changed_ns) for path, size, changed_ns in marks_of(files)}
     if _warm is None or not _warm.serves(layers, bound.spec, case, code):
         if _warm is not None:

@@ -242,7 +242,7 @@ def _evaluate_best(spec: CaseSpec, layers: Layers, optimizer: str, case: Baselin
 def _knows_horizon(case: Case) -> bool:
     """Returns whether a case's optimizer depends on the length of the training, as most schedules do."""
 
-    def look(seed: jax.Array) -> jax.Array:
+    def create_optimizer(seed: jax.Array) -> jax.Array:
         task = as_task(case.task)
         if isinstance(task, TaskFamily):
             task = task.task_fn(task.sample(key_of(seed)))
@@ -252,7 +252,7 @@ def _knows_horizon(case: Case) -> bool:
         return seed
 
     with horizon_reads() as reads:
-        jax.eval_shape(look, np.uint32(0))
+        jax.eval_shape(create_optimizer, np.uint32(0))
     return bool(reads)
 
 
@@ -292,13 +292,13 @@ def _grid_or_point(
 def _with_steady_dtypes(stepper: Stepper) -> Stepper:
     """Keeps the dtypes of an optimizer's state: a traced b1 is a float32, which makes averages of bfloat16 float32."""
 
-    def steady(old: jax.Array, new: Any) -> jax.Array:
+    def with_old_dtype(old: jax.Array, new: Any) -> jax.Array:
         are_floating = jnp.issubdtype(old.dtype, jnp.floating) and jnp.issubdtype(jnp.result_type(new), jnp.floating)
         return jnp.asarray(new, old.dtype) if are_floating else new
 
     def step(opt_state: PyTree, *arguments: Any) -> tuple[PyTree, PyTree, PyTree]:
         new_state, params, model_state = stepper.step(opt_state, *arguments)
-        return jax.tree.map(steady, opt_state, new_state), params, model_state
+        return jax.tree.map(with_old_dtype, opt_state, new_state), params, model_state
 
     return dataclasses.replace(stepper, step=step)
 

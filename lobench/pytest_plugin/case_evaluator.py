@@ -37,7 +37,7 @@ BLOCK_VERDICT: pytest.StashKey[tuple[Outcome, str]] = pytest.StashKey()
 def evaluator(item: pytest.Item) -> Callable[[CaseSpec], Result]:
     """Returns the function `evaluate` for one item."""
 
-    def evaluated(case: CaseSpec) -> Result:
+    def evaluate_case(case: CaseSpec) -> Result:
         variant = variant_of(item)
         info = known_info(item, variant)
         blocks = blocks_of(item, info) if info is not None and case == case_of(item) else []
@@ -64,7 +64,7 @@ def evaluator(item: pytest.Item) -> Callable[[CaseSpec], Result]:
         try:
             # A worker that ends is noticed, and its job is tried again; a session would end as if it had passed.
             with contextlib.nullcontext() if CURRENT_JOB in item.config.stash else plugins_contained():
-                return evaluated(case)
+                return evaluate_case(case)
         except LobenchError as error:
             raise error.with_traceback(None)  # noqa: B904  (the same error; what caused it stays)
 

@@ -360,13 +360,13 @@ class _CurvesMaker:
         columns: dict[str, np.ndarray] = {}
         problems = list[str]()
         for name, (metric_steps, values) in metrics.items():
-            places = np.searchsorted(metric_steps, steps)
-            if places[-1] < len(metric_steps) and bool((metric_steps[places] == steps).all()):
-                columns[name] = values[places].reshape(1, -1)
+            indices = np.searchsorted(metric_steps, steps)
+            if indices[-1] < len(metric_steps) and bool((metric_steps[indices] == steps).all()):
+                columns[name] = values[indices].reshape(1, -1)
             else:
                 problems.append(f"{name} is left out: it has other steps than {primary_metric}")
-        odd = ~np.isfinite(primary)
-        diverged_at = int(steps[odd.argmax()]) if odd.any() else -1
+        is_nonfinite = ~np.isfinite(primary)
+        diverged_at = int(steps[is_nonfinite.argmax()]) if is_nonfinite.any() else -1
         return self._curves((block.start,), columns, tuple(steps.tolist()), (diverged_at,), problems)
 
     def of_items(self, items: ItemValues) -> Curves:

@@ -365,7 +365,7 @@ def _properties(result: GateResult) -> list[tuple[str, object]]:
 
 
 def _event(report: GateReport, against: str, margins: Mapping[str, float]) -> Mapping[str, Any]:
-    def plain(result: GateResult) -> dict[str, Any]:
+    def result_fields(result: GateResult) -> dict[str, Any]:
         fields: dict[str, Any] = finite_or_none(dataclasses.asdict(result) | {"margin": margins[result.case]})
         return fields
 
@@ -375,8 +375,8 @@ def _event(report: GateReport, against: str, margins: Mapping[str, float]) -> Ma
         "margin": margins[report.overall.case],
         "alpha": report.rules.alpha,
         "verdict": str(report.verdict),
-        "cases": [plain(result) for result in report.cases],
-        "overall": plain(report.overall),
+        "cases": [result_fields(result) for result in report.cases],
+        "overall": result_fields(report.overall),
     }
 
 

@@ -60,12 +60,12 @@ def _source_of(item: pytest.Item) -> ast.Module:
 
 def _first_recorded(nodes: Iterable[ast.AST]) -> str:
     """Returns the name in the first call of `record`; "" if there is none with a literal name."""
-    recorded = [
+    calls = [
         (node.lineno, node.col_offset, node.args[0].value)
         for node in _calls_of_record(nodes)
         if node.args and isinstance(node.args[0], ast.Constant)
     ]
-    name = min(recorded)[2] if recorded else ""
+    name = min(calls)[2] if calls else ""
     return name if isinstance(name, str) else ""
 
 

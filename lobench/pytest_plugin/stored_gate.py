@@ -191,12 +191,15 @@ def compare_with(
 
 
 def _with_cases(side: Stored, identities: Collection[str]) -> Stored:
-    def chosen(cells: Mapping[str, Cell]) -> dict[str, Cell]:
+    def selected_cells(cells: Mapping[str, Cell]) -> dict[str, Cell]:
         return {identity: cell for identity, cell in cells.items() if identity in identities}
 
     subject = side.subject
     return dataclasses.replace(
-        side, subject=dataclasses.replace(subject, cells=chosen(subject.cells), former=chosen(subject.former))
+        side,
+        subject=dataclasses.replace(
+            subject, cells=selected_cells(subject.cells), former=selected_cells(subject.former)
+        ),
     )
 
 

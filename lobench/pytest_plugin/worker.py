@@ -331,8 +331,8 @@ def serve(connection: Connection, configure: Configure, *, owns_process: bool) -
         return code
 
     code = retried(run_session, may_forbid=False)
-    fine = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED, pytest.ExitCode.TESTS_FAILED)
-    if code not in fine and not loop.is_ready:  # otherwise the job that broke the session was reported
+    expected_codes = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED, pytest.ExitCode.TESTS_FAILED)
+    if code not in expected_codes and not loop.is_ready:  # otherwise the job that broke the session was reported
         chief.send(Failed(messages=tuple(loop.errors) or _why_it_ended(code, configure)))
 
 

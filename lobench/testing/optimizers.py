@@ -136,13 +136,13 @@ def _stepper(contract: Any, theta: Any) -> Stepper:
 def _program(contract: Any) -> Callable[..., Any]:
     """Returns a function (theta, params, grads) -> states before and after the steps, for two seeds."""
 
-    def one(theta: Any, params: Any, grads: Any) -> Any:
+    def train_seed(theta: Any, params: Any, grads: Any) -> Any:
         stepper = _stepper(contract, theta)
         facts = facts_for(stepper, params)
         extra_values = extra_values_for(stepper, params, grads)
-        begun = stepper.initial_params(params, facts)
+        initial_params = stepper.initial_params(params, facts)
         # A learned initialization has parameters of its own task, which these gradients do not fit.
-        params = begun if types_of(begun) == types_of(params) else params
+        params = initial_params if types_of(initial_params) == types_of(params) else params
         state = stepper.init(params, None, key_of(0), facts)
         start = {"state": state}
 
@@ -158,7 +158,7 @@ def _program(contract: Any) -> Callable[..., Any]:
         state, params = jax.lax.fori_loop(0, _NUM_STEPS, step, carry) if is_carried else step(0, carry)
         return start, {"state": state, "params": params, "evaluated": stepper.eval_params(state, params)}
 
-    return jax.jit(jax.vmap(one, in_axes=(None, 0, 0)), compiler_options=COMPILED_FAST)
+    return jax.jit(jax.vmap(train_seed, in_axes=(None, 0, 0)), compiler_options=COMPILED_FAST)
 
 
 def _loss(grads: Any) -> jax.Array:

@@ -216,12 +216,12 @@ def _difference(
     if got.shape != expected.shape:
         return np.inf, f"{name} has another shape", str(got.shape), str(expected.shape)
     with np.errstate(invalid="ignore"):
-        off = np.abs(got.astype(np.float64) - expected) / (atol + rtol * np.abs(expected.astype(np.float64)))
-    off = np.where((got == expected) | (np.isnan(got) & np.isnan(expected)), 0.0, np.nan_to_num(off, nan=np.inf))
-    worst = np.unravel_index(int(off.argmax()), off.shape)
-    if off[worst] <= 1:
+        errors = np.abs(got.astype(np.float64) - expected) / (atol + rtol * np.abs(expected.astype(np.float64)))
+    errors = np.where((got == expected) | (np.isnan(got) & np.isnan(expected)), 0.0, np.nan_to_num(errors, nan=np.inf))
+    worst = np.unravel_index(int(errors.argmax()), errors.shape)
+    if errors[worst] <= 1:
         return None
     location = f"{name}[{', '.join(map(str, worst))}]" if worst else name
-    num_wrong = int((off > 1).sum())
-    text = f"{location} is off" + (f", and {num_wrong - 1} more of {off.size}" if num_wrong > 1 else "")
-    return float(off[worst]), text, repr(float(got[worst])), repr(float(expected[worst]))
+    num_wrong = int((errors > 1).sum())
+    text = f"{location} is off" + (f", and {num_wrong - 1} more of {errors.size}" if num_wrong > 1 else "")
+    return float(errors[worst]), text, repr(float(got[worst])), repr(float(expected[worst]))

@@ -95,18 +95,18 @@ class Backlog:
         """
         if not self._waiting:
             return []
-        run, skip = self._policy.admit(tuple(self._waiting), idle=idle, last=self.has_ended)
-        if self._newest in skip:
-            skip = [position for position in skip if position != self._newest]
-            run = [*run, self._newest] if self.has_ended else run
-        decided = {*skip, *run}
+        to_run, to_skip = self._policy.admit(tuple(self._waiting), idle=idle, last=self.has_ended)
+        if self._newest in to_skip:
+            to_skip = [position for position in to_skip if position != self._newest]
+            to_run = [*to_run, self._newest] if self.has_ended else to_run
+        decided = {*to_skip, *to_run}
         if not decided:
             return []
         self._waiting = [position for position in self._waiting if position not in decided]
-        replans = [Replan(position, False) for position in skip if position in self._finished]
-        replans += [Replan(position, True) for position in run if position not in self._fresh]
+        replans = [Replan(position, False) for position in to_skip if position in self._finished]
+        replans += [Replan(position, True) for position in to_run if position not in self._fresh]
         self._replans += sorted(replans)
-        skipped, admitted = ([position for position in part if position in self._fresh] for part in (skip, run))
+        skipped, admitted = ([position for position in part if position in self._fresh] for part in (to_skip, to_run))
         self._fresh -= decided
         self._admissions.update(dict.fromkeys(skipped, "skipped"))
         self._admissions.update(dict.fromkeys(admitted, "admitted"))

@@ -213,13 +213,13 @@ def _history_record(history: History) -> dict[str, Any]:
         key: number for number, key in enumerate(sorted({evaluation.case_key for evaluation in _evaluations(history)}))
     }
 
-    def part(evaluation: EvaluationId) -> tuple[int, int, int]:
+    def block_record(evaluation: EvaluationId) -> tuple[int, int, int]:
         return numbers[evaluation.case_key], evaluation.block.start, evaluation.block.size
 
     def grouped(evaluations: Iterable[EvaluationId]) -> list[Any]:
         blocks_by_theta: dict[str, list[tuple[int, int, int]]] = {}
         for evaluation in evaluations:
-            blocks_by_theta.setdefault(evaluation.sha256, []).append(part(evaluation))
+            blocks_by_theta.setdefault(evaluation.sha256, []).append(block_record(evaluation))
         alike: dict[tuple[tuple[int, int, int], ...], list[str]] = {}
         for sha256, parts in blocks_by_theta.items():
             alike.setdefault(tuple(sorted(parts)), []).append(sha256)
@@ -230,13 +230,15 @@ def _history_record(history: History) -> dict[str, Any]:
         "recorded": grouped(history.recorded),
         "retried": grouped(history.retried),
         "splits": grouped(history.splits),
-        "deaths": [[evaluation.sha256, part(evaluation), count] for evaluation, count in history.deaths.items()],
+        "deaths": [
+            [evaluation.sha256, block_record(evaluation), count] for evaluation, count in history.deaths.items()
+        ],
         "admissions": list(history.admissions.items()),
         "finished": sorted(history.finished),
         "durations": dict(history.durations),
-        "codes": [[evaluation.sha256, part(evaluation), codes] for evaluation, codes in history.codes.items()],
+        "codes": [[evaluation.sha256, block_record(evaluation), codes] for evaluation, codes in history.codes.items()],
         "retried_codes": [
-            [evaluation.sha256, part(evaluation), codes] for evaluation, codes in history.retried_codes.items()
+            [evaluation.sha256, block_record(evaluation), codes] for evaluation, codes in history.retried_codes.items()
         ],
         "same_codes": dict(history.same_codes),
         "keeps_code": history.keeps_code,

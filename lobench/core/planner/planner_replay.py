@@ -89,9 +89,9 @@ class Replay:
                 reason = f": {message.splitlines()[0]}" if message else ""
                 return f"{command.method}, session {command.session}, a command, has ended{reason}"
             case events.Record(evaluation, _, outcome, lease, message):
-                took = f" after {self._now - self._leased[lease]:.3f} s" if lease in self._leased else ""
+                duration = f" after {self._now - self._leased[lease]:.3f} s" if lease in self._leased else ""
                 reason = f": {message.splitlines()[0]}" if message else ""
-                return f"{self._name_of(evaluation)} is recorded as {outcome}{took}{reason}"
+                return f"{self._name_of(evaluation)} is recorded as {outcome}{duration}{reason}"
             case events.RecordSplit(evaluation):
                 return f"{self._name_of(evaluation)} ran out of memory: its halves take its place"
             case events.RecordDeath(evaluation, count):

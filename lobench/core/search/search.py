@@ -223,15 +223,15 @@ def active_sets(space: Space) -> Iterator[tuple[Parameter, ...]]:
     {sgd, sgdm} and a momentum of sgdm: (kind,) for sgd, and (kind, momentum) for sgdm.
     """
 
-    def walk(index: int, chosen: dict[str, Value]) -> Iterator[tuple[Parameter, ...]]:
+    def sets_from(index: int, chosen: dict[str, Value]) -> Iterator[tuple[Parameter, ...]]:
         if index == len(space.parents_first):
             yield tuple(parameter for parameter in space.parents_first if parameter.path in chosen)
             return
         parameter = space.parents_first[index]
         values = grid_values(parameter) if space.is_active(parameter.path, chosen) else ()
         for value in values if parameter.path in space.parents else values[:1]:
-            yield from walk(index + 1, {**chosen, parameter.path: value})
+            yield from sets_from(index + 1, {**chosen, parameter.path: value})
         if not values:
-            yield from walk(index + 1, chosen)
+            yield from sets_from(index + 1, chosen)
 
-    return walk(0, {})
+    return sets_from(0, {})

@@ -333,7 +333,7 @@ def load_theta(path: str | Path) -> dict[str, np.ndarray]:
       CheckpointError: The file is missing or damaged.
     """
     try:
-        leaves = retried(lambda: _loaded(path))
+        leaves = retried(lambda: _read_leaves(path))
     except Exception as error:
         raise CheckpointError("the spool's copy cannot be read", where=str(path), got=str(error)) from error
     expected = Path(path).stem
@@ -342,6 +342,6 @@ def load_theta(path: str | Path) -> dict[str, np.ndarray]:
     return leaves
 
 
-def _loaded(path: str | Path) -> dict[str, np.ndarray]:
+def _read_leaves(path: str | Path) -> dict[str, np.ndarray]:
     with np.load(path, allow_pickle=False) as file:
         return {str(name): file[f"leaf{index}"] for index, name in enumerate(file["paths"])}

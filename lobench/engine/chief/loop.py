@@ -177,7 +177,7 @@ class Chief:
                     self._commit()
                     self._arrivals.leave()
                     self._journal.close()
-                behind = self._deliverer.flush(_FLUSH_SECONDS, is_hurried=lambda: self._signals.count > 0)
+                outstanding = self._deliverer.flush(_FLUSH_SECONDS, is_hurried=lambda: self._signals.count > 0)
                 self._ledger.publish()
                 self._intake.discard(self._subjects.needed)
         finally:
@@ -196,7 +196,7 @@ class Chief:
             suite_changed=self._suite_changed,
             core_seconds=self._workers.core_seconds,
             num_checkpoints=len(self._subjects),
-            behind=behind,
+            behind=outstanding,
             earlier=self._deliverer.earlier,
             programs=frozenset(self._journal.programs),
             subjects=self._subjects.all(),
@@ -315,8 +315,8 @@ class Chief:
     def _poll(self) -> int:
         num_found, sightings = self._intake.poll()
         arrived = self._arriving.next()
-        met = [subject for _, subject in (*sightings, *arrived)]
-        new_cases, unknown = self._variants.meet(met, self._history)
+        new_subjects = [subject for _, subject in (*sightings, *arrived)]
+        new_cases, unknown = self._variants.meet(new_subjects, self._history)
         self._plan_cases(new_cases)
         self._report_cases(new_cases)
         for variant in unknown:

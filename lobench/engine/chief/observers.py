@@ -51,8 +51,8 @@ class Observers:
             self._progress.log(f"{action.case.suite}/{action.case.name}: computed alone: {alone_because}")
         if curves is not None and curves.compile_seconds > _SLOW_COMPILE_SECONDS and action.case.key not in self._slow:
             self._slow.add(action.case.key)
-            took = f"{curves.compile_seconds:.0f} s to compile, {curves.wall_seconds:.3g} s to run"
-            self._progress.announce(f"{action.case.suite}/{action.case.name} was slow to compile: {took}")
+            durations = f"{curves.compile_seconds:.0f} s to compile, {curves.wall_seconds:.3g} s to run"
+            self._progress.announce(f"{action.case.suite}/{action.case.name} was slow to compile: {durations}")
         notify(self._manager, "lobench_evaluation_finished", event, self._error)
 
     def finished(self, position: int, subject: Subject, left: planner.Left) -> None:

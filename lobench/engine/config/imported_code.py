@@ -90,7 +90,7 @@ def _drop_doubtful_bytecode(file: str) -> None:
     """
     changed_ns = os.stat(file).st_ctime_ns
     name = f"{glob.escape(Path(file).stem)}.*.pyc"
-    for compiled in Path(importlib.util.cache_from_source(file)).parent.glob(name):
+    for bytecode_file in Path(importlib.util.cache_from_source(file)).parent.glob(name):
         with contextlib.suppress(OSError):
-            if compiled.stat().st_mtime_ns < changed_ns + _COARSEST_NS:
-                compiled.unlink()
+            if bytecode_file.stat().st_mtime_ns < changed_ns + _COARSEST_NS:
+                bytecode_file.unlink()

@@ -183,8 +183,8 @@ def _untracked(top: str) -> str:
 
 def _run_git(folder: str, *arguments: str) -> str:
     command = ["git", "-C", folder, *arguments]
-    done = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=True, env=git_environment())
-    return os.fsdecode(done.stdout).strip("\n")
+    process = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=True, env=git_environment())
+    return os.fsdecode(process.stdout).strip("\n")
 
 
 def git_environment() -> dict[str, str]:

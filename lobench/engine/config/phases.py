@@ -98,7 +98,7 @@ def bind_phases(scope: str, where: str, paths: Sequence[str], *, num_inner_steps
             expected="a list such as [@warm/Phase(), @cool/Phase()], or @task_sequence()",
         )
     scopes = ["/".join(reference.scopes) for reference in named]
-    lists = _lists(scope)
+    lists = _lists_by_setting(scope)
     if not scopes and not lists and not is_sequence:
         return []
     if is_sequence:
@@ -117,7 +117,7 @@ def bind_phases(scope: str, where: str, paths: Sequence[str], *, num_inner_steps
     chosen_before = ""
     for index, (phase_scope, bindings) in enumerate(zip(scopes, phases, strict=True)):
         called = f"{where}: phase {index + 1} of {len(scopes)}" + (f" ({phase_scope!r})" if phase_scope else "")
-        with _as_in_phase(scope, phase_scope, bindings, index, len(scopes), called):
+        with _phase_bindings(scope, phase_scope, bindings, index, len(scopes), called):
             chosen = {name: value for name, value in bindings_in(scope, _CASE).items() if name in OPTIMIZER_FIELDS}
             kind = ", ".join(f"{name} {_kind(value)}" for name, value in sorted(chosen.items()))
             default = "keep" if kind == chosen_before else "reset"
@@ -232,7 +232,7 @@ def plain(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _as_in_phase(
+def _phase_bindings(
     scope: str, phase_scope: str, bindings: dict[str, Any], index: int, count: int, where: str
 ) -> Iterator[None]:
     """Binds for the case the bindings of a phase's scope, and the phase's own item of each list of values."""
@@ -246,7 +246,7 @@ def _as_in_phase(
         if chosen := {name: bindings[name] for name in OPTIMIZER_FIELDS if name in bindings}:
             _unbind(scope, *OPTIMIZER_FIELDS)
             BINDINGS.setdefault((scope, _CASE), {}).update(chosen)
-        for (reached_scope, selector, name), values in _lists(scope).items():
+        for (reached_scope, selector, name), values in _lists_by_setting(scope).items():
             if len(values) != count:
                 raise ConfigError(
                     f"{last_name(selector)}.{name} has {len(values)} values, one for each phase",
@@ -278,7 +278,7 @@ def _restored_config() -> Iterator[None]:
         BINDINGS.update(saved)
 
 
-def _lists(scope: str) -> dict[tuple[str, str, str], Sequence[Any]]:
+def _lists_by_setting(scope: str) -> dict[tuple[str, str, str], Sequence[Any]]:
     """Returns lists bound to settings of the optimizer that take a single value, by scope, name and parameter.
 
     A parameter that accepts a list keeps it (`MLPLOpt.hidden_sizes = [32, 32]`): its default is not a single value, and

@@ -71,11 +71,11 @@ def specs_of(*suites: str | Path) -> list[CaseSpec]:
     tests = dict.fromkeys(file.resolve() for suite in suites for file in _test_files_of(Path(suite)))
     return [
         *(spec for file in _files_of(suites) for spec in specs_in(file)),
-        *(spec for file in tests for spec in _named_in_python(file)),
+        *(spec for file in tests for spec in _python_case_specs(file)),
     ]
 
 
-def _named_in_python(file: Path) -> list[CaseSpec]:
+def _python_case_specs(file: Path) -> list[CaseSpec]:
     """Returns the places of the cases that `@cases(name=...)` names in a test file.
 
     The file is not imported, unless it has axes, whose values decide on the names of the cases.
@@ -87,8 +87,8 @@ def _named_in_python(file: Path) -> list[CaseSpec]:
     if tree is None:
         return []
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    called = [node for node in calls if getattr(node.func, "id", getattr(node.func, "attr", "")) == "cases"]
-    names = dict.fromkeys(keyword.arg for node in called for keyword in node.keywords if keyword.arg is not None)
+    cases_calls = [node for node in calls if getattr(node.func, "id", getattr(node.func, "attr", "")) == "cases"]
+    names = dict.fromkeys(keyword.arg for node in cases_calls for keyword in node.keywords if keyword.arg is not None)
     path = str(file_of_cases(file))
     specs = [CaseSpec(path=path, scope=name, root=str(file.parent.parent)) for name in names]
     if any(keyword.arg == "axes" for call in calls for keyword in call.keywords):

@@ -322,13 +322,13 @@ def _drop_modules(suites: Sequence[str]) -> set[str]:
     """Removes the modules in suites' folders from `sys.modules`, and returns their names."""
     paths = [Path(suite).resolve() for suite in suites]
     folders = {str(path if path_exists(path, kind="folder") else path.parent) for path in paths}
-    dropped = set()
+    module_names = set()
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if file and os.path.dirname(os.path.realpath(file)) in folders:
             del sys.modules[name]
-            dropped.add(name)
-    return dropped
+            module_names.add(name)
+    return module_names
 
 
 @contextlib.contextmanager

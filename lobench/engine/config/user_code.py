@@ -166,12 +166,12 @@ def forget_modules_of(files: Collection[str]) -> bool:
     Args:
       files: Real paths of the files.
     """
-    dropped = [name for name, module in list(sys.modules.items()) if os.path.realpath(_file_of(module)) in files]
-    for name in dropped:
+    module_names = [name for name, module in list(sys.modules.items()) if os.path.realpath(_file_of(module)) in files]
+    for name in module_names:
         del sys.modules[name]
-    forget_configurables(dropped)
+    forget_configurables(module_names)
     importlib.invalidate_caches()
-    return bool(dropped)
+    return bool(module_names)
 
 
 def _file_of(module: object) -> str:

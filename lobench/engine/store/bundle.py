@@ -441,7 +441,7 @@ def _fill(db: sqlite3.Connection, table: str, columns: list[str], rows: Iterable
     known_columns = {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
     if unknown := set(columns) - known_columns:
         raise ValueError(f"{table} has a column {sorted(map(str, unknown))[0]!r}")
-    marks = ", ".join("?" * len(columns))
+    placeholders = ", ".join("?" * len(columns))
     # Payloads are bytes already. Other binary values were written as objects.
     values = ([_from_json(value) for value in row] for row in rows)
-    db.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", values)
+    db.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({placeholders})", values)

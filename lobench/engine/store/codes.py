@@ -111,11 +111,11 @@ class Codes(LedgerPart):
 
     def counting_codes(self, todays: str) -> list[str]:
         """Returns the codes of stored results that count as the current code; all of them if it is unknown."""
-        last, known_codes = self._codes_until
-        end = self._number("SELECT MAX(id) FROM evaluations")
-        new = self._rows("SELECT DISTINCT code FROM evaluations WHERE id > ?", (last,))
-        known_codes = known_codes | {code for (code,) in new}
-        self._codes_until = end, known_codes
+        last_id, known_codes = self._codes_until
+        newest_id = self._number("SELECT MAX(id) FROM evaluations")
+        new_codes = self._rows("SELECT DISTINCT code FROM evaluations WHERE id > ?", (last_id,))
+        known_codes = known_codes | {code for (code,) in new_codes}
+        self._codes_until = newest_id, known_codes
         return sorted(code for code in known_codes if self.counts(code, todays))
 
     @functools.cached_property

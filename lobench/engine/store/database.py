@@ -495,7 +495,7 @@ def _lock(file: int, *, waits: bool) -> bool:
       Whether it was taken; False if it is held and the caller waits.
     """
 
-    def take() -> OSError | None:
+    def try_lock() -> OSError | None:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -504,7 +504,7 @@ def _lock(file: int, *, waits: bool) -> bool:
             return error  # held by another process: do not retry
         return None
 
-    lock_error = retried(take, most_seconds=_PATIENCE_SECONDS)
+    lock_error = retried(try_lock, most_seconds=_PATIENCE_SECONDS)
     if lock_error is not None and not waits:
         raise lock_error
     return lock_error is None

@@ -346,7 +346,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
 
     def _add_deliveries(self, identity: tuple[object, ...], positions: Collection[int] | None) -> None:
         """Adds deliveries of an evaluation for its subject's sightings that are admitted and unfinished."""
-        is_its = (
+        condition = (
             "c.position IN (SELECT value FROM json_each(?))"
             if positions is not None
             else "(SELECT COUNT(DISTINCT o.variant) FROM subjects o WHERE o.sha256 = c.sha256) = 1"
@@ -355,7 +355,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
             "INSERT OR IGNORE INTO deliveries (position, evaluation) SELECT c.position, e.id "
             "FROM evaluations e JOIN subjects c ON c.sha256 = e.checkpoint_sha256 WHERE e.checkpoint_sha256 = ? "
             "AND e.optimizer_hash = ? AND e.case_identity = ? AND e.seed_start = ? AND e.seed_count = ? "
-            f"AND e.program_version = ? AND e.code = ? AND c.admission = 'admitted' AND c.finished = 0 AND {is_its}",
+            f"AND e.program_version = ? AND e.code = ? AND c.admission = 'admitted' AND c.finished = 0 AND {condition}",
             (*identity, *(() if positions is None else (json.dumps(sorted(positions)),))),
         )
 
@@ -395,24 +395,26 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
           codes: Current code by `CaseInfo.key`. Results of other code are kept. None: unknown, and all are dropped.
         """
         todays = codes or {}
-        columns = "checkpoint_sha256 = ? AND {} = ? AND seed_start = ? AND seed_count = ?"
-        where = columns.format("case_identity || ':' || optimizer_hash")
-        marks = ", ".join("?" * len(programs))
+        conditions = "checkpoint_sha256 = ? AND {} = ? AND seed_start = ? AND seed_count = ?"
+        where = conditions.format("case_identity || ':' || optimizer_hash")
+        placeholders = ", ".join("?" * len(programs))
         with self.transaction():
             for evaluation in evaluations:
                 values = (evaluation.sha256, evaluation.case_key, evaluation.block.start, evaluation.block.size)
                 rows = self._db.execute(
-                    f"SELECT id, code FROM evaluations WHERE {where} AND program_version IN ({marks})",
+                    f"SELECT id, code FROM evaluations WHERE {where} AND program_version IN ({placeholders})",
                     (*values, *programs),
                 ).fetchall()
-                counting = [number for number, code in rows if self.counts(code, todays.get(evaluation.case_key, ""))]
-                for row in ((number,) for number in counting):
+                evaluation_ids = [
+                    number for number, code in rows if self.counts(code, todays.get(evaluation.case_key, ""))
+                ]
+                for row in ((number,) for number in evaluation_ids):
                     self._db.execute("DELETE FROM deliveries WHERE evaluation = ?", row)
                     self._db.execute("DELETE FROM completions WHERE evaluation = ?", row)
                     self._db.execute("DELETE FROM memberships WHERE evaluation = ?", row)
                     self._db.execute("DELETE FROM evaluations WHERE id = ?", row)
                     self.codes_changed()
-                where_case = columns.format("case_key")
+                where_case = conditions.format("case_key")
                 self._db.execute(f"DELETE FROM incidents WHERE kind = 'death' AND {where_case}", values)
 
     def finish_checkpoint(

@@ -116,18 +116,18 @@ class Places(LedgerPart):
             return
         root = os.path.abspath(location)
         uris = [uri for (uri,) in self._rows("SELECT DISTINCT uri FROM subjects WHERE kind = 'checkpoint'")]
-        moved = list[tuple[str, str]]()
+        moved_paths = list[tuple[str, str]]()
         for uri in (uri for uri in uris if not _is_in(root, uri)):
             candidates = [path for path in self._candidates(uri) if _is_in(root, path)]
             present_paths = [path for path in candidates if os.path.exists(path)]
             # A trainer may have deleted the file; then its folder identifies the path.
             present_paths += [path for path in candidates if os.path.isdir(os.path.dirname(path))]
-            moved += [(path, uri) for path in present_paths[:1]]
-        if moved:
+            moved_paths += [(path, uri) for path in present_paths[:1]]
+        if moved_paths:
             with self.transaction():
                 for table in ("subjects", "fingerprints"):
-                    self._db.executemany(f"UPDATE OR IGNORE {table} SET uri = ? WHERE uri = ?", moved)
-                self._move_restarts({old: new for new, old in moved})
+                    self._db.executemany(f"UPDATE OR IGNORE {table} SET uri = ? WHERE uri = ?", moved_paths)
+                self._move_restarts({old: new for new, old in moved_paths})
             self.__dict__.pop("_sighted", None)
 
     def _move_restarts(self, paths: Mapping[str, str]) -> None:

@@ -137,16 +137,16 @@ class Plans(LedgerPart):
         """
         history = self._history
         variant = subject.variant.key
-        mark = plan["plan"]
-        last = mark, tuple(sorted(programs))
-        if self._last_marks.get(variant) != last:
+        plan_digest = plan["plan"]
+        last_plan = plan_digest, tuple(sorted(programs))
+        if self._last_marks.get(variant) != last_plan:
             self.record_current(variant, forms_of_plan(plan), lambda: plan, programs, codes_of_plan(plan))
-            self._last_marks[variant] = last
-        planned_key = (subject.sha256, variant, subject.label, mark)
+            self._last_marks[variant] = last_plan
+        planned_key = (subject.sha256, variant, subject.label, plan_digest)
         if planned_key in history.subjects:
             return
         with self.transaction():
-            if mark not in history.marks:
+            if plan_digest not in history.marks:
                 self._chain(PLAN, plan)
             self._chain(PLANNED, dict(zip(("sha256", "variant", "label", "plan"), planned_key, strict=True)))
 
@@ -287,9 +287,9 @@ def absent(
                 continue
             stored_seeds = seeds.get((planned_subject.sha256, case.identity, case.optimizer_hash), set())
             blocks = tuple(block for block in case.blocks if not stored_seeds.issuperset(block.seeds))
-            mark = (planned_subject.sha256, case.identity, case.optimizer_hash, blocks)
-            if blocks and mark not in reported:
-                reported.add(mark)
+            report_key = (planned_subject.sha256, case.identity, case.optimizer_hash, blocks)
+            if blocks and report_key not in reported:
+                reported.add(report_key)
                 yield planned_subject, case, blocks
 
 

@@ -121,8 +121,8 @@ def accepted_keys(db: sqlite3.Connection, expected: Collection[str]) -> set[str]
     keys |= {program.key for program in OF_EVALUATORS.values()} & programs.keys()
     # The number of trainings computed at once depends on the case, and is known only after tracing.
     keys |= {key for key, program in programs.items() if program.whole.key in keys}
-    marks = ", ".join("?" * len(keys))
-    rows = db.execute(f"SELECT program FROM expectations WHERE expected IN ({marks})", tuple(keys))
+    placeholders = ", ".join("?" * len(keys))
+    rows = db.execute(f"SELECT program FROM expectations WHERE expected IN ({placeholders})", tuple(keys))
     return keys | {program for (program,) in rows}
 
 

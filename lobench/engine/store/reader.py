@@ -105,9 +105,9 @@ class LedgerReader(Places, Codes):
         recorded = set()
         retried_ids = set()
         splits = set()
-        for sha256, case_key, start, size, took, program, outcome, code in rows:
-            if took > 0:  # outcomes without curves have no meaningful duration
-                seconds.setdefault(case_key, []).append(took)
+        for sha256, case_key, start, size, duration, program, outcome, code in rows:
+            if duration > 0:  # outcomes without curves have no meaningful duration
+                seconds.setdefault(case_key, []).append(duration)
             if program in programs:
                 evaluation = EvaluationId(sha256, case_key, SeedBlock(start=start, size=size))
                 recorded.add(evaluation)

@@ -152,7 +152,7 @@ class Restarts:
         is_restart |= any(checkpoint.outer_step >= subject.outer_step for checkpoint in other_checkpoints)
         kind = RESTARTED if is_restart else RETURNED
         step = subject.outer_step if from_step is None else min(from_step, subject.outer_step)
-        dead = (
+        superseded_checkpoints = (
             [checkpoint for checkpoint in other_checkpoints if checkpoint.outer_step >= step]
             if kind == RESTARTED
             else []
@@ -161,13 +161,15 @@ class Restarts:
         last_checkpoint = self._subjects[
             lineage[-1] if lineage[-1] != position else lineage[-2 if len(lineage) > 1 else -1]
         ]
-        if dead:
-            dead += self._dead_without_number(subject, dead, last_checkpoint)
+        if superseded_checkpoints:
+            superseded_checkpoints += self._dead_without_number(subject, superseded_checkpoints, last_checkpoint)
         detail = dict(zip(_NAMING, _name_of(subject), strict=True)) | {
             "after": list(_name_of(last_checkpoint)),
-            "superseded": [[checkpoint.uri, checkpoint.sha256, checkpoint.outer_step] for checkpoint in dead],
+            "superseded": [
+                [checkpoint.uri, checkpoint.sha256, checkpoint.outer_step] for checkpoint in superseded_checkpoints
+            ],
         }
-        return Restart(kind=kind, detail=detail, outer_step=step, num_superseded=len(dead))
+        return Restart(kind=kind, detail=detail, outer_step=step, num_superseded=len(superseded_checkpoints))
 
     def _dead_without_number(
         self, subject: Subject, dead: Sequence[Subject], last_checkpoint: Subject
@@ -207,11 +209,16 @@ class Restarts:
 def moved_detail(detail: Mapping[str, Any], paths: Mapping[str, str]) -> dict[str, Any]:
     """Returns the detail of a restart's event with the new paths of moved checkpoints."""
 
-    def moved(uri: str, *further_fields: Any) -> list[Any]:
+    def with_new_path(uri: str, *further_fields: Any) -> list[Any]:
         return [paths.get(uri, uri), *further_fields]
 
-    dead = [moved(*entry) for entry in detail.get("superseded", ())]
-    return {**detail, "uri": moved(detail["uri"])[0], "after": moved(*detail["after"]), "superseded": dead}
+    superseded = [with_new_path(*entry) for entry in detail.get("superseded", ())]
+    return {
+        **detail,
+        "uri": with_new_path(detail["uri"])[0],
+        "after": with_new_path(*detail["after"]),
+        "superseded": superseded,
+    }
 
 
 def _name_of(subject: Subject) -> tuple[Any, ...]:

@@ -26,14 +26,14 @@ def sign(root: str, key: Path) -> bytes:
     """
     command = ["ssh-keygen", "-Y", "sign", "-n", _NAMESPACE, "-f", str(key)]
     try:
-        done = subprocess.run(command, input=root.encode(), capture_output=True, timeout=600)
+        process = subprocess.run(command, input=root.encode(), capture_output=True, timeout=600)
     except OSError as error:
         raise UsageError("cannot sign", where=str(key), got=headline(error), next_step="is OpenSSH there?") from error
-    if done.returncode:
-        message = done.stderr.decode(errors="replace").strip().splitlines()
-        got = message[-1] if message else f"status {done.returncode}"
+    if process.returncode:
+        message = process.stderr.decode(errors="replace").strip().splitlines()
+        got = message[-1] if message else f"status {process.returncode}"
         raise UsageError("cannot sign", where=str(key), got=got)
-    return done.stdout
+    return process.stdout
 
 
 def signer(bundle: ResultBundle, allowed: Path | None) -> str:
@@ -68,8 +68,8 @@ def signer(bundle: ResultBundle, allowed: Path | None) -> str:
 
 def _ssh(command: list[str], text: bytes) -> str:
     try:
-        done = subprocess.run(command, input=text, capture_output=True, timeout=60)
+        process = subprocess.run(command, input=text, capture_output=True, timeout=60)
     except OSError as error:
         raise UsageError("cannot check the signature", got=headline(error), next_step="is OpenSSH there?") from error
-    lines = (done.stdout or done.stderr).decode(errors="replace").strip().splitlines()
+    lines = (process.stdout or process.stderr).decode(errors="replace").strip().splitlines()
     return lines[0] if lines else ""

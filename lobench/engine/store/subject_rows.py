@@ -77,30 +77,40 @@ def sightings_of_evaluations(
     evaluation was delivered or completed and whose seeds include it: bindings of the seeds alone do not change a case's
     identity, and older stores have completions with the seeds of other bindings.
     """
-    sighted: dict[str, list[Subject]] = {}
+    sightings_by_theta: dict[str, list[Subject]] = {}
     for subject in sightings.values():
-        sighted.setdefault(subject.sha256, []).append(subject)
-    apart = {sha256 for sha256, subjects in sighted.items() if len(set(map(_variant_of, subjects))) > 1}
+        sightings_by_theta.setdefault(subject.sha256, []).append(subject)
+    ambiguous_thetas = {
+        sha256 for sha256, subjects in sightings_by_theta.items() if len(set(map(_variant_of, subjects))) > 1
+    }
     sightings_by_evaluation: dict[int, list[Subject]] = {}
-    if apart:
-        pairs = "SELECT evaluation, position FROM {}"
-        union = f"{pairs.format('deliveries')} WHERE evaluation IS NOT NULL UNION {pairs.format('completions')}"
+    if ambiguous_thetas:
+        pairs_query = "SELECT evaluation, position FROM {}"
+        union = (
+            f"{pairs_query.format('deliveries')} WHERE evaluation IS NOT NULL UNION {pairs_query.format('completions')}"
+        )
         query = f"SELECT evaluation, position, seed_start FROM ({union}) JOIN evaluations ON id = evaluation"
-        fresh = {
+        thetas_with_fresh_seeds = {
             sighting.sha256
             for sighting in sightings.values()
-            if sighting.sha256 in apart and _has_fresh_seeds(sighting)
+            if sighting.sha256 in ambiguous_thetas and _has_fresh_seeds(sighting)
         }
         for evaluation, position, start in db.execute(f"{query} ORDER BY position"):
-            evaluated = sightings.get(position)
-            if evaluated is None:
+            evaluated_sighting = sightings.get(position)
+            if evaluated_sighting is None:
                 continue
-            if evaluated.sha256 not in fresh or _has_fresh_seeds(evaluated) == (start >= FIRST_REPORT_SEED):
-                sightings_by_evaluation.setdefault(evaluation, []).append(evaluated)
+            if evaluated_sighting.sha256 not in thetas_with_fresh_seeds or _has_fresh_seeds(evaluated_sighting) == (
+                start >= FIRST_REPORT_SEED
+            ):
+                sightings_by_evaluation.setdefault(evaluation, []).append(evaluated_sighting)
 
-    all_sightings = {sha256: tuple(subjects) for sha256, subjects in sighted.items()}
+    all_sightings = {sha256: tuple(subjects) for sha256, subjects in sightings_by_theta.items()}
 
-    def of(evaluation: int, sha256: str) -> tuple[Subject, ...]:
-        return tuple(sightings_by_evaluation.get(evaluation, ())) if sha256 in apart else all_sightings.get(sha256, ())
+    def sightings_of(evaluation: int, sha256: str) -> tuple[Subject, ...]:
+        return (
+            tuple(sightings_by_evaluation.get(evaluation, ()))
+            if sha256 in ambiguous_thetas
+            else all_sightings.get(sha256, ())
+        )
 
-    return of
+    return sightings_of

@@ -204,13 +204,13 @@ def serve(connection: Connection, configure: Configure, *, owns_process: bool) -
     runner = CommandRunner()
     waiting = queue.Queue[Command | None]()
 
-    def take(message: ToWorker | None) -> None:
+    def handle(message: ToWorker | None) -> None:
         if isinstance(message, StopCommand):
             runner.stop(message.lease)
         else:
             waiting.put(message if isinstance(message, Command) else None)
 
     chief.send(Ready())
-    chief.listen(take)
+    chief.listen(handle)
     while (command := waiting.get()) is not None:
         chief.send(runner.run(command))

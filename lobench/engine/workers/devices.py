@@ -33,11 +33,11 @@ _USABLE = 0.9  # fraction of a device's memory; the driver and each process's co
 
 def devices_here(environment: Mapping[str, str], driver: Path = Path("/proc/driver/nvidia/gpus")) -> list[str]:
     """Returns the devices in CUDA_VISIBLE_DEVICES, or else the numbers of all devices of the driver."""
-    named = environment.get("CUDA_VISIBLE_DEVICES")
-    if named is None:
+    visible_devices = environment.get("CUDA_VISIBLE_DEVICES")
+    if visible_devices is None:
         return [str(number) for number in range(len(list(driver.glob("*"))))]
     devices: list[str] = []
-    for name in (part.strip() for part in named.split(",")):
+    for name in (part.strip() for part in visible_devices.split(",")):
         if not name or name == "-1":  # CUDA ignores entries after the first invalid one
             break
         devices.append(name)

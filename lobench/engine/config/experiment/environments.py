@@ -72,19 +72,19 @@ def library_at(python: str, package: str, where: str) -> str:
     Raises:
       ConfigError: The environment does not have the package.
     """
-    env = {name: value for name, value in os.environ.items() if name not in _OF_THIS_PYTHON}
+    environment = {name: value for name, value in os.environ.items() if name not in _OF_THIS_PYTHON}
     try:
-        done = subprocess.run(
-            [python, "-c", _SCRIPT, package], env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL
+        process = subprocess.run(
+            [python, "-c", _SCRIPT, package], env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL
         )
-        failed = done.stderr.strip().rpartition("\n")[2] if done.returncode else ""
+        failure = process.stderr.strip().rpartition("\n")[2] if process.returncode else ""
     except OSError as error:
-        failed = error.strerror or str(error)
-    if failed:
+        failure = error.strerror or str(error)
+    if failure:
         raise ConfigError(
             f"{package} is not in that environment",
             where=where,
-            got=f"{failed} ({python})",
+            got=f"{failure} ({python})",
             expected="Python 3.10 or later, with the optimizer's package and torch",
         )
-    return done.stdout.strip()
+    return process.stdout.strip()

@@ -197,11 +197,11 @@ def _experiment(path: Path, bindings: Sequence[Binding], *, has_cases: bool) -> 
         key = binding.parameter
         if binding.scope or key not in _EXPERIMENT_KEYS:
             problem = f"nothing reads {binding_text(binding).split(' = ')[0]}"
-            meant = _meant_key(binding)
+            advice = _similar_key_advice(binding)
             expected = (
-                "" if meant else "one of " + ", ".join(f"Experiment.{known_key}" for known_key in _EXPERIMENT_KEYS)
+                "" if advice else "one of " + ", ".join(f"Experiment.{known_key}" for known_key in _EXPERIMENT_KEYS)
             )
-            raise ConfigError(problem, where=binding.where, expected=expected, next_step=meant)
+            raise ConfigError(problem, where=binding.where, expected=expected, next_step=advice)
         _check_value("Experiment", key, binding)
         values[key] = tuple(binding.value) if isinstance(binding.value, list | tuple) else binding.value
     try:
@@ -216,7 +216,7 @@ def _experiment(path: Path, bindings: Sequence[Binding], *, has_cases: bool) -> 
     return Experiment(**{**values, "suites": tuple(suites), "race": race_of(bindings)})
 
 
-def _meant_key(binding: Binding) -> str:
+def _similar_key_advice(binding: Binding) -> str:
     """Returns the binding that the name of an unknown `Experiment` parameter suggests; "" if there is none."""
     key = binding.parameter
     if key in _EXPERIMENT_KEYS:
@@ -290,11 +290,11 @@ def _check_scopes(bindings: Sequence[Binding], names: Sequence[str], cases: Sequ
     known_scopes = {*names, *cases, *reach.scopes}
     for binding in bindings:
         outermost = binding.scope.split("/")[0]
-        mistaken = difflib.get_close_matches(binding.name, ("Experiment", "Method"), n=1, cutoff=0.8)
+        similar_names = difflib.get_close_matches(binding.name, ("Experiment", "Method"), n=1, cutoff=0.8)
         is_key = binding.parameter in (*_METHOD_KEYS, *_EXPERIMENT_KEYS)
-        if binding.name not in ("Experiment", "Method") and mistaken and is_key:
+        if binding.name not in ("Experiment", "Method") and similar_names and is_key:
             raise ConfigError(
-                f"nothing reads {binding.name}", where=binding.where, next_step=f"did you mean {mistaken[0]!r}?"
+                f"nothing reads {binding.name}", where=binding.where, next_step=f"did you mean {similar_names[0]!r}?"
             )
         if outermost and outermost not in known_scopes:
             problem = (
