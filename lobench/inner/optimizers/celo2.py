@@ -66,7 +66,7 @@ class Celo2(LearnedOptimizer):
         return theta | {"b0": jnp.zeros(_WIDTH), "dense_b.0": jnp.zeros(_WIDTH), "dense_b.1": jnp.zeros(_OUTPUTS)}
 
     def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
-        first = jnp.concatenate([theta[f"w0.{index}"] for index in range(len(BLOCKS))])
+        first_layer = jnp.concatenate([theta[f"w0.{index}"] for index in range(len(BLOCKS))])
         adam = optax.scale_by_adam(b1=float(_DECAYS[0]), b2=float(_RMS[-1]))
 
         def init(params: PyTree) -> State:
@@ -93,13 +93,23 @@ class Celo2(LearnedOptimizer):
                 unused = jnp.zeros((4 * len(_DECAYS), 1))  # this network gets moments on another scale
                 factored, tensor_values = moments.update(state["factored"], list(matrices.values()), decays, unused)
                 rows_and_columns = moments.parts(factored)
-            at: dict[str, Any] = dict(leaf_paths(params))
+            params_by_path: dict[str, Any] = dict(leaf_paths(params))
             for index, (path, grad) in enumerate(matrices.items()):
-                momenta[path] = m = decayed(state["momentum"][path], grad, decays)
-                squares[path] = r = decayed(state["rms"][path], grad * grad, of_squares)
-                features = _features(grad, at[path], m, r, tensor_values.scales[index], rows_and_columns[index])
-                steps[path] = self._step(theta, first, features)
-            updates = [-self.learning_rate * (steps[path] + self.weight_decay * param) for path, param in at.items()]
+                momenta[path] = momentum_of_leaf = decayed(state["momentum"][path], grad, decays)
+                squares[path] = squares_of_leaf = decayed(state["rms"][path], grad * grad, of_squares)
+                features = _features(
+                    grad,
+                    params_by_path[path],
+                    momentum_of_leaf,
+                    squares_of_leaf,
+                    tensor_values.scales[index],
+                    rows_and_columns[index],
+                )
+                steps[path] = self._step(theta, first_layer, features)
+            updates = [
+                -self.learning_rate * (steps[path] + self.weight_decay * param)
+                for path, param in params_by_path.items()
+            ]
             state = {"momentum": momenta, "rms": squares, "factored": factored, "adam": adam_state}
             return jax.tree.unflatten(jax.tree.structure(grads), updates), state
 
@@ -117,13 +127,13 @@ class Celo2(LearnedOptimizer):
         matrices = {path: leaf for path, leaf in leaves.items() if path in learned}
         return matrices, {path: leaf for path, leaf in leaves.items() if path not in learned}
 
-    def _step(self, theta: Theta, first: jax.Array, features: jax.Array) -> jax.Array:
+    def _step(self, theta: Theta, first_layer: jax.Array, features: jax.Array) -> jax.Array:
         """Returns a matrix's step, before the learning rate.
 
         Args:
           features: float32[channels, ...], normalised.
         """
-        hidden = jax.nn.relu(jnp.einsum("c...,cu->...u", features, first) + theta["b0"])
+        hidden = jax.nn.relu(jnp.einsum("c...,cu->...u", features, first_layer) + theta["b0"])
         hidden = jax.nn.relu(hidden @ theta["dense_w.0"] + theta["dense_b.0"])
         outputs = hidden @ theta["dense_w.1"] + theta["dense_b.1"]
         step = outputs[..., 0] * jnp.exp(outputs[..., 1] * self.exp_mult)
@@ -163,10 +173,13 @@ def _features(
     """Returns the normalized features of a tensor, float32[30, ...]."""
     g = grad[None]
     r_scale = jax.lax.rsqrt(r + 1e-8)
-    both = scale[0] * scale[1]
-    spread = [jnp.broadcast_to(factor, m.shape) for factor in (*factors, *(jax.lax.rsqrt(f + 1e-8) for f in factors))]
-    plain = [g, jnp.clip(g, -0.1, 0.1), param[None], m, r, m * r_scale, r_scale, g * both, g * r_scale]
-    return _normalised(jnp.concatenate([*plain, *spread, m * both]))
+    scale_product = scale[0] * scale[1]
+    spread = [
+        jnp.broadcast_to(factor, m.shape)
+        for factor in (*factors, *(jax.lax.rsqrt(factor_of_axis + 1e-8) for factor_of_axis in factors))
+    ]
+    plain = [g, jnp.clip(g, -0.1, 0.1), param[None], m, r, m * r_scale, r_scale, g * scale_product, g * r_scale]
+    return _normalised(jnp.concatenate([*plain, *spread, m * scale_product]))
 
 
 def _normalised(x: jax.Array) -> jax.Array:

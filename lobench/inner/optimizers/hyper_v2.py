@@ -125,8 +125,8 @@ class HyperV2(LearnedOptimizer):
         losses, of_loss = loss_features(state["losses"], step, loss)
         of_all = jnp.concatenate([progress_features(step, horizon), of_loss])
         tensors = zip(jax.tree.leaves(params), state["momentum"], state["rms"], strict=True)
-        x = jnp.stack([jnp.concatenate([of_all, _tensor_inputs(*tensor)]) for tensor in tensors])
-        h, c = mixed_lstm(theta, x, state["rows"])
+        inputs_of_lstm = jnp.stack([jnp.concatenate([of_all, _tensor_inputs(*tensor)]) for tensor in tensors])
+        h, c = mixed_lstm(theta, inputs_of_lstm, state["rows"])
         controls = linear(theta["rnn_to_controls"], h)
         rates = linear(theta["step_size"], h)[:, 0]
         rows = state["rows"] if self.use_bugged_next_lstm_state else (h, c)
@@ -189,9 +189,9 @@ class _Networks:
             weights = row[start : start + inputs * width].reshape(inputs, width)
             layers.append((weights, row[start + inputs * width : start + (inputs + 1) * width]))
             start, inputs = start + (inputs + 1) * width, width
-        (first, bias), *hidden, (last, last_bias) = layers
-        wide = jnp.concatenate([first[: NARROW.start], first[NARROW.stop :]])
-        return outputs_of(weighted_sum(features, wide, sums), bias, *hidden, (last[:, :2], last_bias[:2]))
+        (first_layer, bias), *hidden, (last_layer, last_bias) = layers
+        wide = jnp.concatenate([first_layer[: NARROW.start], first_layer[NARROW.stop :]])
+        return outputs_of(weighted_sum(features, wide, sums), bias, *hidden, (last_layer[:, :2], last_bias[:2]))
 
 
 def _tensor_inputs(p: jax.Array, m: jax.Array, r: jax.Array) -> jax.Array:

@@ -67,10 +67,10 @@ def two_layers(
       state: State of the previous step.
     Source: Andrychowicz et al. 2016 (arXiv 1606.04474), with gates in the order i, j, f, o.
     """
-    first = _cell(theta["lstm_1"], inputs, state[0])
-    second = _cell(theta["lstm_2"], first[0], state[1])
-    output = second[0] @ theta["linear"]["w"] + theta["linear"]["b"]
-    return output[:, 0], (first, second)
+    first_state = _cell(theta["lstm_1"], inputs, state[0])
+    second_state = _cell(theta["lstm_2"], first_state[0], state[1])
+    output = second_state[0] @ theta["linear"]["w"] + theta["linear"]["b"]
+    return output[:, 0], (first_state, second_state)
 
 
 def initial_columns(size: int) -> LSTMState:
@@ -86,10 +86,10 @@ def two_layers_of_columns(
     A layer is one product, in which the bias has an input of ones. Sigmoids are computed by tanh, for which XLA needs
     no exponential.
     """
-    first = _cell_of_columns(theta["lstm_1"], jnp.stack(list(inputs)), state[0])
-    second = _cell_of_columns(theta["lstm_2"], first[0], state[1])
-    output = theta["linear"]["w"].T @ second[0] + theta["linear"]["b"]
-    return output[0], (first, second)
+    first_state = _cell_of_columns(theta["lstm_1"], jnp.stack(list(inputs)), state[0])
+    second_state = _cell_of_columns(theta["lstm_2"], first_state[0], state[1])
+    output = theta["linear"]["w"].T @ second_state[0] + theta["linear"]["b"]
+    return output[0], (first_state, second_state)
 
 
 def _cell_of_columns(

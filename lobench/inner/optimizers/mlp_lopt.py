@@ -53,8 +53,8 @@ class MLPLOpt(LearnedOptimizer):
 
         def update(grads: PyTree, state: State, params: PyTree = None, **extra: Any) -> tuple[PyTree, State]:
             embedding = step_embedding(state["step"])
-            first = layers[0]
-            bias = embedding @ first["w"][8:] + first["b"]
+            first_layer = layers[0]
+            bias = embedding @ first_layer["w"][8:] + first_layer["b"]
             features, momenta = [], []
             for old, g, p in zip(state["momentum"], jax.tree.leaves(grads), jax.tree.leaves(params), strict=True):
                 grad = jnp.ravel(g)
@@ -62,7 +62,7 @@ class MLPLOpt(LearnedOptimizer):
                 features.append(rms_norm(jnp.concatenate([grad[None], jnp.ravel(p)[None], m]), axes=(1,)))
                 momenta.append(m)
             # All tensors in one product, with coordinates last: the cost of a small network is its number of products.
-            hidden = jax.nn.relu(first["w"][:8].T @ jnp.concatenate(features, axis=1) + bias[:, None])
+            hidden = jax.nn.relu(first_layer["w"][:8].T @ jnp.concatenate(features, axis=1) + bias[:, None])
             hidden = jax.nn.relu(layers[1]["w"].T @ hidden + layers[1]["b"][:, None])
             direction, magnitude = layers[2]["w"].T @ hidden + layers[2]["b"][:, None]
             steps = direction * jnp.exp(magnitude * self.exp_mult) * self.step_mult

@@ -70,7 +70,7 @@ class NNAdam(LearnedOptimizer):
 
         def update(grads: PyTree, state: State, params: PyTree = None, **extra: Any) -> tuple[PyTree, State]:
             values = _taken_back(state["hyper"])
-            updates, ms, rs, spreads = [], [], [], []
+            updates, momenta, squares, spreads = [], [], [], []
             tensors = zip(jax.tree.leaves(grads), jax.tree.leaves(params), state["m"], state["r"], strict=True)
             for index, (grad, p, m, r) in enumerate(tensors):
                 lr, beta1, beta2, epsilon = values[:, index]
@@ -79,13 +79,13 @@ class NNAdam(LearnedOptimizer):
                 r = beta2 * r + (1 - beta2) * (g * g)
                 updates.append(-(lr * (1 + epsilon) / (epsilon + jnp.sqrt(r + 1e-10)) * m))
                 spreads.append(_spread(g, m, p.astype(jnp.float32), r))
-                ms.append(m)
-                rs.append(r)
+                momenta.append(m)
+                squares.append(r)
             ranks = np.asarray([jnp.ndim(leaf) for leaf in jax.tree.leaves(params)])
             rows = lstm(recurrent, _inputs(state["hyper"], ranks, jnp.stack(spreads, axis=1)), state["rows"])
             hyper = state["hyper"] + self.output_scale * linear(controls, rows[0]).T
             hyper = hyper - self.decay_strength * (hyper - initial)
-            new_state = {"m": ms, "r": rs, "hyper": _log_scaled(_taken_back(hyper)), "rows": rows}
+            new_state = {"m": momenta, "r": squares, "hyper": _log_scaled(_taken_back(hyper)), "rows": rows}
             return jax.tree.unflatten(jax.tree.structure(grads), updates), new_state
 
         return optax.GradientTransformationExtraArgs(init, update)

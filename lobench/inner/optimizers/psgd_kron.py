@@ -94,7 +94,7 @@ def _update(
 ) -> tuple[PyTree, PsgdKronState]:
     mu = jax.tree.map(lambda old, grad: b1 * old + (1 - b1) * grad.astype(jnp.float32), state.mu, grads)
     correction = 1 - b1 ** (state.step + 1)
-    whitened = jax.tree.map(lambda each: jnp.atleast_1d(each / correction), mu)
+    whitened = jax.tree.map(lambda average: jnp.atleast_1d(average / correction), mu)
 
     def fits() -> PyTree:
         keys = iter(jax.random.split(key, len(jax.tree.leaves(whitened))))

@@ -96,23 +96,37 @@ class RNNMLPLOpt(LearnedOptimizer):
             leaves, structure = jax.tree.flatten(grads)
             step = state["step"]
             loss, of_loss = _loss_features(state["loss"], value, step)
-            norm, gs = _clipped(state["norm"], [_row(leaf) for leaf in leaves], step)
-            ms = [decayed(old, g[0], decays) for old, g in zip(state["m"], gs, strict=True)]
-            rs = [decayed(old, g[0] * g[0], decays) for old, g in zip(state["r"], gs, strict=True)]
-            ps = [_row(leaf) for leaf in jax.tree.leaves(params)]
+            norm, clipped_grads = _clipped(state["norm"], [_row(leaf) for leaf in leaves], step)
+            momenta = [
+                decayed(old, clipped_grad[0], decays)
+                for old, clipped_grad in zip(state["m"], clipped_grads, strict=True)
+            ]
+            squares = [
+                decayed(old, clipped_grad[0] * clipped_grad[0], decays)
+                for old, clipped_grad in zip(state["r"], clipped_grads, strict=True)
+            ]
+            param_rows = [_row(leaf) for leaf in jax.tree.leaves(params)]
             shapes = [jnp.shape(leaf) for leaf in leaves]
-            of_tensors = [_tensor_inputs(*each) for each in zip(gs, ps, ms, rs, shapes, strict=True)]
-            x = _lstm_inputs(jnp.stack(of_tensors), state["from_lstm"], state["from_mlp"], of_loss)
-            rows = lstm(theta["rnn_params"]["rnn/linear"], x, state["rows"])
+            of_tensors = [
+                _tensor_inputs(*tensor_values)
+                for tensor_values in zip(clipped_grads, param_rows, momenta, squares, shapes, strict=True)
+            ]
+            inputs_of_lstm = _lstm_inputs(jnp.stack(of_tensors), state["from_lstm"], state["from_mlp"], of_loss)
+            rows = lstm(theta["rnn_params"]["rnn/linear"], inputs_of_lstm, state["rows"])
             to_ff = linear(theta["rnn_to_ff_params"]["rnn_to_ff"], rows[0])
-            features = [_features(*each) for each in zip(gs, ps, ms, rs, strict=True)]
-            steps, from_mlp = self._apply(theta["ffmod_params"]["mlp"]["~"], features, _of_tensors(ps, to_ff, step))
+            features = [
+                _features(*tensor_values)
+                for tensor_values in zip(clipped_grads, param_rows, momenta, squares, strict=True)
+            ]
+            steps, from_mlp = self._apply(
+                theta["ffmod_params"]["mlp"]["~"], features, _of_tensors(param_rows, to_ff, step)
+            )
             new_state = {
                 "step": step + 1,
                 "loss": loss,
                 "norm": norm,
-                "m": ms,
-                "r": rs,
+                "m": momenta,
+                "r": squares,
                 "rows": rows,
                 "from_mlp": from_mlp,
                 "from_lstm": jnp.mean(linear(theta["rnn_to_in_params"]["rnn_to_in"], rows[0]), axis=0),
@@ -134,23 +148,23 @@ class RNNMLPLOpt(LearnedOptimizer):
         """
         # All tensors in one product, with coordinates last: the cost of a small network is its number of products.
         sizes = [feature.shape[1] for feature in features]
-        first = layers["linear_0"]
-        last = layers[f"linear_{len(self._widths) - 1}"]
+        first_layer = layers["linear_0"]
+        last_layer = layers[f"linear_{len(self._widths) - 1}"]
         num_features = features[0].shape[0]
-        biases = of_tensors @ first["w"][num_features:] + first["b"]
+        biases = of_tensors @ first_layer["w"][num_features:] + first_layer["b"]
         bias = jnp.concatenate(
             [jnp.broadcast_to(row[:, None], (row.size, size)) for row, size in zip(biases, sizes, strict=True)], axis=1
         )
-        hidden = jax.nn.relu(first["w"][:num_features].T @ jnp.concatenate(features, axis=1) + bias)
+        hidden = jax.nn.relu(first_layer["w"][:num_features].T @ jnp.concatenate(features, axis=1) + bias)
         for layer in range(1, len(self._widths) - 1):
             of_layer = layers[f"linear_{layer}"]
             hidden = jax.nn.relu(of_layer["w"].T @ hidden + of_layer["b"][:, None])
-        direction, magnitude = last["w"][:, :2].T @ hidden + last["b"][:2, None]
+        direction, magnitude = last_layer["w"][:, :2].T @ hidden + last_layer["b"][:2, None]
         steps = direction * jnp.exp(magnitude * self.magnitude_rate) * self.step_multiplier
         ends = np.cumsum(sizes)[:-1]
         # The mean of the other outputs is the output of the mean, since the last layer is linear.
         means = [jnp.sum(part, axis=1) / max(part.shape[1], 1) for part in jnp.split(hidden, ends, axis=1)]
-        return jnp.split(steps, ends), jnp.stack(means) @ last["w"][:, 2:] + last["b"][2:]
+        return jnp.split(steps, ends), jnp.stack(means) @ last_layer["w"][:, 2:] + last_layer["b"][2:]
 
 
 def _row(leaf: jax.Array) -> jax.Array:
@@ -168,12 +182,12 @@ def _loss_features(old: jax.Array, loss: jax.Array, step: jax.Array) -> tuple[ja
     return new, jnp.clip((losses - corrected[0]) * jax.lax.rsqrt(corrected[1] + 1e-8), -5, 5)
 
 
-def _clipped(norm: jax.Array, gs: list[jax.Array], step: jax.Array) -> tuple[jax.Array, list[jax.Array]]:
+def _clipped(norm: jax.Array, grads: list[jax.Array], step: jax.Array) -> tuple[jax.Array, list[jax.Array]]:
     """Returns the new average size of gradients, and gradients clipped at ten times the old one."""
     most = 10 * norm / (1 - _CLIP_DECAY ** (step + 1).astype(jnp.float32))
-    gs = [jnp.clip(g, -most, most) for g in gs]
-    mean_square = sum(jnp.sum(jnp.square(g)) / max(g.size, 1) for g in gs) / len(gs)
-    return _CLIP_DECAY * norm + (1 - _CLIP_DECAY) * jnp.sqrt(1e-8 + mean_square), gs
+    grads = [jnp.clip(grad, -most, most) for grad in grads]
+    mean_square = sum(jnp.sum(jnp.square(grad)) / max(grad.size, 1) for grad in grads) / len(grads)
+    return _CLIP_DECAY * norm + (1 - _CLIP_DECAY) * jnp.sqrt(1e-8 + mean_square), grads
 
 
 def _tensor_inputs(g: jax.Array, p: jax.Array, m: jax.Array, r: jax.Array, shape: tuple[int, ...]) -> jax.Array:
@@ -195,7 +209,7 @@ def _tensor_inputs(g: jax.Array, p: jax.Array, m: jax.Array, r: jax.Array, shape
 
 def _lstm_inputs(of_tensors: jax.Array, from_lstm: jax.Array, from_mlp: jax.Array, of_loss: jax.Array) -> jax.Array:
     """Returns the LSTM's inputs, float32[num_tensors, 52]. Losses come before the three variances."""
-    spread_out = [jnp.tile(each, (of_tensors.shape[0], 1)) for each in (from_lstm, of_loss)]
+    spread_out = [jnp.tile(shared_inputs, (of_tensors.shape[0], 1)) for shared_inputs in (from_lstm, of_loss)]
     return jnp.concatenate([spread_out[0], from_mlp, of_tensors[:, :-3], spread_out[1], of_tensors[:, -3:]], axis=1)
 
 
@@ -206,10 +220,12 @@ def _features(g: jax.Array, p: jax.Array, m: jax.Array, r: jax.Array) -> jax.Arr
     return rms_norm(channels, axes=(1,))
 
 
-def _of_tensors(ps: list[jax.Array], to_ff: jax.Array, step: jax.Array) -> jax.Array:
+def _of_tensors(param_rows: list[jax.Array], to_ff: jax.Array, step: jax.Array) -> jax.Array:
     """Returns the inputs of the MLP from the step, the tensor and its LSTM, float32[num_tensors, 31]."""
     of_step = jnp.sin(step.astype(jnp.float32) / (tanh_scales * np.float32(np.pi)))
-    norms = jnp.log(jnp.stack([jnp.sqrt(jnp.sum(p * p)) for p in ps]) + 1e-8)
-    sizes = np.log(np.maximum([p.size for p in ps], 1)).astype(np.float32)
-    same = jnp.concatenate([of_step, jnp.full(1, np.log(len(ps)) - 1, jnp.float32)])
-    return jnp.concatenate([jnp.tile(same, (len(ps), 1)), norms[:, None], sizes[:, None], to_ff], axis=1)
+    norms = jnp.log(jnp.stack([jnp.sqrt(jnp.sum(param_row * param_row)) for param_row in param_rows]) + 1e-8)
+    sizes = np.log(np.maximum([param_row.size for param_row in param_rows], 1)).astype(np.float32)
+    shared_inputs = jnp.concatenate([of_step, jnp.full(1, np.log(len(param_rows)) - 1, jnp.float32)])
+    return jnp.concatenate(
+        [jnp.tile(shared_inputs, (len(param_rows), 1)), norms[:, None], sizes[:, None], to_ff], axis=1
+    )

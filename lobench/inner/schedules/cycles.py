@@ -47,13 +47,13 @@ def one_cycle(
     check_numbers("one_cycle", above=0, div_factor=div_factor, final_div_factor=final_div_factor)
 
     def schedule_of(num_steps: int) -> Callable[[jax.Array], jax.Array]:
-        last = last_step(num_steps)
+        final_step = last_step(num_steps)
 
         def schedule(count: jax.Array) -> jax.Array:
-            top = jnp.floor(pct_start * last + 1e-4)  # 0.29 * 100 is 28.999999999999996
-            at = jnp.clip(count, 0, last)
+            top = jnp.floor(pct_start * final_step + 1e-4)  # 0.29 * 100 is 28.999999999999996
+            at = jnp.clip(count, 0, final_step)
             up = (top - at) / jnp.maximum(top, 1)
-            down = (last - at) / jnp.maximum(last - top, 1)
+            down = (final_step - at) / jnp.maximum(final_step - top, 1)
             initial = peak / div_factor
             rising = initial + (peak - initial) * jnp.cos(math.pi / 2 * up) ** 2
             final = initial / final_div_factor

@@ -26,7 +26,7 @@ def constant(value: Rate = 1e-3) -> Schedule:
 def linear(peak: Rate = 1e-3, final: Rate = 0.0) -> Schedule:
     """Straight line from `peak` at the first update to `final` at the last one."""
     check_numbers("linear", peak=peak, final=final)
-    return Schedule(lambda num_steps: _between(peak, final, num_steps, lambda left: left), "linear")
+    return Schedule(lambda num_steps: _between(peak, final, num_steps, lambda remaining: remaining), "linear")
 
 
 @configurable
@@ -37,7 +37,10 @@ def cosine(peak: Rate = 1e-3, final: Rate = 0.0) -> Schedule:
     """
     check_numbers("cosine", peak=peak, final=final)
     # (1 + cos x) / 2 as the square of a sine that is 0 at the end, to avoid cancellation for small rates.
-    return Schedule(lambda n: _between(peak, final, n, lambda left: jnp.sin(math.pi / 2 * left) ** 2), "cosine")
+    return Schedule(
+        lambda num_steps: _between(peak, final, num_steps, lambda remaining: jnp.sin(math.pi / 2 * remaining) ** 2),
+        "cosine",
+    )
 
 
 @configurable
@@ -77,10 +80,12 @@ def last_step(num_steps: int) -> int:
 def _between(
     peak: Rate, final: Rate, num_steps: int, shape: Callable[[jax.Array], jax.Array]
 ) -> Callable[[jax.Array], jax.Array]:
-    last = last_step(num_steps)
+    final_step = last_step(num_steps)
 
     def schedule(count: jax.Array) -> jax.Array:
-        remaining = (last - jnp.clip(count, 0, last)) / last  # 1 at the first update, 0 at the last one and after it
+        remaining = (
+            final_step - jnp.clip(count, 0, final_step)
+        ) / final_step  # 1 at the first update, 0 at the last one and after it
         return final + (peak - final) * shape(remaining)
 
     return schedule

@@ -36,7 +36,9 @@ class Classifier(ReferencedTask, MeasuredTask):
     norm: Norm = Norm()
 
     def __init__(self, *, data: str, activation: str, batch_size: int) -> None:
-        arguments.choice(self, "data", data, [name for name, each in LABELLED.items() if each.kind in self.kinds])
+        arguments.choice(
+            self, "data", data, [name for name, labelled in LABELLED.items() if labelled.kind in self.kinds]
+        )
         arguments.choice(self, "activation", activation, ACTIVATIONS)
         self.data = LABELLED[data]
         self.reference_loss = math.log(self.data.num_classes)

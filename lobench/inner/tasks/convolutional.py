@@ -72,15 +72,15 @@ class ConvClassifier(Classifier):
         return params, state or None
 
     def logits(self, params: Params, state: PyTree, inputs: jax.Array, *, training: bool) -> tuple[jax.Array, PyTree]:
-        x = inputs.reshape(-1, *self.data.shape, 1)
+        features = inputs.reshape(-1, *self.data.shape, 1)
         for layer in range(len(self._channels)):
             stride = 1 if layer == 0 else 2
-            x = convolution3x3(x, params[f"kernel{layer}"], stride=stride)
+            features = convolution3x3(features, params[f"kernel{layer}"], stride=stride)
             if self.norm.kind is None:
-                x = x + params[f"bias{layer}"]
-            x, state = normalized(self.norm, x, str(layer), params, state, training=training)
-            x = self._activation(x)
-        return x.reshape(inputs.shape[0], -1) @ params["w"] + params["b"], state
+                features = features + params[f"bias{layer}"]
+            features, state = normalized(self.norm, features, str(layer), params, state, training=training)
+            features = self._activation(features)
+        return features.reshape(inputs.shape[0], -1) @ params["w"] + params["b"], state
 
 
 @configurable
@@ -120,9 +120,9 @@ class ResNetClassifier(Classifier):
 
     def init_with_state(self, key: jax.Array) -> tuple[Params, PyTree]:
         key, head_key = jax.random.split(key)
-        first, last = self._channels[0], self._channels[-1]
-        shapes = {"_stem": (1, first)}
-        for block, (fan_in, width) in enumerate(itertools.pairwise((first, *self._channels))):
+        first_width, last_width = self._channels[0], self._channels[-1]
+        shapes = {"_stem": (1, first_width)}
+        for block, (fan_in, width) in enumerate(itertools.pairwise((first_width, *self._channels))):
             shapes |= {f"{block}a": (fan_in, width), f"{block}b": (width, width)}
         params: Params = {}
         state: Params = {}
@@ -133,7 +133,7 @@ class ResNetClassifier(Classifier):
                 params[f"skip{name[:-1]}"] = dense_init(jax.random.fold_in(layer_key, 0), fan_in, width)
             norm_params, norm_state = norm_init(self.norm, name, width)
             params, state = params | norm_params, state | norm_state
-        params["w"] = dense_init(head_key, last, self.data.num_classes)
+        params["w"] = dense_init(head_key, last_width, self.data.num_classes)
         params["b"] = jnp.zeros(self.data.num_classes, jnp.float32)
         return params, state or None
 
@@ -142,12 +142,12 @@ class ResNetClassifier(Classifier):
             x = convolution3x3(x, params[f"kernel{name}"], stride=stride)
             return normalized(self.norm, x, name, params, state, training=training)
 
-        x, state = layer(inputs.reshape(-1, *self.data.shape, 1), state, "_stem")
-        x = self._activation(x)
+        features, state = layer(inputs.reshape(-1, *self.data.shape, 1), state, "_stem")
+        features = self._activation(features)
         for block in range(len(self._channels)):
             stride = 1 if block == 0 else 2
-            around = x if block == 0 else x[:, ::2, ::2] @ params[f"skip{block}"]
-            x, state = layer(x, state, f"{block}a", stride)
-            x, state = layer(self._activation(x), state, f"{block}b")
-            x = self._activation(x + around)
-        return jnp.mean(x, axis=(1, 2)) @ params["w"] + params["b"], state
+            around = features if block == 0 else features[:, ::2, ::2] @ params[f"skip{block}"]
+            features, state = layer(features, state, f"{block}a", stride)
+            features, state = layer(self._activation(features), state, f"{block}b")
+            features = self._activation(features + around)
+        return jnp.mean(features, axis=(1, 2)) @ params["w"] + params["b"], state

@@ -33,9 +33,9 @@ def patch_splits(side: int) -> Splits:
     return Splits(**{split: {"patch": ((patch - mean) / std).astype(np.float32)} for split, patch in patches.items()})
 
 
-def _patches(side: int, left: int, right: int) -> np.ndarray:
+def _patches(side: int, first_column: int, last_column: int) -> np.ndarray:
     """Returns the patches of both photographs between two columns, uint8[n, side * side]."""
-    photos = [load("photos")[name][:, left:right] for name in ("china", "flower")]
+    photos = [load("photos")[name][:, first_column:last_column] for name in ("china", "flower")]
     windows = [np.lib.stride_tricks.sliding_window_view(photo, (side, side)) for photo in photos]
     return np.concatenate([window[::_STRIDE, ::_STRIDE].reshape(-1, side * side) for window in windows])
 

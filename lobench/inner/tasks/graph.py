@@ -92,12 +92,12 @@ def _graph(
     """Returns the normalized adjacency, its product with the features, labels as one-hot, and the floor of the loss."""
     rng = np.random.default_rng(problem_seed)
     one_hot = np.eye(_NUM_COMMUNITIES)[np.arange(num_nodes) % _NUM_COMMUNITIES]
-    same = one_hot @ one_hot.T
+    is_same_community = one_hot @ one_hot.T
     # A node has about a quarter of all nodes in its community.
     between = degree / (num_nodes * (contrast + _NUM_COMMUNITIES - 1) / _NUM_COMMUNITIES)
     within = min(contrast * between, 0.99)
     between = min(between, 0.99)
-    upper = np.triu(rng.random((num_nodes, num_nodes)) < np.where(same, within, between), k=1)
+    upper = np.triu(rng.random((num_nodes, num_nodes)) < np.where(is_same_community, within, between), k=1)
     links = (upper | upper.T).astype(np.float64)
     centres = rng.standard_normal((_NUM_COMMUNITIES, _NUM_FEATURES))
     centres *= separation / np.linalg.norm(centres, axis=1, keepdims=True)

@@ -65,15 +65,15 @@ class MLPClassifier(Classifier):
         return params, state or None
 
     def logits(self, params: Params, state: PyTree, inputs: jax.Array, *, training: bool) -> tuple[jax.Array, PyTree]:
-        x = inputs
+        features = inputs
         for layer in range(len(self._hidden_sizes)):
-            x = x @ params[f"w{layer}"]
+            features = features @ params[f"w{layer}"]
             if self._hidden_biases:
-                x = x + params[f"b{layer}"]
-            x, state = normalized(self.norm, x, str(layer), params, state, training=training)
-            x = self._activation(x)
-        last = len(self._hidden_sizes)
-        return x @ params[f"w{last}"] + params[f"b{last}"], state
+                features = features + params[f"b{layer}"]
+            features, state = normalized(self.norm, features, str(layer), params, state, training=training)
+            features = self._activation(features)
+        last_layer = len(self._hidden_sizes)
+        return features @ params[f"w{last_layer}"] + params[f"b{last_layer}"], state
 
 
 @configurable

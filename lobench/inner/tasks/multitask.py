@@ -79,7 +79,11 @@ class MultiTask(MeasuredTask):
                 got=f"{losses.dtype}{list(losses.shape)}",
                 expected=f"float32[{self.num_losses}], a number for each of its num_losses",
             )
-        return losses.mean(), state, {**{f"loss_task_{i + 1}": losses[i] for i in range(self.num_losses)}, **aux}
+        return (
+            losses.mean(),
+            state,
+            {**{f"loss_task_{index + 1}": losses[index] for index in range(self.num_losses)}, **aux},
+        )
 
 
 def _net_init(key: jax.Array, widths: tuple[int, ...], outputs: tuple[int, ...], gain: float) -> dict[str, Params]:
@@ -145,12 +149,14 @@ class MultiTaskRegression(MultiTask):
         if scales is None:
             return np.arange(1, self.num_losses + 1, dtype=np.float32)
         name = type(self).__name__
-        got = repr(scales)
+        scales_text = repr(scales)
         if not isinstance(scales, list | tuple) or len(scales) != self.num_losses:
-            raise ConfigError(f"{name}.scales", got=got, expected=f"{self.num_losses} numbers, one for each loss")
+            raise ConfigError(
+                f"{name}.scales", got=scales_text, expected=f"{self.num_losses} numbers, one for each loss"
+            )
         numbers = [arguments.number(self, "scales", scale) for scale in scales]
         if 0 in numbers:
-            raise ConfigError(f"{name}.scales", got=got, expected="numbers > 0")
+            raise ConfigError(f"{name}.scales", got=scales_text, expected="numbers > 0")
         return np.asarray(numbers, np.float32)
 
     @property

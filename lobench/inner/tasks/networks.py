@@ -69,10 +69,10 @@ def two_layers_init(key: jax.Array, num_inputs: int, width: int, num_outputs: in
 
 def through_layers(params: Params, x: jax.Array, activation: Callable[[jax.Array], jax.Array]) -> jax.Array:
     """Returns the output of the layers of `layers_init` for x float32[..., width]; the last one is linear."""
-    last = len(params) // 2 - 1
-    for layer in range(last):
+    last_layer = len(params) // 2 - 1
+    for layer in range(last_layer):
         x = activation(x @ params[f"w{layer}"] + params[f"b{layer}"])
-    return x @ params[f"w{last}"] + params[f"b{last}"]
+    return x @ params[f"w{last_layer}"] + params[f"b{last_layer}"]
 
 
 def convolution3x3(images: jax.Array, weights: jax.Array, *, stride: int) -> jax.Array:

@@ -107,8 +107,8 @@ class _SampledQuadratic(_Bowl):
         self._cfg, self._cosines = cfg, cosines
 
     def value(self, x: jax.Array) -> jax.Array:
-        first, second = self._cfg["signs"]
-        coordinates = self._cosines @ (second * (self._cosines @ (first * (x - self._cfg["optimum"]))))
+        first_signs, second_signs = self._cfg["signs"]
+        coordinates = self._cosines @ (second_signs * (self._cosines @ (first_signs * (x - self._cfg["optimum"]))))
         return 0.5 * jnp.sum(self._cfg["eigenvalues"] * coordinates**2)
 
 

@@ -99,6 +99,9 @@ class ModularAddition(SymbolTask):
 
 @functools.cache
 def _sums(modulus: int) -> dict[str, np.ndarray]:
-    a, b = np.divmod(np.random.default_rng(0).permutation(modulus**2), modulus)
-    symbols = np.stack([a, b, np.full_like(a, modulus), (a + b) % modulus], axis=1).astype(np.uint8)
+    first_number, second_number = np.divmod(np.random.default_rng(0).permutation(modulus**2), modulus)
+    symbols = np.stack(
+        [first_number, second_number, np.full_like(first_number, modulus), (first_number + second_number) % modulus],
+        axis=1,
+    ).astype(np.uint8)
     return {"symbols": symbols, "weight": np.tile([False, False, True], (len(symbols), 1))}

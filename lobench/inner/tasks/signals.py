@@ -56,11 +56,11 @@ class SignalConv(Classifier):
         return params
 
     def logits(self, params: Params, state: PyTree, inputs: jax.Array, *, training: bool) -> tuple[jax.Array, PyTree]:
-        x = inputs[:, :, None]
+        features = inputs[:, :, None]
         for layer in range(len(_WIDTHS)):
-            x = convolution1d(x, params[f"kernel{layer}"], stride=2)
-            x = self._activation(x + params[f"bias{layer}"])
-        return x.reshape(inputs.shape[0], -1) @ params["w"] + params["b"], state
+            features = convolution1d(features, params[f"kernel{layer}"], stride=2)
+            features = self._activation(features + params[f"bias{layer}"])
+        return features.reshape(inputs.shape[0], -1) @ params["w"] + params["b"], state
 
 
 @configurable
@@ -85,7 +85,7 @@ class SignalGRU(Classifier):
         (length,), width = self.data.shape, self._width
 
         def both(key: jax.Array, fan_in: int) -> jax.Array:
-            return jnp.stack([dense_init(each, fan_in, 3 * width) for each in jax.random.split(key)])
+            return jnp.stack([dense_init(part_key, fan_in, 3 * width) for part_key in jax.random.split(key)])
 
         return {
             "w_in": both(in_key, 1),

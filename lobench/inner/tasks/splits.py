@@ -41,7 +41,9 @@ def permuted_splits(examples: dict[str, np.ndarray], *, num_valid: int, num_test
     order = np.random.default_rng(_SEED).permutation(count)
     pool = count - num_test
     ends = (0, pool - 2 * num_valid, pool - num_valid, pool, count)
-    parts = [{name: array[order[a:b]] for name, array in examples.items()} for a, b in itertools.pairwise(ends)]
+    parts = [
+        {name: array[order[start:stop]] for name, array in examples.items()} for start, stop in itertools.pairwise(ends)
+    ]
     return Splits(**dict(zip(SPLITS, parts, strict=True)))
 
 

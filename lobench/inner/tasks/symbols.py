@@ -86,9 +86,9 @@ class Transformer(SymbolNetwork):
     def logits(self, params: Params, symbols: jax.Array) -> jax.Array:
         # A product with a one-hot, not a gather: the gradient of a gather is a scatter, which is slow on a CPU.
         one_hot = jax.nn.one_hot(symbols, self.vocab_size, dtype=jnp.float32)
-        x = one_hot @ params["embed"] + params["position"][: symbols.shape[1]]
-        x = transformer_blocks(params, x, num_layers=self._num_layers, num_heads=self._num_heads, causal=True)
-        return x @ params["w_out"]
+        stream = one_hot @ params["embed"] + params["position"][: symbols.shape[1]]
+        stream = transformer_blocks(params, stream, num_layers=self._num_layers, num_heads=self._num_heads, causal=True)
+        return stream @ params["w_out"]
 
 
 def network_of(

@@ -52,5 +52,8 @@ def _standardized(splits: Splits, names: tuple[str, ...]) -> Splits:
         return ((array - mean) / std).astype(np.float32)
 
     return Splits(
-        **{split: {name: rescaled(name, a) for name, a in getattr(splits, split).items()} for split in SPLITS}
+        **{
+            split: {name: rescaled(name, array_of_split) for name, array_of_split in getattr(splits, split).items()}
+            for split in SPLITS
+        }
     )

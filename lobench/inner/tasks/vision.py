@@ -53,9 +53,9 @@ class _PatchClassifier(Classifier):
         }
 
     def logits(self, params: PyTree, state: PyTree, inputs: jax.Array, *, training: bool) -> tuple[jax.Array, PyTree]:
-        x = self._patches(inputs) @ params["w_patch"] + params["b_patch"]
-        x = self.layers(params["layers"], x)
-        return jnp.mean(x, axis=1) @ params["w"] + params["b"], state
+        sequence = self._patches(inputs) @ params["w_patch"] + params["b_patch"]
+        sequence = self.layers(params["layers"], sequence)
+        return jnp.mean(sequence, axis=1) @ params["w"] + params["b"], state
 
     def layers_init(self, key: jax.Array) -> PyTree:
         raise NotImplementedError

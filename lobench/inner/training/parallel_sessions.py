@@ -102,8 +102,8 @@ def _shared_round(
 ) -> tuple[State, Values]:
     """Computes a round in which each turn uses the parameters left by the previous one."""
 
-    def turn(state: State, each: tuple[Replica, PyTree]) -> tuple[State, Values]:
-        state, values, _ = _turn(stepper, losses_of, *each, index, state, state[1])
+    def turn(state: State, replica_and_draws: tuple[Replica, PyTree]) -> tuple[State, Values]:
+        state, values, _ = _turn(stepper, losses_of, *replica_and_draws, index, state, state[1])
         return state, values
 
     return jax.lax.scan(turn, state, (replicas, drawn))
@@ -115,8 +115,8 @@ def _synced_round(
     """Computes a round in which each gradient is that of the replica's own copy, made after its previous turn."""
     synced: _Synced = state[0]
 
-    def turn(state: State, each: tuple[Replica, PyTree, PyTree]) -> tuple[State, tuple[Values, PyTree]]:
-        replica, drawn, copy = each
+    def turn(state: State, inputs_of_turn: tuple[Replica, PyTree, PyTree]) -> tuple[State, tuple[Values, PyTree]]:
+        replica, drawn, copy = inputs_of_turn
         state, values, params = _turn(stepper, losses_of, replica, drawn, index, state, copy)
         return state, (values, params)
 
@@ -156,16 +156,16 @@ def _mean(
         return by_replica.mean(), (states, {**aux, "loss": jnp.asarray(by_replica, jnp.float32)})
 
     (loss, (states, values)), grads = jax.value_and_grad(losses, has_aux=True)(params)
-    first = jax.tree.map(lambda leaf: leaf[0], replicas)
+    first_replica = jax.tree.map(lambda leaf: leaf[0], replicas)
     mean = BatchLosses(
         loss=losses,
-        task=lambda: losses_of(first, jax.tree.map(lambda leaf: leaf[0], drawn), model_state).task(),
+        task=lambda: losses_of(first_replica, jax.tree.map(lambda leaf: leaf[0], drawn), model_state).task(),
         memory=lambda at: of_replicas(lambda batch: batch.memory(at)).mean(),
         each=lambda at: of_replicas(lambda batch: batch.each(at)).mean(axis=0),
     )
     extra_values = extra_values_at(stepper.extra_inputs(params), mean, params)
     new_state = jax.tree.map(_common, states)
-    key = jax.random.fold_in(stream(first, OPTIMIZER), index + 1)
+    key = jax.random.fold_in(stream(first_replica, OPTIMIZER), index + 1)
     state = stepper.step(opt_state, params, new_state, grads, loss, key, lambda at: losses(at)[0], extra_values)
     return state, values
 

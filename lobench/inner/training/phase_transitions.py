@@ -143,33 +143,33 @@ class _OtherStructure(Exception):
     """Two states have different structures. The text gives the difference."""
 
 
-def _carried_over(before: PyTree, fresh: PyTree, num_updates: int) -> PyTree:
-    if isinstance(before, ScheduledState) or isinstance(fresh, ScheduledState):
-        return _carried_over_schedules(before, fresh, num_updates)
-    if isinstance(before, _RATES) and isinstance(fresh, _RATES):
-        if type(before) is type(fresh):
-            return before
+def _carried_over(old_state: PyTree, fresh: PyTree, num_updates: int) -> PyTree:
+    if isinstance(old_state, ScheduledState) or isinstance(fresh, ScheduledState):
+        return _carried_over_schedules(old_state, fresh, num_updates)
+    if isinstance(old_state, _RATES) and isinstance(fresh, _RATES):
+        if type(old_state) is type(fresh):
+            return old_state
         is_counted = isinstance(fresh, optax.ScaleByScheduleState)
         return fresh._replace(count=jnp.full_like(fresh.count, num_updates)) if is_counted else fresh
-    if isinstance(fresh, tuple) and type(before) is type(fresh) and len(before) == len(fresh):
-        parts = [_carried_over(old, new, num_updates) for old, new in zip(before, fresh, strict=True)]
+    if isinstance(fresh, tuple) and type(old_state) is type(fresh) and len(old_state) == len(fresh):
+        parts = [_carried_over(old, new, num_updates) for old, new in zip(old_state, fresh, strict=True)]
         return type(fresh)(*parts) if hasattr(fresh, "_fields") else tuple(parts)
-    if type(fresh) is dict and type(before) is dict and before.keys() == fresh.keys():
-        return {name: _carried_over(before[name], fresh[name], num_updates) for name in fresh}
-    if (old := _form(before)) != (new := _form(fresh)):
+    if type(fresh) is dict and type(old_state) is dict and old_state.keys() == fresh.keys():
+        return {name: _carried_over(old_state[name], fresh[name], num_updates) for name in fresh}
+    if (old := _form(old_state)) != (new := _form(fresh)):
         raise _OtherStructure(f"{new} after {old}")
-    return before
+    return old_state
 
 
-def _carried_over_schedules(before: Any, fresh: Any, num_updates: int) -> PyTree:
+def _carried_over_schedules(old_state: Any, fresh: Any, num_updates: int) -> PyTree:
     """Keeps the history of losses of schedules that watch the same losses; others start with an empty history."""
     if not isinstance(fresh, ScheduledState):
-        return _carried_over(before.opt_state, fresh, num_updates)
-    is_watched = isinstance(before, ScheduledState)
-    opt_state = _carried_over(before.opt_state if is_watched else before, fresh.opt_state, num_updates)
-    states = before.states if is_watched and _form(before.states) == _form(fresh.states) else fresh.states
+        return _carried_over(old_state.opt_state, fresh, num_updates)
+    is_watched = isinstance(old_state, ScheduledState)
+    opt_state = _carried_over(old_state.opt_state if is_watched else old_state, fresh.opt_state, num_updates)
+    states = old_state.states if is_watched and _form(old_state.states) == _form(fresh.states) else fresh.states
     count: Any = fresh[1]
-    return ScheduledState(opt_state, before[1] if is_watched else jnp.full_like(count, num_updates), states)
+    return ScheduledState(opt_state, old_state[1] if is_watched else jnp.full_like(count, num_updates), states)
 
 
 def _form(state: PyTree) -> str:

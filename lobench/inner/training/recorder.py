@@ -112,8 +112,8 @@ class Recorder:
         for name, window in carry.window.items():
             rows = _with_row(carry.metrics[f"train/{name}"], carry.num_evals, window.mean(axis=0))
             # The value of the first batch is known after its step, so its row is written with the next one.
-            first = jnp.where(carry.num_evals == 1, window[0], rows[0])
-            metrics[f"train/{name}"] = _with_row(rows, 0, first)
+            first_value = jnp.where(carry.num_evals == 1, window[0], rows[0])
+            metrics[f"train/{name}"] = _with_row(rows, 0, first_value)
         return carry._replace(metrics=metrics, num_evals=carry.num_evals + 1)
 
     def begun(self, carry: Carry) -> Carry:
@@ -156,25 +156,25 @@ class Recorder:
         diverged_at = jnp.where(newly, index, carry.diverged_at)
         log, window = carry.log, carry.window
         if self.keeps_batches:
-            shown = {name: jnp.where(diverged_at >= 0, jnp.nan, value) for name, value in values.items()}
+            written = {name: jnp.where(diverged_at >= 0, jnp.nan, value) for name, value in values.items()}
         if self.log_steps:
-            every = self.case.log_every
-            row = index // every - _rows_before(begin.step, every)
-            if every > 1:
-                row = jnp.where(index % every == 0, row, self._rows_of_log - 1)
-            log = {name: _with_row(log[name], row, value) for name, value in shown.items()}
+            log_every = self.case.log_every
+            row = index // log_every - _rows_before(begin.step, log_every)
+            if log_every > 1:
+                row = jnp.where(index % log_every == 0, row, self._rows_of_log - 1)
+            log = {name: _with_row(log[name], row, value) for name, value in written.items()}
         if self._window:
-            window = {name: _with_row(window[name], index % self._window, value) for name, value in shown.items()}
+            window = {name: _with_row(window[name], index % self._window, value) for name, value in written.items()}
         return carry._replace(diverged_at=diverged_at, log=log, window=window)
 
 
-def _rows_before(step: jax.Array, every: int) -> jax.Array:
+def _rows_before(step: jax.Array, log_every: int) -> jax.Array:
     """Returns the number of log rows of the steps before a given one."""
-    return (step + (every - 1)) // max(every, 1)
+    return (step + (log_every - 1)) // max(log_every, 1)
 
 
-def _put_all(rows: Mapping[str, jax.Array], new: Mapping[str, jax.Array], first: jax.Array) -> dict[str, jax.Array]:
-    return {name: jax.lax.dynamic_update_slice_in_dim(rows[name], new[name], first, 0) for name in rows}
+def _put_all(rows: Mapping[str, jax.Array], new: Mapping[str, jax.Array], first_row: jax.Array) -> dict[str, jax.Array]:
+    return {name: jax.lax.dynamic_update_slice_in_dim(rows[name], new[name], first_row, 0) for name in rows}
 
 
 def _with_row(rows: jax.Array, index: jax.Array | int, row: jax.Array) -> jax.Array:

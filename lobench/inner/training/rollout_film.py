@@ -50,10 +50,10 @@ class Camera:
             return None
         key = stream(Replica(np.uint32(seed), np.uint32(0)), FILM)
         frames, count = self._film(*merged(stepper.eval_params(opt_state, params), model_state), key)
-        shown = np.asarray(frames, "<f4")[: int(count)]
-        every = math.ceil(len(shown) / _MOST_FRAMES)
-        shown = np.ascontiguousarray(shown[::-every][::-1])  # the last frame is one of them
-        if not np.isfinite(shown).all():
+        filmed = np.asarray(frames, "<f4")[: int(count)]
+        stride = math.ceil(len(filmed) / _MOST_FRAMES)
+        filmed = np.ascontiguousarray(filmed[::-stride][::-1])  # the last frame is one of them
+        if not np.isfinite(filmed).all():
             return None
-        scene = dataclasses.replace(self._scene, frame_seconds=every * self._scene.frame_seconds)
-        return Film(scene=scene, frames=memoryview(shown.data), seed=seed)
+        scene = dataclasses.replace(self._scene, frame_seconds=stride * self._scene.frame_seconds)
+        return Film(scene=scene, frames=memoryview(filmed.data), seed=seed)

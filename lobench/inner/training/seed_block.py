@@ -60,8 +60,8 @@ class Trained(NamedTuple):
 def of_theta(carry: Carry, index: int) -> Carry:
     """Returns the state of one of several thetas."""
     counters = {"step": carry.step, "num_evals": carry.num_evals}
-    others = carry._replace(step=None, num_evals=None)  # type: ignore[arg-type]  # an empty subtree
-    return jax.tree.map(lambda leaf: leaf[index], others)._replace(**counters)
+    arrays = carry._replace(step=None, num_evals=None)  # type: ignore[arg-type]  # an empty subtree
+    return jax.tree.map(lambda leaf: leaf[index], arrays)._replace(**counters)
 
 
 def curves_of(
@@ -80,8 +80,8 @@ def curves_of(
         diverged > eval_steps[-1], -1, diverged
     )  # beyond a partial training: from a state of a longer one
     # A seed of a family diverges when the first of its tasks does.
-    first = np.where(diverged < 0, np.iinfo(np.int32).max, diverged).min(axis=1)
-    diverged_at = np.where((diverged < 0).all(axis=1), -1, first)
+    first_divergence = np.where(diverged < 0, np.iinfo(np.int32).max, diverged).min(axis=1)
+    diverged_at = np.where((diverged < 0).all(axis=1), -1, first_divergence)
     metrics = {name: _rows(value, shape, len(eval_steps)) for name, value in carry.metrics.items()}
     metrics |= {f"batch/{name}": _rows(value, shape, len(log_steps)) for name, value in carry.log.items()}
     return Curves(

@@ -63,16 +63,16 @@ class StepClock:
 
     def stop(self, start: int, stop: int) -> int:
         """Returns the end of a chunk that starts at `start` and may continue to `stop`."""
-        first = self._next_evaluation(start)
+        next_evaluation = self._next_evaluation(start)
         is_cheap = 3 * self._call * (self.num_cuts + 1) <= _MOST_SHARE * self._elapsed
         is_needed = len(self._samples) < _LEAST_SAMPLES and self._has_time_for(self.num_cuts)
-        if first >= stop or not (is_needed or is_cheap):
+        if next_evaluation >= stop or not (is_needed or is_cheap):
             return stop
-        if first > start:
-            cut = int(first) if first - start >= _LEAST_STEPS else stop
+        if next_evaluation > start:
+            cut = int(next_evaluation) if next_evaluation - start >= _LEAST_STEPS else stop
         else:
-            after = self._next_evaluation(start + 1)
-            cut = start + 1 if after - (start + 1) >= _LEAST_STEPS else stop
+            second_evaluation = self._next_evaluation(start + 1)
+            cut = start + 1 if second_evaluation - (start + 1) >= _LEAST_STEPS else stop
         self.num_cuts += cut < stop
         return cut
 

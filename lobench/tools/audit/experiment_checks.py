@@ -226,10 +226,10 @@ def _configuration_findings(
     method: Method, values: Sequence[str], sha256: str, sightings: Sequence[Subject]
 ) -> Iterator[Finding]:
     """Yields contradictions between a method's configuration and the optimizer or bindings of its results."""
-    sightings_of_theta = [who for who in sightings if who.sha256 == sha256]
+    sightings_of_theta = [sighting for sighting in sightings if sighting.sha256 == sha256]
     if method.kind == "optimizer":
         configured = _settings("; ".join((optimizer_text(method), *values)))
-        recorded = [_settings(who.uri) for who in sightings_of_theta if who.is_optimizer]
+        recorded = [_settings(sighting.uri) for sighting in sightings_of_theta if sighting.is_optimizer]
         if method.python:
             yield Unaudited(f"the environment of method {method.name!r}")
             recorded = [
@@ -240,7 +240,7 @@ def _configuration_findings(
             yield Contradiction("label", f"method {method.name!r} is configured otherwise than its results were made")
     elif method.kind == "checkpoint":
         bindings = given_method(method, label=method.title, bindings=values).variant.bindings
-        if not any(who.variant.bindings[: len(bindings)] == bindings for who in sightings_of_theta):
+        if not any(sighting.variant.bindings[: len(bindings)] == bindings for sighting in sightings_of_theta):
             yield Contradiction("label", f"method {method.name!r} is configured otherwise than its results were made")
 
 
@@ -282,8 +282,10 @@ def _trial_findings(
         numbers = {trial.number for trial in trials if trial.method == name}
         missing = sorted(set(range(max(numbers, default=0))) - numbers)
         if missing:
-            what = first_of([str(number) for number in missing], _MOST_NAMED)
-            yield Contradiction("record", f"search {name!r} of {form.name!r} counts trials from 0, and lacks {what}")
+            missing_numbers = first_of([str(number) for number in missing], _MOST_NAMED)
+            yield Contradiction(
+                "record", f"search {name!r} of {form.name!r} counts trials from 0, and lacks {missing_numbers}"
+            )
     for trial in trials:
         where = f"trial {trial.number} of {trial.method!r} of {form.name!r}"
         if trial.state not in _STATES:
@@ -294,9 +296,9 @@ def _trial_findings(
                 yield Contradiction("record", f"{where}: a session of a command has no fitness")
             continue
         if method is not None:
-            wanted = {one.path: one for one in method.space}
+            axes_by_path = {axis.path: axis for axis in method.space}
             for path in trial.parameters:
-                if path not in wanted:
+                if path not in axes_by_path:
                     yield Contradiction("record", f"{where}: {path} is not in its space")
         yield Unaudited("waves of searches", is_usual=True)
         evaluations = [
@@ -307,18 +309,20 @@ def _trial_findings(
             if (key := (member.evaluation.sha256, member.evaluation.case_key, member.evaluation.block)) in by_key
         ]
         evaluations = sorted(set(evaluations), key=lambda row: row.id) if evaluations else []
-        again = _fitness(evaluations, experiment, folders) if trial.state == "done" else None
+        repeated_fitness = _fitness(evaluations, experiment, folders) if trial.state == "done" else None
         if trial.state == "done" and not evaluations:
             if method is not None and method.kind in ("optimizer", "checkpoint"):
                 yield Contradiction("record", f"{where}: it is done, and has no result")
         elif trial.state != "done" and evaluations and trial.state in ("waiting", "running"):
             yield Contradiction("record", f"{where}: it is {trial.state}, and has results")
-        if trial.fitness is None and again is None:
+        if trial.fitness is None and repeated_fitness is None:
             continue
-        if again is None:
+        if repeated_fitness is None:
             yield Unaudited(f"fitness of {where}")
-        elif trial.fitness is None or not math.isclose(trial.fitness, again, rel_tol=1e-6, abs_tol=1e-9):
-            yield Contradiction("record", f"{where}: its fitness is {trial.fitness}, and its results give {again:.6g}")
+        elif trial.fitness is None or not math.isclose(trial.fitness, repeated_fitness, rel_tol=1e-6, abs_tol=1e-9):
+            yield Contradiction(
+                "record", f"{where}: its fitness is {trial.fitness}, and its results give {repeated_fitness:.6g}"
+            )
 
 
 def _fitness(rows: Sequence[EvaluationRow], experiment: Experiment, folders: Sequence[Path]) -> float | None:
@@ -348,9 +352,9 @@ def seed_findings(
         key = (row.key.checkpoint_sha256, row.key.case_identity, row.key.optimizer_hash)
         if key not in seeds or seeds[key].issuperset(row.key.seed_block.seeds):
             continue
-        who = row.sightings[0].label
-        what = f"{who} on {row.case.suite}/{row.case.name}: seeds {row.key.seed_block.span} were not planned"
-        yield Unaudited(what) if has_gate else Contradiction("plan", what)
+        label = row.sightings[0].label
+        message = f"{label} on {row.case.suite}/{row.case.name}: seeds {row.key.seed_block.span} were not planned"
+        yield Unaudited(message) if has_gate else Contradiction("plan", message)
     differing = []
     for (name, _), seeds_of_methods in sorted(by_case.items()):
         if len({frozenset(planned_seeds) for planned_seeds in seeds_of_methods.values()}) > 1:

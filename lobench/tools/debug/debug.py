@@ -188,6 +188,6 @@ def _usual(
             log(f"left out: {error}")
     cache_path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(
-        cache_path, json.dumps({name: [part.tolist() for part in both] for name, both in ranges.items()}) + "\n"
+        cache_path, json.dumps({name: [part.tolist() for part in bounds] for name, bounds in ranges.items()}) + "\n"
     )
     return ranges

@@ -170,21 +170,25 @@ class Sequence:
 
     def with_total(self, total: Total) -> Sequence:
         """Returns the sequence with a total in place of the one of the same revisions, or added."""
-        others = [one for one in self.totals if (one.first.name, one.last.name) != (total.first.name, total.last.name)]
-        return dataclasses.replace(self, totals=(*others, total))
+        other_totals = [
+            existing
+            for existing in self.totals
+            if (existing.first.name, existing.last.name) != (total.first.name, total.last.name)
+        ]
+        return dataclasses.replace(self, totals=(*other_totals, total))
 
     def found(self, candidate: Side, incumbent: Side, margin: float) -> Decision | None:
         """Returns the decision about the same two revisions with the same margin."""
-        wanted = (candidate.name, incumbent.name, margin)
+        identity = (candidate.name, incumbent.name, margin)
         for decision in self.decisions:
-            if (decision.candidate.name, decision.incumbent.name, decision.margin) == wanted:
+            if (decision.candidate.name, decision.incumbent.name, decision.margin) == identity:
                 return decision
         return None
 
     def with_decision(self, decision: Decision) -> Sequence:
         """Returns the sequence with a decision in place of the one of its number, or added."""
-        place = decision.number - 1
-        decisions = (*self.decisions[:place], decision, *self.decisions[place + 1 :])
+        index = decision.number - 1
+        decisions = (*self.decisions[:index], decision, *self.decisions[index + 1 :])
         return dataclasses.replace(self, decisions=decisions)
 
 

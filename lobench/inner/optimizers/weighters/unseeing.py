@@ -36,9 +36,9 @@ def constant_weights(
 
     def start(count: int) -> tuple[PyTree, jax.Array]:
         if weights is not None and len(weights) != count:
-            got = f"{len(weights)} of them"
+            num_weights = f"{len(weights)} of them"
             expected = f"{count}, one for each loss of the task"
-            raise ConfigError("constant_weights.weights", got=got, expected=expected)
+            raise ConfigError("constant_weights.weights", got=num_weights, expected=expected)
         return (), of_sum_k(jnp.asarray(weights or (1.0,) * count, jnp.float32))
 
     def weigh(memory: PyTree, weights: jax.Array, seen: Seen) -> tuple[PyTree, jax.Array]:
@@ -50,15 +50,15 @@ def constant_weights(
 def _check(weights: object) -> None:
     """Raises ConfigError unless the weights are numbers >= 0 whose sum is their count."""
     where = "constant_weights.weights"
-    got = repr(weights)
+    weights_text = repr(weights)
     numbers = list(weights) if isinstance(weights, list | tuple) else []
-    if not numbers or not all(type(each) in (int, float) and 0 <= each < float("inf") for each in numbers):
-        raise ConfigError(where, got=got, expected="numbers >= 0, one for each loss")
+    if not numbers or not all(type(weight) in (int, float) and 0 <= weight < float("inf") for weight in numbers):
+        raise ConfigError(where, got=weights_text, expected="numbers >= 0, one for each loss")
     total = sum(numbers)
     count = len(numbers)
     if abs(total - count) > _ROUNDED * count:
         advice = f"multiply them by {count / total:g}" if total else ""
-        raise ConfigError(f"{where} sum to {total:g}", got=got, expected=f"the sum {count}", next_step=advice)
+        raise ConfigError(f"{where} sum to {total:g}", got=weights_text, expected=f"the sum {count}", next_step=advice)
 
 
 @configurable

@@ -78,8 +78,8 @@ class CartPole(Environment):
 
     def frame(self, state: _State) -> jax.Array:
         """Returns the track, the cart and the pole."""
-        x, angle = 0.5 + 0.19 * state.values[0], state.values[2]
-        tip = jnp.stack([x + 0.4 * jnp.sin(angle), 0.3 + 0.4 * jnp.cos(angle)])
+        cart_x, angle = 0.5 + 0.19 * state.values[0], state.values[2]
+        tip = jnp.stack([cart_x + 0.4 * jnp.sin(angle), 0.3 + 0.4 * jnp.cos(angle)])
         track = jnp.array([0.044, 0.25, 0.956, 0.25], jnp.float32)
-        cart = jnp.stack([x - 0.06, 0.29 + 0 * x, x + 0.06, 0.29 + 0 * x])
-        return jnp.stack([track, cart, jnp.concatenate([jnp.stack([x, 0.3 + 0 * x]), tip])])
+        cart = jnp.stack([cart_x - 0.06, 0.29 + 0 * cart_x, cart_x + 0.06, 0.29 + 0 * cart_x])
+        return jnp.stack([track, cart, jnp.concatenate([jnp.stack([cart_x, 0.3 + 0 * cart_x]), tip])])

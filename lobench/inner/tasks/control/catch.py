@@ -68,7 +68,7 @@ class Catch(Environment):
         """Returns the ball and the paddle."""
         ball, height, paddle = (jnp.asarray(value, jnp.float32) for value in state)
         width = 1 / self._columns
-        y = 0.1 + 0.8 * height / (self._rows - 1)
-        dot = jnp.stack([(ball + 0.5) * width, y, 0.04 + 0 * y, 0 * y])
-        bar = jnp.stack([(paddle + 0.1) * width, 0.05 + 0 * y, (paddle + 0.9) * width, 0.05 + 0 * y])
+        ball_y = 0.1 + 0.8 * height / (self._rows - 1)
+        dot = jnp.stack([(ball + 0.5) * width, ball_y, 0.04 + 0 * ball_y, 0 * ball_y])
+        bar = jnp.stack([(paddle + 0.1) * width, 0.05 + 0 * ball_y, (paddle + 0.9) * width, 0.05 + 0 * ball_y])
         return jnp.stack([dot, bar])

@@ -55,8 +55,8 @@ class GoalFamily(TaskFamily):
     def __init__(self, *, task: Any = None) -> None:
         self._task = PPO(env=ReachGoals(num_tasks=_MOST)) if task is None else task
         if not isinstance(self._task, ControlTask):
-            got = type(task).__name__
-            raise ConfigError("GoalFamily.task", got=got, expected="a task of control, such as @PPO()")
+            task_name = type(task).__name__
+            raise ConfigError("GoalFamily.task", got=task_name, expected="a task of control, such as @PPO()")
 
     def sample(self, key: jax.Array) -> PyTree:
         """Returns the index of a random task of the environment, int32[]."""

@@ -54,8 +54,8 @@ class Policy:
             body_key, in_key, state_key = jax.random.split(jax.random.fold_in(key, index), 3)
             # All layers are hidden layers, followed by an activation.
             layers = layers_init(body_key, (self._size, *self._hidden_sizes, 1), self._gain)
-            last = len(self._hidden_sizes)
-            params[name] = {leaf: layers[leaf] for leaf in layers if leaf not in (f"w{last}", f"b{last}")}
+            last_layer = len(self._hidden_sizes)
+            params[name] = {leaf: layers[leaf] for leaf in layers if leaf not in (f"w{last_layer}", f"b{last_layer}")}
             if self._cell is not None:
                 keys = (in_key, state_key)
                 params[f"{name}_cell"] = cell_init(keys, self._width, self._width, cell=self._cell)
@@ -89,17 +89,19 @@ class Policy:
         Returns:
           The new memory, the actor's output float32[batch, ...], and the critic's values float32[batch].
         """
-        features, after = [], []
+        features, new_memory = [], []
         for index, name in enumerate(self._bodies):
-            x = self._through(params[name], observations)
+            features_of_body = self._through(params[name], observations)
             if self._cell is not None:
                 since_start = jax.tree.map(lambda leaf: jnp.where(starts[:, None], 0.0, leaf), memory[index])
                 weights = params[f"{name}_cell"]
-                cell = cell_update(self._cell)(since_start, x @ weights["w_in"] + weights["b"], weights["w_state"])
-                x = cell[0]
-                after.append(cell)
-            features.append(x)
-        return tuple(after), *self._heads(params, features)
+                cell = cell_update(self._cell)(
+                    since_start, features_of_body @ weights["w_in"] + weights["b"], weights["w_state"]
+                )
+                features_of_body = cell[0]
+                new_memory.append(cell)
+            features.append(features_of_body)
+        return tuple(new_memory), *self._heads(params, features)
 
     def sequences(
         self, params: PyTree, memory: PyTree, observations: jax.Array, starts: jax.Array

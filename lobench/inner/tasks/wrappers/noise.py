@@ -79,10 +79,10 @@ class _WrongLabels(Wrapping):
     def _of_batch(self, key: jax.Array, batch: Batch) -> Batch:
         assert self._num_classes is not None
         labels = batch_field("LabelNoise", batch, self._field)
-        which, shift = jax.random.split(key)
-        is_wrong = jax.random.uniform(which, labels.shape) < self._rate
-        others = jax.random.randint(shift, labels.shape, 1, self._num_classes, labels.dtype)
-        return {**batch, self._field: jnp.where(is_wrong, (labels + others) % self._num_classes, labels)}
+        wrong_key, shift_key = jax.random.split(key)
+        is_wrong = jax.random.uniform(wrong_key, labels.shape) < self._rate
+        shifts = jax.random.randint(shift_key, labels.shape, 1, self._num_classes, labels.dtype)
+        return {**batch, self._field: jnp.where(is_wrong, (labels + shifts) % self._num_classes, labels)}
 
 
 @configurable

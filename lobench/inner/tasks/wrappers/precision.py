@@ -73,4 +73,4 @@ def _single(tree: PyTree) -> PyTree:
 
 def _like(tree: PyTree, example: PyTree) -> PyTree:
     """Returns a state converted to the types of an earlier one."""
-    return jax.tree.map(lambda leaf, before: leaf.astype(jnp.asarray(before).dtype), tree, example)
+    return jax.tree.map(lambda leaf, earlier_leaf: leaf.astype(jnp.asarray(earlier_leaf).dtype), tree, example)

@@ -48,9 +48,9 @@ def Reparametrised(
     arguments.choice(name, "by", by, _BY)
     if scale is not None and by != "global":
         raise ConfigError(f"{name}.scale: scales by {by} are drawn", got=repr(scale), next_step="bind low and high")
-    for each, value in (("scale", 1.0 if scale is None else scale), ("low", low), ("high", high)):
-        if arguments.number(name, each, value) == 0:
-            raise ConfigError(f"{name}.{each}", got=repr(value), expected="a number > 0")
+    for setting, value in (("scale", 1.0 if scale is None else scale), ("low", low), ("high", high)):
+        if arguments.number(name, setting, value) == 0:
+            raise ConfigError(f"{name}.{setting}", got=repr(value), expected="a number > 0")
     if low > high:
         raise ConfigError(f"{name}.low", got=repr(low), expected=f"a number <= {name}.high = {high!r}")
     seed = arguments.integer(name, "problem_seed", problem_seed, at_least=0)

@@ -49,7 +49,7 @@ class Wrapping(MeasuredTask):
             raise AttributeError(name)  # those of the wrapped task belong to another loss
         attribute = getattr(self.task, name)
         if name in ("memory_loss", "losses"):
-            return lambda params, *rest: attribute(self.at(params), *rest)
+            return lambda params, *arguments: attribute(self.at(params), *arguments)
         return attribute
 
     def at(self, params: PyTree) -> PyTree:
@@ -183,6 +183,8 @@ def batch_field(name: str, batch: Batch, field: str) -> Any:
       ConfigError: The batch lacks the field.
     """
     if not isinstance(batch, dict) or field not in batch:
-        got = ", ".join(map(repr, batch)) if isinstance(batch, dict) else type(batch).__name__
-        raise ConfigError(f"{name}.field", got=repr(field), expected=f"a part of the wrapped task's batches: {got}")
+        fields_text = ", ".join(map(repr, batch)) if isinstance(batch, dict) else type(batch).__name__
+        raise ConfigError(
+            f"{name}.field", got=repr(field), expected=f"a part of the wrapped task's batches: {fields_text}"
+        )
     return batch[field]
