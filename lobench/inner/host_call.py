@@ -72,13 +72,13 @@ def _lowering(ctx: Any, *args: Any, function: Callable[..., Any], avals: Sequenc
 def _one_after_another(args: Sequence[Any], axes: Sequence[int | None], **parameters: Any) -> tuple[Any, Sequence[int]]:
     batched = [jax.numpy.moveaxis(arg, axis, 0) for arg, axis in zip(args, axes, strict=True) if axis is not None]
 
-    def one(slices: Sequence[Any]) -> Any:
+    def call_with_slices(slices: Sequence[Any]) -> Any:
         batched_args = iter(slices)
         return _CALL.bind(
             *(arg if axis is None else next(batched_args) for arg, axis in zip(args, axes, strict=True)), **parameters
         )
 
-    results = jax.lax.map(one, batched)
+    results = jax.lax.map(call_with_slices, batched)
     return results, [0] * len(results)
 
 

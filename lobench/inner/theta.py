@@ -59,12 +59,14 @@ def match_theta(leaves: _Leaves, optimizer: LearnedOptimizer, *, where: str, par
         that is missing, unexpected, or of another shape or kind.
     """
     template = _template(optimizer)
-    leaves_of_part = _inside(leaves, part.strip("/"))
+    leaves_of_part = _leaves_below(leaves, part.strip("/"))
     if part and not leaves_of_part:
         tops = sorted({path.split("/")[0] for path in leaves})
-        raise ThetaMismatch(f"there is no {part!r}", where=where, got=_listed(tops), next_step="see Checkpoint.theta")
+        raise ThetaMismatch(
+            f"there is no {part!r}", where=where, got=_list_names(tops), next_step="see Checkpoint.theta"
+        )
     for expected in _forms(leaf_paths(template)):
-        paths = _likeliest(
+        paths = _likeliest_paths(
             [
                 candidate
                 for candidate in _candidates(leaves_of_part, expected) or [""]
@@ -75,11 +77,11 @@ def match_theta(leaves: _Leaves, optimizer: LearnedOptimizer, *, where: str, par
             raise ThetaMismatch(
                 f"several parts fit {_name(optimizer)}",
                 where=where,
-                got=_listed(paths),
+                got=_list_names(paths),
                 next_step=f'say which one is theta: `Checkpoint.theta = "{paths[0]}"`, in gin',
             )
         if paths:
-            theta_leaves = _inside(leaves_of_part, paths[0])
+            theta_leaves = _leaves_below(leaves_of_part, paths[0])
             arrays = [np.asarray(theta_leaves[path]).astype(leaf.dtype) for path, leaf in expected.items()]
             return jax.tree.unflatten(jax.tree.structure(template), arrays)
     raise _mismatch(leaves_of_part, optimizer, leaf_paths(template), where)
@@ -100,7 +102,7 @@ def _forms(expected: _Expected) -> Iterator[_Expected]:
             yield {path.removeprefix(f"{name}/"): expected_leaf for path, expected_leaf in expected.items()}
 
 
-def _inside(leaves: _Leaves, place: str) -> dict[str, np.ndarray]:
+def _leaves_below(leaves: _Leaves, place: str) -> dict[str, np.ndarray]:
     """Returns the leaves below a path, by their paths relative to it."""
     prefix = f"{place}/" if place else ""
     return {path.removeprefix(prefix): leaf for path, leaf in leaves.items() if path.startswith(prefix)}
@@ -119,7 +121,7 @@ def _candidates(leaves: _Leaves, expected: _Expected) -> Counter[str]:
 
 
 def _fits_at(path: str, leaves: _Leaves, expected: _Expected) -> bool:
-    return not _problems(_inside(leaves, path), expected)
+    return not _problems(_leaves_below(leaves, path), expected)
 
 
 def _problems(leaves: _Leaves, expected: _Expected) -> list[str]:
@@ -136,7 +138,7 @@ def _problems(leaves: _Leaves, expected: _Expected) -> list[str]:
     return problems
 
 
-def _likeliest(paths: list[str]) -> list[str]:
+def _likeliest_paths(paths: list[str]) -> list[str]:
     """Returns the single path that is theta, or all paths that only the user can decide between."""
     if len(paths) > 1:
         paths = [path for path in paths if not _OF_A_META_OPTIMIZER.search(path)] or paths
@@ -155,12 +157,14 @@ def _mismatch(leaves: _Leaves, optimizer: LearnedOptimizer, expected: _Expected,
     theta = f"theta (at {best_path!r})" if best_path else "theta"
     fitting, alike = _of_other_optimizers(leaves)
     if fitting:
-        next_step = f"it fits {_listed(fitting)}: set Case.learned_optimizer"
+        next_step = f"it fits {_list_names(fitting)}: set Case.learned_optimizer"
     elif alike:
-        next_step = f"it has the leaves of {_listed(alike)}, in other sizes: bind the sizes that it was trained with"
+        next_step = (
+            f"it has the leaves of {_list_names(alike)}, in other sizes: bind the sizes that it was trained with"
+        )
     else:
         next_step = "is it a checkpoint of another optimizer? set Case.learned_optimizer"
-    problems = _problems(_inside(leaves, best_path), expected)
+    problems = _problems(_leaves_below(leaves, best_path), expected)
     most = 3 if fitting else _MOST_SHOWN
     problems_text = "; ".join(problems[:most]) + (f"; and {len(problems) - most} more" if len(problems) > most else "")
     return ThetaMismatch(f"{theta} does not fit {_name(optimizer)}: {problems_text}", where=where, next_step=next_step)
@@ -177,7 +181,7 @@ def _of_other_optimizers(leaves: _Leaves) -> tuple[list[str], list[str]]:
         paths = [path for path, count in _candidates(leaves, expected).items() if count == len(expected)]
         if any(_fits_at(path, leaves, expected) for path in paths):
             fitting.append(kind.__name__)
-        elif any(_inside(leaves, path).keys() == expected.keys() for path in paths):
+        elif any(_leaves_below(leaves, path).keys() == expected.keys() for path in paths):
             alike.append(kind.__name__)
     return sorted(set(fitting)), sorted(set(alike) - set(fitting))  # sets, since gin makes a class of the same name
 
@@ -206,5 +210,5 @@ def _name(optimizer: LearnedOptimizer) -> str:
     return type(getattr(optimizer, "wrapped", optimizer)).__name__
 
 
-def _listed(names: list[str]) -> str:
+def _list_names(names: list[str]) -> str:
     return first_of([name or "all of it" for name in names], _MOST_SHOWN)

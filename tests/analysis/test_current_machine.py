@@ -42,7 +42,7 @@ from lobench.engine.store.merge import merge_stores
 from lobench.engine.store.plans import suite_plan
 from lobench.tools.alarm.evidence import read_run
 from lobench.tools.best.best import ranked_run
-from lobench.tools.bisect.bisect import _stored
+from lobench.tools.bisect.bisect import _stored_evaluations
 from lobench.tools.bisect.probes import probed
 from lobench.tools.history.history import history_of
 
@@ -411,7 +411,7 @@ class Changes(RuleBasedStateMachine):
             assert shown([one.subject for one in ranked]).items() <= expected.items()
         self._check_compare(store, snapshot, expected)
         self._check_history(store, snapshot, expected, model)
-        rows, current = _stored(store, is_evaluated=False)
+        rows, current = _stored_evaluations(store, is_evaluated=False)
         checkpoints = list({one.who.sha256: one.checkpoint for one in thetas}.values())
         for case in snapshot.cases:
             place = f"{case.suite}/{case.name}"

@@ -102,14 +102,14 @@ def with_extra_inputs(
         provided = _PROVIDED.get()
         if provided.requests is None:
             facts = {**provided.facts, **given_facts}
-            _require({requested: name for requested in extra_inputs if requested == "scale_invariant"}, facts)
-            return call_accepting(init, params, **_within(facts, params))
+            _require_inputs({requested: name for requested in extra_inputs if requested == "scale_invariant"}, facts)
+            return call_accepting(init, params, **_inputs_of_part(facts, params))
         provided.requests.append(_Request(name, extra_inputs, initial_params))
         return inner.init(params) if inner is not None else ()
 
     def step(grads: PyTree, state: PyTree, params: PyTree = None, **extra: Any) -> tuple[PyTree, PyTree]:
-        extra_values = _within({**_PROVIDED.get().extra_values, **extra}, grads)
-        _require(dict.fromkeys(extra_inputs, name), extra_values)
+        extra_values = _inputs_of_part({**_PROVIDED.get().extra_values, **extra}, grads)
+        _require_inputs(dict.fromkeys(extra_inputs, name), extra_values)
         stepped: tuple[PyTree, PyTree] = call_accepting(update, grads, state, params, **extra_values)
         return stepped
 
@@ -139,7 +139,7 @@ def _checked_inputs(extra_inputs: Sequence[str], name: str) -> tuple[str, ...]:
     return tuple(extra_inputs)
 
 
-def _within(inputs: dict[str, Any], like: PyTree) -> dict[str, Any]:
+def _inputs_of_part(inputs: dict[str, Any], like: PyTree) -> dict[str, Any]:
     """Returns the inputs of an optimizer that trains only some of the parameters, as marked by `optax.masked`."""
 
     def is_masked(leaf: Any) -> bool:
@@ -191,7 +191,7 @@ def with_requested(update: Callable[..., T], extra_inputs: ExtraInputs, availabl
     Raises:
       ConfigError: A requested input was not computed.
     """
-    _require(extra_inputs, available)
+    _require_inputs(extra_inputs, available)
     return functools.partial(update, **{requested: available.pop(requested) for requested in extra_inputs})
 
 
@@ -226,7 +226,7 @@ def _name(optimizer: Any) -> str:
     return type(optimizer).__name__
 
 
-def _require(extra_inputs: ExtraInputs, provided: ExtraValues) -> None:
+def _require_inputs(extra_inputs: ExtraInputs, provided: ExtraValues) -> None:
     """Raises ConfigError if a requested input was not computed."""
     for requested, name in extra_inputs.items():
         if requested not in provided:

@@ -55,7 +55,7 @@ def agreeing(grads: PyTree, memory: PyTree) -> PyTree:
     largest = jnp.max(jnp.asarray([jnp.max(jnp.abs(leaf), initial=0.0) for leaf in jax.tree.leaves(memory)]))
     is_there = jnp.asarray(largest >= np.finfo(np.float32).tiny)
     # Scaled to size 1, because the square of a small gradient would be 0.
-    along = jax.tree.map(lambda leaf: _wide(leaf) / jnp.where(is_there, largest, 1.0).astype(jnp.float32), memory)
+    along = jax.tree.map(lambda leaf: _as_float32(leaf) / jnp.where(is_there, largest, 1.0).astype(jnp.float32), memory)
     square = jnp.where(is_there, _dot(along, along), 1.0)
     # Twice, to remove the rest that rounding leaves.
     return _without_conflict(_without_conflict(grads, along, square, is_there), along, square, is_there)
@@ -64,21 +64,22 @@ def agreeing(grads: PyTree, memory: PyTree) -> PyTree:
 def _without_conflict(grads: PyTree, along: PyTree, square: jax.Array, is_there: jax.Array) -> PyTree:
     product = _dot(grads, along)
 
-    def one(grad: jax.Array, direction: jax.Array) -> jax.Array:
+    def remove_conflict(grad: jax.Array, direction: jax.Array) -> jax.Array:
         return jnp.where(
-            is_there & (product < 0), (_wide(grad) - product / square * direction).astype(grad.dtype), grad
+            is_there & (product < 0), (_as_float32(grad) - product / square * direction).astype(grad.dtype), grad
         )
 
-    return jax.tree.map(one, grads, along)
+    return jax.tree.map(remove_conflict, grads, along)
 
 
-def _wide(leaf: jax.Array) -> jax.Array:
+def _as_float32(leaf: jax.Array) -> jax.Array:
     return leaf.astype(jnp.float32)
 
 
 def _dot(first_tree: PyTree, second_tree: PyTree) -> jax.Array:
     pairs = zip(jax.tree.leaves(first_tree), jax.tree.leaves(second_tree), strict=True)
     total: jax.Array = sum(
-        (jnp.sum(_wide(first_leaf) * _wide(second_leaf)) for first_leaf, second_leaf in pairs), jnp.float32(0)
+        (jnp.sum(_as_float32(first_leaf) * _as_float32(second_leaf)) for first_leaf, second_leaf in pairs),
+        jnp.float32(0),
     )
     return total

@@ -58,13 +58,13 @@ def on_neurons(
         states_of_neurons = tuple(
             begin(leaf, axis) for leaf, axis in _leaves(params, scale_invariant) if axis is not None
         )
-        others = _others(params, params, scale_invariant)
+        others = _without_invariant_leaves(params, params, scale_invariant)
         return NeuronsState(jnp.zeros([], jnp.int32), states_of_neurons, call_accepting(rest.init, others, **facts))
 
     def update(
         grads: PyTree, state: NeuronsState, params: PyTree = None, *, scale_invariant: PyTree, **extra: Any
     ) -> tuple[PyTree, NeuronsState]:
-        grads_and_params = [_others(tree, params, scale_invariant) for tree in (grads, params)]
+        grads_and_params = [_without_invariant_leaves(tree, params, scale_invariant) for tree in (grads, params)]
         extra |= {"scale_invariant": scale_invariant} | ({"grad": grads_and_params[0]} if "grad" in extra else {})
         moves, rest_state = call_accepting(rest.update, grads_and_params[0], state.rest, grads_and_params[1], **extra)
         structure: Any = jax.tree.structure(params)
@@ -75,14 +75,16 @@ def on_neurons(
             _leaves(params, scale_invariant), jax.tree.leaves(grads), structure.flatten_up_to(moves), strict=True
         ):
             if axis is not None:
-                update_of_leaf, new_state = move(_wide(grad), _wide(leaf), next(neuron_states), axis, state.num_updates)
+                update_of_leaf, new_state = move(
+                    _as_float32(grad), _as_float32(leaf), next(neuron_states), axis, state.num_updates
+                )
                 states.append(new_state)
             updates.append(update_of_leaf)
         return structure.unflatten(updates), NeuronsState(state.num_updates + 1, tuple(states), rest_state)
 
     def initial_params(params: PyTree, scale_invariant: PyTree) -> PyTree:
         leaves = [
-            leaf if axis is None else unit(_wide(leaf), axis).astype(leaf.dtype)
+            leaf if axis is None else unit(_as_float32(leaf), axis).astype(leaf.dtype)
             for leaf, axis in _leaves(params, scale_invariant)
         ]
         structure: Any = jax.tree.structure(params)
@@ -97,7 +99,7 @@ def _leaves(params: PyTree, scale_invariant: PyTree) -> list[tuple[jax.Array, in
     return list(zip(jax.tree.leaves(params), structure.flatten_up_to(scale_invariant), strict=True))
 
 
-def _others(tree: PyTree, params: PyTree, scale_invariant: PyTree) -> PyTree:
+def _without_invariant_leaves(tree: PyTree, params: PyTree, scale_invariant: PyTree) -> PyTree:
     """Returns a tree like params without the scale-invariant weights."""
     structure: Any = jax.tree.structure(params)
     axes = structure.flatten_up_to(scale_invariant)
@@ -107,7 +109,7 @@ def _others(tree: PyTree, params: PyTree, scale_invariant: PyTree) -> PyTree:
     )
 
 
-def _wide(leaf: jax.Array) -> jax.Array:
+def _as_float32(leaf: jax.Array) -> jax.Array:
     return leaf.astype(jnp.float32)
 
 

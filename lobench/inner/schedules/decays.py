@@ -26,7 +26,7 @@ def constant(value: Rate = 1e-3) -> Schedule:
 def linear(peak: Rate = 1e-3, final: Rate = 0.0) -> Schedule:
     """Straight line from `peak` at the first update to `final` at the last one."""
     check_numbers("linear", peak=peak, final=final)
-    return Schedule(lambda num_steps: _between(peak, final, num_steps, lambda remaining: remaining), "linear")
+    return Schedule(lambda num_steps: _decay_between(peak, final, num_steps, lambda remaining: remaining), "linear")
 
 
 @configurable
@@ -38,7 +38,9 @@ def cosine(peak: Rate = 1e-3, final: Rate = 0.0) -> Schedule:
     check_numbers("cosine", peak=peak, final=final)
     # (1 + cos x) / 2 as the square of a sine that is 0 at the end, to avoid cancellation for small rates.
     return Schedule(
-        lambda num_steps: _between(peak, final, num_steps, lambda remaining: jnp.sin(math.pi / 2 * remaining) ** 2),
+        lambda num_steps: _decay_between(
+            peak, final, num_steps, lambda remaining: jnp.sin(math.pi / 2 * remaining) ** 2
+        ),
         "cosine",
     )
 
@@ -77,7 +79,7 @@ def last_step(num_steps: int) -> int:
     return max(num_steps - 1, 1)
 
 
-def _between(
+def _decay_between(
     peak: Rate, final: Rate, num_steps: int, shape: Callable[[jax.Array], jax.Array]
 ) -> Callable[[jax.Array], jax.Array]:
     final_step = last_step(num_steps)

@@ -273,12 +273,12 @@ class _Equinox(_Network):
             module = eqx.nn.inference_mode(module)
         accepted = _parameters_of(type(module).__call__)
 
-        def one(example: jax.Array, state: PyTree, key: jax.Array) -> Any:
+        def apply_to_example(example: jax.Array, state: PyTree, key: jax.Array) -> Any:
             keywords = {"key": key} if "key" in accepted else {}
             return module(example, state, **keywords) if state is not None else (module(example, **keywords), None)
 
         keys = jax.random.split(key, len(inputs))
-        over_batch = jax.vmap(one, in_axes=(0, None, 0), out_axes=(0, None), axis_name="batch")
+        over_batch = jax.vmap(apply_to_example, in_axes=(0, None, 0), out_axes=(0, None), axis_name="batch")
         outputs, new_state = over_batch(inputs, state, keys)
         return outputs, new_state
 

@@ -145,10 +145,10 @@ class StiffODE(Task):
         return layers_init(key, (2, self._width, 2), 1.0)
 
     def loss(self, params: PyTree, key: jax.Array, data: Batch) -> jax.Array:
-        def rest(y: jax.Array) -> jax.Array:
+        def learned_part(y: jax.Array) -> jax.Array:
             return jnp.asarray(self._rates) * through_layers(params, y, jnp.tanh)
 
-        return self.loss_of(rest, data)
+        return self.loss_of(learned_part, data)
 
     def true_rest(self, y: jax.Array) -> jax.Array:
         """Returns the true nonlinear part, which the network learns, float32[batch, 2]."""

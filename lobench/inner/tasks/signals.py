@@ -84,12 +84,12 @@ class SignalGRU(Classifier):
         in_key, state_key, out_key = jax.random.split(key, 3)
         (length,), width = self.data.shape, self._width
 
-        def both(key: jax.Array, fan_in: int) -> jax.Array:
+        def init_both_directions(key: jax.Array, fan_in: int) -> jax.Array:
             return jnp.stack([dense_init(part_key, fan_in, 3 * width) for part_key in jax.random.split(key)])
 
         return {
-            "w_in": both(in_key, 1),
-            "w_state": both(state_key, width),
+            "w_in": init_both_directions(in_key, 1),
+            "w_state": init_both_directions(state_key, width),
             "b": jnp.zeros((2, 3 * width), jnp.float32),
             "w_out": dense_init(out_key, 2 * length * width, self.data.num_classes),
             "b_out": jnp.zeros(self.data.num_classes, jnp.float32),

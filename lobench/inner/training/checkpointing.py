@@ -85,7 +85,7 @@ class SavePoints:
 
 def state_of(carry: Carry, header: Mapping[str, Any]) -> SavedState:
     """Returns the state of a block to save between steps."""
-    leaves = {name: _plain(leaf) for name, leaf in _by_path(carry).items()}
+    leaves = {name: _standard_array(leaf) for name, leaf in _by_path(carry).items()}
     for rows in _ROWS:
         leaves |= {f"{rows}:{name}": np.asarray(value) for name, value in getattr(carry, rows).items()}
     counters = {"step": int(carry.step), "num_evals": int(carry.num_evals)}
@@ -146,7 +146,7 @@ def _by_path(carry: Carry) -> dict[str, Any]:
     return {jax.tree_util.keystr(path): leaf for path, leaf in leaves}
 
 
-def _plain(leaf: Any) -> np.ndarray:
+def _standard_array(leaf: Any) -> np.ndarray:
     """Returns an array of a standard type: keys as their data, unusual number types as bytes."""
     if jnp.issubdtype(leaf.dtype, jax.dtypes.extended):
         leaf = jax.random.key_data(leaf)

@@ -78,7 +78,7 @@ class _Walk:
         settings = _settings_of(inputs)
         is_run = any(value.is_run for value in inputs)
         if any(True for _ in _programs(equation.params)):
-            return self._called(equation, inputs)
+            return self._follow_call(equation, inputs)
         if not is_run and (name in _PASSING or (name == "mul" and _is_by_one(equation))):
             if equation.outvars[0].aval.dtype != jnp.float32:
                 self.refused |= settings
@@ -98,7 +98,7 @@ class _Walk:
             self.refused |= settings | running_value.chained_with
         return [_Value(is_run=True, is_chained=True, chained_with=settings)]
 
-    def _called(self, equation: Any, inputs: list[_Value]) -> list[_Value]:
+    def _follow_call(self, equation: Any, inputs: list[_Value]) -> list[_Value]:
         """Follows settings into the programs of a call, a branch or a loop."""
         name = equation.primitive.name
         params = equation.params

@@ -164,12 +164,12 @@ def _mean(
         each=lambda at: of_replicas(lambda batch: batch.each(at)).mean(axis=0),
     )
     extra_values = extra_values_at(stepper.extra_inputs(params), mean, params)
-    new_state = jax.tree.map(_common, states)
+    new_state = jax.tree.map(_average_states, states)
     key = jax.random.fold_in(stream(first_replica, OPTIMIZER), index + 1)
     state = stepper.step(opt_state, params, new_state, grads, loss, key, lambda at: losses(at)[0], extra_values)
     return state, values
 
 
-def _common(leaf: jax.Array) -> jax.Array:
+def _average_states(leaf: jax.Array) -> jax.Array:
     """Averages a leaf over the replicas' model states. Integers (a count) are taken from the first replica."""
     return leaf.mean(axis=0) if jnp.issubdtype(leaf.dtype, jnp.inexact) else leaf[0]

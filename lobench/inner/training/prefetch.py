@@ -155,11 +155,11 @@ class Feed:
             for step, batch in enumerate(itertools.islice(batches, count)):
                 leaves, own_structure = jax.tree.flatten(batch)
                 if own_structure != structure:
-                    raise _unlike(own_structure, structure)
+                    raise _unlike_batch_error(own_structure, structure)
                 for row, leaf in zip(rows, leaves, strict=True):
                     _copy_leaf(row, (step, replica), leaf)
             if step + 1 < count:
-                raise _ended_early("train", step + 1, count)
+                raise _ended_early_error("train", step + 1, count)
         for row in rows:
             row[count:] = row[count - 1]  # unused
         return _Chunk(self._by_round(chunk), self._positions_now() if self._keeps_positions else None)
@@ -229,11 +229,11 @@ def _stacked(trees: Sequence[PyTree]) -> PyTree:
 def _some_batches(iterator: Iterator[PyTree], count: int, split: str) -> list[PyTree]:
     batches = list(itertools.islice(iterator, count))
     if len(batches) < count:
-        raise _ended_early(split, len(batches), count)
+        raise _ended_early_error(split, len(batches), count)
     return batches
 
 
-def _ended_early(split: str, num_batches: int, count: int) -> ConfigError:
+def _ended_early_error(split: str, num_batches: int, count: int) -> ConfigError:
     return ConfigError(
         f"the iterator of split {split!r} ended early",
         got=f"{num_batches} batches",
@@ -242,7 +242,7 @@ def _ended_early(split: str, num_batches: int, count: int) -> ConfigError:
     )
 
 
-def _unlike(shape_text: object, expected: object) -> ConfigError:
+def _unlike_batch_error(shape_text: object, expected: object) -> ConfigError:
     return ConfigError(
         "a batch of the iterator of split 'train' is not like the first one",
         got=str(shape_text),
@@ -265,7 +265,7 @@ def _room_for_chunk(like: np.ndarray) -> np.ndarray:
 def _copy_leaf(row: np.ndarray, index: tuple[int, int], leaf: Any) -> None:
     values = np.asarray(leaf)
     if values.shape != row.shape[2:] or not np.can_cast(values.dtype, row.dtype, "same_kind"):
-        raise _unlike(f"{values.dtype}{list(values.shape)}", f"{row.dtype}{list(row.shape[2:])}")
+        raise _unlike_batch_error(f"{values.dtype}{list(values.shape)}", f"{row.dtype}{list(row.shape[2:])}")
     row[index] = values
 
 

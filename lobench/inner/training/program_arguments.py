@@ -90,7 +90,7 @@ class Arguments:
         defaults = _defaults(values)
         if defaults not in self._chosen:
             bound = self._choose(frozenset(range(len(values))) - defaults, theta, trace)
-            self._chosen[defaults] = bound | self._exact(bound, defaults, theta, trace)
+            self._chosen[defaults] = bound | self._exact_defaults(bound, defaults, theta, trace)
         settings = SettingValues.of(values, self._chosen[defaults])
         return SettingValues.of(values, frozenset()) if settings.constants in self._refused else settings
 
@@ -114,24 +114,26 @@ class Arguments:
         if not places:
             return frozenset()
         settings = SettingValues.of(self._usual, places)
-        traced = self._traced(places, trace)
+        traced = self._try_trace(places, trace)
         if traced is None:
             return None
         are_read = read_settings(traced, (theta, settings))
         return frozenset(position for position, is_read in zip(settings.places, are_read, strict=True) if is_read)
 
-    def _exact(self, bound: frozenset[int], defaults: frozenset[int], theta: Theta, trace: Trace) -> frozenset[int]:
+    def _exact_defaults(
+        self, bound: frozenset[int], defaults: frozenset[int], theta: Theta, trace: Trace
+    ) -> frozenset[int]:
         """Returns the defaults that, together with the bound settings, can be arguments without a change of bits."""
-        traced_without_defaults = self._traced(bound, trace) if defaults else None
+        traced_without_defaults = self._try_trace(bound, trace) if defaults else None
         if traced_without_defaults is None:
             return frozenset()
         while defaults:
             traceable = self._read(bound | defaults, theta, trace)
             if traceable is None:
-                defaults = self._traceable(bound, defaults, trace)
+                defaults = self._traceable_defaults(bound, defaults, trace)
                 continue
             places = sorted(bound | defaults)
-            traced = self._traced(bound | defaults, trace)
+            traced = self._try_trace(bound | defaults, trace)
             assert traced is not None
             num_before = len(jax.tree.leaves(theta))
             exact = exact_arguments(traced_without_defaults, traced, num_before, places, defaults) & traceable
@@ -140,20 +142,20 @@ class Arguments:
             defaults = exact
         return defaults
 
-    def _traceable(self, bound: frozenset[int], defaults: frozenset[int], trace: Trace) -> frozenset[int]:
+    def _traceable_defaults(self, bound: frozenset[int], defaults: frozenset[int], trace: Trace) -> frozenset[int]:
         """Returns a subset of defaults that can be arguments, found by halving, if not all of them can."""
         if len(defaults) == 1:
             return frozenset()
         order = sorted(defaults)
         halves = (frozenset(order[: len(order) // 2]), frozenset(order[len(order) // 2 :]))
         narrowed = [
-            half if self._traced(bound | half, trace) is not None else self._traceable(bound, half, trace)
+            half if self._try_trace(bound | half, trace) is not None else self._traceable_defaults(bound, half, trace)
             for half in halves
         ]
         together = narrowed[0] | narrowed[1]
         return together if together != defaults else narrowed[0]
 
-    def _traced(self, places: frozenset[int], trace: Trace) -> jax.stages.Traced | None:
+    def _try_trace(self, places: frozenset[int], trace: Trace) -> jax.stages.Traced | None:
         try:
             return trace(SettingValues.of(self._usual, places))
         except Exception:  # noqa: BLE001  (an error of the optimizer, which needs a concrete number: then the value is a constant)

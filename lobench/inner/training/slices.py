@@ -34,7 +34,7 @@ def num_at_once(program: Any, num_together: int) -> int:
     """
     if num_together == 1 or jax.default_backend() != "cpu":
         return num_together
-    largest = max(map(_largest, _loop_over_steps(program).eqns), default=0)
+    largest = max(map(_largest_array, _loop_over_steps(program).eqns), default=0)
     return num_together if largest <= _MOST_BYTES else max(1, num_together * _MOST_BYTES // largest)
 
 
@@ -54,17 +54,17 @@ def _loop_over_steps(program: Any) -> Any:
     return program
 
 
-def _largest(equation: Any) -> int:
+def _largest_array(equation: Any) -> int:
     """Returns the size in bytes of the largest array that an equation, or one inside of it, computes."""
     own_size = max((math.prod(out.aval.shape) * _bytes_of(out.aval.dtype) for out in equation.outvars), default=0)
-    return max((own_size, *(max(map(_largest, inner.eqns), default=0) for inner in _inside(equation))))
+    return max((own_size, *(max(map(_largest_array, inner.eqns), default=0) for inner in _inner_programs(equation))))
 
 
 def _bytes_of(dtype: Any) -> int:
     return int(getattr(dtype, "itemsize", 0))
 
 
-def _inside(equation: Any) -> Iterator[Any]:
+def _inner_programs(equation: Any) -> Iterator[Any]:
     """Yields the programs inside an equation: calls, branches and loop bodies."""
     for parameter in equation.params.values():
         for value in parameter if isinstance(parameter, tuple | list) else (parameter,):
@@ -89,24 +89,26 @@ def in_slices(
         return function
 
     def sliced(*values: Any) -> Any:
-        axes = _spread(arguments, values)
+        axes = _axes_of_leaves(arguments, values)
         leaves, structure = jax.tree.flatten(values)
         cut = [_cut(leaf, axis, width) for leaf, axis in zip(leaves, axes, strict=True) if axis is not None]
 
-        def one(_: None, slices: list[jax.Array]) -> tuple[None, Any]:
+        def compute_slice(_: None, slices: list[jax.Array]) -> tuple[None, Any]:
             own_leaves = iter(slices)
             arguments = [leaf if axis is None else next(own_leaves) for leaf, axis in zip(leaves, axes, strict=True)]
             return None, function(*jax.tree.unflatten(structure, arguments))
 
-        _, outputs = jax.lax.scan(one, None, cut)
+        _, outputs = jax.lax.scan(compute_slice, None, cut)
         leaves_found, structure_found = jax.tree.flatten(outputs)
-        joined = [_join(leaf, axis, width) for leaf, axis in zip(leaves_found, _spread(results, outputs), strict=True)]
+        joined = [
+            _join(leaf, axis, width) for leaf, axis in zip(leaves_found, _axes_of_leaves(results, outputs), strict=True)
+        ]
         return jax.tree.unflatten(structure_found, joined)
 
     return sliced
 
 
-def _spread(axes: Axes, values: Any) -> list[int | None]:
+def _axes_of_leaves(axes: Axes, values: Any) -> list[int | None]:
     """Returns the axis of each leaf."""
     spread = jax.tree.map(
         lambda axis, part: [axis] * len(jax.tree.leaves(part)), axes, values, is_leaf=lambda axis: axis is None

@@ -251,7 +251,7 @@ class TrainingProgram:
             feed,
             self._spans,
             arguments,
-            find=lambda phase: self._placed(
+            find=lambda phase: self._bind_place(
                 phase,
                 self._compiled[phase].find(
                     theta,
@@ -281,7 +281,7 @@ class TrainingProgram:
         """Returns the position of a phase as arguments of the shared program; () if each phase has its own program."""
         return (self._places[phase],) if self._are_alike else ()
 
-    def _placed(self, phase: int, phase_program: Found) -> Found:
+    def _bind_place(self, phase: int, phase_program: Found) -> Found:
         phase_place = self._place(phase)
         return (
             phase_program._replace(program=lambda *arguments: phase_program.program(*arguments, *phase_place))
@@ -364,7 +364,7 @@ class TrainingProgram:
             axes = (*_axes(num_thetas), *of_place)
             together = num_thetas // parts
             width = widest(together, most // at_once)
-            advance = advance if width == 1 < together else _mapped(advance, width, axes)
+            advance = advance if width == 1 < together else _over_thetas(advance, width, axes)
             advance = in_slices(advance, together, width, axes, axes[5])
             at_once *= width
         return jitted(shard(advance, parts, axes, axes[5]), parts, axes, placed=_PLACED, donated=5), at_once
@@ -376,7 +376,7 @@ class TrainingProgram:
             axes = _axes(num_thetas)
             axes_of_arguments = (axes[0], axes[1], axes[5], *(None for _ in self._place(phase)))
             parts = num_parts(self._case, num_thetas or replicas.seed.size)
-            entered = _mapped(self._phases[phase].enter, num_thetas, axes_of_arguments)
+            entered = _over_thetas(self._phases[phase].enter, num_thetas, axes_of_arguments)
             self._enters[key] = jax.jit(shard(entered, parts, axes_of_arguments, axes[5]))
         return self._enters[key]
 
@@ -386,10 +386,10 @@ class TrainingProgram:
         """Returns the shapes of the carry of a phase."""
         axes = _axes(num_thetas)
         carry: Carry = jax.eval_shape(
-            _mapped(self._phases[0].initial, num_thetas, axes[:5]), arguments_of_phases[0], *arguments
+            _over_thetas(self._phases[0].initial, num_thetas, axes[:5]), arguments_of_phases[0], *arguments
         )
         for index in range(1, 1 if self._are_alike else phase + 1):
-            enter = _mapped(self._phases[index].enter, num_thetas, (axes[0], axes[1], axes[5]))
+            enter = _over_thetas(self._phases[index].enter, num_thetas, (axes[0], axes[1], axes[5]))
             carry = jax.eval_shape(enter, arguments_of_phases[index], arguments[0], carry)
         return carry
 
@@ -401,6 +401,6 @@ def _axes(num_thetas: int) -> tuple[Any, ...]:
     return None, 0, None, 0, 1, OF_REPLICAS, None, None
 
 
-def _mapped(function: Callable[..., Carry], num_thetas: int, axes: tuple[Any, ...]) -> Callable[..., Carry]:
+def _over_thetas(function: Callable[..., Carry], num_thetas: int, axes: tuple[Any, ...]) -> Callable[..., Carry]:
     """Maps a function over thetas, if there are several."""
     return jax.vmap(function, in_axes=axes, out_axes=OF_THETAS) if num_thetas else function

@@ -123,7 +123,7 @@ def ablate(
         raise UsageError("--method is of an experiment's file", got=f"{a} and {b}", next_step="leave it out")
     else:
         sides = named_sides(str(a), str(b), texts(suites), folder, gin_params, progress)
-    looks = _looks(settings.seeds, sides.most_seeds)
+    looks = _seed_counts(settings.seeds, sides.most_seeds)
     rules = AblateRules(margin=settings.margin, alpha=settings.alpha, looks=looks)
     knobs = knobs_of(*sides.given, _defaults(sides), sides.groups)
     if len(knobs) > _MOST_KNOBS:
@@ -187,7 +187,7 @@ def _defaults(sides: Sides) -> Callable[[Binding], str]:
     return default
 
 
-def _looks(seeds: int | None, sessions: int | None) -> tuple[int, ...]:
+def _seed_counts(seeds: int | None, sessions: int | None) -> tuple[int, ...]:
     """Returns the numbers of seeds to look at: 4, 8, 16, ..., and the largest.
 
     The largest is the number asked for, else the number of sessions of the experiment, else 32.

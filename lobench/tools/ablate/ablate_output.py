@@ -71,7 +71,7 @@ def ablate_text(made: Ablated) -> str:
         needed = _NEEDED[search_result.needs[knob]]
         worth = (_worth(search_result.alone[knob]), _worth(search_result.without[knob]))
         rows.append((knob_values.path, knob_values.a_text, knob_values.b_text, *worth, steps, needed))
-    lines = [*_answer(made), *_harm(made), *_forward_lines(made)]
+    lines = [*_answer_lines(made), *_harm_lines(made), *_forward_lines(made)]
     for interaction in search_result.interactions:
         if interaction.p_holm <= _LEVEL:
             pair = _names(made, Subset(interaction.pair))
@@ -95,7 +95,7 @@ def ablate_text(made: Ablated) -> str:
     return "\n".join([*map(one_line, lines), "", text_table(rows, left=range(3)), "", *map(one_line, notes)])
 
 
-def _answer(ablation: Ablated) -> list[str]:
+def _answer_lines(ablation: Ablated) -> list[str]:
     """Returns the needed and the undecided settings, and by how much B is better than A."""
     search_result, margin = ablation.found, f"{ablation.rules.margin:g}"
     gain = (
@@ -117,7 +117,7 @@ def _answer(ablation: Ablated) -> list[str]:
     return [*lines, "without one of the open ones it is shown neither to differ from B nor to be equivalent"]
 
 
-def _harm(ablation: Ablated) -> list[str]:
+def _harm_lines(ablation: Ablated) -> list[str]:
     """Returns the settings that make B worse, if B is worse than A or a setting costs something."""
     search_result = ablation.found
     if not search_result.harmful and not search_result.whole.upper < 0:

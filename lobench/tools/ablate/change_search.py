@@ -197,13 +197,13 @@ class _Search:
         if subset == self.every:
             return True
         if subset not in self.verdicts:
-            verdict = self._tested(subset)
+            verdict = self._test_equivalence(subset)
             if verdict is None:
                 self.undecided.add(subset)
             self.verdicts[subset] = bool(verdict)
         return self.verdicts[subset]
 
-    def _tested(self, subset: Subset) -> bool | None:
+    def _test_equivalence(self, subset: Subset) -> bool | None:
         margin, level = self.rules.margin, self.rules.level
         for seeds in self.rules.looks:
             self.need([self.every, subset], seeds)
@@ -303,7 +303,7 @@ class _Search:
         nothing = Subset()
         self.need([nothing, *(Subset({knob}) for knob in knobs), *map(Subset, pairs)] if pairs else [], seeds)
         interactions = [
-            self._together(Subset({first_knob}), Subset({second_knob}), Subset({first_knob, second_knob}), seeds)
+            self._interaction_of(Subset({first_knob}), Subset({second_knob}), Subset({first_knob, second_knob}), seeds)
             for first_knob, second_knob in pairs
         ]
         p_values = holm(
@@ -314,7 +314,7 @@ class _Search:
             for pair, interaction, p_value in zip(pairs, interactions, p_values, strict=True)
         )
 
-    def _together(
+    def _interaction_of(
         self, first_subset: Subset, second_subset: Subset, pair_subset: Subset, seeds: int
     ) -> Location | None:
         nothing = Subset()

@@ -93,7 +93,7 @@ def listed_sides(
     if not is_experiment(path):
         raise UsageError("B is missing", got=str(path), expected="A and B, or the file of an experiment")
     file = read_experiment(path, gin_params)
-    first_method, second_method, groups = _asked(file, methods)
+    first_method, second_method, groups = _methods_to_ablate(file, methods)
     given_a, given_b = (
         given_method(side_method, label=side_method.title) for side_method in (first_method, second_method)
     )
@@ -118,7 +118,9 @@ def _default_store(name: str) -> Path:
     return Path(".lobench") / "ablate" / name
 
 
-def _asked(file: ExperimentFile, names: Sequence[str]) -> tuple[Method, Method, tuple[tuple[str, ...], ...]]:
+def _methods_to_ablate(
+    file: ExperimentFile, names: Sequence[str]
+) -> tuple[Method, Method, tuple[tuple[str, ...], ...]]:
     """Returns A, B, and the paths of each knob if the method lists knobs."""
     chosen_methods(file.experiment, names)  # raises if one is unknown
     methods_of_file = file.experiment.methods

@@ -66,11 +66,11 @@ def alarms_text(alarmed: Alarmed) -> str:
 
 def alarms_record(alarmed: Alarmed) -> AlarmsRecord:
     """Returns the record for `--format json`."""
-    alarms = [_raised(*pair) for pair in zip(alarmed.alarms, alarmed.events, strict=True)]
+    alarms = [_alarm_record(*pair) for pair in zip(alarmed.alarms, alarmed.events, strict=True)]
     return record_from(AlarmsRecord, alarmed, alarmed.rules, alarms=alarms)
 
 
-def _raised(alarm: Alarm, event: AlarmRaised) -> RaisedAlarm:
+def _alarm_record(alarm: Alarm, event: AlarmRaised) -> RaisedAlarm:
     return record_from(
         RaisedAlarm,
         alarm,

@@ -58,7 +58,7 @@ def alarm(location: str, kind: str, follow: bool, until_input_ends: bool, **opti
     from lobench.tools.alarm.alarm import alarm as followed
     from lobench.tools.alarm.alarm_output import alarms_record, alarms_text
 
-    is_over = _input_ended if until_input_ends else _never if follow else None
+    is_over = _input_ended if until_input_ends else _wait_forever if follow else None
     alarmed = logged_aside(followed, location, is_over=is_over, **options)
     if kind == "json":
         emit("alarm", alarms_record(alarmed))
@@ -70,7 +70,7 @@ def alarm(location: str, kind: str, follow: bool, until_input_ends: bool, **opti
         raise click.exceptions.Exit(ExitCode.ERROR)
 
 
-def _never() -> bool:
+def _wait_forever() -> bool:
     """Waits for a moment. Returns False: the run is never over."""
     time.sleep(_SECONDS)
     return False

@@ -269,7 +269,7 @@ class TwoStages:
             worths = [
                 evidence.worth(earlier, index, self.kind, self.number, self.cases) for earlier in range(index + 1)
             ]
-            suspected = self._suspected(evidence, worths)
+            suspected = self._suspicion(evidence, worths)
             if suspected is None:
                 self.is_raised = False
             elif not self.is_raised:
@@ -281,7 +281,7 @@ class TwoStages:
             self.place += 1
         return None
 
-    def _suspected(self, evidence: Evidence, worths: Sequence[float]) -> Confirmation | None:
+    def _suspicion(self, evidence: Evidence, worths: Sequence[float]) -> Confirmation | None:
         """Returns the confirmation that a suspicion asks for; None if the checkpoint is not suspected.
 
         Args:
@@ -348,10 +348,10 @@ class Stall:
     def go_on(self, evidence: Evidence) -> None:
         while self.begin + self.rules.window <= len(evidence):
             self.number += 1
-            self._look(evidence, range(self.begin, self.begin + self.rules.window))
+            self._check_window(evidence, range(self.begin, self.begin + self.rules.window))
             self.begin += self.rules.window
 
-    def _look(self, evidence: Evidence, window: range) -> None:
+    def _check_window(self, evidence: Evidence, window: range) -> None:
         last_index = window[-1]
         worths = np.asarray([evidence.worth(index, last_index) for index in range(last_index + 1)])
         if np.isnan(worths[window.start :]).any():

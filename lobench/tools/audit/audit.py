@@ -201,7 +201,7 @@ def audit(
                 cases, problems = _cases(suites, to_check, bundle.below("suites"), lacking)
                 all_findings += problems
                 compared = _compare(repeats, rows, drawn_indices, cases, log)
-                test = _test(repeats, rows, cases, compared, log)
+                test = _test_against_rounding(repeats, rows, cases, compared, log)
                 outcomes = Outcomes(folders)
                 all_findings += _check_outcomes(outcomes, to_check, cases, compared)
                 all_findings += _check_recorded_outcomes(outcomes, to_check, cases, compared)
@@ -313,13 +313,14 @@ def _compare(
     # Results of one program come one after another, so that it is compiled once.
     to_repeat.sort(key=lambda entry: (entry[1].case.program_key, entry[1].key.seed_block.size, entry[0]))
     results = repeats.all(
-        [(row, repeatable, 0) for _, row, repeatable in to_repeat], _counter(log, len(to_repeat), "evaluated again")
+        [(row, repeatable, 0) for _, row, repeatable in to_repeat],
+        _progress_reporter(log, len(to_repeat), "evaluated again"),
     )
     for (index, row, _), result in zip(to_repeat, results, strict=True):
         if isinstance(result, Curves) and row.curves is not None:
             compared.ours[index] = result
             compared.unaudited += unaudited_of(row, row.curves, result)
-        checked = _judged(row, result)
+        checked = _verdict_without_test(row, result)
         if checked is None:
             assert isinstance(result, Curves) and row.curves is not None
             compared.to_test[index] = row.curves, result
@@ -328,7 +329,7 @@ def _compare(
     return compared
 
 
-def _counter(log: Callable[[str], None], total: int, action: str) -> Callable[[int], None]:
+def _progress_reporter(log: Callable[[str], None], total: int, action: str) -> Callable[[int], None]:
     step = max(total // 10, 1)
 
     def done(number: int) -> None:
@@ -338,7 +339,7 @@ def _counter(log: Callable[[str], None], total: int, action: str) -> Callable[[i
     return done
 
 
-def _judged(row: EvaluationRow, result: Curves | LobenchError) -> Checked | None:
+def _verdict_without_test(row: EvaluationRow, result: Curves | LobenchError) -> Checked | None:
     """Returns the verdict on a repeated evaluation; None if the test against rounding has to decide."""
     claim = row.curves
     if isinstance(result, LobenchError):
@@ -461,7 +462,7 @@ def _check_recorded_outcomes(
             )
 
 
-def _test(
+def _test_against_rounding(
     repeats: Repeats,
     rows: Sequence[EvaluationRow],
     cases: Mapping[int, RepeatableCase | str],
@@ -482,7 +483,7 @@ def _test(
         if isinstance(case := cases[place], RepeatableCase)
         for number in numbers
     ]
-    results = list(repeats.all(perturbed_evaluations, _counter(log, len(perturbed_evaluations), "perturbed")))
+    results = list(repeats.all(perturbed_evaluations, _progress_reporter(log, len(perturbed_evaluations), "perturbed")))
     table = {}
     for index, row_index in enumerate(indices_to_test):
         moved = results[index * NUM_PERTURBED : (index + 1) * NUM_PERTURBED]

@@ -118,11 +118,11 @@ def audit_text(audited: Audit) -> str:
             "again in a new store, and publish that: lobench watch RUN --suite SUITE --store NEW --once"
         )
     if audited.unaudited:
-        lines.append(f"cannot be audited: {'; '.join(map(one_line, _grouped(audited.unaudited)))}")
+        lines.append(f"cannot be audited: {'; '.join(map(one_line, _group_claims(audited.unaudited)))}")
     lines.append(f"root {audited.root}, {'signed' if by else 'not signed'}{by}")
     listed = [check for check in audited.checked if check.verdict == "differs"]
     listed += [check for check in audited.checked if check.verdict == "not auditable"]
-    lines += [_line(check) for check in listed[:_MOST_SHOWN]]
+    lines += [_check_line(check) for check in listed[:_MOST_SHOWN]]
     lines += [f"  and {len(listed) - _MOST_SHOWN} more: --format json has them all"] * (len(listed) > _MOST_SHOWN)
     if audited.test is not None:
         lines.append(
@@ -139,12 +139,12 @@ def audit_text(audited: Audit) -> str:
     return "\n".join(without_controls(line) for line in lines)
 
 
-def _grouped(claims: Sequence[str]) -> list[str]:
+def _group_claims(claims: Sequence[str]) -> list[str]:
     """Joins claims that differ only in the name of a file or case.
 
-    >>> _grouped([f"whether {file} was the same when the evaluations were planned" for file in ("a.csv", "b.csv")])
+    >>> _group_claims([f"whether {file} was the same when the evaluations were planned" for file in ("a.csv", "b.csv")])
     ['whether a.csv, b.csv was the same when the evaluations were planned']
-    >>> _grouped([f"{UNUSED_FILES}: {file}" for file in ("a.gin", "b.gin")])
+    >>> _group_claims([f"{UNUSED_FILES}: {file}" for file in ("a.gin", "b.gin")])
     ['files of suites that the bundle does not hold and on which no result depends: a.gin, b.gin']
     """
     names: dict[tuple[str, str], dict[str, None]] = {}
@@ -158,7 +158,7 @@ def _grouped(claims: Sequence[str]) -> list[str]:
     ]
 
 
-def _line(check: Checked) -> str:
+def _check_line(check: Checked) -> str:
     seeds = f"seeds {check.row.key.seed_block.span}"
     label = check.row.sightings[0].label
     return f"  {check.verdict}: {label} on {check.row.case.suite}/{check.row.case.name}, {seeds}: {one_line(check.why)}"

@@ -41,7 +41,7 @@ def experiment_findings(ledger: Ledger, rows: Sequence[EvaluationRow], folders: 
         if not form.config:
             continue
         try:
-            experiment = _read(form, folders)
+            experiment = _read_configuration(form, folders)
         except LobenchError as error:
             yield Unaudited(f"the configuration of experiment {form.name!r} ({headline(error)})")
             continue
@@ -110,7 +110,9 @@ def given_labels(ledger: Ledger, folders: Sequence[Path]) -> Mapping[str, Set[st
     labels: dict[str, set[str]] = {}
     for form in ledger.experiments():
         try:
-            methods = {method.name: method for method in _read(form, folders).methods} if form.config else {}
+            methods = (
+                {method.name: method for method in _read_configuration(form, folders).methods} if form.config else {}
+            )
         except LobenchError:
             continue  # `experiment_findings` reports it
         for membership in ledger.memberships(form.id):
@@ -149,7 +151,7 @@ def _left_out_findings(
         yield Unaudited(f"{message}: {first_of(left_out, _MOST_NAMED)}")
 
 
-def _read(form: ExperimentRow, folders: Sequence[Path]) -> Experiment:
+def _read_configuration(form: ExperimentRow, folders: Sequence[Path]) -> Experiment:
     """Reads a configuration as a file next to the suites' folders, whose paths are replaced by those here."""
     places = {folder.name: str(folder) for folder in folders}
     lines = []

@@ -25,7 +25,7 @@ def other_form(claim: Curves, ours: Curves) -> str | None:
 
     Metrics, lengths, steps, seeds, directions, bindings and the kept state are compared.
     """
-    elsewhere = _elsewhere(claim, ours)
+    elsewhere = _metrics_of_missing_plugins(claim, ours)
     added = {*(ours.added or ()), *elsewhere}
     if made_up := set(claim.added or ()) - claim.metrics.keys():
         return f"it names metrics of plugins that it does not have: {', '.join(sorted(made_up))}"
@@ -50,7 +50,7 @@ def other_form(claim: Curves, ours: Curves) -> str | None:
     return _other_origin(claim, ours) or _other_cost(claim, ours)
 
 
-def _elsewhere(claim: Curves, ours: Curves) -> set[str]:
+def _metrics_of_missing_plugins(claim: Curves, ours: Curves) -> set[str]:
     """Returns the metrics that were computed by plugins that are not installed here."""
     return {name for name in claim.added or () if name not in ours.metrics}
 
@@ -94,7 +94,7 @@ def other_film(claim: Curves, ours: Curves) -> str | None:
 
 def unaudited_of(row: EvaluationRow, claim: Curves, ours: Curves) -> Iterator[Unaudited]:
     """Yields the names of claims of a result that were not repeated."""
-    for name in sorted(_elsewhere(claim, ours)):
+    for name in sorted(_metrics_of_missing_plugins(claim, ours)):
         is_primary = ", by which it is ranked" if name == row.case.primary_metric else ""
         yield Unaudited(f"metric {name} of {row.case.suite}/{row.case.name}{is_primary}")
     if claim.cost is None or claim.added is None:

@@ -76,12 +76,14 @@ class Outcomes:
         if not set(inspect.signature(test).parameters) <= {argument, "evaluate"}:
             return f"test {name} asks for other fixtures than `evaluate`"
         arguments = {argument: spec, "evaluate": lambda case: result}
-        return _called(test, {parameter: arguments[parameter] for parameter in inspect.signature(test).parameters})
+        return _outcome_of_call(
+            test, {parameter: arguments[parameter] for parameter in inspect.signature(test).parameters}
+        )
 
     def _module(self, path: Path) -> ModuleType | str:
         if path not in self._modules:
             try:
-                self._modules[path] = _imported(path)
+                self._modules[path] = _import_file(path)
             except BaseException as error:
                 if isinstance(error, KeyboardInterrupt):
                     raise
@@ -89,7 +91,7 @@ class Outcomes:
         return self._modules[path]
 
 
-def _imported(path: Path) -> ModuleType:
+def _import_file(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"_lobench_audited_{next(_numbers)}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -102,7 +104,7 @@ def _imported(path: Path) -> ModuleType:
     return module
 
 
-def _called(test: Callable[..., object], arguments: dict[str, Any]) -> Outcome | str:
+def _outcome_of_call(test: Callable[..., object], arguments: dict[str, Any]) -> Outcome | str:
     import pytest
 
     try:

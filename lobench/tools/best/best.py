@@ -124,9 +124,9 @@ def best(
             snapshot = read_store(again)
     measured, scales, all_ranked = ranked_run(snapshot, suite_paths, metric)
     ranked = [ranked_subject for ranked_subject in all_ranked if run.holds(ranked_subject.subject.who.uri)]
-    chosen, gone = _readable(ranked, top, run, store, snapshot.subjects)
+    chosen, gone = _readable_checkpoints(ranked, top, run, store, snapshot.subjects)
     if not chosen:
-        raise _nothing(store, suite_paths, ranked, gone)
+        raise _no_checkpoint_error(store, suite_paths, ranked, gone)
     candidates = _candidates(chosen, _ranked_again(evaluate, store / "best", first_seed, chosen, measured, scales))
     if not candidates:
         uris = ", ".join(ranked_candidate.subject.checkpoint.uri for ranked_candidate in chosen)
@@ -182,7 +182,9 @@ def _metric(metric: str, subjects: Sequence[StoredSubject], store: Path) -> str 
     return metric or None
 
 
-def _nothing(store: Path, suites: Sequence[str], ranked: Sequence[Ranked], gone: Sequence[str]) -> UsageError:
+def _no_checkpoint_error(
+    store: Path, suites: Sequence[str], ranked: Sequence[Ranked], gone: Sequence[str]
+) -> UsageError:
     if any(not math.isnan(ranked_subject.score.mean) for ranked_subject in ranked) and not gone:
         return UsageError(
             "every seed of every checkpoint diverged or exploded, and none of them is the best",
@@ -203,7 +205,7 @@ def _nothing(store: Path, suites: Sequence[str], ranked: Sequence[Ranked], gone:
     )
 
 
-def _readable(
+def _readable_checkpoints(
     ranked: Sequence[Ranked], top: int, run: RunFolder, store: Path, stored_subjects: Sequence[StoredSubject]
 ) -> tuple[list[Ranked], list[str]]:
     """Returns the first checkpoints whose theta can be read, with its path, and the paths of better ones without.
@@ -238,7 +240,7 @@ def _readable_subject(
 
     Args:
       subject: Checkpoint of the run.
-      run, store, seen: As of `_readable`.
+      run, store, stored_subjects: As of `_readable_checkpoints`.
     """
     sha256 = subject.sha256
     sightings = (

@@ -117,7 +117,7 @@ def bisect(
         given_subjects = [
             run.given(
                 Subject.of_checkpoint(
-                    replace(checkpoint, uri=place_of(checkpoint) or checkpoint.uri), variant_of(checkpoint)
+                    replace(checkpoint, uri=readable_path_of(checkpoint) or checkpoint.uri), variant_of(checkpoint)
                 )
             )
             for checkpoint in chosen
@@ -132,7 +132,7 @@ def bisect(
         ]
         if line := edited_code_line(rows_of_case, watch.edited):
             progress.log(f"{line}, and are not used; --keep-results uses them")
-    rows, current = _stored(store, is_evaluated=False, keeps_results=keeps_results)
+    rows, current = _stored_evaluations(store, is_evaluated=False, keeps_results=keeps_results)
     if not rows and not epath.Path(location).exists():
         raise UsageError("no run found", where=str(location), next_step=similar_path(str(location)))
     manager = plugins_of(suite_paths, progress)
@@ -144,7 +144,7 @@ def bisect(
         and (to_step is None or checkpoint.outer_step <= to_step)
     ]
     num_all = len(checkpoints)
-    checkpoints = _distinct(checkpoints)
+    checkpoints = _without_repeats(checkpoints)
     if num_all > len(checkpoints):
         progress.log(f"{num_all - len(checkpoints)} of {num_all} checkpoints equal the one before, and count with it")
     if len(checkpoints) < 2:
@@ -169,11 +169,13 @@ def bisect(
 
     variant_of = _variants(run, rows, current)
 
-    def place_of(one: Checkpoint) -> str | None:
-        return readable_place(store, one.uri, one.sha256, others=sorted(seen_at.get(one.sha256, ())))
+    def readable_path_of(checkpoint: Checkpoint) -> str | None:
+        return readable_place(
+            store, checkpoint.uri, checkpoint.sha256, others=sorted(seen_at.get(checkpoint.sha256, ()))
+        )
 
     def look() -> Probed:
-        rows, current = _stored(store, is_evaluated=search.num_new > 0, keeps_results=keeps_results)
+        rows, current = _stored_evaluations(store, is_evaluated=search.num_new > 0, keeps_results=keeps_results)
         return probed(store, rows, names, checkpoints, [Path(path) for path in suite_paths], metric, current=current)
 
     layers = layers_at(location, manager, gin_files=texts(gin_files), gin_params=own_params)
@@ -184,7 +186,7 @@ def bisect(
         first=_first_block(specs[0], layers),
         evaluate=evaluate,
         look=look,
-        is_readable=lambda checkpoint: place_of(checkpoint) is not None,
+        is_readable=lambda checkpoint: readable_path_of(checkpoint) is not None,
         log=progress.log,
         level=settings.probability,
         confidence=settings.confidence,
@@ -260,9 +262,9 @@ class _Search:
     def run(self) -> tuple[Status, Probed, Belief]:
         result = self.look()
         closed = {index for index, checkpoint in enumerate(self.checkpoints) if not self.is_readable(checkpoint)}
-        closed |= _places_with_fixed_seeds(result)
+        closed |= _indices_with_fixed_seeds(result)
         while indices := scan(result.probes, len(self.checkpoints), closed)[: self._num_left]:
-            result = self._look_at(indices, result, closed)
+            result = self._evaluate_indices(indices, result, closed)
         falls = list[float]()
         while True:
             _refuse_undecidable(result)
@@ -276,7 +278,9 @@ class _Search:
                 return status or "undecided", result, belief
             step = self.checkpoints[belief.place].outer_step
             near = f"{belief.within(1):.0%} within one checkpoint of step {step}"
-            result = self._look_at(indices, result, closed, f" ({belief.fall:.0%} sure of a fall; if so, {near})")
+            result = self._evaluate_indices(
+                indices, result, closed, f" ({belief.fall:.0%} sure of a fall; if so, {near})"
+            )
 
     @property
     def _num_left(self) -> int:
@@ -302,7 +306,7 @@ class _Search:
             return "found"
         return "no_fall" if 1 - belief.fall >= self.level else None
 
-    def _look_at(self, indices: Sequence[int], result: Probed, closed: set[int], sure: str = "") -> Probed:
+    def _evaluate_indices(self, indices: Sequence[int], result: Probed, closed: set[int], sure: str = "") -> Probed:
         """Evaluates checkpoints. A checkpoint that gives no result is not evaluated again.
 
         Args:
@@ -322,13 +326,13 @@ class _Search:
         self.num_new += max(new_result.num_evaluations - result.num_evaluations, 0)
         counts = [Counter(probe.place for probe in probed_result.probes) for probed_result in (result, new_result)]
         closed.update(index for index in indices if counts[1][index] <= counts[0][index])
-        closed |= _places_with_fixed_seeds(new_result)
+        closed |= _indices_with_fixed_seeds(new_result)
         if new_result.case is None:
             raise SuiteError("the case was not evaluated: the suite's tests do not collect it")
         return new_result
 
 
-def _places_with_fixed_seeds(result: Probed) -> set[int]:
+def _indices_with_fixed_seeds(result: Probed) -> set[int]:
     """Returns the positions of the evaluated checkpoints if the case has fixed seeds, of which there are no further."""
     return {*result.looked_at} if result.case is not None and result.case.fixed_seeds else set()
 
@@ -385,7 +389,7 @@ def _refuse_undecidable(result: Probed) -> None:
         )
 
 
-def _stored(
+def _stored_evaluations(
     store: Path, *, is_evaluated: bool, keeps_results: bool = False
 ) -> tuple[list[EvaluationRow], CurrentCases]:
     """Returns the evaluations of the watch's store, then those of earlier calls, and the current cases.
@@ -478,12 +482,12 @@ def _checkpoints(
             ):
                 checkpoint = replace(sighting.checkpoint, uri=run.path_of(sighting.uri))
                 checkpoints[checkpoint.run, checkpoint.generation, checkpoint.outer_step] = checkpoint
-    stored = {(_resolved(checkpoint.uri), checkpoint.sha256) for checkpoint in checkpoints.values()}
-    stored |= {(_resolved(run.path_of(checkpoint.uri)), checkpoint.sha256) for checkpoint in apart}
+    stored = {(_resolve_path(checkpoint.uri), checkpoint.sha256) for checkpoint in checkpoints.values()}
+    stored |= {(_resolve_path(run.path_of(checkpoint.uri)), checkpoint.sha256) for checkpoint in apart}
     has_steps = any(each.index is not None for each in seen_files)
-    watched = {_resolved(checkpoint.uri) for checkpoint in checkpoints.values()}
+    watched = {_resolve_path(checkpoint.uri) for checkpoint in checkpoints.values()}
     new = list[Checkpoint]()
-    names = {os.path.dirname(_resolved(checkpoint.uri)): checkpoint.run for checkpoint in checkpoints.values()}
+    names = {os.path.dirname(_resolve_path(checkpoint.uri)): checkpoint.run for checkpoint in checkpoints.values()}
     for file in seen_files:
         try:
             if is_whole:
@@ -495,7 +499,7 @@ def _checkpoints(
         except CheckpointError as error:
             progress.log(f"left out: {error}")
             continue
-        if any((_resolved(checkpoint.uri), sha256) in stored for sha256 in hashes):
+        if any((_resolve_path(checkpoint.uri), sha256) in stored for sha256 in hashes):
             continue
         if file.index is None and checkpoint.outer_step == 0:  # a file without a step, such as `latest.npz`
             if has_steps:
@@ -503,17 +507,17 @@ def _checkpoints(
             earlier_steps = [
                 earlier.outer_step
                 for earlier in checkpoints.values()
-                if _resolved(earlier.uri) == _resolved(checkpoint.uri)
+                if _resolve_path(earlier.uri) == _resolve_path(checkpoint.uri)
             ]
             checkpoint = replace(checkpoint, outer_step=max(earlier_steps, default=-1) + 1)
         # A watch of the folder above has given the run a name, which its own folder does not.
         checkpoint = replace(
-            checkpoint, run=checkpoint.run or names.get(os.path.dirname(_resolved(checkpoint.uri)), "")
+            checkpoint, run=checkpoint.run or names.get(os.path.dirname(_resolve_path(checkpoint.uri)), "")
         )
         checkpoints[checkpoint.run, checkpoint.generation, checkpoint.outer_step] = checkpoint
         if file.index is not None:
             new.append(checkpoint)
-    replaced = [checkpoint.outer_step for checkpoint in new if _resolved(checkpoint.uri) in watched]
+    replaced = [checkpoint.outer_step for checkpoint in new if _resolve_path(checkpoint.uri) in watched]
     if replaced:  # the run was restarted in its folder, and no watch has seen that yet
         former = [
             key
@@ -532,7 +536,7 @@ def _checkpoints(
     return sorted(checkpoints.values(), key=lambda checkpoint: (checkpoint.generation, checkpoint.outer_step))
 
 
-def _distinct(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
+def _without_repeats(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
     """Removes checkpoints with the same content as the one before.
 
     Equal thetas have equal curves, which would count twice as evidence. A run that returns to an earlier theta has it
@@ -542,5 +546,5 @@ def _distinct(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
     return [next(group) for _, group in groups]
 
 
-def _resolved(uri: str) -> str:
+def _resolve_path(uri: str) -> str:
     return uri if "://" in uri else str(Path(uri).resolve())

@@ -194,10 +194,12 @@ def _with_kinds(source: _Found, kind: str, notes: list[str]) -> list[_Found]:
 def left_out(odd: Sequence[UsageError]) -> str:
     """Returns the note on files of a folder that contain no curves."""
     are = "is not a curve and is" if len(odd) == 1 else "are not curves and are"
-    return f"{counted(len(odd), 'file')} {are} left out: {first_of([_short(str(error)) for error in odd], _MOST_SHOWN)}"
+    return (
+        f"{counted(len(odd), 'file')} {are} left out: {first_of([_shorten(str(error)) for error in odd], _MOST_SHOWN)}"
+    )
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) < _LONGEST else f"{text[:_LONGEST]}..."
 
 

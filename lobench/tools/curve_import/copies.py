@@ -53,7 +53,7 @@ class Copies:
         """Returns the evaluation of which a curve is a copy; None if the curve is new."""
         if curves.provenance.imported.get("draws") == LOBENCH_SEEDS:
             return None
-        first_curve = self._of(subject, case).get(_digest(case, curves))
+        first_curve = self._first_curves(subject, case).get(_digest(case, curves))
         if first_curve is None or first_curve.run == run.seed:
             return None
         if first_curve.key.seed_block.start == curves.seeds[0]:
@@ -87,7 +87,7 @@ class Copies:
             files=frozenset(str(source.path) for source in sources),
             hashes=frozenset(source.sha256 for source in sources),
         )
-        self._of(subject, case).setdefault(_digest(case, curves), first_curve)
+        self._first_curves(subject, case).setdefault(_digest(case, curves), first_curve)
 
     def notes(self) -> list[str]:
         """Returns a line for each method and case with copies."""
@@ -96,7 +96,7 @@ class Copies:
             for where, copies in self._found.items()
         ]
 
-    def _of(self, subject: Subject, case: CaseInfo) -> dict[bytes, _First]:
+    def _first_curves(self, subject: Subject, case: CaseInfo) -> dict[bytes, _First]:
         """Returns the first curves of a method and case by their values. Curves of the store are read once."""
         group_key = (subject.sha256, case.identity)
         if group_key not in self._firsts:

@@ -181,13 +181,13 @@ def import_into(
             name: (case if is_own else dataclasses.replace(case, num_inner_steps=num_steps), is_own)
             for name, (case, is_own) in cases.items()
         }
-    until = _until(settings.until_step, spill.runs)
+    until = _last_steps(settings.until_step, spill.runs)
     called = {run.method: run.method if names is None else names.get(run.method, "") for run in spill.runs}
     ends_of_session = {} if session is None else session.ends
     written_curves = _Written()
     with ledger.transaction():
         for file in files:
-            notes += _changed(file, files_before)
+            notes += _change_notes(file, files_before)
             if settings.replace and session is None:
                 written_curves.added.replaced += forget_file(ledger, file.file)
         for name in filter(None, called.values()):  # so that tables have the order of the files
@@ -262,7 +262,7 @@ def import_into(
         num_new=written_curves.added.new,
         num_known=written_curves.added.known,
         num_replaced=written_curves.added.replaced,
-        notes=tuple(dict.fromkeys((*notes, *copies.notes(), *_replaced(spill), *written_curves.notes()))),
+        notes=tuple(dict.fromkeys((*notes, *copies.notes(), *_replacement_notes(spill), *written_curves.notes()))),
     )
     return imported, written_curves.keys
 
@@ -304,10 +304,10 @@ def refuse_unfit(
     Raises:
       UsageError: As for `import_into`.
     """
-    until = _until(settings.until_step, collected.spill.runs)
+    until = _last_steps(settings.until_step, collected.spill.runs)
     case_index = OwnCases(cases=own_cases)
     for run, metrics in collected.spill.curves():
-        case = _trained(run.case, collected, case_index, own_cases)
+        case = _trained_case(run.case, collected, case_index, own_cases)
         if run.method == method and case is not None:
             curves_of(
                 run,
@@ -346,7 +346,7 @@ def _shared_item_numbers(ledger: Ledger, written_evaluations: Sequence[tuple[Eva
     return lines
 
 
-def _replaced(spill: Spill) -> list[str]:
+def _replacement_notes(spill: Spill) -> list[str]:
     """Returns a line for each source with points that a later value of the same step replaced."""
     counts = Counter[str]()
     runs = Counter[str]()
@@ -402,7 +402,7 @@ def _imported_file(source: CurveFile, settings: ImportSettings) -> ImportedFile:
     )
 
 
-def _changed(file: ImportedFile, earlier_files: Sequence[ImportedFile]) -> list[str]:
+def _change_notes(file: ImportedFile, earlier_files: Sequence[ImportedFile]) -> list[str]:
     """Returns a line if a file has changed since it was imported before."""
     last_import = next(
         (earlier_file for earlier_file in reversed(earlier_files) if earlier_file.file == file.file), None
@@ -422,7 +422,7 @@ def _provenance(sources: Sequence[CurveFile], draws: str) -> Provenance:
     return Provenance(imported=imported)
 
 
-def _until(texts: Sequence[str], runs: Sequence[CurveRun]) -> dict[str, int]:
+def _last_steps(texts: Sequence[str], runs: Sequence[CurveRun]) -> dict[str, int]:
     """Returns the step at which curves end, for each method with such an option."""
     methods = dict.fromkeys(run.method for run in runs)
     ends: dict[str, int] = {}
@@ -446,7 +446,7 @@ def _cases(
     with_items = {run.case for run in collected.spill.runs if run.is_item}
     for name in dict.fromkeys(run.case for run in collected.spill.runs):
         hinted = collected.cases.get(name)
-        if (trained_case := _trained(name, collected, own_case_index, own_cases)) is not None:
+        if (trained_case := _trained_case(name, collected, own_case_index, own_cases)) is not None:
             if hinted is None:
                 notes.append(f"case {name!r} is {trained_case.suite}/{trained_case.name}, which lobench trains")
             cases[name] = (dataclasses.replace(trained_case, optimizer_hash=""), hinted is None)
@@ -471,7 +471,7 @@ def _cases(
     return cases
 
 
-def _trained(
+def _trained_case(
     name: str, collected: CollectedCurves, own_case_index: OwnCases, own_cases: Sequence[CaseInfo]
 ) -> CaseInfo | None:
     """Returns the case with a name in the files, if lobench trains it; None otherwise."""

@@ -121,7 +121,7 @@ def debug(
     replayed = replay_case(layers, spec, theta, seed, task_index=settings.task_index)
     training, at_home = replayed.training, ""
     if usual_suite is not None and theta.leaves is not None and any(step.inputs for step in training.steps):
-        training = replace(training, usual=_usual(home, usual_suite, layers, theta, spec, log))
+        training = replace(training, usual=_usual_ranges(home, usual_suite, layers, theta, spec, log))
         at_home = f"The rule's inputs are compared with those that it has on {home}."
     debugged = Debugged(
         name=f"{spec.suite}/{spec.name}",
@@ -159,7 +159,7 @@ def _codes(specs: Sequence[CaseSpec], layers: Layers) -> list[str]:
     return codes
 
 
-def _usual(
+def _usual_ranges(
     home: str, suite: Path, layers: Layers, theta: ThetaLeaves, spec: CaseSpec, log: Callable[[str], None]
 ) -> Ranges:
     """Returns the ranges of the rule's inputs in a suite, without the case itself.

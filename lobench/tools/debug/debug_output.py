@@ -106,14 +106,14 @@ class Debugged:
         )
 
 
-def _shown(training: Training, verdict: Diagnosis) -> DiagnosedStep:
+def _displayed_step(training: Training, verdict: Diagnosis) -> DiagnosedStep:
     """Returns the step before the trouble, or the last one."""
     step_number = verdict.onset if verdict.onset is not None else training.steps[-1].step
     return next((step for step in training.steps if step.step == step_number), training.steps[-1])
 
 
 def _layers(training: Training, verdict: Diagnosis) -> list[LayerRecord]:
-    step = _shown(training, verdict)
+    step = _displayed_step(training, verdict)
     ratios = update_ratios(training, step)
     return [
         {
@@ -137,17 +137,17 @@ def debugged_text(debugged: Debugged) -> str:
     rows = _table(debugged)
     lines = [f"{debugged.name}, seed {debugged.seed}: {verdict.line}", *verdict.facts]
     step_note = ", before the trouble" if verdict.step is not None else ""
-    lines.append(f"layers at step {_shown(debugged.training, verdict).step}{step_note}")
+    lines.append(f"layers at step {_displayed_step(debugged.training, verdict).step}{step_note}")
     legend = (
         "weights, gradient, update: root mean squares of a layer's values; gradient 0: share of zeros in the gradient; "
         "update / weights: weights below the layers' median count as the median; "
         "unmoved: share of the values with a gradient that the step did not change"
     )
-    end = [legend, f"{debugged.sameness} ({_trained(debugged)})", f"again: {debugged.command}"]
+    end = [legend, f"{debugged.sameness} ({_trained_seeds_text(debugged)})", f"again: {debugged.command}"]
     return "\n".join([*map(one_line, lines), text_table(rows, left={0, 1}), *map(one_line, end)])
 
 
-def _trained(debugged: Debugged) -> str:
+def _trained_seeds_text(debugged: Debugged) -> str:
     start, size = map(int, debugged.block.split("+"))
     return f"one program trained seeds {SeedBlock(start=start, size=size).span}"
 
@@ -168,8 +168,8 @@ def write_debug_page(debugged: Debugged, output: Path) -> None:
         folder=Path(__file__).parent,
         title=f"{debugged.name}, seed {debugged.seed}",
         found=debugged,
-        trained=_trained(debugged),
-        shown=_shown(debugged.training, debugged.verdict),
+        trained=_trained_seeds_text(debugged),
+        shown=_displayed_step(debugged.training, debugged.verdict),
         columns=rows[0],
         rows=rows[1:],
         sections=_sections(debugged),
@@ -216,7 +216,7 @@ def _value_of_leaf(of: Callable[[DiagnosedStep, str], float], leaf: str) -> Call
 
 def _standing_out(training: Training, verdict: Diagnosis) -> list[str]:
     """Returns the layers to draw: the one in trouble, and those with the largest updates."""
-    ratios = update_ratios(training, _shown(training, verdict))
+    ratios = update_ratios(training, _displayed_step(training, verdict))
     order = sorted(ratios, key=lambda leaf: (leaf != verdict.leaf, -ratios[leaf] if math.isfinite(ratios[leaf]) else 0))
     return order[:_MOST_LINES]
 

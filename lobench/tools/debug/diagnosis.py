@@ -152,16 +152,18 @@ def diagnose(training: Training) -> Diagnosis:
     bad = next((step for step in steps if step.bad), None)
     burst = _burst(training)
     if bad is not None and not _was_exploding(training, bad, burst):
-        diagnosis = _non_finite(training, bad)
+        diagnosis = _non_finite_diagnosis(training, bad)
     elif burst is not None or bad is not None:
-        diagnosis = _explosion(training, burst if burst is not None else _before(training, bad), bad)
+        diagnosis = _explosion_diagnosis(
+            training, burst if burst is not None else _divergence_start(training, bad), bad
+        )
     else:
-        diagnosis = _idle(training) or _stalled(training)
+        diagnosis = _idle_diagnosis(training) or _stall_diagnosis(training)
     strange = outside(training)
     more = []
     if strange is not None and (diagnosis.step is None or strange[0] <= diagnosis.step):
         more.append(strange[1])
-    if diagnosis.kind in ("one_layer", "all_layers") and (idle := _idle(training)) is not None:
+    if diagnosis.kind in ("one_layer", "all_layers") and (idle := _idle_diagnosis(training)) is not None:
         more.append(f"afterwards: {idle.line}")
     if strange is not None and diagnosis.kind in ("one_layer", "all_layers", "stall") and more:
         diagnosis = replace(diagnosis, line=f"{diagnosis.line}; {strange[1]}")
@@ -224,7 +226,7 @@ def _burst(training: Training) -> int | None:
     return None
 
 
-def _before(training: Training, bad: DiagnosedStep | None) -> int:
+def _divergence_start(training: Training, bad: DiagnosedStep | None) -> int:
     """Returns the index of the step at which a training began to diverge that soon becomes non-finite."""
     index = training.steps.index(bad) if bad is not None else 0
     losses = _losses(training)
@@ -257,7 +259,7 @@ def _was_exploding(training: Training, bad: DiagnosedStep, burst: int | None) ->
     return any(grown) or any(ratio > 1 for ratio in update_ratios(training, last_step).values())
 
 
-def _non_finite(training: Training, bad: DiagnosedStep) -> Diagnosis:
+def _non_finite_diagnosis(training: Training, bad: DiagnosedStep) -> Diagnosis:
     first_bad = bad.bad[0]
     line = f"at step {bad.step} the first value that is not finite is in {first_bad.text}"
     facts = [f"also at step {bad.step}: {further_bad.text}" for further_bad in bad.bad[1:5]]
@@ -275,7 +277,7 @@ def _non_finite(training: Training, bad: DiagnosedStep) -> Diagnosis:
     )  # fmt: skip
 
 
-def _explosion(training: Training, index: int, bad: DiagnosedStep | None) -> Diagnosis:
+def _explosion_diagnosis(training: Training, index: int, bad: DiagnosedStep | None) -> Diagnosis:
     """Returns the diagnosis of an explosion: the layers with too large updates when the loss was still good."""
     steps = training.steps
     onset = steps[max(index - 1, 0)]
@@ -309,7 +311,7 @@ def _explosion(training: Training, index: int, bad: DiagnosedStep | None) -> Dia
     )  # fmt: skip
 
 
-def _since(steps: Sequence[DiagnosedStep], holds: Sequence[bool]) -> int | None:
+def _start_of_condition(steps: Sequence[DiagnosedStep], holds: Sequence[bool]) -> int | None:
     """Returns the step since which a condition holds; None if it does not hold for the last half of the steps."""
     start = len(steps)
     while start and holds[start - 1]:
@@ -317,35 +319,35 @@ def _since(steps: Sequence[DiagnosedStep], holds: Sequence[bool]) -> int | None:
     return steps[start].step if start <= len(steps) // 2 and len(steps) > 1 else None
 
 
-def _idle(training: Training) -> Diagnosis | None:
+def _idle_diagnosis(training: Training) -> Diagnosis | None:
     """Returns the diagnosis for a layer that learns nothing; None if all layers learn."""
     steps = training.steps
     for leaf, dtype in training.dtypes.items():
         is_low = dtype in _LOW
-        since = _since(steps, [step.zeros.get(leaf, 0.0) >= 1 for step in steps])
+        since = _start_of_condition(steps, [step.zeros.get(leaf, 0.0) >= 1 for step in steps])
         if since is not None:
             kind: TroubleKind = "underflow" if is_low else "dead_layer"
             why = f"it underflows in {dtype}" if is_low else "the layer is dead"
             return _leaf_diagnosis(kind, leaf, since, f"the gradient of {leaf} is exactly 0 since step {since}: {why}")
-        since = _since(steps, [step.unmoved.get(leaf, 0.0) >= 0.9 for step in steps])
+        since = _start_of_condition(steps, [step.unmoved.get(leaf, 0.0) >= 0.9 for step in steps])
         if since is not None and is_low:
             line = f"updates of {leaf} are lost since step {since}: {dtype} rounds them away"
             share = steps[-1].unmoved[leaf]
             return _leaf_diagnosis("lost_updates", leaf, since, f"{line} ({share:.0%} of the weights do not move)")
     ratios = [max(update_ratios(training, step).values(), default=0.0) for step in steps]
-    since = _since(steps, [ratio < _TINY for ratio in ratios])
+    since = _start_of_condition(steps, [ratio < _TINY for ratio in ratios])
     if since is not None:
         line = f"updates are {ratios[-1]:.2g} of the weights or less since step {since}: too small to learn"
         return _leaf_diagnosis("tiny_updates", "", since, line)
     for leaf in training.dtypes:
-        since = _since(steps, [step.unmoved.get(leaf, 0.0) >= 1 for step in steps])
-        if since is not None and _moves(steps, leaf):
+        since = _start_of_condition(steps, [step.unmoved.get(leaf, 0.0) >= 1 for step in steps])
+        if since is not None and _others_move(steps, leaf):
             line = f"{leaf} is not updated since step {since}, though it has a gradient: the rule's output is 0"
             return _leaf_diagnosis("frozen", leaf, since, line)
     return None
 
 
-def _moves(steps: Sequence[DiagnosedStep], leaf: str) -> bool:
+def _others_move(steps: Sequence[DiagnosedStep], leaf: str) -> bool:
     """Returns whether other layers are updated at the last step."""
     return any(size > 0 for other, size in steps[-1].updates.items() if other != leaf)
 
@@ -354,7 +356,7 @@ def _leaf_diagnosis(kind: TroubleKind, leaf: str, since: int, line: str) -> Diag
     return Diagnosis(kind=kind, leaf=leaf, step=since, onset=max(since - 1, 0), line=line)
 
 
-def _stalled(training: Training) -> Diagnosis:
+def _stall_diagnosis(training: Training) -> Diagnosis:
     losses = smoothed([step.loss for step in training.steps]) - training.minimum
     if not np.isfinite(losses).all():  # the losses of rounds are unknown
         return Diagnosis(

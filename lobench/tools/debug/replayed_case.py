@@ -125,30 +125,32 @@ def step_of(look: Look) -> DiagnosedStep:
     gradients = leaf_paths(observed.get("gradient", {}))
     updates, unmoved, zeros = {}, {}, {}
     for path, leaf in weights_before.items():
-        old = _wide(leaf)
-        new = _wide(weights_after[path])
+        old = _as_float64(leaf)
+        new = _as_float64(weights_after[path])
         with np.errstate(invalid="ignore", over="ignore"):
             updates[path] = _rms(new - old)
         if path in gradients:
-            has_gradient = _wide(gradients[path]) != 0
+            has_gradient = _as_float64(gradients[path]) != 0
             zeros[path] = 1 - float(has_gradient.mean()) if has_gradient.size else 0.0
             unmoved[path] = float((new == old)[has_gradient].mean()) if has_gradient.any() else 0.0
     loss = float(observed["loss"]) if "loss" in observed else math.nan
     return DiagnosedStep(
         step=look.step,
         loss=loss,
-        weights={path: _rms(_wide(leaf)) for path, leaf in weights_before.items()},
+        weights={path: _rms(_as_float64(leaf)) for path, leaf in weights_before.items()},
         updates=updates,
-        gradients={path: _rms(_wide(leaf)) for path, leaf in gradients.items()},
+        gradients={path: _rms(_as_float64(leaf)) for path, leaf in gradients.items()},
         zeros=zeros,
         unmoved=unmoved,
         state={path: _largest(leaf) for path, leaf in leaf_paths(look.after.opt_state).items() if _is_float(leaf)},
-        bad=tuple(_bad(look.before, look.after, observed)),
+        bad=tuple(_non_finite_leaves(look.before, look.after, observed)),
         inputs=observed.get("inputs", {}),
     )
 
 
-def _bad(state_before: ReplayState, state_after: ReplayState, observed: Mapping[str, Any]) -> Iterator[Bad]:
+def _non_finite_leaves(
+    state_before: ReplayState, state_after: ReplayState, observed: Mapping[str, Any]
+) -> Iterator[Bad]:
     """Yields the leaves with non-finite values, in the order in which the step computes them."""
     places: tuple[tuple[Place, Any], ...] = (
         ("parameters", state_before.params),
@@ -163,7 +165,7 @@ def _bad(state_before: ReplayState, state_after: ReplayState, observed: Mapping[
         for path, leaf in leaf_paths(tree).items():
             if not _is_float(leaf):
                 continue
-            values = _wide(leaf)
+            values = _as_float64(leaf)
             num_nan = int(np.isnan(values).sum())
             num_inf = int(np.isinf(values).sum())
             if num_nan + num_inf and not (
@@ -174,7 +176,7 @@ def _bad(state_before: ReplayState, state_after: ReplayState, observed: Mapping[
 
 def _was_so(state_before: ReplayState, path: str, num_nan: int, num_inf: int) -> bool:
     """Returns whether a leaf of the state had as many non-finite values before. A state may begin with infinities."""
-    old = _wide(leaf_paths(state_before.opt_state)[path])
+    old = _as_float64(leaf_paths(state_before.opt_state)[path])
     return (int(np.isnan(old).sum()), int(np.isinf(old).sum())) == (num_nan, num_inf)
 
 
@@ -182,7 +184,7 @@ def _is_float(leaf: Any) -> bool:
     return bool(jax.numpy.issubdtype(leaf.dtype, jax.numpy.floating))
 
 
-def _wide(leaf: Any) -> np.ndarray:
+def _as_float64(leaf: Any) -> np.ndarray:
     """Converts to float64, because NumPy has no bfloat16."""
     return np.asarray(leaf).astype(np.float64)
 
@@ -193,7 +195,7 @@ def _rms(values: np.ndarray) -> float:
 
 
 def _largest(leaf: Any) -> float:
-    values = np.abs(_wide(leaf))
+    values = np.abs(_as_float64(leaf))
     finite = values[np.isfinite(values)]
     return float(finite.max()) if finite.size else math.nan
 

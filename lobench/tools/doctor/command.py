@@ -75,7 +75,7 @@ def doctor(store: Path | None, config: Path | None, replay: Path | None, start: 
         record, is_well = _replay(replay, start)
         record_of: tuple[str, ReplayRecord | DoctorRecord] = "doctor.replay", record
     else:
-        checks = [_checked(name, check) for name, check in _checks(store, config)]
+        checks = [_run_check(name, check) for name, check in _checks(store, config)]
         record_of = ("doctor", DoctorRecord(checks=checks))
         is_well = all(check["is_ok"] for check in checks)
     if kind == "json":
@@ -83,7 +83,7 @@ def doctor(store: Path | None, config: Path | None, replay: Path | None, start: 
     sys.exit(ExitCode.OK if is_well else ExitCode.ERROR)
 
 
-def _checked(name: str, check: Callable[[], str]) -> CheckRecord:
+def _run_check(name: str, check: Callable[[], str]) -> CheckRecord:
     """Runs a check, prints its result and returns it."""
     try:
         is_ok = True

@@ -135,11 +135,11 @@ class _Search:
     def first(self) -> Test | None:
         """Returns the test of the first confirmed cell. The case itself is screened first."""
         for wave in self._waves():
-            self._look(wave)
+            self._screen(wave)
             tested_cells = {test.cell for test in self.tests}
             suspects = [cell for cell in self.seen if cell not in tested_cells and self._is_suspect(cell)]
             for cell in sorted(suspects, key=lambda suspect: -self.seen[suspect])[:_TESTS_OF_A_WAVE]:
-                if (found := self._confirmed(cell)) is not None:
+                if (found := self._run_test(cell)) is not None:
                     return found
         return None
 
@@ -186,13 +186,13 @@ class _Search:
                 return test
         if any(test.cell == cell for test in self.tests):
             return None
-        self._look([cell])
-        return self._confirmed(cell) if self._is_suspect(cell) else None
+        self._screen([cell])
+        return self._run_test(cell) if self._is_suspect(cell) else None
 
     def _is_suspect(self, cell: CellIndex) -> bool:
         return self.seen.get(cell, math.nan) > self.rules.margin
 
-    def _look(self, cells: Sequence[CellIndex]) -> None:
+    def _screen(self, cells: Sequence[CellIndex]) -> None:
         new = [cell for cell in dict.fromkeys(cells) if cell not in self.seen]
         num_left = self.rules.most_cells - len(self.seen)
         if new and num_left < 1:
@@ -200,7 +200,7 @@ class _Search:
         new = new[:num_left]
         self.seen |= dict(zip(new, self.evaluator.gaps(new), strict=True)) if new else {}
 
-    def _confirmed(self, cell: CellIndex) -> Test | None:
+    def _run_test(self, cell: CellIndex) -> Test | None:
         """Tests a cell, and tests it again with more seeds if the first test is undecided."""
         for factor in (1, _AGAIN):
             number = len(self.tests)
@@ -235,9 +235,9 @@ class _Search:
             for end in (0, axis.size - 1)
             if end != axis.home
         ]
-        yield from _batched(ends, size)
+        yield from _batches(ends, size)
         corners = [self._random_cell(lambda axis: (0, axis.size - 1)[rng.integers(2)]) for _ in range(2 * size)]
-        yield from _batched(list(dict.fromkeys(corners)), size)
+        yield from _batches(list(dict.fromkeys(corners)), size)
         total = math.prod(axis.size for _, axis in searched)
         while len(self.seen) < total:
             worst = max(self.seen, key=lambda cell: np.nan_to_num(self.seen[cell], nan=-math.inf))
@@ -265,6 +265,6 @@ def _with_index(cell: CellIndex, axis_index: int, index: int) -> CellIndex:
     return (*cell[:axis_index], index, *cell[axis_index + 1 :])
 
 
-def _batched(cells: Sequence[CellIndex], size: int) -> Iterator[list[CellIndex]]:
+def _batches(cells: Sequence[CellIndex], size: int) -> Iterator[list[CellIndex]]:
     for start in range(0, len(cells), size):
         yield list(cells[start : start + size])

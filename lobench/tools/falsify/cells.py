@@ -187,7 +187,7 @@ def read_cells(spec: CaseSpec, layers: Layers, axes: Sequence[str]) -> Cells:
     folder = Path(spec.path).parent
     is_own = any((folder / f"{module.split('.')[0]}.py").is_file() for module in imports)
     modules = [path for path in sorted(folder.glob("*.py")) if not path.name.startswith("test_")] if is_own else []
-    axes_of_search = [_given(text, own_bindings) for text in axes] or _usual(own_bindings)
+    axes_of_search = [_axis_of_text(text, own_bindings) for text in axes] or _usual_axes(own_bindings)
     names = [axis.name for axis in axes_of_search]
     if len(set(names)) < len(names):
         raise UsageError("an axis is given twice", got=", ".join(names))
@@ -196,7 +196,7 @@ def read_cells(spec: CaseSpec, layers: Layers, axes: Sequence[str]) -> Cells:
         bindings=bindings,
         imports=tuple(dict.fromkeys(imports)),
         modules=tuple(modules),
-        axes=(*_wrappers(own_bindings), *axes_of_search, *_defaults(own_bindings, names)),
+        axes=(*_wrapper_axes(own_bindings), *axes_of_search, *_default_axes(own_bindings, names)),
     )
 
 
@@ -204,7 +204,7 @@ def _is_called(binding: Binding, selector: str) -> bool:
     return binding.selector == selector or binding.selector.endswith(f".{selector}") or binding.name == selector
 
 
-def _given(text: str, own_bindings: Sequence[Binding]) -> CellAxis:
+def _axis_of_text(text: str, own_bindings: Sequence[Binding]) -> CellAxis:
     where = f"--axes {text!r}"
     bindings = only_bindings(parse_text(text, where))
     if (
@@ -256,7 +256,7 @@ def _given(text: str, own_bindings: Sequence[Binding]) -> CellAxis:
     return CellAxis(selector=selector, parameter=parameter, values=(_ABSENT, *values), home=0, simplest=0, wraps=wraps)
 
 
-def _usual(own_bindings: Sequence[Binding]) -> list[CellAxis]:
+def _usual_axes(own_bindings: Sequence[Binding]) -> list[CellAxis]:
     """Returns axes for the steps and all whole numbers of the task, from a sixteenth to four times."""
     usual_values = []
     for binding in own_bindings:
@@ -268,7 +268,7 @@ def _usual(own_bindings: Sequence[Binding]) -> list[CellAxis]:
         ):
             continue
         factors = [2.0**power for power in range(-_DOWN.bit_length() + 1, _UP.bit_length())]
-        values = list(dict.fromkeys(_times(binding.value, factor) for factor in factors))
+        values = list(dict.fromkeys(_scaled_value(binding.value, factor) for factor in factors))
         home = values.index(binding.value)
         usual_values.append(
             CellAxis(
@@ -280,7 +280,7 @@ def _usual(own_bindings: Sequence[Binding]) -> list[CellAxis]:
     return usual_values
 
 
-def _wrappers(own_bindings: Sequence[Binding]) -> list[CellAxis]:
+def _wrapper_axes(own_bindings: Sequence[Binding]) -> list[CellAxis]:
     """Returns an axis that removes the wrapper around the task, if there is one."""
     task = next(binding.value for binding in own_bindings if binding.name == "Case" and binding.parameter == "task")
     inner = next(
@@ -296,7 +296,7 @@ def _wrappers(own_bindings: Sequence[Binding]) -> list[CellAxis]:
     return [CellAxis(selector=task.selector, parameter="", values=(_ABSENT, task), home=1, simplest=0, unwraps=inner)]
 
 
-def _defaults(own_bindings: Sequence[Binding], names: Sequence[str]) -> list[CellAxis]:
+def _default_axes(own_bindings: Sequence[Binding], names: Sequence[str]) -> list[CellAxis]:
     """Returns an axis for each text or boolean of the task that has a default, since the default counts as simpler."""
     defaults = []
     for binding in own_bindings:
@@ -322,9 +322,9 @@ def _is_whole(value: Any) -> bool:
     return bool(parts) and all(type(part) is int and part > 0 for part in parts)
 
 
-def _times(value: Any, factor: float) -> Any:
+def _scaled_value(value: Any, factor: float) -> Any:
     if isinstance(value, tuple):
-        return tuple(_times(part, factor) for part in value)
+        return tuple(_scaled_value(part, factor) for part in value)
     return max(1, round(value * factor))
 
 

@@ -221,7 +221,7 @@ class _StoredCells:
         names = first_of([self._name(cell) for cell in cells], _NAMED)
         self.progress.log(f"looking at {counted(len(cells), 'cell')}: {names}")
         block = SeedBlock(start=0, size=_LOOK)
-        tuned = [cell for cell in cells if self._tuned(cell, _COARSE) is not None]
+        tuned = [cell for cell in cells if self._tune_cell(cell, _COARSE) is not None]
         files = [self.file(cell) for cell in tuned]
         if files:
             self._evaluate([self.theta[0]], files, block)
@@ -230,9 +230,9 @@ class _StoredCells:
     def test(self, cell: CellIndex, number: int, factor: int) -> tuple[float, float]:
         block = self._block(number, factor)
         title = f"test {number + 1} on {counted(block.size, 'seed')}, {self._name(cell)}"
-        if self._tuned(cell, self.grid) is None:
+        if self._tune_cell(cell, self.grid) is None:
             return math.nan, 1.0
-        opponent = self._other(cell)
+        opponent = self._tuned_optimizer(cell)
         self._evaluate([self.theta[0], opponent[0]], [self.file(cell)], block)
         sides, _ = self._scores(cell, [self.theta[1], opponent[1]], block, self._baseline_file(self.grid))
         if any(len(side) < block.size or not all(map(math.isfinite, side.values())) for side in sides):
@@ -256,13 +256,13 @@ class _StoredCells:
 
     def tuned_text(self, cell: CellIndex) -> str:
         """Returns the optimizer with its tuned setting on a cell."""
-        tuned = self._tuned(cell, self.grid)
+        tuned = self._tune_cell(cell, self.grid)
         assert tuned is not None
         return point_text(self.against, tuned.grid[tuned.best[0]].values)
 
     def is_at_edge(self, cell: CellIndex) -> bool:
         """Returns whether a value of the tuned setting is the smallest or largest one tried."""
-        tuned = self._tuned(cell, self.grid)
+        tuned = self._tune_cell(cell, self.grid)
         assert tuned is not None
         best = tuned.grid[tuned.best[0]].values
         for name, value in best.items():
@@ -280,7 +280,7 @@ class _StoredCells:
 
     def measured(self, test: Test) -> MeasuredLoss:
         """Returns the stored measurements of a test that confirmed a cell."""
-        subjects = [self.theta[1], self._other(test.cell)[1]]
+        subjects = [self.theta[1], self._tuned_optimizer(test.cell)[1]]
         sides, scaled = self._scores(test.cell, subjects, self.block(test), self._baseline_file(self.grid))
         assert scaled is not None
         return MeasuredLoss(
@@ -293,7 +293,7 @@ class _StoredCells:
             score_version=SCORE_VERSION,
         )
 
-    def _other(self, cell: CellIndex) -> tuple[Given, Subject]:
+    def _tuned_optimizer(self, cell: CellIndex) -> tuple[Given, Subject]:
         """Returns the tuned optimizer of a cell."""
         return named_subjects([self.tuned_text(cell)], self.folder, (str(self.file(cell)),), self.progress)[0]
 
@@ -311,7 +311,7 @@ class _StoredCells:
         axes = zip(self.cells.axes, cell, strict=True)
         return ", ".join(f"{axis.name} {axis.text(value_index)}" for axis, value_index in axes)
 
-    def _tuned(self, cell: CellIndex, grid: BaselineGrid) -> BaselineCase | None:
+    def _tune_cell(self, cell: CellIndex, grid: BaselineGrid) -> BaselineCase | None:
         """Tunes the optimizer on a cell, unless the result is stored; None if tuning fails."""
         file = self.file(cell)  # creates the folder of the baselines
         path = self._baseline_file(grid)

@@ -169,7 +169,7 @@ def history_of(
     case_runs = list(_runs_of([store for folder in stores for store in find_stores(folder)], case))
     if not case_runs:
         raise UsageError(f"no evaluation of case {case!r} has curves", where=", ".join(map(str, stores)))
-    newest = _newest(case_runs)
+    newest = _newest_identity(case_runs)
     snapshots = [
         Snapshot.of(whole.store, rows_of_case)
         for whole, rows in case_runs
@@ -220,7 +220,7 @@ def history_of(
     )
 
 
-def _newest(case_runs: Sequence[tuple[Snapshot, Sequence[EvaluationRow]]]) -> str:
+def _newest_identity(case_runs: Sequence[tuple[Snapshot, Sequence[EvaluationRow]]]) -> str:
     """Returns the identity of the case that is current in the store with the last result."""
     latest = max(
         (snapshot for snapshot, _ in case_runs), key=lambda snapshot: max(row.recorded_at for row in snapshot.rows)
@@ -321,7 +321,7 @@ def _run(snapshot: Snapshot, subject: StoredSubject, scores: Sequence[float], le
 
 def _changes(runs: Sequence[CaseRun], start: int, stop: int, level: float) -> Iterator[ScoreChange]:
     """Yields the changes among some runs: the surest one first, then those before and after it."""
-    surest = _surest(runs[start:stop], level)
+    surest = _surest_change(runs[start:stop], level)
     if surest is None:
         return
     belief, sign = surest
@@ -339,7 +339,7 @@ def _changes(runs: Sequence[CaseRun], start: int, stop: int, level: float) -> It
     yield from _changes(runs, index, stop, level)
 
 
-def _surest(runs: Sequence[CaseRun], level: float) -> tuple[Belief, float] | None:
+def _surest_change(runs: Sequence[CaseRun], level: float) -> tuple[Belief, float] | None:
     """Returns the surest fall (sign 1) or rise (sign -1); None if none is sure.
 
     Seeds that diverged or exploded have no score here, because their -1 would hide a change of the others in a mean.

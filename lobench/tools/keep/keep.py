@@ -306,7 +306,7 @@ class _Session:
         values = self._values()
         sides: Sequence[KeptRevision]
         while True:
-            decision = self._judged(decision, values)
+            decision = self._updated_decision(decision, values)
             self._write(decision)
             if decision.answer is not None:
                 return self._result(decision, is_new=decision != earlier)
@@ -317,9 +317,12 @@ class _Session:
                 self._write(decision)
                 missing = values.missing(decision.seeds)
             if screen and (alone := values.missing_incumbent(screen)):
-                seeds, sides = _consecutive(alone), (self.old,)  # first, so that a candidate can be held to its pace
+                seeds, sides = (
+                    _consecutive_seeds(alone),
+                    (self.old,),
+                )  # first, so that a candidate can be held to its pace
             else:
-                seeds = _consecutive(missing[: self.batch])
+                seeds = _consecutive_seeds(missing[: self.batch])
                 sides = (self.old, self.new)
             values = self._run(seeds, sides, pace=values.pace() if screen and self.new in sides else None)
             if reason := values.stopped(seeds):
@@ -336,7 +339,7 @@ class _Session:
         total = dataclasses.replace(total, seeds=(*total.seeds, *added))
         self._write(total)  # from now on, no decision uses the seeds
         values = self._values()
-        while missing := _consecutive(values.missing(total.seeds)[: self.batch]):
+        while missing := _consecutive_seeds(values.missing(total.seeds)[: self.batch]):
             values = self._run(missing, (self.old, self.new))
             if error := values.error(missing, (self.old, self.new)):
                 return MeasuredTotal(decisions=self.sequence, error=error)
@@ -345,9 +348,9 @@ class _Session:
         total = dataclasses.replace(
             total,
             pairs=len(differences),
-            difference=_finite(interval.mean),
-            lower=_finite(interval.lower),
-            upper=_finite(interval.upper),
+            difference=_finite_or_none(interval.mean),
+            lower=_finite_or_none(interval.lower),
+            upper=_finite_or_none(interval.upper),
             diverged=values.num_diverged(total.seeds),
         )
         self._write(total)
@@ -356,7 +359,7 @@ class _Session:
     def _values(self) -> _Values:
         return _Values.read(self.folder, self.new, self.old, self.sequence.terms)
 
-    def _judged(self, decision: Decision, values: _Values) -> Decision:
+    def _updated_decision(self, decision: Decision, values: _Values) -> Decision:
         """Returns a decision with its present numbers, and its answer if it has one."""
         screen_seeds = range(self.sequence.terms.screen)
         values.refuse_ignored_seed((*screen_seeds, *decision.seeds))
@@ -612,11 +615,11 @@ def _are_binary(scores: Sequence[float], terms: Terms) -> bool:
     return len(scores) > 0 and all(score in values for score in scores)
 
 
-def _finite(value: float) -> float | None:
+def _finite_or_none(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _consecutive(seeds: Sequence[int]) -> Sequence[int]:
+def _consecutive_seeds(seeds: Sequence[int]) -> Sequence[int]:
     """Returns the first seeds as far as each is the next number."""
     return [seed for index, seed in enumerate(seeds) if seed == seeds[0] + index]
 

@@ -20,28 +20,28 @@ def kept_text(kept: Kept) -> str:
     parts = [
         f"{decision.answer.upper()}{earlier}: {decision.description} against {decision.incumbent.label}",
         decision.reason,
-        _difference(decision, kept.terms),
-        _diverged(decision),
+        _difference_text(decision, kept.terms),
+        _divergence_text(decision),
         f"{counted(decision.pairs, 'pair')}, {decision.fresh_pairs} of them on fresh seeds",
         duration(decision.core_seconds) + " of runs",
     ]
-    return "\n".join([one_line("; ".join(part for part in parts if part)), _rate(kept)])
+    return "\n".join([one_line("; ".join(part for part in parts if part)), _rate_text(kept)])
 
 
-def _difference(decision: Decision, terms: Terms) -> str:
+def _difference_text(decision: Decision, terms: Terms) -> str:
     if decision.difference is None:
         return ""
     word = "better" if decision.difference >= 0 else "worse"
     return f"{terms.metric} {word} by {abs(decision.difference):.3g} on fresh seeds, e-value {decision.e_value:.3g}"
 
 
-def _diverged(decision: Decision) -> str:
+def _divergence_text(decision: Decision) -> str:
     if not any(decision.diverged):
         return ""
     return f"diverged: {decision.diverged[0]} of the candidate, {decision.diverged[1]} of the incumbent"
 
 
-def _rate(result: Kept) -> str:
+def _rate_text(result: Kept) -> str:
     kept = f"{result.num_kept} kept of {counted(result.num_tests, 'test')} in this store"
     return f"{kept}; at most {result.terms.fdr:.0%} of those kept are expected to be no improvement"
 

@@ -107,7 +107,7 @@ def refuse_original_files(command: str, version: str, *, near: Path) -> None:
     ]
     if not paths:
         return
-    names = _listed(root) if (root / ".git").exists() else _all_below(root)
+    names = _listed_files(root) if (root / ".git").exists() else _all_below(root)
     counted = {listed_path for name in names for listed_path in (PurePosixPath(name), *PurePosixPath(name).parents)}
     for path, name in paths:
         if name in counted:
@@ -203,7 +203,7 @@ class RevisionFiles:
                 _check_out(root, commit, temporary)
                 self._leave_out_store(root, temporary)
             else:
-                names = _listed(root) if root is not None else _all_below(folder)
+                names = _listed_files(root) if root is not None else _all_below(folder)
                 self._copy(root or folder, names, temporary)
                 ignored = self._ignored(root) if root is not None else ()
             tree = _hash_of(temporary)
@@ -342,7 +342,7 @@ def _check_out(root: Path, commit: str, target: Path) -> None:
         _check_out(root / path, submodule_commit, target / path)
 
 
-def _listed(root: Path, above: str = "") -> Iterator[str]:
+def _listed_files(root: Path, above: str = "") -> Iterator[str]:
     """Yields the files of a working tree that git tracks or does not ignore, those of its submodules included."""
     process = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     if process.returncode:
@@ -353,7 +353,7 @@ def _listed(root: Path, above: str = "") -> Iterator[str]:
         path = root / name
         if path.is_dir() and not path.is_symlink():
             if (path / ".git").exists():
-                yield from _listed(path, f"{above}{name}/")
+                yield from _listed_files(path, f"{above}{name}/")
         else:
             yield above + name
 

@@ -149,11 +149,11 @@ def _names(kind: SkeletonKind, name: str) -> tuple[str, str]:
     elif module.startswith("test") or module.endswith("_test") or module in ("conftest", "lobench"):
         wrong = "a name that means nothing to pytest or lobench (no conftest, nothing that begins with test)"
     if wrong:
-        raise UsageError("this cannot be the name", got=_shown(name), expected=wrong)
+        raise UsageError("this cannot be the name", got=_shorten(name), expected=wrong)
     return module, title
 
 
-def _shown(name: str) -> str:
+def _shorten(name: str) -> str:
     """Formats any name for an error of one line."""
     text = ascii(name)
     return text if len(text) <= _MOST else f"{text[: _MOST - 3]}..."
@@ -207,7 +207,7 @@ def _contents(kind: str, module: str, title: str) -> dict[Path, str]:
     """Returns the texts of the files by path in the folder."""
     folder = _TEMPLATES / kind
     return {
-        Path(_renamed(path.relative_to(folder).as_posix(), module, title)): _renamed(
+        Path(_fill_in_names(path.relative_to(folder).as_posix(), module, title)): _fill_in_names(
             path.read_text(encoding="utf-8"), module, title
         )
         for path in sorted(folder.rglob("*"))
@@ -215,7 +215,7 @@ def _contents(kind: str, module: str, title: str) -> dict[Path, str]:
     }
 
 
-def _renamed(text: str, module: str, title: str) -> str:
+def _fill_in_names(text: str, module: str, title: str) -> str:
     names = {"lobench-skeleton": _distribution(module), "skeleton": module, "Skeleton": title}
     return re.sub("|".join(names), lambda match: names[match[0]], text)
 

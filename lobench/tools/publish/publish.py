@@ -112,8 +112,8 @@ def publish(
     without_patch = [] if has_patches else _patches_left_out(patch_files)
     earlier_left_out = [] if bundle is None else json.loads(bundle.read("about.json"))["left_out"]
     left_out = list(dict.fromkeys([*gaps, *earlier_left_out, *unavailable, *bundled_suites.left_out, *without_patch]))
-    private = _private(patch_files if has_patches else [], subjects, rows)
-    for line in (*private, *_listed(bundled_suites)):
+    private = _private_content_lines(patch_files if has_patches else [], subjects, rows)
+    for line in (*private, *_suite_lines(bundled_suites)):
         log(line)
     about |= {"left_out": left_out, "suites": bundled_suites.places, "files_not_included": bundled_suites.not_included}
     members = {
@@ -164,7 +164,9 @@ def _patches_left_out(files: Sequence[str]) -> list[str]:
     return [f"the patch of uncommitted changes, by choice: {', '.join(files)}"] if files else []
 
 
-def _private(patch_files: Sequence[str], subjects: Sequence[Subject], rows: Sequence[EvaluationRow]) -> Iterator[str]:
+def _private_content_lines(
+    patch_files: Sequence[str], subjects: Sequence[Subject], rows: Sequence[EvaluationRow]
+) -> Iterator[str]:
     """Yields a line for each kind of content that its author may not want to publish."""
     if patch_files:
         patch_line = f"the patch of uncommitted changes goes into it, with {counted(len(patch_files), 'file')}"
@@ -177,7 +179,7 @@ def _private(patch_files: Sequence[str], subjects: Sequence[Subject], rows: Sequ
         yield f"will be readable in the file: {counted(len(hosts), 'host')}: {first_of(hosts, _MOST_NAMED)}"
 
 
-def _listed(suites: BundledSuites) -> Iterator[str]:
+def _suite_lines(suites: BundledSuites) -> Iterator[str]:
     """Yields a line for each suite, with its files in the bundle."""
     for name, suite_path in sorted(suites.places.items()):
         base = suite_path.rpartition("/")[0]

@@ -57,7 +57,7 @@ def make_site(bundles: Sequence[Path], output: Path, *, title: str = "Results") 
       UsageError: A file is not a bundle, its audit failed, or the folder cannot be written.
       StoreError: A bundle is damaged, or was changed.
     """
-    entries_by_root = {entry.root: entry for entry in map(_read, bundles)}
+    entries_by_root = {entry.root: entry for entry in map(_read_bundle, bundles)}
     entries = sorted(entries_by_root.values(), key=lambda entry: (entry.path.name, entry.root))
     with tempfile.TemporaryDirectory(prefix="lobench-site-") as folder:
         merged = merge_stores([entry.path for entry in entries], Path(folder) / "merged")
@@ -113,7 +113,7 @@ def site_markdown(record: SiteRecord) -> str:
     return "\n".join(parts)
 
 
-def _read(path: Path) -> PublishedBundle:
+def _read_bundle(path: Path) -> PublishedBundle:
     if not path.is_file() or not has_ledger(path):
         raise UsageError("not a bundle", where=str(path), next_step="`lobench publish` makes one of a store")
     bundle = ResultBundle(path)
@@ -121,7 +121,7 @@ def _read(path: Path) -> PublishedBundle:
     if not snapshot.rows:
         raise StoreError("the bundle holds no evaluation", where=str(path))
     groups = snapshot.groups
-    shown_indices = _each_once(snapshot, {*groups.alone, *(run[-1] for run in groups.runs)})
+    shown_indices = _without_duplicates(snapshot, {*groups.alone, *(run[-1] for run in groups.runs)})
     return PublishedBundle(
         path=path,
         id=bundle.root[:12],
@@ -134,7 +134,7 @@ def _read(path: Path) -> PublishedBundle:
     )
 
 
-def _each_once(snapshot: Snapshot, indices: Iterable[int]) -> tuple[int, ...]:
+def _without_duplicates(snapshot: Snapshot, indices: Iterable[int]) -> tuple[int, ...]:
     """Removes duplicates of a theta or gin text under several names. The last name stays."""
     return tuple({snapshot.subjects[index].who.key: index for index in sorted(indices)}.values())
 
@@ -194,7 +194,9 @@ def _board(
     identities = {case.identity for case in cases}
     rows = [row for row in merged.rows if row.case.identity in identities]
     part = Snapshot.of(merged.store, rows, current=merged.current)
-    indices = _each_once(part, (index for index, subject in enumerate(part.subjects) if subject.who.key in keys))
+    indices = _without_duplicates(
+        part, (index for index, subject in enumerate(part.subjects) if subject.who.key in keys)
+    )
     summary = Summary(part, Scales.of(part.subjects, None), compared=indices)
     lines = [
         _line(summary, entries, place, group)

@@ -304,13 +304,13 @@ def subsets_of(means: _Floats, seconds: _Floats | None = None, *, num_splits: in
     correlations_of_splits = []
     for _ in range(num_splits):
         order = rng.permutation(len(means))
-        path = _path(means[order[:half]])
+        path = _greedy_order(means[order[:half]])
         other_means = means[order[half:]]
         correlations_of_splits.append(
             _rank_correlations(_running_means(other_means[:, path]), other_means.mean(axis=1))
         )
     judged = np.array(correlations_of_splits)
-    path = _path(means)
+    path = _greedy_order(means)
     intervals = [_interval(judged[:, size], len(means)) for size in range(len(path) - 1)]
     intervals.append((1.0, 1.0))  # all cases, by definition
     return tuple(
@@ -333,7 +333,7 @@ def _interval(judged: _Floats, num_methods: int) -> tuple[float, float]:
     return lower, upper
 
 
-def _path(means: _Floats) -> list[int]:
+def _greedy_order(means: _Floats) -> list[int]:
     """Returns the order in which a greedy search adds cases to keep the order of methods best.
 
     If several cases keep it equally well, the one wins whose means correlate best with those over all cases.

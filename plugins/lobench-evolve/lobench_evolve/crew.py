@@ -161,9 +161,11 @@ class Crew:
                         results += self._receive(number, data)
                     except ValueError as error:
                         self._executor.kill(number)
-                        self._lost(number, f"sent a message that its crew does not understand: {error}", is_blamed=True)
+                        self._end_worker(
+                            number, f"sent a message that its crew does not understand: {error}", is_blamed=True
+                        )
                 case WorkerExited(worker=number, message=reason, lost=lost) if number in self._sent:
-                    self._lost(number, reason, is_blamed=not lost)
+                    self._end_worker(number, reason, is_blamed=not lost)
         self._handle(schedule.Tick(self._clock()))
         return results
 
@@ -192,7 +194,7 @@ class Crew:
             )
         self.provenance = provenance
 
-    def _lost(self, number: int, reason: str, *, is_blamed: bool) -> None:
+    def _end_worker(self, number: int, reason: str, *, is_blamed: bool) -> None:
         """Handles the end of a worker. Its job is not blamed if the machine was lost."""
         self._forget(number, reason)
         self._handle(schedule.WorkerDied(number, self._clock(), reason, lost=not is_blamed))

@@ -137,7 +137,7 @@ def _run_many(command: EvolveCommand) -> Evolved:
                 case, seed = waiting.pop(0)
                 name = f"{case or 'all'}/seed_{seed}"
                 running[name] = subprocess.Popen(
-                    _single(command, name, case, seed, workers), preexec_fn=_end_with_parent
+                    _command_of_run(command, name, case, seed, workers), preexec_fn=_end_with_parent
                 )
             time.sleep(_POLL_SECONDS)
             for name, child in list(running.items()):
@@ -159,7 +159,7 @@ def _end_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _single(command: EvolveCommand, name: str, case: str, seed: int, workers: int) -> list[str]:
+def _command_of_run(command: EvolveCommand, name: str, case: str, seed: int, workers: int) -> list[str]:
     arguments = [
         sys.executable,
         "-P",

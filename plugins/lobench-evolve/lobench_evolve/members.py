@@ -114,13 +114,13 @@ class MemberProgram:
         return self._curve_loss(losses)
 
     def _final_loss(self, task: Task, params: Any, model_state: Any, key: jax.Array, arrays: Any) -> jax.Array:
-        def one(key: jax.Array) -> jax.Array:
+        def loss_of_batch(key: jax.Array) -> jax.Array:
             data_key, loss_key = jax.random.split(key)
             data = _sample(self._eval, arrays, data_key)
             return jnp.asarray(task.eval_loss_with_aux(params, model_state, loss_key, data)[0], jnp.float32)
 
         num_batches = self._case.eval_batches if self._eval is not None else 1
-        return self._clipped(jax.vmap(one)(jax.random.split(key, num_batches)).mean())
+        return self._clipped(jax.vmap(loss_of_batch)(jax.random.split(key, num_batches)).mean())
 
     def _curve_loss(self, losses: jax.Array) -> jax.Array:
         """Returns the mean loss, with an additional weight on the end of the training."""

@@ -131,7 +131,7 @@ class Decoder:
           genome_id: Id of the genome.
           keep: Whether to cache it, because it is likely to be a parent.
         """
-        missing = self._missing(genome_id)
+        missing = self._missing_genomes(genome_id)
         uses = Counter(parent for genome in missing for parent in genome.parents)
         pending: dict[int, jax.Array] = {}  # parents of genomes that are not made yet
         for parent in uses.keys() & self._cache.keys():
@@ -151,7 +151,7 @@ class Decoder:
         self._cache.move_to_end(genome_id)
         return self._cache[genome_id]
 
-    def _missing(self, genome_id: int) -> list[Genome]:
+    def _missing_genomes(self, genome_id: int) -> list[Genome]:
         """Returns the genome and its ancestors that are not cached, ancestors first."""
         return lineage(self._genomes, [genome_id], self._cache)
 

@@ -111,12 +111,12 @@ class Evaluator:
     def rewind(self, state: bytes) -> bytes:
         """Returns a state with its outer schedule reset to the first step. Adam's moments are kept."""
 
-        def one(node: Any) -> Any:
+        def reset_count(node: Any) -> Any:
             is_schedule = isinstance(node, optax.ScaleByScheduleState)
             return node._replace(count=jnp.zeros_like(node.count)) if is_schedule else node
 
         tree = self._load_state(state)
-        return _dump(jax.tree.map(one, tree, is_leaf=lambda node: isinstance(node, optax.ScaleByScheduleState)))
+        return _dump(jax.tree.map(reset_count, tree, is_leaf=lambda node: isinstance(node, optax.ScaleByScheduleState)))
 
     def _load_state(self, state: bytes) -> Any:
         zeros = jnp.zeros(self.weights.num_weights)
@@ -178,7 +178,7 @@ def serve(connection: Connection, configure: Configure, *, owns_process: bool) -
         layers = configure.layers
         evaluator = Evaluator(read_config(Path(configure.arguments[0]), layers.gin_params), layers)
     except Exception as error:  # noqa: BLE001  (the process boundary: the crew raises it)
-        crew.send(_broken(error))
+        crew.send(_broken_message(error))
         return
     requests: queue.Queue[ToWorker | None] = queue.Queue()
     crew.listen(requests.put)
@@ -190,10 +190,10 @@ def serve(connection: Connection, configure: Configure, *, owns_process: bool) -
             else:
                 crew.send(messages.Answer(job=message.job, payload=_answer(evaluator, message)))
         except Exception as error:  # noqa: BLE001  (the process boundary: the crew raises it)
-            crew.send(_broken(error))
+            crew.send(_broken_message(error))
 
 
-def _broken(error: Exception) -> messages.Broken:
+def _broken_message(error: Exception) -> messages.Broken:
     """Returns an error message of one line. Logs the traceback of unexpected errors."""
     if not isinstance(error, LobenchError):
         traceback.print_exception(error)

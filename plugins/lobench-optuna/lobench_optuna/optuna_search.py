@@ -67,7 +67,7 @@ class OptunaSearch:
         domains = {axis.path: _Domain(axis, is_grid=self.sampler.is_grid) for axis in space.parents_first}
         try:
             with quietly():
-                study = _rebuilt(self.sampler, history, domains, seed)
+                study = _rebuild_study(self.sampler, history, domains, seed)
                 study.sampler = self.sampler.make(seed, wave)
                 return [_ask_trial(study, space, domains) for _ in range(num_new)]
         except Exception as error:
@@ -132,7 +132,9 @@ def _ask_trial(study: optuna.Study, space: Space, domains: Mapping[str, _Domain]
     return space.active(values)
 
 
-def _rebuilt(sampler: Sampler, history: Sequence[Trial], domains: Mapping[str, _Domain], seed: int) -> optuna.Study:
+def _rebuild_study(
+    sampler: Sampler, history: Sequence[Trial], domains: Mapping[str, _Domain], seed: int
+) -> optuna.Study:
     """Returns a study with the recorded trials.
 
     A sampler with further state is asked for each wave again, so that its state advances. Its proposals are replaced by
@@ -142,7 +144,7 @@ def _rebuilt(sampler: Sampler, history: Sequence[Trial], domains: Mapping[str, _
 
     study = optuna.create_study(direction="maximize")
     if not sampler.is_replayed:
-        study.add_trials([_frozen(trial, domains) for trial in history])
+        study.add_trials([_frozen_trial(trial, domains) for trial in history])
         return study
     for wave, trials in itertools.groupby(history, key=lambda trial: trial.wave):
         study.sampler = sampler.make(seed, wave)
@@ -162,7 +164,7 @@ def _rebuilt(sampler: Sampler, history: Sequence[Trial], domains: Mapping[str, _
     return study
 
 
-def _frozen(trial: Trial, domains: Mapping[str, _Domain]) -> optuna.trial.FrozenTrial:
+def _frozen_trial(trial: Trial, domains: Mapping[str, _Domain]) -> optuna.trial.FrozenTrial:
     from optuna.trial import create_trial
 
     value = trial.fitness if trial.is_feasible else None

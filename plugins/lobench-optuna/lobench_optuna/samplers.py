@@ -95,7 +95,7 @@ def sampler_named(name: object, options: Mapping[str, Any]) -> Sampler:
     plain = {key.replace("_", ""): key for key in _KINDS}
     kind = plain.get(str(name).lower().replace("-", "").replace("_", ""))
     if kind is None:
-        raise _unknown("sampler", str(name), list(_KINDS))
+        raise _unknown_error("sampler", str(name), list(_KINDS))
     for package in ("optuna", *_KINDS[kind].needs):
         if importlib.util.find_spec(package) is None:
             raise ConfigError(
@@ -108,7 +108,7 @@ def sampler_named(name: object, options: Mapping[str, Any]) -> Sampler:
     allowed = [key for key in keywords if key not in ("self", "seed") and not key.startswith("warn_")]
     for key, value in options.items():
         if key not in allowed:
-            raise _unknown(f"option of the sampler {kind!r}", key, allowed)
+            raise _unknown_error(f"option of the sampler {kind!r}", key, allowed)
         if not isinstance(value, _PLAIN):
             where = f"optuna.{key}"
             raise ConfigError("an option", where=where, got=repr(value), expected="a number, a text or a boolean")
@@ -121,7 +121,7 @@ def sampler_named(name: object, options: Mapping[str, Any]) -> Sampler:
     return sampler
 
 
-def _unknown(kind: str, name: str, allowed: list[str]) -> ConfigError:
+def _unknown_error(kind: str, name: str, allowed: list[str]) -> ConfigError:
     expected = f"one of {', '.join(allowed)}"
     return ConfigError(f"unknown {kind} {name!r}", expected=expected, next_step=suggestion(name, allowed))
 

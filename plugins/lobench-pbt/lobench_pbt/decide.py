@@ -155,7 +155,7 @@ def reproduce(study: Study, strategy: SelectionStrategy, table: Table, initiator
     if not opponents and any(not trial.is_terminal for trial in pool):
         return None
     if strategy.pool is Pool.NEWEST:
-        opponents = _newest(opponents)
+        opponents = _newest_of_slots(opponents)
     by_place = {_place(trial): trial for trial in (initiator, *opponents)}
     population = [Member(id=slot, fitness=trial.fitness) for slot, trial in by_place.items()]
     chosen = strategy.select(population, _place(initiator), fold(study.seed, "select", generation, initiator.slot))
@@ -193,7 +193,7 @@ def _pool(study: Study, pool: Pool, table: Table, initiator: Peer) -> list[Peer]
     return other_trials
 
 
-def _newest(trials: Iterable[Peer]) -> list[Peer]:
+def _newest_of_slots(trials: Iterable[Peer]) -> list[Peer]:
     newest: dict[int, Peer] = {}
     for trial in trials:
         if trial.slot not in newest or newest[trial.slot].generation < trial.generation:

@@ -287,7 +287,7 @@ def serve(study: Study, store: Path, *, listen: str, security: Security, log: Ca
         service.create_study(study)
         service.resume()
         threads = _request_threads()
-        server, address = start_server(service, _again(store, listen), security, threads)
+        server, address = start_server(service, _listen_address(store, listen), security, threads)
         write_whole(store / "address", address)
         log(f"study {study.name!r} is served at {address}; store: {store}")
         problem = ""
@@ -358,7 +358,7 @@ def stop(store: Path, name: str, *, options: str, log: Callable[[str], None]) ->
     )
 
 
-def _again(store: Path, listen: str) -> str:
+def _listen_address(store: Path, listen: str) -> str:
     """Returns the address to listen on.
 
     For port 0, that is the store's previous address if free, since clients use it.

@@ -69,7 +69,7 @@ class _Open:
     now: float
 
     def trial(self, id: int) -> StudyTrial:
-        return self._existing(self.table.trial(id), id)
+        return self._require_row(self.table.trial(id), id)
 
     def leased(self, id: int, attempt: int, process: str) -> Outline:
         """Returns a trial that is leased to the worker.
@@ -77,7 +77,7 @@ class _Open:
         Raises:
           Refused: The lease was lost.
         """
-        outline = self._existing(self.table.outline(id), id)
+        outline = self._require_row(self.table.outline(id), id)
         transitions.check_lease(outline, attempt)
         self.check_holder(id, process)
         return outline
@@ -99,7 +99,7 @@ class _Open:
             return None
         return Suggestion(answer=TrialDecision.HELD, trial=owned, lease_seconds=self.study.lease_seconds, holder=holder)
 
-    def _existing(self, row: _Row | None, id: int) -> _Row:
+    def _require_row(self, row: _Row | None, id: int) -> _Row:
         if row is None:
             raise Refused(Refusal.NOT_FOUND, "no such trial", where=f"study {self.study.name!r}", got=str(id))
         return row
@@ -299,7 +299,7 @@ class Service:
             if checkpoint is not None:
                 self._vault.discard(checkpoint)
             raise
-        self._settle(dropped)
+        self._discard_copies(dropped)
         return trial
 
     def _complete_trial(self, opened: _Open, stored_trial: StudyTrial, completion: Completion) -> StudyTrial:
@@ -331,7 +331,7 @@ class Service:
                 opened.table.write(transitions.scored(opened.study, trial, score, next_seq=opened.table.next_seq()))
                 dropped = self._drop_unneeded(opened)
                 verdict = FitnessVerdict.ACCEPTED
-        self._settle(dropped)
+        self._discard_copies(dropped)
         return verdict
 
     # What all share.
@@ -380,7 +380,7 @@ class Service:
             yield opened
         self._log.wait()
 
-    def _settle(self, dropped: list[Artifact]) -> None:
+    def _discard_copies(self, dropped: list[Artifact]) -> None:
         """Waits for the disk, then removes copies that no row mentions any more."""
         self._log.wait()
         for artifact in dropped:

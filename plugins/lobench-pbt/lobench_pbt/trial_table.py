@@ -79,7 +79,7 @@ class TrialTable:
         query = f"SELECT {_OUTLINE} FROM trials WHERE study = ? AND {condition}"
         return map(_outline, self._db.execute(query, (self._study, *values)))
 
-    def _one(self, condition: str, *values: object) -> StudyTrial | None:
+    def _first_trial(self, condition: str, *values: object) -> StudyTrial | None:
         return next(iter(self._select(f"{condition} LIMIT 1", *values)), None)
 
     def _number(self, query: str, *values: object) -> int:
@@ -88,16 +88,16 @@ class TrialTable:
     # What decisions read.
 
     def trial(self, id: int) -> StudyTrial | None:
-        return self._one("id = ?", id) if abs(id) < 1 << 63 else None  # SQLite has no larger integers
+        return self._first_trial("id = ?", id) if abs(id) < 1 << 63 else None  # SQLite has no larger integers
 
     def outline(self, id: int) -> Outline | None:
         return next(self._outlines("id = ?", id), None) if abs(id) < 1 << 63 else None
 
     def owned(self, worker: str) -> StudyTrial | None:
-        return self._one("state = ? AND worker_id = ? ORDER BY id", State.ACTIVE, worker)
+        return self._first_trial("state = ? AND worker_id = ? ORDER BY id", State.ACTIVE, worker)
 
     def oldest_requested(self) -> StudyTrial | None:
-        return self._one("state = ? AND worker_id = '' ORDER BY id", State.REQUESTED)
+        return self._first_trial("state = ? AND worker_id = '' ORDER BY id", State.REQUESTED)
 
     def next_id(self) -> int:
         return self._number("SELECT next_id FROM studies WHERE name = ?")

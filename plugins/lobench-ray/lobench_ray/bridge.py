@@ -144,7 +144,7 @@ class Bridge:
             self._inbox.put(lambda sizes=sizes, names=names: self._know_nodes(sizes, names))  # type: ignore[misc]
             time.sleep(_NODES_SECONDS)
 
-    def _then(self, reference: Any, take: Callable[[Any], None], worker: int) -> None:
+    def _call_with_result(self, reference: Any, take: Callable[[Any], None], worker: int) -> None:
         """Calls `take` with the result of a call, in the main thread. If the call fails, its slot is lost."""
 
         def done(future: Future[Any]) -> None:
@@ -197,7 +197,7 @@ class Bridge:
             plan=self._join.plan.to_bytes(),
             parcel=[self._parcel],
         )
-        self._then(reference, lambda problem: self._worker_started(worker, problem), worker)
+        self._call_with_result(reference, lambda problem: self._worker_started(worker, problem), worker)
 
     def _worker_started(self, worker: int, started: entry.Started) -> None:
         if worker not in self._slots:
@@ -230,7 +230,7 @@ class Bridge:
         seconds = self._join.silence_seconds / 4
         progress_seconds = min(max(len(self._slots) / _PROGRESS_PER_SECOND, 0.2), seconds)
         reference = self._slots[worker].actor.receive.remote(seconds, progress_seconds)
-        self._then(reference, lambda messages: self._relay(worker, messages), worker)
+        self._call_with_result(reference, lambda messages: self._relay(worker, messages), worker)
 
     def _relay(self, worker: int, messages: list[bytes]) -> None:
         slot = self._slots.get(worker)
@@ -257,7 +257,7 @@ class Bridge:
             paths = [Path(file) for file in forward.files]
             files = [self._file(path) for path in paths]
             reference = slot.actor.send.remote(forward.message, [path.name for path in paths], files)
-            self._then(reference, lambda _: self._send_next(slot), forward.worker)
+            self._call_with_result(reference, lambda _: self._send_next(slot), forward.worker)
 
     def _file(self, path: Path) -> Any:
         """Puts a file into the object store, from which each node fetches it once. Returns its reference."""
@@ -312,7 +312,7 @@ class Bridge:
             self._machines = sorted(sizes)
             self._log(ExecutorCapacity(machines=tuple(self._machines)))
         unplaced = {slot.size for slot in self._slots.values() if slot.last_message is None}
-        unplaceable = {size for size in unplaced if not any(_holds(node, size) for node in sizes)}
+        unplaceable = {size for size in unplaced if not any(_is_large_enough(node, size) for node in sizes)}
         for cpus, gpus in sorted(unplaceable - self._wanted):
             text = f"no node has {cpus:g} cores" + (f" and {gpus:g} devices" if gpus else "")
             self._log(Notice(message=f"{text}; what needs them waits for one"))
@@ -329,7 +329,7 @@ def node_name(host: str, address: str, node: str) -> str:
     return f"node {host} ({address}, id {node[:8]})"
 
 
-def _holds(node: tuple[float, float], size: tuple[float, float]) -> bool:
+def _is_large_enough(node: tuple[float, float], size: tuple[float, float]) -> bool:
     return node[0] >= size[0] and node[1] >= size[1]
 
 

@@ -189,7 +189,9 @@ class OptimizerSpec:
                 f"{self.name} cannot be made",
                 got=_line(error) + _explanation(error, parameters),
                 expected=f"settings: {_settings_of(cls)}",
-                next_step=_wrapping(self.name, wrapped) if wrapped in WRAPPED and wrapped not in settings else "",
+                next_step=_wrapping_advice(self.name, wrapped)
+                if wrapped in WRAPPED and wrapped not in settings
+                else "",
             ) from error
 
     def _parameter_groups(self, parameters: Mapping[str, torch.Tensor]) -> list[dict[str, Any]]:
@@ -213,7 +215,7 @@ def _explanation(error: Exception, parameters: Mapping[str, torch.Tensor]) -> st
     return f" without a message; its parameters are {shapes}; `groups` gives some of them other settings"
 
 
-def _wrapping(name: str, wrapped: str) -> str:
+def _wrapping_advice(name: str, wrapped: str) -> str:
     return f"name the optimizer that it wraps, such as {name.replace(':', '.')}.{wrapped} = @torch.optim.SGD"
 
 
@@ -445,11 +447,11 @@ class Host:
                 instance.optimizer, instance.parameters, self._spec.name, capacity=self.empty_state.size
             )
         except StateOverflow as error:
-            raise self._grown(instance, f"{error.size:,} bytes", f"at most {self.empty_state.size:,}") from None
+            raise self._growth_error(instance, f"{error.size:,} bytes", f"at most {self.empty_state.size:,}") from None
         self._cache.put(instance)
         return StepResult(True, self._params(instance), instance.state)
 
-    def _grown(self, instance: _Instance, got: str, expected: str) -> RefusedOptimizer:
+    def _growth_error(self, instance: _Instance, got: str, expected: str) -> RefusedOptimizer:
         sizes = sizes_by_path(instance.optimizer, instance.parameters)
         growth = {path: size - self._probed_sizes.get(path, 0) for path, size in sizes.items()}
         return RefusedOptimizer(
@@ -466,12 +468,12 @@ class Host:
     def _copy(self, settings: Settings, params: Array, state: np.ndarray, seed: int) -> _Instance:
         """Return an instance in a state that the cache does not have."""
         if not size_of(state):
-            return self._new(settings, params, seed)
+            return self._new_instance(settings, params, seed)
         parameters = self._zeros()
         optimizer = decode(state, parameters)
         return _Instance(optimizer, parameters, _takes_loss(optimizer), state)
 
-    def _new(self, settings: Settings, params: Array, seed: int) -> _Instance:
+    def _new_instance(self, settings: Settings, params: Array, seed: int) -> _Instance:
         """Return an instance that has taken no step. Its class may read the initial parameters."""
         parameters = self._zeros()
         with torch.no_grad():
@@ -504,7 +506,7 @@ class Host:
 
     def _probe(self, settings: Settings) -> int:
         """Take steps on a quadratic until the state stops growing. Return the size of the state in bytes."""
-        instance = self._new(settings, np.random.default_rng(0).standard_normal(sum(self._sizes)), 0)
+        instance = self._new_instance(settings, np.random.default_rng(0).standard_normal(sum(self._sizes)), 0)
         shared = _class_values(type(instance.optimizer))
 
         def closure() -> torch.Tensor:
@@ -524,7 +526,9 @@ class Host:
                 self._probed_sizes = sizes_by_path(instance.optimizer, instance.parameters)
             if len(extents) > length and self._is_growing(extents):
                 if length == _LONGEST_PROBE:
-                    raise self._grown(instance, f"{sizes[-1]:,} bytes after {length} steps", f"{sizes[length // 2]:,}")
+                    raise self._growth_error(
+                        instance, f"{sizes[-1]:,} bytes after {length} steps", f"{sizes[length // 2]:,}"
+                    )
                 length *= 2
         self._refuse_shared(shared, type(instance.optimizer))
         history = max(

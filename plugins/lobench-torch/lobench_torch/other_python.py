@@ -204,12 +204,12 @@ class _Server:
     ) -> tuple[bool, bytes, bytes, int]:
         flat = np.frombuffer(params, np.float32)
         slope = np.frombuffer(grads, np.float32)
-        return _sent(
+        return _encode_result(
             self._host(host).step(settings, scheduled, flat, slope, loss, np.frombuffer(state, np.uint8), seed)
         )
 
     def go_on(self, host: int, token: int, loss: float, grads: bytes) -> tuple[bool, bytes, bytes, int]:
-        return _sent(self._host(host).go_on(token, loss, np.frombuffer(grads, np.float32)))
+        return _encode_result(self._host(host).go_on(token, loss, np.frombuffer(grads, np.float32)))
 
     def eval_params(self, host: int, settings: Any, params: bytes, state: bytes) -> bytes:
         flat = np.frombuffer(params, np.float32)
@@ -221,7 +221,7 @@ class _Server:
         return host
 
 
-def _sent(stepped: StepResult) -> tuple[bool, bytes, bytes, int]:
+def _encode_result(stepped: StepResult) -> tuple[bool, bytes, bytes, int]:
     return stepped.is_done, stepped.params.tobytes(), stepped.state.tobytes(), stepped.token
 
 

@@ -118,8 +118,8 @@ def encode(optimizer: Any, parameters: Parameters, name: str, capacity: int | No
         raise RefusedOptimizer(
             f"{name} holds objects that are nested too deeply", expected="at most some 100 levels", next_step=NEXT_STEP
         ) from None
-    sizes = (_aligned(buffer.size) for buffer in encoder.buffers)
-    starts = list(itertools.accumulate(sizes, initial=_aligned(_HEADER + len(text))))
+    sizes = (_align(buffer.size) for buffer in encoder.buffers)
+    starts = list(itertools.accumulate(sizes, initial=_align(_HEADER + len(text))))
     if capacity is not None and starts[-1] > capacity:
         raise StateOverflow(starts[-1])
     state = np.zeros(capacity or starts[-1], np.uint8)
@@ -133,7 +133,7 @@ def encode(optimizer: Any, parameters: Parameters, name: str, capacity: int | No
 def extent_of(state: np.ndarray) -> tuple[int, int]:
     """Return the size of a state: number of values in its text, and bytes of tensors and arrays."""
     length, size = state[:_HEADER].view(np.int64).tolist()
-    return state[_HEADER : _HEADER + length].tobytes().count(b","), size - _aligned(_HEADER + length)
+    return state[_HEADER : _HEADER + length].tobytes().count(b","), size - _align(_HEADER + length)
 
 
 def sizes_by_path(optimizer: Any, parameters: Parameters) -> dict[str, int]:
@@ -161,7 +161,7 @@ def decode(state: np.ndarray, parameters: Parameters) -> Any:
     content = np.array(state[: size_of(state)])
     length = int(content[:_HEADER].view(np.int64)[0])
     try:
-        return _Decoder(content, _aligned(_HEADER + length), parameters).value(
+        return _Decoder(content, _align(_HEADER + length), parameters).value(
             json.loads(content[_HEADER : _HEADER + length].tobytes())
         )
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RuntimeError, RecursionError) as error:
@@ -177,7 +177,7 @@ def size_of(state: np.ndarray) -> int:
     return int(state[:_HEADER].view(np.int64)[1])
 
 
-def _aligned(size: int) -> int:
+def _align(size: int) -> int:
     return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
@@ -231,7 +231,7 @@ class _Encoder:
             return ["deque", self._items(it), it.maxlen]
         if isinstance(it, torch.Tensor):
             return self._tensor(it)
-        return self._rare(it)
+        return self._encode_rare(it)
 
     def _pairs(self, mapping: Mapping[Any, Any]) -> list[Json]:
         pairs = []
@@ -283,7 +283,7 @@ class _Encoder:
             return ["new", size]
         return number
 
-    def _rare(self, content: Any) -> Json:
+    def _encode_rare(self, content: Any) -> Json:
         kind = type(content)
         if kind is bytes or kind is bytearray:
             return [kind.__name__, base64.b64encode(content).decode()]
@@ -537,7 +537,7 @@ class _Decoder:
         values = self._memory[self._next : self._next + size]
         if values.numel() != size:
             raise ValueError(f"{size} bytes at {self._next} of {self._memory.numel()}")
-        self._next += _aligned(size)
+        self._next += _align(size)
         return values
 
     def _fill(self, mapping: Any, pairs: list[Json]) -> Any:

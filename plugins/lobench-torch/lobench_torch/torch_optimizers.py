@@ -62,17 +62,17 @@ class _TorchNames:
 
     def names(self) -> list[str]:
         """Returns the names of torch's own optimizers; [] if torch is not installed."""
-        return [f"{_HOME}.{name}" for name in self._own()]
+        return [f"{_HOME}.{name}" for name in self._optimizers_of_torch()]
 
     def optimizers(self) -> dict[str, Callable[..., Any]]:
         """Returns torch's own optimizers by full name."""
-        return {f"{_HOME}.{name}": cls for name, cls in self._own().items()}
+        return {f"{_HOME}.{name}": cls for name, cls in self._optimizers_of_torch().items()}
 
     def find(self, selector: str) -> str | None:
         """Registers the class with this Python name. Returns its name; None if the class does not exist."""
         home, _, name = selector.rpartition(".")
         if home == _HOME:
-            cls = self._own().get(name)
+            cls = self._optimizers_of_torch().get(name)
         else:
             cls = getattr(sys.modules.get(home), name, None) if home and "torch" in sys.modules else None
         if not _is_optimizer(cls):
@@ -80,7 +80,7 @@ class _TorchNames:
         _register(selector)
         return selector
 
-    def _own(self) -> dict[str, Any]:
+    def _optimizers_of_torch(self) -> dict[str, Any]:
         try:
             module = importlib.import_module(_HOME)
         except ImportError:

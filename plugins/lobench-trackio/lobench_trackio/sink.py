@@ -43,7 +43,7 @@ class TrackioSink(RunSink["_Run"]):
         try:
             self._storage.validate_project_name(self._project)
             if run:
-                self._given = self._existing(run)
+                self._given = self._existing_run(run)
             id = self._storage.get_project_metadata(self._project, "lobench.id")
             if id is None:
                 id = uuid.uuid4().hex
@@ -65,7 +65,7 @@ class TrackioSink(RunSink["_Run"]):
     def _store_id(self) -> str:
         return kept_id(self.context.store / "trackio.id")
 
-    def _existing(self, name: str) -> tuple[str, str]:
+    def _existing_run(self, name: str) -> tuple[str, str]:
         """Returns the id and the name of the project's newest run of this name."""
         run = self._storage.get_latest_run_record_by_name(self._project, name)
         if run is None:

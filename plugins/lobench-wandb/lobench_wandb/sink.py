@@ -158,7 +158,7 @@ class _Run:
         """
         if not self._rows:
             return
-        self._run = self._run or self._begun()
+        self._run = self._run or self._begin_run()
         rows, self._rows = self._rows, []
         is_shared = self._init["mode"] == "shared"
         for row in rows:
@@ -174,7 +174,7 @@ class _Run:
         if self._run is not None:
             self._run.finish()
 
-    def _begun(self) -> Any:
+    def _begin_run(self) -> Any:
         import wandb
 
         init = self._init | {"id": self.id, "dir": str(self._folder.parent)}

@@ -105,13 +105,13 @@ def layout_of(env: Environment) -> Layout:
     """
     name = type(getattr(env, "_wrapped", env)).__name__
 
-    def first() -> tuple[PyTree, Step]:
+    def reset_and_step() -> tuple[PyTree, Step]:
         key = key_of(0)
         observation, state = env.reset(key, jnp.int32(0))
         components = jnp.zeros(env.actions.num_outputs) if isinstance(env.actions, Box) else jnp.int32(0)
         return (observation, state), env.step(key, state, env.actions.for_environment(components))
 
-    outputs_of_reset, step = jax.eval_shape(first)
+    outputs_of_reset, step = jax.eval_shape(reset_and_step)
     for part, old, new in (
         ("observation", outputs_of_reset[0], step.observation),
         ("state", outputs_of_reset[1], step.state),

@@ -55,11 +55,11 @@ class GymnaxEnvironment(Environment):
 
     def reset(self, key: jax.Array, task: jax.Array) -> tuple[jax.Array, _State]:
         observation, env_state = self._env.reset_env(key, self._params)
-        return observation, _State(_strong(env_state), jnp.int32(0))
+        return observation, _State(_strongly_typed(env_state), jnp.int32(0))
 
     def step(self, key: jax.Array, state: _State, action: jax.Array) -> Step:
         observation, env_state, reward, done, *_ = self._env.step_env(key, state.own, action, self._params)
-        new_state = _State(_strong(env_state), state.time + 1)
+        new_state = _State(_strongly_typed(env_state), state.time + 1)
         truncated = new_state.time >= self.time_limit
         return Step(observation, new_state, jnp.asarray(reward, jnp.float32), jnp.asarray(done, bool), truncated)
 
@@ -140,6 +140,6 @@ def _actions(space: Any) -> Actions:
     return Box(tuple(int(size) for size in space.shape), float(low), float(high))
 
 
-def _strong(tree: PyTree) -> PyTree:
+def _strongly_typed(tree: PyTree) -> PyTree:
     """Returns arrays in place of Python numbers, whose types would change at the first step."""
     return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, jnp.asarray(leaf).dtype), tree)

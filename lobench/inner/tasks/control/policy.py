@@ -91,7 +91,7 @@ class Policy:
         """
         features, new_memory = [], []
         for index, name in enumerate(self._bodies):
-            features_of_body = self._through(params[name], observations)
+            features_of_body = self._apply_hidden_layers(params[name], observations)
             if self._cell is not None:
                 since_start = jax.tree.map(lambda leaf: jnp.where(starts[:, None], 0.0, leaf), memory[index])
                 weights = params[f"{name}_cell"]
@@ -117,7 +117,7 @@ class Policy:
           starts: bool[length, batch], whether an observation is the first of its episode.
         """
         if self._cell is None:
-            return self._heads(params, [self._through(params[name], observations) for name in self._bodies])
+            return self._heads(params, [self._apply_hidden_layers(params[name], observations) for name in self._bodies])
 
         def step(memory: PyTree, at: tuple[jax.Array, jax.Array]) -> tuple[PyTree, tuple[jax.Array, jax.Array]]:
             memory, output, values = self.apply(params, memory, *at)
@@ -125,7 +125,7 @@ class Policy:
 
         return jax.lax.scan(step, memory, (observations, starts))[1]
 
-    def _through(self, layers: PyTree, x: jax.Array) -> jax.Array:
+    def _apply_hidden_layers(self, layers: PyTree, x: jax.Array) -> jax.Array:
         return self._activation(through_layers(layers, x, self._activation)) if layers else x
 
     def _heads(self, params: PyTree, features: list[jax.Array]) -> tuple[jax.Array, jax.Array]:

@@ -134,7 +134,7 @@ class Stage:
         """
         finished = jnp.asarray(episode, jnp.int32)
 
-        def one(index: jax.Array, memory: PyTree, keys: Keys) -> Process:
+        def start_process(index: jax.Array, memory: PyTree, keys: Keys) -> Process:
             # The last task counts as the previous one.
             task = self._next_task(keys.task, index, finished, jnp.int32(self.env.num_tasks - 1))
             observation, state = self.env.reset(keys.reset, task)
@@ -142,7 +142,7 @@ class Stage:
             return Process(index, state, flat(observation), memory, jnp.bool_(True), task, finished, *zeros)
 
         count = keys.act.shape[0]
-        return jax.vmap(one)(jnp.arange(count, dtype=jnp.int32), self.policy.memory(count), keys)
+        return jax.vmap(start_process)(jnp.arange(count, dtype=jnp.int32), self.policy.memory(count), keys)
 
     def act(
         self, params: PyTree, moments: Moments | None, processes: Process, keys: Keys, *, greedy: bool = False
@@ -199,7 +199,7 @@ class Stage:
     def renew(self, processes: Process, done: jax.Array, keys: Keys) -> Process:
         """Starts the next episode in each process whose episode is over."""
 
-        def one(process: Process, done: jax.Array, reset_key: jax.Array, task_key: jax.Array) -> Process:
+        def renew_process(process: Process, done: jax.Array, reset_key: jax.Array, task_key: jax.Array) -> Process:
             episode = process.episode + 1
             task = self._next_task(task_key, process.number, episode, process.task)
             observation, state = self.env.reset(reset_key, task)
@@ -218,7 +218,7 @@ class Stage:
             )
             return jax.tree.map(lambda new, old: jnp.where(done, new, old), fresh, process)
 
-        return jax.vmap(one)(processes, done, keys.reset, keys.task)
+        return jax.vmap(renew_process)(processes, done, keys.reset, keys.task)
 
     def _next_task(self, key: jax.Array, index: jax.Array, episode: jax.Array, previous_task: jax.Array) -> jax.Array:
         if self.env.num_tasks == 1:

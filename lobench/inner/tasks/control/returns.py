@@ -62,12 +62,12 @@ def longest_streak(before: jax.Array, done: jax.Array, good: jax.Array) -> tuple
       good: bool[count], whether it was good.
     """
 
-    def one(rows: tuple[jax.Array, jax.Array], at: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
+    def extend_streak(rows: tuple[jax.Array, jax.Array], at: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
         longest, streak = rows
         done, good = at
         streak = jnp.where(done, jnp.where(good, streak + 1, 0), streak)
         return (jnp.maximum(longest, streak), streak), None
 
     # A scan, because a cumulative sum would be a hundred times as large a program.
-    (longest, streak), _ = jax.lax.scan(one, (before, before), (done, good))
+    (longest, streak), _ = jax.lax.scan(extend_streak, (before, before), (done, good))
     return longest, streak

@@ -45,12 +45,14 @@ class _Rounded(Wrapping):
         return _cast(params, self._stored), state
 
     def loss_with_state_and_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> LossStateAux:
-        loss, new_state, aux = self.task.loss_with_state_and_aux(_rounded(params), _rounded(state), key, _rounded(data))
-        return _single(loss), _like(new_state, state), _single(dict(aux))
+        loss, new_state, aux = self.task.loss_with_state_and_aux(
+            _to_bfloat16(params), _to_bfloat16(state), key, _to_bfloat16(data)
+        )
+        return _to_float32(loss), _to_types_of(new_state, state), _to_float32(dict(aux))
 
     def eval_loss_with_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> tuple[jax.Array, Aux]:
-        loss, aux = self.task.eval_loss_with_aux(_rounded(params), _rounded(state), key, _rounded(data))
-        return _single(loss), _single(dict(aux))
+        loss, aux = self.task.eval_loss_with_aux(_to_bfloat16(params), _to_bfloat16(state), key, _to_bfloat16(data))
+        return _to_float32(loss), _to_float32(dict(aux))
 
 
 def _cast(tree: PyTree, dtype: Any) -> PyTree:
@@ -63,14 +65,14 @@ def _cast(tree: PyTree, dtype: Any) -> PyTree:
     return jax.tree.map(cast, tree)
 
 
-def _rounded(tree: PyTree) -> PyTree:
+def _to_bfloat16(tree: PyTree) -> PyTree:
     return _cast(tree, jnp.bfloat16)
 
 
-def _single(tree: PyTree) -> PyTree:
+def _to_float32(tree: PyTree) -> PyTree:
     return _cast(tree, jnp.float32)
 
 
-def _like(tree: PyTree, example: PyTree) -> PyTree:
+def _to_types_of(tree: PyTree, example: PyTree) -> PyTree:
     """Returns a state converted to the types of an earlier one."""
     return jax.tree.map(lambda leaf, earlier_leaf: leaf.astype(jnp.asarray(earlier_leaf).dtype), tree, example)

@@ -60,7 +60,7 @@ def read_logs(place: Path, request: CurveRequest, notes: list[str]) -> Iterator[
     are_apart = place.is_dir() and all(path.parent != place for path in files)
     logs: dict[str, set[Path]] = {}
     of_files = [(path, rows) for path in files for rows in _runs(path)]
-    repeated = _repeated([rows for _, rows in of_files])
+    repeated = _repeated_runs([rows for _, rows in of_files])
     numbers = Counter[Path]()
     runs_by_path: dict[Path, CurveRun] = {}
     for index, (path, rows) in enumerate(of_files):
@@ -69,7 +69,7 @@ def read_logs(place: Path, request: CurveRequest, notes: list[str]) -> Iterator[
         if path not in runs_by_path:
             part = path.parent.relative_to(place).as_posix() if are_apart else "."
             name = home if part == "." else f"{request.prefix}{part}"
-            request_of_log = _named_for(path, place, name, request)
+            request_of_log = _request_of_log(path, place, name, request)
             is_seed = part.partition("_")[0].partition("-")[0].startswith("seed")
             runs_by_path[path] = named_run(
                 f"{home}/{part}" if is_seed else name, request_of_log, is_file=not place.is_dir()
@@ -96,7 +96,7 @@ def read_logs(place: Path, request: CurveRequest, notes: list[str]) -> Iterator[
                 )
 
 
-def _repeated(runs: Sequence[list[_Row]]) -> set[int]:
+def _repeated_runs(runs: Sequence[list[_Row]]) -> set[int]:
     """Returns the indices of runs whose rows, including times, are all in another run.
 
     The first of equal runs is kept.
@@ -117,7 +117,7 @@ def _repeated(runs: Sequence[list[_Row]]) -> set[int]:
     }
 
 
-def _named_for(path: Path, folder: Path, name: str, request: CurveRequest) -> CurveRequest:
+def _request_of_log(path: Path, folder: Path, name: str, request: CurveRequest) -> CurveRequest:
     """Returns the request with the paths of one log of a folder for `--pattern`."""
     if not request.pattern or not folder.is_dir():
         return request
