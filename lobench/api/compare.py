@@ -236,9 +236,9 @@ def compare_stored(
     stale = next((problem for problem in scales.problems if isinstance(problem, StaleBaseline)), None)
     if baselines and stale is not None:
         raise stale
-    compared = _distinguished([stored.subject for stored in chosen], names)
+    compared = _with_distinct_labels([stored.subject for stored in chosen], names)
     if cases:
-        compared = _restricted_to(compared, cases)
+        compared = _restrict_to_cases(compared, cases)
     if settings.until_step is not None:
         compared = until_common_step(compared)
     pairs = compare_subjects(
@@ -278,7 +278,7 @@ def _names_by_case(cases: Sequence[str], specs: Sequence[CaseSpec]) -> dict[str,
     return {case: {case, *(spec.names[-1] for spec in specs if spec.is_called(case))} for case in cases}
 
 
-def _restricted_to(
+def _restrict_to_cases(
     subjects: Sequence[StoredSubject], names_by_case: Mapping[str, Collection[str]]
 ) -> list[StoredSubject]:
     """Returns subjects with the results on some cases alone.
@@ -325,7 +325,7 @@ def default_store_of(suites: Sequence[str]) -> Path:
     return Path(".lobench") / "compare" / Path(suites[0]).resolve().stem
 
 
-def _distinguished(subjects: Sequence[StoredSubject], texts: Sequence[str]) -> list[StoredSubject]:
+def _with_distinct_labels(subjects: Sequence[StoredSubject], texts: Sequence[str]) -> list[StoredSubject]:
     """Returns subjects with distinct labels: if two share one, each is named by the text with which it was given."""
     labels = [subject.label for subject in subjects]
     if len(set(labels)) == len(labels):
@@ -458,15 +458,15 @@ def named_subjects(
     readers = readers_for(suites, manager, allow_pickle=False)
     is_whole = takes_any_checkpoint(*suites)
     read = partial(read_given, manager=manager, is_whole=is_whole)
-    return [_pinned(*_named(name, readers, suites, store, read, candidates, kept)) for name in names]
+    return [_pin(*_find_subject(name, readers, suites, store, read, candidates, kept)) for name in names]
 
 
-def _pinned(requested: Given, subject: Who) -> tuple[Given, Who]:
+def _pin(requested: Given, subject: Who) -> tuple[Given, Who]:
     """Ties a checkpoint to the theta that was read: it is not evaluated if its file changes before."""
     return replace(requested, sha256=subject.sha256) if isinstance(requested, GivenCheckpoint) else requested, subject
 
 
-def _named(
+def _find_subject(
     text: str,
     readers: Mapping[str, CheckpointReader],
     suites: Sequence[str],

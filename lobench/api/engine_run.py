@@ -192,7 +192,7 @@ def _run_round(
     with (
         Ledger.open(folder, name=settings.called, on_problem=progress.log) as ledger,
         contextlib.closing(make_deliverer(settings, named.manager, ledger, folder, progress)) as deliverer,
-        _observed(progress, ledger, settings.suites),
+        _open_for_display(progress, ledger, settings.suites),
     ):
         activity = (
             f"watching {settings.location}" if source is not None else f"evaluating {counted(len(given), 'subject')}"
@@ -243,7 +243,7 @@ def _run_round(
 
 
 @contextlib.contextmanager
-def _observed(progress: WatchProgress, ledger: Ledger, suites: Sequence[str]) -> Iterator[None]:
+def _open_for_display(progress: WatchProgress, ledger: Ledger, suites: Sequence[str]) -> Iterator[None]:
     """Opens the ledger for a progress display while the body runs."""
     progress.opened(ledger.reader, suites)
     try:

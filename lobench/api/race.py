@@ -162,7 +162,7 @@ def play(
         if standing.looks < look:
             raise LobenchError(
                 "a round is incomplete, and a race decides on complete rounds only",
-                got=_few(standing.missing),
+                got=_first_lines(standing.missing),
                 next_step="see the lines above; the same command tries again",
             )
         racing, look = standing.racing, look + 1
@@ -177,6 +177,6 @@ def _check(names: Sequence[str], places: Sequence[str], seeds: int, block: int) 
         raise UsageError("seeds come in whole blocks", got=f"{seeds} seeds in blocks of {block}")
 
 
-def _few(lines: Sequence[str], most: int = 3) -> str:
+def _first_lines(lines: Sequence[str], most: int = 3) -> str:
     more = f"; and {len(lines) - most} more" if len(lines) > most else ""
     return "; ".join(lines[:most]) + more

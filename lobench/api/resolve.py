@@ -241,19 +241,19 @@ def find_given(text: str, store: Path | None, *, candidates: Collection[SubjectK
             "neither a checkpoint nor an optimizer",
             got=repr(text),
             expected="a path, a call such as 'adam()', or STORE@NAME",
-            next_step="; ".join([*_as_call(text), "if it is a name in a store, give that store with --store"]),
+            next_step="; ".join([*_call_advice(text), "if it is a name in a store, give that store with --store"]),
         )
     try:
         return find_stored(text, store, candidates=candidates).given
     except UsageError as error:
         _refuse_gin(text)
-        if not (advice := _as_call(text)):
+        if not (advice := _call_advice(text)):
             raise
         next_step = "; ".join([*filter(None, [error.next_step]), *advice])
         raise with_parts(error, UsageError, next_step=next_step) from error
 
 
-def _as_call(text: str) -> list[str]:
+def _call_advice(text: str) -> list[str]:
     """Returns advice if a text may be the name of an optimizer."""
     is_name = text.isidentifier() or text.startswith("optax.")
     return [f"if it is an optimizer, write {canonical_optimizer(text)!r}"] if is_name else []

@@ -177,7 +177,7 @@ def verdict_record(summary: Summary, methods: list[MethodRecord]) -> ReportRecor
         "score_version": SCORE_VERSION,
         "scale": summary.scale_label,
         "shown": snapshot.labels[summary.shown],
-        "subjects": [_scored(summary, index) for index in range(len(snapshot.subjects))],
+        "subjects": [_scored_subject(summary, index) for index in range(len(snapshot.subjects))],
         "change": None
         if comparison is None
         else {
@@ -194,7 +194,7 @@ def verdict_record(summary: Summary, methods: list[MethodRecord]) -> ReportRecor
     }
 
 
-def _scored(summary: Summary, index: int) -> ScoredSubject:
+def _scored_subject(summary: Summary, index: int) -> ScoredSubject:
     subject, scores = summary.snapshot.subjects[index], {}
     for metric in summary.metrics:
         score = summary.mean_score(index, metric)

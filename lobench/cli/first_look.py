@@ -28,30 +28,32 @@ _BINDINGS = re.compile(r"^\s*(?:[\w/.]+/)?(Experiment|Case)\.\w+\s*=", re.MULTIL
 def first_look(folder: Path) -> list[str]:
     """Returns two lines for each recognized item: its description and the next command."""
     return [
-        line for description, command in _seen(folder) for line in (one_line(description), f"  {one_line(command)}")
+        line
+        for description, command in _recognized_items(folder)
+        for line in (one_line(description), f"  {one_line(command)}")
     ]
 
 
-def _seen(folder: Path) -> Iterator[tuple[str, str]]:
+def _recognized_items(folder: Path) -> Iterator[tuple[str, str]]:
     entries = _entries(folder)
-    inner = list(itertools.islice(_inner(entries), _MOST_ENTRIES))
-    places = dict.fromkeys((folder, *entries, *_below(entries), *_below(inner)))
+    inner = list(itertools.islice(_subfolder_entries(entries), _MOST_ENTRIES))
+    places = dict.fromkeys((folder, *entries, *_store_candidates(entries), *_store_candidates(inner)))
     stores = [location for location in places if _is_file(location / "ledger.sqlite")]
     for store in stores[:_MOST_LISTED]:
-        name = _shown(store, folder)
+        name = _relative_text(store, folder)
         yield f"{name} is a store of results", f"lobench view {name}      # or: lobench results --store {name}"
     if len(stores) > _MOST_LISTED:
         yield counted(len(stores) - _MOST_LISTED, "more store"), "lobench results --store STORE"
     kinds = {entry: _gin_kind(entry) for entry in entries if entry.suffix == ".gin"}
     for file in [entry for entry, kind in kinds.items() if kind == "Experiment"][:_MOST_LISTED]:
-        yield f"{_shown(file, folder)} is an experiment", f"lobench run {_shown(file, folder)}"
+        yield f"{_relative_text(file, folder)} is an experiment", f"lobench run {_relative_text(file, folder)}"
     suites = [folder] if "Case" in kinds.values() else []
     suites += [entry for entry in (*entries, *inner) if _is_folder(entry) and _is_suite(entry)]
     for suite in suites[:_MOST_LISTED]:
-        name = _shown(suite, folder)
+        name = _relative_text(suite, folder)
         yield f"{name} is a suite", f"pytest {name} --collect-only -q      # its cases"
     run = [entry for entry in entries if _is_checkpoint(entry)]
-    suite_name = _shown(suites[0], folder) if suites else "quick"
+    suite_name = _relative_text(suites[0], folder) if suites else "quick"
     if run:
         yield (
             f". is a run's folder with {counted(len(run), 'checkpoint')}",
@@ -61,11 +63,11 @@ def _seen(folder: Path) -> Iterator[tuple[str, str]]:
     folders += [entry for entry in inner if _is_folder(entry) and not _is_checkpoint(entry)]
     runs = [folder for folder in folders if any(map(_is_checkpoint, _entries(folder)))]
     for run_folder in runs[:_MOST_LISTED]:
-        name = _shown(run_folder, folder)
+        name = _relative_text(run_folder, folder)
         yield f"{name} is a run's folder", f"lobench watch {name} --suite {suite_name} --once"
     files = [entry for entry in entries if entry.name.endswith(_CURVES) and _is_file(entry)]
     if files:
-        names = " ".join(_shown(file, folder) for file in files[:_MOST_LISTED])
+        names = " ".join(_relative_text(file, folder) for file in files[:_MOST_LISTED])
         more = f" and {len(files) - _MOST_LISTED} more" * (len(files) > _MOST_LISTED)
         yield f"{names}{more} may be curves", f"lobench import {names} --store imported"
 
@@ -78,7 +80,7 @@ def _entries(folder: Path) -> list[Path]:
         return []
 
 
-def _inner(entries: list[Path]) -> Iterator[Path]:
+def _subfolder_entries(entries: list[Path]) -> Iterator[Path]:
     """Yields the entries of subfolders such as `runs` or `suites`, except stores and hidden folders."""
     for entry in entries:
         if (
@@ -90,7 +92,7 @@ def _inner(entries: list[Path]) -> Iterator[Path]:
             yield from _entries(entry)
 
 
-def _below(entries: list[Path]) -> Iterator[Path]:
+def _store_candidates(entries: list[Path]) -> Iterator[Path]:
     """Yields the possible places of stores below a folder: in it, and in the folders of runs."""
     for entry in entries:
         if entry.name in _STORES:
@@ -137,7 +139,7 @@ def _is_folder(path: Path) -> bool:
         return False
 
 
-def _shown(path: Path, folder: Path) -> str:
+def _relative_text(path: Path, folder: Path) -> str:
     """Returns a path relative to the folder, quoted for a shell.
 
     A path that begins with - gets `./`, because it would be read as an option.

@@ -249,7 +249,11 @@ def _list_configurables(kind: str, *, verbose: bool) -> list[Item]:
             else:
                 summaries.append(on_use.summary)
     if verbose:
-        show("\n".join(line for name, configurable in configurables.items() for line in _described(name, configurable)))
+        show(
+            "\n".join(
+                line for name, configurable in configurables.items() for line in _description_lines(name, configurable)
+            )
+        )
     elif configurables:
         show(
             described_list(
@@ -286,7 +290,7 @@ def _kind_by_methods(configurable: object) -> str:
     return "tasks" if is_task or hasattr(configurable, "task_fn") else ""
 
 
-def _described(name: str, configurable: Callable[..., Any]) -> list[str]:
+def _description_lines(name: str, configurable: Callable[..., Any]) -> list[str]:
     """Returns lines: the name and its first sentence, the settings with their defaults, and the source if known."""
     described = _description(name, configurable)
     head = f"{name}  {described['summary']}".rstrip()
@@ -307,12 +311,14 @@ def _settings(configurable: Callable[..., Any]) -> str:
         if parameter.kind is not parameter.VAR_KEYWORD
     )
     return ", ".join(
-        parameter.name if parameter.default is parameter.empty else f"{parameter.name} = {_written(parameter.default)}"
+        parameter.name
+        if parameter.default is parameter.empty
+        else f"{parameter.name} = {_value_text(parameter.default)}"
         for parameter in parameters
     )
 
 
-def _written(value: object) -> str:
+def _value_text(value: object) -> str:
     is_plain = value is None or isinstance(value, str | int | float) or type(value) in (tuple, list)
     return repr(value) if is_plain else getattr(value, "__name__", type(value).__name__)
 

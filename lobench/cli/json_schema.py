@@ -80,7 +80,7 @@ def _schema(kind: Any, defs: dict[str, Schema]) -> Schema:
     if origin in (Union, types.UnionType):
         options = [_schema(argument, defs) for argument in arguments if argument is not types.NoneType]
         schema = options[0] if len(options) == 1 else {"anyOf": options}
-        return _or_null(schema) if types.NoneType in arguments else schema
+        return _nullable(schema) if types.NoneType in arguments else schema
     if origin is Literal:
         values = [value.value if isinstance(value, enum.Enum) else value for value in arguments]
         return {"const": values[0]} if len(values) == 1 else {"enum": values}
@@ -105,7 +105,7 @@ def _members(kind: Any) -> tuple[Any, ...]:
     return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
 
 
-def _or_null(schema: Schema) -> Schema:
+def _nullable(schema: Schema) -> Schema:
     if "enum" in schema:
         return {**schema, "enum": [*schema["enum"], None]}
     if isinstance(schema.get("type"), str):

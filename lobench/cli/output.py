@@ -154,18 +154,18 @@ def format_option(*kinds: str, name: str = "kind", help: str = _HELP, prints: Ma
 @contextlib.contextmanager
 def json_alone(arguments: Sequence[str]) -> Iterator[bool]:
     """Keeps standard output for the document, if the arguments request one. Yields whether they do."""
-    if not _asks(arguments):
+    if not _requests_json(arguments):
         yield False
         return
     with contextlib.ExitStack() as stack:
-        out = stack.enter_context(_kept_apart(sys.stdout))
+        out = stack.enter_context(_reserve_stdout(sys.stdout))
         stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         _Programs.out = out
         stack.callback(setattr, _Programs, "out", None)
         yield True
 
 
-def _asks(arguments: Sequence[str]) -> bool:
+def _requests_json(arguments: Sequence[str]) -> bool:
     """Returns whether JSON is requested.
 
     The arguments are not parsed, so that wrong command lines get JSON errors too.
@@ -177,7 +177,7 @@ def _asks(arguments: Sequence[str]) -> bool:
 
 
 @contextlib.contextmanager
-def _kept_apart(out: TextIO) -> Iterator[TextIO]:
+def _reserve_stdout(out: TextIO) -> Iterator[TextIO]:
     """Yields a file that writes to `out`. Meanwhile descriptor 1, which children inherit, is standard error."""
     try:
         is_first = out.fileno() == 1

@@ -54,8 +54,8 @@ def records_text(store: Path, pattern: str, *, curves: bool) -> Iterator[Iterabl
     from lobench.report.tables.result_records import records
 
     def all_records(ledger: Ledger) -> Iterator[ResultRecord]:
-        yield from records(_matching(store, pattern, ledger.evaluations()), curves=curves)
-        yield from _unread(ledger)
+        yield from records(_matching_rows(store, pattern, ledger.evaluations()), curves=curves)
+        yield from _unread_records(ledger)
 
     with tempfile.SpooledTemporaryFile(_MOST_IN_MEMORY, "w+", encoding="utf-8", newline="") as file:
         is_written = one_line_of(OSError, StoreError, "cannot write this file", where=tempfile.gettempdir())
@@ -97,13 +97,13 @@ def table_text(store: Path, pattern: str, *, sort: str, metrics: Sequence[str] =
     from lobench.report.tables.table import results_table
 
     with Ledger.open(store, read_only=True) as ledger:
-        rows = list(_matching(store, pattern, ledger.evaluations(summarized=True)))
+        rows = list(_matching_rows(store, pattern, ledger.evaluations(summarized=True)))
         current = ledger.current_cases(rows)
         edited = edited_code(ledger, rows)
-        unread = list(_unread(ledger))
+        unread = list(_unread_records(ledger))
     summaries = evaluation_summaries(rows)
     stored_metrics = {name for summary in summaries for name in summary.final}
-    extra_metrics = _stored(metrics, stored_metrics)
+    extra_metrics = _stored_metrics(metrics, stored_metrics)
     lines = [results_table(summaries, sort=sort, metrics=extra_metrics)] if rows or not unread else []
     primary = {row.case.primary_metric for row in rows}
     added = {name for summary in summaries for name in summary.added}
@@ -114,7 +114,7 @@ def table_text(store: Path, pattern: str, *, sort: str, metrics: Sequence[str] =
     return "\n".join([*lines, *others, *_notes(rows, current, other_code, unread)])
 
 
-def _stored(metrics: Sequence[str], stored_names: Collection[str]) -> list[str]:
+def _stored_metrics(metrics: Sequence[str], stored_names: Collection[str]) -> list[str]:
     """Returns metrics as they are stored.
 
     Raises:
@@ -140,12 +140,12 @@ def ranked_text(store: Path, *, every: bool) -> str:
     from lobench.report.tables.ranking import ranking_text
 
     with Ledger.open(store, read_only=True) as ledger:
-        unread = list(_unread(ledger))
+        unread = list(_unread_records(ledger))
     summary = summary_of_methods(store)
     rows = summary.snapshot.rows
     current = summary.snapshot.current
     lines = [ranking_text(summary, every=every)] if rows or not unread else []
-    lines += _more_metrics(_hidden(summary, ()))
+    lines += _more_metrics(_hidden_metrics(summary, ()))
     return "\n".join([*lines, *_notes(rows, current, summary.snapshot.edited_code_line(), unread)])
 
 
@@ -166,14 +166,14 @@ def _notes(
     return [one_line(note) for note in notes if note]
 
 
-def _unread(ledger: Ledger) -> Iterator[ResultRecord]:
+def _unread_records(ledger: Ledger) -> Iterator[ResultRecord]:
     from lobench.report.tables.result_records import unread_records
 
     read = {checkpoint.uri for checkpoint in ledger.sightings().values()}
     return unread_records(ledger.events(), read)
 
 
-def _hidden(summary: Summary, shown: Collection[str]) -> set[str]:
+def _hidden_metrics(summary: Summary, shown: Collection[str]) -> set[str]:
     """Returns the metrics of a summary that no table shows, except the losses of train and test."""
     snapshot = summary.snapshot
     all_metrics = {name for subject in snapshot.subjects for name in subject.metrics()}
@@ -204,12 +204,14 @@ def by_method_text(
     summary = summary_of_methods(store, experiment, every=every)
     if metrics:
         stored_names = {name for subject in summary.snapshot.subjects for name in subject.metrics()}
-        spec = replace(spec, metrics=[*(spec.metrics or summary.metrics), *_stored(metrics, stored_names)])
+        spec = replace(spec, metrics=[*(spec.metrics or summary.metrics), *_stored_metrics(metrics, stored_names)])
     if kind == "json":
         return json_text("results.methods", method_records(tabulate(summary, spec)))
     part, note = best_methods(summary) if table is None and not every else (summary, "")
     notes = [f"{note}; --all shows all"] if note else []
-    return "\n".join([method_text(tabulate(part, spec)), *notes, *_more_metrics(_hidden(summary, spec.metrics))])
+    return "\n".join(
+        [method_text(tabulate(part, spec)), *notes, *_more_metrics(_hidden_metrics(summary, spec.metrics))]
+    )
 
 
 def history_text(store: Path, kind: str) -> str:
@@ -251,7 +253,7 @@ def export(store: Path, kind: str, output: Path | None, pattern: str) -> None:
     from lobench.analysis.tables.frames import StoredResults
 
     with Ledger.open(store, read_only=True) as ledger:
-        rows = tuple(_matching(store, pattern, ledger.evaluations()))
+        rows = tuple(_matching_rows(store, pattern, ledger.evaluations()))
     frame = StoredResults(store, rows).frame()
     if kind == "csv":
         names = frame.select_dtypes(exclude="number")
@@ -289,7 +291,7 @@ def written(output: Path) -> Iterator[Path]:
         yield file
 
 
-def _matching(store: Path, pattern: str, rows: Iterable[EvaluationRow]) -> Iterator[EvaluationRow]:
+def _matching_rows(store: Path, pattern: str, rows: Iterable[EvaluationRow]) -> Iterator[EvaluationRow]:
     """Yields the evaluations of the cases that match a pattern.
 
     Raises:

@@ -51,7 +51,7 @@ def schema(name: str, kind: str) -> None:
     """
     schemas = documents()
     if name:
-        emit_text(json.dumps(document_schema(_known(name, schemas)), indent=1) + "\n")
+        emit_text(json.dumps(document_schema(_known_schema_name(name, schemas)), indent=1) + "\n")
         return
     if kind == "json":
         emit(
@@ -96,7 +96,7 @@ def _entry(name: str, type_path: str) -> SchemaEntry:
     return SchemaEntry(name=f"lobench/{name}/1", file=str(file), title=document_schema(name)["title"])
 
 
-def _known(name: str, schema_names: Collection[str]) -> str:
+def _known_schema_name(name: str, schema_names: Collection[str]) -> str:
     short = name.removeprefix("lobench/").partition("/")[0]
     if short not in schema_names:
         in_group = [schema_name for schema_name in schema_names if schema_name.startswith(f"{short}.")]

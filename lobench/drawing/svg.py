@@ -166,7 +166,7 @@ class Chart:
             *self._grid(x_axis, y_axis, left_margin, y_ticks),
             *(part for line in self.series for part in _draw(line, x_axis, y_axis)),
         ]
-        parts += self._inside(x_axis, y_axis)
+        parts += self._rules_and_notes(x_axis, y_axis)
         text = escape(f"{self.title}. {self.description}")
         data = Markup("")
         if not self.rules:  # charts with rules have several scales
@@ -216,7 +216,7 @@ class Chart:
         )
         return parts
 
-    def _inside(self, x_axis: _Axis, y_axis: _Axis) -> list[Markup]:
+    def _rules_and_notes(self, x_axis: _Axis, y_axis: _Axis) -> list[Markup]:
         bottom = self.height - _BOTTOM
         places = [f"{x_axis.at(x):.1f}" for x in self.rules]
         parts = [Markup(f'<line class="axis" x1="{x}" x2="{x}" y1="{_TOP}" y2="{bottom}"/>') for x in places]

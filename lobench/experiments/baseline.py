@@ -70,13 +70,13 @@ def baseline(
     for path in paths:
         _make(path, settings, log)
     return [
-        baseline_path(path, optimizer, _tuned_over(settings, optimizer).name)
+        baseline_path(path, optimizer, _grid_or_search(settings, optimizer).name)
         for path in paths
         for optimizer in settings.optimizers
     ]
 
 
-def _tuned_over(settings: BaselineSettings, optimizer: str) -> BaselineGrid | BaselineSearch:
+def _grid_or_search(settings: BaselineSettings, optimizer: str) -> BaselineGrid | BaselineSearch:
     """Returns the grid or search over which an optimizer is tuned.
 
     Raises:
@@ -90,7 +90,7 @@ def _tuned_over(settings: BaselineSettings, optimizer: str) -> BaselineGrid | Ba
     return searched(tuned, load_plugins())
 
 
-def _refreshing(settings: BaselineSettings, suite: Path, optimizer: str) -> str:
+def _refresh_command(settings: BaselineSettings, suite: Path, optimizer: str) -> str:
     """Returns the command that makes the baseline of a suite again."""
     usual = BaselineSettings()
     names = ("grid", "search", "vary", "num_trials", "seeds", "horizon_factor")
@@ -104,7 +104,7 @@ def _make(suite: Path, command: BaselineSettings, log: Callable[[str], None]) ->
     """Tunes each optimizer on each case whose baseline is stale or missing, and writes the file after each."""
     from lobench.evaluation.tuning import tune, tuned_again
 
-    grids = {name: _tuned_over(command, name) for name in command.optimizers}
+    grids = {name: _grid_or_search(command, name) for name in command.optimizers}
     layers = default_layers()
     bound_cases = list(_bound_cases(suite, command, layers))
     for optimizer, grid in grids.items():
@@ -113,10 +113,10 @@ def _make(suite: Path, command: BaselineSettings, log: Callable[[str], None]) ->
         baseline = _start(path, suite, command, optimizer, grid)
         for spec, bound in bound_cases:
             name = case_key(spec, suite)
-            tuned_case = _kept(baseline, spec, bound, command, grid)
+            tuned_case = _up_to_date_case(baseline, spec, bound, command, grid)
             if (
                 tuned_case is None
-                and (taken := _tuned_elsewhere(path, spec, bound, command, baseline, grid)) is not None
+                and (taken := _case_of_other_suite(path, spec, bound, command, baseline, grid)) is not None
             ):
                 tuned_case, other = taken
                 log(f"{optimizer} {name}: taken from {name_of(other)}")
@@ -134,13 +134,13 @@ def _make(suite: Path, command: BaselineSettings, log: Callable[[str], None]) ->
                     log(f"{optimizer} {name}: tuned as before, scored by the case's present settings")
                     continue
                 if (again := tuned_again(spec, layers, optimizer, tuned_case)) is not None:
-                    baseline = _with(baseline, name, again, spec)
+                    baseline = _with_case(baseline, name, again, spec)
                     baseline.save(path)
                     log(f"{optimizer} {name}: tuned as before, its best point evaluated again")
                     continue
             started = time.perf_counter()
             case = tune(spec, layers, optimizer, grid, num_seeds=command.seeds, horizon_factor=command.horizon_factor)
-            baseline = _with(baseline, name, case, spec)
+            baseline = _with_case(baseline, name, case, spec)
             baseline.save(path)
             values = case.grid[case.best[0]].values
             best = ", ".join(f"{key} {value:g}" for key, value in values.items()) or "as it is"
@@ -158,7 +158,7 @@ def _make(suite: Path, command: BaselineSettings, log: Callable[[str], None]) ->
         log(f"{path}: {counted(len(baseline.cases), 'case')}, {path.stat().st_size / 1000:.0f} kB")
 
 
-def _with(baseline: Baseline, name: str, case: BaselineCase, spec: CaseSpec) -> Baseline:
+def _with_case(baseline: Baseline, name: str, case: BaselineCase, spec: CaseSpec) -> Baseline:
     """Returns a baseline with a case that was trained now."""
     from lobench.inner.backend import device_description
 
@@ -174,11 +174,11 @@ def _with(baseline: Baseline, name: str, case: BaselineCase, spec: CaseSpec) -> 
 def problems_in(suite: Path, command: BaselineSettings) -> list[str]:
     """Returns a line for every case whose baseline is stale or missing."""
     problems: list[str] = []
-    grids = {name: _tuned_over(command, name) for name in command.optimizers}
+    grids = {name: _grid_or_search(command, name) for name in command.optimizers}
     bound_cases = list(_bound_cases(suite, command, default_layers()))
     for optimizer, grid in grids.items():
         path = baseline_path(suite, optimizer, grid.name)
-        refresh = _refreshing(command, suite, optimizer)
+        refresh = _refresh_command(command, suite, optimizer)
         if not path.is_file():
             problems.append(f"{path}: no such baseline; run `{refresh}`")
             continue
@@ -208,7 +208,7 @@ def case_key(spec: CaseSpec, suite: Path) -> str:
     return f"{file.relative_to(folder).as_posix() if folder.is_dir() else file.name}:{spec.name}"
 
 
-def _kept(
+def _up_to_date_case(
     baseline: Baseline, spec: CaseSpec, bound: BoundCase, command: BaselineSettings, grid: BaselineGrid | BaselineSearch
 ) -> BaselineCase | None:
     """Returns the stored result of tuning if it is up to date."""
@@ -233,7 +233,7 @@ def _is_same_search(old_command: str, new_command: str) -> bool:
     return shlex.split(old_command)[3:] == shlex.split(new_command)[3:]
 
 
-def _tuned_elsewhere(
+def _case_of_other_suite(
     path: Path,
     spec: CaseSpec,
     bound: BoundCase,
@@ -248,7 +248,7 @@ def _tuned_elsewhere(
             theirs = Baseline.load(other)
             if isinstance(grid, BaselineSearch) and not _is_same_search(theirs.refresh, baseline.refresh):
                 continue
-            if (tuned_case := _kept(theirs, spec, bound, command, grid)) is not None:
+            if (tuned_case := _up_to_date_case(theirs, spec, bound, command, grid)) is not None:
                 return tuned_case, other if path.is_absolute() else Path(os.path.relpath(other))
     return None
 
@@ -257,7 +257,7 @@ def _start(
     path: Path, suite: Path, command: BaselineSettings, optimizer: str, grid: BaselineGrid | BaselineSearch
 ) -> Baseline:
     """Returns the baseline in a file, or an empty one if the file is missing or of another search."""
-    refresh = _refreshing(command, suite, optimizer)
+    refresh = _refresh_command(command, suite, optimizer)
     empty = Baseline(optimizer=optimizer, protocol=grid.name, refresh=refresh)
     if not path.is_file():
         return empty

@@ -178,7 +178,7 @@ def bind_waiting_commands(
             _waiting_variant(waiting_method, has_optimizer=has_optimizer): method.title
             for method in methods
             if method.kind == "command"
-            for waiting_method in _waiting(method, searches, trainings, file, ledger)
+            for waiting_method in _waiting_commands(method, searches, trainings, file, ledger)
         }
         if labels:
             cases_of(labels, ledger, settings, manager, settings.store_folder)
@@ -195,7 +195,7 @@ def bound_cases(settings: WatchSettings, manager: PluginManager) -> Sequence[Cas
         return cases_of({variant: "the cases"}, ledger, settings, manager, settings.store_folder)[variant.key]
 
 
-def _waiting(
+def _waiting_commands(
     method: Method,
     searches: Mapping[str, PlannedSearch],
     trainings: _Trainings,
@@ -377,10 +377,10 @@ class _Planner:
         seen = set[SubjectKey]()
         for method in methods:
             if method.kind == "script":
-                method_plans.append(self._of_script(method))
+                method_plans.append(self._plan_of_script(method))
                 continue
             if method.search is not None:
-                method_plans.append(self._of_search(method, self.wanted.searches[method.name]))
+                method_plans.append(self._plan_of_search(method, self.wanted.searches[method.name]))
                 continue
             wanted_subjects = self.wanted.subjects[method.name]
             plan = self._of(method, wanted_subjects, self.wanted.trainings.num_expected(method))
@@ -389,7 +389,7 @@ class _Planner:
             seen.update(subject.key for subject in wanted_subjects)
         return method_plans
 
-    def _of_script(self, method: Method) -> MethodPlan:
+    def _plan_of_script(self, method: Method) -> MethodPlan:
         """Returns the plan of a script, which has one curve per session."""
         factor = self.wanted.num_sessions
         search = self.wanted.searches.get(method.name)
@@ -420,7 +420,7 @@ class _Planner:
         """Returns the plan of subjects, and of a number of subjects that do not exist yet."""
         blocks = [self.held.blocks_of(subject.sha256, subject.variant) for subject in subjects]
         blocks += [self._waiting(method)] * num_expected if num_expected else []
-        return self._priced(
+        return self._with_seconds(
             method,
             [block for planned, _ in blocks for block in planned],
             [block for _, missing in blocks for block in missing],
@@ -430,7 +430,7 @@ class _Planner:
     def _waiting(self, method: Method) -> tuple[list[NamedBlock], list[NamedBlock]]:
         return self.held.blocks_of("", self.wanted.waiting[method.name])
 
-    def _of_search(self, method: Method, search: PlannedSearch) -> MethodPlan:
+    def _plan_of_search(self, method: Method, search: PlannedSearch) -> MethodPlan:
         """Returns the plan of a search. Trials that were not proposed yet lack all evaluations."""
         factor = self.wanted.num_sessions if method.kind == "command" else 1
         blocks_of_trial = self._waiting(method)[0] * factor
@@ -450,7 +450,7 @@ class _Planner:
             reported = blocks_of_trial  # nothing is bound, and no case is known
         missing = missing + (reported if not self.wanted.known[method.name].is_reported else [])
         num_trainings = factor * search.num_trials if method.kind == "command" else 0
-        plan = self._priced(
+        plan = self._with_seconds(
             method,
             blocks_of_trial * (search.num_trials - num_stopped),
             missing,
@@ -463,7 +463,7 @@ class _Planner:
             num_reported=len(reported),
         )
 
-    def _priced(
+    def _with_seconds(
         self, method: Method, planned: Sequence[NamedBlock], missing: Sequence[NamedBlock], *, num_trainings: int
     ) -> MethodPlan:
         """Returns a plan with the expected seconds of its missing evaluations."""

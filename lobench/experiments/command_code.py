@@ -78,7 +78,7 @@ def record_command_codes(codes: Sequence[CommandCode], ledger: Ledger) -> Iterat
         ledger.record_code({todays: code.todays.parts} if todays else {})
         if code.is_kept:
             ledger.accept_code([(f":{code.counted}", f":{todays}")])
-        last = _recorded(ledger, name)[-1:]
+        last = _recorded_codes(ledger, name)[-1:]
         detail = {"method": name, "code": code.counted or todays, "is_old": code.method.code is None}
         if last != [detail]:
             ledger.record_event(METHOD_CODE, **detail)
@@ -128,7 +128,7 @@ def _code_of(method: Method, folder: Path, ledger: Ledger | None, keep_results: 
     todays = _fingerprint_of(method, folder)
     if ledger is None:
         return CommandCode(method=replace(method, code=todays.id), todays=todays, counted=todays.id)
-    recorded = _recorded(ledger, method.name)
+    recorded = _recorded_codes(ledger, method.name)
     folders = _folders_done(ledger, method.name)
     if not recorded and any(_OLD_FOLDER.search(folder) for folder in folders):
         return CommandCode(method=replace(method, code=None), todays=todays, counted="")
@@ -151,7 +151,7 @@ def _code_of(method: Method, folder: Path, ledger: Ledger | None, keep_results: 
     return CommandCode(method=replace(method, code=todays.id), todays=todays, counted=todays.id, others=others)
 
 
-def _recorded(ledger: Ledger, name: str) -> list[dict[str, Any]]:
+def _recorded_codes(ledger: Ledger, name: str) -> list[dict[str, Any]]:
     return [detail for _, detail in ledger.events(METHOD_CODE) if detail["method"] == name]
 
 

@@ -58,7 +58,7 @@ def read_curves(methods: Iterable[Method]) -> Iterator[ExperimentCurves]:
                 collected = stack.enter_context(CollectedCurves(sources, settings, notes))
             except LobenchError as error:
                 raise UsageError(f"method {method.name!r}: {error}") from error
-            read.append((method, settings, collected, _named(method, name, collected)))
+            read.append((method, settings, collected, _name_in_files(method, name, collected)))
         yield ExperimentCurves(read)
 
 
@@ -110,7 +110,7 @@ class ExperimentCurves:
                 log(f"{method.name}: {note}")
 
 
-def _named(method: Method, name: str, collected: CollectedCurves) -> str:
+def _name_in_files(method: Method, name: str, collected: CollectedCurves) -> str:
     """Returns the name in the files of an experiment's method: `name`, or the only one.
 
     Raises:

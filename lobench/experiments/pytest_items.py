@@ -104,7 +104,7 @@ def take_experiment(config: pytest.Config, gin_params: Sequence[str], store: str
         if config.getoption(f"lobench_{name}"):
             raise pytest.UsageError(f"{path}: an experiment's methods are its subjects; leave --lobench-{name} out")
     try:
-        selected = _selected(config, path, names, gin_params, store)
+        selected = _select_members(config, path, names, gin_params, store)
     except LobenchError as error:
         raise pytest.UsageError(str(error)) from None
     if not selected.file.experiment.suites:
@@ -115,7 +115,7 @@ def take_experiment(config: pytest.Config, gin_params: Sequence[str], store: str
     config.args[:] = [*args, *dict.fromkeys(selected.file.experiment.suites)]
 
 
-def _selected(
+def _select_members(
     config: pytest.Config, path: str, names: Sequence[str], gin_params: Sequence[str], store: str
 ) -> Selected:
     from lobench.engine.checkpoints.given import given_methods

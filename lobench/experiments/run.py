@@ -236,7 +236,7 @@ class ExperimentRun:
         """
         if self._unfit:
             raise joined_problems(self._unfit)
-        settings = self._watched()
+        settings = self._settings_of_run()
         components = components_of(settings.found(), progress)
         for sink in settings.sinks:
             components.manager.find("lobench_result_sinks", sink.partition(":")[0], kind="sink")
@@ -270,7 +270,7 @@ class ExperimentRun:
         with opened_if_present(self._store) as ledger:
             if ledger is not None:
                 yield from record_command_data(self._codes, ledger, is_recorded=False)
-                if line := changed_data(ledger, self._watched().suites, is_recorded=False):
+                if line := changed_data(ledger, self._settings_of_run().suites, is_recorded=False):
                     yield line
 
     def run(self, progress: WatchProgress) -> ExperimentOutcome:
@@ -299,7 +299,7 @@ class ExperimentRun:
             progress.log(f"{title!r} cannot be trained, and the other methods go on: {problem}")
         extension = self._extension
         requested = tuple(self._given.values())
-        settings = self._watched()
+        settings = self._settings_of_run()
         if any(method.kind == "command" for method in self._chosen):
             manager = components_of(settings.found(), progress).manager
             bind_waiting_commands(self._file, self._chosen, self._searches, settings, manager)
@@ -312,7 +312,7 @@ class ExperimentRun:
             watched = (
                 run_rounds(settings, progress, given=requested, has_source=False, guest=extension)
                 if race is None
-                else self._raced(race, progress)
+                else self._run_race(race, progress)
             )
         outcomes = Counter(watched.ending.outcomes) + Counter({Outcome.PASSED: extension.num_curves})
         return ExperimentOutcome(
@@ -327,11 +327,11 @@ class ExperimentRun:
             utilisation=watched.utilisation,
         )
 
-    def _raced(self, race: Race, progress: WatchProgress) -> Watched:
+    def _run_race(self, race: Race, progress: WatchProgress) -> Watched:
         """Runs the rounds of a race, as `lobench compare --race` does, and returns their common summary."""
         extension = self._extension
         requested = list(self._given.values())
-        settings = self._watched()
+        settings = self._settings_of_run()
         rounds = list[Watched]()
         wanted = set[EvaluationId]()
         num_done = 0
@@ -367,9 +367,9 @@ class ExperimentRun:
 
         play(evaluate, entrants, race, (), progress.log, count=len(requested))
         extension.num_done, extension.num_planned = num_done, len(wanted)
-        return replace(rounds[-1], ending=_together([round_outcome.ending for round_outcome in rounds]))
+        return replace(rounds[-1], ending=_join_endings([round_outcome.ending for round_outcome in rounds]))
 
-    def _watched(self) -> WatchSettings:
+    def _settings_of_run(self) -> WatchSettings:
         return _watch_settings(self._settings, self._file, self._store, self._cases)
 
     def repeating_command(self, subject: Subject, row: EvaluationRow) -> str:
@@ -382,7 +382,7 @@ class ExperimentRun:
             for seed in row.key.seed_block.seeds
         ]
         if not items:
-            return repeating_command(subject, row.case, self._watched().found())
+            return repeating_command(subject, row.case, self._settings_of_run().found())
         params = [word for param in self._settings.gin_params for word in ("--lobench-gin-param", param)]
         return shlex.join(["pytest", *items, "--lobench-store", str(self._store), *params])
 
@@ -437,7 +437,7 @@ def _unfit_methods(methods: Sequence[Method], settings: RunSettings) -> dict[str
     }
 
 
-def _together(rounds: Sequence[Ending]) -> Ending:
+def _join_endings(rounds: Sequence[Ending]) -> Ending:
     """Returns the summary of a race: that of its last round, with the work of methods that had left before."""
     recorded = Counter[Outcome]()
     for ending in rounds:  # each counts those of earlier rounds too, of the methods that were in the race

@@ -148,7 +148,7 @@ class ScriptCurves:
         cut = None if until is None else max(until.values())
         try:
             with self._read(run, name, until=cut) as session_curves:
-                ends = self._ends(run, session_curves) if until is None else until
+                ends = self._end_steps(run, session_curves) if until is None else until
                 num_steps = run.method.until_step if cut is None else cut
                 session = Session(seed=run.session, num_steps=num_steps, ends=ends)
                 with self._ledger.transaction():
@@ -256,7 +256,7 @@ class ScriptCurves:
         shown = "" if score is None else f", score {score:.3g}"
         return f"{run.label} at step {curves.eval_steps[-1]}: {case.primary_metric} {value:.4g}{shown}"
 
-    def _ends(self, run: CommandRun, session_curves: SessionCurves) -> dict[str, int]:
+    def _end_steps(self, run: CommandRun, session_curves: SessionCurves) -> dict[str, int]:
         """Returns the step at which the curves of each case end: `Method.until_step`, or that of a divergence."""
         ends = {}
         for case, curve in session_curves.primary_curves().items():

@@ -49,7 +49,7 @@ def tune_text(settings: TuneSettings, folder: Path) -> str:
         if (value := getattr(settings, key)) is not None:
             lines.append(f"{name}/Method.{key} = {value}")
     lines += [f"{name}/{binding}" for binding in bindings]
-    for line in _varied(settings):
+    for line in _space_texts(settings):
         lines += _space_lines(name, settings.selector, line)
     return "\n".join(lines) + "\n"
 
@@ -84,19 +84,19 @@ def race_text(settings: TuneSettings, folder: Path, manager: PluginManager) -> s
     lines += [f"Experiment.num_sessions = {settings.sessions or 24}", "Experiment.race = @race()"]
     optimizer, fixed = _optimizer(settings)
     for number, values in enumerate(settings_of_wave):
-        settings_text = ", ".join(f"{path.rpartition('.')[2]} {_short(value)}" for path, value in values.items())
+        settings_text = ", ".join(f"{path.rpartition('.')[2]} {_value_text(value)}" for path, value in values.items())
         own_lines = [optimizer, f"Method.label = {f'{name} {number}: {settings_text}'!r}", *fixed]
         own_lines += [f"{path} = {value!r}" for path, value in values.items()]
         lines += ["", *(f"{name}_{number}/{line}" for line in own_lines)]
     return "\n".join(lines) + "\n"
 
 
-def _short(value: object) -> str:
+def _value_text(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def _head(settings: TuneSettings, folder: Path) -> list[str]:
-    suites = [_relative(suite, folder) for suite in settings.suites]
+    suites = [_suite_reference(suite, folder) for suite in settings.suites]
     return [f"Experiment.name = {settings.name!r}", f"Experiment.suites = {suites!r}"]
 
 
@@ -119,7 +119,7 @@ def searched(settings: TuneSettings, manager: PluginManager) -> BaselineSearch:
         binding for binding in bindings if binding.scope == name and binding.selector == settings.selector
     ]
     parameters = space_of(name, space_bindings, bindings)
-    if len(parameters) != len(_varied(settings)) or any(parameter.when for parameter in parameters):
+    if len(parameters) != len(_space_texts(settings)) or any(parameter.when for parameter in parameters):
         raise UsageError("--vary", got=repr(settings.vary), expected=f"parameters of {name} alone, without conditions")
     own_parameters = [replace(parameter, path=parameter.path.rpartition(".")[2]) for parameter in parameters]
     called = settings.search_name
@@ -142,14 +142,14 @@ def experiment_text(settings: TuneSettings, folder: Path, manager: PluginManager
     return race_text(settings, folder, manager) if settings.race else tune_text(settings, folder)
 
 
-def _relative(suite: str, folder: Path) -> str:
+def _suite_reference(suite: str, folder: Path) -> str:
     """Returns the name of a suite in a file of the folder: a relative path, or the name of a shipped suite."""
     if find_suite(suite) == shipped_suite(suite):
         return suite
     return Path(os.path.relpath(suite, folder)).as_posix()
 
 
-def _varied(settings: TuneSettings) -> Sequence[str]:
+def _space_texts(settings: TuneSettings) -> Sequence[str]:
     """Return the spaces of a search: the given ones, or else that of the learning rate, which torch calls `lr`."""
     is_torch = settings.selector.startswith("torch.")
     return settings.vary or (f"lr = {_DEFAULT_SPACE}" if is_torch else DEFAULT_VARY,)

@@ -82,10 +82,10 @@ def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alo
         effect = compare_cases({"": values}, alpha=alpha).cases[0]
         worse[index] = effect.verdict is Effect.WORSE
         tests |= {effect.paired.method} if effect.paired.num_seeds else set()
-    return _with_best(best, worse, tests)
+    return _make_bold(best, worse, tests)
 
 
-def _with_best(best: int, worse: Mapping[int, bool], tests: Collection[Method]) -> Bold:
+def _make_bold(best: int, worse: Mapping[int, bool], tests: Collection[Method]) -> Bold:
     places = frozenset({best, *(index for index, is_worse in worse.items() if not is_worse)})
     return Bold(places=places, tests=frozenset(tests))
 
@@ -134,7 +134,7 @@ def bold_means(summary: Summary, subjects: Sequence[int], metric: str, suite: st
     }
     verdicts = _mean_verdicts(summary, subjects[best], others, metric, suite, _ALPHA / max(1, len(others)))
     tests = {test for _, test_names in verdicts.values() for test in test_names}
-    return _with_best(best, {index: verdict is Effect.WORSE for index, (verdict, _) in verdicts.items()}, tests)
+    return _make_bold(best, {index: verdict is Effect.WORSE for index, (verdict, _) in verdicts.items()}, tests)
 
 
 def _mean_verdicts(

@@ -59,10 +59,10 @@ def decide(samples: Mapping[str, Samples], rules: GateRules, margins: Mapping[st
     margin_by_case = {case: (margins or {}).get(case, rules.margin) for case in samples}
     with_own = {case: with_margin(values, margin_by_case[case], rules) for case, values in samples.items()}
     report = _replay(with_own, rules)
-    cases = tuple(_unshifted(result, margin_by_case[result.case] - rules.margin) for result in report.cases)
+    cases = tuple(_shift_back(result, margin_by_case[result.case] - rules.margin) for result in report.cases)
     measured = [case for group in report.groups for case in group] or list(margin_by_case)
     mean_margin = math.fsum(margin_by_case[case] for case in measured) / len(measured)
-    return dataclasses.replace(report, cases=cases, overall=_unshifted(report.overall, mean_margin - rules.margin))
+    return dataclasses.replace(report, cases=cases, overall=_shift_back(report.overall, mean_margin - rules.margin))
 
 
 def with_margin(samples: Samples, margin: float, rules: GateRules) -> Samples:
@@ -70,7 +70,7 @@ def with_margin(samples: Samples, margin: float, rules: GateRules) -> Samples:
     return samples.shifted(margin - rules.margin)
 
 
-def _unshifted(result: GateResult, shift: float) -> GateResult:
+def _shift_back(result: GateResult, shift: float) -> GateResult:
     return dataclasses.replace(result, harm=result.harm + shift, lower=result.lower + shift, upper=result.upper + shift)
 
 

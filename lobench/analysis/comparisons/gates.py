@@ -178,7 +178,7 @@ def gate(samples: Samples, rules: GateRules | None = None, *, case: str = "") ->
     rules = rules or GateRules()
     measured = _measure(samples, case)
     result = _settle(_decide(measured, rules), rules, alpha=rules.alpha, num_tests=1)
-    return _bounded(result, measured, rules, alpha=rules.alpha, num_tests=1)
+    return _with_bounds(result, measured, rules, alpha=rules.alpha, num_tests=1)
 
 
 def gate_cases(
@@ -209,7 +209,7 @@ def gate_cases(
     alone = [_remember(result, (previous or {}).get(result.case)) for result in alone]
     adjusted = holm([result.p_regressed for result in alone])
     cases = tuple(
-        _bounded(
+        _with_bounds(
             _settle(dataclasses.replace(result, p_holm=p_holm), rules, alpha=half, num_tests=len(samples)),
             measured[result.case],
             rules,
@@ -226,7 +226,7 @@ def gate_cases(
         earlier = (previous or {}).get("")
         groups = measured_mean.groups
         mean = _settle(_remember(_decide(measured_mean, rules), earlier), rules, alpha=half, num_tests=1)
-        overall = _bounded(mean, measured_mean, rules, alpha=half, num_tests=1, previous=earlier)
+        overall = _with_bounds(mean, measured_mean, rules, alpha=half, num_tests=1, previous=earlier)
     verdicts = {overall.verdict, *(case.verdict for case in cases)}
     worst = next(v for v in (Verdict.REGRESSED, Verdict.INCONCLUSIVE, Verdict.PASS) if v in verdicts)
     return GateReport(cases=cases, overall=overall, verdict=worst, rules=rules, groups=groups)
@@ -304,7 +304,7 @@ class _Measured:
       groups: For the mean, the cases by group.
       missing: Number of planned seeds of either side without a value; for the mean, sums over the groups of cases.
       missing_a: Number of planned seeds of A without a value, for each of `counts`.
-      hidden: Upper bound of the harm that appears only because seeds of A are missing; see `_hidden`.
+      hidden: Upper bound of the harm that appears only because seeds of A are missing; see `_largest_hidden_harm`.
     """
 
     case: str
@@ -323,7 +323,7 @@ class _Measured:
     hidden: float = 0.0
 
 
-def _hidden(samples: Samples, num_missing: int) -> float:
+def _largest_hidden_harm(samples: Samples, num_missing: int) -> float:
     """Returns the largest expected harm that comes from the seeds that A lacks.
 
     If a share p of the seeds is missing, the mean of the others is above that of all by at most sd sqrt(p / (1 - p)),
@@ -337,10 +337,10 @@ def _hidden(samples: Samples, num_missing: int) -> float:
 
 
 def _hidden_of_group(cases: Sequence[Samples]) -> float:
-    """Returns `_hidden` of the sum over the cases of a group."""
+    """Returns `_largest_hidden_harm` of the sum over the cases of a group."""
     if share_items(cases):
-        return math.fsum(_hidden(case, case.missing[0]) for case in cases)
-    return len(cases) * _hidden(joined(cases), missing_of_group(cases)[0])
+        return math.fsum(_largest_hidden_harm(case, case.missing[0]) for case in cases)
+    return len(cases) * _largest_hidden_harm(joined(cases), missing_of_group(cases)[0])
 
 
 def _measure(samples: Samples, case: str) -> _Measured:
@@ -354,7 +354,7 @@ def _measure(samples: Samples, case: str) -> _Measured:
         harm=0.0 - difference.mean,
         counts=(counts_of(samples),) if samples.has_scale and len(samples) > 1 else (),
         missing_a=missing_a,
-        hidden=_hidden(samples, samples.missing[0]) if samples.has_scale else 0.0,
+        hidden=_largest_hidden_harm(samples, samples.missing[0]) if samples.has_scale else 0.0,
         is_one_value=samples.has_scale and samples.is_one_value,
         raised=samples.raised,
         note=difference.note.partition(":")[0] if not samples.has_scale else difference.note,
@@ -452,7 +452,7 @@ def _decide(measured: _Measured, rules: GateRules) -> GateResult:
         needed = math.ceil(math.log(alpha) / math.log(unseen))
         if p_pass > alpha:
             note = f"too few seeds: all {measured.num_converged} have one value; {needed} are needed"
-            result = dataclasses.replace(_noted(result, note), seeds_to_decide=needed)
+            result = dataclasses.replace(_with_note(result, note), seeds_to_decide=needed)
     if not math.isnan(p_diverged):
         p_regressed = two_sided(p_regressed, p_diverged)
     if looks is not None and measured.num_seeds:
@@ -475,7 +475,7 @@ def _decide(measured: _Measured, rules: GateRules) -> GateResult:
     )
 
 
-def _bounded(
+def _with_bounds(
     result: GateResult,
     measured: _Measured,
     rules: GateRules,
@@ -520,7 +520,7 @@ def _remember(result: GateResult, previous: GateResult | None) -> GateResult:
     return dataclasses.replace(result, p_regressed=p_regressed, p_pass=p_pass, p_holm=p_regressed)
 
 
-def _noted(result: GateResult, note: str) -> GateResult:
+def _with_note(result: GateResult, note: str) -> GateResult:
     """Returns a result with a further note."""
     return dataclasses.replace(result, note="; ".join(filter(None, (result.note, note))))
 
@@ -538,13 +538,13 @@ def _settle(result: GateResult, rules: GateRules, *, alpha: float, num_tests: in
     if result.missing_a or result.missing_b:
         sides = {"A": result.missing_a, "B": result.missing_b}
         lacking = ", ".join(f"{side} lacks {count}" for side, count in sides.items() if count)
-        return _noted(result, f"no PASS without all planned seeds: {lacking}")
+        return _with_note(result, f"no PASS without all planned seeds: {lacking}")
     if result.p_pass <= rules.alpha:
         if result.p_diverged <= rules.alpha:
-            return _noted(result, f"no PASS: B diverges or explodes more often (p {result.p_diverged:.2g})")
+            return _with_note(result, f"no PASS: B diverges or explodes more often (p {result.p_diverged:.2g})")
         if rules.max_diverged >= 1 or result.most_diverged <= rules.max_diverged:
             return dataclasses.replace(result, verdict=Verdict.PASS)
-        return _noted(result, f"the share that diverges may be above {rules.max_diverged:g}")
+        return _with_note(result, f"the share that diverges may be above {rules.max_diverged:g}")
     if math.isnan(result.sd) or result.seeds_to_decide is not None:
         return result
     level = alpha / num_tests
@@ -559,5 +559,5 @@ def _settle(result: GateResult, rules: GateRules, *, alpha: float, num_tests: in
     if needed is not None:  # scaled up by the seeds that do not converge
         needed = math.ceil(needed * result.num_seeds / result.num_converged)
     if needed is not None and needed <= result.num_seeds:
-        return _noted(result, "the harm is too near the margin to tell")
+        return _with_note(result, "the harm is too near the margin to tell")
     return dataclasses.replace(result, seeds_to_decide=needed)

@@ -205,11 +205,11 @@ def compare_subjects(
         raise UnknownDirection(metric)
     first, *others = subjects
     return [
-        _compared(*_on_common_forms(first, other), subjects, metrics, rules, scales, margin, design) for other in others
+        _compare(*_on_common_forms(first, other), subjects, metrics, rules, scales, margin, design) for other in others
     ]
 
 
-def _compared(
+def _compare(
     first: StoredSubject,
     other: StoredSubject,
     subjects: Sequence[StoredSubject],

@@ -96,7 +96,7 @@ def paired_values(a: Cell | None, b: Cell | None, metric: str | None, scales: Sc
         starts = {**scales.starts_of(b, name), **scales.starts_of(a, name)}
         is_paired = _is_fresh(a) == _is_fresh(b)
         samples = scored(sides[0], sides[1], starts, scale, is_paired=is_paired)
-        samples = dataclasses.replace(samples, shared=_shared(a, b))
+        samples = dataclasses.replace(samples, shared=_shared_trainings(a, b))
     else:
         samples = samples_of(sides[0], sides[1], a, b)
     samples = dataclasses.replace(
@@ -227,10 +227,12 @@ def samples_of(a: Finals, b: Finals, of_a: Cell, of_b: Cell) -> Samples:
     sides = ([side[seed] for seed in seeds] for side, seeds in ((a, seeds_a), (b, seeds_b)))
     ours, theirs = ([DIVERGED if not math.isfinite(value) else value for value in side] for side in sides)
     samples = Samples.of(ours, theirs, is_paired=is_paired)
-    return dataclasses.replace(samples, seeds_a=tuple(seeds_a), seeds_b=tuple(seeds_b), shared=_shared(of_a, of_b))
+    return dataclasses.replace(
+        samples, seeds_a=tuple(seeds_a), seeds_b=tuple(seeds_b), shared=_shared_trainings(of_a, of_b)
+    )
 
 
-def _shared(a: Cell, b: Cell) -> frozenset[str]:
+def _shared_trainings(a: Cell, b: Cell) -> frozenset[str]:
     """Returns the names of the trainings of two cells of a case."""
     ours = shared_trainings(a)
     theirs = shared_trainings(b)

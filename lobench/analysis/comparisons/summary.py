@@ -358,7 +358,7 @@ class Summary:
             baseline = self.baseline(case)
             if cell is None or baseline is None or "train/loss" not in cell.final:
                 continue
-            speedups = [_over_envelope(final, baseline) for final in cell.final["train/loss"].values()]
+            speedups = [_speedup_over_envelope(final, baseline) for final in cell.final["train/loss"].values()]
             speedups_by_case.append(
                 [0.0 if math.isnan(seed_speedup.value) else seed_speedup.value for seed_speedup in speedups]
             )
@@ -547,10 +547,10 @@ def _speedups(cell: Cell, baseline: BaselineCase | None) -> tuple[Speedup | None
         return None, None
     final = mean_of(list(cell.final["train/loss"].values()))
     best = _baseline_curve(baseline.curve_steps, baseline.curves["train/loss"], Form.BEST_SINGLE)
-    return speedup(final, baseline.num_inner_steps, best), _over_envelope(final, baseline)
+    return speedup(final, baseline.num_inner_steps, best), _speedup_over_envelope(final, baseline)
 
 
-def _over_envelope(final: float, baseline: BaselineCase) -> Speedup:
+def _speedup_over_envelope(final: float, baseline: BaselineCase) -> Speedup:
     curve = _baseline_curve(baseline.envelope_steps, baseline.envelope, Form.ENVELOPE)
     return speedup(final, baseline.num_inner_steps, curve)
 

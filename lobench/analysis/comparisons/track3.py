@@ -75,7 +75,7 @@ def judge(subjects: Sequence[StoredSubject], target: Target | None = None) -> Tr
         at different steps.
     """
     wanted_target = target or Target(value=TARGET)
-    results = tuple(_judged(subject, wanted_target) for subject in subjects)
+    results = tuple(_judge_subject(subject, wanted_target) for subject in subjects)
     first = results[0]
     pairs = [
         Pair(
@@ -89,7 +89,7 @@ def judge(subjects: Sequence[StoredSubject], target: Target | None = None) -> Tr
     return Track3(target=wanted_target.value, results=results, pairs=tuple(pairs))
 
 
-def _judged(subject: StoredSubject, target: Target) -> Judged:
+def _judge_subject(subject: StoredSubject, target: Target) -> Judged:
     cells = list(subject.cells.values())
     if len(cells) != 1:
         got = ", ".join(cell.case.name for cell in cells) or "none"
@@ -109,7 +109,7 @@ def _judged(subject: StoredSubject, target: Target) -> Judged:
             got=", ".join(map(str, sorted(ends))),
             next_step="import them with --until-step",
         )
-    losses = (*map(_as_logged, cell.final[metric].values()), *[math.nan] * sum(cell.lost.values()))
+    losses = (*map(_shortest_float32, cell.final[metric].values()), *[math.nan] * sum(cell.lost.values()))
     test = below_target(losses, target.value)
     reachable = test.difference > 0
     return Judged(
@@ -134,11 +134,11 @@ def _earliest_step(cell: Cell, metric: str, target: float, num_runs: int) -> int
     if len(by_run) < num_runs:
         return None
     for step in sorted(set.intersection(*map(set, by_run))):
-        if below_target([_as_logged(run[step]) for run in by_run], target).is_passed:
+        if below_target([_shortest_float32(run[step]) for run in by_run], target).is_passed:
             return int(step)
     return None
 
 
-def _as_logged(value: float) -> float:
+def _shortest_float32(value: float) -> float:
     """Returns the shortest number that float32 rounds to this value: 3.278 is stored as 3.2780001."""
     return float(str(np.float32(value)))

@@ -323,19 +323,19 @@ def _removals(times: np.ndarray, targets: Targets, in_log: Sequence[Sequence[boo
     removed[missing] = Removal.NO_EVALUATION
     column_of = {name: column for column, name in enumerate(targets.names)}
     for variant, base in targets.base_of.items():
-        fell = _gone(removed[:, column_of[base]]) & ~_gone(removed[:, column_of[variant]])
+        fell = _is_removed(removed[:, column_of[base]]) & ~_is_removed(removed[:, column_of[variant]])
         removed[fell, column_of[variant]] = Removal.BASE_MISSED
-    remaining_times = np.where(_gone(removed), math.inf, times)
+    remaining_times = np.where(_is_removed(removed), math.inf, times)
     removed[(remaining_times > MAX_RATIO * remaining_times.min(axis=0)) & np.isfinite(remaining_times)] = (
         Removal.TOO_SLOW
     )
     for variant, base in targets.base_of.items():
-        fell = _gone(removed[:, column_of[variant]]) & ~_gone(removed[:, column_of[base]])
+        fell = _is_removed(removed[:, column_of[variant]]) & ~_is_removed(removed[:, column_of[base]])
         removed[fell, column_of[base]] = Removal.HELD_OUT_MISSED
     return removed
 
 
-def _gone(removed: np.ndarray) -> Any:
+def _is_removed(removed: np.ndarray) -> Any:
     return removed != None  # noqa: E711  (elementwise)
 
 

@@ -326,7 +326,7 @@ def _is_called(key: str, name: str) -> bool:
 def _case_record(case: BaselineCase) -> dict[str, Any]:
     record: dict[str, Any] = {name: getattr(case, name) for name in _PLAIN if name != "code" or case.code}
     record["grid"] = [asdict(point) for point in case.grid]
-    record["untrained"] = _rounded(case.untrained)
+    record["untrained"] = _rounded_values(case.untrained)
     for name in ("starts", "tuned"):
         values_by_metric: Mapping[str, Sequence[float]] = getattr(case, name)
         record[name] = {
@@ -385,7 +385,7 @@ def _number(value: float | None) -> float:
     return float("nan") if value is None else float(value)
 
 
-def _rounded(values: Mapping[str, float]) -> dict[str, float | None]:
+def _rounded_values(values: Mapping[str, float]) -> dict[str, float | None]:
     return {name: _digits(value) for name, value in sorted(values.items())}
 
 

@@ -119,7 +119,7 @@ def _permitted_folder(place: SuitePlace, file: str) -> tuple[Path | None, str]:
 
 def _folder_with_note(place: SuitePlace, file: str) -> tuple[Path | None, str]:
     folders = [Path(path) for path in place.candidates() if path_exists(path, kind="folder")]
-    around = [folder for folder in _around(place, file) if find_baselines(folder)]
+    around = [folder for folder in _folders_around(place, file) if find_baselines(folder)]
     if not place.path:
         return (around[0] if around else None), ""
     recorded = dict(place.baselines)
@@ -150,7 +150,7 @@ def _folder_with_note(place: SuitePlace, file: str) -> tuple[Path | None, str]:
     )
 
 
-def _around(place: SuitePlace, file: str) -> Iterator[Path]:
+def _folders_around(place: SuitePlace, file: str) -> Iterator[Path]:
     """Yields folders that may contain a case's file, below the folders around the store and the working directory."""
     if not file:
         return

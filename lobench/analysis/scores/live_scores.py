@@ -79,27 +79,29 @@ class StoreScores:
           BaselineError: A baseline file cannot be read.
         """
         wanted = {(subject.key, subject.outer_step) for subject in wanted_subjects}
-        subjects = self._read({subject.sha256 for subject in wanted_subjects})
-        return self._scored([subject for subject in subjects if (subject.who.key, subject.who.outer_step) in wanted])
+        subjects = self._read_subjects({subject.sha256 for subject in wanted_subjects})
+        return self._score_subjects(
+            [subject for subject in subjects if (subject.who.key, subject.who.outer_step) in wanted]
+        )
 
     def everyone(self) -> list[Scored]:
         """Returns the scores of all subjects read so far; [] before the first call of `of`."""
-        return self._scored(self._known())
+        return self._score_subjects(self._known_subjects())
 
-    def _known(self) -> list[StoredSubject]:
+    def _known_subjects(self) -> list[StoredSubject]:
         return [subject for subjects in self._subjects.values() for subject in subjects]
 
-    def _scored(self, subjects: Sequence[StoredSubject]) -> list[Scored]:
-        all_subjects = sorted(self._known(), key=_position)
+    def _score_subjects(self, subjects: Sequence[StoredSubject]) -> list[Scored]:
+        all_subjects = sorted(self._known_subjects(), key=_position)
         scales = Scales.of(all_subjects, self._places)
-        scored = [_scored(subject, scales) for subject in sorted(subjects, key=_position)]
+        scored = [_score_subject(subject, scales) for subject in sorted(subjects, key=_position)]
         if all(entry.score is not None for entry in scored):
             return scored
         # The best mean may have changed, and with it all scores.
         means = [(subject, mean_score(subject, None, scales).mean) for subject in all_subjects]
         return [entry if entry.score is not None else _with_fallback(entry, scales, means) for entry in scored]
 
-    def _read(self, hashes: Collection[str]) -> list[StoredSubject]:
+    def _read_subjects(self, hashes: Collection[str]) -> list[StoredSubject]:
         """Reads and returns subjects by checkpoint hash.
 
         Reads all of them on the first call, and after a case was changed.
@@ -131,13 +133,15 @@ class StoreScores:
 
     def _is_restarted(self, rows: Sequence[EvaluationRow]) -> bool:
         """Returns True if a known path now has another checkpoint, a sign that its run was restarted."""
-        hashes_by_path = {stored.who.uri: stored.who.sha256 for stored in self._known() if stored.who.has_theta}
+        hashes_by_path = {
+            stored.who.uri: stored.who.sha256 for stored in self._known_subjects() if stored.who.has_theta
+        }
         return any(
             hashes_by_path.get(subject.uri, subject.sha256) != subject.sha256 for row in rows for subject in row.present
         )
 
 
-def _scored(subject: StoredSubject, scales: Scales) -> Scored:
+def _score_subject(subject: StoredSubject, scales: Scales) -> Scored:
     num_untuned = len(subject.cells.keys() - scales.tuned.keys())
     score = None if num_untuned else mean_score(subject, None, scales)
     return Scored(subject=subject, score=score, num_untuned=num_untuned, label=scales.label)

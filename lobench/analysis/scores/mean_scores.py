@@ -215,11 +215,11 @@ def rank(subjects: Sequence[StoredSubject], metric: str | None, scales: Scales) 
     """
     most = max((len(subject.cells) for subject in subjects), default=0)
     latest = {subject.checkpoint.sha256: subject for subject in subjects if len(subject.cells) == most}
-    ranking = [_ranked(subject, metric, scales) for subject in latest.values()]
+    ranking = [_rank_subject(subject, metric, scales) for subject in latest.values()]
     return sorted(ranking, key=lambda ranked: (math.isnan(ranked.worth), -ranked.worth))
 
 
-def _ranked(subject: StoredSubject, metric: str | None, scales: Scales) -> Ranked:
+def _rank_subject(subject: StoredSubject, metric: str | None, scales: Scales) -> Ranked:
     score = mean_score(subject, metric, scales)
     means = []
     for identity, cell in subject.cells.items():

@@ -326,14 +326,14 @@ class Scales:
         """
         key = (self._identity(case), metric)
         if key not in self._known:
-            case_scale = self._frozen(key[0], case, metric)
+            case_scale = self._unsigned_scale(key[0], case, metric)
             self._known[key] = case_scale.linear() if self._is_signed(key[0], metric, case_scale) else case_scale
         return self._known[key]
 
     def is_signed(self, case: CaseInfo, metric: str) -> bool:
         """Returns whether a case's scale is linear only because a loss is below 0, in which case no gate may decide."""
         identity = self._identity(case)
-        return self._is_signed(identity, metric, self._frozen(identity, case, metric))
+        return self._is_signed(identity, metric, self._unsigned_scale(identity, case, metric))
 
     def direction(self, case: CaseInfo, metric: str) -> Direction | None:
         """Returns the direction in which a metric is better on a case; None if no subject declares it."""
@@ -366,7 +366,7 @@ class Scales:
     def _is_signed(self, identity: str, metric: str, scale: ScoreScale) -> bool:
         return is_signed(self._column(identity, metric).finals, scale)
 
-    def _frozen(self, identity: str, case: CaseInfo, metric: str) -> ScoreScale:
+    def _unsigned_scale(self, identity: str, case: CaseInfo, metric: str) -> ScoreScale:
         """Returns the scale set by the baseline, or by the stored subjects, before signed losses are considered."""
         key = (identity, metric)
         if key not in self._made:
@@ -422,7 +422,7 @@ class Scales:
         )
         return replace(scale, is_clipped=False) if case.has_items else scale
 
-    def _begins(self, identity: str, metric: str) -> bool:
+    def _has_step_0(self, identity: str, metric: str) -> bool:
         """Returns whether step 0 was evaluated by a subject or a baseline, or no subject has the metric."""
         cells = [cell for cell in self.among.get(identity, ()) if metric in cell.metric_names]
         return identity in self.tuned or not cells or any(metric in cell.untrained for cell in cells)
@@ -510,7 +510,7 @@ class Scales:
         if identity in self.tuned or not self.scale(case, case.primary_metric).is_usable:
             return None
         best: tuple[float, str] | None = None
-        for cell in self._near_one(identity, case):
+        for cell in self._cells_near_one(identity, case):
             finals = cell.converged_finals(case.primary_metric)
             scores = self.scores(cell, None)
             finite_scores = [scores[seed] for seed, final in finals.items() if math.isfinite(final)]
@@ -519,7 +519,7 @@ class Scales:
                 best = min(best or (math.inf, ""), (distance, self.labels.get(id(cell), "")))
         return best[1] or None if best is not None and best[0] < _AT_ONE else None
 
-    def _near_one(self, identity: str, case: CaseInfo) -> Iterable[Cell]:
+    def _cells_near_one(self, identity: str, case: CaseInfo) -> Iterable[Cell]:
         """Returns all cells of a case whose mean score may be 1 up to rounding. It may contain further cells."""
         column = self._column(identity, case.primary_metric)
         if (block := column.block) is None:
@@ -558,7 +558,7 @@ class Scales:
             if not scale.has_starts:
                 text = "the baseline's seeds are taken to begin at the untrained mean (`lobench baseline` adds starts)"
                 names_by_note.setdefault(text, []).append(name)
-            if not self._begins(identity, case.primary_metric):
+            if not self._has_step_0(identity, case.primary_metric):
                 names_by_note.setdefault("step 0 was not evaluated, and the curves begin at 0", []).append(name)
             for metric in dict.fromkeys((case.primary_metric, "train/loss", "test/loss")):
                 if self.is_signed(case, metric):

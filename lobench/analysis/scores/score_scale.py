@@ -316,7 +316,7 @@ def scores(
     values = np.asarray(final, np.float64)
     if not scale.is_usable:
         return np.full(values.shape, np.nan)
-    lost = _lost(values, diverged)
+    lost = _is_lost(values, diverged)
     values = np.where(lost, np.nan, values) - (scale.minimum or 0.0)
     if scale.kind is ScaleKind.LINEAR:
         values_in_units = (scale.untrained - values) / scale.linear_unit
@@ -351,7 +351,7 @@ def are_plain(final: ArrayLike, scale: ScoreScale, *, starts: ArrayLike | None =
     seed_scores = scores(values, scale, starts=starts)
     with np.errstate(invalid="ignore"):
         inside = (lowered >= scale.floor) & (lowered <= _starts(values.shape, starts, scale))
-    return np.asarray(inside & (seed_scores < BEST_SCORE) & ~_lost(values, None))
+    return np.asarray(inside & (seed_scores < BEST_SCORE) & ~_is_lost(values, None))
 
 
 def are_undecided(
@@ -378,7 +378,7 @@ def merits(final: ArrayLike, scale: ScoreScale, *, diverged: ArrayLike | None = 
     A log scale that is not usable has the floor 0. A linear scale has no floor.
     """
     values = np.asarray(final, np.float64)
-    lost = _lost(values, diverged)
+    lost = _is_lost(values, diverged)
     floor = scale.floor if scale.is_usable or scale.kind is ScaleKind.LINEAR else 0.0
     raised = np.maximum(np.where(lost, 0.0, values), floor + (scale.minimum or 0.0))
     return np.where(lost, -np.inf, raised if scale.direction is Direction.MAX else -raised)
@@ -464,7 +464,7 @@ def _log(value: float, floor: float) -> float:
     return math.log(max(value, floor)) if floor > 0 else math.nan
 
 
-def _lost(values: FloatArray, diverged: ArrayLike | None) -> BoolArray:
+def _is_lost(values: FloatArray, diverged: ArrayLike | None) -> BoolArray:
     lost = ~np.isfinite(values)
     return lost if diverged is None else lost | np.asarray(diverged, bool)
 

@@ -36,7 +36,7 @@ def iqm(cells: SeedScores) -> float:
 
     A case with more seeds weighs more. If a score is NaN (a case without a scale), the result is NaN.
     """
-    values = _pooled(cells)
+    values = _pool(cells)
     return float(trimmed_mean(values, 0.25)) if np.isfinite(values).all() else math.nan
 
 
@@ -52,7 +52,7 @@ def probability_of_improvement(ours: SeedScores, theirs: SeedScores) -> float:
     if len(ours) != len(theirs):
         raise ValueError(f"{len(ours)} cases against {len(theirs)}")
     for cells in (ours, theirs):
-        _pooled(cells)
+        _pool(cells)
     pairs = zip(ours, theirs, strict=True)
     shares = [float(_wins(x, y).mean()) for x, y in pairs]
     return math.fsum(shares) / len(shares)
@@ -194,7 +194,7 @@ def _wins(x: Sequence[float], y: Sequence[float]) -> FloatArray:
     return np.asarray((x_column > y_row) + 0.5 * (x_column == y_row))
 
 
-def _pooled(cells: SeedScores) -> FloatArray:
+def _pool(cells: SeedScores) -> FloatArray:
     if not cells or any(len(cell) == 0 for cell in cells):
         raise ValueError("an aggregate needs at least one case, and a seed in each")
     return np.concatenate([np.asarray(cell, np.float64) for cell in cells])

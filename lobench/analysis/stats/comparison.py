@@ -209,7 +209,7 @@ def mean_difference(samples: Samples, confidence: float = 0.95) -> MeanDifferenc
     converged = samples.converged()
     p_diverged = _p_diverged([counts])
     level = 1 - confidence if math.isnan(p_diverged) else (1 - confidence) / 2
-    note = _too_few(location, converged, n, level)
+    note = _too_few_reason(location, converged, n, level)
     if n < 2:
         return MeanDifference(num_seeds=n, mean=location.estimate.mean, method=location.method, note=note, **lost)
     lower, upper = (math.nan, math.nan) if note and location.permutation is None else location.bounds(level / 2)
@@ -231,7 +231,7 @@ def mean_difference(samples: Samples, confidence: float = 0.95) -> MeanDifferenc
     )
 
 
-def _too_few(location: Location, converged: Samples, num_seeds: int, level: float) -> str:
+def _too_few_reason(location: Location, converged: Samples, num_seeds: int, level: float) -> str:
     """Returns why the converged seeds cannot give a decision, whatever their values; "" if they can."""
     if num_seeds < 2:
         return "undecidable below n = 2"
@@ -484,14 +484,14 @@ def _words(mean: float, p_converged: float, shared: str, counts: Counts, p_diver
     if not counts.a + counts.b:
         return ""
     diverged = f"diverged or exploded {counts.b} of {counts.num_b} against {counts.a} of {counts.num_a}"
-    diverged += f" ({_p(p_diverged)})" if 2 * p_diverged <= alpha else ""
+    diverged += f" ({_p_text(p_diverged)})" if 2 * p_diverged <= alpha else ""
     if math.isnan(p_converged):
         return diverged
     outcome = ("better" if mean > 0 else "worse") if 2 * p_converged <= alpha else "no difference"
     is_close = p_converged <= 0.05 and outcome == "no difference"
     level = f", level {f'{alpha / 2:.2g}'.removeprefix('0')}" if is_close else ""  # the other half is for the counts
-    return f"{outcome} on the {shared} that converge ({_p(p_converged)}{level}); {diverged}"
+    return f"{outcome} on the {shared} that converge ({_p_text(p_converged)}{level}); {diverged}"
 
 
-def _p(value: float) -> str:
+def _p_text(value: float) -> str:
     return "p < .001" if value < 0.001 else "p " + f"{value:.2g}".removeprefix("0")

@@ -38,12 +38,12 @@ def expected_best(values: Sequence[float], *, are_independent: bool = True, alph
       are_independent: Whether no trial was chosen by the results of others, as in a random search.
       alpha: One minus the confidence level.
     """
-    ordered = _ordered(values)
+    ordered = _best_to_worst(values)
     if ordered is None:
         return [Interval()] * len(values)
     count = len(ordered)
     with_interval = _most_with_interval(count, are_independent=are_independent)
-    samples = _resampled(ordered, _num_resamples(count), seed=0) if with_interval else ordered[None]
+    samples = _resample(ordered, _num_resamples(count), seed=0) if with_interval else ordered[None]
     intervals = [_interval(*_mean_and_error(samples, k), alpha) for k in range(1, with_interval + 1)]
     rest = [Interval(mean=float(ordered @ _weights(count, k))) for k in range(with_interval + 1, count + 1)]
     return intervals + rest
@@ -70,7 +70,7 @@ def are_ahead(
       As many values as the shorter search has trials.
     """
     shorter = min(len(a), len(b))
-    sides = (_ordered(a), _ordered(b))
+    sides = (_best_to_worst(a), _best_to_worst(b))
     if sides[0] is None or sides[1] is None:
         return [False] * shorter
     most = min(
@@ -78,7 +78,7 @@ def are_ahead(
         for side, independent in zip((a, b), are_independent, strict=True)
     )
     num_resamples = _num_resamples(max(len(a), len(b)))
-    ours, theirs = (_resampled(side, num_resamples, seed) for seed, side in enumerate(sides) if side is not None)
+    ours, theirs = (_resample(side, num_resamples, seed) for seed, side in enumerate(sides) if side is not None)
     largest = np.full(num_resamples, -math.inf)
     observed = list[float]()
     for k in range(1, most + 1):
@@ -95,7 +95,7 @@ def are_ahead(
     return [difference > threshold for difference in observed] + [False] * (shorter - len(observed))
 
 
-def _ordered(values: Sequence[float]) -> NDArray[np.float64] | None:
+def _best_to_worst(values: Sequence[float]) -> NDArray[np.float64] | None:
     """Returns the values from best to worst. Failed trials (NaN) have the worst other value. None if all failed."""
     finite_values = [value for value in values if not math.isnan(value)]
     return (
@@ -115,7 +115,7 @@ def _num_resamples(count: int) -> int:
     return max(99, min(999, 60_000 // count))
 
 
-def _resampled(ordered: NDArray[np.float64], num_resamples: int, seed: int) -> NDArray[np.float64]:
+def _resample(ordered: NDArray[np.float64], num_resamples: int, seed: int) -> NDArray[np.float64]:
     """Returns the sample itself, then its resamples: float64[1 + num_resamples, num_trials]."""
     count = len(ordered)
     # Sorted indices of an ordered sample, so that the resamples are ordered too.

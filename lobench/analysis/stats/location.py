@@ -55,11 +55,11 @@ class Location:
 
     def above(self, shift: float = 0.0) -> float:
         """Returns the p-value of "the mean is at most `shift`"; NaN if the estimate is not known."""
-        return self._tail(shift, 1)
+        return self._tail_p_value(shift, 1)
 
     def below(self, shift: float = 0.0) -> float:
         """Returns the p-value of "the mean is at least `shift`"; NaN if the estimate is not known."""
-        return self._tail(shift, -1)
+        return self._tail_p_value(shift, -1)
 
     def p_value(self) -> float:
         """Returns the two-sided p-value of no difference; NaN if the estimate is not known."""
@@ -84,7 +84,7 @@ class Location:
             return math.nan, math.nan
         return min(lower, mean - half), max(upper, mean + half)
 
-    def _tail(self, shift: float, sign: int) -> float:
+    def _tail_p_value(self, shift: float, sign: int) -> float:
         if not self.is_known:
             return math.nan
         if self.mcnemar is not None:

@@ -82,7 +82,7 @@ class Samples:
     @classmethod
     def of_differences(cls, differences: Sequence[float]) -> Samples:
         """Returns pairs of which only the differences b - a are known."""
-        step = _smallest_gap([0.0, *differences]) if _repeat([value for value in differences if value]) else 0.0
+        step = _smallest_gap([0.0, *differences]) if _has_repeats([value for value in differences if value]) else 0.0
         return cls(a=(0.0,) * len(differences), b=tuple(differences), step=step, may_vary=True)
 
     def __len__(self) -> int:
@@ -234,19 +234,19 @@ def rounding_step(a: Sequence[float], b: Sequence[float], *, is_paired: bool) ->
     """
     if not is_paired:
         values = [value for value in (*a, *b) if math.isfinite(value)]
-        return _smallest_gap(values) if _repeat(values) else 0.0
+        return _smallest_gap(values) if _has_repeats(values) else 0.0
     pairs = [pair for pair in zip(a, b, strict=True) if all(map(math.isfinite, pair))]
     # Values in a baseline file are rounded, so equality is up to that.
-    values = [value for pair in pairs for value in (pair[:1] if _repeat(pair) else pair)]
-    differences = [value_b - value_a for value_a, value_b in pairs if not _repeat((value_a, value_b))]
-    return _smallest_gap(values) if _repeat(values) or _repeat(differences, _size(values)) else 0.0
+    values = [value for pair in pairs for value in (pair[:1] if _has_repeats(pair) else pair)]
+    differences = [value_b - value_a for value_a, value_b in pairs if not _has_repeats((value_a, value_b))]
+    return _smallest_gap(values) if _has_repeats(values) or _has_repeats(differences, _size(values)) else 0.0
 
 
 def _size(values: Sequence[float]) -> float:
     return max(map(abs, values), default=0.0)
 
 
-def _repeat(values: Sequence[float], size: float = 0.0) -> bool:
+def _has_repeats(values: Sequence[float], size: float = 0.0) -> bool:
     """Returns whether two values are equal up to the rounding of a float32 of that size, or of their own."""
     pairs = itertools.pairwise(sorted(values))
     return any(high - low <= EQUAL * max(size, abs(low), abs(high)) for low, high in pairs)

@@ -39,12 +39,12 @@ def until_common_step(subjects: Sequence[StoredSubject]) -> list[StoredSubject]:
             raise UsageError("--until-step common: the seeds have no step in common", where=f"{case.suite}/{case.name}")
         for cut_cells in cut if common else ():
             if identity in cut_cells:
-                cut_cells[identity] = _until(cut_cells[identity], max(common))
+                cut_cells[identity] = _cell_until(cut_cells[identity], max(common))
     return [dataclasses.replace(subject, cells=cells) for subject, cells in zip(subjects, cut, strict=True)]
 
 
-def _until(cell: Cell, step: int) -> Cell:
-    cut = {id(curves): _cut(curves.whole(), step) for curves, _ in cell.sources.values()}
+def _cell_until(cell: Cell, step: int) -> Cell:
+    cut = {id(curves): _curves_until(curves.whole(), step) for curves, _ in cell.sources.values()}
     sources = {seed: (cut[id(curves)], row) for seed, (curves, row) in cell.sources.items()}
     final: dict[str, dict[int, float]] = {}
     for seed, (curves, row) in sources.items():
@@ -55,7 +55,7 @@ def _until(cell: Cell, step: int) -> Cell:
     return dataclasses.replace(cell, sources=sources, final=final, diverged_at=diverged_at)
 
 
-def _cut(curves: Curves, step: int) -> Curves:
+def _curves_until(curves: Curves, step: int) -> Curves:
     count = max(sum(eval_step <= step for eval_step in curves.eval_steps), 1)
     whole = {name: np.asarray(values, np.float32) for name, values in curves.metrics.items()}
     metrics: dict[str, memoryview[float]] = {

@@ -261,18 +261,18 @@ class _Forms:
         self._former: dict[int, EvaluationRow] = {}
         there = [(member, row) for member, row in held if row is not None]
         for member, row in sorted(there, key=lambda pair: current.last_planned(pair[1])):
-            self._current[self._place(member, row)] = row.case.identity
+            self._current[self._form_key(member, row)] = row.case.identity
         for member, row in there:
-            if self._current[self._place(member, row)] == row.case.identity:
+            if self._current[self._form_key(member, row)] == row.case.identity:
                 self._one.setdefault(place_of(row.case), row.case.identity)
 
-    def _place(self, membership: Membership, row: EvaluationRow) -> tuple[str, CasePlace]:
+    def _form_key(self, membership: Membership, row: EvaluationRow) -> tuple[str, CasePlace]:
         return (membership.method if self._are_own else ""), place_of(row.case)
 
     def as_one(self, membership: Membership, row: EvaluationRow) -> EvaluationRow | None:
         """Returns an evaluation with the common identity of its case's forms; None for a former form."""
         has_bindings = any(self._cases.has_bindings(row, subject) for subject in row.sightings)
-        if self._current[self._place(membership, row)] != row.case.identity or not has_bindings:
+        if self._current[self._form_key(membership, row)] != row.case.identity or not has_bindings:
             self._former[id(row)] = row
             return None
         identity = self._one[place_of(row.case)]
@@ -456,7 +456,7 @@ def pick_methods(snapshot: Snapshot, methods: Sequence[str], names: Mapping[str,
       ConfigError: The snapshot has no method or case of a given name.
     """
     places = [place_of_method(snapshot, "methods", name) for name in methods] or range(len(snapshot.subjects))
-    titles = {_renamed(snapshot, name): title for name, title in (names or {}).items()}
+    titles = {_resolve_name(snapshot, name): title for name, title in (names or {}).items()}
     labels = tuple(titles.get(index, snapshot.labels[index]) for index in places)
     openings = labels if titles else tuple(snapshot.openings[index] for index in places)
     return dataclasses.replace(
@@ -482,7 +482,7 @@ def narrowed(snapshot: Snapshot, names: Sequence[str]) -> Snapshot:
     return pick_methods(snapshot, tuple(dict.fromkeys(method_names)))
 
 
-def _renamed(snapshot: Snapshot, name: str) -> int | str:
+def _resolve_name(snapshot: Snapshot, name: str) -> int | str:
     """Resolves a key of `Table.names` to a method's place, a case's identity, or a metric's name."""
     for index in range(len(snapshot.subjects)):
         if name in names_of(snapshot, index):
@@ -493,7 +493,7 @@ def _renamed(snapshot: Snapshot, name: str) -> int | str:
 def check_named(snapshot: Snapshot, name: str) -> None:
     """Raises ConfigError if a key of `Table.names` is neither a method nor a case."""
     if (
-        isinstance(index_or_name := _renamed(snapshot, name), str)
+        isinstance(index_or_name := _resolve_name(snapshot, name), str)
         and index_or_name == name
         and place_of_case(snapshot, name) is None
     ):

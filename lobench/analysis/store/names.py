@@ -94,7 +94,7 @@ def one_called(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey]
         )
     subjects = [snapshot.subjects[index] for index in places]
     if len({(subject.who.sha256, subject.optimizer_hashes) for subject in subjects}) > 1:
-        suffixed = [_distinguished(snapshot, index) for index in places]
+        suffixed = [_unique_name(snapshot, index) for index in places]
         raise UsageError(
             f"several are called {text!r}",
             where=str(snapshot.store),
@@ -106,7 +106,7 @@ def one_called(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey]
     return places[-1]
 
 
-def _distinguished(snapshot: Snapshot, place: int) -> str:
+def _unique_name(snapshot: Snapshot, place: int) -> str:
     """Returns a name that matches this subject only; for subjects of one theta with other bindings its label."""
     sha256 = snapshot.subjects[place].who.sha256
     distinct_names = (

@@ -94,7 +94,7 @@ def choose_reference(
             recorded_subjects = [subject for subject in others if subject.who.key == choice.reference]
             if recorded_subjects:
                 return last_subject(recorded_subjects)
-    regressed = _regressed(snapshot.events)
+    regressed = _regressed_candidates(snapshot.events)
     fit = [subject for subject in others if subject.who.key not in regressed] or others
     with_curves = [subject for subject in fit if subject.num_seeds]
     return last_subject(with_curves or fit)
@@ -115,7 +115,7 @@ def hash_of(sha256: str) -> str:
     return f"sha256 {sha256[:_HASHED]}"
 
 
-def _regressed(events: Iterable[tuple[str, Mapping[str, Any]]]) -> set[SubjectKey]:
+def _regressed_candidates(events: Iterable[tuple[str, Mapping[str, Any]]]) -> set[SubjectKey]:
     """Returns the candidates whose last gate in this store gave REGRESSED."""
     last: dict[SubjectKey, str] = {}
     for kind, detail in events:

@@ -233,10 +233,10 @@ class Snapshot:
           rows: Some of its rows. None: all.
         """
         for row in self.rows if rows is None else rows:
-            yield row, self._held.get(id(row.payload)) or row.measured
+            yield row, self._curves_by_payload.get(id(row.payload)) or row.measured
 
     @functools.cached_property
-    def _held(self) -> dict[int, Curves]:
+    def _curves_by_payload(self) -> dict[int, Curves]:
         """Curves of the cells, by the `id` of the payload that they were read from."""
         return {
             id(curves.read_from): curves
@@ -290,23 +290,23 @@ def _labels(subjects: Sequence[StoredSubject], without_step: Collection[Who]) ->
         lineage = f"generation {generation}, " if generation else ""
         lineage = f"{subject.who.run}, {lineage}" if has_runs and subject.who.run else lineage
         labels.append(subject.label if by_name else f"{lineage}outer step {outer_step}")
-    return _told_apart(labels, subjects)
+    return _make_distinct(labels, subjects)
 
 
 def distinct_labels(subjects: Sequence[StoredSubject]) -> list[str]:
     """Returns the label of each subject, with more of the path or a hash where several have the same one."""
-    return _told_apart([subject.label for subject in subjects], subjects)
+    return _make_distinct([subject.label for subject in subjects], subjects)
 
 
-def _told_apart(labels: list[str], subjects: Sequence[StoredSubject]) -> list[str]:
+def _make_distinct(labels: list[str], subjects: Sequence[StoredSubject]) -> list[str]:
     for label in [label for label, count in Counter(labels).items() if count > 1]:
         indices = [index for index, other in enumerate(labels) if other == label]
-        for index, new_name in zip(indices, _distinguished([subjects[index] for index in indices]), strict=True):
+        for index, new_name in zip(indices, _longer_labels([subjects[index] for index in indices]), strict=True):
             labels[index] = new_name
     return labels
 
 
-def _distinguished(namesakes: Sequence[StoredSubject]) -> list[str]:
+def _longer_labels(namesakes: Sequence[StoredSubject]) -> list[str]:
     """Returns distinct labels for subjects with one label, by adding more of the path or a hash."""
     parts = [namesake.who.uri.rstrip("/").split("/") for namesake in namesakes]
     named = [

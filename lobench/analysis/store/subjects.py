@@ -228,7 +228,7 @@ class Cell:
         sources = [source for source in self.sources.values() if metric in source[0].shapes]
         blocks = {id(curves): curves for curves, _ in sources}
         values = {key: np.asarray(curves.metrics[metric]) for key, curves in blocks.items()}  # each is read once
-        rows = [_at(steps, values[id(curves)][row], curves.eval_steps) for curves, row in sources]
+        rows = [_values_at_steps(steps, values[id(curves)][row], curves.eval_steps) for curves, row in sources]
         return np.stack(rows).astype(np.float64)
 
     def curve(self, metric: str) -> NDArray[np.float64]:
@@ -534,16 +534,18 @@ def _grid(steps: tuple[int, ...]) -> NDArray[np.int64]:
     return grid
 
 
-def _at(steps: NDArray[np.int64], values: NDArray[np.float32], steps_of_seed: Sequence[int]) -> NDArray[np.float32]:
+def _values_at_steps(
+    steps: NDArray[np.int64], values: NDArray[np.float32], steps_of_seed: Sequence[int]
+) -> NDArray[np.float32]:
     """Returns a seed's values at some of its own steps."""
     if len(values) == len(steps):
         return values
     if len(values) == len(steps_of_seed):
-        return values[_places(steps_of_seed, steps)]
+        return values[_step_indices(steps_of_seed, steps)]
     return np.append(np.full(len(steps) - 1, np.nan, np.float32), values[-1:])
 
 
-def _places(steps_of_curve: Sequence[int], steps: NDArray[np.int64]) -> NDArray[np.intp]:
+def _step_indices(steps_of_curve: Sequence[int], steps: NDArray[np.int64]) -> NDArray[np.intp]:
     """Returns the indices of steps in a curve's own steps; the last index if it does not have all of them."""
     indices = np.flatnonzero(np.isin(steps_of_curve, steps))
     return indices if len(indices) == len(steps) else np.asarray([len(steps_of_curve) - 1])
@@ -673,7 +675,7 @@ def subject_of(who: Who, rows: Sequence[EvaluationRow], current: Collection[str]
     for row in rows:
         by_case.setdefault(row.case.identity, []).append(row)
     cells = {identity: _cell(members) for identity, members in by_case.items()}
-    repeated = _repeated([cell for identity, cell in cells.items() if identity in current])
+    repeated = _repeated_identities([cell for identity, cell in cells.items() if identity in current])
     cells = _with_holes({identity: cell for identity, cell in cells.items() if identity not in repeated})
     origins = {id(curves.origin): curves.origin for cell in cells.values() for curves in cell.blocks}.values()
     return StoredSubject(
@@ -755,7 +757,7 @@ def bindings_note(rows: Iterable[EvaluationRow], current: CurrentCases) -> str:
     )
 
 
-def _repeated(cells: Sequence[Cell]) -> set[str]:
+def _repeated_identities(cells: Sequence[Cell]) -> set[str]:
     """Returns the identities of cases whose bits equal those of another case, which alone counts.
 
     Two tests may evaluate one case of a file, a test may have parameters of its own, and a file may be linked from
@@ -818,7 +820,7 @@ def exploded_names(cell: Cell) -> list[str]:
     return [f"{cell.case.replicate} {names[seed]}" for seed in sorted(cell.exploded)]
 
 
-def _planned(rows: Sequence[EvaluationRow]) -> frozenset[int]:
+def _planned_seeds(rows: Sequence[EvaluationRow]) -> frozenset[int]:
     """Returns the planned seeds, from the case of the last planned evaluation.
 
     Imported curves have no plan, and neither have items. Seeds beyond the case's own, added by a gate or an alarm, have
@@ -847,7 +849,7 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell:
     elif (
         len(rows) == 1 and isinstance(only := rows[0].at_hand, CurveSummary) and only.seeds and not only.origin.imported
     ):
-        holes = _planned(rows).difference(only.seeds)
+        holes = _planned_seeds(rows).difference(only.seeds)
         return _OneBlockCell.of(rows[0], only, dict.fromkeys(holes, NOT_RUN) if holes else _NOTHING)
     sources: dict[int, tuple[Curves | CurveSummary, int]] = {}
     lost: dict[int, str] = {}
@@ -885,7 +887,7 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell:
         untrained=untrained,
         diverged_at={seed: at for seed, at in diverged if at >= 0},
         lost=Counter(lost.values()) if lost else {},
-        missing={**dict.fromkeys(_planned(rows) - sources.keys(), NOT_RUN), **lost},
+        missing={**dict.fromkeys(_planned_seeds(rows) - sources.keys(), NOT_RUN), **lost},
         failures=tuple([(row.outcome, row.message) for row in rows if row.outcome is not Outcome.PASSED]),
         sources=sources,
         directions=directions,
@@ -914,14 +916,16 @@ _Ends: TypeAlias = tuple[Mapping[str, Mapping[int, float]], Mapping[str, Mapping
 
 def _finals_of_one(curves: Curves | CurveSummary) -> Mapping[str, Mapping[int, float]]:
     """Returns the last values of curves, by metric and seed."""
-    return {name: dict(zip(curves.seeds, curves.final(name), strict=True)) for name in _measured(curves)}
+    return {name: dict(zip(curves.seeds, curves.final(name), strict=True)) for name in _measured_metrics(curves)}
 
 
 def _starts_of_one(curves: Curves | CurveSummary) -> Mapping[str, Mapping[int, float]]:
     """Returns the first values of curves, by metric and seed; {} if they begin after step 0."""
     if curves.eval_steps[0] != 0:
         return {}
-    return {name: _starts_of(curves.seeds, array("d", curves.first(name)).tobytes()) for name in _measured(curves)}
+    return {
+        name: _starts_of(curves.seeds, array("d", curves.first(name)).tobytes()) for name in _measured_metrics(curves)
+    }
 
 
 def _ends(blocks: Iterable[Curves | CurveSummary], sources: Mapping[int, tuple[Curves | CurveSummary, int]]) -> _Ends:
@@ -931,7 +935,7 @@ def _ends(blocks: Iterable[Curves | CurveSummary], sources: Mapping[int, tuple[C
     for curves in blocks:
         indices = [index for index, seed in enumerate(curves.seeds) if sources[seed][0] is curves]
         seeds = [curves.seeds[index] for index in indices]
-        for name in _measured(curves):
+        for name in _measured_metrics(curves):
             ends = curves.final(name)
             final.setdefault(name, {}).update(zip(seeds, (ends[index] for index in indices), strict=True))
             if curves.eval_steps[0] == 0:
@@ -940,7 +944,7 @@ def _ends(blocks: Iterable[Curves | CurveSummary], sources: Mapping[int, tuple[C
     return final, untrained
 
 
-def _measured(curves: Curves | CurveSummary) -> list[str]:
+def _measured_metrics(curves: Curves | CurveSummary) -> list[str]:
     """Returns the metrics with values at evaluations."""
     return [name for name, shape in curves.shapes.items() if not is_of_batch(name) and all(shape)]
 

@@ -29,7 +29,7 @@ def trainings_of(curves: Iterable[Curves | CurveSummary]) -> frozenset[str]:
 def _names(curves: Curves | CurveSummary) -> frozenset[str]:
     origin = curves.origin.imported
     if not origin:
-        return _alone(curves.training)
+        return _single_training(curves.training)
     names = set[str]()
     draws = origin.get("draws", "")
     if draws and draws != LOBENCH_SEEDS:
@@ -42,5 +42,5 @@ def _names(curves: Curves | CurveSummary) -> frozenset[str]:
 
 
 @functools.lru_cache(maxsize=1024)  # thousands of curves share a few names
-def _alone(training: str) -> frozenset[str]:
+def _single_training(training: str) -> frozenset[str]:
     return frozenset(filter(None, [training]))

@@ -158,7 +158,7 @@ class StoredResults:
 
         metric_names = {name for row in self.rows if (curves := row.curves) is not None for name in curves.metrics}
         if metric is not None:
-            self._require(metric)
+            self._require_metric(metric)
         blocks = list(self._blocks(case=case))
         parts = []
         for name in [metric] if metric is not None else sorted(metric_names):
@@ -196,7 +196,7 @@ class StoredResults:
         from lobench.analysis.tables.notebook import plot_results
 
         if metric is not None:
-            self._require(metric)
+            self._require_metric(metric)
         return plot_results(self._snapshot(), metric, case, ax)
 
     def _repr_html_(self) -> str:
@@ -221,9 +221,9 @@ class StoredResults:
         Raises:
           UsageError: The store has no such metric.
         """
-        self._require(metric)
+        self._require_metric(metric)
         blocks = self._blocks(case=case, outer_step=outer_step, checkpoint=checkpoint)
-        joined = (_joined(metric, *block) for block in blocks)
+        joined = (_join_curves(metric, *block) for block in blocks)
         return [curves for curves in joined if curves is not None]
 
     def _blocks(
@@ -248,7 +248,7 @@ class StoredResults:
                 latest.update({seed: (curves, index) for index, seed in enumerate(curves.seeds)})
             yield rows[-1].case, subject, dict(sorted(latest.items()))
 
-    def _require(self, metric: str) -> None:
+    def _require_metric(self, metric: str) -> None:
         stored_metrics = {name for row in self.rows if (curves := row.curves) is not None for name in curves.metrics}
         if stored_metrics and metric not in stored_metrics:
             raise UsageError(
@@ -396,7 +396,7 @@ def _curves_by_seed(metric: str, latest: _Latest) -> dict[int, tuple[NDArray[np.
     }
 
 
-def _joined(metric: str, case: CaseInfo, subject: Subject, latest: _Latest) -> CaseCurves | None:
+def _join_curves(metric: str, case: CaseInfo, subject: Subject, latest: _Latest) -> CaseCurves | None:
     values_by_seed = _curves_by_seed(metric, latest)
     if not values_by_seed:
         return None

@@ -116,8 +116,8 @@ class _Maker:
         self._whole = summary.snapshot
         titles = [snapshot.labels[index] for index in places]
         titles += [spec.names.get(baseline, baseline)] if self._has_baseline else []
-        self._methods = _ordered([*places, *([-1] if self._has_baseline else [])], titles, method_groups)
-        self._cases = _ordered(
+        self._methods = _order_by_group([*places, *([-1] if self._has_baseline else [])], titles, method_groups)
+        self._cases = _order_by_group(
             list(range(len(snapshot.cases))),
             [self._case_title(case) for case in range(len(snapshot.cases))],
             case_groups or self._suites(),
@@ -548,7 +548,9 @@ def _left_out_notes(snapshot: Snapshot, shown: Sequence[int]) -> list[str]:
     return [f"{shown_checkpoints} of {counted(count, 'checkpoint')}; Table.methods names others"]
 
 
-def _ordered(places: Sequence[int], titles: Sequence[str], groups: dict[str, list[int]]) -> list[tuple[int, Heading]]:
+def _order_by_group(
+    places: Sequence[int], titles: Sequence[str], groups: dict[str, list[int]]
+) -> list[tuple[int, Heading]]:
     """Returns places and their headings, group by group, with those without a group at the end."""
     title = dict(zip(places, titles, strict=True))
     grouped_methods = [(index, group) for group, members in groups.items() for index in members if index in title]

@@ -67,7 +67,7 @@ def _every_section(summary: Summary) -> list[Section]:
         (task_panels(summary, sorted(groups.beside(summary.shown))), drawn),
     ]
     sections = [
-        replace(section, trained_with=_trained_with(summary, indices))
+        replace(section, trained_with=_training_note(summary, indices))
         for section, indices in charts
         if section is not None
     ]
@@ -121,7 +121,7 @@ def _check_drawn(name: str, section: Section) -> None:
             raise PluginFailure("a line of the section is not a text", where=name, got=described(section.lines))
 
 
-def _trained_with(summary: Summary, indices: Sequence[int]) -> str:
+def _training_note(summary: Summary, indices: Sequence[int]) -> str:
     snapshot = summary.snapshot
     labelled = [(snapshot.labels[index], hyperparameters(snapshot, index)) for index in sorted(indices)]
     settings = [f"{label}: {text}" for label, text in labelled if text]

@@ -36,11 +36,11 @@ def along_runs(summary: Summary) -> Section | None:
     note = f"Mean over cases and seeds, 95% interval (stratified t); {summary.scale_label}."
     if (num_drawn := sum(map(len, drawn))) < (num_checkpoints := sum(map(len, runs))):
         note += f" {num_drawn} of {num_checkpoints} checkpoints are drawn, evenly spaced."
-    figures = tuple(_along(summary, metric, drawn) for metric in summary.metrics)
+    figures = tuple(_along_figure(summary, metric, drawn) for metric in summary.metrics)
     return Section(id="outer", title="Along the run", note=note, kind="wide", figures=figures)
 
 
-def _along(summary: Summary, metric: str, runs: Sequence[Sequence[int]]) -> Figure:
+def _along_figure(summary: Summary, metric: str, runs: Sequence[Sequence[int]]) -> Figure:
     subjects = summary.snapshot.subjects
     label = summary.metric_label(metric)
     by_step = are_by_step(subjects, runs)
@@ -62,7 +62,7 @@ def _along(summary: Summary, metric: str, runs: Sequence[Sequence[int]]) -> Figu
         y_label="score",
         series=(*series, *levels, Series(label="1 on the scale", x=ends, y=[1.0, 1.0], style="s3 dashed")),
     )
-    return Figure(chart=chart, note=_lacking(summary, metric, [index for run in runs for index in run]))
+    return Figure(chart=chart, note=_lacking_note(summary, metric, [index for run in runs for index in run]))
 
 
 def _names_and_styles(summary: Summary, metric: str, runs: Sequence[Sequence[int]]) -> list[tuple[str, str]]:
@@ -108,7 +108,7 @@ def _levels(summary: Summary, metric: str, ends: Sequence[float]) -> list[Series
     ]
 
 
-def _lacking(summary: Summary, metric: str, indices: Iterable[int]) -> str:
+def _lacking_note(summary: Summary, metric: str, indices: Iterable[int]) -> str:
     """Returns a note on checkpoints that lack cases, or have no point."""
     scores = [summary.mean_score(index, metric) for index in indices]
     num_without = sum(math.isnan(score.mean) for score in scores)
@@ -133,7 +133,7 @@ def side_by_side(summary: Summary) -> Section | None:
         figure
         for suite in ("", *(suites if len(suites) > 1 else ()))
         for metric in summary.metrics
-        if (figure := _ranked(summary, metric, suite)) is not None
+        if (figure := _ranking_figure(summary, metric, suite)) is not None
     ]
     note = f"Mean over cases and seeds, 95% interval (stratified t); {summary.scale_label}."
     if not figures:
@@ -141,7 +141,7 @@ def side_by_side(summary: Summary) -> Section | None:
     return Section(id="scores", title="Side by side", note=note, kind="wide", figures=tuple(figures))
 
 
-def _ranked(summary: Summary, metric: str, suite: str) -> Figure | None:
+def _ranking_figure(summary: Summary, metric: str, suite: str) -> Figure | None:
     snapshot = summary.snapshot
     label = summary.metric_label(metric) + (f", {suite}" if suite else "")
     indices = snapshot.groups.ends(summary.shown)

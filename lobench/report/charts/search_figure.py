@@ -28,8 +28,8 @@ def search_section(history: StoppedTrials, lines: Sequence[str] = ()) -> Section
     best = history.best[-1] if history.best else None
     if best is None:
         return None
-    figures = [_over_trials(history, history.fitness), _side_by_side(history, best)]
-    figures += [_over_trials(history, axis) for axis in history.parameters]
+    figures = [_trials_figure(history, history.fitness), _side_by_side(history, best)]
+    figures += [_trials_figure(history, axis) for axis in history.parameters]
     figures += [_slice(history, axis, best) for axis in history.parameters]
     values = (
         f"{axis.path} = {_values(axis, best)}" for axis in history.parameters if not math.isnan(axis.values[best])
@@ -54,10 +54,10 @@ def search_section(history: StoppedTrials, lines: Sequence[str] = ()) -> Section
 
 
 def _values(axis: Axis, trial: int) -> str:
-    return _named(axis, axis.values[trial])
+    return _value_name(axis, axis.values[trial])
 
 
-def _over_trials(history: StoppedTrials, axis: Axis) -> Figure:
+def _trials_figure(history: StoppedTrials, axis: Axis) -> Figure:
     """Draws the value in each trial, and in the best trial so far."""
     x = [float(trial_number) for trial_number in history.numbers]
     so_far = [axis.values[index] if index is not None else math.nan for index in history.best]
@@ -123,7 +123,7 @@ def _side_by_side(history: StoppedTrials, best: int) -> Figure:
         y = [column[trial] for column in heights]
         series.append(Series(label=label if label not in labelled else "", x=x, y=y, style=style))
         labelled.add(label)
-    notes = [note for index, axis in enumerate(axes) for note in _ends(float(index), axis)]
+    notes = [note for index, axis in enumerate(axes) for note in _end_notes(float(index), axis)]
     return Figure(
         title="Parallel coordinates",
         chart=Chart(
@@ -162,12 +162,12 @@ def _bounds(values: Sequence[float]) -> tuple[float, float]:
     return (min(finite), max(finite)) if finite else (0.0, 0.0)
 
 
-def _ends(x: float, axis: Axis) -> list[Note]:
+def _end_notes(x: float, axis: Axis) -> list[Note]:
     low, high = _bounds(axis.values)
     if low == high:
-        return [Note(x=x, y=0.5, text=_named(axis, low))]
-    return [Note(x=x, y=-0.06, text=_named(axis, low)), Note(x=x, y=1.03, text=_named(axis, high))]
+        return [Note(x=x, y=0.5, text=_value_name(axis, low))]
+    return [Note(x=x, y=-0.06, text=_value_name(axis, low)), Note(x=x, y=1.03, text=_value_name(axis, high))]
 
 
-def _named(axis: Axis, value: float) -> str:
+def _value_name(axis: Axis, value: float) -> str:
     return axis.names[int(value)] if axis.names else number(value)

@@ -147,9 +147,9 @@ class Running:
         Args:
           is_narrow: Whether the number of the program that is compiled, and the expected time, are left out.
         """
-        return [(lease.name, self._far(lease, is_narrow=is_narrow)) for lease in list(self._leases.values())]
+        return [(lease.name, self._progress_text(lease, is_narrow=is_narrow)) for lease in list(self._leases.values())]
 
-    def _far(self, lease: _Lease, *, is_narrow: bool) -> str:
+    def _progress_text(self, lease: _Lease, *, is_narrow: bool) -> str:
         seconds = self._clock() - lease.since
         if lease.is_command:
             return f"runs for {duration(seconds)}"

@@ -83,27 +83,27 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool, cell_texts: CellTe
     headings = cell_texts.of(snapshot)
     indices: dict[str, int] = {"": -1}  # of texts that many cells share
     cells = [indices.setdefault(text, len(indices) - 1) for three in headings for text in three or ("", "", "")]
-    keys = [] if served else _embedded(viewer_index)
+    keys = [] if served else _embedded_keys(viewer_index)
     curves = curves_of(viewer_index, keys, _num_points(viewer_index, keys)) if keys else {}
     held = {subject for subject, *_ in curves}
     styles = method_styles(viewer_index.summary, [index for index in viewer_index.best if index is not None])
     pair = viewer_index.summary.shown, viewer_index.summary.first
     names = subject_keys(snapshot)
-    marks = _marks(viewer_index)
+    marks = _run_marks(viewer_index)
     metrics = {name: index for index, name in enumerate(viewer_index.metrics)}
     return {
         "store": shlex.quote(str(snapshot.store)),
         "styles": every_style(),
         "pair": [names[index] for index in pair],
         "metrics": [[name, str(viewer_index.directions[name] or "")] for name in viewer_index.metrics],
-        "runs": [_shown(name) for name in run_names(snapshot.subjects, viewer_index.runs)],
+        "runs": [_escaped(name) for name in run_names(snapshot.subjects, viewer_index.runs)],
         "course": "outer step" if are_by_step(snapshot.subjects, viewer_index.runs) else "checkpoint, in order",
         "subjects": [
             {
                 "key": key,
-                "label": _shown(snapshot.labels[index]),
+                "label": _escaped(snapshot.labels[index]),
                 "style": styles[index],
-                "with": _shown(with_subject(_shared(subject.who))),
+                "with": _escaped(with_subject(_without_folders(subject.who))),
                 "curves": served or index in held,
                 **marks.get(index, {}),
             }
@@ -111,22 +111,22 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool, cell_texts: CellTe
         ],
         "cases": [
             {
-                "name": _shown(snapshot.name(index)),
+                "name": _escaped(snapshot.name(index)),
                 "primary": metrics.get(case.primary_metric, -1),
                 "about": f"{counted(case.num_inner_steps, 'inner step')}; headline {case.primary_metric}"
                 + (f"; {case.role}" if case.role else ""),
-                "file": _shown(case.node_id.partition("::")[0]),
-                "train": _shown(trained_by(case)),
-                "show": _shown(shown_by(case)),
+                "file": _escaped(case.node_id.partition("::")[0]),
+                "train": _escaped(trained_by(case)),
+                "show": _escaped(shown_by(case)),
             }
             for index, case in enumerate(snapshot.cases)
         ],
         "cells": cells,
-        "texts": [_shown(text) for text in indices if text],
+        "texts": [_escaped(text) for text in indices if text],
         **{name: short(pace) for name, pace in zip(("seconds", "gradients"), _paces(snapshot), strict=True)},
         "finals": [short(viewer_index.finals[name]) for name in viewer_index.metrics],
-        "curves": _packed(viewer_index, curves),
-        "held": {} if served else _held(viewer_index),
+        "curves": _pack_curves(viewer_index, curves),
+        "held": {} if served else _evaluation_records(viewer_index),
         "pairs": {} if served else _pairs(viewer_index),
         "evaluations": evaluation_list(snapshot, cell_texts.summaries),
     }  # fmt: skip
@@ -151,7 +151,7 @@ def _paces(snapshot: Snapshot) -> NDArray[np.float64]:
     return paces
 
 
-def _held(viewer_index: ViewerIndex) -> dict[str, Any]:
+def _evaluation_records(viewer_index: ViewerIndex) -> dict[str, Any]:
     """Returns evaluations with the curves of their seeds, diverged and failed ones first, up to a size limit."""
     snapshot = viewer_index.snapshot
     records = dict[str, Any]()
@@ -178,10 +178,10 @@ def _pairs(viewer_index: ViewerIndex) -> dict[str, Any]:
 
 def explorer_curves(viewer_index: ViewerIndex, keys: Iterable[CurveKey]) -> dict[str, Any]:
     """Returns requested curves in the format of `explorer_data`."""
-    return _packed(viewer_index, curves_of(viewer_index, keys, _MOST_POINTS))
+    return _pack_curves(viewer_index, curves_of(viewer_index, keys, _MOST_POINTS))
 
 
-def _packed(viewer_index: ViewerIndex, curves: dict[CurveKey, BandCurve]) -> dict[str, Any]:
+def _pack_curves(viewer_index: ViewerIndex, curves: dict[CurveKey, BandCurve]) -> dict[str, Any]:
     """Returns the curves by `subject,case,metric`: an index into `grids`, and a list for each statistic.
 
     A single seed has only its values.
@@ -244,7 +244,7 @@ def subject_keys(snapshot: Snapshot) -> list[str]:
     return keys
 
 
-def _marks(viewer_index: ViewerIndex) -> dict[int, dict[str, Any]]:
+def _run_marks(viewer_index: ViewerIndex) -> dict[int, dict[str, Any]]:
     """Returns for each subject its run and outer step, and whether it is the best or the last of the run."""
     marks: dict[int, dict[str, Any]] = {}
     by_step = are_by_step(viewer_index.snapshot.subjects, viewer_index.runs)
@@ -270,7 +270,7 @@ def _size(viewer_index: ViewerIndex, keys: Sequence[CurveKey], most_points: int)
     )
 
 
-def _embedded(viewer_index: ViewerIndex) -> list[CurveKey]:
+def _embedded_keys(viewer_index: ViewerIndex) -> list[CurveKey]:
     """Returns the curves in a file: those of the most interesting subjects, up to a size limit."""
     curve_keys: list[CurveKey] = []
     numbers = 0
@@ -283,12 +283,12 @@ def _embedded(viewer_index: ViewerIndex) -> list[CurveKey]:
     return curve_keys
 
 
-def _shared(subject: Subject) -> Subject:
+def _without_folders(subject: Subject) -> Subject:
     """Returns a subject without the folders of this machine in its path: a page may be shared."""
     path = short_path(subject.uri)
     return dataclasses.replace(subject, uri=os.path.basename(path) if os.path.isabs(path) else path)
 
 
-def _shown(text: str) -> str:
+def _escaped(text: str) -> str:
     """Escapes control characters except for line breaks."""
     return "\n".join(one_line(line) for line in text.split("\n"))

@@ -94,7 +94,7 @@ def render_page(
         "cards": cards(summary, None),
         "pair_cards": [pair_card(f"Against {snapshot.labels[summary.first]}", comparison)] if comparison else [],
         "verdict_lines": verdict_lines(summary, comparison, cases),
-        "warnings": [*warnings(summary, cases), *([_left_out(listed, snapshot)] if listed.note else [])],
+        "warnings": [*warnings(summary, cases), *([_left_out_note(listed, snapshot)] if listed.note else [])],
         "chart_sections": drawn,
         "views": _VIEWS if figure is None else (),
         "heat": _heat_table(summary, keys) if figure is None else {},
@@ -131,7 +131,7 @@ def reading_page(store: Path, num_evaluations: int) -> str:
     )
 
 
-def _left_out(listed: ListedPart, snapshot: Snapshot) -> str:
+def _left_out_note(listed: ListedPart, snapshot: Snapshot) -> str:
     """Returns the note on subjects that the page does not list, with commands that show them."""
     store = shlex.quote(str(snapshot.store))
     return (

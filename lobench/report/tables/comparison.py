@@ -187,7 +187,7 @@ def comparison_html(
     for pair, cost in zip(comparisons, costs or [()] * len(comparisons), strict=True):
         title, *head = [*comparison_head(pair), *scale.splitlines()]
         ending = [*comparison_limits(pair), *comparison_notes(pair), comparison_sentence(pair)]
-        labels = (_short(pair.a.label), _short(pair.b.label))
+        labels = (_short_label(pair.a.label), _short_label(pair.b.label))
         rows_of_tables = (headline_rows(pair), case_rows(pair, pair.primary))
         tables = [html_table(rows[0], rows[1:]) for rows in rows_of_tables if rows[1:]]
         parts += [f"<h4>{html_text(title)}</h4>", *map(paragraph, head), *tables, *map(paragraph, ending)]
@@ -372,7 +372,11 @@ def case_rows(comparison: MethodComparison, effect: MetricEffect) -> list[list[s
     """
     has_values = comparison.a.who.is_imported or comparison.b.who.is_imported
     statistic = "means" if has_values or not effect.ratios_known else "geometric means"
-    header = [f"{statistic} of {effect.metric} by case", _short(comparison.a.label), _short(comparison.b.label)]
+    header = [
+        f"{statistic} of {effect.metric} by case",
+        _short_label(comparison.a.label),
+        _short_label(comparison.b.label),
+    ]
     header += ["as printed, + is better", _SCORE] if has_values else [_DIFFERENCE, "ratio"]
     rows = []
     for case_difference, gate in zip(effect.comparison.cases, effect.gate.cases, strict=True):
@@ -575,7 +579,7 @@ def tests_line(comparison: MethodComparison) -> str:
     return f"tests: {'; '.join(texts)}" if texts else ""
 
 
-def _short(label: str, most: int = 24) -> str:
+def _short_label(label: str, most: int = 24) -> str:
     """Returns the beginning and the end of a label, since settings of one optimizer differ at the end."""
     return label if len(label) <= most else f"{label[: most // 2 - 2]}...{label[len(label) - most // 2 + 1 :]}"
 

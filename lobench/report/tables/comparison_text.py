@@ -82,7 +82,7 @@ def comparison_answer(comparison: MethodComparison) -> list[str]:
     if not comparison.primary.comparison.cases and tests:
         return [f"{comparison.verdict}: {tests}"]
     gate = _gate_line(comparison)
-    where = f" (worse {_where(comparison)})" if _is_of_cases_alone(comparison) else ""
+    where = f" (worse {_where_text(comparison)})" if _is_of_cases_alone(comparison) else ""
     where = where if comparison.verdict is comparison.primary.gate.verdict else " (by the tests)"
     return [f"{comparison.verdict}{where}: {_sentence(comparison)}", *filter(None, (tests, gate))]
 
@@ -93,7 +93,7 @@ def _is_of_cases_alone(compared: MethodComparison) -> bool:
     return gate.verdict is Verdict.REGRESSED and gate.overall.verdict is not Verdict.REGRESSED
 
 
-def _where(compared: MethodComparison) -> str:
+def _where_text(compared: MethodComparison) -> str:
     """Returns the parts with the gate's verdict: "in the mean and on s/a, s/b"."""
     gate = compared.primary.gate
     mean = ["in the mean"] if len(gate.cases) > 1 and gate.overall.verdict is gate.verdict else []
@@ -158,11 +158,11 @@ def _gate_line(comparison: MethodComparison) -> str:
         return ""
     margin = margins_text(effect)
     if gate.verdict is Verdict.REGRESSED:
-        return f"gate, {margin} of the score: exceeded {_where(comparison)}{_divergence_note(gate.overall)}"
+        return f"gate, {margin} of the score: exceeded {_where_text(comparison)}{_divergence_note(gate.overall)}"
     if gate.verdict is Verdict.INCONCLUSIVE:
         seeds = _most_seeds([gate.overall, *gate.cases])
         decide = f"; about {seeds:,} {comparison.replicate}s per case would decide" if seeds else ""
-        return f"gate, {margin} of the score: not decided {_where(comparison)}{decide}"
+        return f"gate, {margin} of the score: not decided {_where_text(comparison)}{decide}"
     if effect.comparison.verdict is Effect.BETTER:
         return ""
     return f"gate, {margin} of the score: not exceeded in the mean or on any case{_divergence_note(gate.overall)}"

@@ -245,10 +245,12 @@ class _LatexStyle(CellStyle):
 
     def mean(self, entry: Entry, digits: int | None) -> str:
         mean, lower, upper = entry.interval.mean, entry.interval.lower, entry.interval.upper
-        text = f"\\mathbf{{{_number(mean, digits)}}}" if entry.is_bold else self._set(mean, digits)
+        text = f"\\mathbf{{{_number(mean, digits)}}}" if entry.is_bold else self._number_text(mean, digits)
         text = "\\sim " * entry.is_unsteady + text
         return (
-            f"${text}$" if math.isnan(upper) else f"${text}\\,[{self._set(lower, digits)}, {self._set(upper, digits)}]$"
+            f"${text}$"
+            if math.isnan(upper)
+            else f"${text}\\,[{self._number_text(lower, digits)}, {self._number_text(upper, digits)}]$"
         )
 
     def exploded(self, entry: Entry) -> str:
@@ -257,7 +259,7 @@ class _LatexStyle(CellStyle):
     def searched(self, entry: Entry, digits: int | None) -> str:
         return "$^{s}$" if math.isnan(entry.searched) else f" $({_number(entry.searched, digits)})^{{s}}$"
 
-    def _set(self, value: float, digits: int | None) -> str:
+    def _number_text(self, value: float, digits: int | None) -> str:
         text = _number(value, digits)
         if self._numbers == "plain" or not math.isfinite(value):
             return text

@@ -64,7 +64,7 @@ def ranking_text(summary: Summary, *, every: bool = False, names_options: bool =
         log = shlex.join(["lobench", "keep", "--log", "--store", str(snapshot.store)])
         answer = [f"runs of `lobench keep`, which chose their seeds by results: `{log}` has its decisions"]
     options = ["By case: --cases. Every evaluation: --evaluations"] if names_options else []
-    notes = [*more, *_found_settings(summary, rows), *_ranking_notes(summary, rows), *options]
+    notes = [*more, *_best_settings_lines(summary, rows), *_ranking_notes(summary, rows), *options]
     table = text_table(_table_rows(summary, shown), left={1})
     return "\n\n".join(["\n".join(map(one_line, answer)), table, "\n".join(map(one_line, notes))])
 
@@ -80,7 +80,7 @@ def _rows(summary: Summary) -> list[_Row]:
     """Returns the rows, best first. Rows that cannot be ranked are last."""
     snapshot = summary.snapshot
     by_content = dict[object, list[int]]()
-    left_race = _left_race(summary)
+    left_race = _methods_out_of_race(summary)
     for index, subject in enumerate(snapshot.subjects):
         # A watch and a comparison may give one theta different variants with the same bindings of its optimizer.
         key: object = subject.who.key if snapshot.methods else (subject.who.sha256, subject.optimizer_hashes)
@@ -104,7 +104,7 @@ def _rows(summary: Summary) -> list[_Row]:
     return sorted(rows, key=lambda row: (not row.is_ranked, math.isnan(row.score.mean), -row.score.mean))
 
 
-def _left_race(summary: Summary) -> Collection[int]:
+def _methods_out_of_race(summary: Summary) -> Collection[int]:
     """Returns the indices of the methods that left a race. Their scores have fewer seeds than the others'."""
     if summary.race is None:
         return ()
@@ -228,7 +228,7 @@ def _time_cell(summary: Summary, row: _Row) -> str:
     return duration(seconds) if seconds > 0 else "-"
 
 
-def _found_settings(summary: Summary, rows: Sequence[_Row]) -> list[str]:
+def _best_settings_lines(summary: Summary, rows: Sequence[_Row]) -> list[str]:
     """Returns the best setting of each search, and whether a value of it is the smallest or largest that was tried."""
     snapshot = summary.snapshot
     edges = edges_in(snapshot)

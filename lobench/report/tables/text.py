@@ -190,12 +190,12 @@ def text_table(
         cells = [[row[column] for column in kept_columns] for row in cells]
         widths = [widths[column] for column in kept_columns]
         left = None if left is None else [index for index, column in enumerate(kept_columns) if column in left]
-        shorter = _shortened(cells, widths, most)
+        shorter = _shorten(cells, widths, most)
         if _sum(shorter[1]) > most:  # with panels, keys get a part of the line, and each other column the rest
             shorter = cells, widths
             for column in range(len(widths)):
                 left_over = most - _sum(shorter[1][:keys]) - len(_GAP)
-                shorter = _shortened_to(*shorter, column, most // (2 + keys) if column < keys else left_over)
+                shorter = _shorten_column(*shorter, column, most // (2 + keys) if column < keys else left_over)
         cells, widths = shorter
     is_left = [left is None or column in left for column in range(len(widths))]
     panels = _panels(widths, most, keys) if most else [range(len(widths))]
@@ -256,7 +256,7 @@ def _lines(cells: Sequence[Sequence[str]], widths: Sequence[int], is_left: Seque
     return "\n".join(_GAP.join(map(padded, row, widths, is_left)).rstrip() for row in cells)
 
 
-def _shortened(cells: _Cells, widths: Sequence[int], most: int) -> tuple[_Cells, list[int]]:
+def _shorten(cells: _Cells, widths: Sequence[int], most: int) -> tuple[_Cells, list[int]]:
     """Shortens the longest names of a table until it fits, as far as possible. Returns its cells and widths."""
     shortened = list(widths)
     names = [index for index in range(len(shortened)) if shortened[index] > _SHORT and _are_names(cells, index)]
@@ -267,11 +267,11 @@ def _shortened(cells: _Cells, widths: Sequence[int], most: int) -> tuple[_Cells,
             names.remove(column)
     new: tuple[_Cells, list[int]] = cells, list(widths)
     for column, width in enumerate(shortened):
-        new = _shortened_to(*new, column, width)
+        new = _shorten_column(*new, column, width)
     return new
 
 
-def _shortened_to(cells: _Cells, widths: Sequence[int], column: int, width: int) -> tuple[_Cells, list[int]]:
+def _shorten_column(cells: _Cells, widths: Sequence[int], column: int, width: int) -> tuple[_Cells, list[int]]:
     """Shortens a column of names to a width, or as far as names stay distinct. Returns cells and widths."""
     if widths[column] <= width:
         return cells, list(widths)
@@ -337,12 +337,12 @@ def wrapped(text: str, width: int | None = None) -> str:
         indent = line[: len(line) - len(line.lstrip())]
         with_gaps = _INNER_GAP.sub(lambda gap: _KEPT * len(gap[0]), line.strip())
         words = [word.replace(" ", _KEPT) for word in _WHOLE.findall(with_gaps)]
-        folded = _folded(words, most, indent)
+        folded = _fold(words, most, indent)
         lines += [line.replace(_KEPT, " ") for line in folded]
     return "\n".join(lines)
 
 
-def _folded(words: Sequence[str], most: int, indent: str) -> list[str]:
+def _fold(words: Sequence[str], most: int, indent: str) -> list[str]:
     """Joins words to lines of at most `most` columns, unlike `textwrap`, which counts characters."""
     lines = list[str]()
     current = indent + words[0]
