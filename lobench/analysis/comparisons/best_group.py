@@ -74,8 +74,8 @@ def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alo
     other_cells = {index: cell for index in others if (cell := cells[index]) is not None}
     if best_cell is None:
         return Bold(places=frozenset({best}))
-    places, block = paired_block(best_cell, other_cells, metric, scales)
-    worse = dict(zip(places, block.are_worse(alpha).tolist(), strict=True)) if block is not None else {}
+    indices, block = paired_block(best_cell, other_cells, metric, scales)
+    worse = dict(zip(indices, block.are_worse(alpha).tolist(), strict=True)) if block is not None else {}
     tests: set[Method] = {"paired"} if worse else set()
     for index in other_cells.keys() - worse.keys():
         values = _values_to_compare(best_cell, other_cells[index], metric, scales)
@@ -86,8 +86,8 @@ def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alo
 
 
 def _make_bold(best: int, worse: Mapping[int, bool], tests: Collection[Method]) -> Bold:
-    places = frozenset({best, *(index for index, is_worse in worse.items() if not is_worse)})
-    return Bold(places=places, tests=frozenset(tests))
+    indices = frozenset({best, *(index for index, is_worse in worse.items() if not is_worse)})
+    return Bold(places=indices, tests=frozenset(tests))
 
 
 def _values_to_compare(best: Cell, cell: Cell, metric: str, scales: Scales) -> Samples:
@@ -157,14 +157,14 @@ def _mean_verdicts(
         cells = {index: cell for index, at in others.items() if (cell := subjects[at].cells.get(identity)) is not None}
         # Arrays contain means over seeds, which cannot be grouped.
         by_arrays = {} if identity in grouped else cells
-        places, block = paired_block(cell_of_best, by_arrays, metric_name, summary.scales)
+        indices, block = paired_block(cell_of_best, by_arrays, metric_name, summary.scales)
         if block is not None:
             none_diverged = Counts(0, block.num_seeds, 0, block.num_seeds)
-            for index, estimate in zip(places, block.estimates(), strict=True):
+            for index, estimate in zip(indices, block.estimates(), strict=True):
                 parts[index].located.extend([Location(method="paired", estimate=estimate)] if estimate else [])
                 parts[index].counts.extend([none_diverged] if block.num_seeds > 1 else [])
                 tests[index].add("paired")
-        for index in sorted(cells.keys() - places):
+        for index in sorted(cells.keys() - indices):
             samples = paired_values(cell_of_best, cells[index], metric_name, summary.scales).samples
             difference = mean_difference(samples, 1 - alpha)
             parts[index].add(samples, difference)

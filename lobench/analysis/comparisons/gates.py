@@ -368,13 +368,13 @@ def _measure_mean(cases: Collection[_Measured]) -> _Measured:
     counted_cases = [case.samples for case in cases if case.counts]
     counts = tuple(group_counts(counted_cases))
     missing_a = tuple(
-        missing_of_group([counted_cases[index] for index in places])[0]
-        for places in group_places([case.shared for case in counted_cases])
+        missing_of_group([counted_cases[index] for index in indices])[0]
+        for indices in group_places([case.shared for case in counted_cases])
     )
     samples = [case.samples for case in cases]
     missing_by_group = [
-        missing_of_group([samples[index] for index in places])
-        for places in group_places([sample.shared for sample in samples])
+        missing_of_group([samples[index] for index in indices])
+        for indices in group_places([sample.shared for sample in samples])
     ]
     lacking = (sum(a for a, _ in missing_by_group), sum(b for _, b in missing_by_group))
     usable = [case for case in cases if case.difference is not None]
@@ -389,10 +389,12 @@ def _measure_mean(cases: Collection[_Measured]) -> _Measured:
             missing_a=missing_a,
         )
     hidden = math.fsum(
-        _hidden_of_group(members) for places in mean.groups if (members := [usable[index].samples for index in places])
+        _hidden_of_group(members)
+        for indices in mean.groups
+        if (members := [usable[index].samples for index in indices])
     ) / len(usable)
-    groups = tuple(tuple(usable[index].case for index in places) for places in mean.groups)
-    usable = [usable[index] for places in mean.groups for index in places]
+    groups = tuple(tuple(usable[index].case for index in indices) for indices in mean.groups)
+    usable = [usable[index] for indices in mean.groups for index in indices]
     missing = len(cases) - len(usable)
     note = f"without {counted(missing, 'case')} that cannot be measured" if missing else ""
     return _Measured(

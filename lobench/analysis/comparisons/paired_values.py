@@ -183,8 +183,8 @@ def paired_block(
     values_of_a = np.asarray(list(finals.values()), np.float64)
     is_finite = np.asarray(np.isfinite(values_of_others).all(axis=1) & np.isfinite(values_of_a).all())
     values_of_others = values_of_others[is_finite]
-    places = [index for index, usable in zip(finals_of_others, is_finite.tolist(), strict=True) if usable]
-    if not places:
+    indices = [index for index, usable in zip(finals_of_others, is_finite.tolist(), strict=True) if usable]
+    if not indices:
         return (), None
     values_of_both = np.concatenate([np.broadcast_to(values_of_a, values_of_others.shape), values_of_others], axis=1)
     side_scores = scores(
@@ -198,7 +198,7 @@ def paired_block(
         step=_in_unit_of_each(rounding_steps(values_of_a, values_of_others), values_of_both, scale),
         precision=_precision_of_each(values_of_both, scale),
     )
-    return tuple(places), block
+    return tuple(indices), block
 
 
 def _in_unit_of_each(steps: FloatArray, values: FloatArray, scale: ScoreScale) -> FloatArray:

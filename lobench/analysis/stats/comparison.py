@@ -310,7 +310,7 @@ def compare_cases(samples: Mapping[str, Samples], *, alpha: float = 0.05) -> Pai
     overall = parts.effect(alpha)
     level = alpha if math.isnan(overall.p_diverged) else alpha / 2
     tested = [case for case, paired in differences.items() if not math.isnan(paired.p_converged)]
-    groups = tuple(tuple(tested[index] for index in places) for places in overall.groups)
+    groups = tuple(tuple(tested[index] for index in indices) for indices in overall.groups)
     ratio, p_ratio = seed_means_ratio(parts.tested)
     return PairComparison(
         cases=cases,

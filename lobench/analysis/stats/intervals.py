@@ -245,11 +245,11 @@ def metric_means(metric: str, rows: Sequence[Sequence[float]]) -> list[Interval]
     for index, row in enumerate(rows):
         by_size.setdefault(len(row), []).append(index)
     intervals = [Interval()] * len(rows)
-    for size, places in by_size.items():
+    for size, indices in by_size.items():
         with np.errstate(invalid="ignore", over="ignore"):
-            values = np.asarray([rows[index] for index in places], np.float64)[:, :, None]
+            values = np.asarray([rows[index] for index in indices], np.float64)[:, :, None]
             numbers = (array.ravel().tolist() for array in metric_bounds(metric, values))
-        for index, lower, upper, method in zip(places, *numbers, strict=True):
+        for index, lower, upper, method in zip(indices, *numbers, strict=True):
             mean = mean_of(rows[index])
             intervals[index] = Interval(mean=mean, lower=lower, upper=upper, degrees=size - 1, method=method)
     return intervals

@@ -84,7 +84,7 @@ def _group_places(cases: tuple[frozenset[str], ...]) -> tuple[tuple[int, ...], .
     groups: dict[int, list[int]] = {}
     for index in range(len(cases)):
         groups.setdefault(find(index), []).append(index)
-    return tuple(tuple(places) for places in groups.values())
+    return tuple(tuple(indices) for indices in groups.values())
 
 
 def counts_of(samples: Samples) -> Counts:
@@ -99,8 +99,8 @@ def group_counts(cases: Sequence[Samples]) -> list[Counts]:
     A seed counts once, on whichever cases of the group it diverged.
     """
     groups = []
-    for places in group_places([case.shared for case in cases]):
-        members = [cases[index] for index in places]
+    for indices in group_places([case.shared for case in cases]):
+        members = [cases[index] for index in indices]
         if len(members) == 1:
             groups.append(counts_of(members[0]))
             continue
@@ -190,16 +190,16 @@ def mean_over_cases(cases: Sequence[Samples], independent: Sequence[Location] = 
     groups = list[tuple[int, ...]]()
     num_converged = list[int]()
     num_incomplete = 0
-    for places in group_places([case.shared for case in cases]):
-        members = [cases[index] for index in places]
+    for indices in group_places([case.shared for case in cases]):
+        members = [cases[index] for index in indices]
         have_items = share_items(members)
         whole = members[0] if have_items else joined(members)
         location = item_mean(members) if have_items else locate(whole)
         if not location.is_known:
             continue
         parts.append(location)
-        sizes.append(len(places))
-        groups.append(places)
+        sizes.append(len(indices))
+        groups.append(indices)
         num_converged.append(min(len(sample.converged()) for sample in (members if have_items else [whole])))
         num_incomplete += 0 if have_items else max(len(member) for member in members) - len(whole)
     return CasesMean(
@@ -218,8 +218,8 @@ def contrast_location(cases: Sequence[Samples], weights: Sequence[float]) -> Loc
       weights: Weights of the cases, of either sign.
     """
     parts = []
-    for places in group_places([case.shared for case in cases]):
-        location = locate(joined([cases[index] for index in places], [weights[index] for index in places]))
+    for indices in group_places([case.shared for case in cases]):
+        location = locate(joined([cases[index] for index in indices], [weights[index] for index in indices]))
         if not location.is_known:
             return None
         parts.append(location.estimate)
@@ -245,10 +245,10 @@ def seed_means_ratio(cases: Sequence[Samples]) -> tuple[float, float]:
         eight seeds that have all cases.
     """
     groups = group_places([case.shared for case in cases])
-    parts = [joined([cases[index] for index in places]).converged() for places in groups]
+    parts = [joined([cases[index] for index in indices]).converged() for indices in groups]
     if len(parts) < 2 or not all(part.is_paired for part in parts):
         return math.nan, math.nan
-    sizes = [len(places) / len(cases) for places in groups]
+    sizes = [len(indices) / len(cases) for indices in groups]
     whole = joined(parts, sizes)
     if len(whole) < _LEAST_TO_CHECK:
         return math.nan, math.nan

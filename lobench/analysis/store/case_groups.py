@@ -55,7 +55,7 @@ def case_groups(
         frozenset().union(*{shared_trainings(subject[case], design) for subject in subjects if case in subject})
         for case in cases
     ]
-    return tuple(tuple(cases[index] for index in places) for places in group_places(names))
+    return tuple(tuple(cases[index] for index in indices) for indices in group_places(names))
 
 
 def shared_trainings(cell: Cell, design: CaseDesign = "by design") -> frozenset[str]:

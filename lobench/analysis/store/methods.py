@@ -455,17 +455,17 @@ def pick_methods(snapshot: Snapshot, methods: Sequence[str], names: Mapping[str,
     Raises:
       ConfigError: The snapshot has no method or case of a given name.
     """
-    places = [place_of_method(snapshot, "methods", name) for name in methods] or range(len(snapshot.subjects))
+    indices = [place_of_method(snapshot, "methods", name) for name in methods] or range(len(snapshot.subjects))
     titles = {_resolve_name(snapshot, name): title for name, title in (names or {}).items()}
-    labels = tuple(titles.get(index, snapshot.labels[index]) for index in places)
-    openings = labels if titles else tuple(snapshot.openings[index] for index in places)
+    labels = tuple(titles.get(index, snapshot.labels[index]) for index in indices)
+    openings = labels if titles else tuple(snapshot.openings[index] for index in indices)
     return dataclasses.replace(
         snapshot,
-        subjects=tuple(snapshot.subjects[index] for index in places),
+        subjects=tuple(snapshot.subjects[index] for index in indices),
         labels=labels,
         openings=openings,
-        methods=tuple(names_of(snapshot, index)[0] for index in places) if methods or snapshot.methods else (),
-        searched=tuple(snapshot.search(index) for index in places),
+        methods=tuple(names_of(snapshot, index)[0] for index in indices) if methods or snapshot.methods else (),
+        searched=tuple(snapshot.search(index) for index in indices),
         names={identity: titles.get(identity, name) for identity, name in snapshot.names.items()},
     )
 

@@ -80,8 +80,8 @@ def one_called(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey]
     Raises:
       UsageError: No subject matches, or several do. The message lists them, and names that distinguish them.
     """
-    places = called(snapshot, text, candidates).places or called(snapshot, text).places
-    if not places:
+    indices = called(snapshot, text, candidates).places or called(snapshot, text).places
+    if not indices:
         names_by_subject = [names_of(snapshot, index) for index in range(len(snapshot.subjects))]
         first_names = list(dict.fromkeys(names[0] for names in names_by_subject))
         is_path = "/" in text or bool(Path(text).suffix)
@@ -92,27 +92,27 @@ def one_called(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey]
             + " ..." * (len(first_names) > _MOST_KNOWN),
             next_step=suggestion(text, [name for names in names_by_subject for name in names]),
         )
-    subjects = [snapshot.subjects[index] for index in places]
+    subjects = [snapshot.subjects[index] for index in indices]
     if len({(subject.who.sha256, subject.optimizer_hashes) for subject in subjects}) > 1:
-        suffixed = [_unique_name(snapshot, index) for index in places]
+        suffixed = [_unique_name(snapshot, index) for index in indices]
         raise UsageError(
             f"several are called {text!r}",
             where=str(snapshot.store),
             got=", ".join(
-                f"{name!r} ({snapshot.subjects[index].who.uri})" for name, index in zip(suffixed, places, strict=True)
+                f"{name!r} ({snapshot.subjects[index].who.uri})" for name, index in zip(suffixed, indices, strict=True)
             ),
             next_step=f"say {' or '.join(map(repr, suffixed))}",
         )
-    return places[-1]
+    return indices[-1]
 
 
-def _unique_name(snapshot: Snapshot, place: int) -> str:
+def _unique_name(snapshot: Snapshot, index: int) -> str:
     """Returns a name that matches this subject only; for subjects of one theta with other bindings its label."""
-    sha256 = snapshot.subjects[place].who.sha256
+    sha256 = snapshot.subjects[index].who.sha256
     distinct_names = (
-        name for name in [*names_of(snapshot, place), sha256[:12]] if called(snapshot, name).places == (place,)
+        name for name in [*names_of(snapshot, index), sha256[:12]] if called(snapshot, name).places == (index,)
     )
-    return next(distinct_names, snapshot.labels[place])
+    return next(distinct_names, snapshot.labels[index])
 
 
 def _is_text_or_path(subject: Who, text: str) -> bool:

@@ -701,9 +701,9 @@ def _with_holes(cells: Mapping[str, Cell]) -> dict[str, Cell]:
     keys = list(imported)
     trainings = [trainings_of(cell.blocks) for cell in imported.values()]
     completed = dict(cells)
-    for places in group_places(trainings):
-        seeds = frozenset().union(*(imported[keys[index]].sources for index in places))
-        for cell in (imported[keys[index]] for index in places):
+    for indices in group_places(trainings):
+        seeds = frozenset().union(*(imported[keys[index]].sources for index in indices))
+        for cell in (imported[keys[index]] for index in indices):
             if holes := seeds - cell.sources.keys():
                 missing = {**dict.fromkeys(sorted(holes), NOT_IMPORTED), **cell.missing}
                 completed[cell.case.identity] = dataclasses.replace(cell, missing=missing)
