@@ -166,14 +166,14 @@ def _theta_of(leaves: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
     """Returns the leaves of theta by their paths below it, with `OWN_BINDINGS`; all leaves if theta is not clear."""
     bindings_leaf = {path: leaf for path, leaf in leaves.items() if path == OWN_BINDINGS}
     theta = {path: leaf for path, leaf in leaves.items() if path not in bindings_leaf}
-    theta_path = _place_of_theta(theta)
+    theta_path = _path_of_theta(theta)
     theta = _leaves_below(theta, theta_path) if theta_path else theta
     while wrapper := next((name for name in WRAPPER_NAMES if _are_below(theta, name)), None):
         theta = _leaves_below(theta, wrapper)
     return {**theta, **bindings_leaf}
 
 
-def _place_of_theta(leaves: Mapping[str, np.ndarray]) -> str:
+def _path_of_theta(leaves: Mapping[str, np.ndarray]) -> str:
     """Returns the path of the subtree that is theta; "" if it is all of the leaves, or ambiguous.
 
     The subtree is the only one named `theta`, or else `params`, provided that every other leaf is named like a state or
@@ -181,7 +181,7 @@ def _place_of_theta(leaves: Mapping[str, np.ndarray]) -> str:
     may be part of theta, as in an optimizer whose parameters are `theta/w` and `log_learning_rate`.
     """
     for name, max_depth in zip(WRAPPER_NAMES, (2, 1), strict=True):  # theta may be below an item of an orbax step
-        theta_paths = {theta_path for path in leaves if (theta_path := _place_named(path, name, max_depth))}
+        theta_paths = {theta_path for path in leaves if (theta_path := _first_part_named(path, name, max_depth))}
         if len(theta_paths) != 1:
             continue
         theta_path = theta_paths.pop()
@@ -193,10 +193,10 @@ def _place_of_theta(leaves: Mapping[str, np.ndarray]) -> str:
     return ""
 
 
-def _place_named(path: str, name: str, max_depth: int) -> str:
+def _first_part_named(path: str, name: str, max_depth: int) -> str:
     """Returns the first part of a path, of at most `max_depth` components, that ends with a name, or "".
 
-    >>> _place_named("state/theta/w", "theta", 2)
+    >>> _first_part_named("state/theta/w", "theta", 2)
     'state/theta'
     """
     parents = path.split("/")[:-1][:max_depth]

@@ -73,7 +73,7 @@ def summarize(curves: Curves, primary: str) -> tuple[str, bytes]:
         ]
         parts += [struct.pack(f"<{len(column)}f", *column) for column in columns]
         if name == primary:
-            parts.append(struct.pack(f"<{NUM_SPARKS}d", *_sparks(rows)))
+            parts.append(struct.pack(f"<{NUM_SPARKS}d", *_spark_values(rows)))
     if curves.cost is not None:
         parts.append(json.dumps(curves.cost.header()).encode())
     text = json.dumps(head | {"primary": primary}, separators=(",", ":"))
@@ -91,7 +91,7 @@ def _finite_ends(row: Sequence[float]) -> tuple[float, float]:
     return min(finite_values, default=math.nan), max(finite_values, default=math.nan)
 
 
-def _sparks(rows: Sequence[Sequence[float]]) -> list[float]:
+def _spark_values(rows: Sequence[Sequence[float]]) -> list[float]:
     """Returns the mean over seeds at points spread evenly over the curve."""
     step = (len(rows[0]) - 1) / (NUM_SPARKS - 1)
     columns = [round(index * step) for index in range(NUM_SPARKS)]

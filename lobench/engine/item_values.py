@@ -62,19 +62,23 @@ class ItemValues:
             got = f"{len(lacking_items)} of {len(all_items)} items without it: {first_of(lacking_items, _MOST_SHOWN)}"
             raise LobenchError(f"an item has no {primary}", where=where, got=got, expected="a number for each item")
         try:
-            named = seeds_of_items(all_items)
+            names_by_seed = seeds_of_items(all_items)
         except ValueError as error:
             raise LobenchError(str(error), where=where) from error
         metrics = dict[str, NDArray[np.float64]]()
         problems = list[str]()
         for metric, by_item in values.items():
             if len(by_item) == len(all_items):
-                metrics[primary if metric == name else metric] = np.asarray([by_item[item] for item in named.values()])
+                metrics[primary if metric == name else metric] = np.asarray(
+                    [by_item[item] for item in names_by_seed.values()]
+                )
             else:
                 problems.append(
                     f"{metric} is left out: {len(all_items) - len(by_item)} of {len(all_items)} items lack it"
                 )
-        return cls(seeds=tuple(named), items=tuple(named.values()), metrics=metrics, problems=tuple(problems))
+        return cls(
+            seeds=tuple(names_by_seed), items=tuple(names_by_seed.values()), metrics=metrics, problems=tuple(problems)
+        )
 
 
 def read_items(path: Path, primary: str) -> ItemValues:

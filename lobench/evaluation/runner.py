@@ -123,7 +123,7 @@ class BlockRunner:
                 )
             claim_for(spec, self._layers)  # modules that the case imports may create arrays
             with late_flags(self._late):
-                bound = bind_case(spec, self._layers, test=test, parsed=self._parsed_with(spec, own_bindings))
+                bound = bind_case(spec, self._layers, test=test, parsed=self._parsed_layers(spec, own_bindings))
             bound.require_optimizer()
             refuse_missing_inputs(bound.case, f"{spec.path}: case {spec.name!r}")
             if own_bindings and bound.info.identity != self.bind(spec, test).info.identity:
@@ -139,7 +139,7 @@ class BlockRunner:
             self._forget_oldest()
         return self._bound[key]
 
-    def _parsed_with(self, spec: CaseSpec, own_bindings: str) -> ParsedLayers:
+    def _parsed_layers(self, spec: CaseSpec, own_bindings: str) -> ParsedLayers:
         if spec not in self._parsed:
             self._parsed[spec] = parse_layers(spec, self._layers)
         return dataclasses.replace(self._parsed[spec], own=parse_own_bindings(own_bindings))

@@ -70,13 +70,13 @@ class JobRunner:
             return {}
         loaded = {path: _theta_at(uri, path) for uri, path in job.companions}
         companions = {path: companion for path, companion in loaded.items() if companion is not None}
-        alike = {
+        compatible = {
             path: companion for path, companion in companions.items() if companion.own_bindings == theta.own_bindings
         }
-        if companions and not alike:
+        if companions and not compatible:
             return {}  # each has bindings, and so a program, of its own
         theta_by_path |= {
-            path: companion for path, companion in alike.items() if self._runner.fits(spec, test, companion)
+            path: companion for path, companion in compatible.items() if self._runner.fits(spec, test, companion)
         }
         num_thetas = 1 + len(job.companions)
         # One that cannot take part is stood in for, since every other number of thetas is a program to compile.

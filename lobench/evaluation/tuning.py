@@ -348,11 +348,11 @@ def _baseline_of_grid(
 
 def _with_evaluations(case: BaselineCase, evaluated: Sequence[Curves]) -> BaselineCase:
     """Returns the baseline with what evaluations of its best points say up to the case's own budget."""
-    chosen = evaluated[0]
-    steps = np.asarray(chosen.eval_steps)
+    best_curves = evaluated[0]
+    steps = np.asarray(best_curves.eval_steps)
     beyond = case.curve_steps > case.num_inner_steps
     shown_evals = _chosen_evals(len(steps), len(steps) - 1)
-    metrics = {name: np.asarray(values) for name, values in chosen.metrics.items()}
+    metrics = {name: np.asarray(values) for name, values in best_curves.metrics.items()}
     unknown = np.full(len(case.curve_steps), np.nan, np.float32)
     return dataclasses.replace(
         case,

@@ -210,7 +210,7 @@ def _items(curves: str, values: Mapping[str, str], folder: Path, primary: str) -
     """Returns the values of items that a command wrote."""
     path = folder / filled(curves, values)
     if not path.exists():
-        raise _no_file(curves, values)
+        raise _no_file_error(curves, values)
     try:
         return read_items(path, primary)
     except LobenchError as error:
@@ -218,7 +218,7 @@ def _items(curves: str, values: Mapping[str, str], folder: Path, primary: str) -
         raise LobenchError(error.what, where=where, got=error.got, expected=error.expected) from error
 
 
-def _no_file(curves: str, values: Mapping[str, str]) -> LobenchError:
+def _no_file_error(curves: str, values: Mapping[str, str]) -> LobenchError:
     """Returns the error for a missing file of curves. It names what the command wrote instead."""
     out = Path(values["out"])
     written = sorted(path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file())
@@ -233,7 +233,7 @@ def _metrics(curves: str, values: Mapping[str, str], folder: Path, primary: str)
         read = read_curves(path, primary)
     except LobenchError as error:
         if not glob.glob(str(path)) and not path.exists():
-            raise _no_file(curves, values) from error
+            raise _no_file_error(curves, values) from error
         raise LobenchError(error.what, where=curves, got=error.got) from error  # without advice on options
     name = stored_spelling(primary, read)
     if name not in read:
@@ -263,14 +263,14 @@ def read_curves(path: Path, primary: str) -> _Metrics:
         try:
             settings = ImportSettings(method="command", seed="0", metrics=metrics, last_counts=True)
             with SessionCurves(sources, settings, until=None) as read:
-                return _at_step_0_if_single(_of_one_run(read.spill.curves()))
+                return _at_step_0_if_single(_metrics_of_runs(read.spill.curves()))
         except LobenchError as error:
             problem = problem or error
     assert problem is not None
     raise problem
 
 
-def _of_one_run(runs: Iterable[tuple[CurveRun, Mapping[str, Curve]]]) -> _Metrics:
+def _metrics_of_runs(runs: Iterable[tuple[CurveRun, Mapping[str, Curve]]]) -> _Metrics:
     """Returns the metrics of all files of an evaluation. Several files may have different metrics.
 
     Raises:

@@ -282,26 +282,26 @@ class GateReporter:
     def _answer(self, report: GateReport) -> list[str]:
         """Returns the verdict with the mean difference, the number of seeds that would decide, and the reference."""
         against = option(self._config, "against")
-        named = ", ".join(self._references())
+        reference_names = ", ".join(self._references())
         overall = report.overall
-        source = "" if named.startswith(against) else f" (from {against})"
+        source = "" if reference_names.startswith(against) else f" (from {against})"
         names = sorted(result.case for result in report.cases if result.verdict is report.verdict)
         is_of_mean = len(report.cases) > 1 and overall.verdict is report.verdict
-        on = [f"on {first_of(names, 4)}"] if names else []
-        where = " and ".join([*(["in the mean"] if is_of_mean else []), *on])
-        everywhere = "in the mean and on each case" if len(report.cases) > 1 else where
-        words = {
+        case_names = [f"on {first_of(names, 4)}"] if names else []
+        places = " and ".join([*(["in the mean"] if is_of_mean else []), *case_names])
+        everywhere = "in the mean and on each case" if len(report.cases) > 1 else places
+        text_by_verdict = {
             Verdict.PASS: f"no more than the margin is lost {everywhere}",
-            Verdict.REGRESSED: f"more than the margin is lost {where}",
-            Verdict.INCONCLUSIVE: f"not decided {where}",
+            Verdict.REGRESSED: f"more than the margin is lost {places}",
+            Verdict.INCONCLUSIVE: f"not decided {places}",
         }
-        text = f"{report.verdict}: {words[report.verdict]}"
+        text = f"{report.verdict}: {text_by_verdict[report.verdict]}"
         if not math.isnan(overall.harm):
             bounds = f"[{_signed(-overall.upper)}, {_signed(-overall.lower)}]"
             text += f"; score {_signed(-overall.harm)} {bounds}, {counted(overall.num_seeds, 'seed')} per case"
         seeds = [result.seeds_to_decide for result in (*report.cases, overall) if result.seeds_to_decide is not None]
-        decide = [f"about {max(seeds):,} seeds per case would decide"] if seeds else []
-        return [text, *decide, f"against {named}{source}"]
+        seeds_note = [f"about {max(seeds):,} seeds per case would decide"] if seeds else []
+        return [text, *seeds_note, f"against {reference_names}{source}"]
 
     def _row(self, result: GateResult) -> tuple[str, ...]:
         measured = self._measured.get(result.case)

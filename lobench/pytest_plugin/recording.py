@@ -89,23 +89,23 @@ class SessionRecorder:
                 self._methods.append(method)
                 self.record(finished, subject)
             if method and self._ledger is not None and not self._problem:
-                with self._noted():
+                with self._noting_store_errors():
                     self._sessions.add(self._ledger, method, session, finished)
 
     def record(self, finished: ItemResult, subject: Subject | None = None) -> None:
         """Writes an evaluation into the ledger, for the session's own subject or another one."""
         if not self._problem:
-            with self._noted():
+            with self._noting_store_errors():
                 self._record(finished, subject)
 
     def record_event(self, kind: str, **detail: Any) -> None:
         """Writes an event into the ledger, if there is one."""
         if self._ledger is not None and not self._problem:
-            with self._noted():
+            with self._noting_store_errors():
                 self._ledger.record_event(kind, **detail)
 
     @contextlib.contextmanager
-    def _noted(self) -> Iterator[None]:
+    def _noting_store_errors(self) -> Iterator[None]:
         """Keeps an error of the store for the summary, so that the tests continue."""
         try:
             yield
@@ -168,7 +168,7 @@ class SessionRecorder:
 
     def _end_ledger(self) -> None:
         if self._ledger is not None:
-            with self._noted():
+            with self._noting_store_errors():
                 is_kept = bool(self._config.getoption("lobench_keep_results"))
                 if is_kept:
                     self._ledger.accept_code(self._changes)

@@ -244,7 +244,7 @@ class _BaselineReference:
         return f"{path.name} ({hash_of(hashlib.sha256(path.read_bytes()).hexdigest())})"
 
     def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: TrainBlock) -> FinalValues:
-        baseline_case = _first_with(info, self._files(spec), spec)
+        baseline_case = _first_baseline_case(info, self._files(spec), spec)
         seeds = {seed for block in blocks for seed in block.seeds}
         return FinalValues(
             metrics={
@@ -369,10 +369,10 @@ def _store_reference(
 ) -> GateReference:
     """Returns the last checkpoint of a store that is not a candidate; see `choose_reference`."""
     snapshot = read_store(path)
-    chosen = choose_reference(snapshot, candidates, earlier_choices)
+    last_subject = choose_reference(snapshot, candidates, earlier_choices)
     resolved = str(path.resolve())
-    choices = [Choice(candidate=key, chosen_in=resolved, reference=chosen.who.key) for key in candidates]
-    return dataclasses.replace(_reference_to(chosen, snapshot), choices=choices)
+    choices = [Choice(candidate=key, chosen_in=resolved, reference=last_subject.who.key) for key in candidates]
+    return dataclasses.replace(_reference_to(last_subject, snapshot), choices=choices)
 
 
 def named_in_store(text: str, store: str, candidates: Collection[SubjectKey] = ()) -> Stored | None:
@@ -420,7 +420,7 @@ def scale_of(spec: CaseSpec, info: CaseInfo, against: str) -> BaselineCase:
       BaselineError: The suite has no baseline. The message names the command that makes it.
     """
     files = find_baselines(Path(spec.path))
-    baseline_case = _first_with(info, [*files, *([Path(against)] if against.endswith(".json") else [])], spec)
+    baseline_case = _first_baseline_case(info, [*files, *([Path(against)] if against.endswith(".json") else [])], spec)
     if (baseline_case.scale, baseline_case.minimum) != (info.scale, info.minimum):
         raise StaleBaseline(
             "the case is scored on another scale than its baseline",
@@ -440,7 +440,7 @@ def _has(path: Path, info: CaseInfo) -> bool:
     return True
 
 
-def _first_with(info: CaseInfo, files: Sequence[Path], spec: CaseSpec) -> BaselineCase:
+def _first_baseline_case(info: CaseInfo, files: Sequence[Path], spec: CaseSpec) -> BaselineCase:
     errors = []
     for path in files:
         try:

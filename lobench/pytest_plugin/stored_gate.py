@@ -96,14 +96,14 @@ def stored_reference(config: pytest.Config, suites: Collection[str]) -> StoredRe
     stores = [store_path(config, suite) for suite in sorted(suites)]
     if (chosen_folder := chosen_store(text, option(config, "store"))) is not None:
         snapshot = read_store(chosen_folder)
-        chosen = choose_reference(snapshot, candidates, kept_choices(stores))
+        last_subject = choose_reference(snapshot, candidates, kept_choices(stores))
         from lobench.api.resolve import Stored
 
         choices = [
-            Choice(candidate=key, chosen_in=str(chosen_folder.resolve()), reference=chosen.who.key)
+            Choice(candidate=key, chosen_in=str(chosen_folder.resolve()), reference=last_subject.who.key)
             for key in candidates
         ]
-        return StoredReference(stored=Stored(subject=chosen, snapshot=snapshot), choices=tuple(choices))
+        return StoredReference(stored=Stored(subject=last_subject, snapshot=snapshot), choices=tuple(choices))
     if (named := named_in_store(text, option(config, "store"), candidates)) is not None:
         return StoredReference(stored=named)
     return StoredReference(stored=_find_in_stores(config, text, stores))

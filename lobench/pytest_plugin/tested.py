@@ -288,16 +288,16 @@ def _curves(
             metrics[name] = np.asarray([by_seed[seed] for seed in block.seeds])
         else:
             problems.append(f"{name} is left out: it was recorded for some of the seeds only")
-    return _one_point(item, bound, tuple(block.seeds), metrics, problems, seconds)
+    return _one_point_curves(item, bound, tuple(block.seeds), metrics, problems, seconds)
 
 
 def _curves_of_items(item: pytest.Item, bound: BoundCase, values: ItemValues, seconds: float) -> Curves:
     """Returns the metrics of items as curves of one point."""
-    curves = _one_point(item, bound, values.seeds, values.metrics, values.problems, seconds)
+    curves = _one_point_curves(item, bound, values.seeds, values.metrics, values.problems, seconds)
     return dataclasses.replace(curves, items=values.items)
 
 
-def _one_point(
+def _one_point_curves(
     item: pytest.Item,
     bound: BoundCase,
     seeds: tuple[int, ...],

@@ -105,9 +105,9 @@ class Loop:
     @pytest.hookimpl(tryfirst=True)
     def pytest_configure(self, config: pytest.Config) -> None:
         config.stash[LAYERS], config.stash[TESTS] = self._configure.layers, self._configure.with_tests
-        config.stash[ON_PROGRESS] = self._progress
+        config.stash[ON_PROGRESS] = self._send_progress
         if self._configure.state_folder:
-            config.stash[STATES] = States(folder=Path(self._configure.state_folder), log=self._remark)
+            config.stash[STATES] = States(folder=Path(self._configure.state_folder), log=self._send_remark)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(
@@ -292,10 +292,10 @@ class Loop:
             return dataclasses.replace(finished, outcome=Outcome.ERROR, message=message)
         return finished
 
-    def _remark(self, line: str) -> None:
+    def _send_remark(self, line: str) -> None:
         self._chief.send(Remark(line=line))
 
-    def _progress(self, step: int) -> None:
+    def _send_progress(self, step: int) -> None:
         self._chief.send(Progress(lease=self._lease, step=step))
 
 

@@ -78,7 +78,7 @@ class ExecutorContract:
         """Returns the first message of a kind, and the worker that sent it. Fails if a worker ends."""
         deadline = time.monotonic() + self.patience_seconds
         while time.monotonic() < deadline:
-            for worker, message in _of_workers(executor.wait(0.2)):
+            for worker, message in _worker_events(executor.wait(0.2)):
                 if isinstance(message, kind):
                     return worker, message
                 assert isinstance(message, protocol.Ready | protocol.Progress | protocol.JobResult), message
@@ -201,7 +201,7 @@ class ExecutorContract:
                 executor.send(0, protocol.Describe(variant=variant).to_bytes())
             deadline = time.monotonic() + self.patience_seconds
             while len(answered) < len(variants) and time.monotonic() < deadline:
-                messages = _of_workers(executor.wait(0.2))
+                messages = _worker_events(executor.wait(0.2))
                 answered += [message.variant_key for _, message in messages if isinstance(message, protocol.Described)]
         assert answered == [variant.key for variant in variants]
 
@@ -209,10 +209,10 @@ class ExecutorContract:
         own_end, waking_end = socket.socketpair()
         wakeup = Connection(own_end.detach())
         with waking_end, wakeup, self.running(tmp_path, wakeup=wakeup) as executor:
-            assert _of_workers(executor.wait(0.05)) == []
+            assert _worker_events(executor.wait(0.05)) == []
             waking_end.send(b"\0")
             started = time.monotonic()
-            assert _of_workers(executor.wait(self.patience_seconds)) == []
+            assert _worker_events(executor.wait(self.patience_seconds)) == []
             assert time.monotonic() - started < self.patience_seconds / 2
             assert not wakeup.poll(), "what woke it was left in the pipe, and wakes it for ever"
 
@@ -240,7 +240,7 @@ class ExecutorContract:
             pid = self.pid(executor, tmp_path)
             executor.kill(5)
             self._wait_for_end(pid)
-            assert _of_workers(executor.wait(0.5)) == []
+            assert _worker_events(executor.wait(0.5)) == []
 
     def test_closing_ends_every_worker_even_one_that_is_stopped(self, tmp_path: Path) -> None:
         if not self.has_processes:
@@ -268,7 +268,7 @@ def _pid_file(folder: Path) -> Path:
     return folder / "pid"
 
 
-def _of_workers(received: Sequence[ExecutorEvent]) -> list[tuple[int, protocol.FromWorker | WorkerExited]]:
+def _worker_events(received: Sequence[ExecutorEvent]) -> list[tuple[int, protocol.FromWorker | WorkerExited]]:
     """Returns the messages and exits of workers. Events of the executor itself are left out."""
     assert all(isinstance(event, WorkerMessage | WorkerExited | Notice | ExecutorCapacity) for event in received), (
         received

@@ -103,7 +103,7 @@ def known_numbers() -> tuple[list[Delivery], list[KnownNumber]]:
     events: list[tuple[str, _Event]] = []
     numbers: list[KnownNumber] = []
     values = iter(np.random.default_rng(0).lognormal(0.0, 3.0, 100).astype(np.float32).tolist())
-    places = (
+    keys_of_checkpoints = (
         ("", 0, 3),
         ("", 0, 20),
         ("", 2, 3),
@@ -112,7 +112,7 @@ def known_numbers() -> tuple[list[Delivery], list[KnownNumber]]:
         ("other", 0, 1 << 24),
         ("other", 0, (1 << 24) + 1),
     )
-    for index, (run, generation, step) in enumerate(places):
+    for index, (run, generation, step) in enumerate(keys_of_checkpoints):
         checkpoint = Checkpoint(
             uri=f"{run}/checkpoint_{index + 7}",
             sha256=f"{index + 7:064x}",

@@ -119,9 +119,9 @@ class Workers:
         assert +self._starting == starting, "starting workers are miscounted"
         assert not any(worker.promised for worker in self._workers.values() if not worker.ready), "promised too early"
         if not self.was_resized:  # workers of removed machines stay until their deaths are reported
-            real = [worker.size for worker in self._workers.values() if self._is_possible(worker.size)]
-            cores = sum(size.num_cpus for size in real)
-            devices = math.fsum(size.num_gpus for size in real)
+            possible_sizes = [worker.size for worker in self._workers.values() if self._is_possible(worker.size)]
+            cores = sum(size.num_cpus for size in possible_sizes)
+            devices = math.fsum(size.num_gpus for size in possible_sizes)
             assert cores <= self.max_cores, f"{cores} cores of {self.max_cores}"
             assert devices <= self.max_gpus, f"{devices} devices of {self.max_gpus}"
 

@@ -83,7 +83,7 @@ class _Replay:
 
     def __init__(self, space: Space, history: Sequence[Trial]) -> None:
         self.space = space
-        self.values = {parameter.path: _middle(grid_values(parameter)) for parameter in space.parameters}
+        self.values = {parameter.path: _middle_value(grid_values(parameter)) for parameter in space.parameters}
         self.tried: dict[str, tuple[Value, ...]] = {}
         self.num_sweeps: dict[str, int] = {}
         self._last: dict[str, list[Trial]] = {}
@@ -147,11 +147,13 @@ def _next_values(replay: _Replay, parameter: Parameter) -> tuple[Value, ...]:
         index = parameter.values.index(replay.values[path])
         values = parameter.values[max(index - 1, 0) : index + 2]
     else:
-        values = _interval(parameter, float(replay.values[path]), replay.num_sweeps[path], replay.tried[path])
+        values = _interval_values(parameter, float(replay.values[path]), replay.num_sweeps[path], replay.tried[path])
     return values if len(replay.unseen(parameter, values)) >= min_values else ()
 
 
-def _interval(parameter: Parameter, centre: float, num_halvings: int, tried: Sequence[Value]) -> tuple[Value, ...]:
+def _interval_values(
+    parameter: Parameter, centre: float, num_halvings: int, tried: Sequence[Value]
+) -> tuple[Value, ...]:
     """Returns values around a centre, in an interval of the length of the range, halved `num_halvings` times and once.
 
     The interval ends at the nearest tried values, since values beyond them were worse. A parameter with 9 values from 0
@@ -194,7 +196,7 @@ def _weighted_index(weights: Sequence[float], draws: Draws) -> int:
     return max(range(len(weights)), key=weights.__getitem__)
 
 
-def _middle(values: Sequence[Value]) -> Value:
+def _middle_value(values: Sequence[Value]) -> Value:
     return values[len(values) // 2]
 
 

@@ -446,7 +446,7 @@ class Intake:
                 checkpoint, mark = retried(lambda: self._read(seen, request), clock=self._clock)
             _check_theta(checkpoint, request)
             subject = given_checkpoint.read_as(checkpoint)
-            restarts_from = self._restarts_from(seen, subject) if request is None else None
+            restarts_from = self._restart_step(seen, subject) if request is None else None
         except ConfigError as error:
             if request is not None:
                 raise
@@ -498,7 +498,7 @@ class Intake:
         unbound = self._unbound.setdefault(_run_and_folder(seen), _Unbound(str(error), variant))
         unbound.seen[seen.uri] = seen
 
-    def _restarts_from(self, seen: SeenCheckpoint, subject: Subject) -> int | None:
+    def _restart_step(self, seen: SeenCheckpoint, subject: Subject) -> int | None:
         """Returns the first outer step that a restart in place supersedes; None without a restart.
 
         The files tell more than the ledger: each one that changed since it was read belongs to the new run, even if it

@@ -134,11 +134,11 @@ class PopulationSource:
         folders = []
         for child in source.inside:
             with contextlib.suppress(OSError):  # the source reports it
-                if self._is_folder(child) and not self._leads_up(child):
+                if self._is_folder(child) and not self._is_link_to_ancestor(child):
                     folders.append(child)
         return sorted(folders, key=_number)
 
-    def _leads_up(self, child: epath.Path) -> bool:
+    def _is_link_to_ancestor(self, child: epath.Path) -> bool:
         """Returns whether a folder is a link to one above it, whose checkpoints would otherwise be found twice."""
         if not self._is_local or not os.path.islink(child):
             return False

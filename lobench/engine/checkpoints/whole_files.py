@@ -209,8 +209,8 @@ class WholeFolder:
         files = list(files_below(path))
         if not files or any(_is_whole(file) is False for file in files) or _lacks_shards(files):
             return False
-        marked = _is_marked(path, {file.name for file in files})
-        return is_settled(path) if marked is None else marked
+        is_marked = _is_marked(path, {file.name for file in files})
+        return is_settled(path) if is_marked is None else is_marked
 
     def read(self, path: epath.Path) -> CheckpointContent:
         return _refuse_part(path, list(files_below(path)))

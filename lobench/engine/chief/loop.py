@@ -343,7 +343,7 @@ class Chief:
             self._begin_anew(f"{file} has changed")
         return self._suite_changed
 
-    def _with_other_code(self, result: JobResult) -> JobResult:
+    def _with_names_of_changes(self, result: JobResult) -> JobResult:
         """Adds the names of the differing files to a result of other code.
 
         If files were edited here, the watch begins again.
@@ -406,7 +406,7 @@ class Chief:
                 self._progress.step(lease, step)
             case (worker, JobResult() as result):
                 if result.other_code:
-                    result = self._with_other_code(result)
+                    result = self._with_names_of_changes(result)
                 elif result.other_gin:
                     self._is_suite_edited()
                 return [self._dispatch.returned(worker, result, now)]

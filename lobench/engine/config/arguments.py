@@ -94,31 +94,33 @@ def settings_of(scope: str, optimizer_lines: Sequence[str], paths: Sequence[str]
     used = next((name for name in reversed(OPTIMIZER_FIELDS) if bound.get(name) is not None), None)
     reached, callables = reached_from(scope, "lobench.Case", () if used is None else (used,))
     settings = [*(setting for setting in reached.values() if type(setting.value) is float), *_defaults(callables)]
-    real = {setting.name.removeprefix(f"{scope}/"): setting for setting in settings}
-    names = tuple(sorted(real))
-    chosen = [real[name] for name in names]
+    own_settings = {setting.name.removeprefix(f"{scope}/"): setting for setting in settings}
+    names = tuple(sorted(own_settings))
+    sorted_settings = [own_settings[name] for name in names]
     config = {key: dict(parameters) for key, parameters in BINDINGS.items()}
     # A binding is made in the scope that reads it, or in one around it. A default is bound without a scope, as in most
     # files.
-    sources = [((_source(setting), setting.selector), setting.parameter) for setting in chosen]
-    places = [*sources, *(((setting.scope, setting.selector), setting.parameter) for setting in chosen)]
+    sources = [((_source(setting), setting.selector), setting.parameter) for setting in sorted_settings]
+    places = [*sources, *(((setting.scope, setting.selector), setting.parameter) for setting in sorted_settings)]
 
     def make(values: Sequence[Any]) -> Any:
         with isolated_gin(*paths):
             BINDINGS.update({key: dict(parameters) for key, parameters in config.items()})
             # In both scopes, the inner one last, so that no reader in another scope gets the old value.
-            for setting, (key, parameter), value in zip((*chosen, *chosen), places, (*values, *values), strict=True):
+            for setting, (key, parameter), value in zip(
+                (*sorted_settings, *sorted_settings), places, (*values, *values), strict=True
+            ):
                 if not (isinstance(setting.value, LeftToDefault) and isinstance(value, float)):
                     BINDINGS.setdefault(key, {})[parameter] = _Lent(value)
             with gin.config_scope(scope):
                 return copy.deepcopy(bound[used]) if used is not None else None
 
     # Does not depend on whether a setting is bound or left to its default.
-    lines = [line for line in optimizer_lines if line.partition(" = ")[0] not in real]
+    lines = [line for line in optimizer_lines if line.partition(" = ")[0] not in own_settings]
     return Settings(
         names=names,
-        values=tuple(setting.value for setting in chosen),
-        usual=tuple(map(_default_of, chosen)),
+        values=tuple(setting.value for setting in sorted_settings),
+        usual=tuple(map(_default_of, sorted_settings)),
         program_hash=_sha256(*lines, *names, *sorted(_other_bindings(config, set(sources)))),
         _make=make,
     )

@@ -194,7 +194,7 @@ def bind_case(
         fixed = (_home_of(spec, parsed.case), spec.name, test)
         stop = f"{spec.scope}/lobench.Case.stop_after = "
         identity = _sha256(*fixed, *reached_case)
-        case_code, subject_code = _codes(spec, parsed, phases, paths)
+        case_code, subject_code = _code_fingerprints(spec, parsed, phases, paths)
         whole_identity = _sha256(*fixed, *(line for line in reached_case if not line.startswith(stop)))
         settings = settings_of_phases([phase.settings for phase in phases]) if phases else None
         settings = settings or settings_of(spec.scope, reached_optimizer, paths)
@@ -211,7 +211,7 @@ def bind_case(
     if not isinstance(part, str):
         raise ConfigError("Checkpoint.theta", where=where, got=repr(part), expected="a path such as 'params/lopt'")
     lines_of_task = task_lines(spec.scope, reached_case)
-    info = _info(
+    info = _case_info(
         spec,
         case,
         identity=identity,
@@ -294,11 +294,11 @@ def _bind_command(spec: CaseSpec, layers: Layers, test: str) -> BoundCase:
         with gin.config_scope(spec.scope):
             expectations = _EXPECT()
             suite = _SUITE()
-        named = {*named_in(case.command), *named_in(case.curves)}
-        macros = {name: plain(value) for name, value in macros_of(spec.scope).items() if name in named}
+        placeholders = {*named_in(case.command), *named_in(case.curves)}
+        macros = {name: plain(value) for name, value in macros_of(spec.scope).items() if name in placeholders}
         lines, _ = reached_from(spec.scope, "lobench.Case", fields_bound.keys() - {*_NO_IDENTITY, *NOT_OF_COMMANDS})
         expected_bindings = bindings_in(spec.scope, "lobench.expect")
-        reached = [
+        lines_of_case = [
             *lines,
             *(f"{name} = {value!r}" for name, value in sorted(macros.items())),
             *(f"expect.{name} = {value!r}" for name, value in sorted(expected_bindings.items())),
@@ -307,17 +307,17 @@ def _bind_command(spec: CaseSpec, layers: Layers, test: str) -> BoundCase:
     check_case(case, expectations, where)
     values = {name: value if isinstance(value, str) else repr(value) for name, value in macros.items()}
     folder = Path(spec.path).parent
-    called = f"{where}: Case.files"
-    files = CommandFiles(command=case.command, folder=folder, values=values, files=case.files, called=called)
+    files_label = f"{where}: Case.files"
+    files = CommandFiles(command=case.command, folder=folder, values=values, files=case.files, called=files_label)
     code = files.fingerprint()
-    info = _info(
+    info = _case_info(
         spec,
         case,
-        identity=_sha256(_home_of(spec, parsed.case), spec.name, test, *reached),
+        identity=_sha256(_home_of(spec, parsed.case), spec.name, test, *lines_of_case),
         optimizer_hash=_sha256(),
         case_code=code.id,
         task_code=code.id,
-        problem=_sha256(*(line.removeprefix(f"{spec.scope}/") for line in reached)),
+        problem=_sha256(*(line.removeprefix(f"{spec.scope}/") for line in lines_of_case)),
         role=role,
         headline=suite.headline,
         evaluator=COMMAND,
@@ -328,7 +328,7 @@ def _bind_command(spec: CaseSpec, layers: Layers, test: str) -> BoundCase:
         case=case,
         expectations=expectations,
         info=info,
-        bindings="\n".join(reached),
+        bindings="\n".join(lines_of_case),
         optimizer_bindings="",
         prefixes=(),
         settings=Settings(),
@@ -368,7 +368,7 @@ def bind_test(spec: CaseSpec, settings: Mapping[str, Any], layers: Layers | None
     if case.replicates == ITEMS:
         lines.append(f"replicates = {ITEMS!r}")
     identity = _sha256(spec.relative_path, spec.name, TEST, *lines)
-    info = _info(
+    info = _case_info(
         spec,
         case,
         identity=identity,
@@ -428,7 +428,7 @@ def _file_of(where: str) -> Path:
     return Path(where.rpartition(":")[0])
 
 
-def _info(spec: CaseSpec, case: Case, **further_fields: Any) -> CaseInfo:
+def _case_info(spec: CaseSpec, case: Case, **further_fields: Any) -> CaseInfo:
     """Returns the description of a case from its file, its values and further fields."""
     return CaseInfo(
         suite=spec.suite,
@@ -579,7 +579,7 @@ def _reached_lines(scope: str, where: str, phases: Sequence[BoundPhase]) -> tupl
     return case_lines, lines_of_all(phases) if phases else optimizer_lines(scope)
 
 
-def _codes(
+def _code_fingerprints(
     spec: CaseSpec, parsed: ParsedLayers, phases: Sequence[BoundPhase], paths: Sequence[str]
 ) -> tuple[CodeFingerprint, CodeFingerprint]:
     """Returns the fingerprints of the code behind the case and behind its optimizer. The modules must be imported."""

@@ -325,14 +325,14 @@ def _imported_by(text: str) -> list[str]:
 
 
 def _is_file(file: Path) -> bool:
-    return _holds(file.is_file)
+    return _is_true_of_path(file.is_file)
 
 
 def _is_folder(path: Path) -> bool:
-    return _holds(path.is_dir)
+    return _is_true_of_path(path.is_dir)
 
 
-def _holds(check: Callable[[], bool]) -> bool:
+def _is_true_of_path(check: Callable[[], bool]) -> bool:
     """Returns the result of a check of a path; False if it cannot be one, as a whole line for a shell.
 
     Raises:

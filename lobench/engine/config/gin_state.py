@@ -201,5 +201,5 @@ def _walk(
 
 def task_lines(scope: str, lines: Iterable[str]) -> list[str]:
     """Returns the lines of a case that concern its task only, without the scope of the case."""
-    bare = [line.removeprefix(f"{scope}/").replace(f"@{scope}/", "@") for line in lines]
-    return [line for line in bare if line.startswith("lobench.Case.task ") or not line.startswith(_NOT_THE_TASK)]
+    unscoped = [line.removeprefix(f"{scope}/").replace(f"@{scope}/", "@") for line in lines]
+    return [line for line in unscoped if line.startswith("lobench.Case.task ") or not line.startswith(_NOT_THE_TASK)]

@@ -116,19 +116,19 @@ def bind_phases(scope: str, where: str, paths: Sequence[str], *, num_inner_steps
     bound_phases: list[BoundPhase] = []
     chosen_before = ""
     for index, (phase_scope, bindings) in enumerate(zip(scopes, phases, strict=True)):
-        called = f"{where}: phase {index + 1} of {len(scopes)}" + (f" ({phase_scope!r})" if phase_scope else "")
-        with _phase_bindings(scope, phase_scope, bindings, index, len(scopes), called):
+        phase_label = f"{where}: phase {index + 1} of {len(scopes)}" + (f" ({phase_scope!r})" if phase_scope else "")
+        with _phase_bindings(scope, phase_scope, bindings, index, len(scopes), phase_label):
             chosen = {name: value for name, value in bindings_in(scope, _CASE).items() if name in OPTIMIZER_FIELDS}
             kind = ", ".join(f"{name} {_kind(value)}" for name, value in sorted(chosen.items()))
             default = "keep" if kind == chosen_before else "reset"
-            phase = _checked_phase(bindings, called, default=default)
+            phase = _checked_phase(bindings, phase_label, default=default)
             chosen_before = kind
             lines = optimizer_lines(scope)
             modules = modules_reached(scope, _CASE, OPTIMIZER_FIELDS)
             texts = texts_reached(scope, _CASE, OPTIMIZER_FIELDS)
             settings = settings_of(scope, lines, paths)
             if build:
-                built = _built_phase(scope, chosen, called)
+                built = _built_phase(scope, chosen, phase_label)
                 phase = dataclasses.replace(phase, optimizer=built.optimizer, learned_optimizer=built.learned_optimizer)
         own_lines = [f"{name} = {bindings[name]!r}" for name in sorted(bindings) if name not in OPTIMIZER_FIELDS]
         case_lines = [f"{_CASE}.phases[{index}].{line}" for line in own_lines] if named or is_sequence else []

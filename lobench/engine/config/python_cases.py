@@ -207,11 +207,11 @@ def gin_of(case: Case, scope: str, where: str, stand_in: Callable[[Any], str] | 
 def _bindings_in(text: str, field: str, scope: str, where: str, owner: str = "Case") -> list[str]:
     """Returns the bindings of gin text such as "adam(learning_rate=0.1)", in a scope."""
     bindings = only_bindings(parse_text("\n".join(optimizer_bindings(text, field)), where))
-    owned = (
+    owned_bindings = (
         replace(binding, selector=owner) if (binding.selector, binding.parameter) == ("Case", field) else binding
         for binding in bindings
     )
-    return [binding_text(case_binding, f"{scope}/{case_binding.scope}".rstrip("/")) for case_binding in owned]
+    return [binding_text(case_binding, f"{scope}/{case_binding.scope}".rstrip("/")) for case_binding in owned_bindings]
 
 
 class _Unnamed(ConfigError):

@@ -78,8 +78,8 @@ def _gin_files_with(cases: Iterable[CaseInfo], folder: Path) -> set[Path]:
             continue  # notes, or an unfinished file: it has no results
     gin_files: set[Path] = set()
     for case in cases:
-        alike = [(file, spec) for file, spec in specs if is_of_spec(spec, case)]
-        files_of_suite = [(file, spec) for file, spec in alike if spec.suite == case.suite] or alike
+        candidates = [(file, spec) for file, spec in specs if is_of_spec(spec, case)]
+        files_of_suite = [(file, spec) for file, spec in candidates if spec.suite == case.suite] or candidates
         files_of_case = [(file, spec) for file, spec in files_of_suite if spec.file == case.file] or files_of_suite
         gin_files.update(file for file, _ in files_of_case)
     return gin_files

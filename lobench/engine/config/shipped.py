@@ -76,13 +76,15 @@ def find_suite(suite: str, folder: Path | None = None) -> Path:
         neighbours = sorted(entry.name for entry in path.parent.iterdir() if entry.is_dir() or entry.suffix == ".gin")
     except OSError:
         neighbours = []
-    named = shipped_suites()
-    names_by_shown_path = {str(Path(suite).parent / name): name for name in neighbours} | {name: name for name in named}
+    suite_names = shipped_suites()
+    names_by_shown_path = {str(Path(suite).parent / name): name for name in neighbours} | {
+        name: name for name in suite_names
+    }
     similar = suggestion(path.name, names_by_shown_path.values())
     advice = next(
         (f"did you mean {shown!r}? " for shown, name in names_by_shown_path.items() if repr(name) in similar), ""
     )
-    own_suites = f"lobench's own are {', '.join(named)}: " if named and not advice else ""
+    own_suites = f"lobench's own are {', '.join(suite_names)}: " if suite_names and not advice else ""
     raise UsageError(
         "no such suite", where=suite, next_step=f"{advice}{own_suites}`lobench list suites` shows lobench's suites"
     )

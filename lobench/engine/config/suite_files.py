@@ -279,7 +279,7 @@ class SuiteFiles:
     def files(self) -> Iterator[Path]:
         """Yields the files that exist now."""
         for suite in self._suites:
-            with _gone_has_none():
+            with _ignoring_missing_folder():
                 for file in files_of_suite(Path(suite).resolve()):
                     if file.suffix in _SUFFIXES and not self.is_of_run(file):
                         yield file
@@ -332,7 +332,7 @@ def _drop_modules(suites: Sequence[str]) -> set[str]:
 
 
 @contextlib.contextmanager
-def _gone_has_none() -> Iterator[None]:
+def _ignoring_missing_folder() -> Iterator[None]:
     """Suppresses errors of a folder that is gone or closed to this user, but not those that may be transient."""
     try:
         yield

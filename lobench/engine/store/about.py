@@ -45,7 +45,7 @@ def ledger_about(ledger: Ledger, rows: Sequence[EvaluationRow]) -> dict[str, Any
 
 def ledger_gaps(ledger: Ledger, rows: Sequence[EvaluationRow]) -> list[str]:
     """Returns lines on evaluations without curves, planned evaluations without an outcome, and lost checkpoints."""
-    return [*_without_curves(rows), *_missing_lines(ledger, rows)]
+    return [*_lines_without_curves(rows), *_missing_lines(ledger, rows)]
 
 
 def short_place(uri: str) -> str:
@@ -63,7 +63,7 @@ def lobench_here() -> str:
     return f"{versions_here().get('lobench', '')} {digest.hexdigest()[:_HASHED]}"
 
 
-def _without_curves(rows: Sequence[EvaluationRow]) -> Iterator[str]:
+def _lines_without_curves(rows: Sequence[EvaluationRow]) -> Iterator[str]:
     counts = Counter((row.outcome, row.case.suite, row.case.name) for row in rows if not row.has_curves)
     for (outcome, suite, name), count in sorted(counts.items()):
         yield f"no curves of {counted(count, 'evaluation')} of {suite}/{name}: {Outcome(outcome)}"

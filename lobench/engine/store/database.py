@@ -116,7 +116,7 @@ def _unreadable_owner(where: Path) -> str:
     """Returns the owner of the first file of a store that this user may not read; "" if all are readable."""
     files = sorted(where.glob("ledger.sqlite*")) if where.is_dir() else [where]
     file = next((file for file in files if file.exists() and not _may(file, os.R_OK)), None)
-    return "" if file is None else _ownership(file)
+    return "" if file is None else _ownership_text(file)
 
 
 def let_in(store: Path) -> str:
@@ -161,7 +161,7 @@ def open_to_write(database: Path) -> sqlite3.Connection:
         raise StoreError(
             "this user may not write the database",
             where=str(database),
-            got=_ownership(database),
+            got=_ownership_text(database),
             next_step=f"its owner can let the group write: chmod -R g+w {database.parent}; or choose another --store",
         )
     return _open(database, "mode=rwc")
@@ -199,7 +199,7 @@ def _may(path: Path, mode: int) -> bool:
     return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
 
 
-def _ownership(path: Path) -> str:
+def _ownership_text(path: Path) -> str:
     """Returns `NAME belongs to alice (mode 644), and this is bob`; "" if the file's status cannot be read."""
     try:
         status = path.stat()
@@ -513,7 +513,7 @@ def _lock(file: int, *, waits: bool) -> bool:
 def refusal(error: PermissionError, store: Path) -> str:
     """Returns the owner and the mode of the file that this user may not use; "" if they cannot be read."""
     refused = Path(error.filename) if isinstance(error.filename, str) else store
-    return _ownership(_first_that_exists(refused))
+    return _ownership_text(_first_that_exists(refused))
 
 
 @contextlib.contextmanager

@@ -147,18 +147,20 @@ def _compare_results(db: sqlite3.Connection) -> tuple[tuple[str, ...], int]:
     for case_json, start, count, sha256, own_outcome, own_payload, other_outcome, other_payload, row in rows:
         if row in known_rows:
             continue
-        if own_outcome == other_outcome and _agree(own_payload, other_payload):
+        if own_outcome == other_outcome and _are_equal_curves(own_payload, other_payload):
             known_rows.add(row)  # a result of unknown code matches several; it suffices that one agrees
             continue
         with intact_rows("the store to be merged"):
             case = json.loads(case_json)
         difference = f"{own_outcome} and {other_outcome}" if own_outcome != other_outcome else "different values"
         seeds = f"seeds {start}-{start + count - 1}"
-        conflicts.setdefault(row, f"{_checkpoint(db, sha256)}, {case['suite']}/{case['name']}, {seeds}: {difference}")
+        conflicts.setdefault(
+            row, f"{_checkpoint_label(db, sha256)}, {case['suite']}/{case['name']}, {seeds}: {difference}"
+        )
     return tuple(text for row, text in conflicts.items() if row not in known_rows), len(known_rows)
 
 
-def _agree(own_payload: bytes | None, other_payload: bytes | None) -> bool:
+def _are_equal_curves(own_payload: bytes | None, other_payload: bytes | None) -> bool:
     """Returns whether two results of the same work agree. Times, places and metrics of plugins are not compared.
 
     A plugin that only one side had does not change the work.
@@ -186,7 +188,7 @@ def _own_metrics(curves: Curves) -> dict[str, bytes]:
     return {name: values.tobytes() for name, values in curves.metrics.items() if name not in added}
 
 
-def _checkpoint(db: sqlite3.Connection, sha256: str) -> str:
+def _checkpoint_label(db: sqlite3.Connection, sha256: str) -> str:
     row = db.execute(f"SELECT uri FROM {_SUBJECTS} WHERE sha256 = ? ORDER BY position", (sha256,)).fetchone()
     return str(row[0]) if row is not None else sha256[:12]
 

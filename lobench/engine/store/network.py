@@ -95,7 +95,7 @@ def newer_copy(store: Path) -> Path | None:
         if not is_network(store):
             return None
         name = (store / "store.id").read_text(encoding="ascii")
-        database = _base_folder() / f"{name}-{_place_of(store)}" / "ledger.sqlite"
+        database = _base_folder() / f"{name}-{_path_hash(store)}" / "ledger.sqlite"
         if not database.is_file() or database.stat().st_uid != os.geteuid():
             return None
     except (OSError, ValueError):
@@ -110,7 +110,7 @@ def _base_folder() -> Path:
     return Path(os.environ.get("LOBENCH_LOCAL_DIR") or f"{tempfile.gettempdir()}/lobench-ledgers-{os.getuid()}")
 
 
-def _place_of(store: Path) -> str:
+def _path_hash(store: Path) -> str:
     return hashlib.sha256(os.path.realpath(store).encode(errors="surrogateescape")).hexdigest()[:12]
 
 
@@ -280,7 +280,7 @@ def _local_folder(store: Path) -> Path:
         if base.stat().st_uid != os.getuid():
             raise PermissionError(f"{base} belongs to another user")
         name = retried(lambda: identity.read_text(encoding="ascii"), may_forbid=False, most_seconds=_PATIENCE_SECONDS)
-        folder = base / f"{name}-{_place_of(store)}"
+        folder = base / f"{name}-{_path_hash(store)}"
         folder.mkdir(mode=0o700, exist_ok=True)
         return folder
 

@@ -162,7 +162,7 @@ class Restarts:
             lineage[-1] if lineage[-1] != position else lineage[-2 if len(lineage) > 1 else -1]
         ]
         if superseded_checkpoints:
-            superseded_checkpoints += self._dead_without_number(subject, superseded_checkpoints, last_checkpoint)
+            superseded_checkpoints += self._superseded_without_number(subject, superseded_checkpoints, last_checkpoint)
         detail = dict(zip(_NAMING, _name_of(subject), strict=True)) | {
             "after": list(_name_of(last_checkpoint)),
             "superseded": [
@@ -171,7 +171,7 @@ class Restarts:
         }
         return Restart(kind=kind, detail=detail, outer_step=step, num_superseded=len(superseded_checkpoints))
 
-    def _dead_without_number(
+    def _superseded_without_number(
         self, subject: Subject, dead: Sequence[Subject], last_checkpoint: Subject
     ) -> list[Subject]:
         """Returns the contents of files without a number (`latest.npz`) that belong to a run which was abandoned.

@@ -46,7 +46,7 @@ def command_words(words: Sequence[str], values: Mapping[str, str]) -> tuple[str,
     The word `python` at the beginning means lobench's own Python. In the script of a shell (`bash -c '...'`) a path is
     quoted, so that it stays one word if it has a space or a quote in it.
     """
-    script = _place_of_script(words)
+    script = _index_of_script(words)
     filled_words = [
         _filled_script(word, values) if index == script else filled(word, values) for index, word in enumerate(words)
     ]
@@ -58,7 +58,7 @@ def filled(text: str, values: Mapping[str, str]) -> str:
     return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), text)
 
 
-def _place_of_script(words: Sequence[str]) -> int | None:
+def _index_of_script(words: Sequence[str]) -> int | None:
     """Returns the index of the script that a shell gets by its option -c; None without one."""
     for index, word in enumerate(words):
         if Path(word).name not in _SHELLS:
@@ -81,7 +81,7 @@ def _filled_script(text: str, values: Mapping[str, str]) -> str:
         if match is not None and match[1] in values:
             value = values[match[1]]
             if match[1] in _PATHS:
-                value = _quoted(value, quote)
+                value = _quote(value, quote)
             parts.append(value)
             position = match.end()
             continue
@@ -97,7 +97,7 @@ def _filled_script(text: str, values: Mapping[str, str]) -> str:
     return "".join(parts)
 
 
-def _quoted(value: str, quote: str) -> str:
+def _quote(value: str, quote: str) -> str:
     """Returns a value for a place in a script that is inside of a kind of quotes, or outside ("")."""
     if quote == "'":
         return value.replace("'", "'\"'\"'")
@@ -177,13 +177,13 @@ def kill_tree(pid: int) -> None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(process, signal.SIGSTOP)
         processes |= new
-        new = {child for child, parent in _parents() if parent in processes} - processes
+        new = {child for child, parent in _parent_pids() if parent in processes} - processes
     for process in processes:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(process, signal.SIGKILL)
 
 
-def _parents() -> list[tuple[int, int]]:
+def _parent_pids() -> list[tuple[int, int]]:
     """Returns the ids of all processes, each with its parent's."""
     parents = []
     for file in Path("/proc").glob("[0-9]*/stat"):

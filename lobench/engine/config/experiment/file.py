@@ -148,9 +148,9 @@ def read_experiment(path: Path, gin_params: Sequence[str] = (), *, is_elsewhere:
     ]
     return ExperimentFile(
         path=path,
-        text="".join(f"{_text(statement)}\n" for statement in statements),
+        text="".join(f"{_statement_text(statement)}\n" for statement in statements),
         experiment=replace(experiment, methods=methods),
-        shared=tuple(dict.fromkeys(map(_text, shared_statements))),
+        shared=tuple(dict.fromkeys(map(_statement_text, shared_statements))),
     )
 
 
@@ -172,7 +172,7 @@ def chosen_methods(experiment: Experiment, names: Sequence[str]) -> tuple[Method
     return tuple(method for method in experiment.methods if not names or method.name in names)
 
 
-def _text(statement: Statement) -> str:
+def _statement_text(statement: Statement) -> str:
     return binding_text(statement) if isinstance(statement, Binding) else f"import {statement.module}"
 
 
@@ -514,10 +514,10 @@ def _check_command(method: Method, paths: Sequence[str], folder: Path, where: st
         if text and not {"out", "folder"} & {*_PLACEHOLDER.findall(text)}:
             problem = f"method {method.name!r}: its {does} not say {output}"
             raise ConfigError(problem, where=where, expected=expected)
-    called = f"method {method.name!r}"
-    check_no_shell_syntax(method.command, called, where)
+    method_label = f"method {method.name!r}"
+    check_no_shell_syntax(method.command, method_label, where)
     if not words or command_path(words[0], folder) is None:
-        raise ConfigError(f"{called}: the command is not found", where=where, got=repr(words[:1][0]))
+        raise ConfigError(f"{method_label}: the command is not found", where=where, got=repr(words[:1][0]))
 
 
 def command_path(word: str, folder: Path) -> str | None:
