@@ -80,8 +80,10 @@ def _recall(config: pytest.Config, store: Path, variant: Variant) -> _Cases:
         for (layers, config_of_cases), with_tests in itertools.product(_known_forms(config, variant), (False, True)):
             collected = _Collected(arguments=suites, layers=layers, with_tests=with_tests)
             known_cases = KnownCases(
-                ledger, lambda collected=collected: collected, SuiteFiles(suites, layers.gin_files)
-            )  # type: ignore[misc]
+                ledger,
+                lambda collected=collected: collected,  # type: ignore[misc]
+                SuiteFiles(suites, layers.gin_files),
+            )
             if cases := known_cases.recall(config_of_cases):
                 return _by_place(cases, [Path(suite) for suite in suites])
     finally:

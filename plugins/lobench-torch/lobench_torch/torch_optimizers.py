@@ -132,7 +132,7 @@ def _register(selector: str) -> None:
 
     setattr(make, SELECTOR, selector)
     make.__doc__ = cls.__doc__
-    make.__signature__ = inspect.Signature(
-        [*keywords, *(parameter for parameter in own_parameters if parameter.name not in names), *keyword_parameters]
-    )  # type: ignore[attr-defined]
+    added_parameters = (parameter for parameter in own_parameters if parameter.name not in names)
+    signature = inspect.Signature([*keywords, *added_parameters, *keyword_parameters])
+    make.__signature__ = signature  # type: ignore[attr-defined]
     gin.external_configurable(make, name=name, module=home)
