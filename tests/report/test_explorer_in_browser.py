@@ -150,6 +150,16 @@ def test_the_commands_compute_the_same_bits_whatever_was_bound(chromium: Browser
     assert again[0]["metrics"] == before[0]["metrics"] and again[0]["case"] == before[0]["case"]
 
 
+FAIL_ONCE = """() => {
+  const fetchReally = window.fetch;
+  window.fetch = (address, ...options) => {
+    if (address !== "./" || window.hasFailed) return fetchReally(address, ...options);
+    window.hasFailed = true;
+    return Promise.reject(new TypeError("once"));
+  };
+}"""
+
+
 def test_what_is_new_arrives_and_what_is_picked_stays(
     chromium: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,15 +174,17 @@ def test_what_is_new_arrives_and_what_is_picked_stays(
         expect(page.locator("[data-view=evaluations] .count")).to_contain_text("4 of 12 evaluations")
         page.locator("#evaluations thead button").filter(has_text="outer step").press("Enter")
         losses = {"train/loss": [0.1, 0.2], "test/loss": [0.3, 0.4]}
+        page.evaluate(FAIL_ONCE)  # a request that fails is repeated
         add(store, 7, {"case1": losses}, uri=f"/runs/{NASTY}/theta_7.npz", identities={"case1": "identity of case1"})
         expect(page.locator("header")).to_contain_text("5 checkpoints")
         expect(page.locator("[data-view=evaluations] .count")).to_contain_text("5 of 13 evaluations")
         assert page.get_by_role("searchbox", name="Filter").input_value() == "case1"
         assert page.locator("#evaluations th[aria-sort=ascending]").inner_text() == "outer step"
+        expect(page.locator("#live")).to_have_attribute("data-version", re.compile("."))
+        assert page.evaluate("window.hasFailed")
         page.evaluate("history.back()")
         expect(page.locator("#explorer-legend")).to_contain_text("outer step 7")
         assert picked(page, "metric") == ["test/loss", "*primary"] and picked(page, "subject") == ["*last"]
-        expect(page.locator("#live")).to_have_attribute("data-version", re.compile("."))
         expect(page.locator("#live")).to_be_hidden()
 
 

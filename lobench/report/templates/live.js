@@ -7,7 +7,7 @@
   if (!status) return;
   const STEP = Number(status.dataset.step);
   const pristine = new Map();  // sections as they came, by their headings
-  let tag = "", version = "", cache = { grids: [], of: {} }, wait = STEP;
+  let tag = "", shown = "", version = "", cache = { grids: [], of: {} }, wait = STEP;
 
   const getJson = async (address, headers) => {
     const answer = await fetch(address, { headers, cache: "no-store" });
@@ -36,7 +36,7 @@
 
   const replace = async () => {
     const answer = await fetch("./", { cache: "no-store" });
-    if (!answer.ok) return;
+    if (!answer.ok) throw new Error(`./: ${answer.status}`);
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
     document.title = fresh.title;
     document.querySelector("header").replaceWith(document.importNode(fresh.querySelector("header"), true));
@@ -67,7 +67,7 @@
         const { problem, note, subtitle, explorer } = found.body;
         status.textContent = problem ? `${problem} What is shown is from before.` : note;
         status.hidden = !status.textContent;
-        if (explorer && version !== found.body.version) {
+        if (explorer && shown !== found.body.version) {  // also after an error on the way: the tag is the former one
           if (!document.getElementById("explorer")) { location.reload(); return; }  // the first results
           [version, cache] = [found.body.version, { grids: [], of: {} }];
           await lobench.start(explorer, { curves: curvesOf(version), evaluation: ask(version, "evaluation.json"), pair: ask(version, "pair.json") });
@@ -78,6 +78,7 @@
             if (status.dataset.version !== version) await replace();
             status.dataset.version = version;
           }
+          shown = version;
         }
         tag = found.tag;
       }
