@@ -18,7 +18,7 @@ from lobench.analysis.scores.baseline_file import Baseline
 from lobench.analysis.scores.baseline_grids import velo_grid
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.config.suite import spec_called
-from lobench.evaluation.tuning import _best, run_points
+from lobench.evaluation.tuning import _best_index, run_points
 from lobench.plugins import load_plugins
 
 SHOWN = texts_of("baseline")
@@ -248,7 +248,7 @@ def test_a_task_of_bfloat16_is_tuned_and_one_that_fails_is_one_clear_line(tmp_pa
 
 def test_a_study_that_diverged_is_not_won_by_another_ones_point() -> None:
     finals = np.asarray([3.0, 2.0, np.nan, np.nan, np.nan, 1.0])
-    assert [_best(finals, (0, 0, 1, 1, 2, 2), study) for study in range(3)] == [1, 2, 5]
+    assert [_best_index(finals, (0, 0, 1, 1, 2, 2), study) for study in range(3)] == [1, 2, 5]
 
 
 OWN = """
