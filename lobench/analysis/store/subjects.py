@@ -1,4 +1,8 @@
-"""Evaluated subjects and their cells, joined over seed blocks."""
+"""Evaluated subjects and their cells, joined over seed blocks.
+
+Cells, the arrays of many cells, and the subjects that hold them are one module: each is built from the others' private
+parts, and they share what is kept between two readings of a store.
+"""
 
 from __future__ import annotations
 

@@ -130,8 +130,13 @@ class Panel:
     is_machine_in_heading: bool = False
 
     @property
+    def full_heading(self) -> str:
+        """Title with the class of machines, for tables whose notes are not shown."""
+        return f"{self.title} ({self.machine})" if self.machine else self.title
+
+    @property
     def heading(self) -> str:
-        return f"{self.title} ({self.machine})" if self.is_machine_in_heading else self.title
+        return self.full_heading if self.is_machine_in_heading else self.title
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

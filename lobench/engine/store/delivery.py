@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lobench.core.containment import kept_folder, plugins_contained
@@ -73,8 +73,7 @@ class Deliverer:
             address: _SinkThread(address, sink, ledger.reader, self._position(address), self._reports, wait)
             for address, sink in sinks.items()
         }
-        outstanding = {address: ledger.num_deliveries_after(self._position(address)) for address in sinks}
-        self._earlier = {address: count for address, count in outstanding.items() if count}
+        self._earlier = self._outstanding(sinks)
         for thread in self._threads.values():
             thread.thread.start()
 
@@ -85,6 +84,11 @@ class Deliverer:
 
     def _position(self, address: str) -> int:
         return self._ledger.cursor(self._cursors[address])
+
+    def _outstanding(self, addresses: Iterable[str]) -> dict[str, int]:
+        """Returns the number of outstanding deliveries by address, for sinks that have any."""
+        counts = {address: self._ledger.num_deliveries_after(self._position(address)) for address in addresses}
+        return {address: count for address, count in counts.items() if count}
 
     def wake(self) -> None:
         """Wakes the sinks' threads because the ledger has new deliveries."""
@@ -150,8 +154,7 @@ class Deliverer:
             behind = [address for address in self._threads if self._position(address) < last]
             is_hopeless = all(self._threads[address].num_failures >= _LAST_ATTEMPTS for address in behind)
             if not behind or is_hopeless or time.monotonic() > deadline:
-                num_deliveries_after = self._ledger.num_deliveries_after
-                return {address: num_deliveries_after(self._position(address)) for address in behind}
+                return self._outstanding(behind)
             time.sleep(0.02)
 
     def close(self) -> None:

@@ -209,9 +209,8 @@ def _column_groups(columns: Sequence[Heading]) -> list[str]:
 def _panel(panel: Panel, width: int, style: CellStyle) -> list[str]:
     """Returns the rows below a rule and the panel's title, with a rule between groups."""
     lines = ["\\midrule"]
-    # A paper's table has no other place for the machine of its times.
-    title = f"{panel.title} ({panel.machine})" if panel.machine else panel.title
-    lines += [f"\\multicolumn{{{width}}}{{l}}{{\\emph{{{escape(title)}}}}} \\\\"] if title else []
+    title = escape(panel.full_heading)
+    lines += [f"\\multicolumn{{{width}}}{{l}}{{\\emph{{{title}}}}} \\\\"] if title else []
     group = ""
     for index, line in enumerate(panel.lines):
         if line.heading.group != group:
