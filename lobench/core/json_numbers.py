@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeAlias, TypeVar, cast
 
 __all__ = ["Finite", "finite_or_none", "record_from"]
 
+_MISSING = object()
 T = TypeVar("T")
 Finite: TypeAlias = Annotated[float, {"type": "number"}]  # type of a record's field that is never NaN
 
@@ -17,6 +18,7 @@ def record_from(kind: type[T], value: object, /, *others: object, **fields: obje
     """Returns a record with the values of attributes of the same names.
 
     Example:
+        >>> from typing import TypedDict
         >>> class Span(TypedDict):
         ...     start: int
         ...     text: str
@@ -35,11 +37,16 @@ def record_from(kind: type[T], value: object, /, *others: object, **fields: obje
     names = kind.__annotations__
     if unknown := fields.keys() - names.keys():
         raise TypeError(f"{kind.__name__} has no field {min(unknown)!r}")
-    record = dict[str, object]()
-    for name in names:
-        owner = next((candidate for candidate in (value, *others) if hasattr(candidate, name)), value)
-        record[name] = fields[name] if name in fields else getattr(owner, name)
-    return cast(T, record)
+    values = (value, *others)
+    return cast(T, {name: fields[name] if name in fields else _attribute(values, name) for name in names})
+
+
+def _attribute(values: Sequence[object], name: str) -> object:
+    """Returns an attribute of the first value that has it. It is read once, as it may be computed."""
+    for value in values:
+        if (found := getattr(value, name, _MISSING)) is not _MISSING:
+            return found
+    return getattr(values[0], name)  # raises
 
 
 def finite_or_none(value: T) -> T:
