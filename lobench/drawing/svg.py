@@ -248,9 +248,9 @@ class Chart:
 def short(values: ArrayLike) -> list[float | int | None]:
     """Returns `rounded` of each number; None for numbers that are not finite.
 
-    Vectorized, since a page has half a million numbers. Four digits and a power of ten are exact, and so is their
-    quotient. Numbers near the middle between two roundings, whole, very large and very small numbers are rounded as
-    text.
+    Most numbers are rounded by numpy, because a page has half a million of them. That is exact, because four digits and
+    a power of ten are exact in float64 and their quotient is correctly rounded. Numbers close to a tie, whole numbers,
+    and very large or very small ones are rounded as text.
     """
     array = np.asarray(values, np.float64).ravel()
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):

@@ -49,9 +49,9 @@ class ItemValues:
         Args:
           values: Value of each item, by metric.
           primary: Metric that each item must have.
-          where: Place of the values in error messages.
+          where: Name of the source of the values, for error messages.
         Raises:
-          LobenchError: An item lacks the primary metric, or there are none.
+          LobenchError: An item lacks the primary metric, or there are no items.
         """
         name = stored_spelling(primary, values)
         if name not in values:

@@ -70,7 +70,7 @@ def _record_and_name(objects: list[object], stand_in: Callable[[object], str], v
 
 
 def _spec_of(case: Case, stand_in: Callable[[object], str]) -> CaseSpec:
-    """Returns the place of a case in Python, in the working directory."""
+    """Returns the spec of a case that has no file, as if its gin text were a file in the working directory."""
     path = Path.cwd() / f"{_NAME}.gin"
     text = gin_of(case, _NAME, "lobench.evaluate", stand_in)
     return CaseSpec(path=str(path), scope=_NAME, root=str(path.parent.parent), text=text)

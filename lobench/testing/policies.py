@@ -42,7 +42,7 @@ class PolicyContract:
         return policy
 
     def asked(self, waiting: Sequence[int], *, idle: bool, last: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Returns the decision of a new policy, after checking its form."""
+        """Asks a fresh instance of the policy for a decision, and asserts that the decision is valid."""
         answer = self.make(self.argument).admit(tuple(waiting), idle=idle, last=last)
         assert isinstance(answer, tuple) and len(answer) == 2, f"admit() returned {answer!r}, not (run, skip)"
         run, skip = answer

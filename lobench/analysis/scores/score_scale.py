@@ -79,12 +79,12 @@ class ScoreScale:
       floor: f; values below it tie. Minus infinity on a linear scale.
       minimum: c, the lowest possible loss. None if it is not declared.
       direction: Direction in which the metric is better. None if unknown, in which case the metric has no scale.
-      is_thin: Whether the baseline's own seeds differ by as much as it gains, or it has a single seed.
-      has_starts: Whether the baseline file contains the seeds' starts. Without them, all of its seeds begin at L0.
+      is_thin: Whether the baseline has a single seed, or its gain is below two standard deviations of its seeds.
+      has_starts: Whether the baseline file contains each seed's value at step 0. If not, all seeds start at L0.
       best: Upper bound at which scores are clipped.
-      is_clipped: Whether scores are clipped. Those of items are not: most are far from the mean on either side.
-      is_either_way: Whether the unit is the largest change of a mean from the start, better or worse, and losses above
-        the start are scored by their logarithm too. So are single values, whose first one is no start of a training.
+      is_clipped: Whether scores are clipped. Scores of single items are not, because most are far from the mean.
+      is_either_way: Whether the unit is the largest change of a mean from the start, better or worse. Losses above the
+        start are then scored by their logarithm too. True for metrics without a value at the start of training.
     """
 
     kind: ScaleKind

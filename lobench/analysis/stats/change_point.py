@@ -390,7 +390,10 @@ class _ScoresPart:
 
 
 def _scores_part(probes: Sequence[_Converged], places: Sequence[int]) -> _ScoresPart:
-    """Returns the evidence of the scores for each class of places; it is flat if fewer than two places have scores."""
+    """Returns the log evidence of the scores for a fall at each of `places`.
+
+    If fewer than two checkpoints have scores, the evidence is the same for all places.
+    """
     blocks = sorted({probe.block for probe in probes})
     shape = (len(_WOBBLES), len(places), len(_SIZES))
     if len({probe.place for probe in probes}) < 2:

@@ -24,7 +24,7 @@ def trained_by(case: CaseInfo) -> str:
 
 
 def shown_by(case: CaseInfo) -> str:
-    """Returns the command that prints the results of `trained_by`, to the last digit."""
+    """Returns the command that prints the results of `trained_by` as JSON, with all digits."""
     name = shlex.quote(f"{case.suite}/{case.name}")
     return f"lobench results --store {AGAIN} --case {name} --format json"
 

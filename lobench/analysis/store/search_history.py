@@ -63,7 +63,7 @@ def best_trials(
 
 
 def num_infeasible(rows: Sequence[TrialRow], method: str) -> int:
-    """Returns the number of trials of a search without a feasible trial; else 0."""
+    """Returns the number of trials of a search if none of them is feasible, else 0."""
     rows_of_method = [row for row in rows if row.method == method]
     return len(rows_of_method) if best_trial(rows_of_method) is None else 0
 

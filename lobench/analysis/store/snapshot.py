@@ -277,7 +277,7 @@ class Snapshot:
 def _labels(subjects: Sequence[StoredSubject], without_step: Collection[Who]) -> list[str]:
     """Returns the label of each subject: its outer step, or its name if the step does not distinguish it.
 
-    The outer steps of the checkpoints in `without_step` are only the numbers of their arrival.
+    Checkpoints in `without_step` are labelled by name: their `outer_step` only counts arrivals.
     """
     by_step = {subject.who for subject in subjects if subject.who.has_theta} - {*without_step}
     steps = Counter((subject.who.generation, subject.who.outer_step) for subject in subjects if subject.who in by_step)

@@ -141,7 +141,7 @@ class Cell:
 
     @property
     def num_planned(self) -> int:
-        """Number of seeds that gave curves, and of planned ones that did not."""
+        """Number of seeds that have curves or are planned."""
         return len(self.sources.keys() | self.missing.keys())
 
     @property
@@ -541,7 +541,11 @@ def _grid(steps: tuple[int, ...]) -> NDArray[np.int64]:
 def _values_at_steps(
     steps: NDArray[np.int64], values: NDArray[np.float32], steps_of_seed: Sequence[int]
 ) -> NDArray[np.float32]:
-    """Returns a seed's values at some of its own steps."""
+    """Returns a seed's values at `steps`.
+
+    `values` has a value for each of `steps`, for each of `steps_of_seed`, or only the final one. In the last case, the
+    result is NaN at all other steps.
+    """
     if len(values) == len(steps):
         return values
     if len(values) == len(steps_of_seed):

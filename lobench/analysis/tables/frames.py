@@ -229,7 +229,7 @@ class StoredResults:
     def _blocks(
         self, *, case: str | None = None, outer_step: int | None = None, checkpoint: str | None = None
     ) -> Iterator[tuple[CaseInfo, Subject, _Latest]]:
-        """Yields each case and subject with the evaluation that counts of each seed, sorted by seed."""
+        """Yields each case and subject with the latest valid evaluation of each seed, sorted by seed."""
         groups: dict[tuple[str, Subject], list[tuple[EvaluationRow, Curves]]] = {}
         for row, subject in self._sightings():
             wanted = case is None or row.case.is_called(case)

@@ -295,8 +295,8 @@ def read_table(path: Path) -> TableSpec:
     """Reads a file of `Table.*` bindings.
 
     Raises:
-      ConfigError: The file does not exist or has a syntax error, a binding is not one of a table's, or a value has the
-        wrong type.
+      ConfigError: The file does not exist or has a syntax error, binds anything but parameters of `Table`, or a value
+        has the wrong type.
     """
     keys = [field.name for field in fields(TableSpec)]
     values: dict[str, Any] = {}

@@ -42,16 +42,16 @@ class Losses:
         self._failed_starts = 0
 
     def __contains__(self, key: object) -> bool:
-        """Returns whether a worker died while doing the work."""
+        """Whether a worker died while it did the work with this key."""
         return key in self._deaths
 
     def forget(self, keys: Iterable[Any]) -> None:
-        """Resets the number of deaths of work."""
+        """Sets the numbers of deaths of the given work to 0."""
         for key in keys:
             self._deaths.pop(key, None)
 
     def count(self, key: Any) -> int:
-        """Returns the number of deaths of work."""
+        """Returns how many workers died while they did this work."""
         return self._deaths.get(key, 0)
 
     def started(self) -> None:
@@ -70,7 +70,7 @@ class Losses:
         return f"{self._failed_starts} workers in a row died before they were ready: {message}"
 
     def died(self, key: Any, message: str, *, lost: bool) -> str | None:
-        """Records a death of the worker of some work.
+        """Records that a worker died while it did some work.
 
         Args:
           key: Key of the work.

@@ -15,14 +15,12 @@ _MOST_SECONDS = 10.0  # longest pause between readings: some file systems do not
 class FolderListing:
     """Names in a folder that may be checkpoints: all folders and links, and wanted files.
 
-    Fast even with 100,000 other files.
-
-    Whether a file is wanted depends on its name only, and is asked once. A folder whose time of change is the same is
-    not read again, except every ten seconds, and while another change could still have the same time.
+    Stays fast with 100,000 other files: `is_wanted` is called once per name, and a folder with an unchanged mtime is
+    read only every ten seconds, or while its mtime is so recent that a further change could have the same mtime.
 
     Args:
       path: Path of the folder.
-      is_wanted: Returns whether a file with a name is wanted.
+      is_wanted: Returns True for names of files that may be checkpoints.
       clock: Monotonic clock in seconds; tests replace it.
     """
 

@@ -34,9 +34,9 @@ class _Folder:
       run: Name of the run.
       generation: Generation of the population; None if unknown.
       inside: Folders to descend into.
-      noticed: Its mtime at the last poll, and the time since which it is unchanged, by a monotonic clock.
-      looked_at: Its mtime when all its checkpoints were found and complete; None while it must be read.
-      problem: Reason why it could not be read at the last poll; "" if it could.
+      noticed: mtime of the folder at the last poll, and the monotonic time since which the mtime is unchanged.
+      looked_at: mtime of the folder when all of its checkpoints were found and complete. None: it must be read again.
+      problem: Reason why the folder could not be read at the last poll; "" if it could.
     """
 
     source: DirectorySource

@@ -105,14 +105,14 @@ class Arrivals(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchOptions:
-    """Options of how a watch continues and ends. Each `option` field is also an option of `lobench watch`.
+    """Options of a watch: when it ends and what it evaluates. Each `option` is also an option of `lobench watch`.
 
     Attributes:
-      traced: Whether the trainings of given subjects are traced before anything is trained, so that errors in their
-        values are reported at once.
-      elsewhere: Whether workers may be on other machines.
-      replan: Whether subjects that earlier starts finished are planned again. If not, changes of the suite apply from
-        the next checkpoint on.
+      traced: Whether jax traces the trainings of explicitly named subjects before the first training starts, so that
+        wrong values are reported at once.
+      elsewhere: Whether workers may run on other machines.
+      replan: Whether to plan again the subjects that an earlier run of the watch finished. If not, changes of the suite
+        apply only to new checkpoints.
     """
 
     once: bool = option(False, "Evaluate the checkpoints that exist now, and end.")

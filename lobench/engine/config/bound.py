@@ -500,7 +500,10 @@ def number_of(name: str, spec: CaseSpec, layers: Layers) -> int | None:
 
 
 def devices_of(spec: CaseSpec, layers: Layers) -> float:
-    """Returns `Case.num_gpus` of a case, without imports as `number_of`. 0 if only binding shows it."""
+    """Returns `Case.num_gpus` of a case, read from the gin text without importing the suite's modules.
+
+    0 if the text does not bind it to a number.
+    """
     values = _plain_values(_bindings_of("Case", ["num_gpus"], spec, layers), spec.scope, "lobench.Case")
     value = values.get("num_gpus", 0.0)
     return float(value) if type(value) in (int, float) else 0.0

@@ -571,7 +571,7 @@ def _is_path(path: str) -> bool:
 
 
 def _scripts_in(line: str) -> Iterator[str]:
-    """Yields the files of code that a text names as a line for a shell: of `python train.py --fast`, train.py."""
+    """Yields the code files named in a shell command, such as `train.py` in `python train.py --fast`."""
     if _SPACE.search(line):
         yield from (word for word in _WORD.findall(line) if suffix_of(word) in CODE_SUFFIXES)
 

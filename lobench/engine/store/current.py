@@ -206,7 +206,7 @@ class PlanHistory:
         return merged
 
     def last_forms(self, variant: str) -> dict[CasePlace, CaseForm]:
-        """Return the forms that were planned last for a variant and are current."""
+        """Returns the last planned `CaseForm` of each case of a variant, if the case's identity is current."""
         identities = self.identities()
         return {
             case_place: form

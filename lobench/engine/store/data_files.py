@@ -33,14 +33,13 @@ def changed_data(
 ) -> str:
     """Records the data files of suites. Returns a notice if some changed after the store's last run, else "".
 
-    A file to which this process writes its output is no data.
+    Files to which this process writes its output are ignored.
 
     Args:
       ledger: Ledger of the store.
       suites: Folders or gin files of the suites.
-      run: Path of the watched run, or of a file that this process writes. Neither it nor files below it are data of a
-        suite.
-      about_results: Words of the notice about the results.
+      run: Path of the watched run, or of a file that this process writes. It and all files below it are ignored.
+      about_results: Clause of the notice that tells what happens to stored results.
       is_recorded: Whether the files are recorded. If not, the next call gives the same notice.
     """
     written = Path(os.path.abspath(run)) if run and "://" not in run else None

@@ -286,5 +286,5 @@ def any_schedules() -> bool:
 
 
 def rate_at(rate: Rate, count: Count) -> Any:
-    """Returns the rate of an update, whether it is a number or a schedule, lobench's or optax's."""
+    """Returns the value of `rate` at an update. `rate` is a number, a lobench schedule or an optax schedule."""
     return rate(count) if callable(rate) else rate

@@ -41,13 +41,13 @@ class _Reconstruction(ReferencedTask):
 
 @configurable
 class ImageAutoencoder(_Reconstruction):
-    """Image autoencoder with a narrow layer; mean loss over pixels and examples.
+    """Image autoencoder with a bottleneck layer. The loss is the mean over pixels and examples.
 
-    No loss is below `floor`: 0 for "mse", the entropy of the grey values for "bernoulli".
+    The lowest possible loss is `floor`: 0 for "mse", the entropy of the grey values for "bernoulli".
 
     Args:
       data: digits, mnist8, mnist14 or mnist28.
-      hidden_sizes: Widths of the hidden layers, the code among them.
+      hidden_sizes: Widths of the hidden layers, including the bottleneck.
       activation: relu, tanh, gelu, silu or sigmoid.
       batch_size: Examples per batch, in training and evaluation.
       loss: "mse" (on a linear output) or "bernoulli" (cross entropy in nats of the grey values, sigmoid output).

@@ -60,8 +60,9 @@ class Classifier(ReferencedTask, MeasuredTask):
         return classification(logits, data["label"])
 
     def scale_invariant(self, params: PyTree) -> PyTree:
-        """Returns axis 1 for each `w0` or `kernel0` that is followed by batch norm, of which `scale0` is a parameter.
+        """Returns, per parameter, the axis of its scale-invariant vectors; None if it is not scale-invariant.
 
+        Weights `w0` or `kernel0` are invariant along axis 1 if a batch norm (with the parameter `scale0`) follows them.
         With `norm_epsilon = 0`, and without biases before the norm, multiplying the weights by eight changes no bit of
         the loss.
         """

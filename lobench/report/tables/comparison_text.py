@@ -94,7 +94,7 @@ def _is_of_cases_alone(compared: MethodComparison) -> bool:
 
 
 def _where_text(compared: MethodComparison) -> str:
-    """Returns the parts with the gate's verdict: "in the mean and on s/a, s/b"."""
+    """Names the cases, and the mean, whose verdict is the gate's: "in the mean and on s/a, s/b"."""
     gate = compared.primary.gate
     mean = ["in the mean"] if len(gate.cases) > 1 and gate.overall.verdict is gate.verdict else []
     names = sorted(case.case for case in gate.cases if case.verdict is gate.verdict)

@@ -74,7 +74,7 @@ def race_record(result: RaceResult, alpha: float) -> RaceRecord:
 
 
 def race_text(result: RaceResult, alpha: float, margin: float) -> str:
-    """Returns the answer in a line, a row for each method, those that stayed longest first, and notes."""
+    """Returns the answer, a table and notes. The table has a row per method; methods that stayed longest come first."""
     rows = [["method", "out at", "against", "score against it", "diverged", "inner steps"]]
     for index in _longest_first(result):
         standing = result.standings[index]

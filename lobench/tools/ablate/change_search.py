@@ -125,7 +125,7 @@ class KnobSearch:
 
 
 def ablated(num_knobs: int, evaluator: ConfigurationEvaluator, rules: AblateRules) -> KnobSearch:
-    """Searches in both directions, and measures each knob.
+    """Searches backward from B and forward from A, and measures each knob alone.
 
     Raises:
       LobenchError: No seed converges with both A and B.

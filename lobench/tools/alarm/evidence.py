@@ -153,7 +153,7 @@ class StoredRun:
     def name_of(self, confirmation: Confirmation) -> tuple[int, str, str]:
         """Returns the identity of a confirmation.
 
-        It includes the checkpoints, which may be others with the same number after a restart of the run.
+        It includes the hashes of both checkpoints, because a restarted run may replace the checkpoint at a position.
         """
         start = block_of(confirmation.kind, confirmation.number, self.seeds).start
         return start, self.subjects[confirmation.reference].sha256, self.subjects[confirmation.place].sha256

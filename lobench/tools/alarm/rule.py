@@ -233,11 +233,11 @@ def _finite_or(value: float, otherwise: float = 1.0) -> float:
 
 @dataclass(slots=True, kw_only=True)
 class TwoStages:
-    """Detector of one kind along a run. `go_on` advances it as far as the evidence reaches.
+    """Detects one kind of harm along a run. `go_on` advances it to the end of the evidence.
 
-    The reference is the best earlier checkpoint, by all of its seeds, whose theta can still be read. Fresh seeds of a
-    confirmation count from then on, so that a checkpoint that was best by luck does not stay the reference. After an
-    alarm the kind is silent until a checkpoint is not suspected.
+    The reference is the best earlier checkpoint whose theta can still be read. Its mean includes the fresh seeds of
+    earlier confirmations, so that a checkpoint that was best by luck does not stay the reference. After an alarm there
+    are no alarms of this kind until a checkpoint is not suspected.
 
     Attributes:
       kind: Kind of the alarms.

@@ -102,13 +102,14 @@ def sources_of(
 ) -> list[CurveFile]:
     """Returns the sources that paths and patterns name.
 
-    A folder without event files, runs of W&B or MLflow, or logs stands for the tables in and below it.
+    A folder is one source if it contains event files, W&B or MLflow runs, or logs. Any other folder is replaced by the
+    tables in and below it.
 
     Args:
       files: Paths and patterns.
       kind: Name of the format. "": detect it.
       notes: List to which a line is added for each oddity.
-      earlier: Files imported earlier with the same options. Names of runs continue theirs.
+      earlier: Files imported earlier with the same options. The names of new runs are numbered after theirs.
     Raises:
       UsageError: A file does not exist, or its format is unknown.
     """

@@ -316,8 +316,8 @@ def _parts_of(name: str, request: CurveRequest, *, is_file: bool) -> dict[str, s
 def named_runs(known: Sequence[LoggedRun], request: CurveRequest, notes: list[str]) -> Iterator[tuple[str, CurveRun]]:
     """Yields the ids of runs with their methods, cases and seeds.
 
-    Runs with the same method and case are its seeds. The seed is taken from `--seed-from`, the name, the parameter
-    `seed`, or the id. Runs that lack a value named by an option are left out if other runs have it.
+    Runs with the same method and case are different seeds. The seed is taken from `--seed-from`, the name, the
+    parameter `seed`, or the id. Runs that lack a value named by an option are left out if other runs have it.
 
     Raises:
       UsageError: As for `named_run`; no run has a value named by an option; or seeds of a method have different

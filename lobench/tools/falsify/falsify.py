@@ -255,7 +255,7 @@ class _StoredCells:
         return self.cells.write(cell, self._suite)
 
     def tuned_text(self, cell: CellIndex) -> str:
-        """Returns the optimizer with its tuned setting on a cell."""
+        """Returns the gin text of the baseline optimizer with the setting that is best on a cell."""
         tuned = self._tune_cell(cell, self.grid)
         assert tuned is not None
         return point_text(self.against, tuned.grid[tuned.best[0]].values)

@@ -221,7 +221,7 @@ def history_of(
 
 
 def _newest_identity(case_runs: Sequence[tuple[Snapshot, Sequence[EvaluationRow]]]) -> str:
-    """Returns the identity of the case that is current in the store with the last result."""
+    """Returns the case's current identity in the store that has the most recent result."""
     latest = max(
         (snapshot for snapshot, _ in case_runs), key=lambda snapshot: max(row.recorded_at for row in snapshot.rows)
     )

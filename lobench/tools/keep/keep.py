@@ -395,7 +395,10 @@ class _Session:
         )
 
     def _with_more_seeds(self, decision: Decision) -> Decision:
-        """Returns a decision with further fresh seeds. The first ones make it the next test of the sequence."""
+        """Returns the decision with another batch of fresh seeds.
+
+        The first batch also assigns the decision its number in the sequence of tests and its level.
+        """
         start = self.sequence.next_seed
         count = min(self.batch, decision.max_seeds - len(decision.seeds))
         if not decision.test:
@@ -534,7 +537,7 @@ class _Values:
         return ""
 
     def sums(self, seeds: Sequence[int], margin: float) -> PairSums:
-        """Returns the sums of pairs; the scores of the candidate are `a`, less the margin."""
+        """Returns the `PairSums` of the candidate's scores less the margin and the incumbent's scores."""
         candidate_scores, incumbent_scores = ([_score(runs[seed], self.terms) for seed in seeds] for runs in self.runs)
         if margin == 0 and _are_binary([*candidate_scores, *incumbent_scores], self.terms):
             # A failure counts as a divergence, and all successes are equal.

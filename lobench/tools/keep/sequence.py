@@ -120,12 +120,12 @@ class Total:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sequence:
-    """Decisions of a store, in their order.
+    """Decisions recorded in a store.
 
     Attributes:
-      terms: Terms of all decisions.
-      decisions: The decisions.
-      totals: Measured totals, one for each pair of revisions.
+      terms: Settings that apply to every decision.
+      decisions: Decisions in the order of their numbers.
+      totals: Measured total differences, one for each pair (first incumbent, last candidate) of a chain.
     """
 
     terms: Terms
@@ -169,7 +169,7 @@ class Sequence:
         return next((total for total in self.totals if (total.first.name, total.last.name) == ends), None)
 
     def with_total(self, total: Total) -> Sequence:
-        """Returns the sequence with a total in place of the one of the same revisions, or added."""
+        """Returns the sequence with a total added. It replaces a total of the same two revisions."""
         other_totals = [
             existing
             for existing in self.totals
@@ -178,7 +178,7 @@ class Sequence:
         return dataclasses.replace(self, totals=(*other_totals, total))
 
     def found(self, candidate: Side, incumbent: Side, margin: float) -> Decision | None:
-        """Returns the decision about the same two revisions with the same margin."""
+        """Returns the decision about these two revisions with this margin; None if there is none."""
         identity = (candidate.name, incumbent.name, margin)
         for decision in self.decisions:
             if (decision.candidate.name, decision.incumbent.name, decision.margin) == identity:
@@ -186,7 +186,7 @@ class Sequence:
         return None
 
     def with_decision(self, decision: Decision) -> Sequence:
-        """Returns the sequence with a decision in place of the one of its number, or added."""
+        """Returns the sequence with a decision added. It replaces the decision with the same number."""
         index = decision.number - 1
         decisions = (*self.decisions[:index], decision, *self.decisions[index + 1 :])
         return dataclasses.replace(self, decisions=decisions)

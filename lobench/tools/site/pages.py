@@ -88,7 +88,7 @@ def final_cell(value: float | None) -> str:
 
 
 def marked(text: str, is_checked: bool) -> str:
-    """Returns a number with a mark if no audit repeated all of it. `-` is never marked."""
+    """Appends a mark to a number unless audits repeated all evaluations behind it. `-` is never marked."""
     return text if is_checked or text == "-" else f"{text}{MARK}"
 
 

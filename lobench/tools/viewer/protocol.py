@@ -1,4 +1,7 @@
-"""HTTP protocol that closes connections without a whole request, because access is known from a request alone."""
+"""HTTP protocol with a time limit for requests.
+
+The access token comes with the request, so a stranger could hold connections open by sending nothing.
+"""
 
 from __future__ import annotations
 

@@ -47,13 +47,13 @@ _FLAGS = ("jax_threefry_partitionable", "jax_enable_x64", "jax_default_matmul_pr
 
 
 class Evaluator:
-    """Computations of a worker, without its connection.
+    """Evaluates genomes and updates theta. The connection to the master is in `serve`.
 
     Args:
       config: Settings and cases. Fitness is the mean over the cases, which share one learned optimizer.
-      layers: gin text around the cases.
+      layers: gin text that is parsed before and after each case.
     Raises:
-      ConfigError: A case cannot be built, or not trained in one program with the others.
+      ConfigError: A case cannot be built, or cannot be trained in one program with the others.
     """
 
     def __init__(self, config: Configuration, layers: Layers) -> None:

@@ -218,13 +218,13 @@ class Service:
     # Workers.
 
     def suggest(self, name: str, worker: str, *, process: str = "", gone: str = "") -> Suggestion:
-        """Returns the next step of a worker.
+        """Returns the trial that a worker should train next, or tells it to wait or stop.
 
         Args:
           name: Name of the study.
           worker: Name of the worker.
           process: Identity of the worker's process; "" if processes with the same worker name are not distinguished.
-          gone: Another process of that worker that is known to have ended, so that its trial need not be waited for.
+          gone: Process of this worker that has ended. Its trial is handed over before its lease expires.
         """
         if not worker:
             raise Refused(Refusal.INVALID, "a worker needs a name")

@@ -28,7 +28,7 @@ COLLECTIONS: Mapping[str, Callable[[jax.Array, jax.Array, jax.Array, jax.Array, 
 
 
 class Process(NamedTuple):
-    """Processes between two steps; every leaf has a leading axis [num_envs].
+    """State of the parallel environments between two steps. Every leaf has a leading axis [num_envs].
 
     Attributes:
       number: int32, index of the process.
