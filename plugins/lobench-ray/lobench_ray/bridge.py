@@ -90,6 +90,8 @@ class Bridge:
         self._names: dict[str, str] = {}  # names of all nodes so far, by Ray's id
         self._mentioned: set[str] = set()  # nodes whose loss was reported since a worker last started there
         self._left_out: set[str] = set()  # nodes that would give different results, or none
+        self._problem = ""  # why the last of them was left out
+        self._has_started = False  # whether a worker has started on any node
         self._wanted: set[tuple[float, float]] = set()  # sizes that no node has
         self._ending = False
 
@@ -209,22 +211,34 @@ class Bridge:
             return
         self._slots[worker].last_message = self._clock.now()
         self._slots[worker].node = node
+        self._has_started = True
         self._mentioned.discard(node)
         self._receive(worker)
 
     def _leave_out(self, worker: int, node: str, problem: str) -> None:
-        """Moves a slot to another node, if there is one. A head node without cores does not count."""
+        """Moves a slot to another node, if there is one."""
         size = self._slots[worker].size
         self._kill(worker)
         is_known = node in self._left_out
         self._left_out.add(node)
-        if not any(self._nodes[other_node][0] for other_node in self._nodes.keys() - self._left_out):
-            self._log(ClusterRefused(message=problem))
+        self._problem = problem
+        if self._is_refused():
             return
         if not is_known:
             self._log(Notice(message=f"{problem}; it is left out"))
             self._know_nodes(self._nodes, {})
         self._start(worker, *size)
+
+    def _is_refused(self) -> bool:
+        """Ends the watch if each node that has cores was left out before a worker could start anywhere.
+
+        A watch whose workers have run waits for another node instead.
+        """
+        others = self._nodes.keys() - self._left_out
+        if not self._problem or self._has_started or any(self._nodes[node][0] for node in others):
+            return False
+        self._log(ClusterRefused(message=self._problem))
+        return True
 
     def _receive(self, worker: int) -> None:
         seconds = self._join.silence_seconds / 4
@@ -307,6 +321,8 @@ class Bridge:
         self._names.update(names)
         for node in sorted(gone & {slot.node for slot in self._slots.values()}):
             self._mention(node, "is gone")
+        if self._is_refused():  # a slot was moved to a node that is gone now
+            return
         sizes = [size for node, size in nodes.items() if node not in self._left_out]
         if sorted(sizes) != self._machines:
             self._machines = sorted(sizes)
