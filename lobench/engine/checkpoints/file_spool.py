@@ -33,7 +33,7 @@ class FileSpool(Spool):
     Args:
       root: Path of the folder. Created if it does not exist.
       log: Called with a line for each file that cannot be removed, and for the first checkpoint that is not copied.
-      keep_limit: Size in bytes of the largest checkpoint that is copied. Of a larger one, the folder has a symbolic
+      keep_limit: Size in bytes of the largest checkpoint that is copied. For a larger one, the folder has a symbolic
         link to the original.
     """
 
@@ -103,7 +103,7 @@ class FileSpool(Spool):
                 self._copy_file(real, target)
 
     def _copy_file(self, source: str, target: Path) -> None:
-        """Copies a file. Errors of reading it are not taken for errors of the spool."""
+        """Copies a file. Errors while reading it are raised as `OSError`, and errors while writing as `StoreError`."""
         with open(source, "rb") as data:
             with self._writing():
                 out = open(target, "wb")  # noqa: SIM115  # opening and closing are errors of the spool

@@ -48,7 +48,7 @@ _LFS = b"version https://git-lfs"
 
 
 def mark_of(path: epath.Path) -> tuple[int, float]:
-    """Returns a stamp that changes when a file is written: size and time, as precise as the file system's.
+    """Returns a file's size and mtime, which change when it is written.
 
     Raises:
       OSError: The path does not exist, is inaccessible, or is neither a file nor a folder (opening a pipe would block).
@@ -240,13 +240,13 @@ def content_of(leaves: Mapping[str, Any], where: str) -> CheckpointContent:
     """Checks leaves, and returns theta with the counters of the checkpoint.
 
     If everything except scalar counters and text is below one top-level name `theta` or `params`, that part is theta.
-    Otherwise any part of the leaves may be theta, which depends on the optimizer's structure, unknown here. Top-level
+    Otherwise `match_theta` later finds theta among the leaves by the optimizer's structure. Top-level
     counters named step, outer_step, iteration, generation or gen_id give the position of the checkpoint. A top-level
     text `gin_bindings` (or its bytes) has the bindings with which theta was trained. Other text is left out.
 
     Args:
       leaves: Leaves by path.
-      where: Place in error messages.
+      where: Name of the checkpoint in error messages.
     Raises:
       CheckpointError: The checkpoint has no leaf, or a leaf is neither text nor an array of numbers.
 
@@ -288,7 +288,7 @@ def _is_text(leaf: Any) -> bool:
 
 
 def _is_count(name: str, value: Any) -> bool:
-    """Returns whether a leaf is a counter and not part of theta, whose leaves are seldom integers."""
+    """Returns whether a leaf is a counter and not part of theta. Leaves of theta are rarely integers."""
     if _is_text(value):
         return True
     return np.size(value) == 1 and (name in _NEVER_THETA or np.asarray(value).dtype.kind in "iu")

@@ -38,8 +38,8 @@ def given_subject(text: str) -> Given:
     """Returns the subject that a text names: a checkpoint, with bindings after semicolons, or an optimizer.
 
     Raises:
-      UsageError: The text names neither.
-      ConfigError: Its gin text, or a file that it names, has a syntax error.
+      UsageError: The text names neither a checkpoint nor an optimizer.
+      ConfigError: The gin text, or a file that the text names, has a syntax error.
     """
     name, *bindings = (part.strip() for part in text.split(";"))
     if not name.endswith(".gin") and (path_exists(name) or "://" in name):
@@ -52,7 +52,7 @@ def given_subject(text: str) -> Given:
 
 
 def given_checkpoint(uri: str, bindings: Iterable[str] = (), *, label: str = "") -> GivenCheckpoint:
-    """Returns a checkpoint with bindings of its own, which override those of the `config.gin` next to it.
+    """Returns a checkpoint with bindings that override the `config.gin` next to it.
 
     Args:
       uri: Path or URL of the checkpoint.
@@ -127,7 +127,7 @@ def layers_at(
     gin_params: Iterable[str] = (),
     variant: Variant = Variant(),  # noqa: B008  (frozen)
 ) -> Layers:
-    """Returns the gin text around cases for a run or a checkpoint.
+    """Returns the gin text that is bound before and after a case's own text, for a run or a checkpoint.
 
     Args:
       location: Path of a run's folder or of a checkpoint; "" for neither.
@@ -150,7 +150,7 @@ def layers_at(
 
 
 def has_run_configs(location: str) -> bool:
-    """Returns whether a folder below a location has a `config.gin`, so that it may be a run of its own."""
+    """Returns whether a folder below a location has a `config.gin`, so that it may be a separate run."""
     if not location or "://" in location or not retried(Path(location).is_dir):
         return False
     return retried(lambda: next(_configs_below(Path(location).absolute(), _MOST_LEVELS), None)) is not None
@@ -200,7 +200,7 @@ def run_variant(location: str, uri: str) -> Variant:
 
 
 def _inlined_configs(config: Path) -> list[str]:
-    """Returns the texts of a `config.gin` and of those around it, the outermost first."""
+    """Returns the texts of a `config.gin` and of those in the folders above it, the outermost first."""
     return [_gin_text(path, parse_trainer_config) for path in config_chain(config)]
 
 

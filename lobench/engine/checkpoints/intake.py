@@ -49,7 +49,7 @@ class _Retry:
     Attributes:
       seen: Checkpoint as it was found.
       pauses: Pauses between the attempts.
-      is_awaited: Whether the end of a run waits for it, because the error may be transient and has not lasted long.
+      is_awaited: Whether the watch waits for it before it ends, because the error is recent and may be transient.
     """
 
     seen: SeenCheckpoint
@@ -75,9 +75,8 @@ class _Unbound:
 class Intake:
     """Reads each checkpoint once, stores its theta in the spool, and records the sighting.
 
-    A checkpoint that cannot be read is retried with growing pauses until the watch ends. A disk error is only reported
-    as unreadable if it lasts. If the `config.gin` of a run is invalid, its checkpoints wait; the file is read again at
-    each poll.
+    A checkpoint that cannot be read is retried with growing pauses until the watch ends. A disk error is reported only
+    if it lasts. If the `config.gin` of a run is invalid, its checkpoints wait; the file is read again at each poll.
 
     Args:
       ledger: Ledger opened for writing.
@@ -85,8 +84,8 @@ class Intake:
       source: Finds checkpoints.
       readers: Checkpoint readers by name.
       log: Called with a line for each checkpoint that cannot be read.
-      only_newest: Whether only the newest readable checkpoint of those found at once is read, and older ones are passed
-        over; of files without a number in their names (`latest.npz`), likewise.
+      only_newest: Whether to read only the newest readable checkpoint of those found in one poll, and skip the others.
+        Files without a number in their names (`latest.npz`) are a separate series, with the same rule.
       clock: Monotonic clock in seconds, by which pauses are measured.
       run_variant: Returns the bindings of a checkpoint that the source found, by its path.
     """
@@ -137,7 +136,7 @@ class Intake:
 
         Args:
           unfinished: Subjects whose thetas are needed now.
-          keep: Subjects whose thetas are kept for later starts.
+          keep: Subjects whose thetas are kept for later runs of the watch.
         """
         self._spool.sweep({subject.sha256 for subject in (*unfinished, *keep)})
         waiting = deque(unfinished)
@@ -150,11 +149,10 @@ class Intake:
                         self.fetch(waiting.popleft())
 
     def with_todays_configs(self, sightings: Mapping[int, Subject]) -> dict[int, Subject]:
-        """Returns the sightings that count with the current `config.gin` of each run below the folder.
+        """Returns the sightings that are valid for the current `config.gin` of each run below the folder.
 
-        After an edit, a checkpoint is another subject: it gets a sighting of its own, and the former one is left out.
-        If the file is invalid, the sightings of its run are left out. Sightings of a run that was removed are not
-        changed.
+        After an edit of the file, a checkpoint is a new subject: it gets a new sighting that replaces the former one.
+        If the file is invalid, the sightings of its run are left out. Sightings of a deleted run are not changed.
         """
         subjects = dict(sightings)
         run_sightings = {
@@ -190,7 +188,7 @@ class Intake:
     def give(self, given: Given) -> tuple[int, Subject] | None:
         """Records a given subject, and returns its position and the subject; None for a checkpoint that cannot be read.
 
-        A checkpoint that an earlier start has read, and that has not changed since, is not read again.
+        A checkpoint that an earlier run has read is read again only if it has changed.
         """
         if isinstance(given, Subject):
             return self._ledger.record_sighting(given), given
@@ -254,7 +252,10 @@ class Intake:
         return is_there
 
     def _readable_sighting(self, subject: Subject) -> Subject:
-        """Returns the sighting of a subject's theta that can be read now: the subject itself, if it can, or if none."""
+        """Returns the first readable sighting of a subject's theta, preferably the subject itself.
+
+        If no sighting is readable, returns the subject.
+        """
         same_theta = [*self._ledger.sightings(subject.sha256).values()]
         if all(sighting.uri == subject.uri for sighting in same_theta):
             return subject
@@ -288,7 +289,7 @@ class Intake:
         return {folder: unbound.why for (_, folder), unbound in self._unbound.items()}
 
     def awaited(self) -> dict[str, str]:
-        """Returns why incomplete checkpoints for which the end of a run waits are incomplete, by path."""
+        """Reasons why checkpoints are incomplete, by path, for those that the watch waits for before it ends."""
         return {uri: unfinished.reason for uri, unfinished in self._source.pending().items() if unfinished.is_awaited}
 
     @property
@@ -352,7 +353,7 @@ class Intake:
 
     @contextlib.contextmanager
     def _joining_lines(self) -> Iterator[None]:
-        """Logs incidents in the body afterwards: a few of them, and the number of the others."""
+        """Collects log lines of the body, then logs a few of them and the number of the others."""
         lines = self._joined = list[str]()
         try:
             yield
@@ -384,7 +385,7 @@ class Intake:
         return sighting
 
     def _is_known(self, seen: SeenCheckpoint) -> bool:
-        """Returns whether an earlier start has read or passed over a checkpoint, and it has not changed since."""
+        """Returns whether an earlier run has read or skipped a checkpoint that has not changed since."""
         last_fingerprint = self._fingerprints.get(seen.uri, "").removeprefix(PASSED_OVER if self._only_newest else "")
         return bool(last_fingerprint) and last_fingerprint == fingerprint(path_of(seen.uri))
 
@@ -423,12 +424,12 @@ class Intake:
     ) -> tuple[int, Subject] | None:
         """Reads a checkpoint and records its sighting.
 
-        Returns None if it cannot be read, or, for a found one, if it is known.
+        Returns None if the checkpoint cannot be read, or if the source found it and it is known already.
 
         Args:
           seen: Checkpoint to read.
-          given: Given checkpoint. None: the source has found it.
-          is_fetched: Whether it was read before. If its path has another theta now, the source will find that one.
+          given: Request of an explicitly given checkpoint. None: the source has found it.
+          is_fetched: Whether it was read before. If its path now has another theta, the source will find that theta.
         """
         if not _is_text(seen.uri):
             shown = seen.uri.encode("utf-8", "backslashreplace").decode()
@@ -479,7 +480,7 @@ class Intake:
         return None
 
     def wait_for_configs(self, subjects: Iterable[Subject], why: LobenchError) -> int:
-        """Makes found checkpoints wait for a change of their runs' `config.gin`; returns their number."""
+        """Postpones found checkpoints until the `config.gin` of their runs changes; returns their number."""
         num_waiting = 0
         for subject in subjects:
             if (
@@ -501,9 +502,8 @@ class Intake:
     def _restart_step(self, seen: SeenCheckpoint, subject: Subject) -> int | None:
         """Returns the first outer step that a restart in place supersedes; None without a restart.
 
-        The files tell more than the ledger: each one that changed since it was read belongs to the new run, even if it
-        is never read. Also, a trainer keeps its newest checkpoint. So if the newest one is gone, a lower step belongs
-        to another run.
+        Every file that has changed since it was read belongs to the new run, even if it is not read again. A trainer
+        keeps its newest checkpoint, so if that is gone, a checkpoint with a lower step belongs to another run.
         """
         ahead = self._ledger.ahead_of(subject)
         if not ahead:
@@ -555,7 +555,7 @@ class Intake:
     def _is_over(self, seen: SeenCheckpoint, error: LobenchError) -> bool:
         """Schedules the next attempt for a checkpoint.
 
-        Returns whether its error counts: it is not transient, or has lasted.
+        Returns whether to report its error: it is not transient, or it has lasted.
         """
         now = self._clock()
         may_pass = is_transient(error)

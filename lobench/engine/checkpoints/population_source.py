@@ -49,7 +49,7 @@ class _Folder:
 
 
 class PopulationSource:
-    """Checkpoints of a folder, and of the folders below it that are named like a population's: `generation_2/trial_7`.
+    """Finds checkpoints in a folder, and in folders below it that are named as in populations: `generation_2/trial_7`.
 
     The run of a checkpoint is the path between the location and the checkpoint, without `generation_N` and `attempt_N`.
     Its generation is that of its content, or else N. An unchanged folder costs one query of its mtime per poll.
@@ -93,7 +93,7 @@ class PopulationSource:
     def _visit(
         self, path: epath.Path, parts: tuple[str, ...], visited: set[tuple[str, ...]]
     ) -> Iterator[SeenCheckpoint]:
-        """Yields the new checkpoints in a folder, and then in those below it, in the order of their numbers."""
+        """Yields the new checkpoints in a folder, then those in its subfolders, in the order of their numbers."""
         visited.add(parts)
         folder = self._folders.get(parts)
         if folder is None:
@@ -139,7 +139,7 @@ class PopulationSource:
         return sorted(folders, key=_number)
 
     def _is_link_to_ancestor(self, child: epath.Path) -> bool:
-        """Returns whether a folder is a link to one above it, whose checkpoints would otherwise be found twice."""
+        """Returns whether a folder is a link to a folder above it. Its checkpoints would be found twice."""
         if not self._is_local or not os.path.islink(child):
             return False
         real: str = os.path.realpath(child)
@@ -147,7 +147,7 @@ class PopulationSource:
 
 
 class RunsSource(PopulationSource):
-    """As `PopulationSource`, but folders may have any name.
+    """Like `PopulationSource`, but folders may have any name.
 
     Each folder with checkpoints is a run, named by its path.
     """

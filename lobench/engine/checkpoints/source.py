@@ -29,8 +29,8 @@ class DirectorySource:
 
     Args:
       context: Location and readers.
-      is_folder: Returns whether a path is a folder of runs although a reader recognizes it. By its name, `trial_7`
-        could be an orbax step.
+      is_folder: Returns whether a path is a folder of runs although a reader recognizes it: the name `trial_7` could be
+        that of an orbax step.
       clock: Monotonic clock in seconds; tests replace it.
     Attributes:
       inside: Paths in the folder that may matter, as of the last poll.
@@ -156,7 +156,7 @@ class DirectorySource:
     ) -> tuple[bool, bool]:
         """Returns whether to read a checkpoint, and if not, whether it may still become complete.
 
-        A file without its end that has not grown for a while is read, so that its reader reports the error.
+        A truncated file that has not grown for a while is read, so that its reader reports the error.
         """
         try:
             if reader.is_complete(path):

@@ -72,11 +72,11 @@ class Spool:
         return _may_exist(self.location(sha256))
 
     def _home(self, sha256: str) -> str:
-        """Returns the path that changes if there is another copy."""
+        """Returns the path whose change shows that there is a new copy."""
         return self.location(sha256)
 
     def copy_of(self, sha256: str) -> tuple[str, int]:
-        """Returns a theta's hash and a number of its copy: 0 without a copy, another one after a new copy."""
+        """Returns a theta's hash and the number of its copy. 0: no copy. A new copy has a new number."""
         try:
             return sha256, os.stat(self._home(sha256)).st_mtime_ns
         except OSError:
@@ -292,7 +292,7 @@ def holds_theta(location: str | Path, sha256: str) -> bool | None:
 
 
 def _is_whole(location: str | Path, sha256: str) -> bool:
-    """Returns whether the hash is that of the files themselves, as a suite of commands has it."""
+    """Returns whether the hash identifies the whole files, as in suites of commands, and not only theta."""
     with contextlib.suppress(OSError):
         return identity_of(path_of(str(location))).sha256 == sha256
     return False

@@ -1,6 +1,6 @@
-"""Checkpoints that lobench does not read, for suites of commands: which are complete, and how they are identified.
+"""Completeness and identity of checkpoints that lobench does not load, for suites of commands.
 
-Nothing is unpickled: only names, sizes, the ends of zip archives, the headers of safetensors and JSON are looked at.
+Nothing is unpickled. Only names, sizes, the ends of zip archives, and headers of safetensors and JSON are read.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class FileIdentity:
 
     Attributes:
       sha256: Hash (hex) of the content, or of names, sizes and times.
-      by: Which of both, `BY_CONTENT` or `BY_NAMES`.
+      by: Origin of the hash: `BY_CONTENT` or `BY_NAMES`.
     """
 
     sha256: str
@@ -76,9 +76,9 @@ class FileIdentity:
 
 
 def identity_of(path: epath.Path) -> FileIdentity:
-    """Returns the identity of a file or folder: by content up to 256 MiB, and by names, sizes and times above.
+    """Returns the identity of a file or folder: a hash of its content up to 256 MiB, else of names, sizes and times.
 
-    The name of the checkpoint itself does not count, and neither does its place.
+    The identity does not depend on the name of the checkpoint or on its folder.
 
     Raises:
       OSError: It cannot be read.
@@ -217,7 +217,7 @@ class WholeFolder:
 
 
 def _refuse_part(path: epath.Path, files: list[epath.Path]) -> CheckpointContent:
-    """Returns no leaves: nothing is read. A file without its end is refused."""
+    """Returns a content without leaves, because nothing is read. Raises CheckpointError for a truncated file."""
     if part := [file for file in files if _is_whole(file) is False]:
         raise CheckpointError("it is half-written", where=str(part[0]), expected="a file that was written to its end")
     return CheckpointContent(leaves={})
@@ -229,7 +229,7 @@ def whole_readers(complete_when: str = "") -> dict[str, CheckpointReader]:
 
 
 def _is_whole(file: epath.Path) -> bool | None:
-    """Returns whether a file has its end; None if its format has none that can be recognized."""
+    """Returns whether a file is complete up to its end; None if its format has no recognizable end."""
     if file.suffix == ".safetensors":
         return SafetensorsReader().is_complete(file)
     try:
@@ -273,7 +273,7 @@ def _lacks_shards(files: list[epath.Path]) -> bool:
 
 
 def _is_marked(path: epath.Path, names: set[str]) -> bool | None:
-    """Returns whether a trainer has marked a folder as complete; None if it leaves no mark."""
+    """Returns whether a trainer has marked a folder as complete; None if the trainer writes no such mark."""
     for start, latest in _LATEST.items():
         if path.name.startswith(start) and (file := path.parent / latest).exists():
             last = index_in_name(file.read_bytes().decode(errors="replace").strip())

@@ -35,7 +35,7 @@ _GIN_FILE = "method.gin"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandRun:
-    """Session of a method that is a command.
+    """One session (seed) of a method that is a command.
 
     Attributes:
       method: The method.
@@ -57,7 +57,7 @@ class CommandRun:
 
     @property
     def name(self) -> str:
-        """Path below the folder of all commands. A different command of the same name has a different one."""
+        """Path below the folder of all commands. It differs for different commands of the same name."""
         return "/".join(self.folder.parts[-2:])
 
     @property
@@ -108,9 +108,8 @@ class CommandRuns(Arrivals):
       log: Called with lines for the user.
 
     Attributes:
-      edited_file: Function of a method. Returns the name of a file of its code that was edited since it was planned, or
-        "".
-      follows_edits: Whether a command of which a file was edited waits until the run begins again.
+      edited_file: Returns, for a method, the name of a code file that was edited since the method was planned, or "".
+      follows_edits: Whether a command with an edited file waits until the run begins again.
     """
 
     follows_edits = True
@@ -200,7 +199,7 @@ class CommandRuns(Arrivals):
             self.stop(action.command)
 
     def stop(self, command: CommandId) -> None:
-        """Stops a command whose results are no longer needed, whether it is running or waiting."""
+        """Stops a running or waiting command whose results are no longer needed."""
         self._set(command, "stopped")
         if self._workers is not None and command in self._leases:
             self._workers.stop(*self._leases[command])
@@ -208,8 +207,8 @@ class CommandRuns(Arrivals):
     def begin(self, command: CommandId, lease: int) -> Command:
         """Prepares a command's folder, and returns the message to its worker.
 
-        A folder without a complete checkpoint is emptied first, except a script's: the script may continue from its
-        files.
+        A folder without a complete checkpoint is emptied first. Folders of scripts are kept, because a script may
+        continue from its files.
         """
         run = self._runs[command]
         if not run.is_script and not holds_checkpoint(run, self._readers):
@@ -268,7 +267,7 @@ class CommandRuns(Arrivals):
                 self._set(command, "waiting")
 
     def poll(self) -> list[tuple[CommandRun, SeenCheckpoint]]:
-        """Returns checkpoints to evaluate: the last one of a finished command, or each new one, as the method asks."""
+        """Returns checkpoints to evaluate: each new one or, if the method asks for it, only the last at the end."""
         sightings_of_runs: list[tuple[CommandRun, SeenCheckpoint]] = []
         for command, run in self._runs.items():
             is_done = self.states[command] == "done"

@@ -1,6 +1,6 @@
-"""Decision log of the chief: one file per start in the store's folder `decisions/`, with a limit on their total size.
+"""Decision log of the chief: one file per run in the store's folder `decisions/`, with a limit on their total size.
 
-It is read by `lobench doctor --replay` only. If it cannot be written, the run continues without it.
+Only `lobench doctor --replay` reads it. If it cannot be written, the run continues without it.
 """
 
 from __future__ import annotations

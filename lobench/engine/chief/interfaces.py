@@ -97,7 +97,7 @@ class Arrivals(Protocol):
     def act(self, action: LeaseCommand | CommandEnded, workers: WatchWorkers) -> None: ...
 
     def refuse(self, subject: Subject, problem: str) -> bool:
-        """Called if the cases of a subject cannot be bound; returns whether the rest goes on without it."""
+        """Called if the cases of a subject cannot be bound; returns whether to continue without the subject."""
 
     def leave(self) -> None:
         """Called when the chief ends."""
@@ -164,13 +164,13 @@ class Ending:
       interrupted: Whether a signal ended it.
       over_budget: Whether the limit on core hours ended it.
       num_left: Number of missing evaluations of the known checkpoints.
-      suite_changed: Whether it ended so that another watch begins with the changed suite.
+      suite_changed: Whether it ended because the suite changed, so that the caller should start a new watch.
       core_seconds: Core seconds used by its workers.
       num_checkpoints: Number of subjects.
       behind: Number of outstanding deliveries by sink, for sinks that have any.
-      earlier: Number of deliveries of earlier calls that each sink lacked at the start, for sinks that lacked any.
+      earlier: Number of deliveries of earlier calls that were outstanding at the start, by sink.
       programs: Keys of the programs whose results count.
-      subjects: Subjects that were evaluated, now or before.
+      subjects: Subjects that were evaluated, in this call or earlier.
       cases: Cases of each variant, by the variant's key.
       unread: Reason why the newest checkpoint of a run could not be read, by path. An older one was evaluated.
       unbound: Reason why a run was not evaluated with its `config.gin`, by the run's folder.

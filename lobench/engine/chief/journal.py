@@ -37,7 +37,7 @@ class Journal:
     """Decisions that are not yet written to the ledger.
 
     Attributes:
-      programs: Keys of the programs whose results count: the expected ones, and those that computed results instead.
+      programs: Keys of the programs whose results count: the expected programs, and those actually used instead.
       commit_at: Time at which the collected decisions are due, by `time.monotonic`; infinite if nothing is collected.
     """
 
@@ -136,7 +136,7 @@ class Journal:
         self._ledger.record_plan(subject, self._plan_of(subject.variant.key), self._expected_programs)
 
     def plan_cases(self, variant: str) -> None:
-        """Records this start's plan as the last one of a variant, even if no evaluation is missing."""
+        """Records this run's plan as the last plan of a variant, even if no evaluation is missing."""
         cases = self._subjects.known_cases(variant)
         make_plan = functools.partial(self._plan_of, variant)
         forms = forms_of(cases.values())

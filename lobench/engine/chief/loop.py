@@ -1,4 +1,4 @@
-"""Event loop of the chief: from given or found subjects to a ledger and its sinks."""
+"""Event loop of the chief: evaluates given or found subjects and writes the results to a ledger and sinks."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Chief:
       suite: Files of the suite.
       options: Options of the watch.
       run_variant: Returns the bindings of a checkpoint of the source, by its path.
-      has_run_configs: Whether runs below the watched folder have bindings of their own.
+      has_run_configs: Whether runs below the watched folder have their own bindings.
     """
 
     def __init__(
@@ -344,9 +344,9 @@ class Chief:
         return self._suite_changed
 
     def _with_names_of_changes(self, result: JobResult) -> JobResult:
-        """Adds the names of the differing files to a result of other code.
+        """Adds the names of the differing files to a result that was computed by other code.
 
-        If files were edited here, the watch begins again.
+        If the files were edited on this machine, the watch begins again.
         """
         parts = [
             self._ledger.code_parts(part) for code in self._subjects.codes().values() for part in parts_of_code(code)
@@ -471,7 +471,7 @@ class Chief:
             self._ledger.accept_code(changes)
 
     def _plan_cases(self, cases_by_variant: Mapping[str, tuple[CaseInfo, ...]]) -> None:
-        """Records the plans of this start, even if no evaluation is missing."""
+        """Records the plans of this run, even if no evaluation is missing."""
         for variant, cases in cases_by_variant.items():
             self._subjects.know_cases(variant, cases)
             self._journal.plan_cases(variant)
@@ -482,9 +482,9 @@ class Chief:
         self._handle_all([(event, None)])
 
     def _handle_all(self, events: Sequence[_EventAndCurves]) -> None:
-        """Acts at once on actions that need no record, and collects the others for `_commit`.
+        """Executes actions that need no record, and collects the others for `_commit`.
 
-        Leases whose theta is gone end here too, so that thousands of them take one commit.
+        Leases whose theta is lost end here too, so that thousands of them take one commit.
         """
         waiting = deque(events)
         while waiting:

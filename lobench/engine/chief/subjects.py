@@ -77,8 +77,8 @@ class Subjects:
     def run_of(self, position: int) -> tuple[str, bool]:
         """Returns the run for which an admission policy is asked, and whether checkpoints have numbers in their names.
 
-        The run is "" if there is only one, or if the subject is not a checkpoint. A file without a number
-        (`latest.npz`) may lag behind the numbered ones or be ahead of them, so it does not stand for them.
+        The run is "" if there is only one, or if the subject is not a checkpoint. Files without a number (`latest.npz`)
+        are treated apart, because they may be older or newer than the numbered ones.
         """
         subject = self._subjects[position]
         return subject.run, subject.has_theta and has_number(subject.uri)
@@ -172,9 +172,9 @@ class Subjects:
 def todays(sightings: Mapping[int, Subject], history: History) -> Iterator[tuple[int, Subject, bool]]:
     """Yields the planned positions of a watched run, with their subjects and whether they were finished before.
 
-    Of several finished or skipped subjects at one path, only the last one is yielded. Subjects that were
-    given by name, that have bindings of their own, or that have no theta are not checkpoints of the run. Runs below the
-    watched folder may have a config of their own.
+    If several subjects at one path are finished or skipped, only the last one is yielded. Subjects without theta,
+    subjects given by name, and subjects with additional bindings are not checkpoints of the run. Runs below the watched
+    folder may have their own config.
     """
     sightings_of_run = {
         position: sighting
@@ -189,5 +189,5 @@ def todays(sightings: Mapping[int, Subject], history: History) -> Iterator[tuple
 
 
 def is_through(position: int, history: History) -> bool:
-    """Returns whether an earlier start finished or skipped a position."""
+    """Returns whether an earlier run finished or skipped a position."""
     return position in history.finished or history.admissions.get(position) == "skipped"

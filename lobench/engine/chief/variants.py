@@ -39,9 +39,9 @@ class Variants:
         return list(new.values())
 
     def remembered(self, subjects: Iterable[Subject], history: History) -> Mapping[str, _Cases]:
-        """Returns the recorded cases of all variants, if no evaluation is missing for them; else an empty mapping.
+        """Returns the recorded cases of all variants, if none of their evaluations is missing; else an empty mapping.
 
-        If one is missing, a worker is needed anyway and describes the cases itself.
+        If an evaluation is missing, a worker is needed anyway, and it describes the cases.
         """
         recorded = self._recorded_cases(self._variants.values(), subjects, history)
         self._reported = dict(recorded) if recorded.keys() == self._variants.keys() else {}
@@ -94,7 +94,7 @@ class Variants:
         return {}
 
     def has_changed(self, described: Described) -> bool:
-        """Returns whether a worker found other cases than were reported, which means that the suite was changed."""
+        """Returns whether a worker found other cases than were reported, because the suite was changed."""
         selected = self._selected(described.cases)
         return self._reported.get(described.variant_key, selected) != selected
 

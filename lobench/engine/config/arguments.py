@@ -1,8 +1,7 @@
 """Real-valued settings of an optimizer, found in gin's configuration and bound to other values.
 
-A compiled program takes their values as arguments. So two evaluations that differ in nothing else share it, and what
-names it (`Settings.program_hash`) leaves the values out. A parameter with a real default is a setting whether or not
-something binds it.
+A compiled program takes their values as arguments, so evaluations that differ only in these values share a program. Its
+hash (`Settings.program_hash`) excludes the values. A parameter with a real default is a setting, bound or not.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class Settings:
     Attributes:
       names: Names as in canonical lines, without the scope of the case: `lobench.adam.learning_rate`.
       values: Bound values. A parameter without a binding has its default, a `LeftToDefault`.
-      usual: Default of each setting, used where the value must not matter.
+      usual: Default of each setting, for computations that must not depend on the bound value.
       program_hash: sha256 (16 hex digits) of all bindings except these values and the case, which has its own identity.
     """
 
@@ -83,7 +82,7 @@ class Settings:
 
 
 def settings_of(scope: str, optimizer_lines: Sequence[str], paths: Sequence[str]) -> Settings:
-    """Returns the settings in gin's present configuration, of which a copy is kept.
+    """Returns the settings in gin's present configuration, and keeps a copy of the configuration.
 
     Args:
       scope: Scope of the case.

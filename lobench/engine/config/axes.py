@@ -53,7 +53,7 @@ def cell_bindings(spec: CaseSpec, overrides: Sequence[Statement]) -> list[Bindin
     """Returns the macros of a case's combination of axes.
 
     Raises:
-      ConfigError: A binding over the case changes its axes, so that its name would be wrong.
+      ConfigError: An override changes the axes of the case, so that the name of the combination would be wrong.
     """
     names = {name for name, _ in spec.cell}
     for binding in only_bindings(overrides):

@@ -78,7 +78,7 @@ class UnknownName(ConfigError):
 
 
 class MisspelledName(UnknownName):
-    """Error for a name of which another one is clearly meant, so that no import is missing."""
+    """Error for a name that is clearly a misspelling of an existing one, so that no import is missing."""
 
 
 def import_named(statement: Import) -> None:
@@ -112,8 +112,8 @@ def import_named(statement: Import) -> None:
 def _refuse_namesake(statement: Import) -> None:
     """Raises ConfigError if an import found another module than the file next to the gin file.
 
-    A process has one module per name: `import random` imports Python's own, and with two suites that each have a
-    `tasks.py`, the second one would be trained on the tasks of the first. A copy of the file is accepted.
+    A process has one module per name: `import random` imports Python's module, and if two suites have a `tasks.py`, the
+    second one would be trained on the tasks of the first. A copy of the file is accepted.
 
     Raises:
       ConfigError: The imported module is a file with other content.
@@ -144,7 +144,7 @@ def _are_alike(path: Path, other_path: Path) -> bool:
 
 
 def is_registered(selector: str) -> bool:
-    """Returns whether imported modules have registered a name, or several that end with it."""
+    """Returns whether imported modules have registered this name, or names that end with it."""
     matches = CONFIGURABLES.matching_selectors(selector)
     if any(match not in FOUND_ON_USE for match in matches):
         return True
@@ -152,7 +152,7 @@ def is_registered(selector: str) -> bool:
 
 
 def matching_names(selector: str) -> list[str]:
-    """Returns the full names that the end of a name can mean in the current configuration.
+    """Returns the full names that a partial name can stand for in the current configuration.
 
     Names that only other gin files of this process import do not count. Names registered on use have lower precedence.
     `lobench.Name` may be a user's configurable if lobench has no such name.
@@ -167,7 +167,7 @@ def matching_names(selector: str) -> list[str]:
 
 
 def _reachable_names(names: Sequence[str]) -> list[str]:
-    """Returns the names that the current gin files reach, without those that only other gin files have imported."""
+    """Removes names from user modules that the current gin files do not import, directly or indirectly."""
     gin_names = [name for name in names if name in USER_CONFIGURABLES and name in _BY_GIN]
     if not gin_names:
         return list(names)
@@ -177,7 +177,7 @@ def _reachable_names(names: Sequence[str]) -> list[str]:
 
 
 def _modules_reached(modules: Collection[str], packages: Collection[str]) -> set[str]:
-    """Returns modules and the ones that they import, through the user's code and the given packages."""
+    """Returns modules and all modules that they import, following imports in the user's code and the given packages."""
     reached = set[str]()
     waiting = list(modules)
     while waiting:
@@ -202,7 +202,7 @@ def _known_names() -> list[str]:
 
 
 def complete_selector(selector: str, where: str) -> str:
-    """Returns the full name for the end of a name, or for a name as in Python (`my_package.MyRule`).
+    """Returns the full name for a partial name, or for a name in Python (`my_package.MyRule`).
 
     Raises:
       UnknownName: No configurable has this name.
@@ -224,8 +224,8 @@ def complete_selector(selector: str, where: str) -> str:
 def _target_selector(binding: Binding) -> str:
     """Returns the full name of the configurable that a binding sets.
 
-    `Case.task` makes a case wherever it is written, and lobench itself writes such lines, so a user's class of one of
-    these names is only meant by its qualified name.
+    `Case` and similar names always mean lobench's classes, because lobench itself writes such lines. A user's class
+    with such a name needs its qualified name.
 
     Raises:
       ConfigError: As `complete_selector`.
@@ -305,7 +305,7 @@ def _configurable_in_python(selector: str) -> list[str]:
 
 
 def _registrable_path(selector: str) -> str | None:
-    """Returns the path of a class or function with a name, if it is not registered with gin but can be."""
+    """Returns the Python path of a class or function that is not registered with gin but could be, or None."""
     for path in [selector] if "." in selector else [f"{module}.{selector}" for module in _IMPORTED]:
         value = _python_object(path)
         top = path.partition(".")[0]
@@ -339,7 +339,7 @@ def _has_parameter(selector: str, parameter: str) -> bool:
 
 
 def _to_gin(value: Any, where: str) -> Any:
-    """Replaces parsed references by gin's own."""
+    """Replaces parsed references by gin's reference objects."""
     if isinstance(value, Reference):
         *scopes, _ = value.scoped_selector.split("/")
         scoped_name = "/".join((*scopes, complete_selector(value.selector, where)))

@@ -109,13 +109,13 @@ class BoundCase:
       expectations: Expectations of a `.gin` case without a test.
       info: Description for the chief, without a node id outside a pytest session.
       bindings: Every binding reached from the case, one per line.
-      optimizer_bindings: Those reached from its optimizer; "" if no layer binds one.
+      optimizer_bindings: Bindings reached from its optimizer; "" if no layer binds an optimizer.
       prefixes: For each phase, the identity of the training up to its end, without theta, seeds and program.
       settings: Real-valued settings of the optimizer, phase by phase.
       phases: Phases; empty if there is a single one.
       theta_part: `Checkpoint.theta`.
-      problems: One line for each invalid binding of a known name by a trainer or a checkpoint.
-      case_code: User's code behind the task, without that of tests.
+      problems: One line for each invalid binding of a known name in the config of a trainer or a checkpoint.
+      case_code: User's code behind the task, without code of tests.
       subject_code: User's code behind the optimizer.
       values: Values of the placeholders of a command that its scope binds, as text.
     """
@@ -172,7 +172,7 @@ def bind_case(
       layers: gin text before and after the case's own file.
       test: Name of the test function, which is part of the identity.
       build: Whether task and optimizer are created. Otherwise only plain values are set.
-      parsed: The layers as they were read before. None: reads their files.
+      parsed: The layers, if they are parsed already. None: their files are read.
     Raises:
       ConfigError: An unknown name (with a suggestion), an unknown parameter, a value out of range, or a failing
         constructor.
@@ -271,12 +271,12 @@ def bind_learned_optimizer(layers: Layers, *, where: str) -> tuple[Any, str]:
 
 
 def _is_task_of(binding: Binding, spec: CaseSpec) -> bool:
-    """Returns whether a binding is the task of a case, which a command has no use for and does not import."""
+    """Returns whether a binding is the task of a case. A command ignores it and does not import it."""
     return (binding.scope, binding.name, binding.parameter) == (spec.scope, "Case", "task")
 
 
 def _bind_command(spec: CaseSpec, layers: Layers, test: str) -> BoundCase:
-    """Binds a case that is a command. Nothing that other cases name is imported."""
+    """Binds a case that is a command. Modules of other cases are not imported."""
     where = f"{spec.path}: case {spec.name!r}"
     with isolated_gin():
         parsed = parse_layers(spec, layers)
@@ -339,7 +339,7 @@ def _bind_command(spec: CaseSpec, layers: Layers, test: str) -> BoundCase:
 
 
 def _with_items(case: Case) -> Case:
-    """Returns a case that is evaluated once if its values are of items."""
+    """If the values of a case are those of items, returns it with a single evaluation."""
     return replace(case, num_seeds=1, first_seed=0, block_sizes=()) if case.replicates == ITEMS else case
 
 
@@ -391,7 +391,7 @@ def bind_test(spec: CaseSpec, settings: Mapping[str, Any], layers: Layers | None
 
 
 def _seed_overrides(layers: Layers) -> dict[str, Any]:
-    """Returns the fields of `Case` on seeds that the overrides of all cases bind."""
+    """Returns the fields of `Case` about seeds that overrides bind for all cases."""
     bindings = only_bindings(parse_layers(None, layers).overrides)
     seed_bindings = [
         binding
@@ -454,10 +454,10 @@ def _case_info(spec: CaseSpec, case: Case, **further_fields: Any) -> CaseInfo:
 
 
 def _bind_layers(parsed: ParsedLayers) -> list[str]:
-    """Binds all layers, and returns the problems of those that may have unknown names.
+    """Binds all layers, and returns the problems of layers in which unknown names are allowed.
 
-    All modules are imported before anything is bound, so that a name is known whichever layer imports it, and whatever
-    this process imported before.
+    All modules are imported before anything is bound, so that a name is known no matter which layer imports it, and no
+    matter what this process imported before.
     """
     failed = [*import_of_plugins(parsed.modules), *import_what_is_there(parsed.trainer)]
     import_all(parsed.case)
@@ -510,10 +510,9 @@ def devices_of(spec: CaseSpec, layers: Layers) -> float:
 
 
 def insists_on_optimizer(spec: CaseSpec, layers: Layers) -> bool:
-    """Returns whether a case binds an optimizer, so that none has to be given. Imports nothing, as `number_of`.
+    """Returns whether a case binds an optimizer, so that the user need not name one. Imports nothing.
 
-    For a case with phases that have optimizers, only binding shows whether all have one. A command needs none; if it
-    names a checkpoint, one has to be given.
+    True as well for phases with optimizers, although some phase may lack one, and for commands that name no checkpoint.
     """
     if is_command(spec):
         return not reads_checkpoint(spec)
@@ -529,7 +528,7 @@ def insists_on_optimizer(spec: CaseSpec, layers: Layers) -> bool:
 
 
 def expectations_of(spec: CaseSpec, layers: Layers) -> Expectations | None:
-    """Returns the expectations of a case without imports; None if only binding shows them."""
+    """Returns the expectations of a case without imports; None if they can only be known by binding the case."""
     groups = _bindings_of("expect", [field.name for field in fields(Expectations)], spec, layers)
     if any(binding.parameter and _is_built(binding.value) for group in groups for binding in group):
         return None
@@ -538,7 +537,7 @@ def expectations_of(spec: CaseSpec, layers: Layers) -> Expectations | None:
 
 
 def _bindings_of(name: str, names: Sequence[str], spec: CaseSpec, layers: Layers) -> list[list[Binding]]:
-    """Returns, layer by layer, the bindings of given fields, and macros, which may be their values."""
+    """Returns the bindings of some fields and of all macros, by layer. A field's value may be a macro."""
     parsed = parse_layers(spec, layers)
     return [
         [

@@ -35,9 +35,9 @@ def texts_reached(scope: str, selector: str, parameters: Collection[str]) -> set
 
 
 def modules_without_names(statements: Iterable[Statement]) -> set[str]:
-    """Returns modules that gin files import although no name in the files is from them.
+    """Returns modules that gin files import but from which they use no name.
 
-    They are imported for side effects, such as replacing a function, and count for every case and optimizer.
+    They are imported for side effects, such as replacing a function, so every case and optimizer depends on them.
     """
     all_statements = list(statements)
     imported = {statement.module for statement in all_statements if isinstance(statement, Import)}
@@ -79,7 +79,7 @@ def _modules_of(selector: str) -> Iterator[str]:
 
 
 def _named_in(reached: Reached) -> Iterator[str]:
-    """Yields the modules of classes that a value names by their paths in Python."""
+    """Yields the modules of classes whose Python paths occur in a value."""
     for value in values_in(reached.value):
         if isinstance(value, str) and (match := _CLASS_PATH.fullmatch(value)) is not None:
             yield match[1]

@@ -52,7 +52,7 @@ class _Disk:
         self._modes: dict[str, int] = {}
 
     def names(self, folder: str) -> frozenset[str] | None:
-        """Returns the names in a folder, none if it does not exist; None if this user may not list it."""
+        """Returns the names in a folder; empty if it does not exist, None if this user may not list it."""
         if folder not in self._names:
             try:
                 self._names[folder] = frozenset(os.listdir(folder))
@@ -89,7 +89,7 @@ class CodeWalk:
 
     Args:
       folders: Folders in which modules are searched before `sys.path`, and from which relative paths count.
-      added: Further folders that may be on the import path, at an unknown place: modules found there count too.
+      added: Further folders that may be on the import path, in unknown order. Modules found there count too.
       as_imported: Whether the imported content of modules counts instead of their files.
     """
 
@@ -278,9 +278,9 @@ class CodeWalk:
         return True
 
     def _find_text(self, imported: ImportedNames, near_folders: Sequence[str], folders: Iterable[str]) -> bool:
-        """Adds the module that a text names, if it is the user's. Returns whether it is.
+        """Adds the module that a text names, if it is the user's. Returns whether it was added.
 
-        Only near the file a folder without an `__init__.py` counts as a package: others may be other projects.
+        A folder without an `__init__.py` counts as a package only near the file. Elsewhere it may be another project.
         """
         parts = imported.module.split(".")
         if not all(parts):  # "a..b" names no module
@@ -319,7 +319,7 @@ class CodeWalk:
         return True
 
     def _add_below(self, packages: Sequence[str], parts: Sequence[str], names: Sequence[str]) -> bool:
-        """Adds a module below the folders of a package, and those of the imported names that are modules.
+        """Adds a module below the folders of a package, and imported names that are modules themselves.
 
         Returns:
           Whether all parts were found.
@@ -356,7 +356,7 @@ class CodeWalk:
         return self._disk.is_dir(folder) and self._disk.is_file(f"{folder}/__init__.py")
 
     def _module_files(self, package: str) -> list[str]:
-        """Returns the file of a module, given its path without a suffix; of a compiled one, its sources too."""
+        """Returns the file of a module, given its path without a suffix; for a compiled module, also its sources."""
         if self._is_package(package):
             return [f"{package}/__init__.py"]
         if self._disk.is_file(f"{package}.py"):
@@ -379,13 +379,13 @@ class CodeWalk:
         return self._import_roots[folder]
 
     def _outermost_folder(self, file: str) -> str:
-        """Returns the folder of the outermost package that holds a file; of a file in no package, its folder."""
+        """Returns the folder of the outermost package that contains a file, or the file's folder if there is none."""
         folder = os.path.dirname(file)
         root = self._import_root(folder)
         return folder if folder == root else f"{root}/{os.path.relpath(folder, root).split(os.sep)[0]}"
 
     def name_of(self, file: str) -> str:
-        """Returns the path of a file from the folder that it is imported from."""
+        """Returns the path of a file relative to the folder that it is imported from."""
         return Path(file).relative_to(self._import_root(os.path.dirname(file))).as_posix()
 
     def _spec_of(self, top: str) -> importlib.machinery.ModuleSpec | None:
@@ -417,7 +417,7 @@ class CodeWalk:
         self._possible_folders |= dict.fromkeys(self._folders_named(file))
 
     def _folders_named(self, file: str) -> Iterator[str]:
-        """Yields the folders that the paths in a file name."""
+        """Yields the folders named by paths in a file."""
         for path in self._sources[file].paths if file else ():
             if not suffix_of(path) and "*" not in path:
                 yield from (folder for folder in self._possible_paths(file, path) if self._disk.is_dir(folder))
@@ -464,7 +464,7 @@ class CodeWalk:
         Args:
           file: File of code that names it; "": none.
           path: The path, as in `SourceFile.paths`.
-          beside: All paths that the file names. Of a listed folder, files count whose suffix is among them.
+          beside: All paths that the file names. In a listed folder, only files with a suffix of these paths count.
         """
         if path.endswith("/*"):
             for suffix in [neighbour for neighbour in neighbours if neighbour in CODE_SUFFIXES]:
@@ -488,7 +488,7 @@ class CodeWalk:
     def _possible_paths(self, file: str, path: str) -> Iterator[str]:
         """Yields the absolute paths that a path may mean, inside of the folders that are searched.
 
-        A path that begins with the file's own folder and has no unknown part may lead elsewhere.
+        A path that begins with the file's own folder and has no unknown part may lead outside of them.
         """
         own_folders = [os.path.dirname(file)] if file else []
         bases = list(dict.fromkeys([*own_folders, *map(self._import_root, own_folders), *self._folders]))

@@ -1,4 +1,4 @@
-"""Cases that are commands: which cases they are, the gin text that concerns them, and their placeholders."""
+"""Cases that are commands: detection, relevant gin text, and placeholders."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def is_command(spec: CaseSpec) -> bool:
 
 
 def reads_checkpoint(spec: CaseSpec) -> bool:
-    """Returns whether a command names a checkpoint, so that one has to be given."""
+    """Returns whether a command has the placeholder of a checkpoint, so that the user has to name one."""
     command = _command_of(spec)
     return not isinstance(command, str) or "{checkpoint}" in command
 
@@ -77,7 +77,7 @@ def commands_in(statements: Iterable[Statement]) -> dict[str, Any]:
 def of_command(parsed: ParsedLayers) -> ParsedLayers:
     """Returns the layers without settings that commands ignore: modules, optimizers, tasks, and configurations of runs.
 
-    A file with commands alone has no imports, and all of its names are checked.
+    A file without imports has only commands. It is kept as it is, so that all of its names are checked.
     """
     is_mixed = any(isinstance(statement, Import) for statement in parsed.case)
     case = list(_command_bindings(parsed.case)) if is_mixed else parsed.case

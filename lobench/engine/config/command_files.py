@@ -136,7 +136,7 @@ class CommandFiles:
         return fingerprint_of(files, modules=modules, folders=[str(self.folder)], added=folders, as_imported=False)
 
     def _named_files(self) -> _Named:
-        """Returns what the words of the command name, without its program."""
+        """Returns the files, folders and modules named by the words of the command, except its program."""
         named = _Named(self.folder)
         words = self._filled_words()
         program = next((index for index, word in enumerate(words) if not _BEFORE_PROGRAM.fullmatch(word)), -1)
@@ -174,7 +174,7 @@ class CommandFiles:
         return list(further_files)
 
     def _modules(self) -> list[str]:
-        """Returns the module of `python -m my_package.train`, and the one that runs if it is a package."""
+        """Returns the module of `python -m my_package.train`, and its `__main__` in case it is a package."""
         words = [word for word in self._filled_words() if " " not in word]
         named = [words[index + 1] for index, word in enumerate(words[:-1]) if word == "-m" and index > 0]
         return [*named, *(f"{name}.__main__" for name in named)]
@@ -183,8 +183,8 @@ class CommandFiles:
 class _Named:
     """Files, folders and modules that the words of a command name.
 
-    A shell's line or script is read for those that it names itself: from the working directory, from the script's own
-    folder, and from the folders to which it changes. Folders outside of the working directory are not searched.
+    Shell lines and shell scripts are searched for further names, relative to the working directory, to the script's
+    folder, and to folders to which they change. Folders outside of the working directory are not searched.
 
     Args:
       folder: Working directory of the command.
@@ -201,7 +201,7 @@ class _Named:
         self.modules: dict[str, None] = {}
 
     def add(self, word: str, near: Sequence[Path] = ()) -> None:
-        """Adds what a word names: a path, `--config=FILE`, or a line for a shell.
+        """Adds the files named by a word: a path, `--config=FILE`, or a shell line.
 
         Args:
           word: Word or line.
@@ -222,7 +222,7 @@ class _Named:
             self.add_line(word, near)
 
     def add_line(self, lines: str, near: Sequence[Path] = ()) -> None:
-        """Adds what the lines of a shell name, except files to which they redirect output, or which `tee` writes."""
+        """Adds the files named by shell lines, except files written by redirection or by `tee`."""
         lines = "\n".join(line for line in lines.splitlines() if not line.lstrip().startswith("#"))
         lines = _WRITTEN.sub(" ", lines)
         changes = [word for matched_text in _CHANGES_FOLDER.findall(lines) for word in _words_in(matched_text)]
@@ -243,7 +243,7 @@ class _Named:
             self.add_entry_point(word)
 
     def add_entry_point(self, word: str) -> None:
-        """Adds the modules of a command that is an entry point: of an installed package, or of the user's project."""
+        """Adds the modules of a command that is an entry point of an installed package or of the user's project."""
         if not _PROGRAM.fullmatch(word):
             return
         if (module := self._entry_points.get(word)) is not None:
@@ -297,7 +297,7 @@ class _Named:
 
 
 def _words_in(text: str) -> list[str]:
-    """Returns the words of a shell's lines that may name files; of `$HERE/x.py`, the last part."""
+    """Returns the words of shell lines that may name files. `$HERE/x.py` becomes `x.py`."""
     text = _VARIABLE.sub(" ", text)
     words = re.findall(r"[^\s\"'`;&|()<>$={}]+", text)
     named = [name.replace(".", "/") for name in re.findall(r"\s-m\s+([\w.]+)", text)]
@@ -307,7 +307,7 @@ def _words_in(text: str) -> list[str]:
 
 
 def _conftests(words: Sequence[str]) -> list[str]:
-    """Returns the conftest.py files that pytest reads, if the words call it: those of all folders around its tests."""
+    """Returns the conftest.py files of all folders around the tests, if the words call pytest."""
     if not any(os.path.basename(word) in _PYTESTS for word in words):
         return []
     tests = [PurePath(word.partition("::")[0]) for word in words if not word.startswith("-")]
@@ -333,7 +333,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _is_true_of_path(check: Callable[[], bool]) -> bool:
-    """Returns the result of a check of a path; False if it cannot be one, as a whole line for a shell.
+    """Returns the result of a check of a path; False if the text cannot be a path, such as a whole shell line.
 
     Raises:
       OSError: The disk fails at the moment.
@@ -347,7 +347,7 @@ def _is_true_of_path(check: Callable[[], bool]) -> bool:
 
 
 def _is_installed(program: str) -> bool:
-    """Returns whether the program of a command is one of this machine, and no script of the user.
+    """Returns whether the program of a command is installed on this machine and is not a script of the user.
 
     A program with a path is the user's if it is a script in a folder that is not on the path of programs.
     """
@@ -361,13 +361,13 @@ def _is_installed(program: str) -> bool:
 
 
 def _is_in_bin(file: Path) -> bool:
-    """Returns whether a program is in a folder on the path of programs, or beside a Python."""
+    """Returns whether a program is in a folder of PATH, or in the same folder as a Python."""
     folders = [os.path.dirname(sys.executable), *os.environ.get("PATH", os.defpath).split(os.pathsep)]
     return str(file.parent) in folders or (file.parent / "python").exists()
 
 
 def _python_in(file: Path) -> str:
-    """Returns the text of an executable Python script; "" of another file."""
+    """Returns the text of an executable Python script; "" for other files."""
     text = _script_in(file)
     return text if _IS_PYTHON.match(text) else ""
 
@@ -378,7 +378,7 @@ def _is_script(file: Path) -> bool:
 
 
 def _script_in(file: Path) -> str:
-    """Returns the text of a file that begins with `#!`; "" of another file."""
+    """Returns the text of a file that begins with `#!`; "" for other files."""
     try:
         with file.open("rb") as opened:
             content = opened.read(_MOST_BYTES) if opened.read(2) == b"#!" else b""

@@ -71,7 +71,7 @@ def _module_paths(spec: ModuleSpec) -> list[Path]:
 
 
 def _run_of(folder: Path) -> Path | None:
-    """Returns the run's folder that is a folder or contains it; None without a `config.gin`."""
+    """Returns the run's folder that contains a folder, possibly the folder itself; None without a `config.gin`."""
     config = trainer_config_at(str(folder))
     return None if config is None else config.parent
 

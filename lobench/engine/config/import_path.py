@@ -68,7 +68,7 @@ def configured_folders(folder: Path) -> tuple[str, ...]:
 
 
 def _settings(file: Path) -> dict[str, Any] | None:
-    """Returns pytest's settings in a file; None if it has none, so that the next file counts."""
+    """Returns pytest's settings in a file; None if it has none, so that the next file is tried."""
     if not file.is_file():
         return None
     if file.suffix == ".toml":

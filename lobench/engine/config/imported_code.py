@@ -83,10 +83,10 @@ def _note(spec: ModuleSpec) -> None:
 
 
 def _drop_doubtful_bytecode(file: str) -> None:
-    """Removes compiled files that may be of an earlier content.
+    """Removes bytecode files that may have been compiled from an earlier content.
 
-    Python uses a compiled file if it records the size and the time (in seconds) of the source. Both can be the same
-    after an edit within a second. One that may not be removed, such as another user's, stays.
+    Python uses a bytecode file if it records the size and the time (in seconds) of the source. Both can be unchanged
+    after an edit within a second. Files that this user may not remove are kept.
     """
     changed_ns = os.stat(file).st_ctime_ns
     name = f"{glob.escape(Path(file).stem)}.*.pyc"

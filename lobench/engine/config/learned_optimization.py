@@ -105,7 +105,7 @@ def _reached_names(statements: Sequence[Statement], optimizer: Binding) -> list[
 
 
 def _is_there(module: str) -> bool:
-    """Returns whether a module exists, or fails when it is looked up, in which case its import reports the reason."""
+    """Returns whether a module exists. True also if the lookup fails, because its import then reports the reason."""
     try:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError as error:

@@ -55,7 +55,7 @@ class Revision:
 def git_state(folder: str) -> tuple[str, bool]:
     """Returns the revision of a folder, and whether tracked files differ from it.
 
-    Cached: a process has one answer, also if the folder is edited while it runs.
+    Cached: a process always gets the same answer, even if the folder is edited while it runs.
     """
     return _git_state(folder)
 
@@ -152,7 +152,7 @@ def files_of_patch(patch: bytes) -> list[str]:
 
 
 def _name_in_header(names: str) -> str:
-    """Returns the name in `a/NAME b/NAME`. Patches of binary files and of changed modes have it only there."""
+    """Returns the name in `a/NAME b/NAME`. Only these headers name binary files and files with changed modes."""
     if names.startswith('"'):
         return _without_quotes(names[: names.index('"', 1) + 1])[2:]
     half = names[: len(names) // 2]

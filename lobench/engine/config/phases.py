@@ -179,7 +179,7 @@ def in_phases(case: Case, phases: Sequence[BoundPhase]) -> Case:
 def lines_of_all(phases: Sequence[BoundPhase]) -> list[str]:
     """Returns the bindings reached from the optimizers of all phases.
 
-    Phases with the bindings of the first add none.
+    Phases with the same bindings as the first phase add nothing.
     """
     first = phases[0].optimizer_lines
     other_lines = [
@@ -235,7 +235,7 @@ def plain(value: Any) -> Any:
 def _phase_bindings(
     scope: str, phase_scope: str, bindings: dict[str, Any], index: int, count: int, where: str
 ) -> Iterator[None]:
-    """Binds for the case the bindings of a phase's scope, and the phase's own item of each list of values."""
+    """Binds the bindings of a phase's scope, and its item of each list of values, for the whole case."""
     with _restored_config():
         if phase_scope and phase_scope != scope:
             _check_changes_no_task(scope, phase_scope, where)
@@ -262,7 +262,7 @@ def _phase_bindings(
 
 
 def _unbind(scope: str, *names: str) -> None:
-    """Removes a case's bindings of parameters, in its scope and in those around it."""
+    """Removes bindings of some of a case's parameters, in its scope and in enclosing scopes."""
     for ancestor in enclosing(scope):
         for name in names:
             BINDINGS.get((ancestor, _CASE), {}).pop(name, None)
@@ -341,7 +341,7 @@ def _steps_per_part(num_inner_steps: Any, count: int, problem: str, **error_part
 
 
 def _check_changes_no_task(scope: str, phase_scope: str, where: str) -> None:
-    """Refuses a phase that binds what its task reads: only the optimizer's settings change from phase to phase."""
+    """Raises ConfigError if a phase binds a parameter of the task. Phases may only change the optimizer's settings."""
     _, reached_selectors = reached_from(scope, _CASE, ("task",))
     task_selectors = {selector for _, selector in reached_selectors}
     for (bound_scope, selector), parameters in BINDINGS.items():

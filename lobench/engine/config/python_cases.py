@@ -1,6 +1,6 @@
-"""Cases in Python: `lobench.Case(task=MyTask(width=32))` as the gin text that defines the same case.
+"""Conversion of cases in Python, `lobench.Case(task=MyTask(width=32))`, to gin text that defines the same case.
 
-All that a case does with its bindings is thus done once: identity, overrides, workers, and other machines.
+So identity, overrides, workers and other machines have to support gin text only.
 """
 
 from __future__ import annotations
@@ -81,9 +81,7 @@ def _cells(spec: CaseSpec, where: str) -> list[CaseSpec]:
 
 
 def with_cells(spec: CaseSpec) -> list[CaseSpec]:
-    """Returns a case in Python, whose place is known from its test file, for each combination of its axes.
-
-    This imports the test file.
+    """Returns a case for each combination of the axes of a case in Python. Imports its test file.
 
     Raises:
       ConfigError: The test file cannot be imported.
@@ -115,7 +113,7 @@ def statements_of(spec: CaseSpec) -> list[Statement]:
 def _current_texts(test_file: Path) -> dict[str, str]:
     """Returns the gin text of each case in Python of a test file, by name.
 
-    The file, and all modules of the user that it imports, are imported again if the code of any of them has changed.
+    If the code has changed, the file and all modules of the user that it imports are imported again.
     """
     code = fingerprint_of([test_file], folders=[str(test_file.parent), str(test_file.parent.parent)], as_imported=False)
     last_code, texts = _read.get(test_file, (None, {}))
@@ -186,7 +184,7 @@ def gin_of(case: Case, scope: str, where: str, stand_in: Callable[[Any], str] | 
       where: Place of the case in error messages.
       stand_in: Function that names an object in this process; see `stand_ins`. None: such objects are refused.
     Raises:
-      ConfigError: A value has no name by which another process could make it.
+      ConfigError: A value has no name, so another process could not create it.
     """
     call = call_of(case)
     arguments = dict(call.kwargs) if call is not None else {}

@@ -67,8 +67,8 @@ def reached_files(
 def _gin_files_with(cases: Iterable[CaseInfo], folder: Path) -> set[Path]:
     """Returns the gin files below a folder that describe cases.
 
-    A case of the same name in another file is another case. It counts only if the recorded file and folder do not
-    have the case, since they may have been renamed.
+    Files other than the recorded one count only if the recorded file and folder do not have the case, because they may
+    have been renamed.
     """
     specs: list[tuple[Path, CaseSpec]] = []
     for file in gin_files_of(folder):
@@ -91,7 +91,7 @@ def is_of_spec(spec: CaseSpec, case: CaseInfo) -> bool:
 
 
 def data_files_beside(file: Path) -> set[Path]:
-    """Returns the files in the folder of a Python file that it names and that are not code."""
+    """Returns the data files (not code) in the folder of a Python file that the Python file names."""
     words = _words_in([file])
     return {
         neighbour
@@ -101,7 +101,7 @@ def data_files_beside(file: Path) -> set[Path]:
 
 
 def _files_named(files: Iterable[Path], names: Collection[str], folder: Path, root: Path) -> set[Path]:
-    """Returns the files of recorded code: those at a place from which a case imports, or else all of that name."""
+    """Returns the files of recorded code: those from which a case can import, or else all files of that name."""
     python_files = {file for file in files if file.suffix == ".py"}
     named_files: set[Path] = set()
     for name in names:
@@ -116,7 +116,7 @@ def imported_modules(text: str) -> list[str]:
 
 
 def names_code(file: PurePath, names: Collection[str]) -> bool:
-    """Returns whether a fingerprint of code names a file, by the end of its path."""
+    """Returns whether the file's path ends with one of the names in a code fingerprint."""
     path = file.as_posix()
     return any(path.endswith(f"/{name}") for name in names)
 

@@ -1,7 +1,7 @@
 """Search for the `config.gin` files of a run. Every command that binds a checkpoint's configuration uses it.
 
-A trainer writes the file beside its checkpoints. Runs may lie in a folder that has a `config.gin` too, for what they
-share: each run binds its own over that of the folder.
+A trainer writes the file next to its checkpoints. A folder of several runs may have a `config.gin` with common
+bindings, which the `config.gin` of each run overrides.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MARKS_OF_PROJECTS = (".git", "pyproject.toml")
 def trainer_config_at(uri: str) -> Path | None:
     """Returns the innermost `config.gin` of a run's folder or a checkpoint; None without such a file.
 
-    It lies in the folder, beside it or beside the checkpoint. In a population it may lie in a folder above.
+    It is searched in the folder, next to it, next to the checkpoint and, in a population, in the folders above.
     """
     if not uri or "://" in uri:
         return None
@@ -54,5 +54,5 @@ def _configs_around(folder: Path) -> Iterator[Path]:
 
 
 def is_member(folder: Path) -> bool:
-    """Returns whether a folder is named like one of a population: `generation_2`, `trial_7` or `attempt_0`."""
+    """Returns whether a folder has a name used in populations: `generation_2`, `trial_7` or `attempt_0`."""
     return _MEMBER.fullmatch(folder.name) is not None

@@ -57,8 +57,8 @@ class ImportedNames(NamedTuple):
     """Import statement: `from ..a import b, c` has level 2, module "a" and the names "b" and "c".
 
     `import_module(f"a.{name}")` has the module "a" and `has_all`, because any module below it may be imported. If the
-    name has no constant beginning, any module of the file's outermost package may be, or of its folder. `is_text` is a
-    text such as "a.b:c", which is an import only if the user has such a module.
+    name has no constant beginning, any module of the file's outermost package or folder may be imported. `is_text`
+    marks a text such as "a.b:c", which is an import only if the user has such a module.
     """
 
     level: int
@@ -71,7 +71,7 @@ class ImportedNames(NamedTuple):
 class SourceFile(NamedTuple):
     """Parsed content of a code file.
 
-    Paths begin with `HERE` or are relative to a folder that is not known. A star is an unknown part.
+    Paths begin with `HERE`, the file's folder, or are relative to an unknown folder. A star is an unknown part.
 
     Attributes:
       sha256: Hash of its syntax tree.
@@ -105,7 +105,7 @@ def source_at(path: str) -> SourceFile:
 
 
 def source_file(content: bytes, suffix: str = ".py") -> SourceFile:
-    """Returns what a file of code names. A file that is not Python, or cannot be parsed, counts by its bytes."""
+    """Parses a file of code. The hash of a file that is not Python, or cannot be parsed, is that of its bytes."""
     digest = hashlib.sha256(content).hexdigest()
     if suffix != ".py":
         return _other_file(digest, content, suffix)
@@ -128,7 +128,7 @@ def suffix_of(path: str) -> str:
 
 
 def _other_file(digest: str, content: bytes, suffix: str) -> SourceFile:
-    """Returns a file that is not Python: it names the files that it includes, starts or imports."""
+    """Parses a file that is not Python. Its paths are those of files that it includes, starts or imports."""
     if suffix not in _NAMING:
         return SourceFile(digest)
     if suffix == ".ipynb":
@@ -145,7 +145,7 @@ def _other_file(digest: str, content: bytes, suffix: str) -> SourceFile:
 
 
 def _notebook(digest: str, content: bytes) -> SourceFile:
-    """Returns a notebook: the Python in its cells of code, without magics. Its outputs do not count."""
+    """Parses the Python in the code cells of a notebook, without magics and outputs."""
     try:
         cells = [cell["source"] for cell in json.loads(content)["cells"] if cell["cell_type"] == "code"]
         text = "\n".join(cell if isinstance(cell, str) else "".join(cell) for cell in cells)
@@ -198,7 +198,7 @@ def _without_docstring(body: Any) -> Any:
 
 
 def _is_text_alone(node: object) -> bool:
-    """Returns whether a statement is a text, such as a docstring."""
+    """Returns whether a statement is only a string, such as a docstring."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
@@ -310,7 +310,7 @@ class _NamesIn:
     def _imported_lazily(self, node: ast.Call) -> Iterator[ImportedNames]:
         """Yields the imports of `lazy_loader.attach(__name__, submodules, submod_attrs)` and similar calls.
 
-        Of a stub, or a table of another form, any module of the package counts.
+        If the modules are in a stub, or in a table of unknown form, any module of the package may be imported.
         """
         called = _name_of(node.func)
         is_of_lazy = isinstance(node.func, ast.Attribute) and _name_of(node.func.value) in _LAZY
@@ -508,7 +508,7 @@ class _NamesIn:
     def _combinations(
         self, combine: Callable[[tuple[str, ...]], str], parts: Iterable[ast.AST | None], depth: int
     ) -> Iterable[str]:
-        """Returns the combinations of the values of several expressions; None is an unknown one."""
+        """Returns the combinations of the possible values of several expressions. None: unknown expression."""
         combinations: list[tuple[str, ...]] = [()]
         for part in parts:
             values = self._values_of(part, depth) if part is not None else (_UNKNOWN,)
@@ -540,7 +540,7 @@ def _joined_path(parts: Collection[str]) -> str:
 
 
 def _folder_of(path: str) -> str:
-    """Returns the folder of a path, which may be the file of code, or not known.
+    """Returns the folder of a path. The path may be that of the code file itself, or unknown.
 
     >>> _folder_of(_FILE) == HERE, _folder_of(HERE) == HERE + "/..", _folder_of("a/b.py"), _folder_of("*")
     (True, True, 'a', '*')
@@ -564,7 +564,7 @@ def _normalized_path(path: str) -> str:
 
 
 def _is_path(path: str) -> bool:
-    """Returns whether a value may be a path: of a file with a suffix, or a plain one of a folder."""
+    """Returns whether a value may be the path of a file with a suffix, or a plain path of a folder."""
     if not path.strip("*./") or "\n" in path or path == _FILE:
         return False
     return bool(suffix_of(path)) or _IS_FOLDER.fullmatch(path) is not None
@@ -577,7 +577,7 @@ def _scripts_in(line: str) -> Iterator[str]:
 
 
 def _imported_by_text(text: str) -> Iterator[ImportedNames]:
-    """Yields the modules of a text: that which it names, those of `python -m`, or those that it imports as code."""
+    """Yields the modules in a text: a module name, modules after `python -m`, or imports if the text is code."""
     for module in _STARTED_MODULE.findall(text):
         yield from (ImportedNames(0, name, is_text=True) for name in (module, f"{module}.__main__"))
     if len(text) <= _LONGEST and _IS_MODULE.fullmatch(text):

@@ -93,7 +93,7 @@ def _searches(bindings: Iterable[Binding]) -> set[str]:
 
 
 def check_spaces(bindings: Sequence[Binding], methods: Sequence[str]) -> None:
-    """Checks that spaces are values of a method: not of a case, nor in a list, nor without parentheses.
+    """Checks that spaces are bound to parameters of methods, not to cases or in lists, and have parentheses.
 
     Raises:
       ConfigError: A space is used elsewhere.
@@ -165,9 +165,9 @@ def search_of(
       reference: Value of `Method.search`.
       keys: Bindings of its `Method.*`.
       own_bindings: Bindings in its scope.
-      all_bindings: All bindings, of all methods and none.
+      all_bindings: All bindings of the file, in any scope.
     Raises:
-      ConfigError: There is a space without a search, a search without a space, or a setting of a search without one.
+      ConfigError: There is a space without a search, a search without a space, or a search setting without a search.
     """
     if method.median_stopping is not None and (method.kind == "command" or (method.curves and not method.until_step)):
         problem = f"nothing reads {method.name}/Method.median_stopping"

@@ -66,7 +66,7 @@ def specs_in(path: Path) -> list[CaseSpec]:
 def specs_of(*suites: str | Path) -> list[CaseSpec]:
     """Returns all cases of gin files, of the gin files in folders, and those that tests name in Python, in order.
 
-    Only pytest knows the values of cases in Python. Those that a dictionary names (`@cases(**found)`) are left out.
+    Only pytest knows the values of cases in Python. Cases given as a dictionary (`@cases(**found)`) are left out.
     """
     tests = dict.fromkeys(file.resolve() for suite in suites for file in _test_files_of(Path(suite)))
     return [
@@ -78,7 +78,7 @@ def specs_of(*suites: str | Path) -> list[CaseSpec]:
 def _python_case_specs(file: Path) -> list[CaseSpec]:
     """Returns the places of the cases that `@cases(name=...)` names in a test file.
 
-    The file is not imported, unless it has axes, whose values decide on the names of the cases.
+    The file is imported only if a case has axes, because their values are part of the names.
     """
     try:
         tree = _tree_of(file)
@@ -146,7 +146,7 @@ def takes_any_checkpoint(*suites: str | Path) -> bool:
 def refuse_empty(*suites: str | Path) -> None:
     """Refuses suites without a case and without a test. Files are parsed, not imported.
 
-    A suite of commands with such a mistake would otherwise be taken for one that reads thetas, and wait for them.
+    Otherwise a suite of commands with a mistake would look like a suite that trains, and a watch would wait for thetas.
 
     Raises:
       SuiteError: There are neither cases nor tests.
@@ -157,7 +157,7 @@ def refuse_empty(*suites: str | Path) -> None:
 
 
 def _may_have_tests(suite: Path) -> bool:
-    """Returns whether a suite has a file of tests, of any name, or a conftest, which may collect anything."""
+    """Returns whether a suite has a Python file with tests, or a conftest, which may collect any file."""
     if _test_files_of(suite):
         return True
     modules = [file for file in files_below(suite) if file.suffix == ".py"] if path_exists(suite, kind="folder") else []
@@ -174,7 +174,7 @@ def _are_commands(gin_files: Iterable[Path]) -> bool | None:
 
 
 def _has_ordinary_tests(file: Path) -> bool:
-    """Returns whether no test of a file trains: it names no gin file with tasks, nor takes `evaluate` without one."""
+    """Returns whether no test of a file trains: none uses a gin file with tasks, or `evaluate` without a gin file."""
     if (tree := _tree_of(file)) is None:
         return True
     named = _gin_files_in(tree, file.parent)
@@ -208,8 +208,8 @@ def specs_called(names: Sequence[str], *suites: str | Path, with_tests: bool = F
     Args:
       names: Names of cases.
       suites: Folders and files.
-      with_tests: Whether ordinary tests are cases, because only checkpoints are evaluated. Parameters of a test, as in
-        `test_loss[long]`, are not checked, since only pytest knows them.
+      with_tests: Whether ordinary tests count as cases. Parameters of a test, as in `test_loss[long]`, are not checked,
+        because only pytest knows them.
     Raises:
       SuiteError: No case has a given name, or the suites have no cases.
 

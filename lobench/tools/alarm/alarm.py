@@ -63,7 +63,7 @@ class Alarmed:
       events: One event per alarm, including alarms that earlier calls reported.
       num_confirmations: Number of confirmations by kind. For a stall, the number of windows that were looked at.
       command: Command line that repeats the call.
-      other_code: Line on results that are left out, because other code than the user's present code made them.
+      other_code: Note on results that are left out because another version of the user's code computed them.
     """
 
     kinds: tuple[AlarmKind, ...]
@@ -311,7 +311,7 @@ class _Follower:
         self.detectors = [detector_of(kind, self._rules, outside, inside) for kind in self._kinds]
 
     def _confirm(self, confirmation: Confirmation, stored_run: StoredRun) -> None:
-        """Evaluates both sides on fresh seeds. The suspicion is dropped if that gives no results."""
+        """Evaluates both checkpoints on fresh seeds. The suspicion is dropped if the evaluation gives no results."""
         sides = [stored_run.subjects[place] for place in (confirmation.reference, confirmation.place)]
         block = block_of(confirmation.kind, confirmation.number, self._rules.seeds)
         steps = [subject.outer_step for subject in sides]
@@ -343,7 +343,7 @@ class _Follower:
             self._progress.log(f"{confirmation.kind}: {error}")
 
     def _place_of(self, subject: Subject) -> str | None:
-        """Returns a path at which a theta can be read: where it was seen, or the copy's. None: unreadable."""
+        """Returns the path of a theta: that of the checkpoint, or of its copy. None: it cannot be read."""
         if subject.sha256 not in self._places:
             own_path = self._run.path_of(subject.uri)
             other_paths = [
@@ -353,7 +353,7 @@ class _Follower:
         return self._places[subject.sha256]
 
     def _keep_best(self, stored_run: StoredRun) -> None:
-        """Copies the best checkpoints, which later ones are compared with, because trainers delete older ones."""
+        """Copies the best checkpoints. Later checkpoints are compared with them, and trainers delete old ones."""
         if not len(stored_run):
             return
         last_index = len(stored_run) - 1

@@ -54,8 +54,8 @@ class StoredRun:
       suites: Folders in which tuned baselines are looked up.
       seeds: Number of seeds of a confirmation.
       tried: Confirmations that were evaluated: the first seed, and the hashes of both sides.
-      is_readable: Whether the theta of a checkpoint can be read, which an evaluation on fresh seeds needs.
-      other_code: Line on results that are left out, because other code than the user's present code made them.
+      is_readable: Whether the theta of a checkpoint can be read, for evaluations on fresh seeds.
+      other_code: Note on results that are left out because another version of the user's code computed them.
     """
 
     subjects: tuple[Subject, ...]
@@ -108,7 +108,7 @@ class StoredRun:
     def _mean(self, parts: Sequence[Mapping[str, Cell]], scales: Scales, cases: Collection[str] | None) -> float:
         """Returns the mean score over cases. NaN if a case has no score on the usual seeds, which are the first part.
 
-        Cases without a scale are left out: no training on them has ended better than untrained yet.
+        Cases without a scale are left out. A case has a scale once a training on it ended better than untrained.
         """
         means = []
         for identity in self.cases if cases is None else cases:
@@ -192,7 +192,7 @@ def read_run(
 ) -> StoredRun:
     """Reads the results of a run.
 
-    A checkpoint with results that other code than the user's present code made is not finished.
+    A checkpoint counts as unfinished if other code than the user's present code computed its results.
 
     Args:
       store: Store of the watch. The store of confirmations is below it.
@@ -201,7 +201,7 @@ def read_run(
       seeds: Number of seeds of a confirmation.
       tried: Confirmations that were evaluated already. They are not requested again if results are missing.
       is_over: Whether to skip unfinished checkpoints. Otherwise the run ends before the first of them.
-      keeps_results: Whether results that other code made count, too.
+      keeps_results: Whether results computed by other code count, too.
       is_readable: Whether the theta of a checkpoint can be read now.
     Raises:
       UsageError: The store holds several runs, and `run` is not the folder of one of them.

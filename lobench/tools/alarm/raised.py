@@ -24,7 +24,7 @@ def raised_alarms(store: Path) -> list[str]:
 
 
 def read_raised(file: Path) -> tuple[list[list[Any]], dict[str, list[list[Any]]], list[str]]:
-    """Returns the reported alarms, the alarms that each sink has by its address, and a line for each alarm.
+    """Returns the reported alarms, the alarms delivered to each sink by its address, and the line of each alarm.
 
     Raises:
       StoreError: The record of alarms cannot be read.

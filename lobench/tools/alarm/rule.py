@@ -46,7 +46,7 @@ _SUSPICION = 0.05  # the level of the first stage; the rate of false alarms is t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirmation:
-    """Evaluation on fresh seeds that a rule asks for.
+    """Request to compare two checkpoints on fresh seeds.
 
     Attributes:
       kind: Kind of the alarm.
@@ -248,8 +248,8 @@ class TwoStages:
       number: Number of confirmations so far.
       is_raised: Whether the last checkpoint raised an alarm, or is still covered by one.
       alarms: Alarms so far.
-      can_refer_to: Whether the checkpoint at a position can be the reference of a confirmation with a number: its theta
-        can be read, or it has results on the fresh seeds already.
+      can_refer_to: Returns whether a checkpoint can be the reference of a confirmation, given its position, kind and
+        number: its theta can be read, or it already has results on the fresh seeds.
     """
 
     kind: AlarmKind
@@ -282,7 +282,7 @@ class TwoStages:
         return None
 
     def _suspicion(self, evidence: Evidence, worths: Sequence[float]) -> Confirmation | None:
-        """Returns the confirmation that a suspicion asks for; None if the checkpoint is not suspected.
+        """Returns the confirmation to run for the current checkpoint; None if it is not suspected.
 
         Args:
           evidence: Results of the run.
@@ -332,10 +332,10 @@ class TwoStages:
 
 @dataclass(slots=True, kw_only=True)
 class Stall:
-    """Detector of stalls: the trend over windows that do not overlap. Window k is tested at level k.
+    """Detects stalls by the trend over windows that do not overlap. The k-th window is tested at `level_of(k)`.
 
-    A window raises an alarm if none of its checkpoints is better than all before by the margin, and the upper bound of
-    its trend, a straight line through the mean scores, is below `rules.least_gain`.
+    The trend is the slope of a straight line through the mean scores. A window raises an alarm if its best checkpoint
+    does not exceed all earlier ones by the margin, and the upper bound of the trend is below `rules.least_gain`.
     """
 
     rules: AlarmRules
@@ -381,7 +381,7 @@ class Stall:
 
 
 def _trend(steps: np.ndarray, worths: np.ndarray, level: float) -> tuple[float, float]:
-    """Returns the slope of the least-squares line and its upper confidence bound, from the residuals."""
+    """Returns the slope of the least-squares line and the upper bound of its t interval."""
     centred = steps - steps.mean()
     spread = float(centred @ centred)
     if len(steps) < 3 or spread <= 0:

@@ -1,4 +1,4 @@
-"""Audit of a bundle: contradictions in its records, and evaluations with other results when repeated."""
+"""Audit of a bundle: contradictions in its records, and evaluations that give other results when repeated."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ class Audit:
       checked: Repeated evaluations.
       escapes: Chances that the sample missed all false results.
       test: Test of the evaluations that could not be compared bit for bit. None if all could.
-      unaudited: Names of claims that cannot be checked, although bundles without them are possible: metrics of plugins
-        that are not installed here, or a plan.
+      unaudited: Names of claims that cannot be checked and that not every bundle makes: metrics of plugins that are not
+        installed here, or a plan.
       stated: Names of claims that cannot be checked in any bundle, such as host names and times.
       notes: Remarks, for example on overrides, or on results that are older than their plan.
     """
@@ -434,9 +434,9 @@ def _check_recorded_outcomes(
     cases: Mapping[int, RepeatableCase | str],
     compared: _Compared,
 ) -> Iterator[Finding]:
-    """Yields the outcomes of results that were not repeated, if their own curves have another one.
+    """Yields contradictions between recorded outcomes and recorded curves, for results that were not repeated.
 
-    A test may have seen one seed block, the blocks up to this one, or all blocks of its case.
+    The test of a case may have seen one seed block, the blocks up to this one, or all blocks, so each is tried.
     """
     indices_of_case: dict[tuple[str, str], list[int]] = {}
     for index, row in enumerate(rows):
@@ -469,7 +469,7 @@ def _test_against_rounding(
     compared: _Compared,
     log: Callable[[str], None],
 ) -> RoundingTest | None:
-    """Tests all results of other programs or other machines together against rounding."""
+    """Tests whether rounding explains the differences of all results from other programs or machines."""
     # Trainings of one program come one after another.
     indices_to_test = sorted(
         compared.to_test, key=lambda position: (rows[position].case.key, rows[position].key.seed_block, position)

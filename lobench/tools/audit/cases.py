@@ -171,7 +171,7 @@ def planned_case_findings(
 
 
 def lacking_code(ledger: Ledger, rows: Sequence[EvaluationRow], members: Iterable[str]) -> set[str]:
-    """Returns the code of results of which the bundle does not have every file, so that it cannot be made again.
+    """Returns the code fingerprints that cannot be recomputed, because the bundle lacks one of their files.
 
     Args:
       ledger: Ledger of the bundle.
@@ -213,7 +213,7 @@ def code_findings(ledger: Ledger, rows: Sequence[EvaluationRow], members: Mappin
 
 
 def members_of_code(ledger: Ledger, codes: Iterable[str], members: Mapping[str, bytes]) -> set[str]:
-    """Returns the files of a bundle that have the content from which one of these fingerprints was made."""
+    """Returns the files of a bundle whose content is part of one of these code fingerprints."""
     digests: dict[str, set[str]] = {}
     for code in codes:
         for name, digest in (ledger.code_parts(code) or {}).items():

@@ -160,7 +160,7 @@ def _made_by(tables: Tables) -> dict[tuple[str, str], set[str]]:
 
 
 def _place_findings(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
-    """Yields cases with different places in a plan and in their results."""
+    """Yields cases whose `CasePlace` differs between the plan and the results."""
     places: dict[tuple[str, str], set[CasePlace]] = {}
     for row in rows:
         places.setdefault((row.case.identity, row.case.optimizer_hash), set()).add(place_of(row.case))

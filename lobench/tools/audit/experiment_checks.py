@@ -127,7 +127,7 @@ def given_labels(ledger: Ledger, folders: Sequence[Path]) -> Mapping[str, Set[st
 def _left_out_findings(
     form: ExperimentRow, members: Sequence[Membership], rows: Sequence[EvaluationRow]
 ) -> Iterator[Finding]:
-    """Yields the results of an experiment's subjects, cases and seeds that are not its members, nor another's."""
+    """Yields a finding if results on an experiment's subjects, cases and seeds belong to no experiment."""
     numbered = [member for member in members if isinstance(member.session, int) and isinstance(member.trial, int)]
     known_seeds = {
         (member.evaluation.sha256, member.evaluation.case_key.partition(":")[0], member.session) for member in numbered
@@ -152,7 +152,10 @@ def _left_out_findings(
 
 
 def _read_configuration(form: ExperimentRow, folders: Sequence[Path]) -> Experiment:
-    """Reads a configuration as a file next to the suites' folders, whose paths are replaced by those here."""
+    """Parses a recorded configuration as a file next to the extracted suites.
+
+    Recorded paths of suites are replaced by those of the extracted folders.
+    """
     places = {folder.name: str(folder) for folder in folders}
     lines = []
     for line in form.config.splitlines():
@@ -262,7 +265,7 @@ def _is_of_environment(name: str) -> bool:
 
 
 def _is_same(configured: tuple[str, dict[str, str]], recorded: tuple[str, dict[str, str]]) -> bool:
-    """Returns whether the calls and the bindings are equal, those of the case aside."""
+    """Returns whether the calls and the bindings are equal, except for bindings of `Case`."""
     bindings = [
         {name: value for name, value in settings.items() if not name.startswith("Case.")}
         for _, settings in (configured, recorded)

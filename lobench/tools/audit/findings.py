@@ -27,7 +27,7 @@ class Unaudited(NamedTuple):
 
     Attributes:
       what: Name of the claim.
-      is_usual: Whether every bundle makes it, as for host names. Other claims are named next to the verdict.
+      is_usual: Whether every bundle makes the claim, as for host names. Other claims are named next to the verdict.
     """
 
     what: str

@@ -44,11 +44,11 @@ _CASE = re.compile(r"^(?:.*::)?(?P<name>[^:\[\]]+)(?:\[(?P<own>.*)\])?$")
 
 
 class NotRepeatable(LobenchError):
-    """The bundle lacks what the evaluation needs, so that its failure here shows nothing."""
+    """The evaluation failed because the bundle lacks a file or module. This is no evidence against its result."""
 
 
 class OrdinaryTest(LobenchError):
-    """The result is of an ordinary test, which takes no case of a gin file. An audit does not repeat it."""
+    """The result is of an ordinary test without a gin case. An audit does not repeat it."""
 
 
 class OtherCase(LobenchError):
@@ -139,9 +139,9 @@ class Suites:
     def _with_imports(
         self, row: EvaluationRow, spec: CaseSpec, subject: Subject, test: str, bindings: str
     ) -> RepeatableCase:
-        """Returns the case with the imports of the experiment that gives it the code of the result.
+        """Tries the imports of each experiment, then none. Returns the first case whose code equals the result's.
 
-        Otherwise it is the case with the first imports that can be bound. The last ones are none.
+        If there is none, returns the first case that could be bound.
         """
         first_bound: RepeatableCase | None = None
         problem: LobenchError | None = None
@@ -197,7 +197,7 @@ def _tests(case: CaseInfo, folder: Path) -> list[str]:
 
     Args:
       case: The case.
-      folder: Folder of its gin file, whose tests an item of an experiment may be.
+      folder: Folder of its gin file. An item of an experiment may run any test in it.
     """
     file, _, item = case.node_id.partition("::")
     if is_item_of_experiment(case):
@@ -235,8 +235,7 @@ class Repeats:
       cache: Folder of compiled programs, which perturbed trainings share with the others.
 
     Attributes:
-      metrics: Metrics of plugins, which are computed too, by the folder of a suite: a suite's conftest.py is a plugin
-        for its own cases.
+      metrics: Metrics of plugins to compute, by suite folder: a suite's conftest.py is a plugin for its own cases.
     """
 
     def __init__(self, num_workers: int, thetas: Mapping[str, Path], cache: Path) -> None:

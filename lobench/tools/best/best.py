@@ -208,10 +208,10 @@ def _no_checkpoint_error(
 def _readable_checkpoints(
     ranked: Sequence[Ranked], top: int, run: RunFolder, store: Path, stored_subjects: Sequence[StoredSubject]
 ) -> tuple[list[Ranked], list[str]]:
-    """Returns the first checkpoints whose theta can be read, with its path, and the paths of better ones without.
+    """Returns the `top` best checkpoints with a readable theta, and the paths of better ones that cannot be read.
 
-    Trainers delete older checkpoints, and a restarted trainer overwrites them with other thetas. A theta may still lie
-    at another path, as that of `latest.npz` in `theta_100.npz`.
+    Trainers delete older checkpoints, and a restarted trainer overwrites them with other thetas. The same theta may
+    still exist at another path: `latest.npz` may equal `theta_100.npz`.
 
     Args:
       ranked: Checkpoints of the run, the best first.

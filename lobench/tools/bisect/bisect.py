@@ -291,8 +291,8 @@ class _Search:
     def _learns_nothing(falls: Sequence[float], belief: Belief, result: Probed, closed: Collection[int]) -> bool:
         """Returns whether all checkpoints have many probes, and the last rounds did not change the answer.
 
-        Seeds then say how good each checkpoint is. What is unknown is by how much the checkpoints of such a run differ
-        from each other, which only other checkpoints can show.
+        More seeds would then only measure the same checkpoints more precisely. The remaining uncertainty is how much
+        the run varies from checkpoint to checkpoint, which only further checkpoints can show.
         """
         counts = Counter(probe.place for probe in result.probes)
         open_indices = [index for index in range(belief.begin, len(belief.by_place)) if index not in closed]
@@ -333,7 +333,10 @@ class _Search:
 
 
 def _indices_with_fixed_seeds(result: Probed) -> set[int]:
-    """Returns the positions of the evaluated checkpoints if the case has fixed seeds, of which there are no further."""
+    """Returns the positions of the evaluated checkpoints if the case has fixed seeds; else an empty set.
+
+    Fixed seeds cannot be extended, so these checkpoints cannot be evaluated again.
+    """
     return {*result.looked_at} if result.case is not None and result.case.fixed_seeds else set()
 
 
@@ -345,7 +348,7 @@ def _first_block(spec: CaseSpec, layers: Layers) -> SeedBlock | None:
 
 
 def _free_block(result: Probed, index: int, first_block: SeedBlock | None) -> SeedBlock | None:
-    """Returns the first block on which a checkpoint was not evaluated: one of the case's own, else of further seeds.
+    """Returns the first block on which a checkpoint was not evaluated: a block of the case, else one of further seeds.
 
     Args:
       result: Results of the stores.
@@ -398,7 +401,7 @@ def _stored_evaluations(
       store: Store of the watch.
       is_evaluated: Whether this call has evaluated something. If so, its plan decides which cases are current,
         otherwise the watch's plan.
-      keeps_results: Whether results that other code than the user's present code made count, too.
+      keeps_results: Whether results computed by other code than the user's present code count, too.
     """
     folders = [folder for folder in (store, store / "bisect") if (folder / "ledger.sqlite").is_file()]
     snapshots = [read_store(folder) for folder in folders]
@@ -423,7 +426,7 @@ def _stored_evaluations(
 def _variants(run: RunFolder, rows: Sequence[EvaluationRow], current: CurrentCases) -> Callable[[Checkpoint], Variant]:
     """Returns a function that returns the bindings with which a watch evaluates a checkpoint.
 
-    A checkpoint that no watch has evaluated has those of another one in its folder.
+    A checkpoint that no watch has evaluated gets the bindings of another checkpoint in its folder.
     """
     by_sha256: dict[str, Variant] = {}
     by_folder: dict[str, Variant] = {}

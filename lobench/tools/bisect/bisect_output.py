@@ -80,7 +80,7 @@ def _checkpoint_text(bisection: Bisection, index: int) -> str:
 
 
 def _share(probability: float) -> str:
-    """Formats a probability: 97%, or 99.90% near 0 and 1, where whole percents would read as certainty."""
+    """Formats a probability as 97%, or as 99.90% close to 0 and 1, because 100% would read as certainty."""
     if 0.01 <= probability <= 0.985:
         return f"{probability:.0%}"
     return f"{min(probability, 0.9999):.2%}"

@@ -206,9 +206,9 @@ class Bisection:
 
 
 def _split_scores(cell: Cell, scores: Mapping[int, float]) -> dict[int, float]:
-    """Replaces the score of a seed that diverged or exploded, or lost as much, by minus infinity.
+    """Replaces the scores of seeds that diverged, exploded or have the lowest clipped score by minus infinity.
 
-    Scores of items are not clipped, so that a low one is no loss.
+    Scores of items are not clipped, so low scores of items are kept.
     """
     lost = cell.unconverged
     least = -math.inf if cell.case.has_items else DIVERGED_SCORE
@@ -229,7 +229,7 @@ def probed(
 
     Args:
       store: The store, for messages.
-      rows: Evaluations of the run's store and of the stores below it. Their ids increase over both.
+      rows: Evaluations of the run's store, then of the stores below it, with increasing ids.
       names: Names of the case; one of `CaseInfo.names` matches.
       checkpoints: Checkpoints of the run in order.
       suites: Folders in which tuned baselines are looked up.

@@ -80,7 +80,7 @@ def model_card(exported: ExportedCheckpoint, usage: str) -> str:
 
     Args:
       exported: The checkpoint.
-      usage: How to load the export, in Markdown.
+      usage: Instructions to load the export, in Markdown.
     Raises:
       StoreError: One of the stores cannot be read.
     """

@@ -276,7 +276,7 @@ def _name_below(source: _Found, num_beside: int, *, is_run: bool) -> str:
     Args:
       source: The file.
       num_beside: Number of files in its folder that may contain curves, including itself.
-      is_run: Whether none of these files has the name of a run: `progress.csv` and `result.json` are logs of one run.
+      is_run: Whether the folder is one run, because its files have generic names: `progress.csv`, `result.json`.
     """
     assert source.root is not None
     inner = source.path.relative_to(source.root)

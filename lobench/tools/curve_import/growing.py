@@ -56,7 +56,7 @@ class SessionFiles:
           settings: Import settings, with the session as seed.
           until: Last step to read. None: all steps.
         Raises:
-          UsageError: There is nothing yet, or a file cannot be read.
+          UsageError: There are no curves yet, or a file cannot be read.
         """
         with tempfile.TemporaryDirectory(prefix="lobench-curves-") as folder, contextlib.ExitStack() as stack:
             notes: list[str] = []

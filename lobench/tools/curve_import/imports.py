@@ -299,7 +299,7 @@ def refuse_unfit(
     own_cases: Sequence[CaseInfo],
     until_option: str,
 ) -> None:
-    """Checks, before anything is trained, that a method's curves can be compared with those that lobench trains.
+    """Checks, before any training, that a method's curves can be compared with curves from lobench's trainings.
 
     Raises:
       UsageError: As for `import_into`.
@@ -322,7 +322,7 @@ def refuse_unfit(
 
 
 def _shared_item_numbers(ledger: Ledger, written_evaluations: Sequence[tuple[EvaluationKey, CaseInfo]]) -> list[str]:
-    """Returns a line for each imported case whose items are called 0, 1, ..., as are those of another case."""
+    """Returns a line for each imported case whose items are called 0, 1, ..., if another case has such items."""
     new_cases = {case.identity: case for _, case in written_evaluations if case.has_items}
     items: dict[str, set[str]] = {}
     names: dict[str, str] = {}

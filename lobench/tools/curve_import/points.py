@@ -50,9 +50,8 @@ class CurveRun:
       method: Name of the method.
       case: Name of the case. "": unknown.
       seed: Name of the seed.
-      training: Name of the training, if other cases may have curves of it too: the logger's name or id of the run. "":
-        none.
-      is_item: Whether it is the value of an item of a data set, whose name is in `seed`.
+      training: Logger's name or id of the run, if the run may have curves for several cases. "": none.
+      is_item: Whether it is an item of a data set, with the item's name in `seed`.
 
     >>> CurveRun("adam", "mnist", "3").seed
     '3'
@@ -257,7 +256,7 @@ def run_folders(folders: Sequence[str]) -> list[str]:
 
 
 def has_seed(name: str) -> bool:
-    """Returns whether a run's name has a seed in it, as `adam_seed3` has."""
+    """Returns whether a run's name contains a seed, such as `adam_seed3`."""
     return WITH_SEED.fullmatch(name) is not None
 
 
@@ -290,7 +289,7 @@ def named_run(name: str, request: CurveRequest, *, is_file: bool = False) -> Cur
 def _parts_of(name: str, request: CurveRequest, *, is_file: bool) -> dict[str, str]:
     """Returns the method, case and seed in a name.
 
-    For a file's name `--pattern` is matched with the path first, for a run inside of a file with the name first.
+    `--pattern` is matched with the path first for names of files, and with the name first for runs inside a file.
     """
     if not request.pattern:
         match = WITH_SEED.fullmatch(name)
@@ -350,9 +349,9 @@ def named_runs(known: Sequence[LoggedRun], request: CurveRequest, notes: list[st
 
 
 def _with_facts(logged_runs: Sequence[LoggedRun], request: CurveRequest, notes: list[str]) -> list[LoggedRun]:
-    """Returns the runs that have the values which `--method-from`, `--case-from` and `--seed-from` name.
+    """Returns the runs that have the values named by `--method-from`, `--case-from` and `--seed-from`.
 
-    The others are left out with a note.
+    Other runs are left out with a note.
 
     Raises:
       UsageError: No run has one of the values.
@@ -399,7 +398,7 @@ def _check_pooled(method: str, case: str, members: Sequence[LoggedRun], request:
     """Checks that runs counted as seeds of one method differ only in their seeds.
 
     Raises:
-      UsageError: Their configurations differ otherwise, so they may be other cases or other methods.
+      UsageError: Their configurations differ in other values too, so they may be different cases or methods.
     """
     keys = dict.fromkeys(key for member in members for key in member.settings)
     values = {key: dict.fromkeys(member.settings.get(key, "(none)") for member in members) for key in keys}

@@ -72,7 +72,7 @@ class Debugged:
       training: The replayed training.
       verdict: Its diagnosis.
       difference: Largest difference between the curves of the replay and of the evaluation. 0: equal bits.
-      home: Note on the suite of the usual ranges. "": none.
+      home: Note that names the suite from which the usual ranges of inputs come. "": none.
       command: Command line that repeats the call.
     """
 

@@ -193,7 +193,7 @@ def update_ratios(training: Training, step: DiagnosedStep) -> dict[str, float]:
 
 
 def outside(training: Training) -> tuple[int, str] | None:
-    """Returns the first step at which an input of the rule leaves its usual range by a tenth, and a sentence on it."""
+    """Returns the first step at which an input of the rule is a tenth outside its usual range, and a sentence on it."""
     for step in training.steps:
         for leaf, (low, high) in step.inputs.items():
             if leaf not in training.usual:
@@ -227,7 +227,7 @@ def _burst(training: Training) -> int | None:
 
 
 def _divergence_start(training: Training, bad: DiagnosedStep | None) -> int:
-    """Returns the index of the step at which a training began to diverge that soon becomes non-finite."""
+    """Returns the index of the step at which the training began to diverge, before its first non-finite value."""
     index = training.steps.index(bad) if bad is not None else 0
     losses = _losses(training)
     return _run_up(losses, index, float(np.median(losses[: max(index // 2, 1)])))

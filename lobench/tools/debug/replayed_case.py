@@ -175,7 +175,7 @@ def _non_finite_leaves(
 
 
 def _was_so(state_before: ReplayState, path: str, num_nan: int, num_inf: int) -> bool:
-    """Returns whether a leaf of the state had as many non-finite values before. A state may begin with infinities."""
+    """Returns whether a leaf of the state had as many NaNs and infinities before. Some states start with infinities."""
     old = _as_float64(leaf_paths(state_before.opt_state)[path])
     return (int(np.isnan(old).sum()), int(np.isinf(old).sum())) == (num_nan, num_inf)
 

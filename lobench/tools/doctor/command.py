@@ -175,7 +175,7 @@ def _check_programs() -> str:
     """Returns how many programs the user's folder holds.
 
     Raises:
-      LobenchError: The folder cannot be written, so that commands compile what others have compiled before.
+      LobenchError: The folder cannot be written, so each command has to compile its programs again.
     """
     from lobench.engine.workers.child_python import user_cache_folder, wanted_cache_folder
 

@@ -1,8 +1,8 @@
 """Search for a grid cell on which one side loses, and for the simplest such cell. Depends only on the evaluator.
 
-A cell is evaluated in two stages. A gap on a few seeds is only a suspicion. A test on fresh seeds decides. Each test
-has its own seeds, so that the choice of its cell may depend on all earlier tests, and a level of alpha divided by the
-allowed number of tests. So the chance of confirming any cell that does not lose is at most alpha.
+A cell is evaluated in two stages. A gap on a few seeds is only a suspicion; a test on fresh seeds decides. Each test
+has its own seeds, so the choice of a cell may depend on all earlier tests. The level of a test is alpha divided by the
+allowed number of tests, so the chance of confirming any cell that does not lose is at most alpha.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class FoundCell:
 
 
 class _OverBudgetError(Exception):
-    """Limit on the number of cells or tests."""
+    """The search has used up its cells or tests."""
 
 
 def falsified(axes: Sequence[GridAxis], evaluator: CellEvaluator, rules: SearchRules) -> FoundCell:
@@ -144,7 +144,7 @@ class _Search:
         return None
 
     def simpler(self, smaller: Test) -> Iterator[Test]:
-        """Yields simpler and simpler confirmed cells. No simpler neighbour of the last one is confirmed."""
+        """Yields tests of confirmed cells, each simpler than the previous one, until no simpler neighbour is lost."""
         simplest = tuple(axis.simplest for axis in self.axes)
         if (test := self._confirming_test(simplest)) is not None:
             yield test

@@ -154,7 +154,7 @@ class Cells:
         return path
 
     def copy_modules(self, folder: Path) -> None:
-        """Copies the modules next to the case."""
+        """Copies the modules that lie next to the case into a folder."""
         folder.mkdir(parents=True, exist_ok=True)
         for module in self.modules:
             shutil.copyfile(module, folder / module.name)

@@ -102,7 +102,7 @@ def _axes(falsified: Falsified) -> list[AxisRecord]:
 
 
 def falsify_text(falsified: Falsified, files: Sequence[Path]) -> str:
-    """Returns the answer, what to do next, a row for each axis, and the number of tests."""
+    """Returns the answer, the next step, a row for each axis, and the number of tests."""
     rows = [["axis", "the case", "found", "smallest", "steps away", "ratio"]]
     for axis in _axes(falsified):
         ratio = f"{axis['ratio']:.3g}" if axis["ratio"] is not None else ""

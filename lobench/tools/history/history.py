@@ -126,8 +126,8 @@ class CaseHistory:
 
     Attributes:
       replicate: Noun for a replicate of the case: "seed" or "item".
-      other_code: Line on results of the last run that other code than the user's present code made; "" if there are
-        none.
+      other_code: Note on results of the last run that were computed by other code than the user's present code; "" if
+        there are none.
     """
 
     case: str
@@ -262,7 +262,7 @@ def _revision(row: EvaluationRow) -> str:
 
 
 def _refuse_several(snapshots: Sequence[Snapshot], case: str) -> None:
-    """Raises UsageError if the runs have several subjects, which one history would mix.
+    """Raises UsageError if the runs have several subjects, because one history would mix them.
 
     Checkpoints of one meta-training count as one subject: the last one.
     """
@@ -320,7 +320,7 @@ def _run(snapshot: Snapshot, subject: StoredSubject, scores: Sequence[float], le
 
 
 def _changes(runs: Sequence[CaseRun], start: int, stop: int, level: float) -> Iterator[ScoreChange]:
-    """Yields the changes among some runs: the surest one first, then those before and after it."""
+    """Yields the changes among some runs: the most probable one first, then the changes before and after it."""
     surest = _surest_change(runs[start:stop], level)
     if surest is None:
         return
@@ -340,9 +340,10 @@ def _changes(runs: Sequence[CaseRun], start: int, stop: int, level: float) -> It
 
 
 def _surest_change(runs: Sequence[CaseRun], level: float) -> tuple[Belief, float] | None:
-    """Returns the surest fall (sign 1) or rise (sign -1); None if none is sure.
+    """Returns the most probable fall (sign 1) or rise (sign -1); None if its probability is below the level.
 
-    Seeds that diverged or exploded have no score here, because their -1 would hide a change of the others in a mean.
+    Scores of diverged or exploded seeds are treated separately, because their -1 would hide changes of other seeds in a
+    mean.
     """
     values = np.asarray([run.scores for run in runs])
     if len(runs) < 2 or not np.isfinite(values).all() or (values == values[0]).all():

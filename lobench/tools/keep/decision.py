@@ -1,8 +1,8 @@
 """Decision about a candidate from its pairs of seeds: pure functions of sums, for one decision or arrays of them.
 
-The pairs are of two kinds. Those of the *screen* are seeds that all candidates of a store share, so that the incumbent
-runs them once. Earlier results may have been the reason for this candidate, and so may luck on these seeds: they can
-only discard. Those of the *test* are seeds that no earlier decision has used. Only they can keep.
+There are two kinds of pairs. Pairs of the *screen* use seeds that all candidates of a store share, so that the
+incumbent runs on them once. A candidate may have been chosen because of luck on these seeds, so they can only discard
+it. Pairs of the *test* use seeds that no earlier decision has used. Only they can keep a candidate.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class DecisionRules:
 
     @property
     def log_threshold(self) -> float:
-        """Log evidence from which on a candidate is kept."""
+        """Smallest log evidence for which a candidate is kept."""
         return -math.log(self.level)
 
 
@@ -65,7 +65,7 @@ def log_evidence(test: PairSums) -> FloatArray:
 
 
 def decided(screen: PairSums, test: PairSums, rules: DecisionRules) -> tuple[BoolArray, BoolArray, BoolArray]:
-    """Returns whether to keep, whether to discard, and whether the decision ends undecided. None of them: go on.
+    """Returns three flags: keep, discard, end undecided. If none is set, more pairs are needed.
 
     Args:
       screen: Sums of the shared seeds, with the candidate as `a`.
@@ -93,8 +93,8 @@ def decided(screen: PairSums, test: PairSums, rules: DecisionRules) -> tuple[Boo
 def chance_to_keep(screen: PairSums, test: PairSums, rules: DecisionRules) -> FloatArray:
     """Returns the predictive probability that the test keeps the candidate at its last seed.
 
-    The pairs so far, those of the screen included, predict the mean of the pairs to come by a t distribution. 1 below
-    three pairs, which predict nothing, and as long as the candidate has diverged on fewer seeds than the incumbent.
+    All pairs so far, including the screen, predict the mean of the remaining pairs by a t distribution. The result is 1
+    if there are fewer than three pairs, or if the candidate has diverged on fewer seeds than the incumbent.
     """
     from scipy.special import stdtr
 

@@ -203,12 +203,12 @@ def measure_total(
 ) -> MeasuredTotal:
     """Runs both ends of the chain of kept changes on fresh seeds, and returns the decisions with the measured total.
 
-    The seeds are used for no decision, so the result is an unbiased estimate of the total improvement. The differences
-    of the decisions are not: a change is kept if its own seeds favour it.
+    No decision uses these seeds, so the result is an unbiased estimate of the total improvement. The differences of the
+    decisions are biased, because a change is kept if its seeds favour it.
 
     Args:
       store: Folder of the results and the decisions.
-      num_seeds: Number of seeds of the measurement, those of earlier calls included.
+      num_seeds: Number of seeds of the measurement, including seeds of earlier calls.
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
       workers: Keywords `workers`, the number of runs at the same time (default: 1), `executor` and so on.
     Raises:
@@ -242,7 +242,7 @@ def measure_total(
 
 
 class _DecidesAlone:
-    """Context in which this process alone decides in a store."""
+    """Context manager that holds the lock for decisions in a store."""
 
     def __init__(self, store: Path) -> None:
         self._lock = StoreLock(store, "keep", file="keep.lock", busy="another `lobench keep` decides in this store")
@@ -260,7 +260,7 @@ class _Session:
     Attributes:
       folder: Folder of the store.
       decisions: File of the decisions.
-      sequence: Its content.
+      sequence: Content of `decisions`.
       new, old: Candidate and incumbent.
       progress: Receives progress events.
       workers: Number of runs at the same time, and where they run.
@@ -360,7 +360,7 @@ class _Session:
         return _Values.read(self.folder, self.new, self.old, self.sequence.terms)
 
     def _updated_decision(self, decision: Decision, values: _Values) -> Decision:
-        """Returns a decision with its present numbers, and its answer if it has one."""
+        """Returns the decision with numbers recomputed from the results so far, and with its answer, if any."""
         screen_seeds = range(self.sequence.terms.screen)
         values.refuse_ignored_seed((*screen_seeds, *decision.seeds))
         screen = values.sums([seed for seed in screen_seeds if values.has(seed)], decision.margin)
@@ -408,7 +408,7 @@ class _Session:
         return dataclasses.replace(decision, seeds=(*decision.seeds, *range(start, start + count)))
 
     def _run(self, seeds: Sequence[int], sides: Sequence[KeptRevision], pace: Pace | None = None) -> _Values:
-        """Runs revisions on consecutive seeds, in the other order if the first seed is odd, and returns all values."""
+        """Runs revisions on consecutive seeds, in reverse order if the first seed is odd, and returns all values."""
         start = seeds[0]
         count = len(seeds)
         home = self.folder / "keep"
@@ -494,7 +494,7 @@ class _Values:
         return [seed for seed in seeds if seed not in runs or not runs[seed].has_curves]
 
     def pace(self) -> Pace:
-        """Returns the incumbent's runs on the shared seeds, for a candidate to keep up with."""
+        """Returns the pace that a candidate must keep: the incumbent's runs on the shared seeds."""
         _, runs = self.runs
         paces = []
         for seed in range(self.terms.screen):
@@ -511,7 +511,7 @@ class _Values:
         )
 
     def stopped(self, seeds: Iterable[int]) -> str:
-        """Returns the reason for which a run of the candidate was stopped; "" if none was."""
+        """Returns the reason why a run of the candidate was stopped; "" if none was stopped."""
         new, _ = self.runs
         messages = [(seed, new[seed].message) for seed in seeds if seed in new and not new[seed].has_curves]
         return next(
@@ -556,7 +556,7 @@ class _Values:
         return [improvement for improvement in improvements if math.isfinite(improvement)]
 
     def are_equal(self, seeds: Iterable[int]) -> bool:
-        """Returns whether both sides have the same curve on each seed, and one that converges."""
+        """Returns whether both sides converged with bit-identical curves on each seed."""
         new, old = self.runs
         return all(
             math.isfinite(_score(new[seed], self.terms))
@@ -623,7 +623,7 @@ def _finite_or_none(value: float) -> float | None:
 
 
 def _consecutive_seeds(seeds: Sequence[int]) -> Sequence[int]:
-    """Returns the first seeds as far as each is the next number."""
+    """Returns the longest prefix of consecutive numbers."""
     return [seed for index, seed in enumerate(seeds) if seed == seeds[0] + index]
 
 

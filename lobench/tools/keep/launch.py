@@ -1,8 +1,8 @@
 """Program that runs the command of a revision for one seed: `python -m lobench.tools.keep.launch REVISION SEED OUT`.
 
-It runs in `STORE/keep/suite`, or on a node of a cluster in a copy of this folder. Each run gets a copy of the
-revision's files of its own, beside its folder for output, so that it sees nothing that another run has written. If the
-incumbent's pace is known, a run that falls far behind it is stopped.
+It runs in `STORE/keep/suite`, or in a copy of this folder on a node of a cluster. Each run gets its own copy of the
+revision's files, next to its output folder, so that it cannot see files written by other runs. If the incumbent's pace
+is known, a run that falls far behind it is stopped.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _home() -> Path:
 
 
 def _supervised(home: Path, candidate: str, values: dict[str, str]) -> list[str]:
-    """Returns the words before a candidate's command that hold it to the incumbent's pace; none without a pace."""
+    """Returns the command prefix that stops a candidate which is behind the incumbent's pace; [] without a pace."""
     path = (home / PACE).absolute()
     if not path.is_file():
         return []

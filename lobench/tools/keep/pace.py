@@ -60,8 +60,8 @@ class Pace:
     def shortfall(self, run: PaceCurve) -> str:
         """Returns the reason to stop a run that is far behind; "" if it keeps up.
 
-        A run is far behind if, after a quarter of the incumbent's steps, its best value is worse than what each run of
-        the incumbent had reached in a quarter of the steps, by more than twice the range of these.
+        After a quarter of the incumbent's steps, a run is far behind if its best value is worse than the best values of
+        all runs of the incumbent at a quarter of the steps, by more than twice the range of these values.
         """
         steps = run[0]
         if len(self.runs) < _LEAST_RUNS or not steps:

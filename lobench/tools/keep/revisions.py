@@ -1,8 +1,8 @@
 """Revisions: the files, command and environment that a decision compares, kept below the store by their content.
 
 `STORE/keep/trees/HASH/` has the files of a revision, and `STORE/keep/revisions/HASH/revision.json` names the tree, the
-command and the environment. This file holds no path of this machine, so its content identifies the revision, and a
-store evaluates it as it would a checkpoint.
+command and the environment. This file has no machine-specific paths, so its content identifies the revision, and a
+store can evaluate it like a checkpoint.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class KeptRevision:
       name: Hash of the manifest, 16 letters; the name of its folder.
       label: Name shown to people, such as `git:main (3f2a9c1)`.
       path: Folder of the manifest.
-      ignored: Folders beside the files that git ignores, which runs do not see.
+      ignored: Folders that git ignores, so that they are missing in the copies for runs.
     """
 
     name: str
@@ -71,11 +71,11 @@ class KeptRevision:
 
 
 def folder_of(version: str, *, near: Path) -> tuple[Path, Path | None]:
-    """Returns the folder that a version means, and the root of its git repository; None if it is in none.
+    """Returns the folder of a version, and the root of its git repository, or None if it is not in a repository.
 
     Args:
       version: `git:REV`, or a folder.
-      near: Folder whose repository `git:REV` means.
+      near: Folder in the repository of `git:REV`.
     Raises:
       UsageError: There is no such folder, repository or revision.
     """
@@ -92,9 +92,9 @@ def folder_of(version: str, *, near: Path) -> tuple[Path, Path | None]:
 
 
 def refuse_original_files(command: str, version: str, *, near: Path) -> None:
-    """Raises UsageError if a command has the absolute path of a file or folder of which each run gets a copy.
+    """Raises UsageError if a command contains the absolute path of a file or folder of the revision.
 
-    Both versions would run the present file.
+    Both versions would then run the present file and not their own copy.
     """
     folder, root = folder_of(version, near=near)
     root = root or folder
@@ -146,7 +146,7 @@ def import_folders(command: Sequence[str], versions: Iterable[str], *, near: Pat
 
 
 def _python_of(command: Sequence[str], folder: Path) -> str:
-    """Returns the Python that a command runs, or the one beside its program."""
+    """Returns the Python that a command runs, or the one in the folder of its program."""
     program = command[0]
     if program == "python":
         return sys.executable  # as in `command_words`
@@ -165,7 +165,7 @@ class RevisionFiles:
 
     Attributes:
       home: Folder `STORE/keep`.
-      links: Paths, relative to the folder in which the command runs, that runs see as links to the present ones.
+      links: Paths relative to the folder of the command. In the copies they are links to the present files.
     """
 
     home: Path
@@ -318,7 +318,7 @@ def _commit_of(root: Path, revision: str) -> str:
 
 
 def _check_out(root: Path, commit: str, target: Path) -> None:
-    """Writes the files of a commit, those of its submodules included."""
+    """Writes the files of a commit and of its submodules."""
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="lobench-index-") as folder:
         index = Path(folder) / "index"
@@ -343,7 +343,7 @@ def _check_out(root: Path, commit: str, target: Path) -> None:
 
 
 def _listed_files(root: Path, above: str = "") -> Iterator[str]:
-    """Yields the files of a working tree that git tracks or does not ignore, those of its submodules included."""
+    """Yields the files of a working tree and its submodules that git tracks or does not ignore."""
     process = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     if process.returncode:
         raise UsageError("git cannot list the files", where=str(root), got=_git_message(process))

@@ -60,15 +60,15 @@ class Decision:
       description: Description of the change.
       margin: Improvement that KEEP requires, in units of the metric.
       max_seeds: Largest number of pairs on fresh seeds.
-      test: Number of the test in the sequence whose error rate is held. 0: not tested, because the shared seeds were
-        enough to discard it.
+      test: Number of the test in the sequence of tests. 0: not tested, because the shared seeds were enough to discard
+        the candidate.
       level: Level of the test: KEEP requires an e-value of at least 1 / level. 0: not tested.
       seeds: Seeds of the test. No other decision uses them.
       answer: The answer. None (null in JSON) while it is open, or if a run failed.
       reason: Reason for the answer, one clause.
       e_value: Evidence for the candidate, by the seeds of the test.
       difference: Mean improvement on the seeds of the test on which both converged. None (null) without such a seed.
-      pairs: Number of pairs with results, those on shared seeds included.
+      pairs: Number of pairs with results, including pairs on shared seeds.
       fresh_pairs: Number of pairs with results on the seeds of the test.
       diverged: Number of pairs in which the candidate diverged, and in which the incumbent did.
       core_seconds: Core-seconds of the candidate's runs, and of the incumbent's on the seeds of the test.
@@ -194,7 +194,7 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionStore:
-    """File of a sequence."""
+    """Reads and writes the file of a sequence."""
 
     path: Path
 

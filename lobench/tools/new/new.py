@@ -1,7 +1,7 @@
 """`lobench new`: a working skeleton of a suite, a task, an optimizer, a sink or a plugin, and a skill for agents.
 
-Skeletons are copies of the files in `templates/KIND`, which are working examples. The given name replaces `skeleton` in
-contents and paths.
+Skeletons are copies of the working examples in `templates/KIND`, with `skeleton` replaced by the given name in contents
+and paths.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def _is_there(path: Path) -> bool:
 
 
 def _check_free(kind: SkeletonKind, module: str, title: str) -> None:
-    """Checks that no module, built-in or configurable has the name, which would be hidden or rejected."""
+    """Checks that no module, built-in or configurable has the name. The new one would hide it or be rejected."""
     if used := {module, title} & _used_names(kind):
         raise UsageError("Python or the skeleton has this name", got=repr(min(used)), next_step="take another name")
     package = f"lobench_{module}" if kind == "plugin" else module

@@ -26,7 +26,7 @@ __all__ = ["BundledSuites", "suites_in", "suites_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundledSuites:
-    """Files of suites. The bundle has them below `suites/N/`, which stands for the parent of a suite's folder.
+    """Files of suites. In the bundle, `suites/N/` corresponds to the parent of a suite's folder.
 
     Attributes:
       members: Contents by name in the bundle.
@@ -99,7 +99,7 @@ def suites_of(store: Path, rows: Sequence[EvaluationRow], given: Sequence[Path])
 
 
 def suites_in(bundle: ResultBundle) -> BundledSuites:
-    """Returns the files of suites that a bundle has, for another bundle of the same results."""
+    """Returns the suite files of a bundle, to copy them into another bundle of the same results."""
     about = json.loads(bundle.read("about.json"))
     base = ledger_file(bundle.path).parent  # where this process keeps the baselines of the bundle
     return BundledSuites(
@@ -151,10 +151,10 @@ def _recorded_files(store: Path, rows: Sequence[EvaluationRow]) -> _Recorded:
 def _code_beside_experiments(
     base: str, packed: Mapping[str, Path], names: Collection[str], recorded: _Recorded
 ) -> dict[str, Path]:
-    """Returns code of results that lies beside an experiment's file, outside of the suite, by name in the bundle.
+    """Returns the code of results in folders from which experiments import modules, by name in the bundle.
 
-    It is the code in the folders from which experiments import modules, with the data files beside it that it names.
-    The bundle has it where a case of the suite can import it. Installed packages are not part of it.
+    In the bundle, cases of the suite can import the modules. Data files that the modules name are included, and
+    installed packages are not.
     """
     code_files: dict[str, Path] = {}
     for name in sorted(names):

@@ -55,7 +55,7 @@ class PublishedBundle:
       about: Content of its `about.json`.
       card: Its card in Markdown.
       snapshot: Its results.
-      shown: Indices of the subjects in tables; of a run, the last checkpoint.
+      shown: Indices of the subjects in tables. A run is represented by its last checkpoint.
     """
 
     path: Path

@@ -135,7 +135,7 @@ def _read_bundle(path: Path) -> PublishedBundle:
 
 
 def _without_duplicates(snapshot: Snapshot, indices: Iterable[int]) -> tuple[int, ...]:
-    """Removes duplicates of a theta or gin text under several names. The last name stays."""
+    """Removes subjects with the same theta or gin text as a later one."""
     return tuple({snapshot.subjects[index].who.key: index for index in sorted(indices)}.values())
 
 

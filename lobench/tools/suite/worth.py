@@ -1,8 +1,8 @@
 """Worth of the cases of a suite: signal to noise, redundancy, subsets that keep the order of methods, seeds needed.
 
 Signal and noise are defined as by Heineman et al. (arXiv 2508.13144) for benchmarks of language models: the spread
-between methods over the spread within one. Here the latter is between seeds, after removing a seed's common effect on
-all methods.
+between methods, and the spread within a method. Here the spread within a method is between seeds, after removing a
+seed's common effect on all methods.
 """
 
 from __future__ import annotations
@@ -336,7 +336,7 @@ def _interval(judged: _Floats, num_methods: int) -> tuple[float, float]:
 def _greedy_order(means: _Floats) -> list[int]:
     """Returns the order in which a greedy search adds cases to keep the order of methods best.
 
-    If several cases keep it equally well, the one wins whose means correlate best with those over all cases.
+    Ties are broken by the correlation of the means with the means over all cases.
     """
     whole = means.mean(axis=1)
     remaining = list(range(means.shape[1]))

@@ -83,7 +83,7 @@ def _data(page_cache: PageCache, request: Request) -> Response:
 
 
 def _unless_gone(answer: Callable[[], Response]) -> Response:
-    """Returns an answer that reads curves from the store; status 503 if they are no longer there."""
+    """Calls a function that reads curves from the store. Returns status 503 if the curves no longer exist."""
     try:
         return answer()
     except StoreError as error:
@@ -152,7 +152,7 @@ def _part(name: str, kind: str) -> Callable[[Request], Response]:
 
 
 def _tagged(request: Request, identity: bytes, body: Callable[[], bytes], kind: str) -> Response:
-    """Returns the body, or status 304 if the visitor has it already.
+    """Returns the body, or status 304 if the visitor's tag matches.
 
     Args:
       request: Request, with the tag of the visitor's body.

@@ -40,7 +40,7 @@ class Page:
       html: The page.
       viewer_index: Index of the results. None while the store has no evaluations, or is being read for the first time.
       data: Data that the explorer requests, as JSON.
-      subtitle: Subtitle that replaces the one of `html`, whose tables are of an earlier time; "" if they are not.
+      subtitle: Replaces the subtitle of `html` if its tables are older than `data`; "" if they are not.
     """
 
     version: str
@@ -62,7 +62,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _WholePage:
-    """Page of which all parts are of one time, with what it was made of.
+    """Page that was rendered as a whole, and its inputs.
 
     Attributes:
       page: The page.
@@ -132,8 +132,8 @@ class PageCache:
     def look(self, *, waits: bool = False) -> tuple[Page, str]:
         """Returns the page, and the current problem with the store or "".
 
-        Pages are rendered in the background, so that requests do not wait. Until the first one of a large store is
-        there, the page says that the store is being read.
+        Pages are rendered in the background, so that requests do not wait. Until the first page of a large store is
+        ready, a placeholder shows that the store is being read.
 
         Args:
           waits: Whether to wait a moment for a page with new evaluations that is being made.
@@ -189,10 +189,10 @@ class PageCache:
             self._making.release()
 
     def make(self, *, waits: bool = True) -> None:
-        """Reads what is new, and renders the page.
+        """Reads new evaluations and renders the page.
 
         Args:
-          waits: Whether the whole page is left for later if it was rendered a short time ago.
+          waits: Whether to postpone rendering the whole page if it was rendered a short time ago.
         """
         started = early_at = time.monotonic()
         stamp = whole_stamp = self._files()  # also after an error, so that it is not repeated before the store changes
@@ -238,7 +238,7 @@ class PageCache:
         return page
 
     def _with_new(self, snapshot: Snapshot) -> Page | None:
-        """Returns the last whole page with the data of later evaluations; None if rendering a whole page is quick."""
+        """Returns the last whole page with newer data; None if rendering a whole page is fast enough."""
         whole = self._whole
         if whole is None or whole.seconds < _SLOW:
             return None

@@ -125,7 +125,7 @@ def _listening(host: str, port: int) -> socket.socket:
 def _hosts(host: str, *, is_loopback: bool) -> frozenset[str]:
     """Returns the host names under which this machine may be requested. IP addresses are always accepted.
 
-    The name of another site that leads to this machine is not among them.
+    Other names that resolve to this machine are rejected.
     """
     beyond = () if is_loopback else (socket.gethostname(), socket.getfqdn())
     return frozenset(name.lower() for name in (host, "localhost", *beyond))

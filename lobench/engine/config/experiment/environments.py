@@ -52,7 +52,7 @@ def python_at(path: str, folder: Path, where: str) -> str:
 
 
 def portable_python(path: str, folder: Path) -> tuple[str, str]:
-    """Returns the part of a Python's path that belongs to identities, and the folder that it is relative to.
+    """Splits a Python's path into the part that belongs to identities and the folder that the part is relative to.
 
     Only the last three parts are kept (`main/bin/python`), so that an experiment has the same results on another
     machine, wherever its environments are.

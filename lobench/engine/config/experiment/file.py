@@ -114,11 +114,11 @@ def read_experiment(path: Path, gin_params: Sequence[str] = (), *, is_elsewhere:
     Args:
       path: Path of the file.
       gin_params: Lines bound after those of the file.
-      is_elsewhere: Whether it ran on another machine: checkpoints, files of curves and environments that methods name
-        need not exist, and a method of an environment lacks the bindings of it.
+      is_elsewhere: Whether it ran on another machine. Checkpoints, files of curves and environments of methods need not
+        exist then, and methods in another environment lack the bindings of the environment.
     Raises:
-      ConfigError: A line that nothing reads, a method without a subject or with two, a method that binds a field
-        which must be equal for all, a missing checkpoint or command, or no case.
+      ConfigError: A line is not used by anything, a method has no subject or two, a method binds a field that must be
+        equal for all methods, a checkpoint or command is missing, or there is no case.
     """
     path = path.resolve()
     file_statements = parse_file(path)
@@ -183,7 +183,7 @@ def _is_ours(binding: Binding, methods: Sequence[str], bindings: Sequence[Bindin
 
 
 def _is_for_all(statement: Statement, methods: Sequence[str], bindings: Sequence[Binding], *, has_cases: bool) -> bool:
-    """Returns whether a statement is bound over every suite, as imports and macros may be."""
+    """Returns whether a statement applies to every suite, such as an import or a macro."""
     if isinstance(statement, Import):
         return True
     return not _is_ours(statement, methods, bindings) and not (has_cases and statement.parameter)
@@ -217,7 +217,7 @@ def _experiment(path: Path, bindings: Sequence[Binding], *, has_cases: bool) -> 
 
 
 def _similar_key_advice(binding: Binding) -> str:
-    """Returns the binding that the name of an unknown `Experiment` parameter suggests; "" if there is none."""
+    """Returns advice for an unknown `Experiment` parameter: the binding that was probably meant; "" if unclear."""
     key = binding.parameter
     if key in _EXPERIMENT_KEYS:
         return f"write Experiment.{key} without a scope"
@@ -483,7 +483,7 @@ def _environment_bindings(method: Method, own_bindings: Sequence[Binding], folde
 
 
 def _files_of_curves(method: Method, folder: Path, where: str) -> str:
-    """Returns an absolute pattern of a method's files of curves, which at least one file matches."""
+    """Returns the absolute pattern of a method's files of curves. At least one file must match it."""
     pattern, separator, name = method.curves.partition("#")
     absolute = os.path.normpath(folder / Path(pattern).expanduser())
     if not glob.glob(absolute, recursive=True):

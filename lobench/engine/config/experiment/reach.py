@@ -71,7 +71,7 @@ class Reach:
         )
 
     def fixed_field(self, binding: Binding, patterns: Sequence[str]) -> str:
-        """Returns the name of a field if a method binds it although it must be equal for all methods; "" otherwise."""
+        """Returns the name of a field that the method binds but that must be equal for all methods; "" if none."""
         name = binding.name
         reached = (name,) if _is_among(binding, self._of_cases) else ()
         if is_fixed(name, binding.parameter, reached, patterns):
@@ -81,7 +81,7 @@ class Reach:
     def read_by(self, method: Method, own_bindings: Sequence[Binding]) -> list[Binding]:
         """Returns the bindings of a method that its evaluations read.
 
-        If the optimizer of a theta is named in the file next to it, the worker that binds it reports unknown names.
+        If only the file next to a theta names its optimizer, unknown names are reported by the worker that binds it.
         """
         reached_names = self._reached_by_method(method, own_bindings)
         if reached_names is None and not method.command:

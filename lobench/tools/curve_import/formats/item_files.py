@@ -173,8 +173,8 @@ def _json_lines(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
 def read_inspect(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
     """Yields the scores in a log of inspect_ai: the model is the method, and the task the case.
 
-    The name of an item is that of the data set and the sample's id. The value of a sample with several epochs is their
-    mean. Samples without a score, such as those that ended in an error, are left out with a note.
+    The name of an item is that of the data set and the sample's id. The value of a sample with several epochs is the
+    mean over epochs. Samples without a score, such as those that ended in an error, are left out with a note.
 
     Raises:
       UsageError: The log is damaged, or its samples are compressed in a way that this Python cannot read.

@@ -128,7 +128,7 @@ def _guarded_format(name: str, declared: Registered) -> FileKind:
 
 
 def _contained(read: Callable[..., Iterator[Points]], *arguments: Any) -> Iterator[Points]:
-    """Yields the points of a plugin's reader, which cannot end the process meanwhile."""
+    """Yields the points of a plugin's reader. Attempts of the reader to exit the process become errors."""
 
     def contained(call: Callable[[], Any]) -> Any:
         try:

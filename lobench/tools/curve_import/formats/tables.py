@@ -188,7 +188,7 @@ def read_monitor(path: Path, request: CurveRequest, notes: list[str]) -> Iterato
 
 
 def _json_parts(path: Path, columns: Sequence[str], texts: Sequence[str]) -> Iterator[Part]:
-    """Yields the rows with a value in any column besides the step and the texts. Other rows log something else."""
+    """Yields the rows with a value in any column besides the step and the texts. Others log other metrics."""
     import pandas as pd
 
     numbers = [name for name in columns if name not in texts]
@@ -342,7 +342,7 @@ def parts_of(path: Path, columns: Sequence[str], *, texts: Sequence[str] = ()) -
 
 
 class _Body:
-    """File object of a csv for pandas, with a header that has one more column, so that excess cells are noticed.
+    """File object of a csv for pandas. It adds a column to the header, so that excess cells are noticed.
 
     Attributes:
       head: Header of the file.
@@ -438,7 +438,8 @@ def _text(value: object) -> str:
 def read_table(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
     """Yields the points of a tidy table.
 
-    Without a column for it, the method is the requested one, or the source's name if it is one of many or has a seed.
+    If there is no column of methods, the method is the requested one, or the source's name if the source is one of many
+    or its name contains a seed.
 
     Raises:
       UsageError: A column is missing, a value is not a number, or a name is empty; the message has the line.

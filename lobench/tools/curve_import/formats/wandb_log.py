@@ -38,7 +38,7 @@ def is_log(path: Path) -> bool:
 
 @dataclass(slots=True)
 class WandbEnd:
-    """Whether a file was read to the end of its run, which its last records confirm."""
+    """Whether a file was read up to the records that end its run."""
 
     is_whole: bool = False
 
