@@ -164,7 +164,7 @@ def compare(
     settings = settings_from(CompareSettings, options)
     _rules_of(settings)  # raises if a value is wrong
     names = texts(subjects)
-    places = tuple(str(find_suite(suite)) for suite in texts(suites))
+    suite_paths = tuple(str(find_suite(suite)) for suite in texts(suites))
     store = None if store is None else Path(store)
     if len(names) < 2:
         raise UsageError(
@@ -174,23 +174,23 @@ def compare(
             next_step="for example `lobench compare 'adam()' 'sgd()' --suite SUITE`",
         )
     baseline_paths = [Path(path) for path in texts(baselines)]
-    check_baselines(baseline_paths or map(Path, places))
-    specs = specs_called(cases, *places, with_tests=True) if cases and places else []
+    check_baselines(baseline_paths or map(Path, suite_paths))
+    specs = specs_called(cases, *suite_paths, with_tests=True) if cases and suite_paths else []
     case_names = tuple(spec.names[-1] for spec in specs)
     evaluation = keywords_in(EvaluateIntoKeywords, {**options, "name": "compare", "cases": case_names})
-    chosen = _subjects(
+    chosen_subjects = _subjects(
         names,
         store,
-        places,
+        suite_paths,
         progress or default_progress(),
         evaluation,
     )
     return compare_stored(
-        chosen,
+        chosen_subjects,
         names,
         settings,
         baselines=baseline_paths,
-        suites=[Path(suite) for suite in places],
+        suites=[Path(suite) for suite in suite_paths],
         metrics=metrics,
         cases=_names_by_case(cases, specs),
     )
@@ -236,13 +236,13 @@ def compare_stored(
     stale = next((problem for problem in scales.problems if isinstance(problem, StaleBaseline)), None)
     if baselines and stale is not None:
         raise stale
-    compared = _with_distinct_labels([stored.subject for stored in chosen], names)
+    labelled_subjects = _with_distinct_labels([stored.subject for stored in chosen], names)
     if cases:
-        compared = _restrict_to_cases(compared, cases)
+        labelled_subjects = _restrict_to_cases(labelled_subjects, cases)
     if settings.until_step is not None:
-        compared = until_common_step(compared)
+        labelled_subjects = until_common_step(labelled_subjects)
     pairs = compare_subjects(
-        compared,
+        labelled_subjects,
         metrics=tuple(metrics),
         rules=rules,
         margin=settings.margin,
@@ -254,10 +254,12 @@ def compare_stored(
         for pair in pairs:
             case_steps = compare_steps(pair.a, pair.b, target, scales, alpha=rules.alpha)
             steps.append(_with_case_names(pair, case_steps))
-    first, *rest = map(_edges, chosen)
-    pairs = [replace(pair, edges=(*first, *edges)) for pair, edges in zip(pairs, rest, strict=True)]
-    lines_of_first, *after = map(_other_code, chosen)
-    pairs = [replace(pair, other_code=(*lines_of_first, *lines)) for pair, lines in zip(pairs, after, strict=True)]
+    edges_of_first, *edges_of_others = map(_edges, chosen)
+    pairs = [replace(pair, edges=(*edges_of_first, *edges)) for pair, edges in zip(pairs, edges_of_others, strict=True)]
+    lines_of_first, *lines_of_others = map(_other_code, chosen)
+    pairs = [
+        replace(pair, other_code=(*lines_of_first, *lines)) for pair, lines in zip(pairs, lines_of_others, strict=True)
+    ]
     costs = tuple(
         _with_case_names(pair, compare_costs(pair.a, pair.b, pair.primary_metrics, alpha=rules.alpha)) for pair in pairs
     )
@@ -301,17 +303,22 @@ def _restrict_to_cases(
                 f"no case {name!r}", where=where, expected=expected, next_step=suggestion(name, cases_by_name)
             )
 
-    wanted = {name for names in names_by_case.values() for name in names}
+    wanted_names = {name for names in names_by_case.values() for name in names}
 
-    def chosen(cells: Mapping[str, Cell]) -> dict[str, Cell]:
-        return {key: cell for key, cell in cells.items() if any(map(cell.case.is_called, wanted))}
+    def restricted(cells: Mapping[str, Cell]) -> dict[str, Cell]:
+        return {key: cell for key, cell in cells.items() if any(map(cell.case.is_called, wanted_names))}
 
-    return [replace(subject, cells=chosen(subject.cells), former=chosen(subject.former)) for subject in subjects]
+    return [
+        replace(subject, cells=restricted(subject.cells), former=restricted(subject.former)) for subject in subjects
+    ]
 
 
-def _edges(stored: Stored) -> list[str]:
+def _edges(found_subject: Stored) -> list[str]:
     """Returns notes on the search that chose a method: settings at the edge of their range."""
-    return [f"{stored.subject.label}: {line}" for line in edges_in(stored.snapshot).get(stored.subject.label, ())]
+    return [
+        f"{found_subject.subject.label}: {line}"
+        for line in edges_in(found_subject.snapshot).get(found_subject.subject.label, ())
+    ]
 
 
 def _other_code(stored: Stored) -> list[str]:
@@ -345,43 +352,49 @@ def _subjects(
     If the name of A leaves the choice to lobench (a store, a run's folder), A is the last subject that is not among
     B, C, ... The choice is recorded in the store, so that a second call has the same reference.
     """
-    first, *others = names
+    first_name, *other_names = names
     folder = (store or default_store_of(suites)) if suites else None
     is_new = {text: bool(suites) and not is_store(store_and_name(text)[0] or "no store") for text in names}
-    stored = {text: find_stored(text, store) for text in others if not is_new[text]}
-    new = {}
+    stored_subjects = {text: find_stored(text, store) for text in other_names if not is_new[text]}
+    new_subjects = {}
     if folder is not None:
-        new_texts = [text for text in others if is_new[text]]
-        new = dict(
+        new_texts = [text for text in other_names if is_new[text]]
+        new_subjects = dict(
             zip(new_texts, named_subjects(new_texts, folder, suites, progress) if new_texts else (), strict=True)
         )
-    candidates = {subject.key for _, subject in new.values()}
+    candidates = {subject.key for _, subject in new_subjects.values()}
     choices = kept_choices([folder]) if folder is not None else []
     reference: Stored | None = None
-    if first in new:
+    if first_name in new_subjects:
         pass  # the same text, twice: one subject
-    elif is_new[first]:
+    elif is_new[first_name]:
         assert folder is not None
-        named = named_subjects([first], folder, suites, progress, candidates=candidates, kept=choices)
-        new |= {first: named[0]}
+        named_first = named_subjects([first_name], folder, suites, progress, candidates=candidates, choices=choices)
+        new_subjects |= {first_name: named_first[0]}
     else:
-        store_path = find_stored(first, store).store.resolve()
+        store_path = find_stored(first_name, store).store.resolve()
         same_store = (
-            stored_subject for stored_subject in stored.values() if stored_subject.store.resolve() == store_path
+            stored_subject
+            for stored_subject in stored_subjects.values()
+            if stored_subject.store.resolve() == store_path
         )
         candidates |= {stored_subject.subject.who.key for stored_subject in same_store}
-        reference = find_stored(first, store, candidates=candidates, kept=choices)
-    evaluated = {}
-    if folder is not None and new:
-        evaluated = _evaluate(new, folder, suites, progress, options)
+        reference = find_stored(first_name, store, candidates=candidates, choices=choices)
+    evaluated_subjects = {}
+    if folder is not None and new_subjects:
+        evaluated_subjects = _evaluate(new_subjects, folder, suites, progress, options)
     if reference is None:
-        reference = evaluated[first]
-    if folder is not None and new and (chosen_in := _chosen_in(first, store, is_new=is_new[first])):
+        reference = evaluated_subjects[first_name]
+    if (
+        folder is not None
+        and new_subjects
+        and (choice_path := _chosen_in(first_name, store, is_new=is_new[first_name]))
+    ):
         _record_choices(
             folder,
-            [Choice(candidate=key, chosen_in=chosen_in, reference=reference.subject.who.key) for key in candidates],
+            [Choice(candidate=key, chosen_in=choice_path, reference=reference.subject.who.key) for key in candidates],
         )
-    return [reference, *((stored | evaluated)[text] for text in others)]
+    return [reference, *((stored_subjects | evaluated_subjects)[text] for text in other_names)]
 
 
 def _chosen_in(text: str, store: Path | None, *, is_new: bool) -> str:
@@ -402,7 +415,7 @@ def _record_choices(folder: Path, choices: Sequence[Choice]) -> None:
 
 
 def _evaluate(
-    named: Mapping[str, tuple[Given, Who]],
+    subjects_by_name: Mapping[str, tuple[Given, Who]],
     store: Path,
     suites: Sequence[str],
     progress: WatchProgress,
@@ -413,27 +426,27 @@ def _evaluate(
     The store may also have results of other subjects, and of checkpoints that were at the same paths earlier. Only the
     checkpoints that are there now count, on the present cases.
     """
-    requested = [subject for subject, _ in named.values()]
-    wanted = [subject for _, subject in named.values()]
-    evaluate_into(store, requested, suites, progress=progress, **options)
+    requests = [subject for subject, _ in subjects_by_name.values()]
+    subjects = [subject for _, subject in subjects_by_name.values()]
+    evaluate_into(store, requests, suites, progress=progress, **options)
     stored_by_name: dict[str, Stored] = {}
-    for name, stored in zip(named, find_subjects(store, wanted), strict=True):
+    for name, stored in zip(subjects_by_name, find_subjects(store, subjects), strict=True):
         if stored is None:
             raise LobenchError("it was not evaluated", where=name, next_step="see the lines above")
         stored_by_name[name] = stored
     return stored_by_name
 
 
-def find_subjects(store: Path, wanted: Sequence[Who]) -> list[Stored | None]:
+def find_subjects(store: Path, subjects: Sequence[Who]) -> list[Stored | None]:
     """Returns subjects with their results on the store's current cases; None for a subject without any."""
     snapshot = read_store(store)
     # All subjects of the store set the scale, as if the comparison were of stored results.
-    stored = snapshot.stored or snapshot.subjects
+    all_stored = snapshot.stored or snapshot.subjects
     return [
         None
-        if subject is None
-        else Stored(subject=subject, snapshot=replace(snapshot, subjects=(subject,), stored=stored))
-        for subject in _stored_subjects(store, wanted)
+        if stored_subject is None
+        else Stored(subject=stored_subject, snapshot=replace(snapshot, subjects=(stored_subject,), stored=all_stored))
+        for stored_subject in _stored_subjects(store, subjects)
     ]
 
 
@@ -444,26 +457,26 @@ def named_subjects(
     progress: WatchProgress,
     *,
     candidates: Collection[SubjectKey] = (),
-    kept: Sequence[Choice] = (),
+    choices: Sequence[Choice] = (),
 ) -> list[tuple[Given, Who]]:
     """Returns the subjects that texts name, each as given and as the store will record it.
 
     Args:
       candidates: Subjects compared with the named ones; a run's folder never stands for one of them.
-      kept: Earlier choices of references; see `choose_reference`.
+      choices: Earlier choices of references; see `choose_reference`.
     Raises:
       LobenchError: A text names neither a checkpoint nor an optimizer, or a checkpoint cannot be read.
     """
     manager = plugins_of(suites, progress)
     readers = readers_for(suites, manager, allow_pickle=False)
     is_whole = takes_any_checkpoint(*suites)
-    read = partial(read_given, manager=manager, is_whole=is_whole)
-    return [_pin(*_find_subject(name, readers, suites, store, read, candidates, kept)) for name in names]
+    read_subject = partial(read_given, manager=manager, is_whole=is_whole)
+    return [_pin(*_find_subject(name, readers, suites, store, read_subject, candidates, choices)) for name in names]
 
 
-def _pin(requested: Given, subject: Who) -> tuple[Given, Who]:
+def _pin(request: Given, subject: Who) -> tuple[Given, Who]:
     """Ties a checkpoint to the theta that was read: it is not evaluated if its file changes before."""
-    return replace(requested, sha256=subject.sha256) if isinstance(requested, GivenCheckpoint) else requested, subject
+    return replace(request, sha256=subject.sha256) if isinstance(request, GivenCheckpoint) else request, subject
 
 
 def _find_subject(
@@ -471,23 +484,23 @@ def _find_subject(
     readers: Mapping[str, CheckpointReader],
     suites: Sequence[str],
     store: Path,
-    read: Callable[[Given], Who],
+    read_subject: Callable[[Given], Who],
     candidates: Collection[SubjectKey],
     choices: Sequence[Choice],
 ) -> tuple[Given, Who]:
     if (name := _run_folder(text, readers)) is None:
-        requested = find_given(text, store, candidates=candidates)
-        return requested, read(requested)
+        request = find_given(text, store, candidates=candidates)
+        return request, read_subject(request)
     bindings = [part.strip() for part in text.split(";")[1:] if part.strip()]
     newest_first = reversed(_checkpoints(name, readers, suites))
     checkpoints = [given_checkpoint(uri, bindings, label=text) for uri in newest_first]
     if not candidates:
-        return checkpoints[0], read(checkpoints[0])
+        return checkpoints[0], read_subject(checkpoints[0])
     folder = str(Path(name).resolve())
     chosen_before = {
         choice.reference for choice in choices if choice.candidate in candidates and choice.chosen_in == folder
     }
-    subjects = ((checkpoint, read(checkpoint)) for checkpoint in checkpoints)
+    subjects = ((checkpoint, read_subject(checkpoint)) for checkpoint in checkpoints)
     possible = (pair for pair in subjects if pair[1].key not in candidates)
     chosen = next(possible, None)
     if chosen_before and chosen is not None and chosen[1].key not in chosen_before:
@@ -497,15 +510,15 @@ def _find_subject(
     return chosen
 
 
-def _stored_subjects(store: Path, wanted: Sequence[Who]) -> list[StoredSubject | None]:
+def _stored_subjects(store: Path, subjects: Sequence[Who]) -> list[StoredSubject | None]:
     """Returns the stored results of subjects on the current cases; None for a subject without any."""
     with Ledger.open(store, read_only=True) as ledger:
-        entrants = entrants_of(ledger, [(subject, subject.label) for subject in wanted])
-    stored: list[StoredSubject | None] = []
+        entrants = entrants_of(ledger, [(subject, subject.label) for subject in subjects])
+    stored_subjects: list[StoredSubject | None] = []
     for entrant in entrants:
         cases = {case.identity for case in entrant.cases}
-        stored.append(subject_of(entrant.who, entrant.rows, cases) if entrant.rows else None)
-    return stored
+        stored_subjects.append(subject_of(entrant.who, entrant.rows, cases) if entrant.rows else None)
+    return stored_subjects
 
 
 def _run_folder(text: str, readers: Mapping[str, CheckpointReader]) -> str | None:
@@ -529,19 +542,19 @@ def _checkpoints(folder: str, readers: Mapping[str, CheckpointReader], suites: S
     return [file.uri for file in files]
 
 
-def read_given(given: Given, manager: PluginManager, *, is_whole: bool = False) -> Who:
+def read_given(request: Given, manager: PluginManager, *, is_whole: bool = False) -> Who:
     """Returns the subject that a store will record for a given checkpoint or optimizer.
 
     Args:
-      given: The checkpoint or optimizer.
+      request: The checkpoint or optimizer.
       manager: Plugins, whose readers read the checkpoint.
       is_whole: Whether to accept a checkpoint in any format, for suites of commands.
     Raises:
       CheckpointError: The checkpoint cannot be read.
     """
-    if isinstance(given, Who):
-        return given
+    if isinstance(request, Who):
+        return request
     if is_whole:
-        return given.read_as(whole_checkpoint(given.uri))
-    checkpoint, _ = load_checkpoint(given.uri, manager, allow_pickle=False)
-    return given.read_as(checkpoint)
+        return request.read_as(whole_checkpoint(request.uri))
+    checkpoint, _ = load_checkpoint(request.uri, manager, allow_pickle=False)
+    return request.read_as(checkpoint)

@@ -110,8 +110,8 @@ def components_of(settings: WatchSettings, progress: WatchProgress) -> WatchComp
         settings.suites, manager, allow_pickle=settings.allow_pickle, complete_when=settings.complete_when
     )
     context = SourceContext(location=absolute_location(settings.location), readers=readers)
-    for broken in manager.broken:
-        progress.log(f"plugin {broken}; going on")
+    for broken_plugin in manager.broken:
+        progress.log(f"plugin {broken_plugin}; going on")
     return WatchComponents(
         manager=manager,
         readers=readers,
@@ -190,8 +190,8 @@ def make_deliverer(
     """
     sinks = make_sinks(settings, manager, store)
 
-    def log(then: str, sink: str, error: BaseException) -> None:
-        progress.log(f"sink {sink!r}: {headline(error)}; {then}")
+    def log(consequence: str, sink: str, error: BaseException) -> None:
+        progress.log(f"sink {sink!r}: {headline(error)}; {consequence}")
 
     def log_unwritten(sink: str, problem: str) -> None:
         progress.log(f"sink {sink!r}: {problem}; all numbers are in the ledger: `lobench results --store {store}`")
@@ -234,10 +234,10 @@ def _sink(address: str, manager: PluginManager, context: SinkContext) -> ResultS
         sink: ResultSink = factory(replace(context, argument=argument))
         destination = getattr(sink, "destination", "")  # a property that may fail
         bool(getattr(sink, "keeps_first", False))
-    lacking = [method for method in ("deliver", "close") if not callable(getattr(sink, method, None))]
-    if lacking:
+    missing_methods = [method for method in ("deliver", "close") if not callable(getattr(sink, method, None))]
+    if missing_methods:
         problem = "the factory returned something else"
-        expected = f"an object with {lacking[0]}()"
+        expected = f"an object with {missing_methods[0]}()"
         raise PluginFailure(problem, where=f"sink {address!r}", got=described(sink), expected=expected)
     if not isinstance(destination, str):
         got = described(destination)

@@ -105,7 +105,7 @@ def collected(
     """
     deadline = time.monotonic() + _COLLECT_SECONDS
     cases_by_variant: dict[str, Sequence[CaseInfo]] = {}
-    called = {variant.key: label for variant, label in labels.items()}
+    labels_by_key = {variant.key: label for variant, label in labels.items()}
     problems: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder:
         executor: type[InlineExecutor | LocalPool] = InlineExecutor if is_inline else LocalPool
@@ -127,7 +127,7 @@ def collected(
                         case Failed(messages=messages, variant_key=failed):
                             if failed is None:
                                 raise SuiteError("; ".join(messages))
-                            problems[called.get(failed, "")] = "; ".join(messages)
+                            problems[labels_by_key.get(failed, "")] = "; ".join(messages)
                             cases_by_variant[failed] = ()
                     if len(cases_by_variant) > num_found:
                         deadline = time.monotonic() + _COLLECT_SECONDS
@@ -137,8 +137,8 @@ def collected(
                     return cases_by_variant
         finally:
             pool.close()
-    late = next((label for variant, label in labels.items() if variant.key not in cases_by_variant), "")
+    late_label = next((label for variant, label in labels.items() if variant.key not in cases_by_variant), "")
     raise SuiteError(
-        f"{late!r} was not bound" if late and cases_by_variant else "the suites were not collected",
+        f"{late_label!r} was not bound" if late_label and cases_by_variant else "the suites were not collected",
         got=f"nothing after {_COLLECT_SECONDS:g} s",
     )

@@ -111,16 +111,21 @@ def run_rounds(
                 forget_modules(settings.suites)  # the worker is this process, which has imported them already
             if num_rounds:
                 forget_modules(settings.suites)
-            named = components_of(settings, progress)
-            source = named.make_source() if has_source else None
-            if not num_rounds and source is not None and not settings.once and (hint := _hint_of_runs(settings, named)):
+            components = components_of(settings, progress)
+            source = components.make_source() if has_source else None
+            if (
+                not num_rounds
+                and source is not None
+                and not settings.once
+                and (hint := _hint_of_runs(settings, components))
+            ):
                 progress.log(f"no checkpoint in {settings.location}; {hint}")
             if not num_rounds:
                 before_first()
                 store = settings.store_folder
                 stack.enter_context(removed_if_refused(store))
             options = _options(settings, core_seconds, num_rounds, has_source=has_source)
-            ending = _run_round(options, store, named, source, given, progress, guest)
+            ending = _run_round(options, store, components, source, given, progress, guest)
             outcomes.update(ending.outcomes)
             core_seconds = core_seconds + ending.core_seconds
             num_rounds = num_rounds + 1
@@ -134,19 +139,20 @@ def run_rounds(
                 "no checkpoint to evaluate",
                 where=settings.location or ", ".join(subject.uri for subject in given),
                 got="; ".join(f"{path} ({reason})" for path, reason in left_out.items()),
-                next_step=_hint_of_runs(settings, named) or "`lobench list readers` shows the formats that can be read",
+                next_step=_hint_of_runs(settings, components)
+                or "`lobench list readers` shows the formats that can be read",
             )
     ending = replace(ending, outcomes=outcomes, core_seconds=core_seconds)
     width = num_workers(settings.workers)
-    used = measuring.line(num_workers=width, num_cores=num_cores() if is_here else width)
-    return Watched(store=store, ending=ending, left_out=left_out, utilisation=used)
+    utilisation = measuring.line(num_workers=width, num_cores=num_cores() if is_here else width)
+    return Watched(store=store, ending=ending, left_out=left_out, utilisation=utilisation)
 
 
-def _hint_of_runs(settings: WatchSettings, named: WatchComponents) -> str:
+def _hint_of_runs(settings: WatchSettings, components: WatchComponents) -> str:
     """Returns a hint at the runs in subfolders of a location; "" if it is a run itself, or has none below it."""
     if settings.source != "directory" or not settings.location or "://" in settings.location:
         return ""
-    runs = runs_below(SourceContext(location=settings.location, readers=named.readers))
+    runs = runs_below(SourceContext(location=settings.location, readers=components.readers))
     if not runs:
         return ""
     return f"there are checkpoints in {first_of(runs, 3)}: --source population watches the runs below a folder"
@@ -172,7 +178,7 @@ def _options(settings: WatchSettings, core_seconds: float, num_rounds: int, *, h
 def _run_round(
     settings: WatchSettings,
     store: Path,
-    named: WatchComponents,
+    components: WatchComponents,
     source: CheckpointSource | None,
     given: Sequence[Given],
     progress: WatchProgress,
@@ -186,12 +192,12 @@ def _run_round(
         isinstance(subject, GivenCheckpoint) for subject in given
     )
     with_tests = guest is None and only_checkpoints
-    config = partial(worker_config, settings, named.manager, folder, with_tests=with_tests)
+    config = partial(worker_config, settings, components.manager, folder, with_tests=with_tests)
     spool_folder = folder / "spool"
     takes_any = takes_any_checkpoint(*settings.suites)
     with (
         Ledger.open(folder, name=settings.called, on_problem=progress.log) as ledger,
-        contextlib.closing(make_deliverer(settings, named.manager, ledger, folder, progress)) as deliverer,
+        contextlib.closing(make_deliverer(settings, components.manager, ledger, folder, progress)) as deliverer,
         _open_for_display(progress, ledger, settings.suites),
     ):
         activity = (
@@ -207,12 +213,12 @@ def _run_round(
         record_suites(ledger, settings.suites)
         if line := changed_data(ledger, settings.suites, settings.location):
             progress.warn(line)
-        arrivals = guest.begin(ledger, named.readers, progress) if guest is not None else None
+        arrivals = guest.begin(ledger, components.readers, progress) if guest is not None else None
 
         def make_executor(wakeup: Connection) -> Executor:
             if settings.suites and (line := unshared_cache_line(store)):
                 progress.warn(line)
-            return named.make_executor(config(), wakeup)
+            return components.make_executor(config(), wakeup)
 
         chief = Chief(
             ledger=ledger,
@@ -223,13 +229,13 @@ def _run_round(
             given=given,
             arrivals=arrivals,
             known=KnownCases(ledger, config, suite),
-            readers=named.readers,
+            readers=components.readers,
             make_executor=make_executor,
-            policy=named.policy,
+            policy=components.policy,
             max_cores=num_workers(settings.workers),
             max_gpus=(len(devices_here(os.environ)) or math.inf) if settings.executor == "local" else math.inf,
             deliverer=deliverer,
-            manager=named.manager,
+            manager=components.manager,
             progress=progress,
             suite=suite,
             options=settings,

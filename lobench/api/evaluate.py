@@ -78,19 +78,19 @@ def evaluate(
 
     case_name = _case_of(suite, case, task, optimizer)
     optimizer = optimizer if isinstance(optimizer, str) else ""
-    trained = TrainedWith(checkpoint=str(checkpoint or ""), optimizer=optimizer)
+    training_setup = TrainedWith(checkpoint=str(checkpoint or ""), optimizer=optimizer)
     if bool(checkpoint) != bool(optimizer):
         kind: Literal["checkpoint", "optimizer"] = "checkpoint" if checkpoint else "optimizer"
-        trained = find_trained(str(checkpoint or optimizer), kind, None if store is None else Path(store))
+        training_setup = find_trained(str(checkpoint or optimizer), kind, None if store is None else Path(store))
     return evaluated(
         str(suite or ""),
         case=case if isinstance(case, str) else None,
         own=case_name,
-        checkpoint=trained.checkpoint or None,
-        optimizer=trained.optimizer,
+        checkpoint=training_setup.checkpoint or None,
+        optimizer=training_setup.optimizer,
         gin_files=gin_files,
-        gin_params=(*trained.gin_params, *gin_params),
-        variant=trained.variant,
+        gin_params=(*training_setup.gin_params, *gin_params),
+        variant=training_setup.variant,
         test=test,
         allow_pickle=allow_pickle,
     )
@@ -154,11 +154,11 @@ def evaluate_into(
         once=True,
         retry_errors=True,
     )
-    requested = [_as_given(subject, has_run=bool(location)) for subject in subjects]
-    watched = run_rounds(settings, progress or default_progress(), given=requested, has_source=not requested)
-    if watched.ending.interrupted:
+    requests = [_as_given(subject, has_run=bool(location)) for subject in subjects]
+    outcome = run_rounds(settings, progress or default_progress(), given=requests, has_source=not requests)
+    if outcome.ending.interrupted:
         raise KeyboardInterrupt
-    return watched
+    return outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +214,7 @@ class StoreEvaluator:
 def _as_given(subject: str | Path | Given, *, has_run: bool) -> Given:
     if not isinstance(subject, str | Path):
         return subject
-    requested = given_subject(str(subject))
-    if has_run and isinstance(requested, GivenCheckpoint):
-        return dataclasses.replace(requested, variant=dataclasses.replace(requested.variant, trainer_config=None))
-    return requested
+    request = given_subject(str(subject))
+    if has_run and isinstance(request, GivenCheckpoint):
+        return dataclasses.replace(request, variant=dataclasses.replace(request.variant, trainer_config=None))
+    return request

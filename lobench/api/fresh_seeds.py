@@ -25,9 +25,11 @@ def note_on_fixed_seeds(cases: Iterable[CaseInfo]) -> str:
     for case in cases:
         if case.fixed_seeds:
             names[case.has_items].add(f"{case.suite}/{case.name}")
-    tests, of_items = (first_of(sorted(names[has_items]), _MOST_SHOWN) for has_items in (False, True))
-    if tests and of_items:
-        return f"no fresh seeds of {of_items} ({_SAME_ITEMS}) nor of {tests}; {FOLLOW_SEEDS}"
+    seed_cases, item_cases = (first_of(sorted(names[has_items]), _MOST_SHOWN) for has_items in (False, True))
+    if seed_cases and item_cases:
+        return f"no fresh seeds of {item_cases} ({_SAME_ITEMS}) nor of {seed_cases}; {FOLLOW_SEEDS}"
     return (
-        f"no fresh seeds of {tests or of_items}; {FOLLOW_SEEDS if tests else _SAME_ITEMS}" if tests or of_items else ""
+        f"no fresh seeds of {seed_cases or item_cases}; {FOLLOW_SEEDS if seed_cases else _SAME_ITEMS}"
+        if seed_cases or item_cases
+        else ""
     )

@@ -76,15 +76,18 @@ def load_learned(
 
     Arguments and errors are those of `load_optimizer`.
     """
-    trained = find_trained(str(checkpoint), "checkpoint", None if store is None else Path(store))
+    training_setup = find_trained(str(checkpoint), "checkpoint", None if store is None else Path(store))
     manager = load_plugins()
-    _, theta = ThetaLeaves.read(trained.checkpoint, manager, allow_pickle=allow_pickle)
-    named = optimizer_bindings(optimizer, "learned_optimizer") if optimizer else ()
+    _, theta = ThetaLeaves.read(training_setup.checkpoint, manager, allow_pickle=allow_pickle)
+    optimizer_params = optimizer_bindings(optimizer, "learned_optimizer") if optimizer else ()
     layers = layers_at(
-        trained.checkpoint, manager, gin_params=(*trained.gin_params, *named, *gin_params), variant=trained.variant
+        training_setup.checkpoint,
+        manager,
+        gin_params=(*training_setup.gin_params, *optimizer_params, *gin_params),
+        variant=training_setup.variant,
     )
     layers = dataclasses.replace(layers, own_bindings=theta.own_bindings)
-    bound: Any
-    bound, part = bind_learned_optimizer(layers, where=trained.checkpoint)
-    learned = as_learned_optimizer(bound)
-    return learned, matched_theta(theta, learned, part), type(bound).__name__
+    bound_optimizer: Any
+    bound_optimizer, theta_part = bind_learned_optimizer(layers, where=training_setup.checkpoint)
+    learned = as_learned_optimizer(bound_optimizer)
+    return learned, matched_theta(theta, learned, theta_part), type(bound_optimizer).__name__

@@ -71,49 +71,56 @@ def race(
     """
     check_keywords("race", options, EvaluationKeywords)
     names = texts(methods)
-    places = tuple(str(find_suite(suite)) for suite in texts(suites))
-    _check(names, places, seeds, block)
-    folder = Path(store) if store else default_store_of(places)
+    suite_paths = tuple(str(find_suite(suite)) for suite in texts(suites))
+    _check(names, suite_paths, seeds, block)
+    folder = Path(store) if store else default_store_of(suite_paths)
     progress = progress or default_progress()
-    subjects = named_subjects(names, folder, places, progress)
-    wanted = [subject for _, subject in subjects]
-    twice = {subject.label for subject in wanted if wanted.count(subject) > 1}
-    if twice:
-        raise UsageError("a method is in the race twice", got=", ".join(sorted(twice)), expected="different methods")
+    subjects = named_subjects(names, folder, suite_paths, progress)
+    wanted_subjects = [subject for _, subject in subjects]
+    repeated_labels = {subject.label for subject in wanted_subjects if wanted_subjects.count(subject) > 1}
+    if repeated_labels:
+        raise UsageError(
+            "a method is in the race twice", got=", ".join(sorted(repeated_labels)), expected="different methods"
+        )
     baseline_paths = [Path(path) for path in texts(baselines)]
     rules = Race(block=block, rounds=seeds // block, alpha=alpha, margin=margin)
     labels = (
         names
-        if len({subject.label for subject in wanted}) < len(wanted)
-        else tuple(subject.label for subject in wanted)
+        if len({subject.label for subject in wanted_subjects}) < len(wanted_subjects)
+        else tuple(subject.label for subject in wanted_subjects)
     )
 
     evaluator = StoreEvaluator(
         store=folder,
-        suites=places,
+        suites=suite_paths,
         progress=progress,
         options=keywords_in(EvaluateIntoKeywords, {**options, "name": "compare"}),
     )
 
-    def evaluate(racing: Sequence[int], looks: int) -> bool:
-        blocks = SessionBlocks(first_seed=None, widths=(block,) * looks)
-        evaluator.evaluate([subjects[index][0] for index in racing], blocks.bindings)
+    def evaluate(racing_indices: Sequence[int], num_rounds: int) -> bool:
+        blocks = SessionBlocks(first_seed=None, widths=(block,) * num_rounds)
+        evaluator.evaluate([subjects[index][0] for index in racing_indices], blocks.bindings)
         return True
 
-    noted = set[str]()
+    logged_notes = set[str]()
 
     def entrants() -> Sequence[Entrant]:
         with Ledger.open(folder, read_only=True) as ledger:
-            entrants_so_far = entrants_of(ledger, zip(wanted, labels, strict=True))
+            entrants_so_far = entrants_of(ledger, zip(wanted_subjects, labels, strict=True))
         if (
             note := note_on_fixed_seeds(case for entrant in entrants_so_far for case in entrant.cases)
-        ) and note not in noted:
-            noted.add(note)
+        ) and note not in logged_notes:
+            logged_notes.add(note)
             progress.log(note)
         return [_without_fixed_cases(entrant) for entrant in entrants_so_far]
 
     return play(
-        evaluate, entrants, rules, baseline_paths or [Path(suite) for suite in places], progress.log, count=len(names)
+        evaluate,
+        entrants,
+        rules,
+        baseline_paths or [Path(suite) for suite in suite_paths],
+        progress.log,
+        count=len(names),
     )
 
 
@@ -151,32 +158,32 @@ def play(
       LobenchError: An evaluation gave no result, or no case has a score scale.
     """
     # Nothing can be decided with fewer seeds, so the first rounds are evaluated together.
-    look = min(math.ceil(least_seeds(count, rules.alpha) / rules.block), rules.rounds)
-    racing: Sequence[int] = range(count)
+    num_rounds = min(math.ceil(least_seeds(count, rules.alpha) / rules.block), rules.rounds)
+    racing_indices: Sequence[int] = range(count)
     while True:
-        log(f"{counted(look * rules.block, 'seed')} a case of {counted(len(racing), 'method')}")
-        goes_on = evaluate(racing, look)
-        standing = decided(entrants(), rules, places, until=look)
-        if standing.ending is not None or not goes_on:
-            return standing
-        if standing.looks < look:
+        log(f"{counted(num_rounds * rules.block, 'seed')} a case of {counted(len(racing_indices), 'method')}")
+        goes_on = evaluate(racing_indices, num_rounds)
+        race_result = decided(entrants(), rules, places, until=num_rounds)
+        if race_result.ending is not None or not goes_on:
+            return race_result
+        if race_result.looks < num_rounds:
             raise LobenchError(
                 "a round is incomplete, and a race decides on complete rounds only",
-                got=_first_lines(standing.missing),
+                got=_first_lines(race_result.missing),
                 next_step="see the lines above; the same command tries again",
             )
-        racing, look = standing.racing, look + 1
+        racing_indices, num_rounds = race_result.racing, num_rounds + 1
 
 
-def _check(names: Sequence[str], places: Sequence[str], seeds: int, block: int) -> None:
+def _check(names: Sequence[str], suite_paths: Sequence[str], seeds: int, block: int) -> None:
     if len(names) < 2:
         raise UsageError("a race takes two methods or more", got=", ".join(map(repr, names)))
-    if not places:
+    if not suite_paths:
         raise UsageError("a race needs a suite", next_step="--suite quick, say")
     if block < 1 or seeds < block or seeds % block:
         raise UsageError("seeds come in whole blocks", got=f"{seeds} seeds in blocks of {block}")
 
 
-def _first_lines(lines: Sequence[str], most: int = 3) -> str:
-    more = f"; and {len(lines) - most} more" if len(lines) > most else ""
-    return "; ".join(lines[:most]) + more
+def _first_lines(lines: Sequence[str], max_lines: int = 3) -> str:
+    omission_note = f"; and {len(lines) - max_lines} more" if len(lines) > max_lines else ""
+    return "; ".join(lines[:max_lines]) + omission_note

@@ -62,27 +62,29 @@ class Stored:
           UsageError: Its curves were imported, or its cases bind optimizers of their own.
           CheckpointError: Its file is gone, or holds another theta now.
         """
-        who = self.subject.who
-        if who.is_imported or (who.is_optimizer and not who.uri):
-            raise UsageError(f"lobench cannot train {self.subject.label!r}", where=str(self.store), got=who.label)
-        if who.is_optimizer:
-            return who
-        others = [subject.who.uri for subject in self.snapshot.subjects if subject.who.sha256 == who.sha256]
-        path = readable_place(self.store, who.uri, who.sha256, others=others)
-        if path is None and "://" not in who.uri and not path_exists(who.uri):
-            raise CheckpointError(f"the file of {self.subject.label!r} is gone", where=str(self.store), got=who.uri)
+        identity = self.subject.who
+        if identity.is_imported or (identity.is_optimizer and not identity.uri):
+            raise UsageError(f"lobench cannot train {self.subject.label!r}", where=str(self.store), got=identity.label)
+        if identity.is_optimizer:
+            return identity
+        others = [subject.who.uri for subject in self.snapshot.subjects if subject.who.sha256 == identity.sha256]
+        path = readable_place(self.store, identity.uri, identity.sha256, others=others)
+        if path is None and "://" not in identity.uri and not path_exists(identity.uri):
+            raise CheckpointError(
+                f"the file of {self.subject.label!r} is gone", where=str(self.store), got=identity.uri
+            )
         if path is None:
             raise CheckpointError(
                 f"the file of {self.subject.label!r} holds another theta now",
                 where=str(self.store),
-                got=who.uri,
-                expected=f"the theta {who.sha256[:12]}, which was evaluated",
+                got=identity.uri,
+                expected=f"the theta {identity.sha256[:12]}, which was evaluated",
                 next_step="choose another subject, or evaluate the present file by its path",
             )
-        variant = who.variant
+        variant = identity.variant
         if variant.trainer_config is None:  # of a watch, whose run has the `config.gin`
-            variant = given_checkpoint(who.uri, variant.bindings).variant
-        return GivenCheckpoint(uri=path, variant=variant, label=self.subject.label, sha256=who.sha256)
+            variant = given_checkpoint(identity.uri, variant.bindings).variant
+        return GivenCheckpoint(uri=path, variant=variant, label=self.subject.label, sha256=identity.sha256)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +154,7 @@ def find_stored(
     store: Path | None,
     *,
     candidates: Collection[SubjectKey] = (),
-    kept: Sequence[Choice] = (),
+    choices: Sequence[Choice] = (),
 ) -> Stored:
     """Returns the subject that a text names: `STORE`, `STORE@NAME`, a folder with one store below it, or NAME.
 
@@ -162,12 +164,12 @@ def find_stored(
       store: Store in which NAME is looked up.
       candidates: Subjects to be compared with the named one. A store never stands for one of them, and they are left
         out if several subjects share the name.
-      kept: Earlier choices of references; see `choose_reference`.
+      choices: Earlier choices of references; see `choose_reference`.
     Raises:
       UsageError: No subject has this name, several have it, or the store does not exist.
     """
     store_path, name = _place_and_name(text, store)
-    return _find_in_store(store_path, name, candidates, kept)
+    return _find_in_store(store_path, name, candidates, choices)
 
 
 def is_chosen(text: str, store: Path | None) -> bool:
@@ -225,16 +227,17 @@ def find_given(text: str, store: Path | None, *, candidates: Collection[SubjectK
     """
     store = store if store is not None and is_store(store) else None
     if _is_explicit(text):
-        requested = given_subject(text)
-        if others := _namesakes(text, requested, store):
-            kind = "path" if isinstance(requested, GivenCheckpoint) or path_exists(text) else "gin text"
+        request = given_subject(text)
+        if namesakes := _namesakes(text, request, store):
+            kind = "path" if isinstance(request, GivenCheckpoint) or path_exists(text) else "gin text"
+            spelling = f"./{text}" if kind == "path" else repr(f"{text};")
             raise UsageError(
                 f"{text!r} is a {kind}, and the name of another one",
                 where=str(store),
-                got=f"{others[0].uri} ({others[0].sha256[:12]})",
-                next_step=f"say {f'./{text}' if kind == 'path' else f'{text};'!r} or '{store}@{others[0].sha256[:12]}'",
+                got=f"{namesakes[0].uri} ({namesakes[0].sha256[:12]})",
+                next_step=f"say {spelling} or '{store}@{namesakes[0].sha256[:12]}'",
             )
-        return requested
+        return request
     if store is None and not is_store(store_and_name(text)[0] or "no store"):
         _refuse_gin(text)
         raise UsageError(
@@ -267,18 +270,18 @@ def find_trained(text: str, kind: Literal["checkpoint", "optimizer"], store: Pat
     """
     has_store = store is not None and is_store(store)
     is_name = has_store or is_store(store_and_name(text)[0] or "no store")
-    requested = find_given(text, store) if is_name else None
-    if requested is None or _is_explicit(text):
+    request = find_given(text, store) if is_name else None
+    if request is None or _is_explicit(text):
         return TrainedWith(checkpoint=text) if kind == "checkpoint" else TrainedWith(optimizer=text)
-    if isinstance(requested, GivenCheckpoint) != (kind == "checkpoint"):
-        other = "optimizer" if kind == "checkpoint" else "checkpoint"
+    if isinstance(request, GivenCheckpoint) != (kind == "checkpoint"):
+        other_kind = "optimizer" if kind == "checkpoint" else "checkpoint"
         raise UsageError(
-            f"{text!r} is no {kind}", got=f"the {other} {requested.uri}", next_step=f"give it as the {other}"
+            f"{text!r} is no {kind}", got=f"the {other_kind} {request.uri}", next_step=f"give it as the {other_kind}"
         )
-    if isinstance(requested, GivenCheckpoint):
-        variant = requested.variant
-        return TrainedWith(checkpoint=requested.uri, gin_params=variant.bindings, trainer_config=variant.trainer_config)
-    return TrainedWith(optimizer=requested.uri)
+    if isinstance(request, GivenCheckpoint):
+        variant = request.variant
+        return TrainedWith(checkpoint=request.uri, gin_params=variant.bindings, trainer_config=variant.trainer_config)
+    return TrainedWith(optimizer=request.uri)
 
 
 def find_run(text: str, store: Path | None) -> RunFolder:
@@ -294,25 +297,27 @@ def find_run(text: str, store: Path | None) -> RunFolder:
     elif "://" in text or path_exists(text) or store is None or not is_store(store):
         return RunFolder(location=text, is_part=store is not None and is_store(store) and _is_one_of_runs(text, store))
     folders_by_label = _sessions_of_commands(store)
-    exact = folders_by_label.get(text, [])
-    if len(exact) == 1:
-        folder = exact[0]
+    exact_folders = folders_by_label.get(text, [])
+    if len(exact_folders) == 1:
+        folder = exact_folders[0]
         with Ledger.open(store, read_only=True) as ledger:
             sightings = [
                 sighting for sighting in ledger.sightings().values() if Path(sighting.uri).is_relative_to(folder)
             ]
         bindings = sightings[-1].variant.bindings if sightings else ()
         return RunFolder(location=str(folder), bindings=bindings, is_part=True)
-    single = [label for label, folders in folders_by_label.items() if len(folders) == 1]
-    if exact:
-        candidates = [label for label in single if folders_by_label[label][0] in exact and label.startswith(text)]
+    unique_labels = [label for label, folders in folders_by_label.items() if len(folders) == 1]
+    if exact_folders:
+        candidates = [
+            label for label in unique_labels if folders_by_label[label][0] in exact_folders and label.startswith(text)
+        ]
         raise UsageError(
             f"several runs are called {text!r}", where=str(store), next_step=f"say {' or '.join(candidates)}"
         )
     raise UsageError(
         f"unknown run {text!r}",
         where=str(store),
-        expected="the folder of a run" + (f", or one of {', '.join(single)}" if single else ""),
+        expected="the folder of a run" + (f", or one of {', '.join(unique_labels)}" if unique_labels else ""),
         next_step=suggestion(text, folders_by_label),
     )
 
@@ -321,8 +326,8 @@ def _is_one_of_runs(folder: str, store: Path) -> bool:
     """Returns whether a store holds checkpoints below a folder, and others."""
     with Ledger.open(store, read_only=True) as ledger:
         uris = {sighting.uri for sighting in ledger.sightings().values() if sighting.has_theta}
-    below = {uri for uri in uris if _is_below(uri, folder)}
-    return bool(below) and below != uris
+    uris_below = {uri for uri in uris if _is_below(uri, folder)}
+    return bool(uris_below) and uris_below != uris
 
 
 def _is_below(uri: str, folder: str) -> bool:
@@ -383,11 +388,11 @@ def snapshot_with(store: Path, name: str) -> Snapshot:
     methods = read_methods(store)
     if not methods.methods or called(methods, name).is_exact:
         return methods
-    whole = read_store(store)
-    return whole if called(whole, name).places else methods
+    all_subjects = read_store(store)
+    return all_subjects if called(all_subjects, name).places else methods
 
 
-def _namesakes(text: str, requested: Given, store: Path | None) -> list[Who]:
+def _namesakes(text: str, request: Given, store: Path | None) -> list[Who]:
     """Returns other subjects of a store that have a text as their label or as their scope in an experiment.
 
     The end of a path is not compared, since every run has its `theta_100.npz`.
@@ -404,7 +409,7 @@ def _namesakes(text: str, requested: Given, store: Path | None) -> list[Who]:
     if has_scope:
         snapshot = snapshot_with(store, text)
         namesakes += [snapshot.subjects[index].who for index in called(snapshot, text).places]
-    return [subject for subject in namesakes if not _is_same(requested, subject)]
+    return [subject for subject in namesakes if not _is_same(request, subject)]
 
 
 def _is_explicit(text: str) -> bool:
@@ -412,7 +417,7 @@ def _is_explicit(text: str) -> bool:
     name = text.partition(";")[0].strip()
     if name.endswith(".gin") or path_exists(name) or "://" in name:
         return not is_store(name)
-    if not any(mark in name for mark in "(=@"):
+    if not any(character in name for character in "(=@"):
         return False
     try:
         given_subject(text)
@@ -427,14 +432,14 @@ def _refuse_gin(text: str) -> None:
         given_subject(text)
 
 
-def _is_same(requested: Given, subject: Who) -> bool:
-    if isinstance(requested, Who):
+def _is_same(request: Given, subject: Who) -> bool:
+    if isinstance(request, Who):
         return (
-            requested.is_optimizer
+            request.is_optimizer
             and subject.is_optimizer
-            and sorted(requested.variant.bindings) == sorted(subject.variant.bindings)
+            and sorted(request.variant.bindings) == sorted(subject.variant.bindings)
         )
-    return subject.has_theta and Path(requested.uri).resolve() == Path(subject.uri).resolve()
+    return subject.has_theta and Path(request.uri).resolve() == Path(subject.uri).resolve()
 
 
 def subjects_beside(stored: Sequence[Stored]) -> list[StoredSubject]:

@@ -105,8 +105,8 @@ class WatchSettings(WatchOptions):
 
             specs_called(cases, *suites, with_tests=True)  # raises for an unknown name
             with_parameters = [name for name in cases if "[" in name]  # of tests, which only pytest knows
-            others = [name for name in cases if "[" not in name]
-            specs = specs_called(others, *suites, with_tests=True) if others else []
+            case_names = [name for name in cases if "[" not in name]
+            specs = specs_called(case_names, *suites, with_tests=True) if case_names else []
             cases = (*with_parameters, *(spec.names[-1] for spec in specs))
         return replace(self, suites=suites, cases=cases)
 
@@ -411,15 +411,15 @@ def num_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def command_text(*words: str, **options: object) -> str:
+def command_text(*command_words: str, **options: object) -> str:
     """Returns a command, quoted for a shell. Options that are None or "" are left out."""
-    command = [*words]
+    command = [*command_words]
     for name, value in options.items():
-        for word in value if isinstance(value, tuple) else (value,):
-            command += [] if word in (None, "") else [f"--{name.replace('_', '-')}", str(word)]
+        for text in value if isinstance(value, tuple) else (value,):
+            command += [] if text in (None, "") else [f"--{name.replace('_', '-')}", str(text)]
     return shlex.join(command)
 
 
-def texts(given: str | Path | Sequence[str | Path]) -> tuple[str, ...]:
+def texts(value: str | Path | Sequence[str | Path]) -> tuple[str, ...]:
     """Returns one path or several as a tuple of texts."""
-    return (str(given),) if isinstance(given, str | Path) else tuple(map(str, given))
+    return (str(value),) if isinstance(value, str | Path) else tuple(map(str, value))

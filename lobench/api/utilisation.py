@@ -71,8 +71,8 @@ class Measuring(WatchProgress):
 
     def line(self, *, num_workers: int, num_cores: int) -> str:
         """Returns advice on the number of workers or cores, or "", and ends the sampling."""
-        busy = self._devices.close() if self._devices is not None else None
-        return utilisation_line(list(self._uses.values()), num_workers=num_workers, num_cores=num_cores, gpu=busy)
+        gpu_share = self._devices.close() if self._devices is not None else None
+        return utilisation_line(list(self._uses.values()), num_workers=num_workers, num_cores=num_cores, gpu=gpu_share)
 
 
 class _Devices:
@@ -95,10 +95,10 @@ class _Devices:
     def _sample(self, program: str) -> None:
         while not self._ended.wait(_EVERY_SECONDS):
             try:
-                done = subprocess.run(
+                completed = subprocess.run(
                     [program, *_QUERY], capture_output=True, text=True, check=True, timeout=_ANSWER_SECONDS
                 )
-                self._shares.append(max(float(line) for line in done.stdout.split()) / 100)
+                self._shares.append(max(float(line) for line in completed.stdout.split()) / 100)
             except subprocess.TimeoutExpired:
                 continue  # a busy machine
             except (OSError, subprocess.SubprocessError, ValueError):

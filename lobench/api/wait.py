@@ -76,11 +76,9 @@ def _warn_of_no_store(store: Path) -> None:
     if store in _warned_of:
         return
     _warned_of.add(store)
-    others = sorted(ledger_path.parent.name for ledger_path in store.parent.glob("*/ledger.sqlite"))
-    beside = f"; stores beside it: {first_of(others, _MOST_NAMED)}" if others else ""
-    text = (
-        f"{store}: no result store yet, so wait_for_evaluations does not wait{beside}. Is it the store of your watch?"
-    )
+    other_stores = sorted(ledger_path.parent.name for ledger_path in store.parent.glob("*/ledger.sqlite"))
+    hint = f"; stores beside it: {first_of(other_stores, _MOST_NAMED)}" if other_stores else ""
+    text = f"{store}: no result store yet, so wait_for_evaluations does not wait{hint}. Is it the store of your watch?"
     warnings.warn(text, stacklevel=4)  # of the caller of `wait_for_evaluations`
 
 

@@ -44,10 +44,10 @@ class WatchedRun:
         Raises:
           UsageError: A suite or the run does not exist.
         """
-        places = tuple(str(find_suite(suite)) for suite in texts(suites))
+        suite_paths = tuple(str(find_suite(suite)) for suite in texts(suites))
         run = find_run(str(location), None if store is None else Path(store))
-        folder = Path(store) if store else default_store(run.location, name or Path(places[0]).resolve().stem)
-        return cls(run=run, suites=places, store=folder)
+        folder = Path(store) if store else default_store(run.location, name or Path(suite_paths[0]).resolve().stem)
+        return cls(run=run, suites=suite_paths, store=folder)
 
     def evaluator(self, tool: str, progress: WatchProgress, options: EvaluationKeywords) -> StoreEvaluator:
         """Returns an evaluator of the run's checkpoints. Its store is below the watch's, which may be in use."""

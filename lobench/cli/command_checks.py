@@ -41,8 +41,8 @@ def _refuse_repeated_options(command: click.Command) -> None:
                 takes_one = isinstance(option, click.Option) and not (option.multiple or option.is_flag or option.count)
                 if takes_one and count > 1:
                     raise click.UsageError(f"{option.opts[0]} takes one value, and was given {count} times", ctx)
-        parsed: list[str] = original_parse_args(ctx, args)
-        return parsed
+        remaining: list[str] = original_parse_args(ctx, args)
+        return remaining
 
     command.parse_args = parse_args  # type: ignore[method-assign]
 
@@ -55,8 +55,8 @@ def _keep_inputs(command: click.Command) -> None:
         if isinstance(output, str | Path) and os.path.isfile(output):
             if os.path.basename(os.path.realpath(output)).startswith(_DATABASE):
                 raise click.UsageError(f"--output {output} is the database of a result store; name another file", ctx)
-            for read in _files(value for name, value in ctx.params.items() if name != _OUTPUT):
-                if os.path.isfile(read) and os.path.samefile(read, output):
+            for input_file in _files(value for name, value in ctx.params.items() if name != _OUTPUT):
+                if os.path.isfile(input_file) and os.path.samefile(input_file, output):
                     raise click.UsageError(f"--output {output} is an input of the command; name another file", ctx)
         return original_invoke(ctx)
 

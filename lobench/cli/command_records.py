@@ -127,14 +127,14 @@ class ReportRecord(TypedDict):
     methods: list[MethodRecord]
 
 
-def watched_record(watched: Watched) -> WatchRecord:
+def watched_record(outcome: Watched) -> WatchRecord:
     """Returns the JSON output of `lobench watch`."""
     return {
-        "store": watched.store,
-        **ending_record(watched.ending),
-        "left_out": {str(path): str(reason) for path, reason in watched.left_out.items()},
-        "utilisation": watched.utilisation,
-        "subjects": [_subject(subject) for subject in watched.ending.subjects],
+        "store": outcome.store,
+        **ending_record(outcome.ending),
+        "left_out": {str(path): str(reason) for path, reason in outcome.left_out.items()},
+        "utilisation": outcome.utilisation,
+        "subjects": [_subject(subject) for subject in outcome.ending.subjects],
     }
 
 

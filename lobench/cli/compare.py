@@ -151,23 +151,25 @@ def compare(subjects: tuple[str, ...], strict: bool, race: bool, rule: str | Non
                 details=details,
             )
         )
-    bad = {"REGRESSED", "INCONCLUSIVE"} if strict else {"REGRESSED"}
-    empty = comparisons.compared_nothing()
-    if empty:
-        first = comparisons.pairs[0]
-        reason = f"no {first.replicate} has results of {first.a.label} and of {', '.join(empty)}"
+    failing_verdicts = {"REGRESSED", "INCONCLUSIVE"} if strict else {"REGRESSED"}
+    subjects_without_pairs = comparisons.compared_nothing()
+    if subjects_without_pairs:
+        first_pair = comparisons.pairs[0]
+        reason = (
+            f"no {first_pair.replicate} has results of {first_pair.a.label} and of {', '.join(subjects_without_pairs)}"
+        )
         click.echo(f"nothing was compared: {reason}", err=True)
-    if bad.intersection(comparisons.verdicts()):
+    if failing_verdicts.intersection(comparisons.verdicts()):
         sys.exit(ExitCode.VERDICT)
-    sys.exit(ExitCode.ERROR if empty else ExitCode.OK)
+    sys.exit(ExitCode.ERROR if subjects_without_pairs else ExitCode.OK)
 
 
 def _race(methods: tuple[str, ...], options: dict[str, Any], kind: str) -> None:
     from lobench.api.race import race
     from lobench.report.tables.race_output import race_record, race_text
 
-    names = {name: _FLAGS.get(name) or name.replace("_", "-") for name in _NO_RACE_OPTIONS}
-    unusable_options = [f"--{names[name]}" for name in _NO_RACE_OPTIONS if options.pop(name)]
+    flags = {name: _FLAGS.get(name) or name.replace("_", "-") for name in _NO_RACE_OPTIONS}
+    unusable_options = [f"--{flags[name]}" for name in _NO_RACE_OPTIONS if options.pop(name)]
     unusable_options += ["--max-diverged"] if options.pop("max_diverged") < 1 else []
     _refuse(unusable_options, "of no race, which has no A and no verdict")
     options |= {name: options[name] or default for name, default in _RACE_OPTIONS.items()}
@@ -186,10 +188,12 @@ def _track3(names: tuple[str, ...], store: Path | None, target: str | None, *, s
     from lobench.report.tables.track3 import track3_record, track3_text
 
     context = click.get_current_context()
-    typed = [param for param in context.params if context.get_parameter_source(param) is ParameterSource.COMMANDLINE]
+    given_options = [
+        param for param in context.params if context.get_parameter_source(param) is ParameterSource.COMMANDLINE
+    ]
     flags = {param.name: param.opts[0] for param in context.command.params}
-    others = [flags[name] for name in typed if name not in _RULE_OPTIONS]
-    _refuse(others, "not of --rule, which defines all but the target")
+    refused_flags = [flags[name] for name in given_options if name not in _RULE_OPTIONS]
+    _refuse(refused_flags, "not of --rule, which defines all but the target")
     parsed_target = parse_target(target) if target is not None else None
     verdicts = judge([find_stored(name, store).subject for name in names], parsed_target)
     if kind == "json":

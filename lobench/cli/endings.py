@@ -69,17 +69,17 @@ def log_failed(
         log(f"and {counted(len(rows) - _MOST, 'failure')} more: {results_command(store)} has all")
 
 
-def log_ending(settings: WatchSettings, watched: Watched, log: Callable[..., None]) -> None:
+def log_ending(settings: WatchSettings, outcome: Watched, log: Callable[..., None]) -> None:
     """Logs the summary of a finished watch.
 
     Args:
       settings: Settings of the watch.
-      watched: Its result.
+      outcome: Its result.
       log: As for `log_failed`.
     """
     from lobench.api.rerun import repeating_command
 
-    ending = watched.ending
+    ending = outcome.ending
     for sink, count in ending.earlier.items():
         if sink not in ending.behind:
             log(f"sink {sink!r} received {counted(count, 'record')} of earlier calls that it did not have")
@@ -95,16 +95,16 @@ def log_ending(settings: WatchSettings, watched: Watched, log: Callable[..., Non
         )
         log(f"--max-core-hours {settings.max_core_hours:g} are used; {not_begun}")
     resolved_settings = settings.found()
-    log_failed(watched.store, ending, lambda subject, row: repeating_command(subject, row.case, resolved_settings), log)
-    for path, reason in watched.left_out.items():
+    log_failed(outcome.store, ending, lambda subject, row: repeating_command(subject, row.case, resolved_settings), log)
+    for path, reason in outcome.left_out.items():
         log(f"left out: {path}: {reason}")
-    if watched.utilisation:
-        log(watched.utilisation)
+    if outcome.utilisation:
+        log(outcome.utilisation)
     if ending.outcomes and not settings.quiet:
-        for line in _best_lines(watched.store):
+        for line in _best_lines(outcome.store):
             log(line)
-    page = f", and {watched.store / PAGE}" if REPORT in settings.sinks else ""
-    log(f"done: {_counts(ending)}; see {results_command(watched.store)}{page}")
+    page = f", and {outcome.store / PAGE}" if REPORT in settings.sinks else ""
+    log(f"done: {_counts(ending)}; see {results_command(outcome.store)}{page}")
     for line in unread_lines(ending):
         log(line, "red")
 
@@ -131,8 +131,10 @@ def _counts(ending: Ending) -> str:
     """Returns the outcomes of this call; without any, the earlier outcomes that decide the exit code."""
     if ending.outcomes:
         return listed(ending.outcomes)
-    bad = {outcome: count for outcome, count in ending.recorded.items() if outcome in (*ERRORS, Outcome.FAILED)}
-    return f"nothing new; recorded before: {listed(bad)}" if bad else "nothing new"
+    earlier_failures = {
+        outcome: count for outcome, count in ending.recorded.items() if outcome in (*ERRORS, Outcome.FAILED)
+    }
+    return f"nothing new; recorded before: {listed(earlier_failures)}" if earlier_failures else "nothing new"
 
 
 def listed(outcomes: Mapping[Outcome, int]) -> str:

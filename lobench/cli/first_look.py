@@ -37,8 +37,8 @@ def first_look(folder: Path) -> list[str]:
 def _recognized_items(folder: Path) -> Iterator[tuple[str, str]]:
     entries = _entries(folder)
     inner = list(itertools.islice(_subfolder_entries(entries), _MOST_ENTRIES))
-    places = dict.fromkeys((folder, *entries, *_store_candidates(entries), *_store_candidates(inner)))
-    stores = [location for location in places if _is_file(location / "ledger.sqlite")]
+    candidates = dict.fromkeys((folder, *entries, *_store_candidates(entries), *_store_candidates(inner)))
+    stores = [location for location in candidates if _is_file(location / "ledger.sqlite")]
     for store in stores[:_MOST_LISTED]:
         name = _relative_text(store, folder)
         yield f"{name} is a store of results", f"lobench view {name}      # or: lobench results --store {name}"
@@ -68,8 +68,8 @@ def _recognized_items(folder: Path) -> Iterator[tuple[str, str]]:
     files = [entry for entry in entries if entry.name.endswith(_CURVES) and _is_file(entry)]
     if files:
         names = " ".join(_relative_text(file, folder) for file in files[:_MOST_LISTED])
-        more = f" and {len(files) - _MOST_LISTED} more" * (len(files) > _MOST_LISTED)
-        yield f"{names}{more} may be curves", f"lobench import {names} --store imported"
+        omission_note = f" and {len(files) - _MOST_LISTED} more" * (len(files) > _MOST_LISTED)
+        yield f"{names}{omission_note} may be curves", f"lobench import {names} --store imported"
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -96,9 +96,9 @@ def _store_candidates(entries: list[Path]) -> Iterator[Path]:
     """Yields the possible places of stores below a folder: in it, and in the folders of runs."""
     for entry in entries:
         if entry.name in _STORES:
-            for below in _entries(entry):
-                yield below
-                yield from _entries(below)  # .lobench/compare/SUITE
+            for subfolder in _entries(entry):
+                yield subfolder
+                yield from _entries(subfolder)  # .lobench/compare/SUITE
         elif _is_folder(entry):
             yield from _entries(entry / "lobench_results")
 

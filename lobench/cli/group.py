@@ -148,7 +148,7 @@ def own_commands() -> dict[str, tuple[str, str]]:
     Packages declare their commands in `__init__.py`.
     """
     modules = [*map(importlib.import_module, ("lobench.experiments", "lobench.cli.builtin_commands")), *_tools()]
-    return {name: declared for module in modules for name, declared in module.COMMANDS.items()}
+    return {name: declaration for module in modules for name, declaration in module.COMMANDS.items()}
 
 
 @functools.cache
@@ -195,20 +195,20 @@ def _guarded(command: click.Command, name: str, plugin: str) -> click.Command:
 @contextlib.contextmanager
 def _ends_named(line: str) -> Iterator[None]:
     """Has `os._exit` write a line to standard error, and exit with 3: 0 and 1 would look like verdicts."""
-    leave = os._exit
-    ours = os.getpid()
+    original_exit = os._exit
+    own_pid = os.getpid()
 
-    def leave_named(status: int) -> NoReturn:
-        if os.getpid() == ours:  # otherwise a process that was forked meanwhile
+    def exit_with_message(status: int) -> NoReturn:
+        if os.getpid() == own_pid:  # otherwise a process that was forked meanwhile
             os.write(2, f"{line}; got os._exit({status})\n".encode())
-            leave(ExitCode.ERROR)
-        leave(status)
+            original_exit(ExitCode.ERROR)
+        original_exit(status)
 
-    os._exit = leave_named
+    os._exit = exit_with_message
     try:
         yield
     finally:
-        os._exit = leave
+        os._exit = original_exit
 
 
 def _refuse_shared_name(name: str) -> None:

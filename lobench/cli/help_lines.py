@@ -63,10 +63,10 @@ def _folded_command(line: str, width: int) -> list[str]:
     if comment := _COMMENT.search(line):
         lines += wrapped(indent + comment[1], width).split("\n")
         line = line[: comment.start()]
-    first, *words = _WORDS.findall(line)
-    current = indent + first
-    for index, word in enumerate(words):
-        room = width if index == len(words) - 1 else width - len(" \\")
+    first_word, *other_words = _WORDS.findall(line)
+    current = indent + first_word
+    for index, word in enumerate(other_words):
+        room = width if index == len(other_words) - 1 else width - len(" \\")
         if len(current) + 1 + len(word) > room:
             lines.append(f"{current} \\")
             current = f"{indent}    {word}"

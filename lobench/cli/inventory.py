@@ -199,14 +199,18 @@ def _list_suites(folder: Path | None, broken: list[LobenchError]) -> list[Item]:
     from lobench.engine.config.shipped import name_of, shipped_folder
     from lobench.engine.config.suite import specs_in
 
-    shipped = shipped_folder()
-    here = Path("suites")
+    builtin_folder = shipped_folder()
+    local_folder = Path("suites")
     if folder is not None and not folder.is_dir():
         raise UsageError("no such folder", where=str(folder), next_step="name one with --folder")
     folders = (
         [folder]
         if folder
-        else [candidate for candidate in (here if here.resolve() != shipped else None, shipped) if candidate]
+        else [
+            candidate
+            for candidate in (local_folder if local_folder.resolve() != builtin_folder else None, builtin_folder)
+            if candidate
+        ]
     )
     items = list[Item]()
     for file in (file for folder in folders for file in sorted(folder.rglob("*.gin"))):
@@ -271,13 +275,13 @@ def _names_of_kind(module: ModuleType, kind: str) -> set[str]:
     The kind is that of `lobench_kinds` of the module, else the end of the module's name, else that of the methods.
     """
     other_kinds: dict[str, Collection[str]] = getattr(module, "lobench_kinds", {})
-    rest = set(getattr(module, "__all__", ())).difference(*other_kinds.values())
-    of_module = [suffix for suffix in _GIN_KINDS if module.__name__.endswith(suffix)]
-    if not of_module:
-        rest = {name for name in rest if _kind_by_methods(getattr(module, name)) == kind}
-    elif kind not in of_module:
-        rest = set()
-    return rest.union(other_kinds.get(kind, ()))
+    names = set(getattr(module, "__all__", ())).difference(*other_kinds.values())
+    module_kinds = [suffix for suffix in _GIN_KINDS if module.__name__.endswith(suffix)]
+    if not module_kinds:
+        names = {name for name in names if _kind_by_methods(getattr(module, name)) == kind}
+    elif kind not in module_kinds:
+        names = set()
+    return names.union(other_kinds.get(kind, ()))
 
 
 def _kind_by_methods(configurable: object) -> str:
@@ -292,9 +296,9 @@ def _kind_by_methods(configurable: object) -> str:
 
 def _description_lines(name: str, configurable: Callable[..., Any]) -> list[str]:
     """Returns lines: the name and its first sentence, the settings with their defaults, and the source if known."""
-    described = _description(name, configurable)
-    head = f"{name}  {described['summary']}".rstrip()
-    return [head, *(f"    {more}" for more in (described["settings"], described["source"]) if more)]
+    description = _description(name, configurable)
+    heading = f"{name}  {description['summary']}".rstrip()
+    return [heading, *(f"    {detail}" for detail in (description["settings"], description["source"]) if detail)]
 
 
 def _description(name: str, configurable: Callable[..., Any]) -> Item:
@@ -325,11 +329,11 @@ def _value_text(value: object) -> str:
 
 def _source(doc: Iterable[str]) -> str:
     """Returns the first source or reference in a docstring, in one line."""
-    rest = list(itertools.dropwhile(lambda line: not line.startswith(("Source:", "References:")), doc))
-    if not rest:
+    lines_from_source = list(itertools.dropwhile(lambda line: not line.startswith(("Source:", "References:")), doc))
+    if not lines_from_source:
         return ""
-    first = [rest[0].partition(":")[2], *itertools.takewhile(str.strip, rest[1:])]
-    text = " ".join(line.strip() for line in first if line.strip())
+    source_lines = [lines_from_source[0].partition(":")[2], *itertools.takewhile(str.strip, lines_from_source[1:])]
+    text = " ".join(line.strip() for line in source_lines if line.strip())
     return "Source: " + _REFERENCE.sub(r"\1, \2", text)
 
 
@@ -340,10 +344,10 @@ def plugins(form: str) -> None:
     from lobench.plugins import load_plugins
 
     manager = load_plugins()
-    listed = [ListedPlugin(name=name, hooks=hooks) for name, hooks in manager.plugins()]
-    for plugin in listed:
+    listed_plugins = [ListedPlugin(name=name, hooks=hooks) for name, hooks in manager.plugins()]
+    for plugin in listed_plugins:
         show(f"{plugin['name']}: {', '.join(plugin['hooks']) or 'no hooks'}")
-    for broken in manager.broken:
-        click.echo(str(broken), err=True)
+    for broken_plugin in manager.broken:
+        click.echo(str(broken_plugin), err=True)
     if form == "json":
-        emit("plugins", PluginsRecord(plugins=listed, broken=manager.broken))
+        emit("plugins", PluginsRecord(plugins=listed_plugins, broken=manager.broken))

@@ -31,26 +31,26 @@ _PLAIN: dict[Any, Schema] = {
 }
 
 
-def json_schema(name: str, printed: Any) -> Schema:
+def json_schema(name: str, document_type: Any) -> Schema:
     """Returns the schema (draft 2020-12) of a document.
 
     Args:
       name: Name of the document, such as `run`, which is printed as "lobench/run/1".
-      printed: Type of its record: a TypedDict or a dataclass, or a list of these. The title is the text of `Annotated`,
-        or the first line of the type's docstring.
+      document_type: Type of its record: a TypedDict or a dataclass, or a list of these. The title is the text of
+        `Annotated`, or the first line of the type's docstring.
     Raises:
       TypeError: A type has no JSON equivalent.
     """
     defs: dict[str, Schema] = {}
-    printed, *titles = get_args(printed) if get_origin(printed) is Annotated else (printed,)
-    is_list = get_origin(printed) is list
-    (record,) = get_args(printed) if is_list else (printed,)
+    document_type, *titles = get_args(document_type) if get_origin(document_type) is Annotated else (document_type,)
+    is_list = get_origin(document_type) is list
+    (record,) = get_args(document_type) if is_list else (document_type,)
     records = [_record(member, defs, name) for member in _members(record)]
     body = records[0] if len(records) == 1 else {"anyOf": records}
     title = (titles or inspect.cleandoc(record.__doc__ or "").splitlines())[0]
-    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title}
-    named = {"$defs": defs} if defs else {}
-    return head | ({"type": "array", "items": body} if is_list else body) | named
+    header = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title}
+    definitions = {"$defs": defs} if defs else {}
+    return header | ({"type": "array", "items": body} if is_list else body) | definitions
 
 
 def _record(kind: Any, defs: dict[str, Schema], document: str = "") -> Schema:
@@ -63,8 +63,8 @@ def _record(kind: Any, defs: dict[str, Schema], document: str = "") -> Schema:
         if get_origin(hint) is NotRequired:
             optional.add(name)
             (hint,) = get_args(hint)
-        described = {"description": lines[name]} if name in lines else {}
-        fields[name] = described | _schema(hint, defs)
+        field_description = {"description": lines[name]} if name in lines else {}
+        fields[name] = field_description | _schema(hint, defs)
     required = [name for name in fields if name not in optional]
     return {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
 

@@ -106,18 +106,21 @@ def experiment_options(command: C) -> C:
 
 def _option(field: Field[Any]) -> Callable[[C], C]:
     setting: Option = field.metadata["option"]
-    words: dict[str, Any] = {"help": setting.help, "metavar": setting.metavar, "required": setting.required}
+    click_arguments: dict[str, Any] = {"help": setting.help, "metavar": setting.metavar, "required": setting.required}
     kind = str(field.type)
     if field.default is not MISSING:  # not for required options: click takes an explicit None for a value
-        words["default"] = field.default
+        click_arguments["default"] = field.default
     if kind == "bool":
-        words["is_flag"] = True
+        click_arguments["is_flag"] = True
     elif kind.startswith("tuple["):
-        words |= {"multiple": True, "type": _type(kind.removeprefix("tuple["), setting)}
+        click_arguments |= {"multiple": True, "type": _type(kind.removeprefix("tuple["), setting)}
     else:
-        words |= {"show_default": words.get("default") not in (None, ""), "type": _type(kind, setting)}
+        click_arguments |= {
+            "show_default": click_arguments.get("default") not in (None, ""),
+            "type": _type(kind, setting),
+        }
     flags = setting.flag.split() or [f"--{field.name.replace('_', '-')}"]
-    return click.option(*flags, field.name, **words)
+    return click.option(*flags, field.name, **click_arguments)
 
 
 def _type(kind: str, setting: Option) -> Any:
@@ -147,12 +150,12 @@ def accept_either_form(command: click.Command) -> None:
     if all(argument.nargs == 1 for argument in arguments):  # otherwise the last argument takes all words
         for option in [param for param in command.params if isinstance(param, click.Option) and param.required]:
             if flag := next((name for name in option.opts if name in _PLACES.values()), ""):
-                words: dict[str, Any] = {
+                click_arguments: dict[str, Any] = {
                     "nargs": -1 if option.multiple else 1,
                     "metavar": f"[{flag[2:].upper()}]",
                     "type": option.type,
                 }
-                _join(command, option, click.Argument(["other_form"], required=False, **words))
+                _join(command, option, click.Argument(["other_form"], required=False, **click_arguments))
                 return
 
 
@@ -162,9 +165,11 @@ def _join(command: click.Command, main: click.Parameter, other: click.Parameter)
 
     def joined(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
         other_value = context.meta.pop("lobench.other_form", None)
-        more = tuple(other_value) if isinstance(other_value, tuple) else (() if other_value is None else (other_value,))
+        other_values = (
+            tuple(other_value) if isinstance(other_value, tuple) else (() if other_value is None else (other_value,))
+        )
         own_values = tuple(value or ()) if takes_several else (() if value is None else (value,))
-        values = (*more, *own_values)
+        values = (*other_values, *own_values)
         if not values and not context.resilient_parsing:
             raise click.MissingParameter(ctx=context, param=parameter)
         if takes_several:

@@ -170,10 +170,10 @@ def _requests_json(arguments: Sequence[str]) -> bool:
 
     The arguments are not parsed, so that wrong command lines get JSON errors too.
     """
-    words = list(arguments[: arguments.index("--")] if "--" in arguments else arguments)
-    if {"--help", "-h", "--version"}.intersection(words):
+    option_words = list(arguments[: arguments.index("--")] if "--" in arguments else arguments)
+    if {"--help", "-h", "--version"}.intersection(option_words):
         return False
-    return "--format=json" in words or ("--format", "json") in itertools.pairwise(words)
+    return "--format=json" in option_words or ("--format", "json") in itertools.pairwise(option_words)
 
 
 @contextlib.contextmanager
@@ -217,12 +217,12 @@ def json_parts(name: str, records: Iterable[Record]) -> Iterator[str]:
 
 
 def _document(name: str, record: Record) -> str:
-    whole = {"schema": name if "/" in name else f"lobench/{name}/1"} | _fields(record)
+    document = {"schema": name if "/" in name else f"lobench/{name}/1"} | _fields(record)
     encode = _encoder()
     try:
-        return encode(whole)
+        return encode(document)
     except ValueError:  # only if needed, since records with curves are slow to walk
-        return encode(finite_or_none(whole))
+        return encode(finite_or_none(document))
 
 
 @functools.cache
@@ -270,14 +270,14 @@ def show(text: str) -> None:
 def emit_text(text: str | Iterable[str]) -> None:
     """Prints a document given as text or as parts. A command prints at most one."""
     out, _Programs.out = _Programs.out, None
-    parts = [text] if isinstance(text, str) else text
+    chunks = [text] if isinstance(text, str) else text
     if out is None:
-        for part in parts:
-            click.echo(part, nl=False)
+        for chunk in chunks:
+            click.echo(chunk, nl=False)
         return
     try:
-        for part in parts:
-            out.write(part)
+        for chunk in chunks:
+            out.write(chunk)
         out.flush()
     except BrokenPipeError:
         raise

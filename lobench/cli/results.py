@@ -157,8 +157,8 @@ def results(store: Path, kind: str, output: Path | None, **options: Any) -> None
         export(store, kind, output, settings.pattern)
         return
     if settings.by is None and not settings.history and kind == "json":
-        with records_text(store, settings.pattern, curves=settings.curves) as parts:
-            write(parts)
+        with records_text(store, settings.pattern, curves=settings.curves) as chunks:
+            write(chunks)
         return
     if settings.by is not None:
         text = by_method_text(

@@ -99,19 +99,19 @@ def table_text(store: Path, pattern: str, *, sort: str, metrics: Sequence[str] =
     with Ledger.open(store, read_only=True) as ledger:
         rows = list(_matching_rows(store, pattern, ledger.evaluations(summarized=True)))
         current = ledger.current_cases(rows)
-        edited = edited_code(ledger, rows)
+        changed_files = edited_code(ledger, rows)
         unread = list(_unread_records(ledger))
     summaries = evaluation_summaries(rows)
     stored_metrics = {name for summary in summaries for name in summary.final}
     extra_metrics = _stored_metrics(metrics, stored_metrics)
     lines = [results_table(summaries, sort=sort, metrics=extra_metrics)] if rows or not unread else []
     primary = {row.case.primary_metric for row in rows}
-    added = {name for summary in summaries for name in summary.added}
-    others = _more_metrics(
-        stored_metrics - {*extra_metrics, *primary, *added, "train/loss", "test/loss", "test/accuracy"}
+    added_metrics = {name for summary in summaries for name in summary.added}
+    lines_on_others = _more_metrics(
+        stored_metrics - {*extra_metrics, *primary, *added_metrics, "train/loss", "test/loss", "test/accuracy"}
     )
-    other_code = edited_code_line([row for row in rows if current.is_current(row)], edited)
-    return "\n".join([*lines, *others, *_notes(rows, current, other_code, unread)])
+    other_code = edited_code_line([row for row in rows if current.is_current(row)], changed_files)
+    return "\n".join([*lines, *lines_on_others, *_notes(rows, current, other_code, unread)])
 
 
 def _stored_metrics(metrics: Sequence[str], stored_names: Collection[str]) -> list[str]:
@@ -144,7 +144,7 @@ def ranked_text(store: Path, *, every: bool) -> str:
     summary = summary_of_methods(store)
     rows = summary.snapshot.rows
     current = summary.snapshot.current
-    lines = [ranking_text(summary, every=every)] if rows or not unread else []
+    lines = [ranking_text(summary, include_all=every)] if rows or not unread else []
     lines += _more_metrics(_hidden_metrics(summary, ()))
     return "\n".join([*lines, *_notes(rows, current, summary.snapshot.edited_code_line(), unread)])
 
@@ -169,15 +169,15 @@ def _notes(
 def _unread_records(ledger: Ledger) -> Iterator[ResultRecord]:
     from lobench.report.tables.result_records import unread_records
 
-    read = {checkpoint.uri for checkpoint in ledger.sightings().values()}
-    return unread_records(ledger.events(), read)
+    read_uris = {checkpoint.uri for checkpoint in ledger.sightings().values()}
+    return unread_records(ledger.events(), read_uris)
 
 
-def _hidden_metrics(summary: Summary, shown: Collection[str]) -> set[str]:
+def _hidden_metrics(summary: Summary, shown_metrics: Collection[str]) -> set[str]:
     """Returns the metrics of a summary that no table shows, except the losses of train and test."""
     snapshot = summary.snapshot
     all_metrics = {name for subject in snapshot.subjects for name in subject.metrics()}
-    return all_metrics - {*shown, *(case.primary_metric for case in snapshot.cases), "train/loss", "test/loss"}
+    return all_metrics - {*shown_metrics, *(case.primary_metric for case in snapshot.cases), "train/loss", "test/loss"}
 
 
 def by_method_text(
@@ -207,10 +207,10 @@ def by_method_text(
         spec = replace(spec, metrics=[*(spec.metrics or summary.metrics), *_stored_metrics(metrics, stored_names)])
     if kind == "json":
         return json_text("results.methods", method_records(tabulate(summary, spec)))
-    part, note = best_methods(summary) if table is None and not every else (summary, "")
+    listed_summary, note = best_methods(summary) if table is None and not every else (summary, "")
     notes = [f"{note}; --all shows all"] if note else []
     return "\n".join(
-        [method_text(tabulate(part, spec)), *notes, *_more_metrics(_hidden_metrics(summary, spec.metrics))]
+        [method_text(tabulate(listed_summary, spec)), *notes, *_more_metrics(_hidden_metrics(summary, spec.metrics))]
     )
 
 

@@ -72,10 +72,10 @@ def document_schema(name: str) -> Schema:
 @functools.cache
 def documents() -> dict[str, str]:
     """Returns the import path of the record's type for each document that commands print, by name."""
-    places = {"error": "lobench.cli.output:ErrorRecord"}
+    type_paths = {"error": "lobench.cli.output:ErrorRecord"}
     for option in (option for command in _commands() for option in command.params):
-        places |= option.prints if isinstance(option, FormatOption) else {}
-    return dict(sorted(places.items()))
+        type_paths |= option.prints if isinstance(option, FormatOption) else {}
+    return dict(sorted(type_paths.items()))
 
 
 def _commands() -> Iterator[click.Command]:
@@ -97,13 +97,13 @@ def _entry(name: str, type_path: str) -> SchemaEntry:
 
 
 def _known_schema_name(name: str, schema_names: Collection[str]) -> str:
-    short = name.removeprefix("lobench/").partition("/")[0]
-    if short not in schema_names:
-        in_group = [schema_name for schema_name in schema_names if schema_name.startswith(f"{short}.")]
+    short_name = name.removeprefix("lobench/").partition("/")[0]
+    if short_name not in schema_names:
+        in_group = [schema_name for schema_name in schema_names if schema_name.startswith(f"{short_name}.")]
         raise UsageError(
             "no such schema",
             got=repr(name),
             expected=f"one of {', '.join(in_group or schema_names)}",
-            next_step=suggestion(short, schema_names),
+            next_step=suggestion(short_name, schema_names),
         )
-    return short
+    return short_name

@@ -67,8 +67,8 @@ def watch(
             emit("watch.costs", costs_record(costs))
         return
     with progress:
-        watched = run_watch(settings, progress)
-    log_ending(settings, watched, progress.log)
+        outcome = run_watch(settings, progress)
+    log_ending(settings, outcome, progress.log)
     if kind == "json":
-        emit("watch", watched_record(watched))
-    sys.exit(exit_code(watched.ending))
+        emit("watch", watched_record(outcome))
+    sys.exit(exit_code(outcome.ending))

@@ -47,9 +47,9 @@ def card_of(store: Path, baselines: Sequence[Path], left_out: Sequence[str], pat
     is_split = len(snapshots) > 1
     if is_split:
         names = [snapshot.experiment for snapshot in snapshots if snapshot.experiment]
-        others = ", then results that none of them uses" * (len(names) < len(snapshots))
+        unused_note = ", then results that none of them uses" * (len(names) < len(snapshots))
         parts.append(
-            f"It holds {counted(len(names), 'experiment')}: {', '.join(f'`{name}`' for name in names)}{others}."
+            f"It holds {counted(len(names), 'experiment')}: {', '.join(f'`{name}`' for name in names)}{unused_note}."
         )
     for snapshot in snapshots:
         if is_split:
@@ -67,9 +67,9 @@ def card_of(store: Path, baselines: Sequence[Path], left_out: Sequence[str], pat
 def _parts_of(store: Path, snapshot: Snapshot, baselines: Sequence[Path], *, level: int) -> list[str]:
     """Returns the verdict, the scores and the appendix of a part of a store, with headings of a level."""
     summary = summary_of(store, baselines, snapshot=snapshot)
-    named = Summary(dataclasses.replace(summary.snapshot, store=Path("this bundle")), summary.scales)
+    bundle_summary = Summary(dataclasses.replace(summary.snapshot, store=Path("this bundle")), summary.scales)
     scores = [f"{'#' * level} Scores", fenced(method_text(tabulate(summary)))]
-    return [fenced(verdict_text(named)), *scores, appendix_markdown(summary, level).strip()]
+    return [fenced(verdict_text(bundle_summary)), *scores, appendix_markdown(summary, level).strip()]
 
 
 def patch_files_of(ledger: Ledger) -> list[str]:

@@ -57,14 +57,14 @@ def sections(summary: Summary, figure: str | None = None) -> list[Section]:
 def _every_section(summary: Summary) -> list[Section]:
     groups = summary.snapshot.groups
     all_subjects = range(len(summary.snapshot.subjects))
-    drawn = [index for index, _, _ in _drawn_subjects(summary)]
+    drawn_indices = [index for index, _, _ in _drawn_subjects(summary)]
     charts = [
         (along_runs(summary), [*(index for run in groups.runs for index in run), *groups.alone]),
         (side_by_side(summary), groups.ends(summary.shown)),
-        (_profiles_section(summary), drawn),
-        (_cases_section(summary), drawn),
+        (_profiles_section(summary), drawn_indices),
+        (_cases_section(summary), drawn_indices),
         (_accuracy_section(summary), all_subjects),
-        (task_panels(summary, sorted(groups.beside(summary.shown))), drawn),
+        (task_panels(summary, sorted(groups.beside(summary.shown))), drawn_indices),
     ]
     sections = [
         replace(section, trained_with=_training_note(summary, indices))
@@ -72,27 +72,31 @@ def _every_section(summary: Summary) -> list[Section]:
         if section is not None
     ]
     labels = dict(zip(summary.snapshot.methods, summary.snapshot.labels, strict=False))
-    declared = load_plugins().usable_declarations("lobench_report_sections")
-    added = [
-        section for name, declaration in declared.items() for section in _plugin_sections(name, declaration, summary)
+    declarations = load_plugins().usable_declarations("lobench_report_sections")
+    plugin_sections = [
+        section
+        for name, declaration in declarations.items()
+        for section in _plugin_sections(name, declaration, summary)
     ]
     histories = histories_of(summary.snapshot.trials, labels)
     searches = [search_section(history, search_notes(summary.snapshot, history)) for history in histories]
-    return [*sections, *(section for section in searches if section is not None), *added]
+    return [*sections, *(section for section in searches if section is not None), *plugin_sections]
 
 
-def _plugin_sections(name: str, declared: Registered, summary: Summary) -> list[Section]:
+def _plugin_sections(name: str, registration: Registered, summary: Summary) -> list[Section]:
     """Returns a plugin's sections. If the plugin raises, its section contains only the error."""
     try:
-        drawn = declared.make(summary, where="a report")
-        if not isinstance(drawn, list | tuple) or not all(isinstance(section, Section) for section in drawn):
+        plugin_sections = registration.make(summary, where="a report")
+        if not isinstance(plugin_sections, list | tuple) or not all(
+            isinstance(section, Section) for section in plugin_sections
+        ):
             problem = "the section is not a list of lobench.extend.Section"
-            raise PluginFailure(problem, where=name, got=described(drawn))
-        for section in drawn:
+            raise PluginFailure(problem, where=name, got=described(plugin_sections))
+        for section in plugin_sections:
             _check_drawn(name, section)
-        return list(drawn)
+        return list(plugin_sections)
     except LobenchError as error:
-        note = f"The plugin {declared.plugin} drew nothing: {error}"
+        note = f"The plugin {registration.plugin} drew nothing: {error}"
         return [Section(id=name, title=name, note=note, kind="small", figures=())]
 
 
@@ -107,9 +111,9 @@ def _check_drawn(name: str, section: Section) -> None:
         return PluginFailure("the section cannot be drawn", where=name, got=headline(error))
 
     with plugin_errors(failure, LobenchError):
-        for part in ("id", "title", "note", "kind", "trained_with", "view"):
-            if not isinstance(value := getattr(section, part), str):
-                raise PluginFailure(f"the section's {part} is not a text", where=name, got=described(value))
+        for field_name in ("id", "title", "note", "kind", "trained_with", "view"):
+            if not isinstance(value := getattr(section, field_name), str):
+                raise PluginFailure(f"the section's {field_name} is not a text", where=name, got=described(value))
         if section.view not in get_args(View):
             expected = ", ".join(get_args(View))
             raise PluginFailure("the section's view", where=name, got=repr(section.view), expected=expected)
@@ -131,13 +135,13 @@ def _training_note(summary: Summary, indices: Sequence[int]) -> str:
 
 
 def _profiles_section(summary: Summary) -> Section:
-    drawn = _drawn_subjects(summary)
+    drawn_subjects = _drawn_subjects(summary)
     taus = np.linspace(-1, 2, 121)
     figures = []
     for metric in summary.metrics:
         series = [
             Series(label=label, x=taus.tolist(), y=score_profile(scores, taus).tolist(), style=style, steps=True)
-            for index, label, style in drawn
+            for index, label, style in drawn_subjects
             if (scores := [list(score.values()) for score in summary.mean_score(index, metric).scores.values()])
         ]
         if series:
@@ -158,9 +162,9 @@ def _profiles_section(summary: Summary) -> Section:
                 )
             )
     if summary.baseline_label:
-        figures.append(_ratio_profile(summary, drawn))
+        figures.append(_ratio_profile(summary, drawn_subjects))
     note = "Score profiles ask how often a score is reached, ratio profiles how many times longer than the fastest "
-    note += "it took." + _left_out_note(summary, drawn)
+    note += "it took." + _left_out_note(summary, drawn_subjects)
     return Section(id="profiles", title="Profiles", note=note, kind="wide", figures=tuple(figures))
 
 
@@ -172,21 +176,21 @@ def _drawn_subjects(summary: Summary) -> list[tuple[int, str, str]]:
     return [(index, labels[index], styles[index]) for index in indices]
 
 
-def _left_out_note(summary: Summary, drawn: Sequence[tuple[int, str, str]]) -> str:
+def _left_out_note(summary: Summary, drawn_subjects: Sequence[tuple[int, str, str]]) -> str:
     count = len(summary.snapshot.groups.beside(summary.shown))
-    return f" The first {len(drawn)} of {count} methods are drawn." if len(drawn) < count else ""
+    return f" The first {len(drawn_subjects)} of {count} methods are drawn." if len(drawn_subjects) < count else ""
 
 
-def _ratio_profile(summary: Summary, drawn: Sequence[tuple[int, str, str]]) -> Figure:
+def _ratio_profile(summary: Summary, drawn_subjects: Sequence[tuple[int, str, str]]) -> Figure:
     subjects = summary.snapshot.subjects
     # No line for subjects without curves: a line at 0 would mean that training failed everywhere.
-    with_curves = [drawn_subject for drawn_subject in drawn if subjects[drawn_subject[0]].num_seeds]
+    with_curves = [subject for subject in drawn_subjects if subjects[subject[0]].num_seeds]
     times = summary.times_to_tuned([index for index, _, _ in with_curves])
     taus = np.geomspace(1, 20, 100)
     rows = ratio_profile(time_ratios(times), taus)
     names = [*((label, style) for _, label, style in with_curves), (summary.baseline_label, "s3 dashed")]
-    shown = summary.snapshot.openings[summary.shown]
-    never = f"{shown} never reached it on {int(np.isinf(times[0]).sum())} of {counted(times.shape[1], 'case')}."
+    opening = summary.snapshot.openings[summary.shown]
+    never = f"{opening} never reached it on {int(np.isinf(times[0]).sum())} of {counted(times.shape[1], 'case')}."
     return Figure(
         title="Ratio profile",
         chart=Chart(
@@ -202,43 +206,46 @@ def _ratio_profile(summary: Summary, drawn: Sequence[tuple[int, str, str]]) -> F
             y_range=(0.0, 1.0),
         ),
         note="Inner steps to the tuned baseline's final training loss. "
-        + (never if with_curves[:1] == drawn[:1] else f"{shown} gave no curve."),
+        + (never if with_curves[:1] == drawn_subjects[:1] else f"{opening} gave no curve."),
     )
 
 
 def _cases_section(summary: Summary) -> Section:
     snapshot = summary.snapshot
-    drawn = _drawn_subjects(summary)[:_MOST_CURVES]
+    drawn_subjects = _drawn_subjects(summary)[:_MOST_CURVES]
     figures = tuple(
-        figure for case in range(len(snapshot.cases)) if (figure := _case_figure(summary, case, drawn)) is not None
+        figure
+        for case in range(len(snapshot.cases))
+        if (figure := _case_figure(summary, case, drawn_subjects)) is not None
     )
-    names = [label for _, label, _ in drawn]
-    against = f", against {summary.baseline_label}" if summary.baseline_label else ""
-    dashes = "; dashed: test" if _has_test(drawn) else ""
+    names = [label for _, label, _ in drawn_subjects]
+    baseline_note = f", against {summary.baseline_label}" if summary.baseline_label else ""
+    dashes = "; dashed: test" if _has_test(drawn_subjects) else ""
     return Section(
         id="curves",
         title="Inner training",
-        note=f"Seed means of {', '.join(names[:-1])}{' and ' * (len(names) > 1)}{names[-1]}{against}{dashes}. Bands "
+        note="Seed means of "
+        f"{', '.join(names[:-1])}{' and ' * (len(names) > 1)}{names[-1]}{baseline_note}{dashes}. Bands "
         "are 95% intervals over seeds. A cross marks where a seed diverged: a mean has no value from there on."
-        f"{_left_out_note(summary, drawn)}",
+        f"{_left_out_note(summary, drawn_subjects)}",
         kind="small",
         figures=figures,
         view="cases",
     )
 
 
-def _has_test(drawn: Sequence[tuple[int, str, str]]) -> bool:
+def _has_test(drawn_subjects: Sequence[tuple[int, str, str]]) -> bool:
     """Returns whether there is room for a second, dashed line per subject."""
-    return len(drawn) <= _MOST_WITH_TEST
+    return len(drawn_subjects) <= _MOST_WITH_TEST
 
 
-def _case_figure(summary: Summary, case: int, drawn: Sequence[tuple[int, str, str]]) -> Figure | None:
+def _case_figure(summary: Summary, case: int, drawn_subjects: Sequence[tuple[int, str, str]]) -> Figure | None:
     """Returns the curves of a case; None if no drawn subject has any."""
     snapshot = summary.snapshot
     metric = snapshot.cases[case].primary_metric
-    test = "test/loss" if metric.endswith("/loss") and metric != "test/loss" and _has_test(drawn) else ""
+    test = "test/loss" if metric.endswith("/loss") and metric != "test/loss" and _has_test(drawn_subjects) else ""
     series = []
-    for index, label, style in drawn:
+    for index, label, style in drawn_subjects:
         cell = snapshot.cell(index, case)
         if cell is None or metric not in cell.final:
             continue
@@ -258,11 +265,11 @@ def _case_figure(summary: Summary, case: int, drawn: Sequence[tuple[int, str, st
                 x = baseline.curve_steps[is_within].tolist()
                 y = baseline.curves[name][is_within].tolist()
                 series.append(Series(label=label, x=x, y=y, style=kind))
-    log = is_wide(series)
+    is_log = is_wide(series)
     return Figure(
         title=snapshot.name(case),
-        chart=inner_chart(snapshot.name(case), metric, series, log_y=log),
-        note=f"{metric}{', log scale' if log else ''}.",
+        chart=inner_chart(snapshot.name(case), metric, series, log_y=is_log),
+        note=f"{metric}{', log scale' if is_log else ''}.",
     )
 
 
@@ -281,10 +288,10 @@ def _accuracy_section(summary: Summary) -> Section | None:
     )
     if len(figures) > _MOST_HEAT_MAPS:
         note += f" {len(figures) - _MOST_HEAT_MAPS} more are not drawn."
-    shown = tuple(figures[:_MOST_HEAT_MAPS])
-    if not shown:
+    drawn_figures = tuple(figures[:_MOST_HEAT_MAPS])
+    if not drawn_figures:
         return None
-    return Section(id="matrix", title="Accuracy by task", note=note, kind="small", figures=shown, view="cases")
+    return Section(id="matrix", title="Accuracy by task", note=note, kind="small", figures=drawn_figures, view="cases")
 
 
 def _accuracy_figure(summary: Summary, subject: int, case: int) -> Figure | None:

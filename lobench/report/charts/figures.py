@@ -70,23 +70,26 @@ def _write(section: Section, folder: Path, kind: str) -> list[Path]:
     return paths
 
 
-def _page(shown: Sequence[SectionFigure], trained_with: str) -> Figure:
+def _page(panels: Sequence[SectionFigure], trained_with: str) -> Figure:
     from matplotlib.figure import Figure
 
-    names = [name for panel in shown if isinstance(panel.chart, Chart) for name in _y_names(panel.chart)]
-    columns = 1 if any(names) else 2 if len(shown) == 4 else min(3, len(shown))
+    names = [name for panel in panels if isinstance(panel.chart, Chart) for name in _y_names(panel.chart)]
+    columns = 1 if any(names) else 2 if len(panels) == 4 else min(3, len(panels))
     letters = max((len(line) for name in names for line in name.split("\n")), default=0)
     width = _INCHES * columns + _INCHES_OF_A_LETTER * letters
-    heights = [max(_height(panel.chart) for panel in shown[at : at + columns]) for at in range(0, len(shown), columns)]
+    heights = [
+        max(_height(panel.chart) for panel in panels[start : start + columns])
+        for start in range(0, len(panels), columns)
+    ]
     figure = Figure(figsize=(width, sum(heights)), layout="constrained")
     grid = figure.subplots(len(heights), columns, squeeze=False, height_ratios=heights)
-    for axes, panel in zip(grid.flat, shown, strict=False):
+    for axes, panel in zip(grid.flat, panels, strict=False):
         draw(axes, panel.chart)
         axes.set_title(plain(panel.title or panel.chart.title))
-    for axes in grid.flat[len(shown) :]:
+    for axes in grid.flat[len(panels) :]:
         axes.remove()
-    more = _add_legend(figure) + _add_text(figure, trained_with)
-    figure.set_figheight(sum(heights) + _INCHES_OF_A_LINE * more)
+    num_lines = _add_legend(figure) + _add_text(figure, trained_with)
+    figure.set_figheight(sum(heights) + _INCHES_OF_A_LINE * num_lines)
     return figure
 
 
@@ -112,7 +115,9 @@ def _add_legend(figure: Figure) -> int:
     handles = [entries[label] for label in labels]
     figure.legend(handles=handles, labels=labels, loc="outside upper center", ncols=columns, frameon=False)
     rows = math.ceil(len(labels) / columns)
-    return max(sum(label.count("\n") + 1 for label in labels[at * rows : (at + 1) * rows]) for at in range(columns))
+    return max(
+        sum(label.count("\n") + 1 for label in labels[column * rows : (column + 1) * rows]) for column in range(columns)
+    )
 
 
 def _add_text(figure: Figure, text: str) -> int:

@@ -57,31 +57,31 @@ def moving(film: Film, description: str) -> Markup:
       description: Alternative text for screen readers.
     """
     frames = np.asarray(film.frames, np.float64)
-    moved = np.concatenate([frames, frames[-1:]])
+    padded_frames = np.concatenate([frames, frames[-1:]])
     seconds = film.scene.frame_seconds * max(len(frames) - 1, 1) + _LAST_SECONDS
     times = [*np.linspace(0, 1 - _LAST_SECONDS / seconds, len(frames)), 1.0]
     key_times = ";".join(f"{time:.4g}" for time in times)
-    parts = []
+    elements = []
     for index, shape in enumerate(film.scene.shapes):
-        x = _SIDE * moved[:, index, ::2]
-        y = _SIDE * (1 - moved[:, index, 1::2])
+        x = _SIDE * padded_frames[:, index, ::2]
+        y = _SIDE * (1 - padded_frames[:, index, 1::2])
         if shape.kind == "dot":
             name = "circle"
-            style = f'class="dot {escape(shape.style)}" r="{_SIDE * moved[0, index, 2]:.1f}"'
+            style = f'class="dot {escape(shape.style)}" r="{_SIDE * padded_frames[0, index, 2]:.1f}"'
             values = {"cx": x[:, 0], "cy": y[:, 0]}
         else:
             name = "line"
             style = f'class="{escape(shape.style)}" stroke-width="{shape.width:g}"'
             values = {"x1": x[:, 0], "y1": y[:, 0], "x2": x[:, 1], "y2": y[:, 1]}
-        first = " ".join(f'{attribute}="{row[0]:.1f}"' for attribute, row in values.items())
-        moves = "".join(
+        first_values = " ".join(f'{attribute}="{row[0]:.1f}"' for attribute, row in values.items())
+        animations = "".join(
             f'<animate attributeName="{attribute}" dur="{seconds:.3g}s" repeatCount="indefinite" '
             f'keyTimes="{key_times}" values="{";".join(f"{value:.1f}" for value in row)}"/>'
             for attribute, row in values.items()
             if np.ptp(row) > 0.05
         )
-        parts.append(Markup(f"<{name} {style} {first}>{moves}</{name}>"))
-    body = Markup("").join(parts)
+        elements.append(Markup(f"<{name} {style} {first_values}>{animations}</{name}>"))
+    body = Markup("").join(elements)
     return Markup(
         f'<svg class="film" viewBox="0 0 {_SIDE} {_SIDE}" role="img" aria-label="{escape(description)}">{body}</svg>'
     )

@@ -32,35 +32,35 @@ def along_runs(summary: Summary) -> Section | None:
     runs = summary.snapshot.groups.runs
     if not runs:
         return None
-    drawn = [[run[at] for at in evenly(len(run), max(_MAX_POINTS // len(runs), 2))] for run in runs]
+    drawn_runs = [[run[position] for position in evenly(len(run), max(_MAX_POINTS // len(runs), 2))] for run in runs]
     note = f"Mean over cases and seeds, 95% interval (stratified t); {summary.scale_label}."
-    if (num_drawn := sum(map(len, drawn))) < (num_checkpoints := sum(map(len, runs))):
+    if (num_drawn := sum(map(len, drawn_runs))) < (num_checkpoints := sum(map(len, runs))):
         note += f" {num_drawn} of {num_checkpoints} checkpoints are drawn, evenly spaced."
-    figures = tuple(_along_figure(summary, metric, drawn) for metric in summary.metrics)
+    figures = tuple(_along_figure(summary, metric, drawn_runs) for metric in summary.metrics)
     return Section(id="outer", title="Along the run", note=note, kind="wide", figures=figures)
 
 
 def _along_figure(summary: Summary, metric: str, runs: Sequence[Sequence[int]]) -> Figure:
     subjects = summary.snapshot.subjects
     label = summary.metric_label(metric)
-    by_step = are_by_step(subjects, runs)
+    is_by_step = are_by_step(subjects, runs)
     series = [
-        _curve(summary, metric, run, by_step, name, style, has_band=len(runs) <= len(STYLES))
+        _curve(summary, metric, run, is_by_step, name, style, has_band=len(runs) <= len(STYLES))
         for run, (name, style) in zip(runs, _names_and_styles(summary, metric, runs), strict=True)
     ]
     if sum(map(len, runs)) > _MOST_DOTS:
         series = [replace(line, dots=False) for line in series]
-    ends = [min(line.x[0] for line in series), max(line.x[-1] for line in series)]
+    x_range = [min(line.x[0] for line in series), max(line.x[-1] for line in series)]
     means = [value for line in series for value in line.y if math.isfinite(value)]
     change = f"From {number(means[0])} to {number(means[-1])} over" if means else "No score of"
-    levels = _levels(summary, metric, ends)
-    x_label = "outer step" if by_step else "checkpoint, in order"
+    levels = _levels(summary, metric, x_range)
+    x_label = "outer step" if is_by_step else "checkpoint, in order"
     chart = Chart(
         title=f"Score on {label} by outer step",
         description=f"{change} {counted(sum(map(len, runs)), 'checkpoint')}.",
         x_label=x_label,
         y_label="score",
-        series=(*series, *levels, Series(label="1 on the scale", x=ends, y=[1.0, 1.0], style="s3 dashed")),
+        series=(*series, *levels, Series(label="1 on the scale", x=x_range, y=[1.0, 1.0], style="s3 dashed")),
     )
     return Figure(chart=chart, note=_lacking_note(summary, metric, [index for run in runs for index in run]))
 
@@ -69,23 +69,23 @@ def _names_and_styles(summary: Summary, metric: str, runs: Sequence[Sequence[int
     """Returns label and style of each run's line. All lines are alike if there are very many runs."""
     styles = method_styles(summary)
     shown = summary.shown
-    own_styles = [styles[shown if shown in run else run[-1]] for run in runs]
+    run_styles = [styles[shown if shown in run else run[-1]] for run in runs]
     if len(runs) == 1:
-        return [(f"score on {summary.metric_label(metric)}", own_styles[0])]
+        return [(f"score on {summary.metric_label(metric)}", run_styles[0])]
     if len(runs) > len(STYLES):
         return [("" if index else f"{counted(len(runs), 'run')}", "s1 faint") for index in range(len(runs))]
-    return list(zip(run_names(summary.snapshot.subjects, runs), own_styles, strict=True))
+    return list(zip(run_names(summary.snapshot.subjects, runs), run_styles, strict=True))
 
 
 def _curve(
-    summary: Summary, metric: str, run: Sequence[int], by_step: bool, name: str, style: str, *, has_band: bool
+    summary: Summary, metric: str, run: Sequence[int], is_by_step: bool, name: str, style: str, *, has_band: bool
 ) -> Series:
     intervals = [summary.mean_score(index, metric).interval for index in run]
     lower = [interval.lower for interval in intervals] if has_band else None
     return Series(
         label=name,
         x=[
-            float(summary.snapshot.subjects[index].who.outer_step if by_step else position)
+            float(summary.snapshot.subjects[index].who.outer_step if is_by_step else position)
             for position, index in enumerate(run)
         ],
         y=[interval.mean for interval in intervals],
@@ -96,15 +96,17 @@ def _curve(
     )
 
 
-def _levels(summary: Summary, metric: str, ends: Sequence[float]) -> list[Series]:
+def _levels(summary: Summary, metric: str, x_range: Sequence[float]) -> list[Series]:
     """Returns level lines for methods without outer steps, as many as there are styles."""
     snapshot = summary.snapshot
     styles = method_styles(summary)
     means = {index: summary.mean_score(index, metric).mean for index in snapshot.groups.alone}
-    scored = [index for index, mean in means.items() if not math.isnan(mean)]
+    scored_indices = [index for index, mean in means.items() if not math.isnan(mean)]
     return [
-        Series(label=snapshot.labels[index], x=ends, y=[means[index]] * 2, style=f"{styles[index].split()[0]} dashed")
-        for index in scored[: len(STYLES) - 1]
+        Series(
+            label=snapshot.labels[index], x=x_range, y=[means[index]] * 2, style=f"{styles[index].split()[0]} dashed"
+        )
+        for index in scored_indices[: len(STYLES) - 1]
     ]
 
 
@@ -149,22 +151,22 @@ def _ranking_figure(summary: Summary, metric: str, suite: str) -> Figure | None:
     with_mean = sorted((index for index in indices if not math.isnan(means[index])), key=lambda index: means[index])
     if not with_mean:
         return None
-    scored = with_mean[-_MOST_ROWS:]
-    intervals = [summary.mean_score(index, metric, suite).interval for index in scored]
-    rows = [float(row) for row in range(len(scored))]
-    names = tuple(snapshot.labels[index] for index in scored)
+    drawn_indices = with_mean[-_MOST_ROWS:]
+    intervals = [summary.mean_score(index, metric, suite).interval for index in drawn_indices]
+    rows = [float(row) for row in range(len(drawn_indices))]
+    names = tuple(snapshot.labels[index] for index in drawn_indices)
     styles = method_styles(summary)
     bars = [
         Series(label="", x=[interval.lower, interval.upper], y=[row, row], style=styles[index].split()[0])
-        for index, row, interval in zip(scored, rows, intervals, strict=True)
+        for index, row, interval in zip(drawn_indices, rows, intervals, strict=True)
     ]
     points = [
         Series(label="", x=[interval.mean], y=[row], style=styles[index].split()[0], dots=True, line=False)
-        for index, row, interval in zip(scored, rows, intervals, strict=True)
+        for index, row, interval in zip(drawn_indices, rows, intervals, strict=True)
     ]
-    notes = [_best(summary, metric, suite, scored), "" if suite else _lacking_methods(summary, metric, indices)]
-    if len(scored) < len(with_mean):
-        notes.append(f"The best {len(scored)} of {len(with_mean)} are drawn.")
+    notes = [_best(summary, metric, suite, drawn_indices), "" if suite else _lacking_methods(summary, metric, indices)]
+    if len(drawn_indices) < len(with_mean):
+        notes.append(f"The best {len(drawn_indices)} of {len(with_mean)} are drawn.")
     return Figure(
         title=f"Score on {label}",
         chart=Chart(
@@ -174,29 +176,29 @@ def _ranking_figure(summary: Summary, metric: str, suite: str) -> Figure | None:
             y_label="",
             series=(*bars, *points),
             y_names=names,
-            height=70 + 22 * len(scored),
+            height=70 + 22 * len(drawn_indices),
         ),
         note=" ".join(filter(None, notes)),
     )
 
 
-def _best(summary: Summary, metric: str, suite: str, scored: Sequence[int]) -> str:
+def _best(summary: Summary, metric: str, suite: str, indices: Sequence[int]) -> str:
     """Returns a sentence on the evidence that the last method is the best; "" without a comparison.
 
     The best trial of a search is included only with scores on fresh seeds, because the seeds that chose it are biased.
     """
     labels = summary.snapshot.labels
-    fair = [index for index in scored if (search := summary.snapshot.search(index)) is None or search.is_fresh]
-    if not 2 <= len(fair) <= _MOST_COMPARED:
+    fair_indices = [index for index in indices if (search := summary.snapshot.search(index)) is None or search.is_fresh]
+    if not 2 <= len(fair_indices) <= _MOST_COMPARED:
         return ""
-    group = {fair[index] for index in bold_means(summary, fair, metric, suite).places}
-    if scored[-1] not in group:
+    group = {fair_indices[index] for index in bold_means(summary, fair_indices, metric, suite).places}
+    if indices[-1] not in group:
         return ""
-    others = [labels[index] for index in reversed(fair[:-1]) if index in group]
-    apart = f"is not significantly better than {first_of(others, _MOST_NAMED)}"
-    rest = labels[fair[0]] if len(fair) == 2 else "each of the others"
-    verdict = apart if others else f"is better than {rest}"
-    return f"{labels[scored[-1]]} {verdict} (level .05 for all together)."
+    equal_labels = [labels[index] for index in reversed(fair_indices[:-1]) if index in group]
+    undecided_text = f"is not significantly better than {first_of(equal_labels, _MOST_NAMED)}"
+    worse_label = labels[fair_indices[0]] if len(fair_indices) == 2 else "each of the others"
+    verdict = undecided_text if equal_labels else f"is better than {worse_label}"
+    return f"{labels[indices[-1]]} {verdict} (level .05 for all together)."
 
 
 def _lacking_methods(summary: Summary, metric: str, indices: Sequence[int]) -> str:
@@ -209,7 +211,7 @@ def _lacking_methods(summary: Summary, metric: str, indices: Sequence[int]) -> s
         if score.num_missing and score.num_cases
     ]
     if cases_text := summary.over_which_cases(metric):
-        parts = [f"Means are over {cases_text}."]
+        notes = [f"Means are over {cases_text}."]
     else:
-        parts = [f"Over fewer than all cases: {', '.join(partial)}."] if partial and len(partial) < len(indices) else []
-    return " ".join([*parts, *([f"Without a score: {', '.join(without_mean)}."] if without_mean else [])])
+        notes = [f"Over fewer than all cases: {', '.join(partial)}."] if partial and len(partial) < len(indices) else []
+    return " ".join([*notes, *([f"Without a score: {', '.join(without_mean)}."] if without_mean else [])])

@@ -113,11 +113,11 @@ def _side_by_side(history: StoppedTrials, best: int) -> Figure:
         (index for index, value in enumerate(history.fitness.values) if not math.isnan(value)),
         key=lambda trial: (history.fitness.values[trial], -trial),
     )
-    good = feasible[-max(len(feasible) // 4, 1) :]
+    best_trials = feasible[-max(len(feasible) // 4, 1) :]
     series = list[Series]()
     labelled = set[str]()
     for trial in feasible:
-        label, style = (_GOOD, "s3") if trial in good else (_OTHER, "s1 faint")
+        label, style = (_GOOD, "s3") if trial in best_trials else (_OTHER, "s1 faint")
         if trial == best:
             label, style = _BEST, "s2"
         y = [column[trial] for column in heights]

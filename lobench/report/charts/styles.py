@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 __all__ = ["method_styles"]
 
 
-def method_styles(summary: Summary, also: Sequence[int] = ()) -> list[str]:
+def method_styles(summary: Summary, next_indices: Sequence[int] = ()) -> list[str]:
     """Returns the style of each subject by index, as classes of the style sheet.
 
     Subjects in charts get the first styles, so that they differ. With more than 21 subjects some share a style.
 
     Args:
       summary: Summary of the store.
-      also: Indices of further subjects in charts, such as the best checkpoints of runs.
+      next_indices: Indices of further subjects in charts, such as the best checkpoints of runs.
     """
     indices = range(len(summary.snapshot.subjects))
-    order = dict.fromkeys([*summary.snapshot.groups.beside(summary.shown), *also, *indices])
-    style_of = dict(zip(order, itertools.cycle(every_style()), strict=False))
-    return [style_of[index] for index in indices]
+    order = dict.fromkeys([*summary.snapshot.groups.beside(summary.shown), *next_indices, *indices])
+    style_by_index = dict(zip(order, itertools.cycle(every_style()), strict=False))
+    return [style_by_index[index] for index in indices]

@@ -17,31 +17,31 @@ _PANEL = re.compile(r"(loss|weight)_task_(\d+)")
 _MOST = 16  # methods
 
 
-def task_panels(summary: Summary, places: Sequence[int]) -> Section | None:
+def task_panels(summary: Summary, indices: Sequence[int]) -> Section | None:
     """Returns the panels of all cases whose tasks have several losses; None without such cases.
 
     Args:
       summary: Summary of the store.
-      places: Indices of the subjects to draw, as far as there is room.
+      indices: Indices of the subjects to draw, as far as there is room.
     """
     snapshot = summary.snapshot
     styles = method_styles(summary)
     figures = []
-    num_asked = len(places)
-    places = places[:_MOST]
+    num_requested = len(indices)
+    indices = indices[:_MOST]
     for case, info in enumerate(snapshot.cases):
         split = info.primary_metric.partition("/")[0]
-        names = {name for index in places if (cell := snapshot.cell(index, case)) for name in cell.final}
+        names = {name for index in indices if (cell := snapshot.cell(index, case)) for name in cell.final}
         panel_names = {(kind == "weight", int(index)): f"{kind}_task_{index}" for kind, index in _panels(names)}
         for (is_weight, _), name in sorted(panel_names.items()):
             metric = f"train/{name}" if is_weight else f"{split}/{name}"
             if metric in names:
-                figures.append(_panel(snapshot, {index: styles[index] for index in places}, case, metric))
+                figures.append(_panel(snapshot, {index: styles[index] for index in indices}, case, metric))
     if not figures:
         return None
     note = "Seed means; a task's loss is the mean of its losses. Where an optimizer weighs them, its weights follow."
-    if len(places) < num_asked:
-        note += f" The first {len(places)} of {num_asked} methods are drawn."
+    if len(indices) < num_requested:
+        note += f" The first {len(indices)} of {num_requested} methods are drawn."
     return Section(
         id="tasks",
         title="Loss by loss",

@@ -81,14 +81,14 @@ class CheckpointLines:
         self._thread = threading.Thread(target=self._run, name="checkpoint lines", daemon=True)
         self._thread.start()
 
-    def completed(self, subject: Subject, left: str) -> None:
+    def completed(self, subject: Subject, remaining: str) -> None:
         """Called when all evaluations of a subject are finished.
 
         Args:
           subject: The subject.
-          left: Text on the remaining work, appended to the line.
+          remaining: Text on the remaining work, appended to the line.
         """
-        self._waiting.put(_Finished(subject, left))
+        self._waiting.put(_Finished(subject, remaining))
 
     def close(self) -> None:
         """Waits until all lines are logged, at most ten seconds."""
@@ -104,9 +104,9 @@ class CheckpointLines:
                 while True:
                     batch.append(self._waiting.get_nowait())
             goes_on = None not in batch
-            began = time.monotonic()
+            start_time = time.monotonic()
             self._log_scores([subject for subject in batch if subject is not None])
-            self._ended.wait(min((time.monotonic() - began) * (1 / _SHARE - 1), _LONGEST_REST))
+            self._ended.wait(min((time.monotonic() - start_time) * (1 / _SHARE - 1), _LONGEST_REST))
         if self._ledger is not None:
             self._ledger.close()
 
@@ -114,33 +114,31 @@ class CheckpointLines:
         if not finished:
             return
         try:
-            scored = self._look([finished_subject.subject for finished_subject in finished])
+            scores = self._look([finished_subject.subject for finished_subject in finished])
         except LobenchError as error:
-            scored, problem = {}, f"no score: {error}"
+            scores, problem = {}, f"no score: {error}"
         else:
             problem = "no score"
         with contextlib.suppress(OSError, LobenchError):  # the next write in the chief's thread raises
             for finished_subject in finished:
                 self._log_one(
                     finished_subject,
-                    scored.get((finished_subject.subject.key, finished_subject.subject.outer_step)),
+                    scores.get((finished_subject.subject.key, finished_subject.subject.outer_step)),
                     problem,
                 )
 
-    def _log_one(self, finished_subject: _Finished, scored: Scored | None, problem: str) -> None:
-        if (finished_subject.subject.key, finished_subject.subject.outer_step) == self._last:
+    def _log_one(self, event: _Finished, subject_score: Scored | None, problem: str) -> None:
+        if (event.subject.key, event.subject.outer_step) == self._last:
             return  # the same theta at two paths
-        self._last = (finished_subject.subject.key, finished_subject.subject.outer_step)
+        self._last = (event.subject.key, event.subject.outer_step)
         text, colour = problem, BAD
-        if scored is not None:
-            text, colour = self._lines.of(finished_subject.subject, scored)
-            if scored.label not in ("", self._scale) and not scored.num_untuned:
-                self._scale = scored.label
-                self._log(f"scores: 0 is the untrained network, 1 {scored.label}; a diverged seed scores -1", "")
-        self._log(
-            f"{self._name(finished_subject.subject)}: " + "; ".join(filter(None, (text, finished_subject.left))), colour
-        )
-        self._num_logged += scored is not None
+        if subject_score is not None:
+            text, colour = self._lines.of(event.subject, subject_score)
+            if subject_score.label not in ("", self._scale) and not subject_score.num_untuned:
+                self._scale = subject_score.label
+                self._log(f"scores: 0 is the untrained network, 1 {subject_score.label}; a diverged seed scores -1", "")
+        self._log(f"{self._name(event.subject)}: " + "; ".join(filter(None, (text, event.left))), colour)
+        self._num_logged += subject_score is not None
         if self._num_logged == _MANY:
             from lobench.report.tables.verdict import MANY_LOOKS
 
@@ -150,8 +148,8 @@ class CheckpointLines:
     def _name(self, subject: Subject) -> str:
         """Returns the name of a subject in its line, with the start of its hash if another one has the same name."""
         name = subject_name(subject)
-        first = self._named.setdefault(name, subject.key)
-        return name if first == subject.key else f"{name} ({subject.sha256[:6]})"
+        first_key = self._named.setdefault(name, subject.key)
+        return name if first_key == subject.key else f"{name} ({subject.sha256[:6]})"
 
     def _look(self, subjects: Sequence[Subject]) -> dict[tuple[object, int], Scored]:
         from lobench.analysis.scores.live_scores import StoreScores  # slow to import, and often not needed
@@ -177,71 +175,73 @@ class _Lines:
         self._means: list[float] = []
         self._best: dict[frozenset[str], tuple[float, str]] = {}  # by the cases with scores
 
-    def know(self, who: Subject, scored: Scored) -> str:
+    def know(self, identity: Subject, subject_score: Scored) -> str:
         """Registers a subject. Returns its difference from the best so far on the same cases, "" for the first."""
-        if scored.score is None or (mean := scored.score.interval.mean) != mean:
+        if subject_score.score is None or (mean := subject_score.score.interval.mean) != mean:
             return ""
-        cases = frozenset(scored.score.scores)
+        cases = frozenset(subject_score.score.scores)
         self._means.append(mean)
         best = self._best.get(cases)
         if best is None or mean > best[0]:
-            self._best[cases] = (mean, subject_name(who))
+            self._best[cases] = (mean, subject_name(identity))
         if best is None:
             return ""
         value, name = best
-        return beside_best(mean, value, f"an earlier {name}" if name == subject_name(who) else name)
+        return beside_best(mean, value, f"an earlier {name}" if name == subject_name(identity) else name)
 
-    def of(self, who: Subject, scored: Scored) -> tuple[str, str]:
+    def of(self, identity: Subject, subject_score: Scored) -> tuple[str, str]:
         """Returns the line of a finished subject, and its colour."""
-        subject = scored.subject
-        change = self.know(who, scored)
+        subject = subject_score.subject
+        change = self.know(identity, subject_score)
         failures = Counter(str(outcome) for cell in subject.cells.values() for outcome, _ in cell.failures)
         num_done = sum(bool(cell.sources) for cell in subject.cells.values())
-        of_all = "" if num_done == len(subject.cells) else f"{num_done} of "
+        share_text = "" if num_done == len(subject.cells) else f"{num_done} of "
         replicate = replicate_of(cell.case for cell in subject.cells.values() if cell.sources)
         num_diverged = subject.num_diverged
         seeds = counted(subject.num_seeds, replicate)
         num_exploded = subject.num_exploded
-        lost = [f"{num_diverged} of {seeds} diverged"] * bool(num_diverged)
-        lost += [f"{num_exploded} of {seeds} exploded"] * bool(num_exploded)
+        lost_texts = [f"{num_diverged} of {seeds} diverged"] * bool(num_diverged)
+        lost_texts += [f"{num_exploded} of {seeds} exploded"] * bool(num_exploded)
         counts = [
-            f"{of_all}{counted(len(subject.cells), 'case')}",
-            *lost,
+            f"{share_text}{counted(len(subject.cells), 'case')}",
+            *lost_texts,
             *(
                 counted(count, name) if name == "error" else f"{count} {name}"
                 for name, count in sorted(failures.items())
             ),
         ]
-        text = "  ".join(filter(None, (self._score(scored, change), ", ".join(counts))))
-        return text, BAD if lost or failures else BEST if " above the best" in change else ""
+        text = "  ".join(filter(None, (self._score(subject_score, change), ", ".join(counts))))
+        return text, BAD if lost_texts or failures else BEST if " above the best" in change else ""
 
-    def _score(self, scored: Scored, change: str) -> str:
+    def _score(self, subject_score: Scored, change: str) -> str:
         from lobench.drawing.curves import sparkline
         from lobench.report.tables.verdict import interval_text
 
-        num_cases = len(scored.subject.cells)
-        if not any(cell.sources for cell in scored.subject.cells.values()):
+        num_cases = len(subject_score.subject.cells)
+        if not any(cell.sources for cell in subject_score.subject.cells.values()):
             return "no score"
-        if scored.score is None:
+        if subject_score.score is None:
             return (
-                f"{_losses(scored.fallback, scored.subject.who)}{self._hint(scored, num_cases)}"
-                if scored.fallback
+                f"{_losses(subject_score.fallback, subject_score.subject.who)}{self._hint(subject_score, num_cases)}"
+                if subject_score.fallback
                 else "no score"
             )
-        if not scored.score.scores:
+        if not subject_score.score.scores:
             return "no score"
-        text = f"score {interval_text(scored.score.interval)}"
-        if scored.score.num_missing:
-            text += f" of {scored.score.num_cases} of {counted(num_cases, 'case')}"
+        text = f"score {interval_text(subject_score.score.interval)}"
+        if subject_score.score.num_missing:
+            text += f" of {subject_score.score.num_cases} of {counted(num_cases, 'case')}"
         return f"{text}{change}  scores {sparkline(self._means[-_NUM_SPARKS:])}"
 
-    def _hint(self, scored: Scored, num_cases: int) -> str:
+    def _hint(self, subject_score: Scored, num_cases: int) -> str:
         """Returns a hint on missing baselines and the command that makes them, in the first call only."""
         command, self._command = self._command, ""
         if not command:
             return ""
         cases_text = (
-            "" if scored.num_untuned == num_cases else f" for {scored.num_untuned} of {counted(num_cases, 'case')}"
+            ""
+            if subject_score.num_untuned == num_cases
+            else f" for {subject_score.num_untuned} of {counted(num_cases, 'case')}"
         )
         moves = "scores are relative to the best result so far, and will change"
         return f"  (no baseline{cases_text}: {moves}; `{command}` makes a fixed scale)"
@@ -258,19 +258,25 @@ def _losses(fallback: Fallback, subject: Subject) -> str:
 
     metrics = {metric for _, metric, _ in fallback.finals}
     metric_prefix = f"{metrics.pop()} " if len(metrics) == 1 else ""
-    shown = [
+    loss_texts = [
         f"{f'{name} ' if len(fallback.finals) > 1 else ''}{'' if metric_prefix else f'{metric} '}{value:.4g}"
         for name, metric, value in fallback.finals[:_NUM_LOSSES]
     ]
-    text = metric_prefix + ", ".join(shown) + ", ..." * (len(fallback.finals) > _NUM_LOSSES)
+    text = metric_prefix + ", ".join(loss_texts) + ", ..." * (len(fallback.finals) > _NUM_LOSSES)
     if not fallback.before or not fallback.score.scores:
         return text
     mean = fallback.score.interval.mean
-    best, at = max(fallback.before, key=lambda mean_and_subject: mean_and_subject[1])[::-1]
+    best, best_subject = max(fallback.before, key=lambda mean_and_subject: mean_and_subject[1])[::-1]
     trend = sparkline([*(value for _, value in fallback.before[1 - _NUM_SPARKS :]), mean])
-    name = f"an earlier {subject_name(at)}" if subject_name(at) == subject_name(subject) else subject_name(at)
-    beside = beside_best(mean, best, f"{name}, now {best:.3f}")  # its score was another one when its line was logged
-    return f"{text}; score {interval_text(fallback.score.interval)}{beside}  scores {trend}"
+    name = (
+        f"an earlier {subject_name(best_subject)}"
+        if subject_name(best_subject) == subject_name(subject)
+        else subject_name(best_subject)
+    )
+    difference = beside_best(
+        mean, best, f"{name}, now {best:.3f}"
+    )  # its score was another one when its line was logged
+    return f"{text}; score {interval_text(fallback.score.interval)}{difference}  scores {trend}"
 
 
 def beside_best(mean: float, best: float, name: str) -> str:

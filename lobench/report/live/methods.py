@@ -61,13 +61,13 @@ class MethodState:
     def is_through(self) -> bool:
         return self.num_done == self.num_planned
 
-    def line(self, left: str, change: str = "") -> str:
+    def line(self, remaining: str, change: str = "") -> str:
         score = f", score {self.score}{change}" if self.score else ""
         running = f", {self.num_running} running" if self.num_running else ""
         running += f" ({self.growing})" if self.growing else ""
         trials = f"{self.trials}, " if self.trials else ""
         noun = "evaluation" if self.count == "1" else "evaluations"
-        return f"{self.name}: {trials}{self.count} {noun}{score}{running}{left}"
+        return f"{self.name}: {trials}{self.count} {noun}{score}{running}{remaining}"
 
 
 class Methods:
@@ -118,9 +118,9 @@ class Methods:
         self._scored_until = -math.inf
         self._scored_rows = 0
 
-    def plan(self, planned: Mapping[str, int], rows: Iterable[EvaluationRow] = ()) -> None:
+    def plan(self, counts: Mapping[str, int], rows: Iterable[EvaluationRow] = ()) -> None:
         """Sets the number of evaluations of each method, in display order, and adds evaluations that exist already."""
-        self._planned = {**dict.fromkeys(planned, 0), **self._planned, **planned}
+        self._planned = {**dict.fromkeys(counts, 0), **self._planned, **counts}
         for row in rows:
             self._keep(row)
 
@@ -188,8 +188,10 @@ class Methods:
         if self._snapshot_of is not None:
             snapshot = self._snapshot_of(list(self._rows.values()))
             # Only finished methods decide which cases are common, since others may still evaluate them.
-            through = [index for index, name in enumerate(snapshot.labels) if self._is_through(name)]
-            summary = Summary(snapshot, Scales.of(snapshot.subjects, None, among=snapshot.setting_scales), through)
+            finished_indices = [index for index, name in enumerate(snapshot.labels) if self._is_through(name)]
+            summary = Summary(
+                snapshot, Scales.of(snapshot.subjects, None, among=snapshot.setting_scales), finished_indices
+            )
             self._scores = {name: summary.mean_score(index, "primary") for index, name in enumerate(snapshot.labels)}
         self._scored_rows = len(self._rows)
         self._scored_until = self._clock() + (self._clock() - now) / _SHARE
@@ -218,15 +220,15 @@ class Methods:
             return "", False
         # Means over different cases cannot be compared.
         earlier_scores = [(self._scores[other], other) for other in self._through if other != name]
-        alike = [
+        comparable_scores = [
             (earlier_score.interval.mean, other)
             for earlier_score, other in earlier_scores
             if earlier_score.scores.keys() == score.scores.keys()
         ]
         self._through.append(name)
-        if not alike:
+        if not comparable_scores:
             return "", False
-        best = max(alike)
+        best = max(comparable_scores)
         return beside_best(score.interval.mean, *best), score.interval.mean > best[0]
 
     def time_left(self) -> str:

@@ -47,9 +47,9 @@ def in_notebook() -> bool:
 
 def _new_display() -> Callable[[str], object]:
     """Creates a display in the current cell. Returns a function that sets its HTML."""
-    shown: Any = sys.modules["IPython"].display
-    handle = shown.display(shown.HTML(""), display_id=True)
-    return lambda text: handle.update(shown.HTML(text))
+    display: Any = sys.modules["IPython"].display
+    handle = display.display(display.HTML(""), display_id=True)
+    return lambda text: handle.update(display.HTML(text))
 
 
 class NotebookProgress(PlainProgress):
@@ -120,20 +120,20 @@ class NotebookProgress(PlainProgress):
     def html(self) -> str:
         """Returns the content of the display."""
         rows = self._running.rows()
-        parts: list[str] = [paragraph(line) for line in self._log_lines]
+        elements: list[str] = [paragraph(line) for line in self._log_lines]
         if self._methods is not None and (states := self._methods.states()):
-            shown = [
+            method_rows = [
                 [state.name, _progress_bar(state.num_done, state.num_planned), state.count, state.trials or state.score]
                 for state in states
             ]
-            parts.append(table(["method", "", "evaluations", "so far"], shown))
-            parts.append(paragraph(self._methods.time_left().removeprefix(", ")))
+            elements.append(table(["method", "", "evaluations", "so far"], method_rows))
+            elements.append(paragraph(self._methods.time_left().removeprefix(", ")))
         else:
-            parts.append(paragraph(f"{counted(self._running.num_done, 'evaluation')} done"))
+            elements.append(paragraph(f"{counted(self._running.num_done, 'evaluation')} done"))
         if rows:
-            parts.append(table(["runs now", ""], rows[:_MOST_ROWS]))
-        return "".join(parts)
+            elements.append(table(["runs now", ""], rows[:_MOST_ROWS]))
+        return "".join(elements)
 
 
-def _progress_bar(done: int, planned: int) -> Markup:
-    return Markup(f'<progress value="{done}" max="{planned}"></progress>' if planned else "")
+def _progress_bar(num_done: int, num_planned: int) -> Markup:
+    return Markup(f'<progress value="{num_done}" max="{num_planned}"></progress>' if num_planned else "")

@@ -160,8 +160,8 @@ class PlainProgress(SilentProgress):
     def finished(self, event: EvaluationFinished, lease: int | None) -> None:
         self._running.finished(event, lease)
         if event.curves is None and event.message:
-            location, _, rest = event.message.partition(": ")
-            message = rest if "/" in location else event.message
+            location, _, reason = event.message.partition(": ")
+            message = reason if "/" in location else event.message
             self._errors[message] += 1
             if self._errors[message] > 1 and not self._verbose:
                 return  # `closed` counts it
@@ -216,18 +216,18 @@ class LiveProgress(PlainProgress):
         from rich.text import Text
 
         is_narrow = self._console.width < _WIDE
-        rows = [(one_line(name), far) for name, far in self._running.rows(is_narrow=is_narrow)]
-        most = max(self._console.height - 4, 1)
-        far_width = max((len(far) for _, far in rows), default=0)
-        room = self._console.width - far_width - _MARGIN
+        rows = [(one_line(name), progress_text) for name, progress_text in self._running.rows(is_narrow=is_narrow)]
+        max_rows = max(self._console.height - 4, 1)
+        progress_width = max((len(progress_text) for _, progress_text in rows), default=0)
+        room = self._console.width - progress_width - _MARGIN
         width = min(max((cell_len(name) for name, _ in rows), default=0), max(room, 8))
         lines = []
-        for name, far in rows[:most]:
+        for name, progress_text in rows[:max_rows]:
             line = Text(name)  # not a string, because a name may look like markup
             line.truncate(width, overflow="ellipsis", pad=True)
-            lines.append(line.append(f"  {far}"))
-        if len(rows) > most:
-            lines.append(Text(f"and {len(rows) - most} more"))
+            lines.append(line.append(f"  {progress_text}"))
+        if len(rows) > max_rows:
+            lines.append(Text(f"and {len(rows) - max_rows} more"))
         return Group(*lines)
 
     def __enter__(self) -> Self:
@@ -275,16 +275,16 @@ def is_coloured(file: TextIO, color: Colour, environ: Mapping[str, str] = os.env
 
 def describe(event: EvaluationFinished) -> str:
     """Returns one line on an evaluation."""
-    head = f"{subject_name(event.subject)}  {event.case.suite}/{event.case.name}  {event.outcome}"
+    heading = f"{subject_name(event.subject)}  {event.case.suite}/{event.case.name}  {event.outcome}"
     if event.curves is None:
-        return f"{head}  {event.message}".rstrip()
+        return f"{heading}  {event.message}".rstrip()
     metrics = [name for name in ("train/loss", "test/loss", "test/accuracy") if name in event.curves.metrics]
-    shown = "  ".join(f"{name} {mean_of(event.curves.final(name)):.4g}" for name in metrics)
+    final_values = "  ".join(f"{name} {mean_of(event.curves.final(name)):.4g}" for name in metrics)
     diverged = f"  {event.curves.num_diverged} diverged" if event.curves.num_diverged else ""
     exploded = event.curves.num_exploded(event.case)
     diverged += f"  {exploded} exploded" if exploded else ""
     message = f"  {event.message}" if event.message else ""
-    return f"{head}  {shown}{diverged}{message}"
+    return f"{heading}  {final_values}{diverged}{message}"
 
 
 def _colour_of(event: EvaluationFinished) -> str:

@@ -116,8 +116,8 @@ class Running:
         if len(longest_first) == 1:
             return f"compiled {longest_first[0][0]} in {duration(total)}"
         names = [f"{name} {duration(seconds)}" for name, seconds in longest_first[:_MOST_NAMES]]
-        if rest := longest_first[_MOST_NAMES:]:
-            names.append(f"{len(rest)} more {duration(sum(seconds for _, seconds in rest))}")
+        if unlisted := longest_first[_MOST_NAMES:]:
+            names.append(f"{len(unlisted)} more {duration(sum(seconds for _, seconds in unlisted))}")
         return f"compiled {counted(num_programs, 'program')} in {duration(total)}: {', '.join(names)}"
 
     def left(self, left: Left) -> str:
@@ -167,7 +167,7 @@ class Running:
     def now(self) -> str:
         """Returns one line: `12 evaluations done, 1 running: quick/conv compiling 2 of 3 programs, 35 s`."""
         rows = self.rows()
-        shown = [f"{name} {far}" for name, far in rows[:_MOST_NAMES]]
-        shown += [f"{len(rows) - _MOST_NAMES} more"] if len(rows) > _MOST_NAMES else []
-        running = f", {len(rows)} running: {', '.join(shown)}" if rows else ""
+        running_texts = [f"{name} {progress_text}" for name, progress_text in rows[:_MOST_NAMES]]
+        running_texts += [f"{len(rows) - _MOST_NAMES} more"] if len(rows) > _MOST_NAMES else []
+        running = f", {len(rows)} running: {', '.join(running_texts)}" if rows else ""
         return f"{counted(self.num_done, 'evaluation')} done{running}"

@@ -35,15 +35,15 @@ def badge_svg(summary: Summary) -> str:
     """
     summary.snapshot.require_rows()
     comparison = summary.change()
-    shown = cards(summary, comparison)
-    bounds = re.search(r"\[[^\]]*\]", shown[0].note)
-    value = f"score {shown[0].value} {bounds[0] if bounds else ''}".strip()
-    kind = next((card.kind for card in shown if card.kind), "")
+    summary_cards = cards(summary, comparison)
+    bounds = re.search(r"\[[^\]]*\]", summary_cards[0].note)
+    value = f"score {summary_cards[0].value} {bounds[0] if bounds else ''}".strip()
+    kind = next((card.kind for card in summary_cards if card.kind), "")
     label_width = _LETTER * len("lobench")
     value_width = _LETTER * len(value)
     message_left = label_width + 12
     return _SVG.format(
-        message=escape(one_line(f"lobench: {shown[0].label}: {value}")),
+        message=escape(one_line(f"lobench: {summary_cards[0].label}: {value}")),
         width=message_left + value_width + 12,
         left=message_left,
         rest=value_width + 9,

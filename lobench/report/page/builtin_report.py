@@ -143,10 +143,10 @@ def _write_on_request(store: str, page: str, *suites: str) -> None:
     for _ in sys.stdin:
         try:
             write_page(summary_of(Path(store), baselines, snapshot=reading.read()), Path(page))
-            answer = _MADE
+            reply = _MADE
         except LobenchError as error:
-            answer = f"{_FAILED}{one_line(str(error))}\n"
-        sys.stdout.write(answer)
+            reply = f"{_FAILED}{one_line(str(error))}\n"
+        sys.stdout.write(reply)
         sys.stdout.flush()
 
 

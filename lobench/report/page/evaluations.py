@@ -19,26 +19,28 @@ from lobench.drawing.svg import short, short_rows
 __all__ = ["evaluation_list", "evaluation_record"]
 
 
-def evaluation_list(snapshot: Snapshot, known: dict[int, list[EvaluationSummary]] | None = None) -> dict[str, Any]:
+def evaluation_list(
+    snapshot: Snapshot, summaries_by_row: dict[int, list[EvaluationSummary]] | None = None
+) -> dict[str, Any]:
     """Returns columns and rows, with one row per seed block and sighting.
 
     After its columns, a row has the indices of subject and case. Unknown ones are -1, for example for a changed case.
 
     Args:
       snapshot: Content of the store.
-      known: Summaries of each row by its `id`, from an earlier page. They are replaced by those of this one.
+      summaries_by_row: Summaries of each row by its `id`, from an earlier page. They are replaced by those of this one.
     """
-    known = {} if known is None else known
+    summaries_by_row = {} if summaries_by_row is None else summaries_by_row
     rows = snapshot.rows
-    new = [row for row in rows if id(row) not in known]
-    for summary in evaluation_summaries(new, [measured for _, measured in snapshot.measured_rows(new)]):
-        known.setdefault(id(summary.row), []).append(summary)
-    listed = {id(row) for row in rows}
-    for gone in known.keys() - listed:
-        del known[gone]
-    summaries = [summary for row in rows for summary in known[id(row)]]
-    added = {name for summary in summaries for name in summary.added}
-    finals = final_columns((row.case.primary_metric for row in rows), added)
+    new_rows = [row for row in rows if id(row) not in summaries_by_row]
+    for summary in evaluation_summaries(new_rows, [curves for _, curves in snapshot.measured_rows(new_rows)]):
+        summaries_by_row.setdefault(id(summary.row), []).append(summary)
+    row_ids = {id(row) for row in rows}
+    for removed_id in summaries_by_row.keys() - row_ids:
+        del summaries_by_row[removed_id]
+    summaries = [summary for row in rows for summary in summaries_by_row[id(row)]]
+    added_metrics = {name for summary in summaries for name in summary.added}
+    finals = final_columns((row.case.primary_metric for row in rows), added_metrics)
     columns: list[dict[str, Any]] = [
         {"name": "case"},
         {"name": "outer step", "number": True, "missing": "-"},
@@ -54,13 +56,13 @@ def evaluation_list(snapshot: Snapshot, known: dict[int, list[EvaluationSummary]
     ]
     cases = {case.identity: index for index, case in enumerate(snapshot.cases)}
     subjects = {
-        (stored.who, optimizer_hash): index
-        for index, stored in enumerate(snapshot.subjects)
-        for optimizer_hash in stored.optimizer_hashes
+        (stored_subject.who, optimizer_hash): index
+        for index, stored_subject in enumerate(snapshot.subjects)
+        for optimizer_hash in stored_subject.optimizer_hashes
     }
-    ends = [_final([summary.final for summary in summaries], name) for name in finals]
+    final_columns_values = [_final([summary.final for summary in summaries], name) for name in finals]
     numbers = zip(
-        *ends,
+        *final_columns_values,
         short([summary.best for summary in summaries]),
         short([summary.wall_seconds for summary in summaries]),
         strict=True,
@@ -76,13 +78,13 @@ def evaluation_list(snapshot: Snapshot, known: dict[int, list[EvaluationSummary]
             if subject.kind == "checkpoint"
             else subject.label
         )
-        outer_place = (subject.outer_step, subject.generation) if subject.has_theta else (None, None)
+        outer_position = (subject.outer_step, subject.generation) if subject.has_theta else (None, None)
         case = f"{row.case.suite}/{row.case.name}"
         indices = subjects.get((subject, row.key.optimizer_hash), -1), cases.get(row.case.identity, -1)
         lines.append(
             [
                 case,
-                *outer_place,
+                *outer_position,
                 name,
                 row.key.seed_block.span,
                 str(row.outcome),
@@ -128,7 +130,7 @@ def evaluation_record(viewer_index: ViewerIndex, subject: int, case: int, most_p
     seeds = cell.seed_names()
     points = evenly(len(steps), most_points)
     # Metrics that some seeds lack are not drawn, because each curve needs a row per seed.
-    measured = [
+    metric_rows = [
         (index, cell.curves_of_seeds(name))
         for index, name in enumerate(viewer_index.metrics)
         if name in cell.final and all(name in curves.shapes for curves, _ in cell.sources.values())
@@ -137,8 +139,8 @@ def evaluation_record(viewer_index: ViewerIndex, subject: int, case: int, most_p
         "facts": _facts([curves.whole() for curves in cell.blocks]),
         "seeds": list(seeds.values()),
         "steps": steps[points].tolist(),
-        "metrics": [name for name, _ in measured],
-        "curves": short_rows([rows[:, points] for _, rows in measured]),
+        "metrics": [name for name, _ in metric_rows],
+        "curves": short_rows([rows[:, points] for _, rows in metric_rows]),
         "diverged": {seeds[seed]: step for seed, step in cell.diverged_at.items()},
     }
 
@@ -177,8 +179,8 @@ def _facts(blocks: Sequence[Curves]) -> list[tuple[str, str]]:
 
 def _final(finals: Sequence[Mapping[str, float]], name: str) -> list[float | str | None]:
     """Returns the final values: None without the metric, "diverged" if the value is not finite."""
-    numbers = short([final.get(name, math.nan) for final in finals])
+    shortened = short([final.get(name, math.nan) for final in finals])
     return [
         "diverged" if number is None and name in final else number
-        for final, number in zip(finals, numbers, strict=True)
+        for final, number in zip(finals, shortened, strict=True)
     ]

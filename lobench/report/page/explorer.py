@@ -82,14 +82,14 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool, cell_texts: CellTe
     cell_texts = cell_texts or CellTexts()
     headings = cell_texts.of(snapshot)
     indices: dict[str, int] = {"": -1}  # of texts that many cells share
-    cells = [indices.setdefault(text, len(indices) - 1) for three in headings for text in three or ("", "", "")]
+    cells = [indices.setdefault(text, len(indices) - 1) for cell_text in headings for text in cell_text or ("", "", "")]
     keys = [] if served else _embedded_keys(viewer_index)
     curves = curves_of(viewer_index, keys, _num_points(viewer_index, keys)) if keys else {}
-    held = {subject for subject, *_ in curves}
+    subjects_with_curves = {subject for subject, *_ in curves}
     styles = method_styles(viewer_index.summary, [index for index in viewer_index.best if index is not None])
     pair = viewer_index.summary.shown, viewer_index.summary.first
     names = subject_keys(snapshot)
-    marks = _run_marks(viewer_index)
+    run_marks = _run_marks(viewer_index)
     metrics = {name: index for index, name in enumerate(viewer_index.metrics)}
     return {
         "store": shlex.quote(str(snapshot.store)),
@@ -104,8 +104,8 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool, cell_texts: CellTe
                 "label": _escaped(snapshot.labels[index]),
                 "style": styles[index],
                 "with": _escaped(with_subject(_without_folders(subject.who))),
-                "curves": served or index in held,
-                **marks.get(index, {}),
+                "curves": served or index in subjects_with_curves,
+                **run_marks.get(index, {}),
             }
             for index, (key, subject) in enumerate(zip(names, snapshot.subjects, strict=True))
         ],
@@ -155,12 +155,12 @@ def _evaluation_records(viewer_index: ViewerIndex) -> dict[str, Any]:
     """Returns evaluations with the curves of their seeds, diverged and failed ones first, up to a size limit."""
     snapshot = viewer_index.snapshot
     records = dict[str, Any]()
-    numbers = 0
+    num_values = 0
     order = [(subject, case) for subject in viewer_index.by_interest() for case in range(len(snapshot.cases))]
     cells = [(indices, cell) for indices in order if (cell := snapshot.cell(*indices)) is not None]
-    for (subject, case), cell in sorted(cells, key=lambda placed: not (placed[1].diverged_at or placed[1].failures)):
-        numbers += min(len(cell.steps), _POINTS[0]) * len(cell.sources) * len(cell.final) if cell.sources else 0
-        if records and numbers > _MOST_SEED_NUMBERS:
+    for (subject, case), cell in sorted(cells, key=lambda entry: not (entry[1].diverged_at or entry[1].failures)):
+        num_values += min(len(cell.steps), _POINTS[0]) * len(cell.sources) * len(cell.final) if cell.sources else 0
+        if records and num_values > _MOST_SEED_NUMBERS:
             break
         records[f"{subject},{case}"] = evaluation_record(viewer_index, subject, case, _POINTS[0])
     return records
@@ -169,10 +169,10 @@ def _evaluation_records(viewer_index: ViewerIndex) -> dict[str, Any]:
 def _pairs(viewer_index: ViewerIndex) -> dict[str, Any]:
     """Returns the pairs in a file: the headline's pair, and pairs of the first methods in charts."""
     summary = viewer_index.summary
-    beside = summary.snapshot.groups.beside(summary.shown)[:_MOST_PAIRED]
-    wanted = dict.fromkeys([(summary.shown, summary.first), *itertools.permutations(beside, 2)])
-    most = _MOST_EFFECTS // max(len(summary.snapshot.cases), 1)
-    records = ((pair, pair_record(summary, *pair)) for pair in list(wanted)[: max(most, 1)] if pair[0] != pair[1])
+    chart_subjects = summary.snapshot.groups.beside(summary.shown)[:_MOST_PAIRED]
+    pairs = dict.fromkeys([(summary.shown, summary.first), *itertools.permutations(chart_subjects, 2)])
+    max_pairs = _MOST_EFFECTS // max(len(summary.snapshot.cases), 1)
+    records = ((pair, pair_record(summary, *pair)) for pair in list(pairs)[: max(max_pairs, 1)] if pair[0] != pair[1])
     return {f"{b},{a}": record for (b, a), record in records if record is not None}
 
 
@@ -189,11 +189,11 @@ def _pack_curves(viewer_index: ViewerIndex, curves: dict[CurveKey, BandCurve]) -
     grids: dict[tuple[int, ...], int] = {}
     metrics = {name: index for index, name in enumerate(viewer_index.metrics)}
     rows = short_rows([values if np.isfinite(values[1]).any() else values[:1] for _, values in curves.values()])
-    packed = {
-        f"{subject},{case},{metrics[metric]}": [grids.setdefault(steps, len(grids)), *numbers]
-        for ((subject, case, metric), (steps, _)), numbers in zip(curves.items(), rows, strict=True)
+    packed_curves = {
+        f"{subject},{case},{metrics[metric]}": [grids.setdefault(steps, len(grids)), *statistics]
+        for ((subject, case, metric), (steps, _)), statistics in zip(curves.items(), rows, strict=True)
     }
-    return {"grids": [list(steps) for steps in grids], "of": packed}
+    return {"grids": [list(steps) for steps in grids], "of": packed_curves}
 
 
 _SeedTexts: TypeAlias = dict[tuple[object, ...], tuple[str, str]]  # texts on seeds, shared by many cells
@@ -211,22 +211,22 @@ def _cell_texts(cell: Cell, seed_texts: _SeedTexts) -> tuple[str, str, str]:
         seed_texts[key] = _seeds(cell.case, cell.seeds, blocks)
     seeds_text, arguments = seed_texts[key]
     diverged = [f"{name} diverged at inner step {step}" for name, step in diverged_names(cell).items()]
-    lost = [f"{counted(count, 'seed')} lost ({outcome})" for outcome, count in cell.lost.items()]
+    lost_seeds = [f"{counted(count, 'seed')} lost ({outcome})" for outcome, count in cell.lost.items()]
     origin = curves.provenance
     imported = [f"imported from {origin.imported.get('file', '?')}"] if origin.imported else []
     exploded = [f"{name} exploded" for name in exploded_names(cell)]
-    about = "; ".join([seeds_text, *diverged, *exploded, *lost, *imported, *failures])
-    return about, origin.bindings, arguments
+    description = "; ".join([seeds_text, *diverged, *exploded, *lost_seeds, *imported, *failures])
+    return description, origin.bindings, arguments
 
 
 def _seeds(case: CaseInfo, seeds: Sequence[int], blocks: Iterable[tuple[int, int]]) -> tuple[str, str]:
     """Returns a text on the seeds or items of a cell, and the options that select them."""
     if case.has_items:
         return counted(len(seeds), "item"), ""  # one run gives all of them
-    follow = seeds == tuple(range(seeds[0], seeds[-1] + 1)) and len(seeds) > 1
-    listed = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+    are_consecutive = seeds == tuple(range(seeds[0], seeds[-1] + 1)) and len(seeds) > 1
+    all_seeds_text = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
     arguments = seeds_arguments(case, [SeedBlock(start=start, size=size) for start, size in blocks])
-    return f"seeds {seeds[0]} to {seeds[-1]}" if follow else listed, arguments
+    return f"seeds {seeds[0]} to {seeds[-1]}" if are_consecutive else all_seeds_text, arguments
 
 
 def subject_keys(snapshot: Snapshot) -> list[str]:
@@ -247,10 +247,10 @@ def subject_keys(snapshot: Snapshot) -> list[str]:
 def _run_marks(viewer_index: ViewerIndex) -> dict[int, dict[str, Any]]:
     """Returns for each subject its run and outer step, and whether it is the best or the last of the run."""
     marks: dict[int, dict[str, Any]] = {}
-    by_step = are_by_step(viewer_index.snapshot.subjects, viewer_index.runs)
+    is_by_step = are_by_step(viewer_index.snapshot.subjects, viewer_index.runs)
     for number, (run, best) in enumerate(zip(viewer_index.runs, viewer_index.best, strict=True)):
         for order, index in enumerate(run):
-            step = viewer_index.snapshot.subjects[index].who.outer_step if by_step else order
+            step = viewer_index.snapshot.subjects[index].who.outer_step if is_by_step else order
             marks[index] = {"run": number, "step": step}
         marks[run[-1]]["last"] = True
         if best is not None:
@@ -260,7 +260,9 @@ def _run_marks(viewer_index: ViewerIndex) -> dict[int, dict[str, Any]]:
 
 def _num_points(viewer_index: ViewerIndex, keys: Sequence[CurveKey]) -> int:
     """Returns the number of points that each of these curves may have."""
-    return next((most for most in _POINTS if _size(viewer_index, keys, most) <= _MOST_NUMBERS), _POINTS[-1])
+    return next(
+        (num_points for num_points in _POINTS if _size(viewer_index, keys, num_points) <= _MOST_NUMBERS), _POINTS[-1]
+    )
 
 
 def _size(viewer_index: ViewerIndex, keys: Sequence[CurveKey], most_points: int) -> int:
@@ -273,11 +275,11 @@ def _size(viewer_index: ViewerIndex, keys: Sequence[CurveKey], most_points: int)
 def _embedded_keys(viewer_index: ViewerIndex) -> list[CurveKey]:
     """Returns the curves in a file: those of the most interesting subjects, up to a size limit."""
     curve_keys: list[CurveKey] = []
-    numbers = 0
+    num_values = 0
     for index in viewer_index.by_interest():
         keys = viewer_index.keys_of(index)
-        numbers += _size(viewer_index, keys, _POINTS[-1])
-        if curve_keys and numbers > _MOST_NUMBERS:
+        num_values += _size(viewer_index, keys, _POINTS[-1])
+        if curve_keys and num_values > _MOST_NUMBERS:
             break
         curve_keys += keys
     return curve_keys

@@ -63,7 +63,7 @@ def render_page(
     figure: str | None = None,
     *,
     version: str = "",
-    listed: ListedPart | None = None,
+    listed_parts: ListedPart | None = None,
 ) -> str:
     """Returns the page as HTML.
 
@@ -72,7 +72,7 @@ def render_page(
       spec: Layout of the table of methods. None: the default.
       figure: Charts to include. None: all, and the explorer.
       version: Version of a served page, which requests style, scripts and data. "": a self-contained file.
-      listed: Subjects that the page lists. None: those of `listed_part`.
+      listed_parts: Subjects that the page lists. None: those of `listed_part`.
     Raises:
       StoreError: The store has no evaluations.
     """
@@ -80,12 +80,12 @@ def render_page(
     snapshot.require_rows()
     comparison = summary.change()
     cases = summary.shown_cases(comparison)
-    listed = listed or listed_part(summary)
-    keys = _keys_of(listed.subjects.snapshot)
-    drawn = sections(summary, figure)
+    listed_parts = listed_parts or listed_part(summary)
+    keys = _keys_of(listed_parts.subjects.snapshot)
+    chart_sections = sections(summary, figure)
     explorer: str | Markup = ""
     if figure is None:  # a served page gets only the version of the data, and requests them itself
-        explorer = version or _json(explorer_data(ViewerIndex(listed.subjects), served=False))
+        explorer = version or _json(explorer_data(ViewerIndex(listed_parts.subjects), served=False))
     costs = _cost_columns(summary, cases)
     context: dict[str, Any] = {
         "subtitle": subtitle(snapshot),
@@ -94,14 +94,17 @@ def render_page(
         "cards": cards(summary, None),
         "pair_cards": [pair_card(f"Against {snapshot.labels[summary.first]}", comparison)] if comparison else [],
         "verdict_lines": verdict_lines(summary, comparison, cases),
-        "warnings": [*warnings(summary, cases), *([_left_out_note(listed, snapshot)] if listed.note else [])],
-        "chart_sections": drawn,
+        "warnings": [
+            *warnings(summary, cases),
+            *([_left_out_note(listed_parts, snapshot)] if listed_parts.note else []),
+        ],
+        "chart_sections": chart_sections,
         "views": _VIEWS if figure is None else (),
         "heat": _heat_table(summary, keys) if figure is None else {},
         "films": films(summary) if figure is None else [],
         "cases_note": f"{snapshot.openings[summary.shown]}: seed means of the final values.",
         **_case_table(summary, cases, costs, _column_help(summary, comparison)),
-        **_method_tables(summary if spec is not None and spec.methods else listed.methods, spec),
+        **_method_tables(summary if spec is not None and spec.methods else listed_parts.methods, spec),
         "failures": _failure_lines(snapshot, keys if figure is None else {}),
         "is_one": len(snapshot.subjects) < 2,
         "command": f"lobench results --store {shlex.quote(str(snapshot.store))} --format json",
@@ -131,11 +134,11 @@ def reading_page(store: Path, num_evaluations: int) -> str:
     )
 
 
-def _left_out_note(listed: ListedPart, snapshot: Snapshot) -> str:
+def _left_out_note(listed_parts: ListedPart, snapshot: Snapshot) -> str:
     """Returns the note on subjects that the page does not list, with commands that show them."""
     store = shlex.quote(str(snapshot.store))
     return (
-        f"{listed.note} `lobench results --store {store} --all` ranks every checkpoint and method, and "
+        f"{listed_parts.note} `lobench results --store {store} --all` ranks every checkpoint and method, and "
         f"`lobench report --store {store} --method NAME` makes a page of others."
     )
 
@@ -150,20 +153,20 @@ def _method_tables(summary: Summary, spec: TableSpec | None) -> dict[str, Any]:
     snapshot = summary.snapshot
     if spec is None and not snapshot.groups.shows_methods:
         return {"method_panels": [], "method_legend": (), "method_bold": "", "method_notes": ()}
-    tabulated = tabulate(summary, spec or TableSpec(rows="method", costs=True))
+    table = tabulate(summary, spec or TableSpec(rows="method", costs=True))
     return {
-        "method_panels": [_panel(panel, tabulated) for panel in tabulated.panels],
-        "method_legend": tabulated.legend,
-        "method_bold": tabulated.bold,
-        "method_notes": tabulated.notes,
+        "method_panels": [_panel(panel, table) for panel in table.panels],
+        "method_legend": table.legend,
+        "method_bold": table.bold,
+        "method_notes": table.notes,
     }
 
 
-def _panel(panel: Panel, tabulated: Tabulated) -> tuple[str, list[str], list[list[str | TableCell]]]:
+def _panel(panel: Panel, table: Tabulated) -> tuple[str, list[str], list[list[str | TableCell]]]:
     """Returns title, columns and rows of a panel. Cells of wide tables have several lines."""
     title = panel.heading or "mean score"
-    most = max((len(line.entries) for line in panel.lines), default=0)
-    is_wide = most > _MOST_WHOLE
+    num_columns = max((len(line.entries) for line in panel.lines), default=0)
+    is_wide = num_columns > _MOST_WHOLE
     rows = list[list[str | TableCell]]()
     for line in panel.lines:
         row: list[str | TableCell] = [line.heading.text]
@@ -174,12 +177,12 @@ def _panel(panel: Panel, tabulated: Tabulated) -> tuple[str, list[str], list[lis
             value = _value(entry.interval.mean) if entry is not None and is_mean else ""
             row.append(TableCell(text=text, value=value, is_bold=entry is not None and entry.is_bold))
         rows.append(row)
-    return title, [title, *(column.text for column in tabulated.columns[:most])], rows
+    return title, [title, *(column.text for column in table.columns[:num_columns])], rows
 
 
-def _link(view: str, *parts: str) -> str:
+def _link(view: str, *path_parts: str) -> str:
     """Returns the address of a view, as `linkTo` in the script."""
-    return "#/" + "/".join([view, *(quote(part, safe="") for part in parts)])
+    return "#/" + "/".join([view, *(quote(path_part, safe="") for path_part in path_parts)])
 
 
 def _heat_table(summary: Summary, keys: Mapping[int, str]) -> dict[str, Any]:
@@ -243,16 +246,16 @@ def _case_table(
     names += ["change", "verdict"] if has_effect else []
     names += ["diverged", "exploded", "seeds"]
     names += costs
-    of_steps = f"of one seed, without compilation and evaluations; {UNSTEADY_NOTE}"
-    meanings = {**meanings, **dict.fromkeys(costs, of_steps)}
+    cost_help = f"of one seed, without compilation and evaluations; {UNSTEADY_NOTE}"
+    meanings = {**meanings, **dict.fromkeys(costs, cost_help)}
     columns = [TableCell(text=name, help=meanings.get(name, "")) for name in names]
     rows = [
         _case_row(summary, case, has_baseline=has_baseline, has_effect=has_effect)
         + [cells.get(case.case, TableCell(text="-")) for cells in costs.values()]
         for case in cases
     ]
-    words = [index for index, name in enumerate(names) if name == "verdict"]
-    return {"case_columns": columns, "case_rows": rows, "case_words": words}
+    verdict_columns = [index for index, name in enumerate(names) if name == "verdict"]
+    return {"case_columns": columns, "case_rows": rows, "case_words": verdict_columns}
 
 
 def _cost_columns(summary: Summary, cases: Sequence[CaseFinding]) -> _Columns:
@@ -334,11 +337,11 @@ def _failure_lines(snapshot: Snapshot, keys: Mapping[int, str]) -> list[TableCel
         diverged = [f"{name} at inner step {step}" for name, step in diverged_names(cell).items()]
         texts = [f"{outcome}: {message}" for outcome, message in cell.failures]
         if diverged:
-            of_all = counted(len(cell.seeds), cell.case.replicate)
-            texts.insert(0, f"{len(diverged)} of {of_all} diverged: {', '.join(diverged)}")
+            num_seeds_text = counted(len(cell.seeds), cell.case.replicate)
+            texts.insert(0, f"{len(diverged)} of {num_seeds_text} diverged: {', '.join(diverged)}")
         if exploded := exploded_names(cell):
-            of_all = counted(len(cell.seeds), cell.case.replicate)
-            texts.append(f"{len(exploded)} of {of_all} exploded, above twice the start: {', '.join(exploded)}")
+            num_seeds_text = counted(len(cell.seeds), cell.case.replicate)
+            texts.append(f"{len(exploded)} of {num_seeds_text} exploded, above twice the start: {', '.join(exploded)}")
         where = f"{snapshot.labels[index]}, {snapshot.name(case)}"
         key = keys.get(id(snapshot.subjects[index]), "")
         link = _link("evaluation", key, snapshot.name(case)) if key else ""
@@ -353,10 +356,10 @@ def _failure_lines(snapshot: Snapshot, keys: Mapping[int, str]) -> list[TableCel
     if snapshot.num_skipped:
         count = counted(snapshot.num_skipped, "checkpoint")
         lines.append(TableCell(text=f"skipped: {count}, by --checkpoints: newer ones waited"))
-    more = len(lines) - _MAX_FAILURES
+    num_omitted = len(lines) - _MAX_FAILURES
     return [
         *lines[:_MAX_FAILURES],
-        *([TableCell(text=f"and {more} more: see the list of evaluations")] if more > 0 else []),
+        *([TableCell(text=f"and {num_omitted} more: see the list of evaluations")] if num_omitted > 0 else []),
     ]
 
 
@@ -368,8 +371,8 @@ def _json(value: Any) -> Markup:
 
 def _provenance_lists(summary: Summary) -> dict[str, Any]:
     snapshot, baseline = summary.snapshot, summary.scales.baseline
-    measured = [(row.case, curves) for row, curves in snapshot.measured_rows() if curves is not None]
-    curve_origins = list({id(curves.origin): curves.origin for _, curves in measured}.values())
+    case_curves = [(row.case, curves) for row, curves in snapshot.measured_rows() if curves is not None]
+    curve_origins = list({id(curves.origin): curves.origin for _, curves in case_curves}.values())
     revisions = {
         curve_origin.git_revision + (" (with local changes)" if curve_origin.git_dirty else "")
         for curve_origin in curve_origins
@@ -408,11 +411,15 @@ def _provenance_lists(summary: Summary) -> dict[str, Any]:
                 f"git revision {str(provenance.get('git_revision', '?'))[:12]}",
             )
         )
-    last = {f"{case.suite}/{case.name}": curves for case, curves in measured}
-    bindings = {name: curves.provenance.bindings for name, curves in last.items()}
+    last_curves = {f"{case.suite}/{case.name}": curves for case, curves in case_curves}
+    bindings = {name: curves.provenance.bindings for name, curves in last_curves.items()}
     return {"provenance": pairs, "bindings": sorted(bindings.items())}
 
 
 def _range_text(counts: Iterable[int]) -> str:
     """Returns `15`, or `11 to 15` if the counts differ."""
-    return " to ".join(map(str, dict.fromkeys((min(ordered), max(ordered))))) if (ordered := sorted(counts)) else "0"
+    return (
+        " to ".join(map(str, dict.fromkeys((min(sorted_counts), max(sorted_counts)))))
+        if (sorted_counts := sorted(counts))
+        else "0"
+    )

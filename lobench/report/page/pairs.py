@@ -20,10 +20,14 @@ def pair_record(summary: Summary, b: int, a: int) -> dict[str, Any] | None:
     if comparison is None:
         return None
     snapshot = summary.snapshot
-    places = {case.identity: index for index, case in enumerate(snapshot.cases)}
-    chance = improvement(snapshot.subjects[a], snapshot.subjects[b], None, summary.scales)
-    bounds = "" if math.isnan(chance.lower) else f"95% [{chance.lower:.2f}, {chance.upper:.2f}]; 0.5: no difference"
-    share = "n/a" if math.isnan(chance.mean) else f"{chance.mean:.2f}"
+    index_by_identity = {case.identity: index for index, case in enumerate(snapshot.cases)}
+    improvement_interval = improvement(snapshot.subjects[a], snapshot.subjects[b], None, summary.scales)
+    bounds = (
+        ""
+        if math.isnan(improvement_interval.lower)
+        else f"95% [{improvement_interval.lower:.2f}, {improvement_interval.upper:.2f}]; 0.5: no difference"
+    )
+    share = "n/a" if math.isnan(improvement_interval.mean) else f"{improvement_interval.mean:.2f}"
     cards = [
         pair_card(f"{snapshot.openings[b]} against {snapshot.labels[a]}", comparison),
         Card(
@@ -37,12 +41,12 @@ def pair_record(summary: Summary, b: int, a: int) -> dict[str, Any] | None:
         cards.append(score_card(f"Score, {snapshot.labels[index]}", mean, counted(mean.num_cases, "case")))
     rows = [
         [
-            places[effect.case],
+            index_by_identity[effect.case],
             *short([effect.paired.mean, effect.paired.lower, effect.paired.upper, effect.p_holm]),
             str(effect.verdict),
             effect.paired.note,
         ]
         for effect in comparison.cases
-        if effect.case in places
+        if effect.case in index_by_identity
     ]
     return {"cards": [asdict(card) for card in cards], "cases": rows}

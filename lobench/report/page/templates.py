@@ -104,8 +104,8 @@ def table_html(label: str, rows: Sequence[Sequence[str]]) -> Markup:
     >>> "<td" in table_html("Losses", [["method", "loss"], ["adam", "0.1"]])
     True
     """
-    header, *others = rows
-    html = _template(_TEMPLATES, "parts.html").module.table(label, header, others, len(header))  # type: ignore[attr-defined]
+    header, *body_rows = rows
+    html = _template(_TEMPLATES, "parts.html").module.table(label, header, body_rows, len(header))  # type: ignore[attr-defined]
     return Markup(html)
 
 

@@ -40,15 +40,15 @@ def appendix_markdown(summary: Summary, level: int = 1) -> str:
       StoreError: The store has no evaluations.
     """
     parts, experiment = _parts(summary)
-    title, below = "#" * level, "#" * (level + 1)
+    title, subtitle = "#" * level, "#" * (level + 1)
     lines = [f"{title} Appendix: how the evaluations were made"]
     for part in parts:
-        lines += ["", f"{below} {part.title}", ""]
+        lines += ["", f"{subtitle} {part.title}", ""]
         lines += [
             f"- {f'**{markdown_line(name)}**: ' if name else ''}{markdown_line(text)}" for name, text in part.lines
         ]
     if experiment is not None:
-        lines += ["", f"{below} Configuration", "", fenced("\n".join(_config(experiment)), "gin")]
+        lines += ["", f"{subtitle} Configuration", "", fenced("\n".join(_config(experiment)), "gin")]
     return "\n".join([*lines, ""])
 
 
@@ -129,19 +129,19 @@ def _spaces_part(summary: Summary) -> _Part:
     edges = edges_in(snapshot)
     for method in dict.fromkeys(trial.method for trial in trials):
         trials_of_method = [trial for trial in trials if trial.method == method]
-        tried = []
+        value_texts = []
         for name in dict.fromkeys(name for trial in trials_of_method for name in trial.parameters):
             values = [trial.parameters[name] for trial in trials_of_method if name in trial.parameters]
             numbers = [*filter(is_number, values)]
-            different = list(dict.fromkeys(map(str, values)))
+            distinct_texts = list(dict.fromkeys(map(str, values)))
             if len(numbers) == len(values):
-                tried.append(f"{name} from {min(numbers):g} to {max(numbers):g}")
+                value_texts.append(f"{name} from {min(numbers):g} to {max(numbers):g}")
             else:
-                tried.append(f"{name} of {', '.join(different)}")
+                value_texts.append(f"{name} of {', '.join(distinct_texts)}")
         states = Counter(trial.state for trial in trials_of_method)
         counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
-        parts = [f"{counted(len(trials_of_method), 'trial')} ({counts})", f"tried {'; '.join(tried)}"]
-        lines.append((method, "; ".join([*parts, *edges.get(labels.get(method, method), [])])))
+        texts = [f"{counted(len(trials_of_method), 'trial')} ({counts})", f"tried {'; '.join(value_texts)}"]
+        lines.append((method, "; ".join([*texts, *edges.get(labels.get(method, method), [])])))
     return _Part("Searches: settings that were tried (the spaces are in the configuration)", tuple(lines))
 
 
@@ -165,10 +165,10 @@ def _seeds_part(summary: Summary) -> _Part:
     for row in summary.snapshot.rows:
         name = f"{row.case.suite}/{row.case.name}"
         seeds_by_case.setdefault(name, set()).update(() if row.case.has_items else row.key.seed_block.seeds)
-    by_seeds: dict[str, list[str]] = {}
+    names_by_seeds: dict[str, list[str]] = {}
     for name, seeds in seeds_by_case.items():
-        by_seeds.setdefault(seed_ranges(sorted(seeds)) or "items of a data set", []).append(name)
-    return _Part("Seeds", tuple((", ".join(names), seeds) for seeds, names in by_seeds.items()))
+        names_by_seeds.setdefault(seed_ranges(sorted(seeds)) or "items of a data set", []).append(name)
+    return _Part("Seeds", tuple((", ".join(names), seeds) for seeds, names in names_by_seeds.items()))
 
 
 def _machines_part(summary: Summary) -> _Part:
@@ -206,9 +206,9 @@ def _versions_part(summary: Summary, experiment: ExperimentRow | None) -> _Part:
 def _exclusions_part(summary: Summary) -> _Part:
     """Returns notes on missing numbers: failed evaluations, diverged and exploded seeds, missing cases."""
     snapshot = summary.snapshot
-    bad = [row for row in snapshot.rows if row.outcome is not Outcome.PASSED]
+    failed_rows = [row for row in snapshot.rows if row.outcome is not Outcome.PASSED]
     failure_counts = Counter(
-        (f"{row.case.suite}/{row.case.name}", str(row.outcome), one_line(row.message)) for row in bad
+        (f"{row.case.suite}/{row.case.name}", str(row.outcome), one_line(row.message)) for row in failed_rows
     )
     lines = [
         (name, f"{counted(count, 'evaluation')} ended as {outcome}{f': {why}' if why else ''}")
@@ -219,9 +219,11 @@ def _exclusions_part(summary: Summary) -> _Part:
         for number, outcome in ((subject.num_diverged, "diverged"), (subject.num_exploded, "exploded")):
             if number:
                 lines.append((label, f"{number} of {counted(subject.num_seeds, 'seed')} {outcome}"))
-        lacking = [snapshot.name(case) for case in range(len(snapshot.cases)) if snapshot.cell(index, case) is None]
-        if lacking:
-            lines.append((label, f"was not evaluated on {', '.join(lacking)}"))
+        missing_cases = [
+            snapshot.name(case) for case in range(len(snapshot.cases)) if snapshot.cell(index, case) is None
+        ]
+        if missing_cases:
+            lines.append((label, f"was not evaluated on {', '.join(missing_cases)}"))
     return _Part(
         "Exclusions", tuple(lines) or (("", "None: every evaluation passed, and no seed diverged or exploded."),)
     )

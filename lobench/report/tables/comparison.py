@@ -183,17 +183,22 @@ def comparison_html(
     comparisons: Sequence[MethodComparison], *, scale: str, costs: Sequence[Sequence[CaseCosts]] = ()
 ) -> str:
     """Returns the comparison for a notebook: the metrics, the cases in the primary metric, and the costs."""
-    parts = []
+    elements = []
     for pair, cost in zip(comparisons, costs or [()] * len(comparisons), strict=True):
-        title, *head = [*comparison_head(pair), *scale.splitlines()]
-        ending = [*comparison_limits(pair), *comparison_notes(pair), comparison_sentence(pair)]
+        title, *subtitle_lines = [*comparison_head(pair), *scale.splitlines()]
+        closing_lines = [*comparison_limits(pair), *comparison_notes(pair), comparison_sentence(pair)]
         labels = (_short_label(pair.a.label), _short_label(pair.b.label))
         rows_of_tables = (headline_rows(pair), case_rows(pair, pair.primary))
         tables = [html_table(rows[0], rows[1:]) for rows in rows_of_tables if rows[1:]]
-        parts += [f"<h4>{html_text(title)}</h4>", *map(paragraph, head), *tables, *map(paragraph, ending)]
-        parts += [html_table(rows[0], rows[1:]) for rows in cost_tables(cost, labels)]
-        parts += map(paragraph, cost_notes(cost))
-    return "".join(parts)
+        elements += [
+            f"<h4>{html_text(title)}</h4>",
+            *map(paragraph, subtitle_lines),
+            *tables,
+            *map(paragraph, closing_lines),
+        ]
+        elements += [html_table(rows[0], rows[1:]) for rows in cost_tables(cost, labels)]
+        elements += map(paragraph, cost_notes(cost))
+    return "".join(elements)
 
 
 def plot_comparison(comparisons: Sequence[MethodComparison], ax: Axes | None = None) -> Axes:
@@ -205,14 +210,14 @@ def plot_comparison(comparisons: Sequence[MethodComparison], ax: Axes | None = N
     Raises:
       LobenchError: matplotlib is not installed.
     """
-    first = comparisons[0]
+    first_pair = comparisons[0]
     cases = {case.case for pair in comparisons for case in pair.primary.comparison.cases}
     names = [*sorted(cases, reverse=True), _MEAN]  # from the bottom to the top
     series = [line for index, pair in enumerate(comparisons) for line in _series(pair, names, index, len(comparisons))]
     chart = Chart(
         title="",
         description="",
-        x_label=f"difference of the score to {first.a.label} ({first.primary.metric})",
+        x_label=f"difference of the score to {first_pair.a.label} ({first_pair.primary.metric})",
         y_label="",
         series=tuple(series),
         y_names=tuple(names),
@@ -229,18 +234,21 @@ def _series(pair: MethodComparison, names: Sequence[str], pair_index: int, num_p
     intervals = {case.case: case.paired for case in comparison.cases} | {_MEAN: comparison.overall}
     style = every_style()[pair_index % len(every_style())]
     offset = 0.5 * (pair_index - (num_pairs - 1) / 2) / num_pairs
-    shown = [(row - offset, intervals[name]) for row, name in enumerate(names) if name in intervals]
+    interval_rows = [(row - offset, intervals[name]) for row, name in enumerate(names) if name in intervals]
     points = Series(
         label=pair.b.label,
-        x=[interval.mean for _, interval in shown],
-        y=[row for row, _ in shown],
+        x=[interval.mean for _, interval in interval_rows],
+        y=[row for row, _ in interval_rows],
         style=style,
         dots=True,
         line=False,
     )
     return [
         points,
-        *(Series(label="", x=[interval.lower, interval.upper], y=[row] * 2, style=style) for row, interval in shown),
+        *(
+            Series(label="", x=[interval.lower, interval.upper], y=[row] * 2, style=style)
+            for row, interval in interval_rows
+        ),
     ]
 
 
@@ -265,27 +273,31 @@ def headline_rows(comparison: MethodComparison) -> list[list[str]]:
     ]
 
 
-def comparison_limits(compared: MethodComparison) -> list[str]:
+def comparison_limits(pair: MethodComparison) -> list[str]:
     """Returns lines on limits of the verdict: lost seeds, cases left out, seeds that are not replicates."""
-    comparison = compared.primary.comparison
-    lines = [f"changed between the two, and not compared: {', '.join(compared.changed)}"] if compared.changed else []
-    a, b = compared.a, compared.b
+    comparison = pair.primary.comparison
+    lines = [f"changed between the two, and not compared: {', '.join(pair.changed)}"] if pair.changed else []
+    a, b = pair.a, pair.b
     if a.num_missing or b.num_missing:
         lines.append(f"without a result: {counted(a.num_missing, 'seed')} of A, {b.num_missing} of B")
     if comparison.num_undecidable:
         lines.append(f"cannot be compared, and in no mean: {counted(comparison.num_undecidable, 'case')}")
-    lost = {"diverged": (a.num_diverged, b.num_diverged), "exploded": (a.num_exploded, b.num_exploded)}
-    counts = [f"{word}: {{}} of A, {{}} of B".format(*both) for word, both in lost.items() if any(both)]
+    lost_counts = {"diverged": (a.num_diverged, b.num_diverged), "exploded": (a.num_exploded, b.num_exploded)}
+    counts = [
+        f"{outcome}: {{}} of A, {{}} of B".format(*counts_of_sides)
+        for outcome, counts_of_sides in lost_counts.items()
+        if any(counts_of_sides)
+    ]
     lines += ["; ".join(counts)] if counts and not comparison_words(comparison) else []  # else in the verdict
-    if compared.has_labels:
+    if pair.has_labels:
         lines.append("the seeds are labels of a table, and the cases are taken for independent (see --seed-means)")
-    if comparison.p_seeds_ratio < _TOGETHER and compared.design != "independent":
+    if comparison.p_seeds_ratio < _TOGETHER and pair.design != "independent":
         lines.append(
             f"cases move together: the seeds' means vary {comparison.seeds_ratio:.2g} times as much as those of "
             "independent cases; --seed-means treats all cases as one group"
         )
     lines += filter(None, (describe_programs(a.programs | b.programs), describe_codes(a.codes | b.codes)))
-    return [*lines, *compared.other_code, *compared.edges]
+    return [*lines, *pair.other_code, *pair.edges]
 
 
 def comparison_notes(comparison: MethodComparison) -> list[str]:
@@ -305,17 +317,17 @@ def comparison_notes(comparison: MethodComparison) -> list[str]:
     ]
 
 
-def _group_notes(compared: MethodComparison) -> list[str]:
+def _group_notes(pair: MethodComparison) -> list[str]:
     """Returns the groups of cases, and the number of seeds that lack a case of their group."""
-    notes = [groups] if (groups := groups_text(compared.groups)) else []
-    if num_incomplete := compared.primary.comparison.num_incomplete:
+    notes = [groups] if (groups := groups_text(pair.groups)) else []
+    if num_incomplete := pair.primary.comparison.num_incomplete:
         notes.append(f"{counted(num_incomplete, 'seed')} that lack a case of their group are in no mean")
     return notes
 
 
-def _first_difference_notes(compared: MethodComparison) -> list[str]:
+def _first_difference_notes(pair: MethodComparison) -> list[str]:
     """Returns a note on the first steps at which the curves of common seeds differ, as a list of at most one text."""
-    steps = {name: "nowhere" if math.isinf(step) else f"at step {step:,.0f}" for name, step in compared.parted.items()}
+    steps = {name: "nowhere" if math.isinf(step) else f"at step {step:,.0f}" for name, step in pair.parted.items()}
     if not steps:
         return []
     if len({*steps.values()}) == 1:
@@ -329,14 +341,14 @@ def _first_difference_notes(compared: MethodComparison) -> list[str]:
     ]
 
 
-def _pairs_text(compared: MethodComparison) -> str:
+def _pairs_text(pair: MethodComparison) -> str:
     """Returns the number of pairs, and of cases without pairs."""
-    effect, replicates = compared.primary, f"{compared.replicate}s"
+    effect, replicates = pair.primary, f"{pair.replicate}s"
     num_apart = sum(not case.paired.is_paired for case in effect.comparison.cases)
     if num_apart and not effect.num_pairs:
         return f"no common {replicates}"
-    apart = f", and {counted(num_apart, 'case')} without common {replicates}" if num_apart else ""
-    return f"{counted(effect.num_pairs, 'pair')} of {replicates}{apart}"
+    unpaired_note = f", and {counted(num_apart, 'case')} without common {replicates}" if num_apart else ""
+    return f"{counted(effect.num_pairs, 'pair')} of {replicates}{unpaired_note}"
 
 
 def margins_text(effect: MetricEffect) -> str:
@@ -437,14 +449,17 @@ def case_means(comparison: MethodComparison, effect: MetricEffect, name: str, *,
 
 def _arithmetic_means(cells: Sequence[Cell | None], metric: str, *, is_paired: bool) -> tuple[float, float]:
     """Returns the means over the seeds that converge; NaN without any."""
-    sides = [
+    values_of_sides = [
         {seed: value for seed, value in cell.converged_finals(metric).items() if math.isfinite(value)} if cell else {}
         for cell in cells
     ]
-    common = sides[0].keys() & sides[1].keys()
-    columns = [[side[seed] for seed in common] if is_paired and common else list(side.values()) for side in sides]
-    ours, theirs = (mean_of(column) if column else math.nan for column in columns)
-    return ours, theirs
+    common_seeds = values_of_sides[0].keys() & values_of_sides[1].keys()
+    columns = [
+        [values[seed] for seed in common_seeds] if is_paired and common_seeds else list(values.values())
+        for values in values_of_sides
+    ]
+    mean_a, mean_b = (mean_of(column) if column else math.nan for column in columns)
+    return mean_a, mean_b
 
 
 def _margin_cell(effect: MetricEffect, case: str) -> str:
@@ -462,10 +477,10 @@ def _mean_of_cell(cell: Cell | None, metric: str, mean: float, digits: int) -> s
     diverged = infinite.union(cell.diverged_at)
     counts = {"diverged": len(diverged), "exploded": len({*cell.exploded} - diverged)}
     if math.isfinite(mean):
-        marks = [f"{count}/{cell.num_seeds} {word}" for word, count in counts.items() if count]
-        text = f"{mean:.{digits}g}" + (f" ({', '.join(marks)})" if marks else "")
+        count_texts = [f"{count}/{cell.num_seeds} {outcome}" for outcome, count in counts.items() if count]
+        text = f"{mean:.{digits}g}" + (f" ({', '.join(count_texts)})" if count_texts else "")
     else:
-        text = next((word for word, count in counts.items() if count), "-")
+        text = next((outcome for outcome, count in counts.items() if count), "-")
     return f"{text}{_planned_note(cell)}"
 
 
@@ -517,17 +532,17 @@ def outcome_words(effect: MetricEffect, a: str, b: str, undecided: str, on: str 
         overall = gate.overall
         is_by_seeds = 2 * overall.p_diverged <= overall.p_regressed  # the smaller of the two parts; False for NaN
         harm = f"loses more seeds than {a}{on}" if is_by_seeds else f"is worse than {a}{on} by more than {margin}"
-        other = "two-sided, no difference is shown"
+        two_sided_note = "two-sided, no difference is shown"
         if comparison.is_capped:
-            other = f"two-sided undecided{on}, as planned seeds gave no result"
-        return f"{b} {harm}, one-sided ({p_words(overall.p_regressed)}); {other}"
-    words = {
+            two_sided_note = f"two-sided undecided{on}, as planned seeds gave no result"
+        return f"{b} {harm}, one-sided ({p_words(overall.p_regressed)}); {two_sided_note}"
+    sentences = {
         Effect.BETTER: f"{b} is better than {a}{on}",
         Effect.WORSE: f"{b} is worse than {a}{on}",
         Effect.MIXED: f"{b} is better than {a}{on} in one way and worse in the other",
         Effect.UNDECIDED: undecided,
     }
-    text = words[comparison.verdict]
+    text = sentences[comparison.verdict]
     if len(gate.cases) > 1 and gate.overall.verdict is not gate.verdict and not gate.compared_nothing:
         text += " in the mean over the cases"
     if comparison.verdict is Effect.WORSE and gate.overall.verdict is Verdict.PASS:
@@ -546,12 +561,12 @@ def comparison_sentence(comparison: MethodComparison) -> str:
             continue
         seeds = seeds_note(effect.comparison, effect.improvement)
         two_parts = comparison_words(effect.comparison)
-        words = outcome_words(effect, a, b, undecided_words(effect.comparison, seeds))
-        parts_text = words + (f": {two_parts}" if two_parts else "")
+        outcome_text = outcome_words(effect, a, b, undecided_words(effect.comparison, seeds))
+        parts_text = outcome_text + (f": {two_parts}" if two_parts else "")
         parts.append(f"{effect.metric}: {parts_text}" + (f"; {seeds}" if seeds else ""))
-    stories = {effect.comparison.verdict for effect in comparison.effects}
+    verdicts = {effect.comparison.verdict for effect in comparison.effects}
     parts_text = "; ".join(parts)
-    if {Effect.BETTER, Effect.WORSE} <= stories:
+    if {Effect.BETTER, Effect.WORSE} <= verdicts:
         parts_text += ": the metrics tell different stories"
     return f"{parts_text}. Verdict ({comparison.primary.metric}): {comparison.verdict}"
 
@@ -564,7 +579,7 @@ def tests_line(comparison: MethodComparison) -> str:
     tests = comparison.tests
     a = f"{comparison.a.label} (A)"
     b = f"{comparison.b.label} (B)"
-    parts = [
+    groups = [
         (tests.broken, f"passed under {a} and failed under {b}: {{names}}"),
         (tests.fixed, f"failed under {a} and passed under {b}: {{names}}"),
         (tests.unknown, "without an outcome on a side: {names}"),
@@ -572,16 +587,20 @@ def tests_line(comparison: MethodComparison) -> str:
         (tests.passed, "passed on both sides"),
     ]
     texts = [
-        f"{len(test_names)} {words.format(names=first_of(test_names, _NAMED))}"
-        for test_names, words in parts
+        f"{len(test_names)} {template.format(names=first_of(test_names, _NAMED))}"
+        for test_names, template in groups
         if test_names
     ]
     return f"tests: {'; '.join(texts)}" if texts else ""
 
 
-def _short_label(label: str, most: int = 24) -> str:
+def _short_label(label: str, max_length: int = 24) -> str:
     """Returns the beginning and the end of a label, since settings of one optimizer differ at the end."""
-    return label if len(label) <= most else f"{label[: most // 2 - 2]}...{label[len(label) - most // 2 + 1 :]}"
+    return (
+        label
+        if len(label) <= max_length
+        else f"{label[: max_length // 2 - 2]}...{label[len(label) - max_length // 2 + 1 :]}"
+    )
 
 
 def comparison_records(
@@ -592,7 +611,7 @@ def comparison_records(
     costs: Sequence[Sequence[CaseCosts]] = (),
 ) -> ComparisonRecords:
     """Returns a record for every pair with all numbers."""
-    records = [_record(compared, scale) for compared in comparisons]
+    records = [_record(pair, scale) for pair in comparisons]
     for record, cost in zip(records, costs, strict=False):
         record["costs"] = cost_records(cost)
     for record, steps_of_pair in zip(records, steps, strict=False):
@@ -616,11 +635,11 @@ def _record(comparison: MethodComparison, scale: str) -> ComparisonRecord:
     }
 
 
-def _names_of_tests(compared: MethodComparison) -> dict[str, list[str]]:
-    return {part.name: list(getattr(compared.tests, part.name)) for part in dataclasses.fields(compared.tests)}
+def _names_of_tests(pair: MethodComparison) -> dict[str, list[str]]:
+    return {field.name: list(getattr(pair.tests, field.name)) for field in dataclasses.fields(pair.tests)}
 
 
-def _metric_record(compared: MethodComparison, effect: MetricEffect) -> ComparedMetric:
+def _metric_record(pair: MethodComparison, effect: MetricEffect) -> ComparedMetric:
     gates = {row.case: row for row in effect.gate.cases}
     comparison = effect.comparison
     return record_from(
@@ -640,7 +659,7 @@ def _metric_record(compared: MethodComparison, effect: MetricEffect) -> Compared
                 ratio=effect.ratios.get(row.case),
                 margin=effect.margins[row.case],
                 tolerated_ratio=effect.tolerated[row.case],
-                gate=_gate_of_case(gates[row.case], compared.cases[row.case].identity),
+                gate=_gate_of_case(gates[row.case], pair.cases[row.case].identity),
             )
             for row in comparison.cases
         },
@@ -692,19 +711,19 @@ def steps_text(pair: MethodComparison, case_steps: Sequence[CaseSteps], labels: 
 
 
 def _time_cells(times: TimeToTarget) -> list[str]:
-    mark = "~" if times.is_unsteady else ""
-    sides = [mark + _steps_cell(side) for side in (times.a, times.b)]
+    unsteady_mark = "~" if times.is_unsteady else ""
+    side_cells = [unsteady_mark + _steps_cell(side) for side in (times.a, times.b)]
     difference = times.difference.note or interval_cell(times.difference, "+.3g")
-    return [*sides, difference, p_cell(times.difference.p_value)]
+    return [*side_cells, difference, p_cell(times.difference.p_value)]
 
 
 def _steps_cell(steps: StepsToTarget) -> str:
-    all_there = steps.num_reached == len(steps.steps)
-    shown = steps.mean if all_there else steps.median
-    text = _steps_number(shown.mean, steps.horizon)
-    if not math.isnan(shown.lower):
-        text += f" [{_steps_number(shown.lower, steps.horizon)}, {_steps_number(shown.upper, steps.horizon)}]"
-    return text if all_there else f"median {text}, {steps.num_reached} of {counted(len(steps.steps), 'seed')}"
+    all_reached = steps.num_reached == len(steps.steps)
+    interval = steps.mean if all_reached else steps.median
+    text = _steps_number(interval.mean, steps.horizon)
+    if not math.isnan(interval.lower):
+        text += f" [{_steps_number(interval.lower, steps.horizon)}, {_steps_number(interval.upper, steps.horizon)}]"
+    return text if all_reached else f"median {text}, {steps.num_reached} of {counted(len(steps.steps), 'seed')}"
 
 
 def _steps_number(value: float, horizon: float) -> str:
@@ -729,8 +748,10 @@ def _steps_record(case_steps: Sequence[CaseSteps]) -> dict[str, StepsRecord]:
 
 
 def _time_record(times: TimeToTarget) -> TimeRecord:
-    sides = {"a": _steps_of_side(times.a), "b": _steps_of_side(times.b)}
-    return record_from(TimeRecord, times.machine, unsteady=times.is_unsteady, difference=times.difference, **sides)
+    steps_of_sides = {"a": _steps_of_side(times.a), "b": _steps_of_side(times.b)}
+    return record_from(
+        TimeRecord, times.machine, unsteady=times.is_unsteady, difference=times.difference, **steps_of_sides
+    )
 
 
 def _steps_of_side(steps: StepsToTarget) -> StepsOfSide:

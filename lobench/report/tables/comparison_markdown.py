@@ -82,13 +82,13 @@ def _pair(comparison: MethodComparison, steps: Sequence[CaseSteps], most_cases: 
         yield f"<details><summary>Curves of {metric}</summary>\n\n{inner}\n\n</details>"
 
 
-def _curves(comparison: MethodComparison, most: int) -> str:
+def _curves(comparison: MethodComparison, max_cases: int) -> str:
     rows = [["case", comparison.a.label, comparison.b.label]]
-    for case_difference in comparison.primary.comparison.cases[:most]:
+    for case_difference in comparison.primary.comparison.cases[:max_cases]:
         case = comparison.cases[case_difference.case]
         metric = case.primary_metric if comparison.primary.metric == "primary" else comparison.primary.metric
-        sides = [subject.cells.get(case.identity) for subject in (comparison.a, comparison.b)]
-        rows.append([case_difference.case, *(_bars(cell, metric) for cell in sides)])
+        cells = [subject.cells.get(case.identity) for subject in (comparison.a, comparison.b)]
+        rows.append([case_difference.case, *(_bars(cell, metric) for cell in cells)])
     return text_table(rows, width=0)
 
 

@@ -87,35 +87,35 @@ def comparison_answer(comparison: MethodComparison) -> list[str]:
     return [f"{comparison.verdict}{where}: {_sentence(comparison)}", *filter(None, (tests, gate))]
 
 
-def _is_of_cases_alone(compared: MethodComparison) -> bool:
+def _is_of_cases_alone(pair: MethodComparison) -> bool:
     """Returns whether cases regressed although the mean over the cases did not."""
-    gate = compared.primary.gate
+    gate = pair.primary.gate
     return gate.verdict is Verdict.REGRESSED and gate.overall.verdict is not Verdict.REGRESSED
 
 
-def _where_text(compared: MethodComparison) -> str:
+def _where_text(pair: MethodComparison) -> str:
     """Names the cases, and the mean, whose verdict is the gate's: "in the mean and on s/a, s/b"."""
-    gate = compared.primary.gate
+    gate = pair.primary.gate
     mean = ["in the mean"] if len(gate.cases) > 1 and gate.overall.verdict is gate.verdict else []
     names = sorted(case.case for case in gate.cases if case.verdict is gate.verdict)
     return " and ".join([*mean, *([f"on {first_of(names, _NAMED)}"] if names else [])])
 
 
-def _sentence(compared: MethodComparison) -> str:
-    effect = compared.primary
+def _sentence(pair: MethodComparison) -> str:
+    effect = pair.primary
     comparison = effect.comparison
-    a = f"{compared.a.label} (A)"
-    b = f"{compared.b.label} (B)"
+    a = f"{pair.a.label} (A)"
+    b = f"{pair.b.label} (B)"
     if math.isnan(comparison.overall.mean) and not comparison.diverged.a + comparison.diverged.b:
-        return f"nothing shows how {b} compares with {a} on {effect.metric}: {_why_nothing(compared)}"
+        return f"nothing shows how {b} compares with {a} on {effect.metric}: {_why_nothing(pair)}"
     on = f" on {effect.metric}"
-    nothing = f"no difference of {b} from {a} is shown{on}"
+    undecided_text = f"no difference of {b} from {a} is shown{on}"
     if comparison.is_capped:
-        nothing = f"{b} against {a} is undecided{on}, as planned seeds gave no result"
-    outcome = outcome_words(effect, a, b, nothing, on)
-    parts = [f"{outcome}: score {_numbers(effect, has_level=True)}", _cases_and_seeds(compared)]
-    parts += filter(None, (seeds_note(comparison, effect.improvement), comparison_words(comparison)))
-    return ", ".join(parts[:2]) + "".join(f"; {part}" for part in parts[2:])
+        undecided_text = f"{b} against {a} is undecided{on}, as planned seeds gave no result"
+    outcome = outcome_words(effect, a, b, undecided_text, on)
+    clauses = [f"{outcome}: score {_numbers(effect, has_level=True)}", _cases_and_seeds(pair)]
+    clauses += filter(None, (seeds_note(comparison, effect.improvement), comparison_words(comparison)))
+    return ", ".join(clauses[:2]) + "".join(f"; {clause}" for clause in clauses[2:])
 
 
 def _numbers(effect: MetricEffect, *, has_level: bool = False) -> str:
@@ -125,11 +125,11 @@ def _numbers(effect: MetricEffect, *, has_level: bool = False) -> str:
 
 
 def _why_nothing(comparison: MethodComparison) -> str:
-    compared = comparison.primary.comparison.cases
-    cases = [comparison.cases[effect.case] for effect in compared]
+    case_effects = comparison.primary.comparison.cases
+    cases = [comparison.cases[effect.case] for effect in case_effects]
     if all(case.evaluator and case.num_seeds == 1 and not case.has_items for case in cases):
         return "a single value of each shows no noise; evaluate with several seeds, or by items (Case.replicates)"
-    notes = dict.fromkeys(effect.paired.note for effect in compared if effect.paired.note)
+    notes = dict.fromkeys(effect.paired.note for effect in case_effects if effect.paired.note)
     return "; ".join(notes) or "no case can be compared"
 
 
@@ -137,18 +137,18 @@ def _cases_and_seeds(comparison: MethodComparison) -> str:
     """Returns "6 cases x 4 seeds", or without common seeds "1 case x 3 and 5 seeds, none in common"."""
     effect, noun = comparison.primary, comparison.replicate
     # A case without a mean is compared too if the counts of diverged seeds are.
-    compared = [case.paired for case in effect.comparison.cases if not math.isnan(case.paired.p_value)]
-    cases = compared or [case.paired for case in effect.comparison.cases]
+    tested_cases = [case.paired for case in effect.comparison.cases if not math.isnan(case.paired.p_value)]
+    cases = tested_cases or [case.paired for case in effect.comparison.cases]
     text = counted(len(cases), "case")
     if 0 < (num_in_mean := sum(not math.isnan(case.mean) for case in cases)) < len(cases):
         text += f" ({num_in_mean} in the score)"
     if cases and all(case.is_paired for case in cases):
         seeds = sorted({case.num_seeds for case in cases})
         return f"{text} x {counted(seeds[0], noun) if len(seeds) == 1 else f'{seeds[0]} to {seeds[-1]} {noun}s'}"
-    sides = [sorted({case.num_a for case in cases}), sorted({case.num_b for case in cases})]
-    a, b = (f"{side[0]}" if len(side) == 1 else f"{side[0]} to {side[-1]}" for side in sides if side)
-    apart = "none in common" if not any(case.is_paired for case in cases) else "not all in common"
-    return f"{text} x {a} and {b} {noun}s, {apart}"
+    counts_of_sides = [sorted({case.num_a for case in cases}), sorted({case.num_b for case in cases})]
+    a, b = (f"{side[0]}" if len(side) == 1 else f"{side[0]} to {side[-1]}" for side in counts_of_sides if side)
+    pairing_note = "none in common" if not any(case.is_paired for case in cases) else "not all in common"
+    return f"{text} x {a} and {b} {noun}s, {pairing_note}"
 
 
 def _gate_line(comparison: MethodComparison) -> str:
@@ -174,11 +174,11 @@ def _divergence_note(gate_result: GateResult) -> str:
 
 def _most_seeds(gate_results: Sequence[GateResult]) -> int | None:
     """Returns the number of seeds that decides all open results; None if it is unknown for one of them."""
-    needed = [
+    needed_seeds = [
         gate_result.seeds_to_decide for gate_result in gate_results if gate_result.verdict is Verdict.INCONCLUSIVE
     ]
-    finite = [seeds for seeds in needed if seeds is not None]
-    return max(finite) if finite and len(finite) == len(needed) else None
+    known_seeds = [seeds for seeds in needed_seeds if seeds is not None]
+    return max(known_seeds) if known_seeds and len(known_seeds) == len(needed_seeds) else None
 
 
 def answer_rows(comparison: MethodComparison) -> list[list[str]]:
@@ -187,20 +187,20 @@ def answer_rows(comparison: MethodComparison) -> list[list[str]]:
     The interval is for B's geometric mean loss over A's, or for the difference of scores if a case has no ratio.
     """
     effect = comparison.primary
-    several = len(comparison.primary.comparison.cases) > 1
-    holm = "Holm, " if several else ""
+    has_several = len(comparison.primary.comparison.cases) > 1
+    holm = "Holm, " if has_several else ""
     alpha = effect.comparison.alpha
     has_values = comparison.a.who.is_imported or comparison.b.who.is_imported
     has_ratio = {
         case_difference.case: not has_values and _has_ratio(effect, case_difference)
         for case_difference in effect.comparison.cases
     }
-    shown = {
+    units = {
         has_ratio[case_difference.case]
         for case_difference in effect.comparison.cases
         if not math.isnan(case_difference.paired.mean)
     }
-    unit = "ratio" if shown == {True} else "ratio/±score" if True in shown else "score, + is better"
+    unit = "ratio" if units == {True} else "ratio/±score" if True in units else "score, + is better"
     level = f"{holm}{100 * (1 - alpha):g}%"
     header = ["case", *_short_labels(comparison), f"{unit} [{level}]", f"verdict ({holm}{100 * alpha:g}%)"]
     gates = {case_difference.case: case_difference for case_difference in effect.gate.cases}
@@ -232,10 +232,10 @@ def _table_notes(rows: Sequence[Sequence[str]], replicate: str) -> list[str]:
     return ["; ".join(notes)] if notes else []
 
 
-def _short_labels(compared: MethodComparison) -> tuple[str, str]:
+def _short_labels(pair: MethodComparison) -> tuple[str, str]:
     """Returns both labels if they are short, else A and B, as in the verdict."""
-    a = one_line(compared.a.label)
-    b = one_line(compared.b.label)
+    a = one_line(pair.a.label)
+    b = one_line(pair.b.label)
     return (a, b) if max(len(a), len(b)) <= _SHORT else ("A", "B")
 
 
@@ -253,21 +253,21 @@ def _case_verdict(case_effect: CaseEffect, gate: GateResult) -> str:
     return f"undecided ({gate.seeds_to_decide:,})"
 
 
-def _other_metrics(compared: MethodComparison) -> list[str]:
+def _other_metrics(pair: MethodComparison) -> list[str]:
     """Returns a line for each metric except the primary one."""
     lines = []
-    for effect in compared.effects[1:]:
+    for effect in pair.effects[1:]:
         comparison = effect.comparison
-        words = verdict_words(comparison.verdict, effect.gate.overall)
-        parts = [f"{effect.metric}: {words}, {_numbers(effect)}, gate {effect.gate.verdict}"]
-        parts += filter(None, [seeds_note(comparison, effect.improvement)])
-        if {compared.primary.comparison.verdict, comparison.verdict} == {Effect.BETTER, Effect.WORSE}:
-            parts.append("the metrics tell different stories")
-        lines.append("; ".join(parts))
+        verdict_text = verdict_words(comparison.verdict, effect.gate.overall)
+        clauses = [f"{effect.metric}: {verdict_text}, {_numbers(effect)}, gate {effect.gate.verdict}"]
+        clauses += filter(None, [seeds_note(comparison, effect.improvement)])
+        if {pair.primary.comparison.verdict, comparison.verdict} == {Effect.BETTER, Effect.WORSE}:
+            clauses.append("the metrics tell different stories")
+        lines.append("; ".join(clauses))
     return lines
 
 
-def _case_notes(comparison: MethodComparison, most: int | None) -> list[str]:
+def _case_notes(comparison: MethodComparison, max_notes: int | None) -> list[str]:
     """Returns limits of the verdicts of cases, each note once with its cases."""
     cases = dict[str, list[str]]()
     for key, text in comparison.primary.notes.items():
@@ -278,8 +278,8 @@ def _case_notes(comparison: MethodComparison, most: int | None) -> list[str]:
             "each case" if len(names) == len(comparison.primary.comparison.cases) > 1 else first_of(sorted(names), 3)
         )
         lines.append(f"{where}: {note}")
-    hidden = len(lines) - most if most is not None else 0
-    return [*lines[:most], f"{hidden} more: --details"] if hidden > 1 else lines
+    hidden = len(lines) - max_notes if max_notes is not None else 0
+    return [*lines[:max_notes], f"{hidden} more: --details"] if hidden > 1 else lines
 
 
 def _details(comparison: MethodComparison, costs: Sequence[CaseCosts]) -> list[str]:

@@ -52,22 +52,22 @@ def cost_tables(case_costs: Sequence[CaseCosts], labels: tuple[str, str]) -> lis
       labels: Labels of A and of B.
     """
     a, b = labels
-    shared = [(costs, costs.shared.budget, _sides(costs)) for costs in case_costs if costs.shared is not None]
-    has_gradient = any(not math.isnan(side.overhead.ratio) for *_, sides in shared for side in sides)
+    shared_costs = [(costs, costs.shared.budget, _sides(costs)) for costs in case_costs if costs.shared is not None]
+    has_gradient = any(not math.isnan(side.overhead.ratio) for *_, side_costs in shared_costs for side in side_costs)
     steps = list[list[str]]()
     times = list[list[str]]()
-    for costs, budget, sides in shared:
-        ratio = times_mark(sides[1].seconds.median / sides[0].seconds.median)
-        overheads = [overhead_cell(side.overhead) for side in sides] if has_gradient else []
-        seconds = [step_cell(side.seconds) for side in sides]
-        steps.append([costs.case, *seconds, ratio, *overheads, *(f"{side.state_bytes:,}" for side in sides)])
+    for costs, budget, side_costs in shared_costs:
+        ratio = times_mark(side_costs[1].seconds.median / side_costs[0].seconds.median)
+        overheads = [overhead_cell(side.overhead) for side in side_costs] if has_gradient else []
+        seconds = [step_cell(side.seconds) for side in side_costs]
+        steps.append([costs.case, *seconds, ratio, *overheads, *(f"{side.state_bytes:,}" for side in side_costs)])
         differences = [
             text
             for difference in (costs.at_equal_time, costs.at_equal_steps)
             for text in (difference.note or interval_cell(difference, "+.4g"), p_cell(difference.p_value))
         ]
-        times.append([f"{costs.case}, {costs.metric}", f"{budget:.3g}", *map(_reached_cell, sides), *differences])
-    if not shared:
+        times.append([f"{costs.case}, {costs.metric}", f"{budget:.3g}", *map(_reached_cell, side_costs), *differences])
+    if not shared_costs:
         return []
     header = ["seconds of a step", a, b, "B / A", *([f"{a}, over a gradient", f"{b}, over it"] if has_gradient else [])]
     at_time = ["at equal time", "seconds", f"{a} (steps)", f"{b} (steps)", "B - A", "p", "B - A at equal steps", "p"]
@@ -89,13 +89,15 @@ def cost_notes(case_costs: Sequence[CaseCosts]) -> list[str]:
     """Returns notes on the machines of the times, on unsteady times, and on cases without common machines."""
     machines = sorted({str(costs.shared.machine) for costs in case_costs if costs.shared is not None})
     notes = [f"times are of {', and '.join(machines)}"] if machines else []
-    sides = [side for costs in case_costs for side in _sides(costs)]
-    notes += [UNSTEADY_NOTE] if any(side.is_unsteady or side.overhead.is_unsteady for side in sides) else []
-    apart = [costs for costs in case_costs if costs.shared is None]
-    sides_of_classes = [[", ".join(map(str, classes or ("none",))) for classes in costs.classes] for costs in apart]
-    pairs = {" against ".join(both) for both in sides_of_classes}
-    if apart:
-        cases = ", ".join(sorted(costs.case for costs in apart))
+    side_costs = [side for costs in case_costs for side in _sides(costs)]
+    notes += [UNSTEADY_NOTE] if any(side.is_unsteady or side.overhead.is_unsteady for side in side_costs) else []
+    without_common_machines = [costs for costs in case_costs if costs.shared is None]
+    sides_of_classes = [
+        [", ".join(map(str, classes or ("none",))) for classes in costs.classes] for costs in without_common_machines
+    ]
+    pairs = {" against ".join(machines_of_sides) for machines_of_sides in sides_of_classes}
+    if without_common_machines:
+        cases = ", ".join(sorted(costs.case for costs in without_common_machines))
         notes.append(f"no time of one class of machines, and none compared: {cases} ({'; '.join(sorted(pairs))})")
     return notes
 

@@ -27,34 +27,39 @@ def every_eval_ever_records(summary: Summary) -> Iterator[tuple[str, dict[str, A
     A case has two results: the mean over seeds of its primary metric, and the score with its 95% interval. Those that
     are not finite are left out, since the format has no place for a seed that diverged except the details.
     """
-    ends: dict[str, float] = {}
+    last_times: dict[str, float] = {}
     for row in summary.snapshot.rows:
         for subject in row.subjects:
-            ends[subject.sha256] = max(ends.get(subject.sha256, 0.0), row.recorded_at)
-    for index, stored in enumerate(summary.snapshot.subjects):
+            last_times[subject.sha256] = max(last_times.get(subject.sha256, 0.0), row.recorded_at)
+    for index, stored_subject in enumerate(summary.snapshot.subjects):
         results = [
             case_result
             for case in range(len(summary.snapshot.cases))
             for case_result in _case_results(summary, index, case)
         ]
         if results:
-            at = f"{ends.get(stored.who.sha256, 0.0):.0f}"
-            yield f"{index}-{stored.who.sha256[:12]}", _record(summary.snapshot.labels[index], stored, results, at)
+            timestamp = f"{last_times.get(stored_subject.who.sha256, 0.0):.0f}"
+            yield (
+                f"{index}-{stored_subject.who.sha256[:12]}",
+                _record(summary.snapshot.labels[index], stored_subject, results, timestamp),
+            )
 
 
-def _record(label: str, stored: StoredSubject, results: list[dict[str, Any]], at: str) -> dict[str, Any]:
-    bindings = stored.who.variant.key if stored.who.has_theta else ""  # of an optimizer, its hash has them
-    model = f"lobench/{'-'.join(filter(None, [stored.who.sha256[:12], bindings]))}"
-    details = {"deployment_type": "self_deployed", "model_availability": "unknown", "kind": stored.who.kind}
-    if stored.who.has_theta:
-        details |= {"sha256": stored.who.sha256, "outer_step": str(stored.who.outer_step)}
-    if stored.who.variant.bindings:
-        details["bindings"] = "\n".join(stored.who.variant.bindings)
+def _record(label: str, stored_subject: StoredSubject, results: list[dict[str, Any]], timestamp: str) -> dict[str, Any]:
+    bindings = (
+        stored_subject.who.variant.key if stored_subject.who.has_theta else ""
+    )  # of an optimizer, its hash has them
+    model = f"lobench/{'-'.join(filter(None, [stored_subject.who.sha256[:12], bindings]))}"
+    details = {"deployment_type": "self_deployed", "model_availability": "unknown", "kind": stored_subject.who.kind}
+    if stored_subject.who.has_theta:
+        details |= {"sha256": stored_subject.who.sha256, "outer_step": str(stored_subject.who.outer_step)}
+    if stored_subject.who.variant.bindings:
+        details["bindings"] = "\n".join(stored_subject.who.variant.bindings)
     return {
         "schema_version": _SCHEMA,
-        "evaluation_id": f"lobench/{model}/{at}",
-        "evaluation_timestamp": at,
-        "retrieved_timestamp": at,
+        "evaluation_id": f"lobench/{model}/{timestamp}",
+        "evaluation_timestamp": timestamp,
+        "retrieved_timestamp": timestamp,
         "source_metadata": {
             "source_name": "lobench",
             "source_type": "evaluation_run",

@@ -39,13 +39,17 @@ def _line(name: str, blocks: Sequence[Curves]) -> str:
     curve = np.concatenate([np.asarray(block.metrics[name], np.float64) for block in blocks]).mean(axis=0)
     bars = sparkline(curve[evenly(len(curve), _MOST_BARS)])
     replicates = [
-        (replicate, f"{value:.4g}" if at < 0 else f"diverged at step {at}", value)
+        (replicate, f"{value:.4g}" if diverged_step < 0 else f"diverged at step {diverged_step}", value)
         for block in blocks
-        for replicate, value, at in zip(block.items or block.seeds, block.final(name), block.diverged_at, strict=True)
+        for replicate, value, diverged_step in zip(
+            block.items or block.seeds, block.final(name), block.diverged_at, strict=True
+        )
     ]
-    shown = [f"{replicate}: {text}" for replicate, text, _ in replicates[:_MOST_SEEDS]]
-    if rest := [value for *_, value in replicates[_MOST_SEEDS:]]:
-        finite = [value for value in rest if math.isfinite(value)]
-        shown.append(f"{len(rest)} more" + (f" from {min(finite):.4g} to {max(finite):.4g}" if finite else ""))
+    replicate_texts = [f"{replicate}: {text}" for replicate, text, _ in replicates[:_MOST_SEEDS]]
+    if unlisted := [value for *_, value in replicates[_MOST_SEEDS:]]:
+        finite = [value for value in unlisted if math.isfinite(value)]
+        replicate_texts.append(
+            f"{len(unlisted)} more" + (f" from {min(finite):.4g} to {max(finite):.4g}" if finite else "")
+        )
     kind = "item" if any(block.items for block in blocks) else "seed"
-    return f"{bars}  {curve[0]:.4g} to {curve[-1]:.4g}; by {kind}  {'  '.join(shown)}"
+    return f"{bars}  {curve[0]:.4g} to {curve[-1]:.4g}; by {kind}  {'  '.join(replicate_texts)}"

@@ -26,7 +26,7 @@ def experiments_table(experiments: Sequence[ExperimentSummary]) -> str:
     header = ["date", "store", "experiment", "id", "revision", "patch", "methods", "evaluations", "best", "score"]
     rows = [header]
     for row in experiments:
-        more = [f"and {len(row.methods) - _NAMED} more"] if len(row.methods) > _NAMED else []
+        omission_note = [f"and {len(row.methods) - _NAMED} more"] if len(row.methods) > _NAMED else []
         rows.append(
             [
                 _date_text(row.last),
@@ -35,7 +35,7 @@ def experiments_table(experiments: Sequence[ExperimentSummary]) -> str:
                 str(row.id),
                 row.git_revision or "-",
                 f"{row.patch_bytes:,} B" if row.patch_bytes else "-",
-                ", ".join([*map(one_line, row.methods[:_NAMED]), *more]) or "-",
+                ", ".join([*map(one_line, row.methods[:_NAMED]), *omission_note]) or "-",
                 str(row.num_evaluations),
                 one_line(row.best) or "-",
                 interval_cell(row.score),
@@ -55,9 +55,9 @@ def experiments_table(experiments: Sequence[ExperimentSummary]) -> str:
     return "\n".join([text_table(rows, left={0, 1, 2, 4, 6, 8}), "", *filter(None, lines)])
 
 
-def _date_text(at: float) -> str:
+def _date_text(timestamp: float) -> str:
     """Formats a time in UTC, marked by Z."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%MZ")
+    return datetime.fromtimestamp(timestamp, UTC).strftime("%Y-%m-%d %H:%MZ")
 
 
 def history_table(runs: Sequence[RunSummary]) -> str:

@@ -71,17 +71,17 @@ def latex_table(
       UsageError: The width is invalid.
       ConfigError: The file names something that does not exist.
     """
-    tabulated = tabulate(summary, spec, digits=precision)
-    bold = f"bold: {tabulated.bold}" if tabulated.bold else "nothing is bold"
+    table = tabulate(summary, spec, digits=precision)
+    bold = f"bold: {table.bold}" if table.bold else "nothing is bold"
     packages = "booktabs,siunitx" if numbers == "siunitx" else "booktabs"
     lines = [
-        *(f"% {one_line(note)}" for note in tabulated.notes),
+        *(f"% {one_line(note)}" for note in table.notes),
         f"% lobench report; \\usepackage{{{packages}}}. Seed mean and its 95% interval; {bold}.",
-        *_tables(tabulated, points_of(width) if width else math.inf, _LatexStyle(numbers)),
+        *_tables(table, points_of(width) if width else math.inf, _LatexStyle(numbers)),
     ]
-    lines += [r"\par\smallskip", f"{{\\footnotesize\\noindent\\raggedright {_caption(tabulated)}\\par}}"]
-    if tabulated.legend:
-        mark_notes = "; ".join(f"\\emph{{{escape(label)}}}: {escape(text)}" for label, text in tabulated.legend)
+    lines += [r"\par\smallskip", f"{{\\footnotesize\\noindent\\raggedright {_caption(table)}\\par}}"]
+    if table.legend:
+        mark_notes = "; ".join(f"\\emph{{{escape(label)}}}: {escape(text)}" for label, text in table.legend)
         lines += [r"\par\smallskip", f"{{\\footnotesize\\noindent\\raggedright {mark_notes}.\\par}}"]
     return "\n".join([*engine_notes(lines), *lines, ""])
 
@@ -105,30 +105,30 @@ def points_of(width: str) -> float:
     return points
 
 
-def _caption(tabulated: Tabulated) -> str:
+def _caption(table: Tabulated) -> str:
     """Returns sentences on the marks in the table."""
-    entries = [entry for panel in tabulated.panels for line in panel.lines for entry in line.entries]
-    shown = [entry for entry in entries if entry is not None]
+    entries = [entry for panel in table.panels for line in panel.lines for entry in line.entries]
+    filled_entries = [entry for entry in entries if entry is not None]
     mark_notes = ["Means over seeds"]
-    if any(not math.isnan(entry.interval.upper) for entry in shown):
+    if any(not math.isnan(entry.interval.upper) for entry in filled_entries):
         mark_notes.append("brackets: 95% interval")
-    if any(entry.is_bold for entry in shown):
-        mark_notes.append(f"bold: {tabulated.bold}")
-    if any(entry.is_diverged for entry in shown):
+    if any(entry.is_bold for entry in filled_entries):
+        mark_notes.append(f"bold: {table.bold}")
+    if any(entry.is_diverged for entry in filled_entries):
         mark_notes.append("diverged (a/b): a of b seeds diverged, so the mean is undefined")
     text = escape("; ".join(mark_notes))
-    if any(entry.exploded_text for entry in shown):
+    if any(entry.exploded_text for entry in filled_entries):
         text += "; $^{\\dagger}$: with seeds that ended above twice their start, taken as diverged by tests and scores"
     text += "; --: not evaluated" * (None in entries)
-    if SEARCHED_NOTE in tabulated.notes:
+    if SEARCHED_NOTE in table.notes:
         text += f"; $^{{s}}$: {escape(SEARCHED_NOTE.partition(': ')[2])}"
     return f"{text}."
 
 
-def _tables(tabulated: Tabulated, room: float, style: CellStyle) -> list[str]:
+def _tables(table: Tabulated, room: float, style: CellStyle) -> list[str]:
     """Returns the table, split into several with the rows' names in each if it is too wide."""
-    rows = [line for panel in tabulated.panels for line in panel.lines]
-    indent = "\\quad " if any(panel.title for panel in tabulated.panels) else ""
+    rows = [line for panel in table.panels for line in panel.lines]
+    indent = "\\quad " if any(panel.title for panel in table.panels) else ""
     names = [indent + escape(line.heading.label) for line in rows]
     names_width = max(map(_points, names))
     names_column = "l"
@@ -136,49 +136,49 @@ def _tables(tabulated: Tabulated, room: float, style: CellStyle) -> list[str]:
         names_width = room * _SHARE_OF_NAMES
         names_column = f"p{{{names_width:.0f}pt}}"
     widths = []
-    for index, column in enumerate(tabulated.columns):
+    for index, column in enumerate(table.columns):
         cells = [
             _points(cell_text(line.entries[index], panel.digits, style))
-            for panel in tabulated.panels
+            for panel in table.panels
             for line in panel.lines
             if index < len(line.entries)
         ]
         widths.append(max(_points(escape(column.label)), _points(escape(column.group)), *cells) + 2 * _GAP)
-    parts: list[list[int]] = [[]]
+    column_groups: list[list[int]] = [[]]
     room_left = room - names_width - 2 * _GAP
     for index, width in enumerate(widths):
-        if parts[-1] and sum(widths[column_index] for column_index in parts[-1]) + width > room_left:
-            parts.append([])
-        parts[-1].append(index)
+        if column_groups[-1] and sum(widths[column_index] for column_index in column_groups[-1]) + width > room_left:
+            column_groups.append([])
+        column_groups[-1].append(index)
     lines: list[str] = []
-    for part in parts:
-        shown = _with_columns(tabulated, part)
-        count = 1 + len(part)
+    for column_group in column_groups:
+        partial_table = _with_columns(table, column_group)
+        count = 1 + len(column_group)
         lines += ["\\par\\medskip"] if lines else []
         lines += ["\\noindent"] if math.isfinite(room) else []
         lines += [
-            f"\\begin{{tabular}}{{{names_column}{'r' * len(part)}}}",
+            f"\\begin{{tabular}}{{{names_column}{'r' * len(column_group)}}}",
             "\\toprule",
-            *_column_groups(shown.columns),
-            " & ".join(["", *(escape(column.label) for column in shown.columns)]) + r" \\",
-            *(line for panel in shown.panels for line in _panel(panel, count, style)),
+            *_column_groups(partial_table.columns),
+            " & ".join(["", *(escape(column.label) for column in partial_table.columns)]) + r" \\",
+            *(line for panel in partial_table.panels for line in _panel(panel, count, style)),
             "\\bottomrule",
             "\\end{tabular}",
         ]
     return lines
 
 
-def _with_columns(tabulated: Tabulated, column_indices: Sequence[int]) -> Tabulated:
+def _with_columns(table: Tabulated, column_indices: Sequence[int]) -> Tabulated:
     """Returns the part of a table with these columns. Rows and panels without an entry there are left out."""
     panels = []
-    for panel in tabulated.panels:
+    for panel in table.panels:
         lines = [
             replace(line, entries=tuple(line.entries[index] for index in column_indices if index < len(line.entries)))
             for line in panel.lines
         ]
         if any(line.entries for line in lines):
             panels.append(replace(panel, lines=tuple(lines)))
-    return replace(tabulated, columns=tuple(tabulated.columns[index] for index in column_indices), panels=tuple(panels))
+    return replace(table, columns=tuple(table.columns[index] for index in column_indices), panels=tuple(panels))
 
 
 def _points(text: str) -> float:

@@ -52,20 +52,20 @@ MethodRecords: TypeAlias = Annotated[
 ]
 
 
-def method_text(tabulated: Tabulated) -> str:
+def method_text(table: Tabulated) -> str:
     """Returns the panels one below the other, the bindings of the methods, and notes."""
-    parts = [text_table(tabulated.texts(panel), left={0}) for panel in tabulated.panels]
-    return "\n\n".join([*parts, "\n".join(map(one_line, tabulated.footnotes()))]).rstrip()
+    panel_texts = [text_table(table.texts(panel), left={0}) for panel in table.panels]
+    return "\n\n".join([*panel_texts, "\n".join(map(one_line, table.footnotes()))]).rstrip()
 
 
-def method_records(tabulated: Tabulated) -> MethodRecords:
+def method_records(table: Tabulated) -> MethodRecords:
     """Returns a record for each cell with content. NaN becomes None."""
-    legend = dict(tabulated.legend)
+    legend = dict(table.legend)
     records = list[MethodRecord]()
-    for panel in tabulated.panels:
+    for panel in table.panels:
         for line in panel.lines:
-            for column, entry in zip(tabulated.columns, line.entries, strict=False):
-                sides = (line.heading, column) if tabulated.rows == "method" else (column, line.heading)
+            for column, entry in zip(table.columns, line.entries, strict=False):
+                method_and_case = (line.heading, column) if table.rows == "method" else (column, line.heading)
                 if entry is None:
                     continue
                 records.append(
@@ -73,9 +73,9 @@ def method_records(tabulated: Tabulated) -> MethodRecords:
                         "metric": panel.title,
                         "machine": panel.machine,
                         "unsteady": entry.is_unsteady,
-                        "method": sides[0].label,
-                        "bindings": legend.get(sides[0].label, ""),
-                        "case": sides[1].label,
+                        "method": method_and_case[0].label,
+                        "bindings": legend.get(method_and_case[0].label, ""),
+                        "case": method_and_case[1].label,
                         "mean": math.nan if entry.against else entry.interval.mean,
                         "lower": entry.interval.lower,
                         "upper": entry.interval.upper,
@@ -88,7 +88,7 @@ def method_records(tabulated: Tabulated) -> MethodRecords:
                         "searched": entry.interval.mean if entry.is_chosen else entry.searched,
                         "against": entry.against,
                         "is_fresh": not entry.is_chosen,
-                        "edges": list(tabulated.edges.get(sides[0].label, ())),
+                        "edges": list(table.edges.get(method_and_case[0].label, ())),
                     }
                 )
     return finite_or_none(records)

@@ -45,15 +45,17 @@ def race_record(result: RaceResult, alpha: float) -> RaceRecord:
     """Returns the record for `--format json`."""
     assert result.leader is not None and result.ending is not None
     methods = []
-    for index, (label, out_at, standing) in enumerate(zip(result.labels, result.out_at, result.standings, strict=True)):
-        gap = standing.gap if standing is not None else None
-        diverged = standing.diverged if standing is not None else (0, 0)
-        against = result.labels[standing.against] if standing is not None else None
+    for index, (label, out_at, gap_to_opponent) in enumerate(
+        zip(result.labels, result.out_at, result.standings, strict=True)
+    ):
+        gap = gap_to_opponent.gap if gap_to_opponent is not None else None
+        diverged = gap_to_opponent.diverged if gap_to_opponent is not None else (0, 0)
+        opponent = result.labels[gap_to_opponent.against] if gap_to_opponent is not None else None
         methods.append(
             RacedRecord(
                 method=label,
                 out_at=out_at,
-                against=against,
+                against=opponent,
                 gap=record_from(IntervalRecord, gap) if gap is not None else None,
                 diverged=diverged[0],
                 other_diverged=diverged[1],
@@ -77,15 +79,17 @@ def race_text(result: RaceResult, alpha: float, margin: float) -> str:
     """Returns the answer, a table and notes. The table has a row per method; methods that stayed longest come first."""
     rows = [["method", "out at", "against", "score against it", "diverged", "inner steps"]]
     for index in _longest_first(result):
-        standing = result.standings[index]
+        gap_to_opponent = result.standings[index]
         out_at = result.out_at[index]
         rows.append(
             [
                 result.labels[index],
                 f"look {out_at}" if out_at is not None else "in",
-                result.labels[standing.against] if standing is not None else "leads",
-                interval_cell(_finite_bounds(standing.gap)) if standing is not None else "",
-                "{} : {}".format(*standing.diverged) if standing is not None and any(standing.diverged) else "",
+                result.labels[gap_to_opponent.against] if gap_to_opponent is not None else "leads",
+                interval_cell(_finite_bounds(gap_to_opponent.gap)) if gap_to_opponent is not None else "",
+                "{} : {}".format(*gap_to_opponent.diverged)
+                if gap_to_opponent is not None and any(gap_to_opponent.diverged)
+                else "",
                 f"{result.steps[index]:,}",
             ]
         )
@@ -96,8 +100,10 @@ def race_text(result: RaceResult, alpha: float, margin: float) -> str:
 def _longest_first(result: RaceResult) -> list[int]:
     def key(index: int) -> tuple[float, float]:
         out_at = result.out_at[index]
-        standing = result.standings[index]
-        return -(out_at or result.looks + 1), -(standing.gap.mean if standing is not None else float("inf"))
+        gap_to_opponent = result.standings[index]
+        return -(out_at or result.looks + 1), -(
+            gap_to_opponent.gap.mean if gap_to_opponent is not None else float("inf")
+        )
 
     return sorted(range(len(result.labels)), key=key)
 
@@ -110,23 +116,24 @@ def _answer_and_notes(result: RaceResult, alpha: float, margin: float) -> list[s
     assert result.leader is not None
     num_racing = len(result.racing)
     leader = result.labels[result.leader]
-    done = sum(result.steps)
-    whole = result.all_steps * len(result.labels)
-    after = f"after {counted(result.looks, 'look')}"
+    num_steps = sum(result.steps)
+    num_all_steps = result.all_steps * len(result.labels)
+    looks_text = f"after {counted(result.looks, 'look')}"
     if result.ending == "one left":
-        line = f"{leader} is best, {after}"
+        line = f"{leader} is best, {looks_text}"
     elif result.ending == "within the margin":
-        line = f"{leader} leads {after}, and none of the {num_racing} that are in can be better by {margin:g}"
+        line = f"{leader} leads {looks_text}, and none of the {num_racing} that are in can be better by {margin:g}"
     else:
-        line = f"{counted(num_racing, 'method')} are in {after}, and nothing shows which is best; {leader} leads"
+        line = f"{counted(num_racing, 'method')} are in {looks_text}, and nothing shows which is best; {leader} leads"
         line += ": more --seeds separate them, or --margin ends the race if they are close"
     lines = [
         line,
-        f"{done:,} inner steps of {whole:,} for all methods on all seeds: {whole / done:.1f}x fewer",
+        f"{num_steps:,} inner steps of {num_all_steps:,} for all methods on all seeds: "
+        f"{num_all_steps / num_steps:.1f}x fewer",
         f"scores against the method that eliminated it, or against the leader, with bounds that hold at all looks at "
         f"once; the chance that any method is eliminated although it is at least as good is at most {alpha:g}",
     ]
-    if any(standing is not None and any(standing.diverged) for standing in result.standings):
+    if any(gap_to_opponent is not None and any(gap_to_opponent.diverged) for gap_to_opponent in result.standings):
         lines.append(
             "scores are of the seeds on which both converged; diverged: seeds of a method alone : of the other alone"
         )

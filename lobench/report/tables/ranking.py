@@ -44,29 +44,29 @@ class _Row:
     is_ranked: bool
 
 
-def ranking_text(summary: Summary, *, every: bool = False, names_options: bool = True) -> str:
+def ranking_text(summary: Summary, *, include_all: bool = False, names_options: bool = True) -> str:
     """Returns the best method or checkpoint in a line, and a table of all of them, best first.
 
     Args:
       summary: Summary of the store.
-      every: Whether to show all rows. Otherwise the first `MOST_ROWS`.
+      include_all: Whether to show all rows. Otherwise the first `MOST_ROWS`.
       names_options: Whether to name the options of `lobench results` that show more.
     """
     snapshot = summary.snapshot
     if not snapshot.rows or not snapshot.subjects:
         return snapshot.nothing
     rows = _rows(summary)
-    shown = rows if every else rows[:MOST_ROWS]
-    hidden = len(rows) - len(shown)
-    more = [f"{hidden:,} more{': --all' if names_options else ''}"] if hidden else []
-    answer = [_answer(summary, rows, _not_worse(summary, rows)), *_next_steps(summary, rows)]
+    shown_rows = rows if include_all else rows[:MOST_ROWS]
+    hidden = len(rows) - len(shown_rows)
+    omission_note = [f"{hidden:,} more{': --all' if names_options else ''}"] if hidden else []
+    answer_lines = [_answer(summary, rows, _not_worse(summary, rows)), *_next_steps(summary, rows)]
     if snapshot.has_decisions:
         log = shlex.join(["lobench", "keep", "--log", "--store", str(snapshot.store)])
-        answer = [f"runs of `lobench keep`, which chose their seeds by results: `{log}` has its decisions"]
+        answer_lines = [f"runs of `lobench keep`, which chose their seeds by results: `{log}` has its decisions"]
     options = ["By case: --cases. Every evaluation: --evaluations"] if names_options else []
-    notes = [*more, *_best_settings_lines(summary, rows), *_ranking_notes(summary, rows), *options]
-    table = text_table(_table_rows(summary, shown), left={1})
-    return "\n\n".join(["\n".join(map(one_line, answer)), table, "\n".join(map(one_line, notes))])
+    notes = [*omission_note, *_best_settings_lines(summary, rows), *_ranking_notes(summary, rows), *options]
+    table = text_table(_table_rows(summary, shown_rows), left={1})
+    return "\n\n".join(["\n".join(map(one_line, answer_lines)), table, "\n".join(map(one_line, notes))])
 
 
 def best_lines(summary: Summary) -> list[str]:
@@ -79,20 +79,20 @@ def best_lines(summary: Summary) -> list[str]:
 def _rows(summary: Summary) -> list[_Row]:
     """Returns the rows, best first. Rows that cannot be ranked are last."""
     snapshot = summary.snapshot
-    by_content = dict[object, list[int]]()
+    indices_by_content = dict[object, list[int]]()
     left_race = _methods_out_of_race(summary)
     for index, subject in enumerate(snapshot.subjects):
         # A watch and a comparison may give one theta different variants with the same bindings of its optimizer.
         key: object = subject.who.key if snapshot.methods else (subject.who.sha256, subject.optimizer_hashes)
         content = (key, *sorted(subject.cells)) if subject.who.has_theta else index
-        by_content.setdefault(content, []).append(index)
-    scores = {indices[0]: summary.mean_score(indices[0], "primary") for indices in by_content.values()}
-    most = max(score.num_cases for score in scores.values())
+        indices_by_content.setdefault(content, []).append(index)
+    scores = {indices[0]: summary.mean_score(indices[0], "primary") for indices in indices_by_content.values()}
+    max_cases = max(score.num_cases for score in scores.values())
     rows = []
-    rivals = [snapshot.subjects[indices[0]] for indices in by_content.values()]
-    for indices in by_content.values():
+    rivals = [snapshot.subjects[indices[0]] for indices in indices_by_content.values()]
+    for indices in indices_by_content.values():
         score = scores[indices[0]]
-        is_whole = score.num_cases == most and not snapshot.subjects[indices[0]].lacks_seeds(rivals)
+        is_whole = score.num_cases == max_cases and not snapshot.subjects[indices[0]].lacks_seeds(rivals)
         rows.append(
             _Row(
                 place=indices[0],
@@ -108,16 +108,16 @@ def _methods_out_of_race(summary: Summary) -> Collection[int]:
     """Returns the indices of the methods that left a race. Their scores have fewer seeds than the others'."""
     if summary.race is None:
         return ()
-    return [index for index, look in enumerate(summary.race.out_at) if look is not None]
+    return [index for index, exit_look in enumerate(summary.race.out_at) if exit_look is not None]
 
 
 def _not_worse(summary: Summary, rows: Sequence[_Row]) -> list[_Row]:
     """Returns the best row, and the rows that no test finds to be worse."""
-    ranked = [row for row in rows if row.is_ranked]
-    if not ranked:
+    ranked_rows = [row for row in rows if row.is_ranked]
+    if not ranked_rows:
         return []
-    not_worse = bold_means(summary, [row.place for row in ranked], "primary").places
-    return [row for index, row in enumerate(ranked) if index in not_worse]
+    not_worse = bold_means(summary, [row.place for row in ranked_rows], "primary").places
+    return [row for index, row in enumerate(ranked_rows) if index in not_worse]
 
 
 def _answer(summary: Summary, rows: Sequence[_Row], equal: Sequence[_Row]) -> str:
@@ -126,20 +126,20 @@ def _answer(summary: Summary, rows: Sequence[_Row], equal: Sequence[_Row]) -> st
         return f"{_label(rows[0])}: no score"
     if not equal:
         return f"{counted(len(rows), kind)}, and none can be ranked: {_why_unranked(summary, rows)}"
-    best, *others = equal
+    best, *equal_rows = equal
     score = interval_cell(best.score.interval)
-    over = f"{counted(best.score.num_cases, 'case')} x {_seeds_text(best.score, summary)}"
-    text = f"{_label(best)} is the best of {counted(len(rows), kind)}: score {score} (95%), {over}"
+    extent_text = f"{counted(best.score.num_cases, 'case')} x {_seeds_text(best.score, summary)}"
+    text = f"{_label(best)} is the best of {counted(len(rows), kind)}: score {score} (95%), {extent_text}"
     if len(rows) == 1:
-        return f"{_label(best)}: score {score} (95%), {over}"
-    if others:
-        return f"{text}; not significantly worse: {first_of([_label(row) for row in others], _NAMED)}"
-    others_words = "all others" if all(row.is_ranked for row in rows) else "all others that have a rank"
+        return f"{_label(best)}: score {score} (95%), {extent_text}"
+    if equal_rows:
+        return f"{text}; not significantly worse: {first_of([_label(row) for row in equal_rows], _NAMED)}"
+    worse_text = "all others" if all(row.is_ranked for row in rows) else "all others that have a rank"
     replicates = f"{replicate_of(summary.snapshot.cases)}s"
     where = f" on {replicates} that converge" if _has_lost_seeds(summary, rows) else ""
     has_lost_case = any(row.is_ranked and not best.score.survived_cases <= row.score.survived_cases for row in rows)
-    lost = f", or lost all {replicates} of a case" if has_lost_case else ""
-    return f"{text}; {others_words} are worse{where} (level 5% for all together){lost}"
+    lost_note = f", or lost all {replicates} of a case" if has_lost_case else ""
+    return f"{text}; {worse_text} are worse{where} (level 5% for all together){lost_note}"
 
 
 def _has_lost_seeds(summary: Summary, rows: Sequence[_Row]) -> bool:
@@ -156,9 +156,9 @@ def _why_unranked(summary: Summary, rows: Sequence[_Row]) -> str:
 
 
 def _seeds_text(score: MeanScore, summary: Summary) -> str:
-    numbers = sorted({len(seeds) for seeds in score.scores.values()})
+    seed_counts = sorted({len(seeds) for seeds in score.scores.values()})
     noun = replicate_of(case for case in summary.snapshot.cases if case.identity in score.scores)
-    return counted(numbers[0], noun) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]} {noun}s"
+    return counted(seed_counts[0], noun) if len(seed_counts) == 1 else f"{seed_counts[0]} to {seed_counts[-1]} {noun}s"
 
 
 def _label(row: _Row) -> str:
@@ -184,21 +184,25 @@ def _table_rows(summary: Summary, rows: Sequence[_Row]) -> list[list[str]]:
     has_lost = any(snapshot.subjects[row.place].num_missing for row in rows)
     has_exploded = any(snapshot.subjects[row.place].num_exploded for row in rows)
     kind = "checkpoint" if all(subject.who.has_theta for subject in snapshot.subjects) else "method"
-    shown = _without_scores(summary) if all(math.isnan(row.score.mean) for row in rows) else []
+    cases_without_score = _without_scores(summary) if all(math.isnan(row.score.mean) for row in rows) else []
     is_several = len(snapshot.cases) > 1
-    means = [f"{name}, {case.primary_metric}" if is_several else case.primary_metric for name, case in shown]
+    means = [
+        f"{name}, {case.primary_metric}" if is_several else case.primary_metric for name, case in cases_without_score
+    ]
     header = ["rank", kind, *(means or ["score [95%]"]), "cases", "diverged"]
     header += [*(["exploded"] if has_exploded else []), *(["no result"] if has_lost else []), "time"]
     table = [header]
     for rank, row in enumerate(rows, 1):
         subject = snapshot.subjects[row.place]
         num_cases = len(snapshot.cases)
-        over = f"{row.score.num_cases}" if row.score.num_cases == num_cases else f"{row.score.num_cases} of {num_cases}"
+        cases_text = (
+            f"{row.score.num_cases}" if row.score.num_cases == num_cases else f"{row.score.num_cases} of {num_cases}"
+        )
         line = [
             f"{rank}" if row.is_ranked else "-",
             _label(row),
-            *([_mean_cell(subject, case) for _, case in shown] or [interval_cell(row.score.interval)]),
-            over,
+            *([_mean_cell(subject, case) for _, case in cases_without_score] or [interval_cell(row.score.interval)]),
+            cases_text,
             f"{subject.num_diverged} of {subject.num_seeds}",
         ]
         line += [str(subject.num_exploded)] if has_exploded else []
@@ -260,6 +264,8 @@ def _ranking_notes(summary: Summary, rows: Sequence[_Row]) -> list[str]:
         counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
         lines.append(f"evaluations that did not pass: {counts}")
     if snapshot.num_outside:
-        others = counted(snapshot.num_outside, "optimizer")
-        lines.append(f"the store also has {others} of other experiments; `lobench results --by method --all` has them")
+        outside_text = counted(snapshot.num_outside, "optimizer")
+        lines.append(
+            f"the store also has {outside_text} of other experiments; `lobench results --by method --all` has them"
+        )
     return lines

@@ -122,13 +122,13 @@ def unread_records(events: Iterable[tuple[str, Mapping[str, Any]]], uris: Collec
       uris: Paths of checkpoints that were read at any time.
     """
     outcomes = {"expired": Outcome.EXPIRED, "unreadable": Outcome.ERROR}
-    last: dict[str, tuple[str, str]] = {}
+    last_failures: dict[str, tuple[str, str]] = {}
     for kind, detail in events:
         if kind in outcomes:
-            last[detail["uri"]] = kind, detail["message"]
+            last_failures[detail["uri"]] = kind, detail["message"]
         for uri in detail.get("cleared", ()):
-            last.pop(uri, None)
-    for uri, (kind, message) in last.items():
+            last_failures.pop(uri, None)
+    for uri, (kind, message) in last_failures.items():
         if uri not in uris:
             record: dict[str, Any] = {
                 **dict.fromkeys(_FIELDS),

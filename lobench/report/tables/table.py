@@ -55,51 +55,64 @@ COLUMNS: dict[str, _Key] = {
 }
 
 
-def results_table(lines: Sequence[EvaluationSummary], *, sort: str = "case", metrics: Sequence[str] = ()) -> str:
+def results_table(summaries: Sequence[EvaluationSummary], *, sort: str = "case", metrics: Sequence[str] = ()) -> str:
     """Returns the table, a line of counts, and notes.
 
     Args:
-      lines: Evaluations.
+      summaries: Evaluations.
       sort: Name of the order of rows.
       metrics: Further metrics with a column.
     """
-    if not lines:
+    if not summaries:
         return "the store holds no evaluation yet"
-    key = COLUMNS[sort]
-    ordered = sorted(lines, key=lambda line: (key(line), _order(line)))
-    added = {name for line in lines for name in line.added}
-    finals = final_columns((line.row.case.primary_metric for line in lines), added)
-    if any("test/accuracy" in line.final for line in lines):
+    sort_key = COLUMNS[sort]
+    sorted_summaries = sorted(summaries, key=lambda summary: (sort_key(summary), _order(summary)))
+    added_metrics = {name for summary in summaries for name in summary.added}
+    finals = final_columns((summary.row.case.primary_metric for summary in summaries), added_metrics)
+    if any("test/accuracy" in summary.final for summary in summaries):
         finals["test/accuracy"] = "test acc"
-    has_failed_alone = not any(line.final for line in lines)
-    finals = {name: title for name, title in finals.items() if has_failed_alone or any(name in x.final for x in lines)}
+    has_failed_alone = not any(summary.final for summary in summaries)
+    finals = {
+        name: title
+        for name, title in finals.items()
+        if has_failed_alone or any(name in candidate.final for candidate in summaries)
+    }
     finals |= {name: name for name in metrics if name not in finals}
-    have_steps = all(line.subject.has_theta for line in lines)
-    subject_heading, name_of = ("outer step", _step_name) if have_steps else ("subject", subject_name)
+    have_steps = all(summary.subject.has_theta for summary in summaries)
+    subject_heading, subject_text = ("outer step", _step_name) if have_steps else ("subject", subject_name)
     header = ["case", subject_heading, "seeds", "outcome", *finals.values()]
-    costs = [_COST] if any(line.cost is not None for line in lines) else []
-    costs += [_OVERHEAD] if any(line.cost is not None and line.cost.gradient is not None for line in lines) else []
-    header += ["best", "diverged", "exploded", "wall s", *(title for cost in costs for title in cost[0]), "loss"]
-    names = _distinct_names({line.subject: name_of(line.subject) for line in lines})
-    cases = case_names([line.row.case for line in lines])
+    cost_columns = [_COST] if any(summary.cost is not None for summary in summaries) else []
+    cost_columns += (
+        [_OVERHEAD]
+        if any(summary.cost is not None and summary.cost.gradient is not None for summary in summaries)
+        else []
+    )
+    header += ["best", "diverged", "exploded", "wall s", *(title for cost in cost_columns for title in cost[0]), "loss"]
+    names = _distinct_names({summary.subject: subject_text(summary.subject) for summary in summaries})
+    cases = case_names([summary.row.case for summary in summaries])
     rows = [
         header,
-        *(_row(line, cases[line.row.case.identity], names[line.subject], finals, costs) for line in ordered),
+        *(
+            _row(summary, cases[summary.row.case.identity], names[summary.subject], finals, cost_columns)
+            for summary in sorted_summaries
+        ),
     ]
     table = text_table(rows, left={0, 1, 3, len(header) - 1}, keys=2)
-    measured = [line for line in lines if line.diverged >= 0]
-    unknown = sorted({line.row.case.primary_metric for line in measured if line.direction is None})
-    notes = [f"no best of {name}: {how_to_declare(name)}" for name in unknown]
+    summaries_with_curves = [summary for summary in summaries if summary.diverged >= 0]
+    undirected_metrics = sorted(
+        {summary.row.case.primary_metric for summary in summaries_with_curves if summary.direction is None}
+    )
+    notes = [f"no best of {name}: {how_to_declare(name)}" for name in undirected_metrics]
     if any(name.endswith(f" ({identity[:8]})") for identity, name in cases.items()):
         why = "cases of one name with a hash differ in their bindings"
         notes.append(f"{why}: tables of methods take the form of their experiment, or else the last")
-    timed = [line.cost for line in lines if line.cost is not None]
-    is_unsteady = any(StepSeconds.of([cost]).is_unsteady or Overhead.of([cost]).is_unsteady for cost in timed)
+    step_costs = [summary.cost for summary in summaries if summary.cost is not None]
+    is_unsteady = any(StepSeconds.of([cost]).is_unsteady or Overhead.of([cost]).is_unsteady for cost in step_costs)
     notes += [UNSTEADY_NOTE] if is_unsteady else []
-    machines = sorted({str(cost.machine_class) for cost in timed if cost.samples})
+    machines = sorted({str(cost.machine_class) for cost in step_costs if cost.samples})
     classes = "step s are of several machines or numbers of trainings together, and not to be compared"
     notes += [f"{classes}: {'; '.join(machines)}"] * (len(machines) > 1)
-    return "\n".join([table, "", _summary(lines), *map(one_line, notes)])
+    return "\n".join([table, "", _summary(summaries), *map(one_line, notes)])
 
 
 def _order(line: EvaluationSummary) -> tuple[Any, ...]:
@@ -108,26 +121,30 @@ def _order(line: EvaluationSummary) -> tuple[Any, ...]:
 
 
 def _row(
-    line: EvaluationSummary, case: str, subject: str, finals: Iterable[str], costs: Sequence[_CostColumns]
+    summary: EvaluationSummary, case: str, subject: str, finals: Iterable[str], cost_columns: Sequence[_CostColumns]
 ) -> list[str]:
-    row, block = line.row, line.row.key.seed_block
+    row, seed_block = summary.row, summary.row.key.seed_block
     cells = [
         case,
         subject,
-        "items" if row.case.has_items else block.span,
+        "items" if row.case.has_items else seed_block.span,
         str(row.outcome),
-        *(f"{line.final[name]:.4g}" if name in line.final else "-" for name in finals),
+        *(f"{summary.final[name]:.4g}" if name in summary.final else "-" for name in finals),
     ]
-    if line.diverged < 0:
-        return [*cells, "-", "", "", "", *("" for titles, _ in costs for _ in titles), row.message[:60]]
+    if summary.diverged < 0:
+        return [*cells, "-", "", "", "", *("" for titles, _ in cost_columns for _ in titles), row.message[:60]]
     return [
         *cells,
-        "-" if math.isnan(line.best) else f"{line.best:.4g}",
-        str(line.diverged),
-        str(line.exploded),
-        f"{line.wall_seconds:.2f}",
-        *(cell for titles, of in costs for cell in (of(line.cost) if line.cost is not None else ["-"] * len(titles))),
-        sparkline(line.curve),
+        "-" if math.isnan(summary.best) else f"{summary.best:.4g}",
+        str(summary.diverged),
+        str(summary.exploded),
+        f"{summary.wall_seconds:.2f}",
+        *(
+            cell
+            for titles, cells_of_cost in cost_columns
+            for cell in (cells_of_cost(summary.cost) if summary.cost is not None else ["-"] * len(titles))
+        ),
+        sparkline(summary.curve),
     ]
 
 
@@ -145,29 +162,31 @@ def _distinct_names(names: Mapping[Subject, str]) -> dict[Subject, str]:
     """
     distinct_names = dict(names)
     for name in [name for name, count in Counter(names.values()).items() if count > 1]:
-        alike = [subject for subject, subject_label in names.items() if subject_label == name]
-        paths = [subject.uri.rstrip("/").split("/") for subject in alike]
-        ends = (["/".join(path[-depth:]) for path in paths] for depth in range(1, max(map(len, paths)) + 1))
-        hashes = [subject.sha256[:8] for subject in alike]
-        endings = next((end for end in ends if len({*end}) == len(end)), hashes)
-        distinct_names |= {subject: f"{name} ({ending})" for subject, ending in zip(alike, endings, strict=True)}
+        same_named = [subject for subject, subject_label in names.items() if subject_label == name]
+        paths = [subject.uri.rstrip("/").split("/") for subject in same_named]
+        path_endings = (["/".join(path[-depth:]) for path in paths] for depth in range(1, max(map(len, paths)) + 1))
+        hashes = [subject.sha256[:8] for subject in same_named]
+        endings = next((end for end in path_endings if len({*end}) == len(end)), hashes)
+        distinct_names |= {subject: f"{name} ({ending})" for subject, ending in zip(same_named, endings, strict=True)}
     return distinct_names
 
 
-def _summary(lines: Sequence[EvaluationSummary]) -> str:
-    outcomes = Counter(str(line.row.outcome) for line in lines)
-    subjects = {line.subject for line in lines}
-    measured = [line for line in lines if line.diverged >= 0]
-    has_items = any(line.row.case.has_items for line in measured)
-    seeds = sum(line.row.key.seed_block.size for line in measured if not line.row.case.has_items)
-    diverged, exploded = (sum(getattr(line, name) for line in measured) for name in ("diverged", "exploded"))
-    of_items = sum(line.diverged for line in measured if line.row.case.has_items)
-    lost = [f"{diverged - of_items} of {counted(seeds, 'seed')}"] if seeds or not has_items else []
-    lost += [counted(of_items, "item")] if has_items else []
+def _summary(summaries: Sequence[EvaluationSummary]) -> str:
+    outcomes = Counter(str(summary.row.outcome) for summary in summaries)
+    subjects = {summary.subject for summary in summaries}
+    summaries_with_curves = [summary for summary in summaries if summary.diverged >= 0]
+    has_items = any(summary.row.case.has_items for summary in summaries_with_curves)
+    seeds = sum(summary.row.key.seed_block.size for summary in summaries_with_curves if not summary.row.case.has_items)
+    diverged, exploded = (
+        sum(getattr(summary, name) for summary in summaries_with_curves) for name in ("diverged", "exploded")
+    )
+    num_diverged_items = sum(summary.diverged for summary in summaries_with_curves if summary.row.case.has_items)
+    diverged_texts = [f"{diverged - num_diverged_items} of {counted(seeds, 'seed')}"] if seeds or not has_items else []
+    diverged_texts += [counted(num_diverged_items, "item")] if has_items else []
     counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
     return (
-        f"{counted(len(lines), 'evaluation')} of {subjects_in_words(subjects)}: {counts}; "
-        f"{' and '.join(lost)} diverged, {exploded} exploded; "
+        f"{counted(len(summaries), 'evaluation')} of {subjects_in_words(subjects)}: {counts}; "
+        f"{' and '.join(diverged_texts)} diverged, {exploded} exploded; "
         "'loss' draws the primary metric from the first step to the last, each row on its own scale; "
         "diverged: not finite; exploded: finite, and above twice the first value; best: the best value of any step; "
         "state B: bytes of the optimizer's state; step s: seconds of one inner step"

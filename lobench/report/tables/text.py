@@ -123,8 +123,8 @@ def times_mark(value: float) -> str:
 
 def step_cell(seconds: StepSeconds) -> str:
     """Formats the seconds of a step, with `~` if they are unsteady; `-` if they are unknown."""
-    mark = "~" if seconds.is_unsteady else ""
-    return "-" if math.isnan(seconds.median) else f"{mark}{seconds.median:.3g}"
+    unsteady_mark = "~" if seconds.is_unsteady else ""
+    return "-" if math.isnan(seconds.median) else f"{unsteady_mark}{seconds.median:.3g}"
 
 
 def markdown_line(text: str) -> str:
@@ -139,8 +139,8 @@ def markdown_table(rows: Sequence[Sequence[str]]) -> str:
         bold = text.startswith("**")
         return f"**{markdown_line(text.strip('*'))}**" if bold else markdown_line(text)
 
-    header, *rest = [[cell(text) for text in row] for row in rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in [header, ["---"] * len(header), *rest])
+    header, *body = [[cell(text) for text in row] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [header, ["---"] * len(header), *body])
 
 
 def fenced(text: str, language: str = "text") -> str:
@@ -151,8 +151,8 @@ def fenced(text: str, language: str = "text") -> str:
 
 def overhead_cell(overhead: Overhead) -> str:
     """Formats an overhead as `x1.25`, with `~` if it is unsteady; `-` if no gradient was timed."""
-    mark = "~" if overhead.is_unsteady else ""
-    return "-" if math.isnan(overhead.ratio) else f"{mark}{times_mark(overhead.ratio)}"
+    unsteady_mark = "~" if overhead.is_unsteady else ""
+    return "-" if math.isnan(overhead.ratio) else f"{unsteady_mark}{times_mark(overhead.ratio)}"
 
 
 def terminal_width() -> int:
@@ -182,23 +182,23 @@ def text_table(
     """
     cells: _Cells = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(map(_columns, column)) for column in zip(*cells, strict=True)]
-    most = terminal_width() if width is None else width
-    if most and _sum(widths) > most:
+    max_width = terminal_width() if width is None else width
+    if max_width and _sum(widths) > max_width:
         rows_below = cells[1:] or cells
         columns = range(len(widths))
         kept_columns = [column for column in columns if column < keys or any(row[column] for row in rows_below)]
         cells = [[row[column] for column in kept_columns] for row in cells]
         widths = [widths[column] for column in kept_columns]
         left = None if left is None else [index for index, column in enumerate(kept_columns) if column in left]
-        shorter = _shorten(cells, widths, most)
-        if _sum(shorter[1]) > most:  # with panels, keys get a part of the line, and each other column the rest
+        shorter = _shorten(cells, widths, max_width)
+        if _sum(shorter[1]) > max_width:  # with panels, keys get a part of the line, and each other column the rest
             shorter = cells, widths
             for column in range(len(widths)):
-                left_over = most - _sum(shorter[1][:keys]) - len(_GAP)
-                shorter = _shorten_column(*shorter, column, most // (2 + keys) if column < keys else left_over)
+                left_over = max_width - _sum(shorter[1][:keys]) - len(_GAP)
+                shorter = _shorten_column(*shorter, column, max_width // (2 + keys) if column < keys else left_over)
         cells, widths = shorter
     is_left = [left is None or column in left for column in range(len(widths))]
-    panels = _panels(widths, most, keys) if most else [range(len(widths))]
+    panels = _panels(widths, max_width, keys) if max_width else [range(len(widths))]
     return "\n\n".join(
         _lines(
             [[row[column] for column in panel] for row in cells],
@@ -217,15 +217,15 @@ def described_list(rows: Iterable[tuple[str, str]], width: int | None = None) ->
       width: Largest width of a line in columns. None: that of the terminal.
     """
     pairs = [(one_line(name), one_line(text)) for name, text in rows]
-    most = terminal_width() if width is None else width
-    names = [_columns(name) for name, _ in pairs]
-    indent = min(max(names, default=0), most // 2) + len(_GAP)
+    max_width = terminal_width() if width is None else width
+    name_widths = [_columns(name) for name, _ in pairs]
+    indent = min(max(name_widths, default=0), max_width // 2) + len(_GAP)
     lines = list[str]()
     for name, text in pairs:
-        first, *rest = wrapped(text, most - indent).split("\n")
+        first_line, *other_lines = wrapped(text, max_width - indent).split("\n")
         is_wide = _columns(name) + len(_GAP) > indent
-        lines += [name, " " * indent + first] if is_wide else [name + " " * (indent - _columns(name)) + first]
-        lines += [" " * indent + line.lstrip() for line in rest]
+        lines += [name, " " * indent + first_line] if is_wide else [name + " " * (indent - _columns(name)) + first_line]
+        lines += [" " * indent + line.lstrip() for line in other_lines]
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -249,26 +249,26 @@ def _lines(cells: Sequence[Sequence[str]], widths: Sequence[int], is_left: Seque
         )
         return "\n".join(form.format(*row).rstrip() for row in cells)
 
-    def padded(cell: str, width: int, side: bool) -> str:
+    def padded(cell: str, width: int, is_left_aligned: bool) -> str:
         blanks = " " * (width - _columns(cell))
-        return cell + blanks if side else blanks + cell
+        return cell + blanks if is_left_aligned else blanks + cell
 
     return "\n".join(_GAP.join(map(padded, row, widths, is_left)).rstrip() for row in cells)
 
 
-def _shorten(cells: _Cells, widths: Sequence[int], most: int) -> tuple[_Cells, list[int]]:
+def _shorten(cells: _Cells, widths: Sequence[int], max_width: int) -> tuple[_Cells, list[int]]:
     """Shortens the longest names of a table until it fits, as far as possible. Returns its cells and widths."""
     shortened = list(widths)
     names = [index for index in range(len(shortened)) if shortened[index] > _SHORT and _are_names(cells, index)]
-    while names and _sum(shortened) > most:
+    while names and _sum(shortened) > max_width:
         column = max(names, key=lambda candidate: shortened[candidate])
-        shortened[column] = max(_SHORT, shortened[column] - max(1, (_sum(shortened) - most) // len(names)))
+        shortened[column] = max(_SHORT, shortened[column] - max(1, (_sum(shortened) - max_width) // len(names)))
         if shortened[column] <= _SHORT:
             names.remove(column)
-    new: tuple[_Cells, list[int]] = cells, list(widths)
+    shortened_table: tuple[_Cells, list[int]] = cells, list(widths)
     for column, width in enumerate(shortened):
-        new = _shorten_column(*new, column, width)
-    return new
+        shortened_table = _shorten_column(*shortened_table, column, width)
+    return shortened_table
 
 
 def _shorten_column(cells: _Cells, widths: Sequence[int], column: int, width: int) -> tuple[_Cells, list[int]]:
@@ -276,18 +276,18 @@ def _shorten_column(cells: _Cells, widths: Sequence[int], column: int, width: in
     if widths[column] <= width:
         return cells, list(widths)
     if not _are_names(cells, column):
-        body = max((_columns(row[column]) for row in cells[1:]), default=widths[column])
-        if widths[column] <= body or not _WORD.match(cells[0][column]):
+        body_width = max((_columns(row[column]) for row in cells[1:]), default=widths[column])
+        if widths[column] <= body_width or not _WORD.match(cells[0][column]):
             return cells, list(widths)
-        new_width = max(width, body, _SHORT)  # only the header is a name
+        new_width = max(width, body_width, _SHORT)  # only the header is a name
         header = [*cells[0][:column], _in_the_middle(cells[0][column], new_width, 0.5), *cells[0][column + 1 :]]
         return [header, *cells[1:]], [*widths[:column], new_width, *widths[column + 1 :]]
     names = {row[column] for row in cells}
     for new_width in range(max(width, _SHORT), widths[column]):
         for begin in (0.5, 0.25, 0.75):
-            short = {name: _in_the_middle(name, new_width, begin) for name in names}
-            if len(set(short.values())) == len(names):
-                shortened_cells = [[*row[:column], short[row[column]], *row[column + 1 :]] for row in cells]
+            shortened_names = {name: _in_the_middle(name, new_width, begin) for name in names}
+            if len(set(shortened_names.values())) == len(names):
+                shortened_cells = [[*row[:column], shortened_names[row[column]], *row[column + 1 :]] for row in cells]
                 return shortened_cells, [*widths[:column], new_width, *widths[column + 1 :]]
     return cells, list(widths)
 
@@ -302,20 +302,20 @@ def _in_the_middle(cell: str, width: int, begin: float) -> str:
     if _columns(cell) <= width:
         return cell
     count = int((width - 1) * begin)
-    head = cell[:count]
-    tail = cell[len(cell) - (width - 1 - count) :]
-    while _columns(head) + _columns(tail) >= width:  # wide characters
-        head, tail = (head[:-1], tail) if len(head) >= len(tail) else (head, tail[1:])
-    return f"{head}{_ELLIPSIS}{tail}"
+    beginning = cell[:count]
+    ending = cell[len(cell) - (width - 1 - count) :]
+    while _columns(beginning) + _columns(ending) >= width:  # wide characters
+        beginning, ending = (beginning[:-1], ending) if len(beginning) >= len(ending) else (beginning, ending[1:])
+    return f"{beginning}{_ELLIPSIS}{ending}"
 
 
-def _panels(widths: Sequence[int], most: int, keys: int) -> list[Sequence[int]]:
+def _panels(widths: Sequence[int], max_width: int, keys: int) -> list[Sequence[int]]:
     """Returns the columns of each panel."""
-    if _sum(widths) <= most or len(widths) <= keys + 1:
+    if _sum(widths) <= max_width or len(widths) <= keys + 1:
         return [range(len(widths))]
     panels = [[*range(keys)]]
     for index in range(keys, len(widths)):
-        if len(panels[-1]) > keys and _sum([*(widths[column] for column in panels[-1]), widths[index]]) > most:
+        if len(panels[-1]) > keys and _sum([*(widths[column] for column in panels[-1]), widths[index]]) > max_width:
             panels.append([*range(keys)])
         panels[-1].append(index)
     return list(panels)
@@ -328,33 +328,33 @@ def wrapped(text: str, width: int | None = None) -> str:
       text: The text.
       width: Largest width of a line in columns. None: that of the terminal.
     """
-    most = terminal_width() if width is None else width
+    max_width = terminal_width() if width is None else width
     lines = list[str]()
     for line in text.split("\n"):
-        if (len(line) <= most and (line.isascii() or _columns(line) <= most)) or _COMMAND.match(line):
+        if (len(line) <= max_width and (line.isascii() or _columns(line) <= max_width)) or _COMMAND.match(line):
             lines.append(line)
             continue
         indent = line[: len(line) - len(line.lstrip())]
         with_gaps = _INNER_GAP.sub(lambda gap: _KEPT * len(gap[0]), line.strip())
         words = [word.replace(" ", _KEPT) for word in _WHOLE.findall(with_gaps)]
-        folded = _fold(words, most, indent)
+        folded = _fold(words, max_width, indent)
         lines += [line.replace(_KEPT, " ") for line in folded]
     return "\n".join(lines)
 
 
-def _fold(words: Sequence[str], most: int, indent: str) -> list[str]:
-    """Joins words to lines of at most `most` columns, unlike `textwrap`, which counts characters."""
+def _fold(words: Sequence[str], max_width: int, indent: str) -> list[str]:
+    """Joins words to lines of at most `max_width` columns, unlike `textwrap`, which counts characters."""
     lines = list[str]()
     current = indent + words[0]
-    used = _columns(indent + words[0])
+    current_width = _columns(indent + words[0])
     for word in words[1:]:
         width = _columns(word)
-        if used + 1 + width > most:
+        if current_width + 1 + width > max_width:
             lines.append(current)
             current = f"{indent}  {word}"
-            used = len(indent) + 2 + width
+            current_width = len(indent) + 2 + width
         else:
-            current, used = f"{current} {word}", used + 1 + width
+            current, current_width = f"{current} {word}", current_width + 1 + width
     return [*lines, current]
 
 

@@ -65,17 +65,17 @@ def track3_record(verdict: Track3) -> Track3Record:
     return finite_or_none(Track3Record(target=verdict.target, results=results, pairs=pairs, assumes=assumes))
 
 
-def _result_record(judged: Judged) -> Track3ResultRecord:
+def _result_record(result: Judged) -> Track3ResultRecord:
     return record_from(
         Track3ResultRecord,
-        judged,
-        method=judged.label,
-        runs=len(judged.losses),
-        test=_test_record(judged.test),
-        deviation=judged.deviation.value,
-        deviation_p_value=judged.deviation.p_larger,
-        student_p_value=judged.deviation.p_t_test,
-        earliest_step=judged.earliest,
+        result,
+        method=result.label,
+        runs=len(result.losses),
+        test=_test_record(result.test),
+        deviation=result.deviation.value,
+        deviation_p_value=result.deviation.p_larger,
+        student_p_value=result.deviation.p_t_test,
+        earliest_step=result.earliest,
     )
 
 
@@ -86,39 +86,39 @@ def _test_record(test: ZTest) -> Track3TestRecord:
 def track3_text(verdict: Track3) -> str:
     """Returns the verdicts, a row for each result, and the assumptions of the rule."""
     rows = [("result", "step", "runs", "mean", "statistic", "p", "verdict", "earliest step", "runs needed", "sd")]
-    for judged in verdict.results:
+    for result in verdict.results:
         rows.append(
             (
-                judged.label,
-                f"{judged.step:,}",
-                str(len(judged.losses)),
-                f"{judged.mean:.5f}",
-                f"{judged.test.statistic:.5f}",
-                p_cell(judged.test.p_value),
-                "ACCEPTED" if judged.test.is_passed else "NOT ACCEPTED",
-                "-" if judged.earliest is None else f"{judged.earliest:,}",
-                "-" if judged.runs_needed is None else str(judged.runs_needed),
-                "-" if math.isnan(judged.deviation.value) else f"{judged.deviation.value:.5f}",
+                result.label,
+                f"{result.step:,}",
+                str(len(result.losses)),
+                f"{result.mean:.5f}",
+                f"{result.test.statistic:.5f}",
+                p_cell(result.test.p_value),
+                "ACCEPTED" if result.test.is_passed else "NOT ACCEPTED",
+                "-" if result.earliest is None else f"{result.earliest:,}",
+                "-" if result.runs_needed is None else str(result.runs_needed),
+                "-" if math.isnan(result.deviation.value) else f"{result.deviation.value:.5f}",
             )
         )
     lines = [one_line("; ".join(f"{row[6]}: {row[0]}" for row in rows[1:]))]
     for pair in verdict.pairs:
         verb = "beats" if pair.test.is_passed else "is not shown to beat"
-        saved = counted(abs(pair.steps_saved), "step") + (" fewer" if pair.steps_saved >= 0 else " more")
+        saved_steps = counted(abs(pair.steps_saved), "step") + (" fewer" if pair.steps_saved >= 0 else " more")
         lines.append(
-            one_line(f"{pair.new} {verb} {pair.old}: {saved}, statistic {pair.test.statistic:.5f} of {NEEDED:g}")
+            one_line(f"{pair.new} {verb} {pair.old}: {saved_steps}, statistic {pair.test.statistic:.5f} of {NEEDED:g}")
         )
     lines += ["", text_table(rows, left={0, 6}), ""]
     lines += [
         f"accepted: ({verdict.target:g} - mean) x sqrt(runs) is {NEEDED:g} or more, which is p = .00105 if each run is "
         f"normal with a standard deviation of {SIGMA:g} and their number was planned",
-        *(one_line(_spread_note(judged)) for judged in verdict.results if judged.deviation.p_larger < 0.05),
+        *(one_line(_spread_note(result)) for result in verdict.results if result.deviation.p_larger < 0.05),
     ]
     return "\n".join(lines)
 
 
-def _spread_note(judged: Judged) -> str:
-    deviation = judged.deviation
+def _spread_note(result: Judged) -> str:
+    deviation = result.deviation
     spread = f"sd {deviation.value:.5f}, p = {p_cell(deviation.p_larger)}"
-    verb = f"{judged.label}: its runs spread more than is assumed, {spread}"
+    verb = f"{result.label}: its runs spread more than is assumed, {spread}"
     return f"{verb}; Student's test, with their own, has p = {p_cell(deviation.p_t_test)}"

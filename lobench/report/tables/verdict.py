@@ -65,13 +65,13 @@ def title(snapshot: Snapshot) -> str:
 
 def subtitle(snapshot: Snapshot) -> str:
     """Returns the subtitle of a report: numbers of subjects, cases and evaluations, time and store."""
-    last = max(row.recorded_at for row in snapshot.rows)
-    when = datetime.fromtimestamp(last, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    last_time = max(row.recorded_at for row in snapshot.rows)
+    when = datetime.fromtimestamp(last_time, UTC).strftime("%Y-%m-%d %H:%M UTC")
     counts = ((len(snapshot.cases), "case"), (len(snapshot.rows), "evaluation"))
     subjects = subjects_in_words(subject.who for subject in snapshot.subjects)
-    shown = ", ".join([subjects, *(counted(count, name) for count, name in counts)])
+    counts_text = ", ".join([subjects, *(counted(count, name) for count, name in counts)])
     outside = f"; {counted(snapshot.num_outside, 'optimizer')} outside this experiment: see --all"
-    return f"{shown}; last result {when}; store {snapshot.store}{outside * (snapshot.num_outside > 0)}"
+    return f"{counts_text}; last result {when}; store {snapshot.store}{outside * (snapshot.num_outside > 0)}"
 
 
 def verdict_text(summary: Summary) -> str:
@@ -84,13 +84,13 @@ def verdict_text(summary: Summary) -> str:
     snapshot.require_rows()
     comparison = summary.change()
     cases = summary.shown_cases(comparison)
-    parts = [
+    sections = [
         [title(snapshot), subtitle(snapshot)],
         [f"{card.label}: {card.value} ({card.note.replace(_NO_BREAK, ' ')})" for card in cards(summary, comparison)],
         verdict_lines(summary, comparison, cases),
         [f"Note: {line}" for line in warnings(summary, cases)],
     ]
-    return "\n\n".join("\n".join(map(one_line, lines)) for lines in parts if lines)
+    return "\n\n".join("\n".join(map(one_line, lines)) for lines in sections if lines)
 
 
 # False alarm rates along a run at the level of one comparison; docs/statistics.md has the table.
@@ -109,8 +109,8 @@ def interval_text(interval: Interval | MeanDifference) -> str:
 def score_text(score: MeanScore) -> str:
     """Formats a mean score with its bounds, and the number of cases if some are missing."""
     num_all = score.num_cases + score.num_missing
-    over = f" over {score.num_cases} of {counted(num_all, 'case')}" if score.num_missing else ""
-    return interval_text(score.interval) + over
+    cases_text = f" over {score.num_cases} of {counted(num_all, 'case')}" if score.num_missing else ""
+    return interval_text(score.interval) + cases_text
 
 
 def cards(summary: Summary, comparison: PairComparison | None) -> list[Card]:
@@ -130,10 +130,12 @@ def pair_card(label: str, comparison: PairComparison) -> Card:
     why = "; ".join(dict.fromkeys(filter(None, (effect.paired.note for effect in comparison.cases))))
     p_value = p_cell(comparison.p_value)
     p_text = f"p {'' if p_value[0] == '<' else '= '}{p_value}".replace(" ", _NO_BREAK)
-    numbers = f"difference {interval_text(comparison.overall)}, two-sided{_NO_BREAK}{p_text}"
-    if words := comparison_words(comparison):  # the mean score counts lost seeds as -1, and the difference does not
-        numbers += f"; {words}"
-    note = why if math.isnan(comparison.p_value) else numbers
+    difference_text = f"difference {interval_text(comparison.overall)}, two-sided{_NO_BREAK}{p_text}"
+    if lost_seeds_text := comparison_words(
+        comparison
+    ):  # the mean score counts lost seeds as -1, and the difference does not
+        difference_text += f"; {lost_seeds_text}"
+    note = why if math.isnan(comparison.p_value) else difference_text
     return Card(
         label=label,
         value=str(comparison.verdict),
@@ -142,13 +144,13 @@ def pair_card(label: str, comparison: PairComparison) -> Card:
     )
 
 
-def score_card(label: str, score: MeanScore, over: str) -> Card:
+def score_card(label: str, score: MeanScore, cases_text: str) -> Card:
     """Returns the card of a mean score with its interval and its cases."""
     bounds = interval_text(score.interval).partition(" ")[2]
     if bounds:
         bounds = bounds.strip("()") + ", " if math.isnan(score.interval.lower) else f"95% {bounds}, "
     value = "n/a" if math.isnan(score.interval.mean) else f"{score.interval.mean:z.3f}"
-    return Card(label=label, value=value, note=bounds + over)
+    return Card(label=label, value=value, note=bounds + cases_text)
 
 
 def _score_card(summary: Summary, metric: str) -> Card:
@@ -166,23 +168,25 @@ def _speedup_cards(summary: Summary) -> list[Card]:
     """Returns VeLO's headline, and the interquartile mean of the score."""
     label = summary.snapshot.labels[summary.shown]
     speedups, num_cases, num_censored = summary.speedups()
-    bounds = f"; bounds: {counted(num_censored, 'seed')}" if num_censored else ""
-    places = range(len(summary.snapshot.cases))
-    num_short = sum(summary.baseline(case) is not None and not summary.has_smooth_envelope(case) for case in places)
+    notes = f"; bounds: {counted(num_censored, 'seed')}" if num_censored else ""
+    case_indices = range(len(summary.snapshot.cases))
+    num_short = sum(
+        summary.baseline(case) is not None and not summary.has_smooth_envelope(case) for case in case_indices
+    )
     if num_short:  # the envelope lags by the whole budget there
-        bounds += f"; too large on {counted(num_short, 'case')}, with a budget below the envelope's smoothing"
-    middle = summary.interquartile_mean(summary.shown, "primary")
-    value = "n/a" if math.isnan(middle.mean) else f"{middle.mean:z.3f}"
+        notes += f"; too large on {counted(num_short, 'case')}, with a budget below the envelope's smoothing"
+    mean_score = summary.interquartile_mean(summary.shown, "primary")
+    value = "n/a" if math.isnan(mean_score.mean) else f"{mean_score.mean:z.3f}"
     return [
         Card(
             label=f"Speed-up over the envelope of {summary.baseline_label}, {label}",
             value=f"{number(speedups.mean)}x" if num_cases else "n/a",
-            note=f"{_bounds(speedups)}interquartile mean of {counted(num_cases, 'case')} and their seeds{bounds}",
+            note=f"{_bounds(speedups)}interquartile mean of {counted(num_cases, 'case')} and their seeds{notes}",
         ),
         Card(
             label=f"Interquartile mean of the score, {label}",
             value=value,
-            note=f"{_bounds(middle)}{summary.metric_label('primary')}",
+            note=f"{_bounds(mean_score)}{summary.metric_label('primary')}",
         ),
     ]
 
@@ -206,17 +210,21 @@ def _gate_card(event: Mapping[str, Any]) -> Card:
 
 def _cost_card(snapshot: Snapshot) -> list[Card]:
     """Returns the time of all evaluations, including trials of searches; [] if unknown."""
-    curves = [measured for _, measured in snapshot.measured_rows() if measured is not None]
-    trained = math.fsum(curve.wall_seconds for curve in curves)
-    if trained == 0:
+    curves = [curves_or_none for _, curves_or_none in snapshot.measured_rows() if curves_or_none is not None]
+    train_seconds = math.fsum(curve.wall_seconds for curve in curves)
+    if train_seconds == 0:
         return []
-    compiled = math.fsum(curve.compile_seconds for curve in curves)
+    compile_seconds = math.fsum(curve.compile_seconds for curve in curves)
     trials = f"; {counted(len(snapshot.trials), 'trial')} of searches included" if snapshot.trials else ""
     is_trained = any(not case.evaluator for case in snapshot.cases)
-    compiling = f"; {duration(compiled)} more to compile" if is_trained else ""
-    note = f"{counted(len(snapshot.rows), 'evaluation')}{compiling}{trials}"
+    compile_note = f"; {duration(compile_seconds)} more to compile" if is_trained else ""
+    note = f"{counted(len(snapshot.rows), 'evaluation')}{compile_note}{trials}"
     return [
-        Card(label=f"Time of all {'trainings' if is_trained else 'evaluations'}", value=duration(trained), note=note)
+        Card(
+            label=f"Time of all {'trainings' if is_trained else 'evaluations'}",
+            value=duration(train_seconds),
+            note=note,
+        )
     ]
 
 
@@ -255,7 +263,7 @@ def _outcomes_card(outcomes: Mapping[Outcome, int], count: int) -> Card:
 def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Sequence[CaseFinding]) -> list[str]:
     """Returns a sentence on the meaning of each headline number."""
     snapshot = summary.snapshot
-    shown = snapshot.openings[summary.shown]
+    opening = snapshot.openings[summary.shown]
     replicate = replicate_of(snapshot.cases)
     limits = "" if replicate == "item" else "clipped to [-1, 2], "
     lines = [f"On the scale {summary.scale_label}; {limits}a diverged {replicate} counts as -1."]
@@ -265,35 +273,43 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
         num_missing = snapshot.subjects[summary.shown].num_missing
         subjects = snapshot.subjects
         num_lacking = sum(subject.lacks_seeds(subjects) for subject in subjects)
-        lacks = f", without {counted(num_missing, 'planned seed')} that gave no result" if num_missing else ""
-        among = f"{len(subjects)} methods{lacks}"
+        missing_note = f", without {counted(num_missing, 'planned seed')} that gave no result" if num_missing else ""
+        field_text = f"{len(subjects)} methods{missing_note}"
         if num_lacking and not snapshot.subjects[summary.shown].lacks_seeds(subjects):
-            among = (
+            field_text = (
                 f"the {counted(len(subjects) - num_lacking, 'method')} with all planned seeds ({num_lacking} without)"
             )
-        lines.insert(0, f"{shown} has the highest mean score of {among}.")
+        lines.insert(0, f"{opening} has the highest mean score of {field_text}.")
     for metric in summary.metrics:
         against_tuned = summary.against_tuned(metric)
         if against_tuned is None:
             continue
-        side = {Effect.BETTER: "above", Effect.WORSE: "below"}.get(
+        position_text = {Effect.BETTER: "above", Effect.WORSE: "below"}.get(
             against_tuned.verdict, "not significantly different from"
         )
-        text = f"{shown} is {side} {summary.baseline_label} on {summary.metric_label(metric)}: difference on common "
+        text = (
+            f"{opening} is {position_text} {summary.baseline_label} on {summary.metric_label(metric)}: "
+            "difference on common "
+        )
         text += f"seeds {interval_text(against_tuned.overall)}"
         undecided = counted(against_tuned.num_undecidable, "case")
-        few = f"; undecided on {undecided}: fewer than two common seeds, or no scale"
-        lines.append(text + (few if against_tuned.num_undecidable else "") + ".")
+        undecided_note = f"; undecided on {undecided}: fewer than two common seeds, or no scale"
+        lines.append(text + (undecided_note if against_tuned.num_undecidable else "") + ".")
     for metric in summary.metrics:
         roles = summary.scores_by_role(metric).items()
-        parts = [f"{_ROLES[role]} ({counted(count, 'case')}) {interval_text(mean)}" for role, (mean, count) in roles]
-        if parts:
-            lines.append(f"{shown}'s score on {summary.metric_label(metric)} by the role of cases: {'; '.join(parts)}.")
-    for metric in summary.metrics:
-        middle = summary.interquartile_mean(summary.shown, metric)
-        if not math.isnan(middle.lower):
+        role_texts = [
+            f"{_ROLES[role]} ({counted(count, 'case')}) {interval_text(mean)}" for role, (mean, count) in roles
+        ]
+        if role_texts:
             lines.append(
-                f"The interquartile mean over its runs on {summary.metric_label(metric)}: {interval_text(middle)}."
+                f"{opening}'s score on {summary.metric_label(metric)} by the role of cases: {'; '.join(role_texts)}."
+            )
+    for metric in summary.metrics:
+        interquartile_mean = summary.interquartile_mean(summary.shown, metric)
+        if not math.isnan(interquartile_mean.lower):
+            lines.append(
+                f"The interquartile mean over its runs on {summary.metric_label(metric)}: "
+                f"{interval_text(interquartile_mean)}."
             )
     if comparison is not None:
         first_label = snapshot.labels[summary.first]
@@ -308,12 +324,12 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
         if (count := len(snapshot.groups.run_of(summary.shown))) > 2:
             lines.append(f"It is one of {count} checkpoints of its run: {MANY_LOOKS}.")
         if seeds_text := seeds_note(comparison, summary.improvement()):
-            words = {"better": "better on the score", "worse": "worse on the score"}
-            head = words.get(str(comparison.verdict), undecided_words(comparison, seeds_text))
-            lines.append(f"Against {first_label}: {head}; {seeds_text}.")
+            verdict_texts = {"better": "better on the score", "worse": "worse on the score"}
+            comparison_text = verdict_texts.get(str(comparison.verdict), undecided_words(comparison, seeds_text))
+            lines.append(f"Against {first_label}: {comparison_text}; {seeds_text}.")
     if summary.baseline_label:
         spans = [f"over {form} {_span(speedups)}" for form, speedups in _speedups(cases, summary) if speedups]
-        lines.append(f"{shown}'s speed-up over {summary.baseline_label}: {'; '.join(spans) or 'on no case'}.")
+        lines.append(f"{opening}'s speed-up over {summary.baseline_label}: {'; '.join(spans) or 'on no case'}.")
     return lines
 
 
@@ -337,16 +353,16 @@ def _span(speedups: Sequence[Speedup]) -> str:
     Censored ones count with their bound.
     """
     values = [speedup.value for speedup in speedups if not math.isnan(speedup.value)]
-    middle = "none"
+    median_text = "none"
     if values:
         median = statistics.median(values)
         # A value censored at or below the median may be anywhere above it, so the median is a bound then.
         upper_middle = statistics.median_high(values)
         bound = ">= " if any(speedup.censored and speedup.value <= upper_middle for speedup in speedups) else ""
-        middle = f"{bound}{number(median)}x in the median"
+        median_text = f"{bound}{number(median)}x in the median"
     diverged = len(speedups) - len(values)
     censored = f", censored on {sum(speedup.censored for speedup in speedups)} of {counted(len(speedups), 'case')}"
-    return middle + censored + (f", diverged on {diverged}" if diverged else "")
+    return median_text + censored + (f", diverged on {diverged}" if diverged else "")
 
 
 def warnings(summary: Summary, cases: Sequence[CaseFinding]) -> list[str]:
@@ -358,9 +374,10 @@ def warnings(summary: Summary, cases: Sequence[CaseFinding]) -> list[str]:
         for name, count in snapshot.changed
     ]
     if snapshot.superseded:
-        dead = counted(len(snapshot.superseded), "checkpoint")
+        superseded_text = counted(len(snapshot.superseded), "checkpoint")
         lines.append(
-            f"{dead} of a former run in this folder, which its trainer began again, are in no number and no chart "
+            f"{superseded_text} of a former run in this folder, which its trainer began again, are in no "
+            "number and no chart "
             "here, and in the table of evaluations."
         )
     if snapshot.repeated:
@@ -374,9 +391,11 @@ def warnings(summary: Summary, cases: Sequence[CaseFinding]) -> list[str]:
     for form, speedups in _speedups(cases, summary):
         censored = sum(speedup.censored for speedup in speedups)
         if censored > _MANY_CENSORED * len(speedups):
-            tuned = summary.scales.tuned.values()
-            factor = max(baseline.horizon_factor for baseline in tuned)
-            is_all = all(entry.ends_with_budget for entry in tuned)  # no baseline is trained longer than the budget
+            tuned_cases = summary.scales.tuned.values()
+            factor = max(baseline.horizon_factor for baseline in tuned_cases)
+            is_all = all(
+                entry.ends_with_budget for entry in tuned_cases
+            )  # no baseline is trained longer than the budget
             further = "" if is_all else "; a larger --horizon-factor would measure them"
             lines.append(
                 f"The speed-up over {form} is censored on {censored} of {len(speedups)} cases, more than a tenth: the "
@@ -385,8 +404,8 @@ def warnings(summary: Summary, cases: Sequence[CaseFinding]) -> list[str]:
             )
     if groups := summary.groups_note("primary"):
         lines.append(f"{groups[0].upper()}{groups[1:]}.")
-    places = range(len(snapshot.cases))
-    missing = [snapshot.name(case) for case in places if snapshot.cell(summary.shown, case) is None]
+    case_indices = range(len(snapshot.cases))
+    missing = [snapshot.name(case) for case in case_indices if snapshot.cell(summary.shown, case) is None]
     if missing:
         lines.append(f"{snapshot.labels[summary.shown]} was not evaluated on {', '.join(missing)}.")
     if summary.scales.baseline is None and summary.scales.is_tunable:

@@ -229,7 +229,7 @@ class PageCache:
         listed = listed_part(summary)
         viewer_index = ViewerIndex(listed.subjects)
         data = self._data_of(viewer_index)
-        draft = render_page(summary, version=_UNSAID, listed=listed)
+        draft = render_page(summary, version=_UNSAID, listed_parts=listed)
         version = _hash(f"{data}\0{draft}")
         html = draft.replace(f'data-version="{_UNSAID}"', f'data-version="{version}"', 1)
         page = Page(version=version, html=html.encode(), viewer_index=viewer_index, data=data)
