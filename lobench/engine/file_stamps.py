@@ -1,4 +1,4 @@
-"""Stamps of files: a file with another stamp may have changed."""
+"""Stamps of files, which differ if a file may have changed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def stamp_of(file: str | Path) -> FileStamp | None:
 
 
 def is_settled(changed_ns: int, at: float) -> bool:
-    """Returns whether any change after a time would give a file another stamp.
+    """Returns whether any later change of a file is certain to change its stamp.
 
     Args:
       changed_ns: Time of the last change, in ns since 1970.

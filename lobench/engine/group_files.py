@@ -1,7 +1,7 @@
-"""Rights on the files of a store that several users of a group share.
+"""Permissions of files in a store that several users of a group share.
 
-If the group may write a store, each user's files in it are opened to the group when they are created, whatever the
-umask: otherwise the next user could neither read nor continue the store.
+If the group may write a store, files in it get group permissions when they are created, whatever the umask. Otherwise
+the next user could neither read nor continue the store.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _MOST_LEVELS = 8  # between a store and its files
 
 
 def open_to_group(path: Path, *, store: Path | None = None) -> None:
-    """Opens a new file or folder of a store to the store's group. Those of a folder that is no group's store stay.
+    """Gives the group of a shared store access to a new file or folder. Does nothing outside of such stores.
 
-    Folders between the store and the path are opened too, as they may be new.
+    Folders between the store and the path get access too, because they may be new.
 
     Args:
       path: Path in a store, or elsewhere.
@@ -39,7 +39,7 @@ def open_to_group(path: Path, *, store: Path | None = None) -> None:
 
 
 def open_tree_to_group(store: Path, *, excluded: Collection[str] = ()) -> None:
-    """Opens all files of this user in a store to the store's group, as `open_to_group` does.
+    """Calls `open_to_group` for all files of this user in a store.
 
     Args:
       store: Folder of the store.
@@ -62,9 +62,9 @@ def _store_of(path: Path) -> Path | None:
 
 
 def _group_of(store: Path) -> int | None:
-    """Returns the group that may write a store; None if there is none, or if the umask leaves it its rights anyway.
+    """Returns the group that may write a store; None if there is none, or if the umask keeps group permissions anyway.
 
-    A store below another one, such as that of `lobench best`, is the group's if the other one is.
+    A store inside another one, such as that of `lobench best`, has the group of the outer store.
     """
     try:
         is_below = os.path.exists(store.parent / _LEDGER)
@@ -75,7 +75,7 @@ def _group_of(store: Path) -> int | None:
 
 
 def _open(path: str, group: int) -> None:
-    """Gives a group the rights that the owner of a file has, if the file is the group's and the owner is this user."""
+    """Gives a group the owner's permissions on a file, if the file has this group and this user owns it."""
     with contextlib.suppress(OSError):
         status = os.lstat(path)
         mode = stat.S_IMODE(status.st_mode)
@@ -88,7 +88,7 @@ def _open(path: str, group: int) -> None:
 
 
 def _umask() -> int:
-    """Returns the umask, without a change that files of other threads would see if /proc has it."""
+    """Returns the umask. Reads it from /proc if possible, because otherwise it must be set for a moment."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_text(errors="replace").splitlines():
             if line.startswith("Umask:"):

@@ -34,7 +34,7 @@ class ItemValues:
       seeds: Number of each item, in ascending order.
       items: Name of each item.
       metrics: float64[num_items] by name. NaN for an item whose value is not finite.
-      problems: A line for each metric that some of the items lack. It is left out.
+      problems: A line for each metric that is left out because some of the items lack it.
     """
 
     seeds: tuple[int, ...]
@@ -123,7 +123,7 @@ def item_values(path: Path) -> dict[str, dict[str, float]]:
 
 
 def number_of(value: Any) -> float | None:
-    """Returns a value as a number; None for a text, a list, or nothing."""
+    """Returns a value as a number; None if it is a text, a list or missing."""
     if isinstance(value, list | dict) or value is None:
         return None
     try:

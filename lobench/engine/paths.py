@@ -1,4 +1,4 @@
-"""Paths among the texts that users pass, which may also be names in a store, or optimizers."""
+"""Checks of texts that may be paths, names in a store, or optimizers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def path_exists(text: str | Path, *, kind: Literal["any", "file", "folder"] = "a
       text: Path to look up.
       kind: "file" or "folder" restrict the result to these.
     Raises:
-      OSError: This user may not look there, or the disk has failed for some seconds.
+      OSError: This user has no access, or the disk has failed for some seconds.
     """
     path = Path(text)
     look = {"any": path.exists, "file": path.is_file, "folder": path.is_dir}[kind]
@@ -38,7 +38,7 @@ def path_exists(text: str | Path, *, kind: Literal["any", "file", "folder"] = "a
 def similar_path(path: str | Path) -> str:
     """Returns advice if the folder of a missing path has a similar name; "" otherwise.
 
-    A file that lacks only its suffix comes first: `theta_20` suggests `theta_20.npz`.
+    A name that differs only in the suffix is preferred: `theta_20` suggests `theta_20.npz`.
     """
     missing = Path(path)
     try:

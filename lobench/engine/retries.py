@@ -29,10 +29,10 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0  # seconds
 
 
 def is_transient(error: BaseException | None, *, may_forbid: bool = True) -> bool:
-    """Returns whether the operation that failed may succeed if it is repeated.
+    """Returns whether an operation that failed with this error may succeed if it is repeated.
 
     Args:
-      error: Exception. The system's error numbers of it and its causes decide.
+      error: Exception. Its system error numbers, and those of its causes, are checked.
       may_forbid: Whether a missing permission counts as transient: on a network disk it may pass. False for files that
         lobench writes.
     """
@@ -66,7 +66,7 @@ def _error_numbers(error: BaseException | None) -> set[int]:
 def patience_seconds(error: BaseException) -> float:
     """Returns how many seconds a transient error is retried.
 
-    A missing permission seldom passes, so it has less time.
+    A missing permission is rarely temporary, so it is retried for a shorter time.
     """
     if is_short_of_files(error):
         return 60.0
@@ -83,7 +83,7 @@ def retried(
 ) -> _Value:
     """Calls an action, again after transient errors with growing pauses, and returns its value.
 
-    The time counts from the first error on: a call on a network disk may take a minute before it fails.
+    The time limit starts at the first error, because a call on a network disk may take a minute before it fails.
 
     Args:
       action: Function to call.
@@ -111,7 +111,7 @@ def retried(
 def retried_briefly(action: Callable[[], _Value]) -> _Value:
     """Calls `retried` with a limit of 5 s; a missing permission is not retried.
 
-    For files that are looked at again later, or that may be missing.
+    Use it for files that are checked again later, or that may be missing.
     """
     return retried(action, may_forbid=False, most_seconds=_BRIEF_SECONDS)
 

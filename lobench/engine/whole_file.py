@@ -107,7 +107,7 @@ def require_folder(folder: Path) -> None:
     """Checks that files could be written to a folder, which need not exist yet.
 
     Raises:
-      OSError: They could not.
+      OSError: Files cannot be written there.
     """
     existing_folder = next(
         ancestor for ancestor in (folder.absolute(), *folder.absolute().parents) if ancestor.exists()

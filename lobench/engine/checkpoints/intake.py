@@ -428,7 +428,7 @@ class Intake:
 
         Args:
           seen: Checkpoint to read.
-          given: Request of an explicitly given checkpoint. None: the source has found it.
+          request: Request of an explicitly given checkpoint. None: the source has found it.
           is_fetched: Whether it was read before. If its path now has another theta, the source will find that theta.
         """
         if not _is_text(seen.uri):

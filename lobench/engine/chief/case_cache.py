@@ -79,8 +79,8 @@ class KnownCases:
 
         Args:
           variant: Variant of the subjects.
-          stamps: Stamps of files by path (None: no such file), of other variants that are recalled at the same time.
-            Those of this variant's files are added.
+          stamps: Stamps of files by path (None: no such file), shared by variants that are recalled at the same time.
+            Stamps of this variant's files are added.
         """
         stamps = {} if stamps is None else stamps
         row = self._ledger.described(variant.key)

@@ -464,7 +464,7 @@ class CodeWalk:
         Args:
           file: File of code that names it; "": none.
           path: The path, as in `SourceFile.paths`.
-          beside: All paths that the file names. In a listed folder, only files with a suffix of these paths count.
+          neighbours: All paths that the file names. In a listed folder, only files with a suffix of these paths count.
         """
         if path.endswith("/*"):
             for suffix in [neighbour for neighbour in neighbours if neighbour in CODE_SUFFIXES]:

@@ -108,7 +108,7 @@ def _walk_files(folder: Path, *, follow_links: bool) -> Iterator[Path]:
 
 
 def _raise_if_transient(error: OSError) -> None:
-    """Raises an error that may be transient, since the files would count as removed. Ignores other errors."""
+    """Raises an error that may be transient, because files would wrongly count as removed. Ignores other errors."""
     if is_transient(error, may_forbid=False):
         raise error
 
@@ -298,7 +298,7 @@ def marks_of(files: Iterable[Path]) -> Iterator[tuple[str, int, int]]:
 
 
 def forget_modules(suites: Sequence[str]) -> None:
-    """Makes this process import modules in suites' folders again, as a conftest.py or an in-process worker may need."""
+    """Makes this process import modules in suites' folders again, for a conftest.py or an in-process worker."""
     forget_configurables(_drop_modules(suites))
     gin.enter_interactive_mode()  # lets configurables of the edited file replace earlier ones
 
@@ -333,7 +333,7 @@ def _drop_modules(suites: Sequence[str]) -> set[str]:
 
 @contextlib.contextmanager
 def _ignoring_missing_folder() -> Iterator[None]:
-    """Suppresses errors of a folder that is gone or closed to this user, but not those that may be transient."""
+    """Suppresses errors of a folder that is missing or closed to this user. Raises errors that may be transient."""
     try:
         yield
     except OSError as error:

@@ -16,7 +16,7 @@ __all__ = ["bind_trainer_config", "bind_values", "bind_what_is_known", "import_w
 
 
 def bind_values(statements: Sequence[Statement]) -> list[str]:
-    """Binds the known names among a checkpoint's own bindings. These are data: they import and create nothing.
+    """Binds the known names among the bindings stored in a checkpoint. They can neither import nor create anything.
 
     Returns:
       Problems, as `bind_trainer_config` returns them.
@@ -52,7 +52,7 @@ def bind_trainer_config(
     """Binds the known names of a trainer's configuration. Its learned optimizer, if it names one, must be known.
 
     The optimizer is `Case.learned_optimizer`, or else the one that google/learned_optimization's trainer trains. The
-    modules of all layers must have been imported before, because they make names known.
+    modules of all layers must have been imported before, because they register names.
 
     Args:
       statements: Statements of the configuration.

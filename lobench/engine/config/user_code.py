@@ -1,9 +1,9 @@
 """User code: the files that a module reaches by its imports, and a fingerprint of them.
 
 Nothing is imported: import statements are read from the syntax trees. For a module that this process has imported, the
-imported content counts, even if its file has changed since. The user's own files, including those of editable installs,
-count by their syntax trees without comments, docstrings and positions. Installed packages count by their versions. The
-standard library, lobench, and the packages in `Program` do not count.
+imported content is used, even if its file has changed since. The fingerprint contains a hash of the syntax tree of each
+of the user's files, including editable installs, without comments, docstrings and positions; and the versions of
+installed packages. It excludes the standard library, lobench, and the packages in `Program`.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ def fingerprint_of(
 ) -> CodeFingerprint:
     """Returns the fingerprint of files and modules, and of everything that they reach by import statements or name.
 
-    A file that cannot be parsed counts by its bytes. A module that cannot be found is left out.
+    For a file that cannot be parsed, the bytes are hashed. A module that cannot be found is left out.
 
     Args:
-      files: Files of code. Files that are not Python count by their bytes.
+      files: Files of code. For files that are not Python, the bytes are hashed.
       modules: Names of modules, loaded or not.
       texts: Texts that may be paths of files, relative to one of the folders.
       folders: Folders in which modules are searched before `sys.path`, and from which relative paths count.
@@ -78,7 +78,7 @@ def fingerprint_of(
 
 
 def united_fingerprint(fingerprints: Iterable[CodeFingerprint]) -> CodeFingerprint:
-    """Returns the combined fingerprint of several ones."""
+    """Combines several fingerprints into one."""
     fingerprint = functools.reduce(CodeFingerprint.__or__, fingerprints, CodeFingerprint())
     _made[fingerprint.id] = fingerprint
     return fingerprint
@@ -91,7 +91,7 @@ def fingerprints_here(cases: Iterable[CaseInfo]) -> dict[str, CodeFingerprint]:
 
 
 def tree_sha256(content: bytes) -> str:
-    """Returns the hash of Python source without comments, docstrings, layout and quotes' kind.
+    """Returns the hash of Python source, ignoring comments, docstrings, layout and the kind of quotes.
 
     >>> tree_sha256(b"x = f(1)  # one") == tree_sha256(b"x = f(\\n    1,\\n)")
     True
@@ -107,8 +107,8 @@ def edited_files(fingerprint: CodeFingerprint) -> list[str]:
 def parts_run_otherwise(case: CaseInfo) -> dict[str, str]:
     """Returns the hashes of code that a training may have run instead of the code in the case's fingerprint, by name.
 
-    These are modules that were imported with other content than that of the fingerprint, and files that have changed
-    on the disk and are not modules of this process: the training may have read them, as by `runpy.run_path`.
+    These are modules that were imported with another content than in the fingerprint, and changed files on the disk
+    that are not modules of this process, because the training may have read them (`runpy.run_path`).
     """
     changed_parts: dict[str, str] = {}
     for fingerprint in fingerprints_here([case]).values():
@@ -120,7 +120,7 @@ def parts_run_otherwise(case: CaseInfo) -> dict[str, str]:
 
 
 def _edited_after_reading(fingerprint: CodeFingerprint) -> dict[str, str]:
-    """Returns the hashes of a fingerprint's files that have changed on the disk and are no module's, by file."""
+    """Returns the hashes of a fingerprint's files that have changed on the disk, by file, except imported modules."""
     edited = edited_files(fingerprint)
     if not edited:
         return {}
@@ -208,7 +208,7 @@ class _Remembered(NamedTuple):
     def is_current(self) -> bool:
         """Returns whether no file has changed.
 
-        False if a file was written just before it was read: its stamp proves nothing.
+        False if a file was written just before it was read, because its stamp may then be equal after another edit.
         """
         newest = max((mark[1] for mark in self.marks.values() if mark is not None), default=0)
         if not is_settled(newest, self.at) or self.marks != _marks_of(self.fingerprint):

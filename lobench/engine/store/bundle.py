@@ -89,7 +89,7 @@ def no_store(folder: str | Path) -> StoreError:
 
 
 def _advice_without_store(path: Path) -> str:
-    """Returns what to do if a path is neither a store nor a folder with stores."""
+    """Returns the next step for a path that is neither a store nor a folder with stores."""
     store, _, name = str(path).rpartition("@")
     if store and has_ledger(store):
         return f"give the store without the name {name!r}: {store}"
@@ -154,7 +154,7 @@ class StoredEvaluation:
 
 
 class ResultBundle:
-    """Reader of a bundle. It checks the form of the archive, not its contents: see `problems`.
+    """Reader of a bundle. It checks the format of the archive, and `problems` checks its contents.
 
     Raises:
       StoreError: The file is not a bundle, is damaged, or was written by a newer lobench.
@@ -386,7 +386,7 @@ def _unpacked_ledger(path: str, size: int, mtime_ns: int) -> Path:
 
 
 def _place_baselines(bundle: ResultBundle, folder: Path, database: Path) -> None:
-    """Writes the baseline files of a bundle next to its ledger, and records them there as those of its suites."""
+    """Writes the baseline files of a bundle next to its ledger, and records them as baselines of its suites."""
     suites: dict[Path, dict[str, str]] = {}
     for name in bundle.below("suites"):
         path = PurePosixPath(name)

@@ -80,7 +80,7 @@ class Codes(LedgerPart):
         return self._parts.get(code)
 
     def codes_of_scripts(self) -> list[tuple[str, str]]:
-        """Returns the name of each method that is a command, and the fingerprint that it was run with, in order."""
+        """Returns the name of each method that is a command, with its fingerprint when it was run, in order."""
         return [(detail["method"], detail["code"]) for detail in self._details(METHOD_CODE)]
 
     def canonical_code(self, code: str) -> str:
@@ -130,8 +130,8 @@ class Codes(LedgerPart):
     def outdated(self, sha256: str = "") -> frozenset[int]:
         """Returns the ids of evaluations that do not count because the same work has results of more relevant code.
 
-        For one case and subject, only results of the code that was planned last count. If it has none, those of the
-        latest result's code count.
+        For one case and subject, only results of the code that was planned last count. If this code has no results, the
+        code of the latest result counts.
 
         Args:
           sha256: Hash of the subject. "": all subjects.

@@ -63,24 +63,24 @@ class CasePlace(NamedTuple):
 
 
 class CaseForm(NamedTuple):
-    """Form of a case: its own identity, and the hash of its optimizer's bindings."""
+    """Version of a case at a place: its identity, and the hash of its optimizer's bindings."""
 
     identity: str
     optimizer_hash: str
 
 
 def place_of(case: CaseInfo) -> CasePlace:
-    """Return the place where a case is written."""
+    """Returns the place where a case is written."""
     return CasePlace(case.suite, case.name, case.node_id.rsplit("/", 1)[-1])
 
 
 def forms_of(cases: Iterable[CaseInfo]) -> dict[CasePlace, CaseForm]:
-    """Return the forms of cases by place."""
+    """Returns the forms of cases by place."""
     return {place_of(case): CaseForm(case.identity, case.optimizer_hash) for case in cases}
 
 
 def forms_of_plan(plan: Mapping[str, Any]) -> dict[CasePlace, CaseForm]:
-    """Return the forms of a recorded plan by place.
+    """Returns the forms of a recorded plan by place.
 
     Cases recorded by an older lobench have no place and are left out.
     """
@@ -134,7 +134,7 @@ class PlanHistory:
         self._now: dict[CasePlace, dict[str, str]] | None = None
 
     def add(self, kind: str, detail: Mapping[str, Any]) -> None:
-        """Add the next event of the ledger."""
+        """Adds the next event of the ledger."""
         self.num_records += 1
         self.last = detail["digest"]
         if kind == PLAN:
@@ -172,7 +172,7 @@ class PlanHistory:
         programs: Collection[str],
         codes: Mapping[CasePlace, str],
     ) -> bool:
-        """Return whether the last plans already contain a plan of a variant, so that it need not be recorded.
+        """Returns whether the last plans already contain a plan of a variant, so that it need not be recorded.
 
         Args:
           variant: Key of the variant.
@@ -191,7 +191,7 @@ class PlanHistory:
         )
 
     def identities(self) -> Mapping[CasePlace, Mapping[str, str]]:
-        """Return the current identities of the places that were planned, by variant."""
+        """Returns, for each planned place, the current identity of its case by variant."""
         if self._now is None:
             self._now = self._merge_group()
         return self._now
@@ -215,11 +215,11 @@ class PlanHistory:
         }
 
     def order_of(self, form: CaseForm) -> int:
-        """Return the number of the record in which a form last became current for a variant; 0 if it never did."""
+        """Returns the number of the record in which a form last became current for a variant; 0 if it never did."""
         return self._order_of.get(form, 0)
 
     def optimizer_hash(self, sha256: str, variant: str, identity: str, evaluated: Collection[str]) -> str | None:
-        """Return the hash of the bindings that were planned last for a subject on a case; None if no plan decides.
+        """Returns the hash of the bindings that were planned last for a subject on a case; None if no plan decides.
 
         Args:
           sha256: Hash of the subject.
@@ -249,11 +249,11 @@ class PlanHistory:
         return bool(self._variants)
 
     def expected_programs(self) -> set[tuple[str, ...]]:
-        """Return the keys of the programs that the last plan of each variant expects, as a set of tuples."""
+        """Returns the keys of the programs that the last plan of each variant expects, as a set of tuples."""
         return set(self._programs.values())
 
     def programs(self, variant: str) -> tuple[str, ...]:
-        """Return the keys of the programs that the last plan of a variant expects; () if unknown."""
+        """Returns the keys of the programs that the last plan of a variant expects; () if unknown."""
         return self._programs.get(variant, ())
 
 
@@ -282,11 +282,11 @@ class CurrentCases:
 
     @classmethod
     def of_rows(cls, rows: Iterable[EvaluationRow]) -> CurrentCases:
-        """Return the current cases of evaluations without plans. `rows` are in the order of the ledger."""
+        """Returns the current cases of evaluations without plans. `rows` are in the order of the ledger."""
         return cls().seen(rows)
 
     def seen(self, rows: Iterable[EvaluationRow]) -> CurrentCases:
-        """Add evaluations of the store, and return this object."""
+        """Adds evaluations of the store, and returns this object."""
         places_by_case = dict[int, CasePlace]()  # by the id of the case, which thousands of rows share
         cases = list[CaseInfo]()  # alive, so that no other case gets the same id
         for row in rows:
@@ -314,7 +314,7 @@ class CurrentCases:
         return self
 
     def seen_before(self, other: CurrentCases) -> CurrentCases:
-        """Add all evaluations of another object, which must not be used any more, and return this object."""
+        """Adds all evaluations of another object, which must not be used any more, and returns this object."""
         self._last = other._last
         self._is_part = other._is_part
         self._hashes = other._hashes
@@ -322,7 +322,7 @@ class CurrentCases:
         return self
 
     def accepts_as(self, other: CurrentCases) -> bool:
-        """Return whether the last plan of each variant accepts the same programs as in another object."""
+        """Returns whether both objects accept the same programs for the last plan of each variant."""
         variants = (*self._programs, *other._programs)
         return all(self.programs(variant) == other.programs(variant) for variant in variants)
 
@@ -340,7 +340,7 @@ class CurrentCases:
         return self._identities
 
     def is_current(self, row: EvaluationRow, who: Subject | None = None) -> bool:
-        """Return whether an evaluation is of a current case, with the current bindings of its optimizer.
+        """Returns whether an evaluation is of a current case, with the current bindings of its optimizer.
 
         Args:
           row: Evaluation.
@@ -351,14 +351,14 @@ class CurrentCases:
         return any(self.has_bindings(row, subject) for subject in ((who,) if who is not None else row.sightings))
 
     def which_are_current(self, rows: Iterable[EvaluationRow]) -> list[bool]:
-        """Return `is_current` of each row. In a store without plans it only looks at the case."""
+        """Returns `is_current` of each row. In a store without plans, only the case is compared."""
         if self._history.has_plans:
             return [self.is_current(row) for row in rows]
         identities = self.identities
         return [row.case.identity in identities for row in rows]
 
     def has_bindings(self, row: EvaluationRow, who: Subject) -> bool:
-        """Return whether an evaluation has the current bindings of a subject's optimizer."""
+        """Returns whether an evaluation has the current bindings of a subject's optimizer."""
         if not self._history.has_plans:
             return True
         key = (who.sha256, who.variant.key, row.case.identity)
@@ -367,22 +367,22 @@ class CurrentCases:
         return self._chosen[key] in (None, row.key.optimizer_hash)
 
     def ordered(self, who: Subject, rows: Iterable[EvaluationRow]) -> list[EvaluationRow]:
-        """Return evaluations of a subject in order of precedence: for each seed, the last one counts."""
+        """Returns evaluations of a subject in order of precedence: for each seed, the last one counts."""
         accepted = self.programs(who.variant.key)
         return sorted(rows, key=lambda row: (row.key.program_version in accepted, row.id))
 
     def programs(self, variant: str) -> frozenset[str]:
-        """Return the keys of the programs that the last plan of a variant accepts; empty if unknown."""
+        """Returns the keys of the programs that the last plan of a variant accepts; empty if unknown."""
         if variant not in self._programs:
             self._programs[variant] = frozenset(self._accepted.get(self._history.programs(variant), ()))
         return self._programs[variant]
 
     def last_planned(self, row: EvaluationRow) -> tuple[int, int]:
-        """Return a sort key for evaluations at one place: the order in which their forms were planned, then the id."""
+        """Returns a sort key for evaluations at one place: the order in which their forms were planned, then the id."""
         return self._history.order_of(CaseForm(row.case.identity, row.key.optimizer_hash)), row.id
 
     def cases_of(self, variant: str, known: Iterable[CaseInfo], rows: Iterable[EvaluationRow]) -> tuple[CaseInfo, ...]:
-        """Return the current cases of a variant.
+        """Returns the current cases of a variant.
 
         Args:
           variant: Key of the variant.

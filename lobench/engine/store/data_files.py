@@ -122,13 +122,13 @@ def note_named_data(ledger: Ledger, suites: Iterable[str], files: Iterable[Path]
 
 
 def _is_named_data(file: Path, ledger: Ledger) -> bool:
-    """Returns whether a file that code names is data: no gin file, baseline, or part of the store."""
+    """Returns whether a file named by code is data, and not a gin file, a baseline or part of the store."""
     is_of_store = file.is_relative_to(os.path.realpath(ledger.store))
     return file.suffix not in _NO_NAMED_DATA and file.parent.name != BASELINES and not is_of_store
 
 
 def _outputs() -> set[tuple[int, int]]:
-    """Returns the inodes of the files to which this process writes its output and its errors, also through `tee`."""
+    """Returns the inodes of the files that receive this process's standard output and error, directly or by `tee`."""
     outputs = set[tuple[int, int]]()
     for descriptor in (1, 2):
         with contextlib.suppress(OSError):  # closed
@@ -141,9 +141,9 @@ def _outputs() -> set[tuple[int, int]]:
 
 
 def _written_by_readers(pipe: tuple[int, int]) -> set[tuple[int, int]]:
-    """Returns the inodes of the files that the processes that read a pipe as standard input have open for writing.
+    """Finds the processes that read a pipe as standard input, and returns the inodes of files that they write.
 
-    Empty without /proc.
+    Empty on systems without /proc.
     """
     outputs = set[tuple[int, int]]()
     for process in Path("/proc").glob("[0-9]*/fd"):
@@ -171,7 +171,7 @@ def _folder_of(suite: Path) -> Path:
 
 
 def _digest(file: Path) -> str:
-    """Returns a hash of a file's content (of size and both ends, if the file is large); "" if it cannot be read."""
+    """Returns a hash of a file's content; for a large file, of its size and both ends. "" if it cannot be read."""
     try:
         return retried_briefly(partial(_sha256, file))
     except OSError:

@@ -125,7 +125,7 @@ def let_in(store: Path) -> str:
 
 
 def _lock_problem(where: Path) -> str:
-    """Returns why files in a folder cannot be locked; "" if they can, or if the folder is not writable."""
+    """Returns the reason why files in a folder cannot be locked; "" if they can, or if the folder is read-only."""
     folder = where if where.is_dir() else where.parent
     probe = folder / f".tmp-{uuid.uuid4().hex}"
     try:
@@ -145,7 +145,7 @@ def _lock_problem(where: Path) -> str:
 def open_to_write(database: Path) -> sqlite3.Connection:
     """Opens a database, or creates it. The caller checks its schema and then calls `write_ahead`.
 
-    A new file follows the umask, as do its log and the log's index. SQLite by itself would not let a group write.
+    New files, including the log and its index, follow the umask. SQLite's default would not let a group write.
 
     Raises:
       StoreError: The file belongs to another user, and this user may not write it.
@@ -234,16 +234,16 @@ def write_ahead(connection: sqlite3.Connection, *, synced: bool = True) -> None:
 
 
 def open_to_read(database: Path, *, is_live: bool = True) -> sqlite3.Connection:
-    """Opens a database for reading, without leaving files that lock its owner out.
+    """Opens a database for reading, without leaving files that prevent its owner from writing.
 
     SQLite creates a log and its index next to a database that it reads. If another user created them, the owner could
-    no longer write. So only the owner reads in this way; other users read a copy if no log exists. A write-ahead log
-    cannot be read without write access to its folder; without it, a copy is read as well.
+    no longer write. So other users, and readers that need no later commits, read a copy in memory if there is no log. A
+    log can be opened only with write access to its folder; without it, a copy is read too.
 
     Args:
       database: File to open.
-      is_live: Whether the connection sees later commits. If False, it may be a copy of the present content, and the
-        owner's reading leaves no files either.
+      is_live: Whether the connection sees later commits. If False, it may be a copy of the present content, and no
+        files are created even if the owner reads.
 
     >>> connection = open_to_write(Path("other.sqlite"))
     >>> connection.execute("CREATE TABLE found (value REAL)").close()
@@ -423,9 +423,9 @@ class StoreLock:
             os.pwrite(self._file, holder.encode(), 0)
 
     def _is_of_ended_process(self) -> bool:
-        """Returns whether the process that the lock names has ended on this machine.
+        """Returns whether the process named in the lock ran on this machine and has ended.
 
-        A child that it was about to start may still hold the lock for a moment.
+        A child process that it was starting may hold the lock for a moment longer.
         """
         try:
             holder = json.loads(os.pread(self._file, 4096, 0))
@@ -439,13 +439,13 @@ class StoreLock:
         return False
 
     def release(self) -> None:
-        """Releases the lock. In a group's store, the group may read and continue what this user wrote."""
+        """Releases the lock. In a shared store, gives the group access to the files that this user wrote."""
         open_tree_to_group(self._store)  # with what sinks and commands wrote
         os.close(self._file)
 
     @classmethod
     def is_anothers(cls, store: Path) -> bool:
-        """Returns whether another process was the last to hold the lock of a store; True if that is unknown."""
+        """Returns whether the last holder of a store's lock was another process; True if unknown."""
         try:
             holder = json.loads((store / cls.FILE).read_bytes())
         except FileNotFoundError:
@@ -511,7 +511,7 @@ def _lock(file: int, *, waits: bool) -> bool:
 
 
 def refusal(error: PermissionError, store: Path) -> str:
-    """Returns the owner and the mode of the file that this user may not use; "" if they cannot be read."""
+    """Returns the owner and mode of the file to which this user has no access; "" if they are unknown."""
     refused = Path(error.filename) if isinstance(error.filename, str) else store
     return _ownership_text(_first_that_exists(refused))
 

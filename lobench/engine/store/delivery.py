@@ -45,8 +45,8 @@ class Deliverer:
       on_error: Called with a sink's address and exception when it begins to fail, or fails with another error.
       on_close_error: Called with a sink's address and exception if closing it fails. Closing is not retried. None:
         `on_error` is called.
-      on_unwritten: Called with a sink's address and a line on results that it does not write because it keeps the
-        first ones. Called once per run and kind.
+      on_unwritten: Called with a sink's address and a line on results that the sink ignores because it already has
+        values for them. Called once per run and kind.
       wait: Function that waits for an event for at most the given seconds (None: without limit). Tests replace it.
     """
 
@@ -79,7 +79,7 @@ class Deliverer:
 
     @property
     def earlier(self) -> Mapping[str, int]:
-        """Number of deliveries that were recorded before this process and that each sink still lacked, by address."""
+        """Number of outstanding deliveries that were recorded before this process started, by address."""
         return self._earlier
 
     def _position(self, address: str) -> int:
@@ -99,7 +99,7 @@ class Deliverer:
         """Writes the sinks' progress to the ledger and reports their errors. Called by the chief.
 
         Args:
-          now: Whether progress is written even if it was written a moment ago. After a kill, deliveries whose progress
+          now: Whether to write progress even if it was written a moment ago. After a kill, deliveries whose progress
             was not written are repeated.
         """
         failed = []
@@ -131,8 +131,8 @@ class Deliverer:
     def flush(self, timeout: float, *, is_hurried: Callable[[], bool] = lambda: False) -> dict[str, int]:
         """Waits until every sink has received all deliveries, for at most `timeout` seconds.
 
-        Sinks that wait for a retry try at once. A sink whose own code fails is given up after three attempts. Failures
-        of a disk or a network are retried until the end.
+        Sinks that wait for a retry try at once. A sink is abandoned after three failures of its code. Failures of a
+        disk or a network are retried until the end.
 
         Args:
           timeout: Time limit in seconds.
@@ -184,7 +184,7 @@ def _cursor_of(address: str, sink: ResultSink) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Unwritten:
-    """Results that a sink does not write: their run, their kind, and a line that describes them."""
+    """Results that a sink ignores because it keeps the first ones: run, kind, and a line for the user."""
 
     run: str
     kind: str
@@ -192,7 +192,7 @@ class _Unwritten:
 
 
 class _Written:
-    """Subjects whose values a sink that keeps the first results has, by run, generation and outer step.
+    """Subjects whose values a first-write-wins sink already has, by run, generation and outer step.
 
     Args:
       ledger: Reader of the ledger, from which earlier deliveries are read once.

@@ -1,4 +1,4 @@
-"""Stored descriptions of a suite's cases, so that the next start need not ask a worker."""
+"""Stored descriptions of a suite's cases, so that the next run need not ask a worker."""
 
 from __future__ import annotations
 

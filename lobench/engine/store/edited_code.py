@@ -1,7 +1,7 @@
-"""Results that other code than the user's present code made, as far as a reader of the store can tell.
+"""Detection of results that were computed by other code than the user's present code.
 
-A reader starts no worker. It compares the recorded hash of each file of code with the file that is there now. A file
-that is not found, as on another machine, counts as unchanged.
+No worker is started: the recorded hash of each code file is compared with the present file. Files that are not found,
+as on another machine, count as unchanged.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ __all__ = ["edited_code", "edited_code_line"]
 
 
 def edited_code(ledger: Ledger, rows: Iterable[EvaluationRow]) -> dict[str, tuple[str, ...]]:
-    """Returns the code of results that is not the user's present code, with the names of the files that differ.
+    """Returns the codes of results that differ from the user's present code, with the names of the differing files.
 
-    Code counts as present code if it was declared equal to present code (`--keep-results`).
+    Code that was declared equal to the present code (`--keep-results`) does not differ.
 
     Args:
       ledger: Ledger of the store.
@@ -57,7 +57,7 @@ def edited_code(ledger: Ledger, rows: Iterable[EvaluationRow]) -> dict[str, tupl
 
 
 def edited_code_line(rows: Iterable[EvaluationRow], edited: Mapping[str, Collection[str]]) -> str:
-    """Returns a line on results that other code made, such as "12 results were made by other code: signs.py"; or "".
+    """Returns a note such as "12 results were made by other code: signs.py"; "" if there are no such results.
 
     Args:
       rows: Results.
@@ -76,16 +76,16 @@ def edited_code_line(rows: Iterable[EvaluationRow], edited: Mapping[str, Collect
 
 
 def _has_code(uri: str, method: str, code: str) -> bool:
-    """Returns whether the curves at a uri are of a script's method with a code: `imported:mine-957d6c32-175b568e`."""
+    """Returns whether a uri, such as `imported:mine-957d6c32-175b568e`, names a script's method and code."""
     name = uri.partition(":")[2]
     return bool(code) and name.startswith(f"{method}-") and code[:SHOWN_DIGITS] in name.split("-")
 
 
 class _PresentFiles:
-    """Files of a store's recorded code, as they are now.
+    """Present files of a store's recorded code.
 
-    A name in a fingerprint is the path of a file from the folder that it was imported from. It is looked up among the
-    files that workers have read; in the folders of the suites and above them; and in the folder of the store's
+    A name in a fingerprint is the path of a file relative to the folder that it was imported from. It is searched among
+    the files that workers have read, in the folders of the suites and above them, and in the folder of the store's
     experiment.
     """
 
@@ -94,7 +94,7 @@ class _PresentFiles:
         self._changed: dict[str, tuple[str, ...]] = {}  # by fingerprint
 
     def changed_since(self, fingerprint: str) -> tuple[str, ...]:
-        """Returns the names of files and packages in a fingerprint that differ now; () if code equal to it is there."""
+        """Returns the names of files and packages that now differ from a fingerprint; () if the code is unchanged."""
         if fingerprint not in self._changed:
             canonical_codes = self._ledger.accepted_code
             canonical = canonical_codes.get(fingerprint, fingerprint)
@@ -112,7 +112,7 @@ class _PresentFiles:
         return self._changed[fingerprint]
 
     def _differing_parts(self, parts: Mapping[str, str]) -> tuple[str, ...]:
-        """Returns the names of parts that differ now; () if no file is found, as for another machine's code."""
+        """Returns the names of parts that differ now; () if no file is found, as for code of another machine."""
         files = {name: hashes for name in parts if (hashes := self._hashes_of(name))}
         packages = [name for name in parts if "/" not in name and not name.endswith(tuple(CODE_SUFFIXES))]
         differing = [name for name, hashes in files.items() if parts[name] not in hashes]
@@ -159,7 +159,7 @@ _hashes: dict[str, tuple[FileStamp, str]] = {}  # by path
 
 
 def _sha256_of(path: str) -> str:
-    """Returns the hash of a file's code, as fingerprints have it; "" if the file cannot be read."""
+    """Returns the hash of a file's code as in fingerprints; "" if the file cannot be read."""
     try:
         stamp = stamp_of(path)
         if stamp is None:

@@ -31,7 +31,7 @@ class EvaluationRow:
       experiment, trial, session: Labels; "" if unknown.
       recorded_at: Time of the record in seconds since 1970, by the clock of its machine. Not suitable for ordering.
       id: Number of the record in its store; 0 if it is not from a store.
-      at_hand: Curves, if the evaluation was not read from a store. The summary of its curves, if it was. None: neither.
+      at_hand: Curves of an evaluation that was not read from a store, or summary of the curves of one that was.
       superseded: Subjects that a restart in place superseded. Curves over outer steps leave them out.
       code: `key.code` with canonical fingerprints; see `Codes.canonical_code`.
       curves: Curves, decoded from the payload on each access, because many readers need few numbers of many rows.

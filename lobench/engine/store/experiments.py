@@ -28,7 +28,7 @@ FORM = ("name", "config_sha256", "git_revision", "git_dirty", "patch_sha256")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentRow:
-    """Version of an experiment: a configuration at a revision. A change of either makes another row.
+    """Version of an experiment: a configuration at a revision. Changing either creates a new row.
 
     Attributes:
       id: Number of the row.
@@ -73,9 +73,9 @@ class Membership:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialRow(Trial):
-    """Trial of a method; the only one, without parameters, if the method searches nothing.
+    """Trial of a method. A method without a search has a single trial without parameters.
 
-    Its note is stored behind the state: `stopped: fitness 0.2 after 25%, ...`.
+    A note is stored after the state: `stopped: fitness 0.2 after 25%, ...`.
 
     Attributes:
       method: Name of the method.

@@ -21,9 +21,8 @@ _REFUSALS = (CheckpointError, ConfigError, PluginError, SuiteError, UsageError) 
 def removed_if_refused(store: Path, refusals: tuple[type[BaseException], ...] = _REFUSALS) -> Iterator[None]:
     """Removes files that the body writes to a new store if the user's input is refused before there is a result.
 
-    Workers check suites and bindings, and they need a store. So a mistyped name must not leave a folder behind. A
-    store that already had a ledger is not changed, and neither is one that another process writes now or has written
-    to since.
+    Workers check suites and bindings, and they need a store. Cleaning up prevents a mistyped name from leaving a folder
+    behind. A store that already had a ledger, or that another process writes or has written since, is not changed.
 
     Args:
       store: Folder of the store.
@@ -61,7 +60,7 @@ def _remove_without_result(store: Path, spared: set[Path], folders: list[Path]) 
 
 @contextlib.contextmanager
 def restored_if_refused(file: Path) -> Iterator[None]:
-    """Restores a file if the body refuses the user's input. A new file is removed if the store has no ledger."""
+    """Restores a file if the body refuses the user's input. If the store has no ledger, removes a new file."""
     folders = [folder for folder in file.parents if not folder.exists()]
     content = file.read_bytes() if file.is_file() else None
     try:
@@ -75,7 +74,7 @@ def restored_if_refused(file: Path) -> Iterator[None]:
 
 
 def _is_new(store: Path) -> bool:
-    """Returns whether a store has no ledger yet; False if this user may not look."""
+    """Returns whether a store has no ledger yet; False if this user has no access."""
     try:
         return not has_ledger(store)
     except OSError:

@@ -1,4 +1,4 @@
-"""Imported curves in a ledger. They are evaluations of subjects of their own, which no chief runs."""
+"""Imported curves in a ledger. They are evaluations of separate subjects, which a chief never runs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ImportedFile:
       sha256: Hash of its content.
       reader: Name of the reader.
       options: Options of the import in canonical form. The same file with other options is another import.
-      name: Name of its run, if the file does not name its runs.
+      name: Name of its run, if the file contains no names of runs.
     """
 
     file: str
@@ -155,7 +155,7 @@ class CurveWriter:
           subject: Subject of the curves.
           case: Case of the curves.
           curves: Curves of one seed, or of the items of a case, with the imported file in their provenance.
-          replaces: Whether other curves of the same subject, case and seed are replaced, instead of raising an error.
+          replaces: Whether to replace other curves of the same subject, case and seed instead of raising an error.
         Raises:
           UsageError: The store has other values of this subject, case and seed.
         """
@@ -222,7 +222,7 @@ def _are_equal(curves: Curves, other_curves: Curves) -> bool:
 
 
 def _is_part(stored: Curves, curves: Curves) -> bool:
-    """Returns whether curves of one seed have the values of stored ones, and further steps."""
+    """Returns whether stored curves of one seed are the beginning of other curves."""
     num = len(stored.eval_steps)
     steps = list(curves.eval_steps)
     return (

@@ -136,7 +136,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
             self._local_copy.publish()
 
     def place(self) -> int:
-        """Returns a number for the records so far, to be passed to `is_published`."""
+        """Returns the number of transactions so far, to be passed to `is_published`; 0 on a local file system."""
         return self._local_copy.num_changes if self._local_copy is not None else 0
 
     def is_published(self, place: int) -> bool:
@@ -248,7 +248,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
         return self._restarts.arrival(uri, sha256)
 
     def has_seen(self, sha256: str) -> bool:
-        """Returns whether a theta with this hash was ever seen."""
+        """Returns whether the store has a sighting of a theta with this hash."""
         return bool(self._rows("SELECT 1 FROM subjects WHERE sha256 = ? LIMIT 1", (sha256,)))
 
     def remember(self, uri: str, fingerprint: str) -> None:
@@ -360,7 +360,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
         )
 
     def record_incident(self, kind: Literal["death", "split"], evaluation: EvaluationId) -> None:
-        """Records that a worker was lost, or that a block was halved for lack of memory, so that a restart knows."""
+        """Records for restarts that a worker was lost, or that a block was halved for lack of memory."""
         block = evaluation.block
         with self.transaction():
             self._db.execute(
@@ -488,7 +488,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
 
 
 def _is_emptied(store: Path) -> bool:
-    """Returns whether the ledger's file is empty though the store was used, as after a full disk or a bad copy."""
+    """Returns whether the ledger's file is empty although the store was used, as after a full disk or a bad copy."""
     file = store / "ledger.sqlite"
     is_empty = file.is_file() and file.stat().st_size == 0
     return is_empty and any((store / name).is_dir() for name in ("spool", "logs"))

@@ -121,7 +121,7 @@ def make_tables(db: sqlite3.Connection) -> None:
 
 
 def show_code(db: sqlite3.Connection) -> None:
-    """Makes a ledger of schema 2 that is only read appear in the current schema, by a temporary view."""
+    """Creates a temporary view that shows a read-only ledger of schema 2 in the current schema."""
     if "code" not in _columns(db):
         columns = ", ".join(_columns(db))
         (reads_only,) = db.execute("PRAGMA query_only").fetchone()

@@ -117,7 +117,7 @@ def _merge(ledger: Ledger, store: Path) -> Merged:
 
 
 def _name_programs(db: sqlite3.Connection) -> None:
-    """Creates a view of the source's evaluations in the current schema. Old ones get program keys."""
+    """Creates a view of the source's evaluations in the current schema. Old evaluations get program keys."""
     old = old_programs(db, "source.evaluations")
     db.execute(f"CREATE TABLE {_PROGRAMS} (evaluation INTEGER PRIMARY KEY, program TEXT)")
     db.executemany(f"INSERT INTO {_PROGRAMS} VALUES (?, ?)", [(row, program.key) for row, program in old.items()])
@@ -163,7 +163,7 @@ def _compare_results(db: sqlite3.Connection) -> tuple[tuple[str, ...], int]:
 def _are_equal_curves(own_payload: bytes | None, other_payload: bytes | None) -> bool:
     """Returns whether two results of the same work agree. Times, places and metrics of plugins are not compared.
 
-    A plugin that only one side had does not change the work.
+    A plugin that only one of them used makes no difference.
     """
     if own_payload is None or other_payload is None:
         return own_payload is other_payload
@@ -183,7 +183,7 @@ def _are_equal_curves(own_payload: bytes | None, other_payload: bytes | None) ->
 
 
 def _own_metrics(curves: Curves) -> dict[str, bytes]:
-    """Returns the values of the metrics that were not computed by a plugin, as far as that is known."""
+    """Returns the values of the metrics, except those that are known to be from a plugin."""
     added = curves.added or ()
     return {name: values.tobytes() for name, values in curves.metrics.items() if name not in added}
 
@@ -243,7 +243,7 @@ def _add_deliveries(db: sqlite3.Connection) -> None:
 
 
 def _take_experiments(db: sqlite3.Connection) -> None:
-    """Adds the experiments with their trials and members. An experiment of both stores gets the members of both.
+    """Adds the experiments with their trials and members. If both stores have an experiment, members are united.
 
     Files of saved states are not copied.
     """

@@ -88,8 +88,8 @@ def is_network(path: Path, mounts: str | None = None) -> bool:
 def newer_copy(store: Path) -> Path | None:
     """Returns the local database that this user's chief on this machine writes for a store, or None.
 
-    It has records that the store's own file lacks until the next publication. It only counts if the store's file is a
-    publication of it, because another machine may have continued since.
+    It has records that the store's own file lacks until the next publication. Returns None unless the store's file is a
+    publication of this database, because another machine may have continued since.
     """
     try:
         if not is_network(store):

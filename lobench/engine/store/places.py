@@ -67,9 +67,9 @@ class Places(LedgerPart):
         return changed
 
     def changed_data(self, digests: Mapping[str, str], folders: Collection[str]) -> list[str]:
-        """Returns what `record_data` would return, and records nothing.
+        """Returns the same as `record_data`, but records nothing.
 
-        A file that is again as it was does not count, unless results were recorded meanwhile.
+        A file that was changed and changed back is left out, unless results were recorded meanwhile.
         """
         changed = _differing_files(self._data_in(folders), digests)
         if not changed:
@@ -96,7 +96,7 @@ class Places(LedgerPart):
         return [name for (name,) in self._rows("SELECT name FROM data_files ORDER BY name")]
 
     def note_data(self, digests: Mapping[str, str]) -> None:
-        """Records data files, as `record_data` does, except those that are recorded already."""
+        """Records data files as `record_data` does, but keeps existing records."""
         recorded_names = set(self.data_names())
         rows = [(name, digest) for name, digest in digests.items() if name not in recorded_names]
         if rows:
@@ -186,7 +186,7 @@ class Places(LedgerPart):
             return tuple(str(mark[0]) for (text,) in rows for mark in json.loads(text).get("around", ()))
 
     def places_of_suites(self) -> tuple[object, ...]:
-        """Returns a value to compare two readings by: if it is equal, `placed` returns the same for each case."""
+        """Returns a value that changes if `placed` may return other locations."""
         return self._places_of_suites, self._files_of_workers, self._absolute_folder
 
     @functools.cached_property
@@ -233,5 +233,5 @@ def _with_places(case: CaseInfo, places: tuple[SuitePlace, ...]) -> CaseInfo:
 
 
 def _differing_files(recorded_digests: Mapping[str, str], digests: Mapping[str, str]) -> list[str]:
-    """Returns the sorted names of files that have another hash now, or none."""
+    """Returns the sorted names of files that have changed or are missing."""
     return sorted(name for name, digest in recorded_digests.items() if digests.get(name) != digest)

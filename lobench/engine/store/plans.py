@@ -2,7 +2,7 @@
 
 A plan contains the cases of a variant with their seed blocks, and the hashes of the suite's files. Three kinds of
 events record plans: a plan itself, a subject that is planned when it is admitted, and a plan that becomes the last one
-of its variant because a start plans it, even if nothing is left to evaluate. Each event has a hash of its content and
+of its variant because a run plans it, even if nothing is left to evaluate. Each event has a hash of its content and
 of the previous event's hash, so changing one invalidates all that follow.
 """
 
@@ -113,7 +113,7 @@ def suite_plan(cases: Iterable[CaseInfo], files: Mapping[str, str]) -> dict[str,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Start:
-    """Plan of this start for a variant."""
+    """Plan of this run for a variant."""
 
     variant: str
     make_plan: Callable[[], Mapping[str, Any]]
@@ -160,8 +160,8 @@ class Plans(LedgerPart):
     ) -> None:
         """Records that a plan is the last one of a variant. Writes nothing if it already was.
 
-        A start that plans the same as the one before writes nothing. A start that changes the plan of one variant also
-        writes its plans of the others, so that all of them belong to one start.
+        A run with the same plans as the previous run writes nothing. A run that changes the plan of one variant also
+        writes its plans of the other variants, so that all of them belong to one run.
 
         Args:
           variant: Key of the variant.
@@ -192,12 +192,12 @@ class Plans(LedgerPart):
 
     @functools.cached_property
     def _last_marks(self) -> dict[str, tuple[str, tuple[str, ...]]]:
-        """Plan that this start recorded last, and its programs, by variant."""
+        """Plan that this run recorded last, and its programs, by variant."""
         return {}
 
     @functools.cached_property
     def _unwritten_starts(self) -> dict[tuple[str, frozenset[CasePlace]], _Start]:
-        """Plans of this start that the ledger already has. Written once another plan of the start differs."""
+        """Plans of this run that the ledger already has. Written once another plan of the run differs."""
         return {}
 
     @functools.cached_property
@@ -252,7 +252,7 @@ class Plans(LedgerPart):
             return _read(self.timed_events(*_KINDS))
 
     def described_files(self) -> dict[str, list[str]]:
-        """Returns the paths of the files on which the cases depend: those around suites, and other loaded ones."""
+        """Returns the paths of the files on which the cases depend: files around suites, and other loaded files."""
         files_by_origin: dict[str, dict[str, None]] = {"around": {}, "loaded": {}}
         with intact_rows(self.store):
             for (text,) in self._rows("SELECT files_json FROM described ORDER BY variant"):
@@ -268,8 +268,8 @@ def absent(
 ) -> Iterator[tuple[PlannedSubject, PlannedCase, tuple[SeedBlock, ...]]]:
     """Yields planned evaluations without an outcome: the subject, the case, and its missing blocks.
 
-    If a case was edited, so that a later plan of the subject has another case of the same name, only the later one
-    counts. A block that ran out of memory counts as evaluated if its parts are.
+    If a later plan of the subject has another case of the same name, because the case was edited, only the later case
+    counts. A block that ran out of memory counts as evaluated if its parts are evaluated.
     """
     seeds: dict[tuple[str, str, str], set[int]] = {}
     for row in rows:

@@ -1,7 +1,7 @@
-"""Programs of results: those that this machine is expected to use, and those behind a ledger's keys.
+"""Programs that this machine is expected to use, and programs behind the keys in a ledger.
 
-A chief plans before any worker exists, so it has to predict the program. Results of older versions, which have no
-program key, get one here.
+A chief plans before any worker exists, so it has to predict the program. Results of older versions have no program key
+and get one here.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ def register(db: sqlite3.Connection, program: Program, expected: Program | None 
     Args:
       db: Connection to the ledger.
       program: Program that computed a result.
-      expected: Program that was expected to compute it. If they differ, a chief that expects the latter finds results
-        of the former.
+      expected: Program that was expected to compute it. If they differ, results of `program` count from now on for
+        chiefs that expect `expected`.
     """
     parts = json.dumps(dataclasses.asdict(program), sort_keys=True)
     db.execute("INSERT OR IGNORE INTO programs VALUES (?, ?)", (program.key, parts))
@@ -113,7 +113,7 @@ def accepted(db: sqlite3.Connection, expected: Iterable[Program]) -> set[str]:
 
 
 def accepted_keys(db: sqlite3.Connection, expected: Collection[str]) -> set[str]:
-    """As `accepted`, for keys of expected programs. Results of commands and tests count on every machine."""
+    """Like `accepted`, for keys of expected programs. Results of commands and tests count on every machine."""
     keys = set(expected)
     programs = known_programs(db)
     if not programs:
@@ -134,7 +134,7 @@ def known_programs(db: sqlite3.Connection, schema: str = "main") -> dict[str, Pr
 
 
 def _program_of_row(version: str, payload: bytes | None) -> Program:
-    """Returns the program of an old row, as far as its provenance is known."""
+    """Returns the program of an old row, from its provenance if it has one."""
     if payload is not None:
         try:
             header, _ = read_header(payload)

@@ -74,7 +74,7 @@ class LedgerReader(Places, Codes):
         return dict(self._rows("SELECT uri, fingerprint FROM fingerprints"))
 
     def num_skipped(self) -> int:
-        """Returns the number of checkpoints that `--checkpoints` left out, without those that were evaluated later."""
+        """Returns the number of checkpoints that `--checkpoints` left out and that were not evaluated later."""
         ((passed_over,),) = self._rows(
             "SELECT count(*) FROM fingerprints WHERE substr(fingerprint, 1, ?) = ?", (len(PASSED_OVER), PASSED_OVER)
         )
@@ -257,7 +257,7 @@ class LedgerReader(Places, Codes):
         return sequences
 
     def shared_runs(self) -> dict[str, list[str]]:
-        """Returns the methods of each run that several methods of an experiment share, because they are one subject."""
+        """Returns, for each run shared by several methods of an experiment, these methods. They are one subject."""
         query = (
             "SELECT (SELECT MIN(c.position) FROM subjects c WHERE c.sha256 = e.checkpoint_sha256) AS position, "
             "GROUP_CONCAT(DISTINCT m.method) FROM memberships m JOIN evaluations e ON e.id = m.evaluation "
@@ -309,7 +309,7 @@ class LedgerReader(Places, Codes):
         A reader can thus keep the evaluations that it has read, and read only those added since.
 
         Returns:
-          None if the store cannot tell: an older lobench wrote it, or it has results of experiments, of a theta with
+          None if this cannot be detected: an older lobench wrote it, or it has results of experiments, of a theta with
           several bindings, or without the program that made them.
         """
         changes = self._rows("SELECT value FROM meta WHERE key = 'num_changes'")
@@ -331,7 +331,7 @@ class LedgerReader(Places, Codes):
         )
 
     def num_evaluations(self) -> int:
-        """Returns the number of evaluations, including those that do not count any more."""
+        """Returns the number of evaluations, including outdated ones."""
         return self._number("SELECT COUNT(*) FROM evaluations")
 
     def evaluations(

@@ -4,8 +4,8 @@ The ledger records a restart as an event when it sees the first checkpoint of th
 content, at the same outer step or a lower one. Earlier checkpoints at this step and later ones are then superseded:
 they belong to the abandoned run, and curves over outer steps leave them out.
 
-A file whose name and content have no step (`latest.msgpack`) shows no restart: `Restarts.arrival` numbers its contents.
-If another file of its folder shows one, its contents of the abandoned run are superseded too.
+A file whose name and content have no step (`latest.msgpack`) cannot show a restart: `Restarts.arrival` numbers its
+contents. If another file of its folder shows a restart, its contents of the abandoned run are superseded too.
 """
 
 from __future__ import annotations
@@ -174,16 +174,16 @@ class Restarts:
     def _superseded_without_number(
         self, subject: Subject, dead: Sequence[Subject], last_checkpoint: Subject
     ) -> list[Subject]:
-        """Returns the contents of files without a number (`latest.npz`) that belong to a run which was abandoned.
+        """Returns the contents of files without a number (`latest.npz`) that belong to an abandoned run.
 
-        They were seen after the last checkpoint that both runs have. The present content of such a file may be of the
-        new run already. If it was first seen after all checkpoints of the abandoned run, it stays unless it equals one
-        of them.
+        They were seen after the last checkpoint that both runs have. The present content of such a file may belong to
+        the new run already: it is kept if it was first seen after all checkpoints of the abandoned run and differs from
+        them.
 
         Args:
           subject: First checkpoint of the new run.
           dead: Superseded checkpoints of its lineage.
-          after: Last checkpoint of the lineage that was seen before.
+          last_checkpoint: Last checkpoint of the lineage that was seen before.
         """
         series = series_of(subject)
         hashes = {checkpoint.sha256 for checkpoint in dead}

@@ -17,10 +17,10 @@ _HASHED = 8  # hex digits
 class RunNames:
     """Names of the runs of sightings, as sinks use them.
 
-    A checkpoint without a label of its own belongs to the run of its folder. A file without a step, in a folder of
-    checkpoints with outer steps, is a run of its own. Other subjects are named by their labels.
-    If an earlier subject has the same name (a method was changed), a hash is appended to the later one's. Names differ
-    even if case is ignored.
+    A checkpoint without a label belongs to the run of its folder. In a folder of checkpoints with outer steps, a file
+    without a step is a separate run. Other subjects are named by their labels.
+    If an earlier subject has the same name (a method was changed), a hash is appended to the later name. Names are
+    distinct even if case is ignored.
 
     Attributes:
       names: Names by position.
@@ -39,7 +39,7 @@ class RunNames:
           subject: Subject that was seen.
           is_experiment: Whether an experiment was run in the store. If so, labels are names of methods, even if they
             equal a file's name.
-          num_restarts: Number of restarts in place before. Each restart is a run of its own.
+          num_restarts: Number of earlier restarts in place. Each restart is a separate run.
         """
         restart_text = f"restart {num_restarts}" if num_restarts else ""
         file = subject.uri.rstrip("/").rpartition("/")[2] if self._numbers.add(subject) else ""

@@ -1,8 +1,8 @@
 """Series of checkpoints: which sightings form one curve over outer steps.
 
-The checkpoints of a folder whose names differ only in numbers are one series. A file without a step in its name and
-content (`latest.npz`) numbers its contents 0, 1, 2, ... as they arrive. Alone in a folder, they are a series with these
-numbers as steps. Beside `theta_100.npz` they are not outer steps.
+The checkpoints of a folder whose names differ only in numbers are one series. The contents of a file without a step in
+its name and content (`latest.npz`) are numbered 0, 1, 2, ... as they arrive. If there are no other checkpoints in the
+folder, they are a series with these numbers as steps. Next to `theta_100.npz`, the numbers are not outer steps.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ def series_of(subject: Subject) -> CheckpointSeries:
 
 
 def has_number(uri: str) -> bool:
-    """Returns whether the name of a checkpoint has a number that counts, as `theta_100.npz` and `100` have."""
+    """Returns whether the name of a checkpoint contains a step, as `theta_100.npz` and `100` do."""
     return index_in_name(_folder_and_name(uri)[1]) is not None
 
 
 class ArrivalNumbers:
     """Finds contents whose outer step is only the number of their arrival, in folders of checkpoints with outer steps.
 
-    Contents that arrived before the first checkpoint with a number in its name are not among them: they come first in
-    any order. So the answer for a sighting does not depend on later ones.
+    Contents that arrived before the first checkpoint with a number in its name are excluded, so that the result for a
+    sighting does not depend on later sightings. They come first in any order.
     """
 
     def __init__(self) -> None:

@@ -53,7 +53,7 @@ def state_folder(store: Path) -> Path:
 
 
 def leave_mark(folder: Path) -> str:
-    """Creates a marker file, by which a process on another machine can tell that it sees the same folder.
+    """Creates a marker file, so that a process on another machine can check whether it sees the same folder.
 
     Returns:
       Path of the marker; "" if the folder cannot be written, so that no states are saved.

@@ -24,7 +24,7 @@ SUBJECT_COLUMNS = ", ".join(f"c.{column}" for column in _COLUMNS)  # of `subject
 
 
 def _variant_of(subject: Subject) -> str:
-    """Returns the key that distinguishes subjects of equal hash; "" without a theta, as the hash identifies these."""
+    """Returns the key that distinguishes subjects with equal hashes; "" without a theta, because hashes are unique."""
     return subject.variant.key if subject.has_theta else ""
 
 
@@ -60,10 +60,7 @@ def subject_of(row: tuple[Any, ...]) -> Subject:
 
 
 def _has_fresh_seeds(subject: Subject) -> bool:
-    """Return whether a subject is the best trial of a search on fresh seeds.
-
-    Its bindings of the first seed show that.
-    """
+    """Returns whether a subject is the best trial of a search on fresh seeds, judged by its binding of `first_seed`."""
     matches = (_FIRST_SEED.match(line) for line in subject.variant.bindings)
     return any(match is not None and int(match[1]) >= FIRST_REPORT_SEED for match in matches)
 
@@ -73,9 +70,9 @@ def sightings_of_evaluations(
 ) -> Callable[[int, str], tuple[Subject, ...]]:
     """Returns a function from an evaluation's id and its subject's hash to the sightings of the evaluation.
 
-    These are all sightings of the theta. If it was seen with several bindings, they are the sightings for which the
-    evaluation was delivered or completed and whose seeds include it: bindings of the seeds alone do not change a case's
-    identity, and older stores have completions with the seeds of other bindings.
+    These are all sightings of the theta. If the theta was seen with several bindings, they are the sightings for which
+    the evaluation was delivered or completed and whose seeds include the evaluation's. Seeds are compared because
+    bindings of seeds do not change a case's identity, and older stores have completions with seeds of other bindings.
     """
     sightings_by_theta: dict[str, list[Subject]] = {}
     for subject in sightings.values():

@@ -1,6 +1,6 @@
-"""Summaries of a ledger's evaluations: recorded with their payloads, and computed later for those of older stores.
+"""Summaries of a ledger's evaluations, recorded with their payloads, or computed later in older stores.
 
-Only a writer stores summaries. If a store lacks some, readers decode these payloads and store nothing.
+Only a writer stores summaries. If a summary is missing, a reader decodes the payload and stores nothing.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class _Curves:
 
 
 class _Payloads:
-    """Reads curves from a ledger. Summaries refer to it, and not to the heads of their whole store.
+    """Reads curves from a ledger. Small, because each summary refers to it and would keep `StoredSummaries` alive.
 
     Args:
       store: Folder of the store.

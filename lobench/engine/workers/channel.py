@@ -65,7 +65,7 @@ class Channel:
         return bool(self._received)
 
     def send(self, message: bytes) -> bool:
-        """Sends as much of a message as the other end has room for, and keeps the rest for `flush`.
+        """Sends as much of a message as fits into the pipe, and keeps the rest for `flush`.
 
         Returns:
           Whether everything was sent.
@@ -79,7 +79,7 @@ class Channel:
         return not frame or self.flush()
 
     def flush(self) -> bool:
-        """Sends kept data as far as there is room, and returns whether everything was sent.
+        """Sends as much of the kept data as fits into the pipe, and returns whether everything was sent.
 
         Drops the data if the other end is closed.
         """
@@ -97,7 +97,7 @@ class Channel:
         """Returns the messages that have arrived completely.
 
         Args:
-          to_the_end: Whether to read until the end of the pipe. Use it only if no process writes to it any more.
+          to_the_end: Whether to read until the end of the pipe. Set it only after all writers have ended.
         """
         turn = 0
         while (turn < _CHUNKS or to_the_end) and not self.is_closed:
@@ -138,8 +138,8 @@ class Channel:
     def look(self) -> None:
         """Detects that the other end has stopped in the middle of a message.
 
-        Call it about once a second while a message is incomplete. Time in which the chief did not call it, for example
-        because it was stopped, does not count.
+        Call it about once a second while a message is incomplete. Longer pauses between calls, for example because the
+        chief was stopped, do not count.
         """
         now = self._clock()
         is_moving = self._grew or not self._received
@@ -153,9 +153,9 @@ class Channel:
 
 
 class ChiefEnd(Generic[M]):
-    """Worker's end. Messages may be sent in any thread; `listen` receives in a thread of its own.
+    """Worker's end. Messages may be sent in any thread. `listen` receives in a separate thread.
 
-    The worker therefore notices at once if the chief is lost.
+    So the worker notices at once if the chief is lost.
 
     Args:
       connection: Connection to the chief.

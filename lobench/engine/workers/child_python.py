@@ -50,7 +50,7 @@ def user_cache_folder() -> Path | None:
 
 
 def unshared_cache_line(store: Path) -> str:
-    """Returns a line on a folder of compiled programs that cannot be written; "" if it can."""
+    """Returns a line for the user if the folder of compiled programs cannot be written, else ""."""
     if user_cache_folder() is not None:
         return ""
     return (

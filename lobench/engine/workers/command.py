@@ -43,8 +43,8 @@ _SHELLS = ("bash", "dash", "ksh", "sh", "zsh")
 def command_words(words: Sequence[str], values: Mapping[str, str]) -> tuple[str, ...]:
     """Returns a command's words with placeholders replaced.
 
-    The word `python` at the beginning means lobench's own Python. In the script of a shell (`bash -c '...'`) a path is
-    quoted, so that it stays one word if it has a space or a quote in it.
+    A first word `python` is replaced by the Python that runs lobench. In a shell script (`bash -c '...'`), paths are
+    quoted, so that a path with a space or a quote stays one word.
     """
     script = _index_of_script(words)
     filled_words = [
@@ -59,7 +59,7 @@ def filled(text: str, values: Mapping[str, str]) -> str:
 
 
 def _index_of_script(words: Sequence[str]) -> int | None:
-    """Returns the index of the script that a shell gets by its option -c; None without one."""
+    """Returns the index of the script after a shell's option -c; None without one."""
     for index, word in enumerate(words):
         if Path(word).name not in _SHELLS:
             continue
@@ -74,7 +74,7 @@ def _index_of_script(words: Sequence[str]) -> int | None:
 
 
 def _filled_script(text: str, values: Mapping[str, str]) -> str:
-    """Returns a script with placeholders replaced, of which those of paths are quoted as their place requires."""
+    """Returns a shell script with placeholders replaced. Paths are quoted as needed inside or outside of quotes."""
     parts, quote, position = list[str](), "", 0
     while position < len(text):
         match = _PLACEHOLDER.match(text, position)
@@ -98,7 +98,7 @@ def _filled_script(text: str, values: Mapping[str, str]) -> str:
 
 
 def _quote(value: str, quote: str) -> str:
-    """Returns a value for a place in a script that is inside of a kind of quotes, or outside ("")."""
+    """Returns a value escaped for a position inside the given quotes of a shell script. "": outside of quotes."""
     if quote == "'":
         return value.replace("'", "'\"'\"'")
     return re.sub(r'([\\"$`])', r"\\\1", value) if quote else shlex.quote(value)

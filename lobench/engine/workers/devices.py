@@ -59,7 +59,7 @@ class DeviceLeases:
         """Assigns devices to a worker, and returns the environment variables to set for it.
 
         A share is taken from the fullest device with enough room. If no device has enough room, it is taken from the
-        emptiest one, and may be smaller than asked for. Several whole devices are the emptiest ones.
+        emptiest device, and may be smaller than requested. Whole devices are taken from the emptiest ones.
 
         Args:
           worker: Number of the worker.
@@ -94,7 +94,7 @@ class DeviceLeases:
 
 
 def equal_shares(devices: Sequence[str], count: int) -> list[dict[str, str]]:
-    """Returns the environment variables of equal processes, each with a device or an equal share of one."""
+    """Returns the environment variables of `count` processes, each with a device or an equal share of a device."""
     if not devices or count < 2:
         return [{}] * count
     sharing = [len(range(index % len(devices), count, len(devices))) for index in range(count)]
@@ -130,7 +130,7 @@ def instruction_set(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def settle_blas(num_cpus: int) -> None:
-    """Sets OpenBLAS variables that affect the bits of LAPACK's results, unless the user has.
+    """Sets OpenBLAS variables that affect the bits of LAPACK's results, unless the user has set them.
 
     Call it before importing scipy.
 

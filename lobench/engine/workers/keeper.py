@@ -26,7 +26,7 @@ class Keeper:
     """The chief's side of a keeper. It does nothing if the keeper's process could not be started.
 
     Args:
-      is_detached: Whether the keeper is not a child of this process, for parents whose children are killed with them.
+      is_detached: Whether the keeper is not a child of this process. Some parents kill all their children at their end.
     """
 
     def __init__(self, *, is_detached: bool = False) -> None:
@@ -45,7 +45,7 @@ class Keeper:
                 os.set_blocking(self._child.stdin.fileno(), False)
 
     def keep(self, group: int) -> None:
-        """Adds a group. Returns after a detached keeper has detached, which takes Python's start the first time."""
+        """Adds a group. The first call waits until a detached keeper has started."""
         self._send(f"+{group}\n")
         if self._is_detached and self._child is not None:
             self._child.wait()  # the child ends when it has forked the keeper; killed before, it would leave none

@@ -33,7 +33,7 @@ def last_words(log: Path, start: int = 0, *, problem: str = "") -> str:
 
 
 def how_it_ended(code: int) -> str:
-    """Returns the description of an exit code."""
+    """Describes an exit code: "exited with status 1" or "killed by signal 9"."""
     return f"killed by signal {-code}" if code < 0 else f"exited with status {code}"
 
 

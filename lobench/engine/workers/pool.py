@@ -92,8 +92,8 @@ class WorkerConfig:
 class LocalPool:
     """Pool of worker processes on this machine.
 
-    `send` may be called in another thread than the other methods. Nothing here waits for a worker: a worker that is
-    frozen, or sends something other than messages, counts as dead.
+    `send` may be called in another thread than the other methods. No method waits for a worker: a worker that is
+    frozen, or sends anything other than messages, counts as dead.
 
     Args:
       config: Configuration of the workers.
@@ -160,7 +160,7 @@ class LocalPool:
             self._keep_sending(worker, process.channel.send(message))
 
     def _keep_sending(self, worker: int, is_sent: bool) -> None:
-        """Registers a worker for writing if it had no room for a message, so that `wait` sends the rest."""
+        """Registers a worker for writing if its pipe was full, so that `wait` sends the rest of the message."""
         if not is_sent:
             with contextlib.suppress(KeyError, ValueError):  # the worker has died
                 read_and_write = selectors.EVENT_READ | selectors.EVENT_WRITE
@@ -218,7 +218,7 @@ class LocalPool:
         return messages
 
     def _end(self, worker: int, reason: str = "") -> str:
-        """Ends a worker, and returns `reason`, or else why it ended."""
+        """Ends a worker, and returns `reason`, or if that is "", a description of its end."""
         self._devices.release(worker)
         self._doubtful.discard(worker)
         process = self._processes.pop(worker, None)

@@ -139,11 +139,11 @@ class StopCommand(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Describe(Message):
-    """Request for the cases that the suites have in a variant.
+    """Request for the cases of the suites, bound with a variant.
 
     Attributes:
       variant: Variant of the cases.
-      is_traced: Whether the cases' trainings are traced too, so that invalid values are answered with `Failed`.
+      is_traced: Whether to trace the cases' trainings too, so that invalid values are answered with `Failed`.
       names: Names of the cases to trace, any of `CaseInfo.names`. Empty: all cases.
     """
 
@@ -171,7 +171,7 @@ class Ready(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileMark:
-    """Stamp of a file when it was read. A file with another stamp may have other content."""
+    """Stamp of a file when it was read. If the stamp differs later, the content may have changed."""
 
     path: str
     size: int
@@ -189,7 +189,7 @@ class Described(Message):
         outside the interpreter and installed packages. The answer is valid while they are unchanged.
       missing: Files that do not exist, and whose creation would change the answer.
       code_files: Paths of the user's code behind the cases and their optimizers.
-      listed: Hash of the names of code files in each folder whose files count by a pattern, by the folder's path.
+      listed: Hash of the names of code files in each folder that is searched by a pattern, by the folder's path.
       data: Paths of data files that this code names.
       codes: Parts of each fingerprint of the cases' code, by its id.
       edited: Files of that code that were edited since the worker imported them.
@@ -244,8 +244,8 @@ class JobResult(Message):
       outcome: Outcome.
       message: Error message in one line; "" if there was no error.
       replace: Whether the worker should be replaced, because its state is unknown.
-      other_code: Parts of the code that differ from the job's; if any, the result does not count. Empty: none differ.
-      other_gin: Whether the worker read other gin files than those that the job's case was described from; then the
+      other_code: Parts of the code that differ from the job's. If it is not empty, the result does not count.
+      other_gin: Whether the worker's gin files differ from those from which the job's case was described. If so, the
         result does not count.
       payload: `Curves.to_payload()`; b"" for a result without curves.
     """
