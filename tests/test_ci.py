@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import pytest_session
+from forked import python
 from reference import ROOT
 from shown import texts_of
 
@@ -59,3 +61,11 @@ def test_a_release_is_made_of_a_commit_into_an_empty_folder(tmp_path: Path, word
         and SHOWN["usage-ci-release-folder"] in done.stderr
     )
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_rewrite_asserts_writes_the_cache_that_pytest_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "test_one.py").write_text("def test_one() -> None:\n    assert 1 + 1 == 2\n")
+    done = python(ROOT / "ci" / "rewrite_asserts.py", tmp_path)
+    assert done.returncode == 0, done.stderr
+    monkeypatch.setattr("_pytest.assertion.rewrite._rewrite_test", lambda *_: pytest.exit("rewrites again"))
+    assert pytest_session(tmp_path, cwd=tmp_path).returncode == 0
