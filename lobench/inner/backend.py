@@ -51,9 +51,9 @@ def claim_backend(num_cpus: int) -> bool:
 
     Returns whether this process computes with them.
 
-    A backend created by other code counts if it was created with NPROC=1 and one thread is wanted, since the bits are
-    the same. Several threads are several devices of jax, which other code does not create. Devices other than CPUs do
-    not depend on threads.
+    A backend created by other code is accepted if it has NPROC=1 and one thread is requested, because the bits are then
+    the same. For several threads, this function creates several devices of jax, which other code does not. Results on
+    devices other than CPUs do not depend on threads.
     """
     global _claimed_threads, _has_common_target
     if xla_bridge.backends_are_initialized():
@@ -111,9 +111,9 @@ def foreign_maker() -> str:
 def compiler_options() -> dict[str, Any]:
     """Returns the options of XLA that the inner program is compiled with.
 
-    On a CPU the first level of LLVM, unless XLA_FLAGS sets another one. A step is about a hundred short kernels, which
-    higher levels unroll until they no longer fit into the instruction cache together. Compilation also takes a third
-    less time.
+    On a CPU this is LLVM's optimization level 1, unless XLA_FLAGS sets another one. A step consists of about a hundred
+    short kernels. Higher levels unroll them until they no longer fit into the instruction cache together, and take half
+    as long again to compile.
 
     >>> isinstance(compiler_options(), dict)
     True
@@ -128,7 +128,7 @@ def compiler_options() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def programs_kept_in(folder: Path) -> Iterator[None]:
-    """Has jax keep compiled programs in a folder, and load them from there, while the body runs.
+    """Makes jax store compiled programs in a folder, and load them from there, while the body runs.
 
     Nothing changes if the user has set jax's cache folder, or if the folder cannot be created.
     """

@@ -22,8 +22,8 @@ _named: list[object] = []  # in order of registration
 def configurable(target: T) -> T:
     """Registers a class or function with gin under its own name and returns it unchanged.
 
-    gin files say `@Name()`, or `@my_package.Name()` if something else has the same name. Calls from Python are not
-    affected by bindings.
+    In gin files it is `@Name()`, or `@my_package.Name()` if another configurable has the same name. Bindings do not
+    affect calls from Python.
 
     >>> @lobench.configurable
     ... def halving(rate=0.1):

@@ -92,9 +92,9 @@ def _template(optimizer: LearnedOptimizer) -> Theta:
 
 
 def _forms(expected: _Expected) -> Iterator[_Expected]:
-    """Yields the leaves to search for, with and without a name around them all.
+    """Yields the expected leaves as they are, and without a common top-level name.
 
-    Readers remove such a name from a checkpoint, but the theta of flax modules has one itself.
+    Readers remove a top-level name from a checkpoint, and the theta of flax modules has such a name itself.
     """
     yield expected
     for name in WRAPPER_NAMES:
@@ -139,7 +139,7 @@ def _problems(leaves: _Leaves, expected: _Expected) -> list[str]:
 
 
 def _likeliest_paths(paths: list[str]) -> list[str]:
-    """Returns the single path that is theta, or all paths that only the user can decide between."""
+    """Returns the path of theta as a list of one, or all candidates if the user has to choose."""
     if len(paths) > 1:
         paths = [path for path in paths if not _OF_A_META_OPTIMIZER.search(path)] or paths
     if len(paths) > 1:

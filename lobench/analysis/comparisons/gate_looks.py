@@ -33,7 +33,7 @@ def look_sizes(num_seeds: int, step: int, maximum: int) -> tuple[int, ...]:
 def is_settled(samples: Samples, rules: GateRules, num_cases: int) -> bool:
     """Returns True if this case needs no more seeds, whatever the other cases show.
 
-    It needs none if it is REGRESSED at the strictest level that Holm can require, or PASS. The p-values are valid at
+    It needs none if it is PASS, or REGRESSED at the strictest level that Holm can require. The p-values are valid at
     any stopping time, so that more seeds than needed cost only time.
     """
     result = gate(samples, rules)
@@ -54,7 +54,7 @@ def decide(samples: Mapping[str, Samples], rules: GateRules, margins: Mapping[st
     Args:
       samples: Scores of both sides by case, in the order of the seeds; `usable` gives their number.
       rules: Rules of the gate.
-      margins: Margins of cases with a margin of their own. The margin of the mean is the mean of its cases' margins.
+      margins: Margins of cases that declare one. The margin of the mean is the mean of its cases' margins.
     """
     margin_by_case = {case: (margins or {}).get(case, rules.margin) for case in samples}
     with_own = {case: with_margin(values, margin_by_case[case], rules) for case, values in samples.items()}
@@ -66,7 +66,7 @@ def decide(samples: Mapping[str, Samples], rules: GateRules, margins: Mapping[st
 
 
 def with_margin(samples: Samples, margin: float, rules: GateRules) -> Samples:
-    """Returns samples that compare to `rules.margin` as the given ones compare to `margin`."""
+    """Shifts samples so that testing them at `rules.margin` equals testing the given ones at `margin`."""
     return samples.shifted(margin - rules.margin)
 
 

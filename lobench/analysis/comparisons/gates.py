@@ -84,10 +84,10 @@ class GateResult:
       verdict: The verdict.
       num_seeds: Number of common seeds; for the mean, of the case with the fewest.
       harm: Mean of score(A) - score(B) over the seeds that converge on both sides. If it is above 0, B is worse.
-      lower: Lower confidence bound of the harm at the level of REGRESSED, which is that of this look and of the gate's
-        half of alpha, for all cases of the gate together. If A lacks seeds, it allows for their having been its worst.
-        NaN below two seeds.
-      upper: Upper confidence bound at the level of PASS, which is that of this look and of each case alone.
+      lower: Lower confidence bound of the harm at the level of REGRESSED: this look's share of the gate's half of
+        alpha, for all cases of the gate together. If A lacks seeds, the bound assumes that these are its worst. NaN
+        below two seeds.
+      upper: Upper confidence bound of the harm at the level of PASS: this look's share of alpha, for each case alone.
       p_regressed: One-sided p-value of "harm <= margin and B diverges no more often". With looks, the smallest overall
         alpha at which this look rejects.
       p_pass: One-sided p-value of "harm >= margin". With looks, the smallest overall alpha at which this look rejects.
@@ -299,7 +299,7 @@ class _Measured:
       counts: Counts of diverged seeds; for the mean, one for each group of cases.
       is_one_value: Whether all seeds of both sides have one value; for the mean, whether this holds for all cases.
       raised: Amount by which the case's own margin is above that of the rules; for the mean, the cases' mean.
-      note: Reason why it cannot be tested, or a limit of it.
+      note: Reason why the difference cannot be tested, or a limitation of the test.
       samples: Scores of the case.
       groups: For the mean, the cases by group.
       missing: Number of planned seeds of either side without a value; for the mean, sums over the groups of cases.
@@ -327,7 +327,7 @@ def _largest_hidden_harm(samples: Samples, num_missing: int) -> float:
     """Returns the largest expected harm that comes from the seeds that A lacks.
 
     If a share p of the seeds is missing, the mean of the others is above that of all by at most sd sqrt(p / (1 - p)),
-    whatever the law and whichever seeds are missing. B's missing seeds could only have been losses and need no bound.
+    for any distribution and any missing seeds. B's missing seeds could only have increased the harm and need no bound.
     """
     converged = samples.converged()
     if not num_missing or len(converged) < 2:
@@ -415,7 +415,7 @@ def _measure_mean(cases: Collection[_Measured]) -> _Measured:
 
 
 def _decide(measured: _Measured, rules: GateRules) -> GateResult:
-    """Returns a result without its verdict and its number of seeds to decide."""
+    """Returns the p-values and bounds of a test. `_settle` adds the verdict and the number of seeds to decide."""
     looks = rules.looks
     alpha = rules.alpha
     difference = measured.difference

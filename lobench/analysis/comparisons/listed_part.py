@@ -67,7 +67,7 @@ def listed_part(summary: Summary) -> ListedPart:
 def listed_with_new(listed: ListedPart, whole: Summary, snapshot: Snapshot) -> Summary | None:
     """Returns the listed subjects of an earlier reading, and all subjects with later evaluations.
 
-    Scores are those of the earlier scales, so that only new evaluations are scored.
+    Scores use the earlier scales, so that only new evaluations are scored.
 
     Args:
       listed: Part that was listed.
@@ -93,7 +93,7 @@ def listed_with_new(listed: ListedPart, whole: Summary, snapshot: Snapshot) -> S
 
 
 def best_methods(summary: Summary) -> tuple[Summary, str]:
-    """Returns `ListedPart.methods` alone, and how many they are, as in "the best 200 of 2,002 methods"; "" if all."""
+    """Returns `ListedPart.methods`, and a text such as "the best 200 of 2,002 methods"; "" if these are all."""
     checkpoints, methods = _checkpoints_and_methods(summary.snapshot)
     listed, note = _listed_methods(summary, methods)
     if not note:
@@ -102,7 +102,7 @@ def best_methods(summary: Summary) -> tuple[Summary, str]:
 
 
 def _checkpoints_and_methods(snapshot: Snapshot) -> tuple[list[int], list[int]]:
-    """Returns the places of the checkpoints that stand for themselves, and those of all other subjects."""
+    """Returns the places of checkpoints that are not methods of an experiment, and those of all other subjects."""
     indices = range(len(snapshot.subjects))
     checkpoints = [index for index in indices if snapshot.subjects[index].who.has_theta and not snapshot.methods]
     return checkpoints, sorted({*indices} - {*checkpoints})

@@ -56,8 +56,8 @@ class MetricEffect:
       tolerated: Factor by which a loss may be higher within the margin. NaN on a linear scale.
       ratios: Mean of B's losses divided by A's; see `PairedValues.ratio`. It has no bounds and no mean on a linear
         scale, or if a seed is clipped.
-      values: Difference of final values, B less A, in the metric's own unit. They are arithmetic means, whose bounds
-        hold for all cases together.
+      values: Mean difference of final values, B less A, in the metric's own unit. The bounds hold for all cases
+        together.
       is_of_finals: Whether no case has scores, so that the differences are of final values.
       notes: Limits of a case's verdict, for cases with such limits.
       directions: Direction of the metric of each case. None if it is not declared.
@@ -128,7 +128,7 @@ class MethodComparison:
     def verdict(self) -> Verdict:
         """Verdict of the gate and of the tests: REGRESSED if B fails a test that A passes.
 
-        A test without an outcome, which B might fail, leaves no PASS.
+        There is no PASS if a test has no outcome, because B might fail it.
         """
         has_cases = bool(self.primary.comparison.cases)
         gate_verdict = self.primary.gate.verdict
@@ -258,7 +258,7 @@ def _compare(
 
 
 def _without_cases(rules: GateRules) -> MetricEffect:
-    """Returns the effect of subjects that have tests alone, none of which records a metric."""
+    """Returns an empty effect, for subjects that have only tests without metrics."""
     nothing = GateResult(case="", verdict=Verdict.INCONCLUSIVE, num_seeds=0, harm=math.nan)
     comparison = PairComparison(
         cases=(),
@@ -330,7 +330,7 @@ def _metrics(subjects: Sequence[StoredSubject], names: Sequence[str]) -> list[tu
 
 
 def _with_metrics(subject: StoredSubject) -> StoredSubject:
-    """Returns a subject without the tests that record no metric, which are in no mean, if it has other cases."""
+    """Removes tests without metrics from a subject, unless it has no other cases. They are in no mean."""
     cells = {identity: cell for identity, cell in subject.cells.items() if not cell.case.has_outcome_alone}
     return dataclasses.replace(subject, cells=cells) if 0 < len(cells) < len(subject.cells) else subject
 
@@ -408,7 +408,7 @@ class _Ends:
       ours, theirs: Final values of A and of B.
       begins: Value at step 0 of each seed of both sides; NaN if unknown.
       num_seeds: Number of seeds of both sides, including those without a partner.
-      samples: The same values in the metric's own unit, not turned by its direction.
+      samples: The same values in the metric's own unit. Their signs do not depend on the metric's direction.
     """
 
     ours: list[float]
@@ -521,7 +521,7 @@ def _count_of(cell: Cell) -> str:
 
 
 def labels_note(a: StoredSubject, b: StoredSubject, identity: str) -> str:
-    """Returns a note on pairing seeds that are labels and have common numbers; "" if it does not apply."""
+    """Returns a note if both sides have seeds of equal numbers that are only labels and thus not paired; else ""."""
     if identity not in a.cells or identity not in b.cells:
         return ""
     cells = (a.cells[identity], b.cells[identity])

@@ -301,7 +301,7 @@ def scored(a: Finals, b: Finals, starts: Mapping[int, float], scale: ScoreScale,
 
 
 def _in_unit(step: float, values: Sequence[float], scale: ScoreScale) -> float:
-    """Returns a rounding step of values as one of scores. On a log scale it is larger for smaller values."""
+    """Converts a rounding step of values to one of scores. On a log scale it is larger for smaller values."""
     if not step or not scale.is_usable:
         return 0.0
     if scale.kind is ScaleKind.LINEAR:
@@ -414,7 +414,7 @@ def _scale_of_two(a: Cell, b: Cell, metric: str, scales: Scales) -> tuple[ScoreS
 
 
 def _common_start(a: Cell, b: Cell, metric: str) -> tuple[float, str]:
-    """Returns the mean value at step 0 of both sides. If they have no common one, NaN and the reason."""
+    """Returns the mean value at step 0 of both sides, or NaN, and the reason if no unit follows from it."""
     if a.has_single_values and b.has_single_values:
         return math.nan, "each seed has one value, and no step 0 before it"
     starts = [[v for v in cell.untrained.get(metric, {}).values() if math.isfinite(v)] for cell in (a, b)]

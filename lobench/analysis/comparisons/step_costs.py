@@ -154,7 +154,7 @@ def _pooled_costs(cells: Sequence[Cell | None], costs: Sequence[Sequence[StepCos
     """Returns the costs of each cell, pooled over all cells that run the same program.
 
     Thetas of one program, or settings that are its arguments, have equal costs on one class of machines, and differ by
-    timing noise only. Cells without times of the class get none from others.
+    timing noise only. A cell without times of the class gets an empty list.
     """
     keys = [_program_key(cell) for cell in cells]
     return [
@@ -187,7 +187,7 @@ def timed_difference(
       cells: Results of both sides.
       sides: Costs of both sides.
       alpha: Level of the interval.
-      step: Step to which the values are known at least.
+      step: Lower bound of the step to which the values are rounded.
     """
     pairs = [samples_of(a, other, *cells) for other in others]
     differences = [mean_difference(dataclasses.replace(pair, step=max(pair.step, step)), 1 - alpha) for pair in pairs]

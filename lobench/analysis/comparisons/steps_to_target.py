@@ -48,8 +48,8 @@ class StepsToTarget:
       median: Median with distribution-free bounds. An infinite bound is beyond `horizon`. A NaN bound needs more seeds,
         six for 95%.
       horizon: Last step (or time) that any seed was trained to.
-      gap: Largest number of steps (or time) since the evaluation before the one that reached the target: the first
-        step at which it holds is known only up to that.
+      gap: Resolution of the steps (or time): the largest distance between the evaluation that reached the target and
+        the previous evaluation.
     """
 
     steps: dict[int, float]
@@ -96,8 +96,8 @@ class CaseSteps:
       case: Identity of the case; its name in the result of `lobench.compare`.
       target: The target.
       a, b: Steps of each side.
-      difference: Steps of B less those of A, paired or by Welch like their values. It has a note instead if a seed of
-        either side did not reach the target.
+      difference: Steps of B less those of A, tested as pairs or by Welch's test, as for values. If a seed of either
+        side did not reach the target, it has only a note.
       time: Times of both sides on the same class of machines. None if they share no class.
     """
 

@@ -196,8 +196,8 @@ class Summary:
     def of_later(self, part: Snapshot) -> Summary:
         """Returns the summary of some subjects of a later reading, on the scales of this one.
 
-        Scores of subjects that are the same objects are reused. Those of others are not kept here, because their `id`
-        may become that of another object.
+        Scores of subjects that are the same objects are reused. Scores of other subjects are not cached, because the
+        cache has keys by `id`, which may become that of another object.
         """
         summary = Summary(part, self.scales)
         summary._means = dict(self._means)

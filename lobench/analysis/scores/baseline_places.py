@@ -27,7 +27,7 @@ class PlacedBaselines:
 
     Attributes:
       folders: Folders of the suites.
-      notes: A line for each suite whose baselines are gone, or differ from those that its store was scored by.
+      notes: A line for each suite whose baselines are missing, or differ from those used when its store was scored.
     """
 
     folders: tuple[Path, ...]

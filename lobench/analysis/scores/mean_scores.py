@@ -99,8 +99,9 @@ class MeanScore:
     def interquartile_mean(self) -> Interval:
         """Returns the mean of the middle half of all seeds of all cases.
 
-        Seeds of a group are resampled together. Cases of a group that have only some items in common are resampled each
-        by itself, and the interval is widened by as much as that of the mean is wider than that of independent cases.
+        Seeds of a group are resampled together. If cases of a group have only some items in common, each is resampled
+        alone. The interval is then widened by the same factor as the interval of the mean, relative to independent
+        cases.
         """
         if not self.scores:
             return Interval()
@@ -177,8 +178,8 @@ class Ranked:
     Attributes:
       subject: The checkpoint's subject.
       score: Mean over the cases that have a scale, as in all headlines. A diverged seed scores -1.
-      worth: Value by which it is ranked: the same mean, in which a seed without a result scores -1 too. NaN if all
-        seeds diverged or exploded.
+      worth: Value for ranking: the same mean, but a seed without a result scores -1 too. NaN if all seeds diverged or
+        exploded.
       num_cases: Number of cases in the mean.
       num_diverged: Number of diverged seeds.
       num_exploded: Number of other seeds that ended above twice their start.
@@ -196,8 +197,8 @@ class Ranked:
     def lost_seeds(self) -> tuple[int, int, float]:
         """Returns the numbers of seeds that diverged or exploded on any case and of all seeds, and an upper bound.
 
-        The bound is that of the share of such seeds, one-sided with 95%. Few seeds without a loss cannot exclude that
-        losses are frequent, and the interval of the score does not include those that it has not seen.
+        It is a one-sided 95% bound of the share of such seeds. A few seeds without a loss cannot exclude that losses
+        are frequent, and the interval of the score does not account for losses that did not occur.
         """
         cells = self.subject.cells.values()
         all_seeds = set[int]().union(*(cell.seeds for cell in cells))

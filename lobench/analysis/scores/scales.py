@@ -80,7 +80,7 @@ class Scales:
       baseline: First baseline file found. All others have the same optimizer and protocol.
       problems: Cases that the found baselines do not serve, with the reasons.
       cases: Cases for which a baseline was looked for, by identity.
-      moved: A line for each suite whose baselines are gone, or differ from those that its store was scored by.
+      moved: A line for each suite whose baselines are missing, or differ from those used when its store was scored.
       labels: Label of the subject of each cell in `among`, by the cell's `id`.
     """
 
@@ -261,7 +261,7 @@ class Scales:
         return self._columns[key]
 
     def _cells_that_differ(self, identity: str, metric: str) -> Sequence[Cell]:
-        """Returns the cells of a case, in order, but of those in a block with equal starts only the first."""
+        """Returns the cells of a case, in order. Of a block with equal starts it returns only the first cell."""
         cells = self.among.get(identity, ())
         block = self._column(identity, metric).block
         if block is None or (block.untrained is not None and not np.isfinite(block.untrained[0]).all()):
@@ -282,9 +282,9 @@ class Scales:
     def starts_of(self, cell: Cell, metric: str) -> Mapping[int, float]:
         """Returns the start values from which the seeds of a cell are scored.
 
-        Seeds that lobench did not draw have none. They are scored from the untrained mean, so that their scores depend
-        on where they end, and not on where their curves begin. So are seeds of commands and tests with a single value,
-        if no subject that sets the scale has them.
+        Empty for seeds that lobench did not draw. They are scored from the untrained mean, so that their scores depend
+        on their last values only and not on where their curves begin. The same holds for seeds of commands and tests
+        with a single value, unless a subject that sets the scale has them.
         """
         if cell.draws != LOBENCH_SEEDS:
             return {}
@@ -466,7 +466,7 @@ class Scales:
     def _has_single_values(self, identity: str, case: CaseInfo) -> bool:
         """Returns whether all subjects of a case without baseline recorded one value, which is not a start.
 
-        The unit of its scores is the largest change from the first stored value, which the best subject may have.
+        The unit of its scores is then the largest change of a subject from the first stored value.
         """
         if not (case.evaluator or case.has_items) or identity in self.tuned:
             return False

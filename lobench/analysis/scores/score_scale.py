@@ -335,7 +335,7 @@ def scores(
 
 
 def is_signed(final: ArrayLike, scale: ScoreScale) -> bool:
-    """Returns whether a loss is too far below 0 for a log scale, and no minimum is declared."""
+    """Returns whether a loss is below 0 by more than rounding on a log scale without a declared minimum."""
     if scale.kind is ScaleKind.LINEAR or scale.minimum is not None:
         return False
     values = np.asarray(final, np.float64)
@@ -357,7 +357,7 @@ def are_plain(final: ArrayLike, scale: ScoreScale, *, starts: ArrayLike | None =
 def are_undecided(
     ours: ArrayLike, theirs: ArrayLike, scale: ScoreScale, *, starts: ArrayLike | None = None
 ) -> BoolArray:
-    """Returns whether both sides are clipped alike or at the floor, so that 0 proves nothing: bool[num_seeds]."""
+    """Returns whether both sides are clipped or at the floor, so that 0 is no evidence: bool[num_seeds]."""
     sides = [np.asarray(side, np.float64) for side in (ours, theirs)]
     a, b = (scores(side, scale, starts=starts) for side in sides)
     ends = (a == b) & ((a == BEST_SCORE) | (a == DIVERGED_SCORE))

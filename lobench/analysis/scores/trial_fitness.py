@@ -78,7 +78,7 @@ def fitness(
 def fitness_of_sessions(
     rows: Sequence[EvaluationRow], sessions: Collection[int], places: Sequence[str | Path]
 ) -> float | None:
-    """Returns the fitness of a script, whose sessions are evaluations of their own; None if a session has no curve.
+    """Returns the fitness of a script, each of whose sessions is an evaluation; None if a session has no curve.
 
     Args:
       rows: Evaluations of one subject, each of one session.

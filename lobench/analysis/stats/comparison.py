@@ -149,7 +149,7 @@ class PairComparison:
 
     @property
     def is_capped(self) -> bool:
-        """Whether the verdict is undecided only because seeds are missing, as `capped` has it."""
+        """Whether the verdict is undecided only because seeds are missing; see `capped`."""
         return self.verdict is Effect.UNDECIDED and self.p_value <= self.alpha
 
     @property
@@ -465,8 +465,8 @@ def effect_words(difference: MeanDifference, p_holm: float = math.nan, alpha: fl
 
     Args:
       difference: Difference on a case.
-      p_holm: p-value adjusted over the cases of a comparison, whose level the words have, as the verdict of the case
-        does. NaN: the case is the only one.
+      p_holm: p-value adjusted over the cases of a comparison, as for the verdict of the case. NaN: the case is the only
+        one.
       alpha: Level of the verdicts on all cases together.
     """
     counts = Counts(difference.diverged_a, difference.num_a, difference.diverged_b, difference.num_b)

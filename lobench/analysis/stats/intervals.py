@@ -258,7 +258,7 @@ def metric_means(metric: str, rows: Sequence[Sequence[float]]) -> list[Interval]
 def num_examples(share: float) -> int:
     """Returns the smallest number of examples, from 4 to 1,000, that can give a share.
 
-    The true number of examples is a multiple of it, so bounds computed with it are rather too wide. Values are float32.
+    The true number of examples is a multiple of it, so bounds computed with it are conservative. Values are float32.
 
     >>> num_examples(0.97), num_examples(0.96875), num_examples(1.0)
     (100, 32, 4)
@@ -291,10 +291,11 @@ def logged_step(value: float) -> float:
 
 
 def agreed_variance(metric: str, values: Sequence[float]) -> float:
-    """Returns the least variance of a seed's value if all seeds agree: three equal values with two decimals vary, too.
+    """Returns a lower bound of the variance of a seed's value if all seeds agree; 0 if they do not.
 
-    It is that of rounding to `logged_step`. For a share it is the one with which the t interval of the mean is as wide
-    as the exact interval of `metric_bounds`. 0 if the seeds do not agree.
+    Equal values with two decimals may differ in further digits, so the bound is the variance of rounding to
+    `logged_step`. For a share it is chosen so that the t interval of the mean is as wide as the exact interval of
+    `metric_bounds`.
     """
     if len(values) < 2 or not all(math.isfinite(value) for value in values):
         return 0.0

@@ -128,8 +128,8 @@ def locate(samples: Samples) -> Location:
 def mean_location(parts: Sequence[Location], sizes: Sequence[int] | None = None) -> Location:
     """Returns the mean over groups of cases: a single group itself, or the stratified t of several.
 
-    The variance is the weighted sum of the groups' variances, with Satterthwaite's degrees of freedom. If the samples
-    of one group are permuted, those of all groups are, each group by itself.
+    The variance is the weighted sum of the groups' variances, with Satterthwaite's degrees of freedom. If one group
+    needs a permutation test, the samples of all groups are permuted, each within its group.
 
     Args:
       parts: Mean of each group, at least one.

@@ -96,7 +96,7 @@ def counts_of(samples: Samples) -> Counts:
 def group_counts(cases: Sequence[Samples]) -> list[Counts]:
     """Returns the counts of diverged seeds of each group.
 
-    A seed counts once, on whichever cases of the group it diverged.
+    A seed that diverged on several cases of the group counts once.
     """
     groups = []
     for indices in group_places([case.shared for case in cases]):

@@ -1,4 +1,4 @@
-"""Means over cases that share items of a data set, all of them or some.
+"""Means over cases that share some or all items of a data set.
 
 A hard item is hard in each case that has it, so such cases do not vary independently. The variance of their mean is a
 sum over items: everything that an item adds to the mean, over all cases that have it, is one term.

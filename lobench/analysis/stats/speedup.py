@@ -1,7 +1,7 @@
 """Speed-up over a tuned baseline: the baseline's step count at the optimizer's final loss, relative to the budget.
 
-There are two forms, which must not be mixed: over the *best single learning rate*, and over VeLO's *envelope* of all of
-them, a per-step oracle that is harder to beat than any single rate.
+There are two forms, which must not be mixed: relative to the *best single learning rate*, and relative to VeLO's
+*envelope* of all learning rates, a per-step oracle that is harder to beat than any single rate.
 """
 
 from __future__ import annotations

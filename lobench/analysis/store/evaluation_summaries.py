@@ -1,4 +1,4 @@
-"""Overview of many evaluations: a few numbers of each payload, 10,000 of them in a fraction of a second."""
+"""Overview of many evaluations: a few numbers of each, for 10,000 evaluations in a fraction of a second."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def evaluation_summaries(
 
     Args:
       rows: Evaluations.
-      measured: Curves of each row, or their summary, if they were read before. None: they are read here.
+      measured: Curves of each row, or their summary, if they are already read. None: they are read here.
     """
     numbers_by_row: list[_Numbers] = [{}] * len(rows)
     added: list[Sequence[str]] = [()] * len(rows)

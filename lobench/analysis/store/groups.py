@@ -114,7 +114,7 @@ def are_by_step(subjects: Sequence[StoredSubject], runs: Sequence[Sequence[int]]
 
 
 def run_names(subjects: Sequence[StoredSubject], runs: Sequence[Sequence[int]]) -> list[str]:
-    """Returns a name for each run: its place in a population, bindings or folder, whichever is distinct first."""
+    """Names each run by its position in a population, its bindings or its folder, whichever is distinct first."""
     subjects_of_runs = [subjects[run[0]].who for run in runs]
     folders = [subject.uri.rstrip("/").rpartition("/")[0] for subject in subjects_of_runs]
     candidates = (

@@ -76,14 +76,14 @@ def read_methods(
 def read_parts(store: Path) -> list[Snapshot]:
     """Reads all results of a store: those of each experiment, in the order of their last runs, then the others.
 
-    The others are results of no experiment, and those that the present form of an experiment does not use. Parts
-    without results are left out.
+    The last part has the results that belong to no experiment, or only to an earlier version of one. Parts without
+    results are left out.
 
     Args:
       store: Folder of the store, or a bundle.
 
     Raises:
-      StoreError: The path is neither.
+      StoreError: The path is neither a store nor a bundle.
     """
     whole = read_store(store)
     with Ledger.open(store, read_only=True) as ledger:
@@ -118,7 +118,7 @@ def with_race(snapshot: Snapshot, config: str, ledger: Ledger) -> Snapshot:
 
 
 def check_experiment(store: Path, name: str | None) -> None:
-    """Raises UsageError if a store lacks an experiment. None: any store is right."""
+    """Raises UsageError if a store lacks the experiment `name`. None: nothing is checked."""
     if name is not None:
         with Ledger.open(store, read_only=True) as ledger:
             _asked_experiment(store, [row for row in ledger.experiments() if row.config], name)
@@ -241,8 +241,8 @@ class _Forms:
     """Identities of an experiment's cases: a case has several if its bindings differ between runs or methods.
 
     If the suite was edited between two runs, the members have both forms. The form planned last is current, and the
-    other one is in no table. If `Experiment.fixed` lets methods bind parts of a case, each method has a form of its
-    own. These count as one case with the first method's identity. Example: four methods with different `Case.phases`
+    other form is in no table. If `Experiment.fixed` lets methods bind parts of a case, each method has its own form.
+    These forms count as one case with the first method's identity. Example: four methods with different `Case.phases`
     are four rows of a table and one column.
 
     Args:
@@ -428,8 +428,8 @@ def _cell_of_sessions(cells: Mapping[int, Cell]) -> Cell:
 def hyperparameters(snapshot: Snapshot, place: int) -> str:
     """Returns the bindings of a subject that its label does not contain, as text.
 
-    For a search over a checkpoint or a command these are the values of its best trial, because the subject's own
-    bindings are set by lobench to choose seeds. A search without a feasible trial has no best values.
+    For a search over a checkpoint or a command these are the values of its best trial, because lobench sets the
+    subject's bindings to choose seeds. A search without a feasible trial has no best values.
     """
     subject = snapshot.subjects[place]
     search = snapshot.search(place)

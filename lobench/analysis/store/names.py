@@ -44,7 +44,7 @@ def called(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey] = (
     Args:
       snapshot: Snapshot of the store.
       text: Text to look up.
-      candidates: Subjects to skip.
+      candidates: Subjects that are not returned.
     """
     permitted = [index for index, subject in enumerate(snapshot.subjects) if subject.who.key not in candidates]
     if text.isdecimal() and not snapshot.methods:
@@ -107,7 +107,7 @@ def one_called(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey]
 
 
 def _unique_name(snapshot: Snapshot, index: int) -> str:
-    """Returns a name that matches this subject only; for subjects of one theta with other bindings its label."""
+    """Returns a name that matches only this subject, or its label if others with its theta differ in bindings."""
     sha256 = snapshot.subjects[index].who.sha256
     distinct_names = (
         name for name in [*names_of(snapshot, index), sha256[:12]] if called(snapshot, name).places == (index,)

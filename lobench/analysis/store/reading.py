@@ -1,4 +1,4 @@
-"""Repeated reading of a store that grows: what was read before is kept, and later evaluations are added."""
+"""Incremental reading of a growing store: earlier results are kept, and new evaluations are added."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["StoreReading"]
 class StoreReading:
     """Summarized reading of a store, which can be repeated. Each snapshot equals that of `read_store`.
 
-    If a store changed otherwise than by further evaluations (one was replaced, a trainer was restarted, a case was
-    edited), all of it is read again.
+    If something other than new evaluations has changed (an evaluation was replaced, a trainer was restarted, a case was
+    edited), the whole store is read again.
 
     Args:
       store: Folder of the store.
@@ -36,7 +36,7 @@ class StoreReading:
         self.num_read = 0  # evaluations that the last call of `read` took from the store
 
     def read(self) -> Snapshot:
-        """Reads what is new, and returns the content of the store.
+        """Reads new evaluations, and returns the content of the store.
 
         Raises:
           StoreError: The folder is not a store.
@@ -78,7 +78,7 @@ class StoreReading:
             )
 
     def _are_further(self, sightings: dict[int, Who]) -> bool:
-        """Returns whether sightings are those of before, and others of subjects that were unknown."""
+        """Returns whether sightings are the earlier ones, followed by sightings of new subjects."""
         known_hashes = {subject.sha256 for subject in self._sightings.values()} | self._evaluated
         further = [subject for position, subject in sightings.items() if position not in self._sightings]
         return self._sightings.items() <= sightings.items() and known_hashes.isdisjoint(

@@ -1,4 +1,4 @@
-"""Snapshot of a store: the content read once, of which all tables, scores and pages are made."""
+"""Snapshot of a store: its content, read once, for all tables, scores and pages."""
 
 from __future__ import annotations
 
@@ -198,9 +198,9 @@ class Snapshot:
 
     @property
     def setting_scales(self) -> tuple[StoredSubject, ...]:
-        """Subjects whose best mean defines the score 1: all of the store, whichever part is shown.
+        """Subjects whose best mean defines the score 1: all subjects of the store, also if only a part is shown.
 
-        Forms of a case that an experiment counts as one are stored under their own identities, and are added.
+        If an experiment counts several forms of a case as one, the methods with the common form are included as well.
         """
         if not self.stored:
             return self.subjects
@@ -247,7 +247,7 @@ class Snapshot:
         }
 
     def edited_code_line(self, sha256: str = "") -> str:
-        """Returns a line on current results that other code than the user's present code made; "" if there are none.
+        """Returns a note on current results that were computed by other code than the user's present code; else "".
 
         Args:
           sha256: Hash of a subject. "": all subjects.

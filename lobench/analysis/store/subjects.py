@@ -64,7 +64,7 @@ _LABELS = ""  # draws of seeds that are labels
 
 
 def are_common(draws: str, others: str) -> bool:
-    """Returns whether seeds of equal numbers are the same draws on two sides, so that they form pairs."""
+    """Returns whether seeds with equal numbers have the same draws on two sides, so that they form pairs."""
     return draws == others != _LABELS
 
 
@@ -385,9 +385,9 @@ class CellBlock:
 
     @classmethod
     def of(cls, cells: Sequence[Cell], metric: str) -> CellBlock | None:
-        """Returns the values of those cells of a case that can be arrays: they have the seeds of the first such cell.
+        """Returns the values of the cells of a case that are read as summaries and have the same seeds.
 
-        None if no cell is of the kind described above.
+        None if there are no such cells.
         """
         candidates = [cell for cell in cells if isinstance(cell, _OneBlockCell)]
         if not candidates:
@@ -626,7 +626,7 @@ def rows_by_subject(
 
 
 def last_subject(subjects: Sequence[StoredSubject]) -> StoredSubject:
-    """Returns the last checkpoint with the most evaluated cases, because the last of a run may be unfinished.
+    """Returns the last of the checkpoints with the most evaluated cases; a run's last one may be unfinished.
 
     Optimizers without theta are considered only in the absence of checkpoints.
     """
@@ -658,7 +658,7 @@ def headline_metrics(subjects: Sequence[StoredSubject]) -> list[tuple[str, str |
 def _by_optimizer(rows: Sequence[EvaluationRow]) -> list[Sequence[EvaluationRow]]:
     """Divides rows by the bindings of their optimizers, if a case was evaluated with several of them.
 
-    Otherwise they are one subject, because a case may require bindings of its own.
+    Otherwise they are one subject, because a case may require its own bindings.
     """
     if len({row.key.optimizer_hash for row in rows}) == 1:
         return [rows]
@@ -732,8 +732,8 @@ def codes_note(rows: Iterable[EvaluationRow]) -> str:
 def bindings_note(rows: Iterable[EvaluationRow], current: CurrentCases) -> str:
     """Returns a line on checkpoints of one run that were evaluated with different bindings of their optimizer.
 
-    They then differ in more than their thetas. Of a checkpoint, the evaluations count that tables show, by the last
-    plan. Checkpoints with bindings of their own are methods of their own, and are left out.
+    They then differ in more than their thetas. Only evaluations that tables show, by the last plan, are compared.
+    Checkpoints with additional bindings are separate methods, and are left out.
 
     Returns:
       The line, on the run with the most such checkpoints, or "".
@@ -766,11 +766,11 @@ def bindings_note(rows: Iterable[EvaluationRow], current: CurrentCases) -> str:
 
 
 def _repeated_identities(cells: Sequence[Cell]) -> set[str]:
-    """Returns the identities of cases whose bits equal those of another case, which alone counts.
+    """Returns the identities of cases to ignore, because another case has bit-identical results.
 
-    Two tests may evaluate one case of a file, a test may have parameters of its own, and a file may be linked from
-    another suite. The training is then the same, and its seeds would count twice as evidence. Among equal cases the one
-    with the most seeds counts, or else the first by name.
+    Two tests may evaluate one case of a file, a test may have parameters, and a file may be linked from another suite.
+    The training is then the same, and its seeds would count twice as evidence. Among equal cases the one with the most
+    seeds counts, or else the first by name.
     """
     groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells:
@@ -802,7 +802,7 @@ def _is_same(cell: Cell, other: Cell) -> bool:
 
 
 def _programs(rows: Sequence[EvaluationRow]) -> frozenset[Program]:
-    """Returns the programs that made the results that count, which are the later ones for repeated seeds."""
+    """Returns the programs behind the results that count. For repeated seeds, later results count."""
     programs = frozenset(
         program.whole for program in {id(row.program): row.program for row in rows if row.has_curves}.values()
     )
@@ -906,7 +906,7 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell:
 def _last_of_items(rows: Sequence[EvaluationRow]) -> Sequence[EvaluationRow]:
     """Returns the last evaluation that has values of items, as a list. Without one, all evaluations.
 
-    Values of an earlier one are not added, because its data set may have been another.
+    Values of earlier evaluations are not merged, because they may be of another data set.
     """
     return [row for row in rows if row.measured is not None][-1:] or rows
 
@@ -937,7 +937,7 @@ def _starts_of_one(curves: Curves | CurveSummary) -> Mapping[str, Mapping[int, f
 
 
 def _ends(blocks: Iterable[Curves | CurveSummary], sources: Mapping[int, tuple[Curves | CurveSummary, int]]) -> _Ends:
-    """Returns the last and the first values of several blocks, for the seeds that are taken of each."""
+    """Returns the last and the first values of the selected seeds of several blocks."""
     final: dict[str, dict[int, float]] = {}
     untrained: dict[str, dict[int, float]] = {}
     for curves in blocks:

@@ -275,7 +275,8 @@ class StoredResults:
 def open_results(store: str | Path) -> StoredResults:
     """Reads a store, which may be in use. Later additions are not included.
 
-    If other code than the user's present code made current results, it warns (`UserWarning`) and names the files.
+    Issues a `UserWarning` with the names of the files if current results were computed by other code than the user's
+    present code.
 
     Raises:
       StoreError: The folder is not a store, or a newer lobench wrote it.

@@ -45,11 +45,11 @@ class Entry:
       num_seeds: Number of seeds with a value; for a mean score, over all of its cases.
       is_bold: Whether it is printed in bold.
       searched: Mean on the seeds on which a search chose the method. NaN without a search.
-      is_chosen: Whether the cell's own value is of these seeds, for lack of others.
+      is_chosen: Whether the cell's own value is of these seeds, because there are no others.
       is_score: Whether it is a mean score, which is printed with three decimals.
       against: Method that eliminated this one from a race. The interval is then that of the difference from its score.
         "": the cell has its own value.
-      is_unsteady: Whether it is, or depends on, an unsteady time.
+      is_unsteady: Whether the value is, or depends on, an unsteady time.
       num_missing: Number of planned seeds without a value, not included in `num_seeds`; for a mean score, over all of
         its cases.
       num_exploded: Number of exploded seeds. They are in the mean of a case, and the cell has a mark.

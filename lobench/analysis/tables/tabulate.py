@@ -186,7 +186,7 @@ class _Maker:
         return f"the best, or not significantly worse by {tests} (level .05 for all methods together)"
 
     def _panels_of_cases(self) -> list[Panel]:
-        """Returns a panel for each suite and metric, and one of the mean scores."""
+        """Returns a panel for each suite and metric, and a panel of mean scores."""
         snapshot, panels = self._summary.snapshot, []
         for suite in sorted({case.suite for case in snapshot.cases}):
             for metric in self._metrics:
@@ -473,7 +473,7 @@ class _Maker:
 
 
 def _with_counts(entry: Entry | None, cell: Cell | None) -> Entry | None:
-    """Returns a cell with its numbers of exploded seeds, and of missing planned ones, which it may have alone."""
+    """Adds the numbers of exploded and of missing planned seeds. A cell without a value may have missing seeds."""
     if cell is None or not (cell.missing or (entry and cell.exploded)):
         return entry
     entry = entry or Entry(interval=Interval(), num_lost=0, num_seeds=0, is_bold=False)

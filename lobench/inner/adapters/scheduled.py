@@ -42,12 +42,12 @@ class Stepper:
 
 
 class ScheduledState(NamedTuple):
-    """State of an optimizer and of its schedules, if these look at more than the optimizer's own count.
+    """State of an optimizer and of its schedules, if schedules depend on more than the optimizer's own count.
 
     Attributes:
       opt_state: State of the optimizer itself.
       num_updates: Number of updates since the state was made, int32[].
-      states: States of the schedules that look at losses, in the order in which the optimizer calls them.
+      states: States of the schedules that observe losses, in the order in which the optimizer calls them.
     """
 
     opt_state: PyTree
@@ -82,8 +82,8 @@ def _own_state(opt_state: PyTree) -> PyTree:
 class _Scheduled:
     """Functions of the stepper that `with_schedules` returns.
 
-    Whether schedules look at losses is known only when the optimizer is asked for an update, so one is traced for it,
-    if the process has any schedules.
+    Only an update shows whether the optimizer's schedules observe losses. So if the process has any schedules, an
+    update is traced once to find out.
     """
 
     def __init__(self, stepper: Stepper, num_steps: int, first_step: int) -> None:

@@ -72,7 +72,7 @@ class Asked:
       path: Path of its file, which may not exist.
       key: Hash that names the program.
       again: Function that computes that hash again. A hash changed by tracing would not be found next time.
-      trace: Watch over the traces of the program.
+      trace: Detects actions during tracing that the hash does not cover.
     """
 
     def __init__(self, path: Path, key: str, again: Callable[[], str], trace: WatchedTrace) -> None:
@@ -165,7 +165,7 @@ class KeptExecutables:
 
     Args:
       subject: Function that returns the objects that are traced: the case with its task and optimizer.
-      names: Further names of which the program is made.
+      names: Further texts that determine the program; part of the hash.
     """
 
     def __init__(self, subject: Callable[[], Sequence[Any]], *names: str) -> None:

@@ -1,8 +1,8 @@
 """Hash of everything that tracing a program could read in this process, computed before tracing.
 
-Python code can read anything, so references are not followed: every loaded module counts. Modules of the user count by
-the content of their files and by their values, those of lobench by the content of their files, installed packages by
-the sizes and times of theirs. The environment, jax's settings and the machine count too.
+Python code can read anything, so the hash covers every loaded module instead of following references: the files and
+the values of the user's modules, the files of lobench, and the sizes and times of the files of installed packages. It
+also covers the environment, jax's settings and the machine.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ def _size_and_mtime(file: str) -> tuple[int, int]:
 
 
 class WatchedTrace:
-    """Watch over actions during tracing that a hash made before does not include.
+    """Detects actions during tracing that the hash, computed before tracing, does not cover.
 
     Attributes:
       saw: First of these actions; "" if there was none.

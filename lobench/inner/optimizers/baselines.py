@@ -135,7 +135,7 @@ def schedule_free_adamw(
 
 
 def evaluated_at_average(schedule_free: Any) -> TransformationWithEvalParams:
-    """Returns a schedule-free optimizer of optax's with the parameters that it is evaluated at."""
+    """Adds `eval_params`, which returns the average, to one of optax's schedule-free optimizers."""
     transformation = optax.with_extra_args_support(schedule_free)
     return TransformationWithEvalParams(
         init=transformation.init,

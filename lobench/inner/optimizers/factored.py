@@ -1,7 +1,7 @@
 """Adafactor's factored second moments of all tensors of a network, and their use by networks.
 
-A tensor's factors are short vectors, whose cost is the number of operations and not their length. Concatenated in one
-vector, those of many tensors cost as much as those of one.
+Factors are short vectors, so the number of operations determines the cost, and not their length. The factors of all
+tensors are concatenated in one vector and cost as much as the factors of a single tensor.
 """
 
 from __future__ import annotations

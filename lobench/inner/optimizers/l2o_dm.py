@@ -37,9 +37,9 @@ class L2ODM(LearnedOptimizer):
 
     Args:
       step_mult: Factor of the network's output.
-      layout: "rows" has one coordinate per row of each product, and the rounding of the authors' own form. "columns"
-        has one coordinate per column, and is nearly twice as fast. Both are the same function with different last
-        digits, so chaotic trainings diverge from each other. A binding makes another optimizer in a store.
+      layout: "rows" has one coordinate per row of each product, and rounds as the authors' code does. "columns" has one
+        coordinate per column and is nearly twice as fast. Both compute the same function up to rounding, so chaotic
+        trainings differ. In a store, the two are different optimizers.
     Source: Andrychowicz et al. 2016 (arXiv 1606.04474).
     """
 

@@ -1,4 +1,4 @@
-"""Schedules from a peak to a final rate, which the last update (num_steps - 1) has exactly."""
+"""Schedules from a peak to a final rate. The last update (num_steps - 1) has exactly the final rate."""
 
 from __future__ import annotations
 

@@ -93,11 +93,12 @@ class ImageVAE(_Reconstruction, MeasuredTask):
     """Variational autoencoder of images; negative evidence bound in nats per pixel, one latent sample per example.
 
     The metrics are its two terms, `reconstruction` (cross entropy of the grey values) and `kl` (of the code's
-    distribution from a standard normal), which add up to the loss. No loss is below `floor`, the grey values' entropy.
+    distribution from a standard normal), which add up to the loss. The loss is at least `floor`, the grey values'
+    entropy.
 
     Args:
       data: digits, mnist8, mnist14 or mnist28.
-      hidden_sizes: Widths of the encoder's hidden layers; the decoder has them in the other order.
+      hidden_sizes: Widths of the encoder's hidden layers; the decoder has them in reverse order.
       code_size: Length of the code.
       activation: relu, tanh, gelu, silu or sigmoid.
       batch_size: Examples per batch, in training and evaluation.

@@ -42,8 +42,8 @@ class BlockModelGCN(ReferencedTask, MeasuredTask):
     Attributes:
       propagation: The normalized adjacency, float32[num_nodes, num_nodes]; propagated: its product with the features.
       one_hot: Communities, float32[num_nodes, 4].
-      best_loss: A floor of the loss in expectation: that of Bayes' rule for one node when the labels of all others and
-        the probabilities are known, the mean over all nodes.
+      best_loss: Lower bound of the expected loss: the loss of Bayes' rule for a node if the probabilities and the
+        labels of all other nodes are known, averaged over nodes.
     """
 
     datasets: Datasets

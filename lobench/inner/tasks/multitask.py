@@ -87,7 +87,7 @@ class MultiTask(MeasuredTask):
 
 
 def _net_init(key: jax.Array, widths: tuple[int, ...], outputs: tuple[int, ...], gain: float) -> dict[str, Params]:
-    """Returns a `trunk` of hidden layers, and the `heads`: a linear layer whose columns belong to the losses in order.
+    """Returns a `trunk` of hidden layers, and the `heads`: a linear layer with consecutive columns for each loss.
 
     The columns of a head depend on its number and width only, and the trunk does not depend on the heads.
     """

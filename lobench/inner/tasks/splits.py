@@ -55,7 +55,7 @@ def datasets(load: Callable[[], Splits], batch_size: int) -> Datasets:
 
 
 def row_datasets(arrays: PyTree, sizes: dict[str, int], batch_size: int) -> Datasets:
-    """Returns splits that are consecutive rows.
+    """Cuts arrays into splits of consecutive rows.
 
     Args:
       arrays: numpy arrays with leading axis [num_rows]. They stay numpy arrays, because only the worker may create

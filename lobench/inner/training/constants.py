@@ -40,7 +40,7 @@ class _StateWithConstants:
 
 
 def split_constants(params: PyTree, state: PyTree) -> tuple[PyTree, PyTree]:
-    """Returns the trained parameters, and the model state with the others.
+    """Returns the trained parameters, and the model state extended by the constants.
 
     Raises:
       ConfigError: No parameter is trained, or the elements of an array are not numbers.

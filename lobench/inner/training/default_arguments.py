@@ -1,7 +1,7 @@
 """Defaults of settings that can be arguments of a program without a change of its bits.
 
-A bound setting is an argument if the program can be traced with it. Defaults have always been constants, and stored
-results have the bits of that program. Python computes with a constant in double precision (`1 - b2`), and XLA
+A bound setting is an argument if the program can be traced with it. Defaults used to be constants, and stored results
+have the bits of those programs. Python computes with a constant in double precision (`1 - b2`), and XLA
 simplifies some operations with constants (`x / c` is `x * (1 / c)`). Therefore a default is an argument only if the
 program combines it with values of the training alone, by operations that give the same bits with a constant.
 """

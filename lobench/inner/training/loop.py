@@ -61,7 +61,7 @@ class TrainingLoop:
       wall_seconds, cpu_seconds: Seconds of all runs of this training.
       clock: Clock of the steps of this run.
       layout: Layout of the program that ran last; None if none ran.
-      at_once: Smallest number of trainings that a device computed at the same time, over all phases. 0: all of its own.
+      at_once: Smallest number of trainings that a device computed at the same time, over all phases. 0: all of them.
       peak_bytes: Peak memory of the device, if its backend reports it and this run needed the most in this process;
         else None.
     """

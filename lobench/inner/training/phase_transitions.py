@@ -124,7 +124,7 @@ def handed_over(before: PyTree, fresh: PyTree, handover: Handover) -> PyTree:
       fresh: State initialized by the phase's own optimizer for the same parameters.
       handover: Rules of the transition.
     Raises:
-      ConfigError: The state should be kept, and does not fit the optimizer.
+      ConfigError: The state should be kept but does not fit the optimizer.
     """
     if not handover.keeps_state:
         return fresh
@@ -162,7 +162,7 @@ def _carried_over(old_state: PyTree, fresh: PyTree, num_updates: int) -> PyTree:
 
 
 def _carried_over_schedules(old_state: Any, fresh: Any, num_updates: int) -> PyTree:
-    """Keeps the history of losses of schedules that watch the same losses; others start with an empty history."""
+    """Keeps the loss history of schedules that exist in both states; others start with an empty history."""
     if not isinstance(fresh, ScheduledState):
         return _carried_over(old_state.opt_state, fresh, num_updates)
     is_watched = isinstance(old_state, ScheduledState)

@@ -205,7 +205,7 @@ class Feed:
 def next_chunk(chunk: int, seconds: float) -> int:
     """Returns the length of the next chunk after one that took `seconds`.
 
-    Aims at `_CHUNK_SECONDS`, never gets shorter.
+    Chunks grow until they take `_CHUNK_SECONDS`, and never get shorter.
     """
     return chunk * max(1, min(_MOST_GROWTH, int(_CHUNK_SECONDS / max(seconds, 1e-9))))
 
@@ -216,7 +216,7 @@ def next_read(num_read: int) -> int:
 
 
 def empty(leaf: jax.ShapeDtypeStruct) -> Any:
-    """Returns zeros of a shape, as initial value of a program's input."""
+    """Returns zeros with the leaf's shape and dtype, as an initial value of a program's input."""
     # NumPy arrays need no dispatch, but cannot hold keys.
     extended = jnp.issubdtype(leaf.dtype, jax.dtypes.extended)
     return jnp.zeros(leaf.shape, leaf.dtype) if extended else np.zeros(leaf.shape, leaf.dtype)

@@ -110,7 +110,7 @@ class Arguments:
         return arguments or frozenset()
 
     def _read(self, places: frozenset[int], theta: Theta, trace: Trace) -> frozenset[int] | None:
-        """Returns the positions of settings that the program reads as arguments; None if it cannot be traced so."""
+        """Returns the positions of settings that the program reads if they are arguments; None if tracing it fails."""
         if not places:
             return frozenset()
         settings = SettingValues.of(self._usual, places)

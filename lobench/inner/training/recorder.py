@@ -43,7 +43,7 @@ class Recorder:
 
     Args:
       case: Case of the training.
-      ends: Steps at which phases end, if there is an evaluation at each of them in addition to `eval_every`.
+      ends: Steps at which phases end. If given, there is an evaluation at each of them, in addition to `eval_every`.
     Attributes:
       case: Case of the training.
       eval_steps: Inner steps at which the metrics are written.

@@ -1,8 +1,7 @@
 """Inputs of a learned rule's networks, found in the traced program.
 
-An input is an array that is multiplied with a leaf of theta, or a part of one, and does not depend on such a product
-itself: the inputs of the first layer, and the state of a recurrent one. Inputs of deeper layers are computed by the
-rule.
+An input is an array that is multiplied with (a part of) a leaf of theta and does not itself depend on such a product:
+the inputs of the first layer, and the state of a recurrent layer. Inputs of deeper layers are not included.
 """
 
 from __future__ import annotations

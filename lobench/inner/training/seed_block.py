@@ -101,7 +101,7 @@ def curves_of(
 
 
 def _rows(values: jax.Array, shape: tuple[int, int], count: int) -> memoryview[float]:
-    """Returns float32[num_seeds, count] from rows [count and more, replicas], averaged over a seed's tasks."""
+    """Returns the first `count` rows as float32[num_seeds, count], averaged over a seed's tasks."""
     by_seed = np.asarray(values)[:count].reshape(count, *shape)
     rows = by_seed[:, :, 0] if shape[1] == 1 else by_seed.mean(axis=2, dtype=np.float32)
     return rows_of(rows.T)

@@ -19,9 +19,9 @@ _MOST_CALLS = 9  # calls without steps per program; the first ones are slow, and
 class StepClock:
     """Times of inner steps, without compilation and evaluations.
 
-    A program runs steps and the evaluations between them. Some chunks are therefore cut so that they lie between two
-    evaluations; lengths of chunks change no bits. The overhead of a call is measured by nine calls without a step per
-    program. A training of milliseconds has a single sample, since a call takes a fiftieth of it.
+    A program runs steps and the evaluations between them. So some chunks are cut to lie between two evaluations;
+    lengths of chunks change no bits. The overhead of a call is measured by nine calls without a step per program, or by
+    one for a training of milliseconds, because each takes a fiftieth of it.
 
     Args:
       eval_steps: Inner steps before which an evaluation takes place, in order.

@@ -86,9 +86,10 @@ def slw(inner: Any = None, shared: str = "") -> optax.GradientTransformationExtr
 def pcgrad(inner: Any = None) -> optax.GradientTransformationExtraArgs:
     """PCGrad (gradient surgery): removes from each loss's gradient what conflicts with the others.
 
-    For each g_j in random order, g_i loses its component along g_j if they point against each other. The step uses the
-    mean of the results; without conflicts, it is the inner optimizer's own. A result is a weighted sum of all g_j, so
-    the whole is a weighting of the losses; these weights are at least 1, and do not sum to K.
+    For each g_j in random order, the component of g_i along g_j is removed if their inner product is negative. The step
+    uses the mean of the resulting gradients; without conflicts, it equals the inner optimizer's step. Each resulting
+    gradient is a weighted sum of all g_j, so the step is one with weighted losses. Weights are at least 1, and their
+    sum is not K.
 
     Args:
       inner: Optimizer that steps. None: `adam()`.

@@ -19,7 +19,7 @@ _LEAST_SPREAD = 1e-6  # relative to the mean loss; smaller deviations are roundi
 
 
 def _ratio(losses: jax.Array, earlier_losses: jax.Array) -> jax.Array:
-    """Returns `now / before`, 1 where `before` is 0."""
+    """Returns `losses / earlier_losses`; 1 for losses that were 0 earlier."""
     return jnp.where(earlier_losses == 0, 1.0, losses / jnp.where(earlier_losses == 0, 1.0, earlier_losses))
 
 
@@ -40,7 +40,8 @@ class _Windows(NamedTuple):
 def dwa(inner: Any = None, temperature: Rate = 2.0, window: int = 25) -> optax.GradientTransformationExtraArgs:
     """Dynamic weight average: softmax of how slowly each loss falls from window to window.
 
-    Losses are averaged over windows. Weights are 1 in the first two windows, and change at the end of each further one.
+    Losses are averaged over windows. Weights are 1 in the first two windows, and change at the end of each later
+    window.
 
     Args:
       inner: Optimizer that steps. None: `adam()`.

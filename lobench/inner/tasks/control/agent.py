@@ -32,8 +32,8 @@ class Experience(NamedTuple):
     """State of a training besides its parameters.
 
     Attributes:
-      processes: Processes between two steps.
-      observations, rewards: Moments that normalize them; None without normalization.
+      processes: State of the parallel environments between two steps.
+      observations, rewards: Moments for normalizing observations and rewards; None without normalization.
       streak: int32[], number of consecutive good episodes so far.
       solved: float32[], 1 after enough consecutive good episodes, else 0.
     """

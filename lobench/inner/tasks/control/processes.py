@@ -59,7 +59,7 @@ class Process(NamedTuple):
 class Transition(NamedTuple):
     """One step of each process, leaves [num_envs, ...]; in a rollout [num_steps, num_envs, ...].
 
-    One field per array, because each learner reads other ones and `jax.lax.scan` stacks them all.
+    Each array is a field, because learners read different ones and `jax.lax.scan` stacks them all.
 
     Attributes:
       observation: float32[observation_size], as seen by the policy.

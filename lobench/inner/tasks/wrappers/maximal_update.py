@@ -27,8 +27,8 @@ def MaximalUpdate(*, task: Any, base: Any, steps: str = "adam") -> Task | TaskFa
 
     At the width of the base the task is unchanged. A leaf has its outputs along the last axis and its inputs along the
     one before; a vector has outputs only. A leaf with f_in times the base's inputs and f_out times its outputs moves
-    1 / f_in times as far per step (f_out / f_in for `steps = "sgd"`). A leaf of which only the inputs grow, that of the
-    last layer, starts 1 / sqrt(f_in) times as large. All of this is done by factors on the parameters in the loss, so
+    1 / f_in times as far per step (f_out / f_in for `steps = "sgd"`). The leaf of the last layer, of which only the
+    inputs grow, starts 1 / sqrt(f_in) times as large. All of this is done by factors on the parameters in the loss, so
     it works with every optimizer. Attention needs heads of a fixed size.
 
     Args:

@@ -32,7 +32,7 @@ __all__ = ["Wrapping", "batch_field", "each_split", "mapped_batches", "wrapped"]
 class Wrapping(MeasuredTask):
     """Base of wrappers.
 
-    Everything that a subclass does not override is that of the wrapped task, also extra attributes.
+    Attributes and methods that a subclass does not override, including extra ones, are those of the wrapped task.
     """
 
     def __init__(self, task: Task) -> None:
@@ -128,7 +128,7 @@ def wrapped(name: str, task: Any, wrap: Callable[[Task], Task]) -> Task | TaskFa
       task: Task or family, of lobench or adaptable to it.
       wrap: Function that wraps a task.
     Raises:
-      ConfigError: `task` is neither.
+      ConfigError: `task` is neither a task nor a family.
     """
     try:
         inner = as_task(task)
