@@ -13,12 +13,14 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from lobench.cli.output import json_parts, json_text
 from lobench.core.case import CaseInfo, case_name, ordinary_test_name
 from lobench.core.errors import StoreError, UsageError
 from lobench.core.metric import stored_spelling
 from lobench.core.program import describe_programs
-from lobench.core.wording import first_of, one_line_of
+from lobench.core.wording import first_of, one_line, one_line_of
 from lobench.engine.store.edited_code import edited_code, edited_code_line
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
@@ -53,14 +55,23 @@ def records_text(store: Path, pattern: str, *, curves: bool) -> Iterator[Iterabl
     """
     from lobench.report.tables.result_records import records
 
+    row_by_code = dict[tuple[str, ...], EvaluationRow]()  # one for each code: all rows may not fit into memory
+
     def all_records(ledger: Ledger) -> Iterator[ResultRecord]:
-        yield from records(_matching_rows(store, pattern, ledger.evaluations()), curves=curves)
+        for row in _matching_rows(store, pattern, ledger.evaluations()):
+            yield from records([row], curves=curves)
+            code = (row.key.code,) if row.key.code else tuple(seen.uri for seen in row.sightings if seen.is_imported)
+            if code and code not in row_by_code:
+                row_by_code[code] = replace(row, payload=None, at_hand=None)
         yield from _unread_records(ledger)
 
     with tempfile.SpooledTemporaryFile(_MOST_IN_MEMORY, "w+", encoding="utf-8", newline="") as file:
         is_written = one_line_of(OSError, StoreError, "cannot write this file", where=tempfile.gettempdir())
         with is_written, Ledger.open(store, read_only=True) as ledger:
             file.writelines(json_parts("results", all_records(ledger)))
+            if edited_code(ledger, row_by_code.values()):
+                rows = list(_matching_rows(store, pattern, ledger.evaluations(summarized=True)))
+                _warn_of_other_code(_other_code(ledger, rows))
         file.write("\n")
         file.seek(0)
         yield iter(lambda: file.read(_CHUNK), "")
@@ -99,7 +110,7 @@ def table_text(store: Path, pattern: str, *, sort: str, metrics: Sequence[str] =
     with Ledger.open(store, read_only=True) as ledger:
         rows = list(_matching_rows(store, pattern, ledger.evaluations(summarized=True)))
         current = ledger.current_cases(rows)
-        changed_files = edited_code(ledger, rows)
+        other_code = _other_code(ledger, rows)
         unread = list(_unread_records(ledger))
     summaries = evaluation_summaries(rows)
     stored_metrics = {name for summary in summaries for name in summary.final}
@@ -110,8 +121,21 @@ def table_text(store: Path, pattern: str, *, sort: str, metrics: Sequence[str] =
     lines_on_others = _more_metrics(
         stored_metrics - {*extra_metrics, *primary, *added_metrics, "train/loss", "test/loss", "test/accuracy"}
     )
-    other_code = edited_code_line([row for row in rows if current.is_current(row)], changed_files)
     return "\n".join([*lines, *lines_on_others, *_notes(rows, current, other_code, unread)])
+
+
+def _other_code(ledger: Ledger, rows: Sequence[EvaluationRow]) -> str:
+    """Returns a line on current results that other code than the user's present code made; "" if there are none."""
+    if not (edited := edited_code(ledger, rows)):
+        return ""
+    are_current = ledger.current_cases(rows).which_are_current(rows)
+    return edited_code_line([row for row, is_current in zip(rows, are_current, strict=True) if is_current], edited)
+
+
+def _warn_of_other_code(line: str) -> None:
+    """Prints the line on standard error, for formats that have no lines of text."""
+    if line:
+        click.echo(one_line(line), err=True)
 
 
 def _stored_metrics(metrics: Sequence[str], stored_names: Collection[str]) -> list[str]:
@@ -154,7 +178,6 @@ def _notes(
 ) -> list[str]:
     """Returns the lines below a table: several programs, codes and bindings, unreadable checkpoints."""
     from lobench.analysis.store.subjects import bindings_note, codes_note
-    from lobench.core.wording import one_line
 
     notes = [
         describe_programs({row.program for row in rows}),
@@ -206,6 +229,7 @@ def by_method_text(
         stored_names = {name for subject in summary.snapshot.subjects for name in subject.metrics()}
         spec = replace(spec, metrics=[*(spec.metrics or summary.metrics), *_stored_metrics(metrics, stored_names)])
     if kind == "json":
+        _warn_of_other_code(summary.snapshot.edited_code_line())
         return json_text("results.methods", method_records(tabulate(summary, spec)))
     listed_summary, note = best_methods(summary) if table is None and not every else (summary, "")
     notes = [f"{note}; --all shows all"] if note else []
@@ -254,6 +278,7 @@ def export(store: Path, kind: str, output: Path | None, pattern: str) -> None:
 
     with Ledger.open(store, read_only=True) as ledger:
         rows = tuple(_matching_rows(store, pattern, ledger.evaluations()))
+        _warn_of_other_code(_other_code(ledger, rows))
     frame = StoredResults(store, rows).frame()
     if kind == "csv":
         names = frame.select_dtypes(exclude="number")

@@ -31,7 +31,7 @@ class MachineClass:
     num_together: int
 
     def __str__(self) -> str:
-        return f"{self.machine}, {self.num_together} together" if self.num_together > 1 else self.machine
+        return f"{self.machine}, {self.num_together} trainings at once" if self.num_together > 1 else self.machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,6 +76,10 @@ class Trials(CommandRuns):
     def has_news(self) -> bool:
         return super().has_news or any(search.has_news for search in self.searches)
 
+    @property
+    def names(self) -> str:
+        return "methods and trials" if self.searches else "methods"
+
     def given(self) -> list[Given]:
         # The searches first: what commands gave at the last call was taken since.
         self._look_at_scripts()

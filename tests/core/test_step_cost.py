@@ -56,7 +56,7 @@ def test_times_of_two_classes_of_machines_are_never_one_value(other: dict[str, s
 
 def test_a_class_says_how_many_trainings_were_stepped_together() -> None:
     assert str(MachineClass(machine="m x 1", num_together=1)) == "m x 1"
-    assert str(MachineClass(machine="m x 1", num_together=4)) == "m x 1, 4 together"
+    assert str(MachineClass(machine="m x 1", num_together=4)) == "m x 1, 4 trainings at once"
 
 
 def test_a_payload_holds_the_cost_and_one_of_before_reads_as_having_none() -> None:

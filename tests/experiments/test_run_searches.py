@@ -99,7 +99,8 @@ def test_a_search_ends_with_its_best_on_fresh_seeds_and_these_values_written_out
     assert num_new(run(folder)) == 0, "a search's best and a method with these values are one evaluation"
     both = members(folder / "store", "w")
     assert {one.evaluation for one in both} < {one.evaluation for one in members(folder / "store")}
-    assert num_new(run(folder)) == 0
+    again = run(folder)
+    assert num_new(again) == 0 and SHOWN["methods-and-trials-already"] in again
     assert SHOWN["evaluations-2-of-them-of"] in run(folder, "--check")
 
 

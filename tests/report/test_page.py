@@ -98,6 +98,7 @@ def test_divergence_failures_and_censoring_are_in_plain_sight(page: Page) -> Non
     assert re.search(SHOWN["never-reached-it-on-of"], page.words)
     assert SHOWN["digits-tuned-adam-has-no"].format(nasty=NASTY) in page.words
     assert SHOWN["tuned-adam-velo-protocol-on"] in page.words
+    assert SHOWN["change-leaves-out-seeds"] in page.words
 
 
 def test_a_horizon_too_short_is_said(store: Path, tmp_path: Path) -> None:

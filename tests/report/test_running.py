@@ -28,12 +28,12 @@ class World:
         self.now, self._lease = 0.0, 0
         self.running = Running(lambda: self.now)
 
-    def evaluate(self, case: CaseInfo, seconds: float, compiling: float = 0.0) -> None:
+    def evaluate(self, case: CaseInfo, seconds: float, compiling: float = 0.0, *, is_cached: bool = False) -> None:
         self._lease += 1
         self.running.leased(self._lease, STEP, case)
         self.now += seconds + compiling
         # XLA compiles two parts of each program.
-        num_compilations = 2 if compiling else 0
+        num_compilations = 2 if compiling and not is_cached else 0
         found = dataclasses.replace(
             curves({"train/loss": [1.0, 1.0]}), compile_seconds=compiling, num_compilations=num_compilations
         )
@@ -52,7 +52,12 @@ def test_what_compiling_took_is_said_once_with_what_took_longest() -> None:
     world.evaluate(A, 1.0, compiling=0.1)
     assert world.running.compiled() == "", "a program that was read from a cache"
     world.evaluate(A, 1.0, compiling=2.0)
-    assert world.running.compiled() == "compiled s/a in 2.1 s"
+    assert world.running.compiled() == SHOWN["compiled-s-a-in-2-1"]
+    world.evaluate(A, 1.0, compiling=2.0, is_cached=True)
+    assert world.running.compiled() == SHOWN["loaded-s-a-from-a"]
+    world.evaluate(A, 1.0, compiling=2.0, is_cached=True)
+    world.evaluate(B, 1.0, compiling=3.0)
+    assert world.running.compiled() == SHOWN["compiled-1-program-and-loaded"]
     for name in "abcde":
         world.evaluate(case_info(name), 1.0, compiling=2.0)
     assert world.running.compiled().endswith("2 more 4.0 s")

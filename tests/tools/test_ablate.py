@@ -136,6 +136,8 @@ def test_what_two_subjects_differ_in() -> None:
         "adam.learning_rate = 0.1",
         "adam.b1 = 0.5",
     }
+    (_, _, third) = knobs_of(a, b, lambda binding: "None").knobs
+    assert (third.a, third.a_text) == ("", SHOWN["its-default-3"])
     (_, _, third) = knobs_of(a, b, lambda binding: "0.7").knobs
     assert (third.a, third.a_text, third.b) == ("adam.b1 = 0.7", SHOWN["its-default-2"], "adam.b1 = 0.5")
     theta = GivenCheckpoint(uri="t.npz", variant=Variant(bindings=("X.a = 1",)))

@@ -70,6 +70,11 @@ class Arrivals(Protocol):
     def has_news(self) -> bool:
         """Whether `given` or `waiting` has something to return now. The chief then polls without a pause."""
 
+    @property
+    def names(self) -> str:
+        """Plural noun for the given subjects, as in "methods already evaluated: 2 of 4"."""
+        return "methods"
+
     def given(self) -> Sequence[Given]:
         """Returns the subjects that are new since the last call."""
 

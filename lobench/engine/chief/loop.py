@@ -228,9 +228,9 @@ class Chief:
         for position, subject in planned:
             self._handle(planner.SubjectSeen(position, subject.key))
         if num_known := sum(position in sightings for position, _, _ in waiting):
-            known_text = counted(num_known, "checkpoint" if self._has_source else "method")
+            names = "checkpoints" if self._has_source else self._arrivals.names
             num_evaluated = sum(entry[2] for entry in waiting)
-            self._progress.announce(f"resuming: {known_text} known, {num_evaluated} of them already evaluated")
+            self._progress.announce(f"resuming: {names} already evaluated: {num_evaluated:,} of {num_known:,}")
         self._run_commands()
         if not self._has_source and not self._arrivals.is_open:
             self._end()

@@ -264,8 +264,8 @@ class SearchRun(ABC):
             return
         values = "; ".join(f"{path} = {value!r}" for path, value in best.parameters.items())
         count = len(self.history.trials)
-        meaning = "(mean score on the search's seeds and scale, which compares trials alone; trials count from 0)"
-        result = f"trial {best.number} of {count} is the best, fitness {best.fitness:.4g} {meaning}"
+        meaning = "on the search's seeds and scale, which compares trials alone; trials count from 0"
+        result = f"trial {best.number} of {count} is the best, with a mean score of {best.fitness:.4g} ({meaning})"
         if (best.fitness or 0.0) <= DIVERGED_SCORE:
             result = f"all {count} trials diverged, and none is the best; trial {best.number} is shown"
         self._context.log(f"{title}: {result}: {values}")

@@ -37,7 +37,7 @@ def search_section(history: StoppedTrials, lines: Sequence[str] = ()) -> Section
     note = (
         f"{counted(len(history.numbers), 'trial')}; the best is trial {history.numbers[best]} ({', '.join(values)}), "
     )
-    note += f"with a fitness of {number(history.fitness.values[best])}. Higher is better."
+    note += f"with a fitness (mean score in the search) of {number(history.fitness.values[best])}. Higher is better."
     note += f" {history.num_failed} failed." if history.num_failed else ""
     note += f" {history.num_stopped} stopped early, without a final fitness." if history.num_stopped else ""
     note += f" {history.num_waiting} have not ended." if history.num_waiting else ""

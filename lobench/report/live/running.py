@@ -55,8 +55,10 @@ class Running:
         self._clock = clock
         self._leases: dict[int, _Lease] = {}
         self._seconds: dict[str, tuple[float, int]] = {}  # by program: core-seconds without compilation, and runs
-        self._compiled: dict[str, float] = {}  # by case, since the last line
-        self._compiled_programs: set[str] = set()  # since the last line
+        # Since the last line: seconds of compiling or loading by case; programs, and those of them that were compiled.
+        self._compiled: dict[str, float] = {}
+        self._made_programs: set[str] = set()
+        self._compiled_programs: set[str] = set()
         self._planned: set[str] = set()  # programs, also those of commands
         self._numbers: dict[str, int] = {}  # of programs that have begun, but not of commands
         self._of_commands: set[str] = set()
@@ -102,23 +104,33 @@ class Running:
                 self._compile_seconds.append(compiling)
             name = f"{event.case.suite}/{event.case.name}"
             self._compiled[name] = self._compiled.get(name, 0.0) + compiling
-            self._compiled_programs.add(running.program)
+            self._made_programs.add(running.program)
+            if event.curves.num_compilations:
+                self._compiled_programs.add(running.program)
 
     def compiled(self) -> str:
-        """Returns a line on compilation times since the last call, the longest first; "" if they are too short."""
+        """Returns a line on compilation times since the last call, the longest first; "" if they are too short.
+
+        A program that XLA did not compile came from a cache.
+        """
         total = sum(self._compiled.values())
         longest_first = sorted(self._compiled.items(), key=lambda item: -item[1])
         if total < _WORTH_SECONDS:
             return ""
         self._compiled = {}
-        num_programs = len(self._compiled_programs)
+        num_compiled = len(self._compiled_programs)
+        num_loaded = len(self._made_programs) - num_compiled
         self._compiled_programs.clear()
+        self._made_programs.clear()
         if len(longest_first) == 1:
-            return f"compiled {longest_first[0][0]} in {duration(total)}"
+            name = longest_first[0][0]
+            return f"{f'compiled {name}' if num_compiled else f'loaded {name} from a cache'} in {duration(total)}"
         names = [f"{name} {duration(seconds)}" for name, seconds in longest_first[:_MOST_NAMES]]
         if unlisted := longest_first[_MOST_NAMES:]:
             names.append(f"{len(unlisted)} more {duration(sum(seconds for _, seconds in unlisted))}")
-        return f"compiled {counted(num_programs, 'program')} in {duration(total)}: {', '.join(names)}"
+        parts = [f"compiled {counted(num_compiled, 'program')}"] * bool(num_compiled)
+        parts += [f"loaded {counted(num_loaded, 'program')} from a cache"] * bool(num_loaded)
+        return f"{' and '.join(parts)} in {duration(total)}: {', '.join(names)}"
 
     def left(self, left: Left) -> str:
         """Returns the remaining work: `2 in work, 4 waiting, 24 evaluations left, about 40 s`; "" if none remains."""

@@ -102,7 +102,7 @@ def render_page(
         "views": _VIEWS if figure is None else (),
         "heat": _heat_table(summary, keys) if figure is None else {},
         "films": films(summary) if figure is None else [],
-        "cases_note": f"{snapshot.openings[summary.shown]}: seed means of the final values.",
+        "cases_note": _cases_note(summary, cases),
         **_case_table(summary, cases, costs, _column_help(summary, comparison)),
         **_method_tables(summary if spec is not None and spec.methods else listed_parts.methods, spec),
         "failures": _failure_lines(snapshot, keys if figure is None else {}),
@@ -226,8 +226,16 @@ def _column_help(summary: Summary, comparison: PairComparison | None) -> dict[st
         are_paired = {case.paired.is_paired for case in comparison.cases}
         how = "paired by seed" if are_paired == {True} else "not paired by seed"
         how = how if len(are_paired) == 1 else "paired by seed on some cases"
-        texts["change"] = f"difference of the score to {summary.snapshot.labels[summary.first]}, {how}"
+        other = summary.snapshot.labels[summary.first]
+        texts["change"] = f"difference of the score to {other}, {how}, without seeds that diverged or exploded"
     return texts
+
+
+def _cases_note(summary: Summary, cases: Sequence[CaseFinding]) -> str:
+    note = f"{summary.snapshot.openings[summary.shown]}: seed means of the final values."
+    if any(case.effect is not None and case.effect.paired.has_diverged for case in cases):
+        note += " The change leaves out seeds that diverged or exploded; the verdict counts them."
+    return note
 
 
 _Columns = Mapping[str, Mapping[int, TableCell]]  # by name, then case

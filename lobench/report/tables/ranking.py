@@ -190,7 +190,7 @@ def _table_rows(summary: Summary, rows: Sequence[_Row]) -> list[list[str]]:
         f"{name}, {case.primary_metric}" if is_several else case.primary_metric for name, case in cases_without_score
     ]
     header = ["rank", kind, *(means or ["score [95%]"]), "cases", "diverged"]
-    header += [*(["exploded"] if has_exploded else []), *(["no result"] if has_lost else []), "time"]
+    header += [*(["exploded"] if has_exploded else []), *(["no result"] if has_lost else []), "training time"]
     table = [header]
     for rank, row in enumerate(rows, 1):
         subject = snapshot.subjects[row.place]

@@ -110,7 +110,7 @@ def results_table(summaries: Sequence[EvaluationSummary], *, sort: str = "case",
     is_unsteady = any(StepSeconds.of([cost]).is_unsteady or Overhead.of([cost]).is_unsteady for cost in step_costs)
     notes += [UNSTEADY_NOTE] if is_unsteady else []
     machines = sorted({str(cost.machine_class) for cost in step_costs if cost.samples})
-    classes = "step s are of several machines or numbers of trainings together, and not to be compared"
+    classes = "step s are of several machines or numbers of trainings at once, and not to be compared"
     notes += [f"{classes}: {'; '.join(machines)}"] * (len(machines) > 1)
     return "\n".join([table, "", _summary(summaries), *map(one_line, notes)])
 

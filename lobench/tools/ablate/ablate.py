@@ -182,7 +182,7 @@ def _defaults(sides: Sides) -> Callable[[Binding], str]:
             value = default_of(binding)
         except LobenchError:
             return ""
-        return gin_text(value) if isinstance(value, bool | int | float | str) else ""
+        return gin_text(value) if value is None or isinstance(value, bool | int | float | str) else ""
 
     return default
 

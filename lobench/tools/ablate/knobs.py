@@ -140,9 +140,9 @@ class _Stated:
     def left_out(self, default: Callable[[Binding], str]) -> _Stated:
         """Returns the statement for a side that lacks this one: its default, or an empty line."""
         text = default(self.binding) if self.binding is not None and self.binding.parameter else ""
-        if not text:
-            return _Stated(line="", text=_LEFT_OUT)
-        return _Stated(line=f"{self.line.partition(' = ')[0]} = {text}", text=f"{text} (its default)")
+        if text in ("", "None"):  # None is no argument of a compiled program
+            return _Stated(line="", text=f"{text} {_LEFT_OUT}".lstrip())
+        return _Stated(line=f"{self.line.partition(' = ')[0]} = {text}", text=f"{text} {_LEFT_OUT}")
 
 
 def _knob(pairs: Mapping[str, tuple[_Stated, _Stated]]) -> Knob:

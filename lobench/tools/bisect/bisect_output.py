@@ -16,24 +16,25 @@ def bisection_text(bisection: Bisection) -> str:
     case_text = f"{bisection.name} ({bisection.metric})"
     if bisection.status == "no_fall":
         never = _share(1 - belief.fall)
-        lines = [f"no fall found, {never} sure: {case_text} is as good at the last checkpoint as before"]
+        lines = [f"no fall found: with {never} probability, {case_text} is as good at the last checkpoint as before"]
     else:
         good, broken = bisection.named
         if bisection.status == "found":
-            sure = _share(belief.by_place[belief.place])
+            exact = _share(belief.by_place[belief.place])
             near = _share(belief.within(1))
-            step = bisection.broken.outer_step
             lines = [
-                f"{case_text} broke at outer step {step}: {sure} sure, {near} within one checkpoint of it",
-                f"these two and the interval hold if it got worse at all, which is {_share(belief.fall)} sure",
+                f"{case_text} broke at outer step {bisection.broken.outer_step}",
+                f"probability that it got worse: {_share(belief.fall)}; and if it did, "
+                f"that it broke at this checkpoint: {exact}, at this one or a neighbour: {near}",
             ]
         else:
             if interval_start is interval_end:
                 steps = f"at outer step {interval_start.outer_step}"
             else:
                 steps = f"between outer steps {interval_start.outer_step} and {interval_end.outer_step}"
-            precision = (
-                f"{_share(bisection.level)} within one checkpoint, and {_share(bisection.confidence)} of one outer step"
+            needed = (
+                f"{_share(bisection.level)} that it got worse, and if it did, {_share(bisection.confidence)} for one "
+                f"checkpoint and {_share(bisection.level)} for it or a neighbour"
             )
             further = "--most N allows more evaluations"
             if bisection.is_exhausted:
@@ -41,8 +42,8 @@ def bisection_text(bisection: Bisection) -> str:
                     f"more {noun}s do not decide it: checkpoints differ by more than {noun}s, so save more of them"
                 )
             lines = [
-                f"undecided: {_share(belief.fall)} sure that {case_text} got worse; if it did, {steps}",
-                f"asked for: {precision}; {further}",
+                f"undecided: {case_text} got worse with {_share(belief.fall)} probability; if it did, {steps}",
+                f"needed to decide: {needed}; {further}",
             ]
         num_lost_before, num_all_before, num_lost_after, num_all_after = belief.lost
         size = f"{belief.size:.3g} +- {belief.size_error:.2g} in score"

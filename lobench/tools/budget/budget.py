@@ -158,7 +158,7 @@ def budgets_of(store: Path, experiment: str | None = None) -> Budgets:
         )
     if not budgets:
         raise StoreError(
-            "no search has a trial with a fitness",
+            "no search has a trial with a score",
             where=str(store),
             next_step="a search is a method with `Method.search` in the file of `lobench run`, or `lobench tune`",
         )

@@ -90,8 +90,8 @@ def _answer(budgets: Budgets) -> list[str]:
     """Returns the leading searches by number of trials, or the best trial of a single search."""
     if len(budgets.searches) == 1:
         (search,) = budgets.searches
-        best = f"{search.method}: the best of {counted(search.num_trials, 'trial')} has a fitness of "
-        best += f"{_mean(search, search.num_trials)}, on the seeds that chose it (optimistic)"
+        best = f"{search.method}: the best of {counted(search.num_trials, 'trial')} has a mean score of "
+        best += f"{_mean(search, search.num_trials)} on the seeds that chose it (optimistic)"
         fresh = "" if math.isnan(search.fresh.mean) else f"; score {interval_cell(search.fresh)} (95%) on fresh seeds"
         return [best + fresh]
     lines = ["; ".join(_spans(budgets, is_shown=True)) or "no search is shown to lead"]
@@ -118,8 +118,8 @@ def _spans(budgets: Budgets, *, is_shown: bool) -> list[str]:
 
 def _notes(budgets: Budgets) -> list[str]:
     lines = [
-        "fitness: mean score of a trial over the cases, not clipped; compares trials of one search",
-        "best of k: expected best fitness of k trials, over all subsets of k: optimistic, on the seeds of the search",
+        "score of a trial: mean over the cases, not clipped; compares trials of one search",
+        "best of k: expected best score of k trials, over all subsets of k: optimistic, on the seeds of the search",
     ]
     if len(budgets.searches) > 1:
         lines.append(
@@ -128,14 +128,14 @@ def _notes(budgets: Budgets) -> list[str]:
         )
     if any(search.num_stopped for search in budgets.searches):
         lines.append(
-            "stopped trials are censored: a range is from their fitness at the stop to the median that they fell "
-            "behind, or the worst trial that finished, which their final fitness is taken not to pass"
+            "stopped trials are censored: a range is from their score at the stop to the median that they fell "
+            "behind, or the worst trial that finished, which their final score is taken not to pass"
         )
     for name, domains in budgets.differing_domains.items():
         texts_of_domains = "; ".join(f"{domain} ({method})" for method, domain in domains.items())
         lines.append(f"spaces differ: {name} is {texts_of_domains}")
     for method, count in budgets.left_out:
-        lines.append(f"left out: {method}, where none of {counted(count, 'ended trial')} has a fitness")
+        lines.append(f"left out: {method}, where none of {counted(count, 'ended trial')} has a score")
     lines += [f"{search.method}: {edge}" for search in budgets.searches for edge in search.edges]
     if any(not math.isnan(search.fresh.mean) for search in budgets.searches):
         lines.append(

@@ -23,7 +23,7 @@ Exit codes: 0, 2 usage, or the store has no search."""
 @click.option("--experiment", help="Show the searches of this experiment (default: the last one that ran).")
 @format_option("table", "json", prints={"budget": "lobench.tools.budget.budget_output:BudgetRecord"})
 def budget(store: Path, experiment: str | None, kind: str) -> None:
-    """Compare searches by their budget: the expected best fitness after 1, 2, 4, ... trials.
+    """Compare searches by their budget: the expected best score after 1, 2, 4, ... trials.
 
     A search with more trials finds better settings: the best of 60 trials of one method and the best of 5 of another
     show mainly how long each was tuned. Here each search is shown after the same numbers of trials. The expected best
