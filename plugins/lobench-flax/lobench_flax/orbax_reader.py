@@ -74,12 +74,12 @@ class OrbaxReader:
                 }
             content = content_of(leaves, str(path))
             # The rules for counters among the leaves apply to those in JSON too.
-            beside = content_of({"theta/any": np.zeros(1)} | _counters(path), str(path))
-            outer_step = content.outer_step if beside.outer_step is None else beside.outer_step
+            counters = content_of({"theta/any": np.zeros(1)} | _counters(path), str(path))
+            outer_step = content.outer_step if counters.outer_step is None else counters.outer_step
             return dataclasses.replace(
                 content,
                 outer_step=outer_step,
-                generation=content.generation if beside.generation is None else beside.generation,
+                generation=content.generation if counters.generation is None else counters.generation,
             )
 
 

@@ -135,8 +135,8 @@ class MlflowSink(RunSink["_Run"]):
         Raises:
           PluginError: It has the results of another training.
         """
-        recorded = self._client.get_run(self._given).data.tags.get(_KEY, key)
-        if recorded != key:
+        recorded_key = self._client.get_run(self._given).data.tags.get(_KEY, key)
+        if recorded_key != key:
             raise of_another_training(self._given, label, where=_WHERE)
         self._client.set_tag(self._given, _KEY, key)
 
@@ -215,11 +215,11 @@ def _mend(metrics: Path) -> None:
     """Removes incomplete lines, left by a kill or a full disk, because MLflow cannot read a run with such a file."""
     for file in (path for path in metrics.rglob("*") if path.is_file()):
         content = file.read_bytes()
-        whole = content.rfind(b"\n") + 1
-        if not whole:
+        complete_size = content.rfind(b"\n") + 1
+        if not complete_size:
             file.unlink()
-        elif whole < len(content):
-            os.truncate(file, whole)
+        elif complete_size < len(content):
+            os.truncate(file, complete_size)
 
 
 def _metrics_of(numbers: Sequence[Number]) -> Iterator[tuple[str, float]]:

@@ -148,19 +148,19 @@ def _rebuild_study(
         return study
     for wave, trials in itertools.groupby(history, key=lambda trial: trial.wave):
         study.sampler = sampler.make(seed, wave)
-        asked_trials = []
+        trial_pairs = []
         for trial in trials:
             study.enqueue_trial(_their_values(trial, domains))
-            again = study.ask()
-            _ = again.relative_params  # updates the sampler's state
+            optuna_trial = study.ask()
+            _ = optuna_trial.relative_params  # updates the sampler's state
             for path in _their_values(trial, domains):
-                domains[path].suggest(again, path)
-            asked_trials.append((again, trial))
-        for again, trial in asked_trials:
+                domains[path].suggest(optuna_trial, path)
+            trial_pairs.append((optuna_trial, trial))
+        for optuna_trial, trial in trial_pairs:
             if trial.is_feasible:
-                study.tell(again, trial.fitness)
+                study.tell(optuna_trial, trial.fitness)
             else:
-                study.tell(again, state=_state(trial))
+                study.tell(optuna_trial, state=_state(trial))
     return study
 
 

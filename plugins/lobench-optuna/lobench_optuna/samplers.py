@@ -70,16 +70,16 @@ class Sampler:
         """Creates the sampler, seeded for one wave."""
         from optuna import samplers
 
-        ours = fold(seed, wave) % (1 << 32)
+        sampler_seed = fold(seed, wave) % (1 << 32)
         sampler_options = dict(self.options)
         if self.name == "qmc":  # one sequence for all waves; parameters outside of it are drawn by wave
             sampler_options = {
                 "scramble": True,
-                "independent_sampler": samplers.RandomSampler(seed=ours),
+                "independent_sampler": samplers.RandomSampler(seed=sampler_seed),
                 **sampler_options,
             }
-            ours = fold(seed) % (1 << 32)
-        sampler: BaseSampler = getattr(samplers, _KINDS[self.name].cls)(seed=ours, **sampler_options)
+            sampler_seed = fold(seed) % (1 << 32)
+        sampler: BaseSampler = getattr(samplers, _KINDS[self.name].cls)(seed=sampler_seed, **sampler_options)
         return sampler
 
 

@@ -60,7 +60,7 @@ def layout_of(charts: set[TagChart]) -> layout_pb2.Layout:
     layout = layout_pb2.Layout()
     for title in sorted({title for title, _ in charts}, key=lambda title: (title != _SCORES, title)):
         category = layout.category.add(title=title)
-        for tag in sorted(tag for of, tag in charts if of == title):
+        for tag in sorted(tag for category_title, tag in charts if category_title == title):
             chart = category.chart.add(title=tag.removeprefix(f"{_HEADLINE}/").removeprefix(f"{title}/"))
             lower, upper = _bounds(tag)
             chart.margin.series.add(value=tag, lower=lower, upper=upper)

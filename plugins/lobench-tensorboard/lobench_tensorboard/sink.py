@@ -358,20 +358,25 @@ def _without_repeated(deliveries: Sequence[Delivery]) -> list[Delivery]:
     Their scalars are then computed once. An evaluation stays if another delivery has the same tags with other values,
     such as another subject at the same outer step. Of two values the first one is written.
     """
-    by_tags: dict[tuple[object, ...], list[EvaluationFinished]] = {}
-    completed: set[tuple[object, ...]] = set()
+    evaluations_by_tags: dict[tuple[object, ...], list[EvaluationFinished]] = {}
+    completed_tags: set[tuple[object, ...]] = set()
     for delivery in deliveries:
         if isinstance(event := delivery.event, CheckpointFinished):
             for evaluation in event.evaluations:
-                by_tags.setdefault(tags := _tags_of(delivery.run, evaluation), []).append(evaluation)
-                completed.add(tags)
+                evaluations_by_tags.setdefault(tags := _tags_of(delivery.run, evaluation), []).append(evaluation)
+                completed_tags.add(tags)
         elif isinstance(event, EvaluationFinished):
-            by_tags.setdefault(_tags_of(delivery.run, event), []).append(event)
-    repeated = {tags for tags in completed if all(evaluation == by_tags[tags][0] for evaluation in by_tags[tags])}
+            evaluations_by_tags.setdefault(_tags_of(delivery.run, event), []).append(event)
+    repeated_tags = {
+        tags
+        for tags in completed_tags
+        if all(evaluation == evaluations_by_tags[tags][0] for evaluation in evaluations_by_tags[tags])
+    }
     return [
         delivery
         for delivery in deliveries
-        if not isinstance(delivery.event, EvaluationFinished) or _tags_of(delivery.run, delivery.event) not in repeated
+        if not isinstance(delivery.event, EvaluationFinished)
+        or _tags_of(delivery.run, delivery.event) not in repeated_tags
     ]
 
 

@@ -47,22 +47,24 @@ _HAS_BITS = hasattr(np.random, "set_bit_generator")  # numpy 1.24 and later
 WRAPPED = ("base", "base_optimizer", "inner", "inner_optimizer", "opt", "optimizer")  # first arguments of wrappers
 
 
-def class_of(where: str) -> Any:
+def class_of(import_path: str) -> Any:
     """Imports a class: "torch.optim.AdamW", "my_package.muon:Muon".
 
     Raises:
       RefusedOptimizer: torch is not installed, or the class does not exist.
     """
-    module, _, name = where.partition(":") if ":" in where else where.rpartition(".")
+    module, _, name = import_path.partition(":") if ":" in import_path else import_path.rpartition(".")
     try:
-        value: Any = importlib.import_module(module)
-        for part in name.split("."):
-            value = getattr(value, part)
+        attribute_value: Any = importlib.import_module(module)
+        for attribute in name.split("."):
+            attribute_value = getattr(attribute_value, attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise RefusedOptimizer(
-            f"no such torch optimizer: {where!r}", got=str(error), expected="'torch.optim.NAME' or 'package:Class'"
+            f"no such torch optimizer: {import_path!r}",
+            got=str(error),
+            expected="'torch.optim.NAME' or 'package:Class'",
         ) from error
-    return value
+    return attribute_value
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,7 @@ class ClassReference:
         """Return the class; with settings, a function that makes an instance."""
         cls = class_of(self.name)
         settings = dict(self.settings)
-        return (lambda params, **more: cls(params, **{**settings, **more})) if settings else cls
+        return (lambda params, **overrides: cls(params, **{**settings, **overrides})) if settings else cls
 
 
 @dataclass(frozen=True)
@@ -170,10 +172,10 @@ class OptimizerSpec:
         cls = class_of(self.name)
         params_argument = groups if len(groups) > 1 or groups[0].keys() != {"params"} else groups[0]["params"]
         arguments = dict(settings)
-        wrapped = next(iter(_signature(cls)), "")
+        first_parameter = next(iter(_signature(cls)), "")
         try:
-            if wrapped in WRAPPED and isinstance(arguments.get(wrapped), ClassReference):
-                params_argument = arguments.pop(wrapped).resolve()(params_argument)
+            if first_parameter in WRAPPED and isinstance(arguments.get(first_parameter), ClassReference):
+                params_argument = arguments.pop(first_parameter).resolve()(params_argument)
             arguments = {
                 name: argument.resolve() if isinstance(argument, ClassReference) else argument
                 for name, argument in arguments.items()
@@ -189,8 +191,8 @@ class OptimizerSpec:
                 f"{self.name} cannot be made",
                 got=_line(error) + _explanation(error, parameters),
                 expected=f"settings: {_settings_of(cls)}",
-                next_step=_wrapping_advice(self.name, wrapped)
-                if wrapped in WRAPPED and wrapped not in settings
+                next_step=_wrapping_advice(self.name, first_parameter)
+                if first_parameter in WRAPPED and first_parameter not in settings
                 else "",
             ) from error
 
@@ -199,11 +201,13 @@ class OptimizerSpec:
         settings_of_groups: list[Settings] = [{}, *(own_settings for _, own_settings in self.groups)]
         members: dict[tuple[bool, int], list[torch.Tensor]] = {}
         for name, tensor in parameters.items():
-            index = next((at for at, (pattern, _) in enumerate(self.groups, 1) if re.search(pattern, name)), 0)
+            index = next(
+                (group_index for group_index, (pattern, _) in enumerate(self.groups, 1) if re.search(pattern, name)), 0
+            )
             members.setdefault((bool(self.no_decay and re.search(self.no_decay, name)), index), []).append(tensor)
         return [
-            {"params": tensors, **settings_of_groups[index], **({"weight_decay": 0.0} if spared else {})}
-            for (spared, index), tensors in sorted(members.items(), key=lambda member: member[0])
+            {"params": tensors, **settings_of_groups[index], **({"weight_decay": 0.0} if is_without_decay else {})}
+            for (is_without_decay, index), tensors in sorted(members.items(), key=lambda member: member[0])
         ]
 
 
@@ -215,8 +219,8 @@ def _explanation(error: Exception, parameters: Mapping[str, torch.Tensor]) -> st
     return f" without a message; its parameters are {shapes}; `groups` gives some of them other settings"
 
 
-def _wrapping_advice(name: str, wrapped: str) -> str:
-    return f"name the optimizer that it wraps, such as {name.replace(':', '.')}.{wrapped} = @torch.optim.SGD"
+def _wrapping_advice(name: str, parameter: str) -> str:
+    return f"name the optimizer that it wraps, such as {name.replace(':', '.')}.{parameter} = @torch.optim.SGD"
 
 
 def _settings_of(cls: Any) -> str:
@@ -288,8 +292,8 @@ class _InstanceCache:
         self._instances.setdefault(key, []).append(instance)
         self._bytes += instance.state.size
         while self._bytes > _CACHE_BYTES and len(self._instances) > 1:
-            _, dropped = self._instances.popitem(last=False)
-            self._bytes -= sum(instance_dropped.state.size for instance_dropped in dropped)
+            _, dropped_instances = self._instances.popitem(last=False)
+            self._bytes -= sum(dropped_instance.state.size for dropped_instance in dropped_instances)
 
 
 def _checksum(state: np.ndarray) -> int:
@@ -422,13 +426,13 @@ class Host:
     def _run(
         self,
         instance: _Instance,
-        numbers: _RandomNumbers,
+        random_numbers: _RandomNumbers,
         loss: Array,
         closure: Callable[[], torch.Tensor] | None = None,
     ) -> None:
         loss_argument = {"loss": torch.tensor(float(loss))} if instance.takes_loss else {}
         try:
-            with numbers:
+            with random_numbers:
                 instance.optimizer.step(*(() if closure is None else (closure,)), **loss_argument)
         except RefusedOptimizer:
             raise
@@ -477,8 +481,8 @@ class Host:
         """Return an instance that has taken no step. Its class may read the initial parameters."""
         parameters = self._zeros()
         with torch.no_grad():
-            for tensor, part in zip(parameters.values(), self._parts(np.array(params, np.float32)), strict=True):
-                tensor.copy_(part)
+            for tensor, values in zip(parameters.values(), self._parts(np.array(params, np.float32)), strict=True):
+                tensor.copy_(values)
         with _RandomNumbers(seed):
             optimizer = self._spec.make(parameters, settings)
         return _Instance(optimizer, parameters, _takes_loss(optimizer), np.zeros(0, np.uint8))
@@ -491,15 +495,15 @@ class Host:
         tensors = instance.parameters.values()
         if params is not None:
             with torch.no_grad():
-                for tensor, part in zip(tensors, self._parts(np.array(params, np.float32)), strict=True):
-                    tensor.copy_(part)
+                for tensor, values in zip(tensors, self._parts(np.array(params, np.float32)), strict=True):
+                    tensor.copy_(values)
         if grads is not None:
-            for tensor, part in zip(tensors, self._parts(np.array(grads, np.float32)), strict=True):
-                tensor.grad = part
+            for tensor, values in zip(tensors, self._parts(np.array(grads, np.float32)), strict=True):
+                tensor.grad = values
 
     def _parts(self, flat: np.ndarray) -> list[torch.Tensor]:
-        parts = torch.from_numpy(flat).split(self._sizes)
-        return [part.view(shape) for part, shape in zip(parts, self._shapes.values(), strict=True)]
+        vectors = torch.from_numpy(flat).split(self._sizes)
+        return [vector.view(shape) for vector, shape in zip(vectors, self._shapes.values(), strict=True)]
 
     def _params(self, instance: _Instance) -> np.ndarray:
         return np.concatenate([tensor.detach().numpy().reshape(-1) for tensor in instance.parameters.values()])
@@ -544,7 +548,7 @@ class Host:
 
     def _is_growing(self, extents: Sequence[tuple[int, int]]) -> bool:
         half = len(extents) // 2
-        return any(max(part[half:]) > max(part[:half]) for part in zip(*extents, strict=True))
+        return any(max(sizes[half:]) > max(sizes[:half]) for sizes in zip(*extents, strict=True))
 
     def _refuse_shared(self, values_before: Mapping[str, Any], kind: type) -> None:
         """Refuse an optimizer whose steps change attributes of its class, which all seeds share.
@@ -553,14 +557,14 @@ class Host:
           RefusedOptimizer: The attributes have changed.
         """
         values_after = _class_values(kind)
-        changed = [
+        changed_names = [
             name for name in {**values_before, **values_after} if values_before.get(name) != values_after.get(name)
         ]
-        if changed:
+        if changed_names:
             raise RefusedOptimizer(
                 f"{self._spec.name} changes attributes of its class, which all seeds share",
-                where=changed[0],
-                got=f"{values_before.get(changed[0])} before its first steps, {values_after.get(changed[0])} after",
+                where=changed_names[0],
+                got=f"{values_before.get(changed_names[0])} before its first steps, {values_after.get(changed_names[0])} after",
                 expected="attributes of the instance (`self.count = 0` in `__init__`)",
                 next_step=NEXT_STEP,
             )

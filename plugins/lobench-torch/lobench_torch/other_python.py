@@ -65,10 +65,14 @@ class OtherPython:
         return self._python
 
     def host(
-        self, wanted: OptimizerSpec, shapes: Mapping[str, tuple[int, ...]], settings: Settings, scheduled: Sequence[str]
+        self,
+        given_spec: OptimizerSpec,
+        shapes: Mapping[str, tuple[int, ...]],
+        settings: Settings,
+        scheduled: Sequence[str],
     ) -> _OtherHost:
-        groups = [(pattern, dict(own_settings)) for pattern, own_settings in wanted.groups]
-        spec = wanted.name, groups, wanted.takes_closure, wanted.no_decay
+        groups = [(pattern, dict(own_settings)) for pattern, own_settings in given_spec.groups]
+        spec = given_spec.name, groups, given_spec.takes_closure, given_spec.no_decay
         return _OtherHost(self, (spec, dict(shapes), dict(settings), tuple(scheduled)))
 
     def ask(self, *message: Any, host: _OtherHost | None = None) -> Any:
@@ -88,7 +92,7 @@ class OtherPython:
                 if host is not None:
                     message = (message[0], self._number(host), *message[1:])
                 pipe.send(message)
-                kind, *answer = pipe.recv()
+                kind, *reply = pipe.recv()
             except (EOFError, OSError) as error:
                 self._running = None
                 self._hosts.clear()
@@ -101,9 +105,9 @@ class OtherPython:
                     expected="Python 3.10 or later, with torch and numpy",
                 ) from error
         if kind == "refused":
-            problem, parts = answer
-            raise RefusedOptimizer(problem, **parts)
-        return answer[0]
+            problem, error_fields = reply
+            raise RefusedOptimizer(problem, **error_fields)
+        return reply[0]
 
     def _number(self, host: _OtherHost) -> int:
         if host not in self._hosts:
@@ -113,14 +117,14 @@ class OtherPython:
     def _start(self) -> tuple[subprocess.Popen[bytes], Connection]:
         from lobench_torch.state import RefusedOptimizer
 
-        ours, theirs = socket.socketpair()
-        command = [self._python, "-c", _SCRIPT, str(Path(__file__).parent), str(theirs.fileno())]
+        our_socket, their_socket = socket.socketpair()
+        command = [self._python, "-c", _SCRIPT, str(Path(__file__).parent), str(their_socket.fileno())]
         env = {name: value for name, value in os.environ.items() if name not in _OF_THIS_PYTHON}
         try:
             # A session of its own, so that Ctrl-C reaches only the worker, which then ends this process.
-            process = subprocess.Popen(command, env=env, pass_fds=[theirs.fileno()], start_new_session=True)
+            process = subprocess.Popen(command, env=env, pass_fds=[their_socket.fileno()], start_new_session=True)
         except OSError as error:
-            ours.close()
+            our_socket.close()
             raise RefusedOptimizer(
                 "no Python",
                 where=self._python,
@@ -128,8 +132,8 @@ class OtherPython:
                 expected="a path as envs/old/bin/python",
             ) from error
         finally:
-            theirs.close()
-        self._running = process, Connection(ours.detach())
+            their_socket.close()
+        self._running = process, Connection(our_socket.detach())
         return self._running
 
 
@@ -165,10 +169,10 @@ class _OtherHost:
         return np.frombuffer(averaged, np.float32)
 
 
-def _step_result(answer: tuple[bool, bytes, bytes, int]) -> StepResult:
+def _step_result(reply: tuple[bool, bytes, bytes, int]) -> StepResult:
     from lobench_torch.host import StepResult
 
-    is_done, params, state, token = answer
+    is_done, params, state, token = reply
     return StepResult(is_done, np.frombuffer(params, np.float32), np.frombuffer(state, np.uint8), token)
 
 
@@ -221,8 +225,8 @@ class _Server:
         return host
 
 
-def _encode_result(stepped: StepResult) -> tuple[bool, bytes, bytes, int]:
-    return stepped.is_done, stepped.params.tobytes(), stepped.state.tobytes(), stepped.token
+def _encode_result(result: StepResult) -> tuple[bool, bytes, bytes, int]:
+    return result.is_done, result.params.tobytes(), result.state.tobytes(), result.token
 
 
 def serve(fd: int) -> None:
@@ -241,7 +245,7 @@ def serve(fd: int) -> None:
         except (EOFError, OSError):
             return
         try:
-            answer: tuple[Any, ...] = ("done", getattr(server, function)(*args))
+            reply: tuple[Any, ...] = ("done", getattr(server, function)(*args))
         except RefusedOptimizer as error:
-            answer = ("refused", error.what, error.parts)
-        pipe.send(answer)
+            reply = ("refused", error.what, error.parts)
+        pipe.send(reply)

@@ -274,10 +274,10 @@ class _Encoder:
         if number is None:
             self._alive.append(storage)
             if tensor.is_contiguous() and storage.nbytes() == tensor.numel() * tensor.element_size():
-                whole = tensor.detach().reshape(-1).view(torch.uint8)
+                all_bytes = tensor.detach().reshape(-1).view(torch.uint8)
             else:
-                whole = torch.tensor([], dtype=torch.uint8).set_(storage)
-            size = self._buffer(whole.numpy())
+                all_bytes = torch.tensor([], dtype=torch.uint8).set_(storage)
+            size = self._buffer(all_bytes.numpy())
             self._memory[storage._cdata] = self._num_new
             self._num_new += 1
             return ["new", size]
@@ -310,13 +310,13 @@ class _Encoder:
         if kind is random.Random:
             return ["random", self.value(content.getstate())]
         if kind is range or kind is slice:
-            return [kind.__name__, [self.value(part) for part in (content.start, content.stop, content.step)]]
+            return [kind.__name__, [self.value(field) for field in (content.start, content.stop, content.step)]]
         if content is Ellipsis or content is NotImplemented:
             return ["constant", str(content)]
         if kind is weakref.ref and content() is not None:
             return ["weakref", self.value(content())]
         if kind is itertools.count:
-            return ["count", *[self.value(part) for part in _count_of(content)]]
+            return ["count", *[self.value(field) for field in _count_of(content)]]
         if isinstance(content, types.ModuleType):
             return ["module", content.__name__]
         if isinstance(content, enum.Enum):
@@ -358,8 +358,12 @@ class _Encoder:
         cells = [
             ["empty"] if not _is_filled(cell) else self.value(cell.cell_contents) for cell in function.__closure__ or ()
         ]
-        more = [self.value(function.__defaults__), self.value(function.__kwdefaults__), self._pairs(vars(function))]
-        return ["nested", module, name, code.co_firstlineno, cells, *more]
+        attributes = [
+            self.value(function.__defaults__),
+            self.value(function.__kwdefaults__),
+            self._pairs(vars(function)),
+        ]
+        return ["nested", module, name, code.co_firstlineno, cells, *attributes]
 
     def _object(self, instance: Any) -> Json:
         """Return an object by its class, its attributes, and its items if it is a dict or a list."""
@@ -392,9 +396,9 @@ def _is_filled(cell: types.CellType) -> bool:
 
 def _count_of(counter: Any) -> tuple[Any, Any]:
     """Return the next value and the step of an `itertools.count`, as its text shows them."""
-    inside = repr(counter)[len("count(") : -1].split(", ")
-    numbers = [json.loads(part) for part in inside]
-    return numbers[0], numbers[1] if len(numbers) > 1 else 1
+    arguments_text = repr(counter)[len("count(") : -1].split(", ")
+    start_and_step = [json.loads(number_text) for number_text in arguments_text]
+    return start_and_step[0], start_and_step[1] if len(start_and_step) > 1 else 1
 
 
 def _slots(kind: type) -> list[str]:
@@ -423,8 +427,12 @@ def _has_hidden_content(kind: type) -> bool:
 def _lookup(module: str | None, name: str) -> Any:
     """Return an attribute of an imported module, or None."""
     value: Any = sys.modules.get(module or "")
-    for part in name.split("."):
-        value = inspect.getattr_static(value, part, None) if isinstance(value, type) else getattr(value, part, None)
+    for attribute in name.split("."):
+        value = (
+            inspect.getattr_static(value, attribute, None)
+            if isinstance(value, type)
+            else getattr(value, attribute, None)
+        )
         if isinstance(value, staticmethod | classmethod):
             value = value.__func__
     return value
@@ -445,16 +453,16 @@ def _nested_code(module: str, name: str, line: int) -> types.CodeType | None:
     start = start.fget if isinstance(start, property) else start
     start = inspect.unwrap(start) if callable(start) else None
     if inner and isinstance(start, types.FunctionType) and start.__code__.co_filename == source:
-        pending = list(start.__code__.co_consts)
+        code_objects = list(start.__code__.co_consts)
     else:
-        pending = [function.__code__ for function in _functions_of(module).values()]
+        code_objects = [function.__code__ for function in _functions_of(module).values()]
     last_name = name.rpartition(".")[2]
-    while pending:
-        code = pending.pop()
+    while code_objects:
+        code = code_objects.pop()
         if isinstance(code, types.CodeType):
             if code.co_name == last_name and code.co_firstlineno == line:
                 return code
-            pending.extend(code.co_consts)
+            code_objects.extend(code.co_consts)
     return None
 
 
@@ -462,32 +470,32 @@ def _nested_code(module: str, name: str, line: int) -> types.CodeType | None:
 def _functions_of(module: str) -> dict[tuple[str, int], types.FunctionType]:
     """Return a module's functions by name and line, also those that decorators, defaults and registries hold."""
     functions: dict[tuple[str, int], types.FunctionType] = {}
-    visited: set[int] = set()
-    pending = list(vars(sys.modules[module]).values()) if module in sys.modules else []
-    while pending and len(visited) < _MOST_OBJECTS:
-        candidate = pending.pop()
-        if id(candidate) in visited or isinstance(candidate, types.ModuleType):
+    visited_ids: set[int] = set()
+    candidates = list(vars(sys.modules[module]).values()) if module in sys.modules else []
+    while candidates and len(visited_ids) < _MOST_OBJECTS:
+        candidate = candidates.pop()
+        if id(candidate) in visited_ids or isinstance(candidate, types.ModuleType):
             continue
-        visited.add(id(candidate))
+        visited_ids.add(id(candidate))
         if isinstance(candidate, types.FunctionType):
             if candidate.__globals__.get("__name__") == module:
                 functions[
                     getattr(candidate.__code__, "co_qualname", candidate.__qualname__),
                     candidate.__code__.co_firstlineno,
                 ] = candidate
-            pending += [
+            candidates += [
                 *(candidate.__defaults__ or ()),
                 *(candidate.__kwdefaults__ or {}).values(),
                 *vars(candidate).values(),
             ]
-            pending += [cell.cell_contents for cell in candidate.__closure__ or () if _is_filled(cell)]
+            candidates += [cell.cell_contents for cell in candidate.__closure__ or () if _is_filled(cell)]
         elif isinstance(candidate, type):
-            pending += vars(candidate).values() if candidate.__module__ == module else ()
+            candidates += vars(candidate).values() if candidate.__module__ == module else ()
         elif isinstance(candidate, dict | list | tuple):
-            pending += candidate.values() if isinstance(candidate, dict) else candidate
+            candidates += candidate.values() if isinstance(candidate, dict) else candidate
         else:
-            pending += [getattr(candidate, name, None) for name in ("__func__", "fget", "func")]
-            pending += getattr(candidate, "__dict__", {}).values()
+            candidates += [getattr(candidate, name, None) for name in ("__func__", "fget", "func")]
+            candidates += getattr(candidate, "__dict__", {}).values()
     return functions
 
 
@@ -649,7 +657,7 @@ class _Decoder:
         line: int,
         cells: list[Json],
         defaults: Json,
-        named: Json,
+        keyword_defaults: Json,
         attributes: Json,
     ) -> Any:
         code = _nested_code(module, name, line)
@@ -662,7 +670,7 @@ class _Decoder:
         for cell, content in zip(closure, cells, strict=True):
             if content != ["empty"]:
                 cell.cell_contents = self.value(content)
-        function.__defaults__, function.__kwdefaults__ = self.value(defaults), self.value(named)
+        function.__defaults__, function.__kwdefaults__ = self.value(defaults), self.value(keyword_defaults)
         self._fill(vars(function), attributes)
         return function
 
@@ -675,8 +683,8 @@ class _Decoder:
             return types.MethodType(inspect.getattr_static(owner_value, name).__func__, owner_value)
         return getattr(owner_value, name)
 
-    def _partial(self, number: int, function: Json, args: list[Json], named: list[Json]) -> Any:
-        return functools.partial(self.value(function), *map(self.value, args), **self._fill({}, named))
+    def _partial(self, number: int, function: Json, args: list[Json], keywords: list[Json]) -> Any:
+        return functools.partial(self.value(function), *map(self.value, args), **self._fill({}, keywords))
 
     def _named(self, number: int, kind: Json, items: list[Json]) -> Any:
         named_tuple = self.value(kind)

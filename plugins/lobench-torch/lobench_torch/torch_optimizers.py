@@ -70,11 +70,11 @@ class _TorchNames:
 
     def find(self, selector: str) -> str | None:
         """Registers the class with this Python name. Returns its name; None if the class does not exist."""
-        home, _, name = selector.rpartition(".")
-        if home == _HOME:
+        module, _, name = selector.rpartition(".")
+        if module == _HOME:
             cls = self._optimizers_of_torch().get(name)
         else:
-            cls = getattr(sys.modules.get(home), name, None) if home and "torch" in sys.modules else None
+            cls = getattr(sys.modules.get(module), name, None) if module and "torch" in sys.modules else None
         if not _is_optimizer(cls):
             return None
         _register(selector)
@@ -102,8 +102,8 @@ def _is_optimizer(candidate: Any) -> bool:
 def _register(selector: str) -> None:
     from lobench_torch.host import WRAPPED
 
-    home, _, name = selector.rpartition(".")
-    cls = getattr(sys.modules[home], name)
+    module, _, name = selector.rpartition(".")
+    cls = getattr(sys.modules[module], name)
 
     first_parameter, *parameters = inspect.signature(cls).parameters.values()
     if first_parameter.name in WRAPPED:  # an instance of another optimizer, not parameters
@@ -113,7 +113,7 @@ def _register(selector: str) -> None:
         parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in parameters if parameter.kind not in variadic
     ]
     names = {keyword.name for keyword in keywords}
-    own_parameters = [
+    option_parameters = [
         parameter
         for parameter in inspect.signature(torch_optimizer).parameters.values()
         if parameter.kind is parameter.KEYWORD_ONLY
@@ -125,14 +125,14 @@ def _register(selector: str) -> None:
             return values
         options = {
             parameter.name: values.pop(parameter.name)
-            for parameter in own_parameters
+            for parameter in option_parameters
             if parameter.name in values and parameter.name not in names
         }
         return transformation(selector, values, **options)
 
     setattr(make, SELECTOR, selector)
     make.__doc__ = cls.__doc__
-    added_parameters = (parameter for parameter in own_parameters if parameter.name not in names)
+    added_parameters = (parameter for parameter in option_parameters if parameter.name not in names)
     signature = inspect.Signature([*keywords, *added_parameters, *keyword_parameters])
     make.__signature__ = signature  # type: ignore[attr-defined]
-    gin.external_configurable(make, name=name, module=home)
+    gin.external_configurable(make, name=name, module=module)

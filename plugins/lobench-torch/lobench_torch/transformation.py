@@ -99,8 +99,8 @@ def _python_at(python: str) -> str:
     """Returns the path of a Python. A relative path is searched in the folders of `sys.path` and the working folder."""
     if os.path.isabs(python):
         return python
-    places = (os.path.join(folder, python) for folder in (*sys.path, os.getcwd()))
-    return next((os.path.normpath(path) for path in places if os.path.isfile(path)), python)
+    candidates = (os.path.join(folder, python) for folder in (*sys.path, os.getcwd()))
+    return next((os.path.normpath(path) for path in candidates if os.path.isfile(path)), python)
 
 
 def _library(python: str) -> Library | OtherPython:
@@ -161,57 +161,59 @@ class _Transformation:
         host = self._host(params)
         flat = self._flat(params)
         bits = jnp.zeros(2, jnp.uint32) if key is None else jax.random.key_data(key).reshape(-1)[:2].astype(jnp.uint32)
-        numbers = jnp.stack([jnp.asarray(number, jnp.float32) for number in (value, *self._numbers.values())])
+        numbers_and_loss = jnp.stack([jnp.asarray(number, jnp.float32) for number in (value, *self._numbers.values())])
         kinds = [_kind(np.zeros(2, np.int32)), _kind(flat), _kind(state)]
 
-        def begin(bits: Any, numbers: Any, flat: Any, state: Any) -> Any:
+        def begin(bits: Any, numbers_and_loss: Any, flat: Any, state: Any) -> Any:
             high, low = np.asarray(bits).tolist()
-            loss, *settings = np.asarray(numbers)
+            loss, *settings = np.asarray(numbers_and_loss)
             params, grads = np.asarray(flat)
-            fixed, scheduled = self._split(settings)
+            settings_of_training, scheduled = self._split(settings)
             with _config_errors():
                 seed = high << 31 | low >> 1
-                return _parts(host.step(fixed, scheduled, params, grads, loss, np.asarray(state), seed))
+                return _parts(host.step(settings_of_training, scheduled, params, grads, loss, np.asarray(state), seed))
 
-        def go_on(parts: Any, loss: Any, grads: Any) -> Any:
-            is_done, token = np.asarray(parts[0]).tolist()
+        def go_on(host_result: Any, loss: Any, grads: Any) -> Any:
+            is_done, token = np.asarray(host_result[0]).tolist()
             with _config_errors():
-                return parts if is_done else _parts(host.go_on(token, np.asarray(loss), np.asarray(grads)))
+                return host_result if is_done else _parts(host.go_on(token, np.asarray(loss), np.asarray(grads)))
 
-        stepped = host_call(begin, kinds, bits, numbers, jnp.stack([flat, self._flat(grads)]), state)
+        result = host_call(begin, kinds, bits, numbers_and_loss, jnp.stack([flat, self._flat(grads)]), state)
         if self._spec.takes_closure:
             if obj_fn is None:
                 raise ConfigError(f"{self._spec.name} takes a closure, which lobench does not provide")
 
-            def more(stepped: Any) -> Any:
-                loss, grads = jax.value_and_grad(obj_fn)(self._tree(stepped[1], params))
-                return host_call(go_on, kinds, stepped, jnp.asarray(loss, jnp.float32), self._flat(grads))
+            def take_another_step(result: Any) -> Any:
+                loss, grads = jax.value_and_grad(obj_fn)(self._tree(result[1], params))
+                return host_call(go_on, kinds, result, jnp.asarray(loss, jnp.float32), self._flat(grads))
 
-            stepped = jax.lax.while_loop(lambda stepped: stepped[0][0] == 0, more, stepped)
-        return jax.tree.map(_difference, self._tree(stepped[1], params), params), stepped[2]
+            result = jax.lax.while_loop(lambda result: result[0][0] == 0, take_another_step, result)
+        return jax.tree.map(_difference, self._tree(result[1], params), params), result[2]
 
     def _eval_params(self, state: Any, params: Any) -> Any:
         host = self._host(params)
         flat = self._flat(params)
 
-        def at(numbers: Any, params: Any, state: Any) -> Any:
-            fixed, _ = self._split(list(np.asarray(numbers)))
+        def eval_params(numbers: Any, params: Any, state: Any) -> Any:
+            settings_of_training, _ = self._split(list(np.asarray(numbers)))
             with _config_errors():
-                return host.eval_params(fixed, np.asarray(params), np.asarray(state))
+                return host.eval_params(settings_of_training, np.asarray(params), np.asarray(state))
 
         numbers = jnp.array([jnp.asarray(number, jnp.float32) for number in self._numbers.values()], jnp.float32)
-        evaluated = host_call(at, _kind(flat), numbers, flat, state)
-        return self._tree(evaluated, params)
+        flat_result = host_call(eval_params, _kind(flat), numbers, flat, state)
+        return self._tree(flat_result, params)
 
     def _flat(self, params: Any) -> jax.Array:
         """Returns the leaves as one vector, in the layout that torch gets."""
         return jnp.concatenate([self._transpose(leaf).reshape(-1) for leaf in jax.tree.leaves(params)])
 
-    def _tree(self, flat: jax.Array, like: Any) -> Any:
-        leaves, tree = jax.tree.flatten(like)
-        parts = jnp.split(flat, list(itertools.accumulate(leaf.size for leaf in leaves))[:-1])
-        back = (part.reshape(self._transpose(leaf).shape) for part, leaf in zip(parts, leaves, strict=True))
-        return jax.tree.unflatten(tree, [self._transpose(part, (2, 3, 1, 0)) for part in back])
+    def _tree(self, flat: jax.Array, template: Any) -> Any:
+        leaves, tree = jax.tree.flatten(template)
+        vectors = jnp.split(flat, list(itertools.accumulate(leaf.size for leaf in leaves))[:-1])
+        leaves_of_template = (
+            vector.reshape(self._transpose(leaf).shape) for vector, leaf in zip(vectors, leaves, strict=True)
+        )
+        return jax.tree.unflatten(tree, [self._transpose(vector, (2, 3, 1, 0)) for vector in leaves_of_template])
 
     def _host(self, params: Any) -> Any:
         shapes = {}
@@ -221,9 +223,9 @@ class _Transformation:
         request = repr((self._spec, shapes, self._constants, list(self._numbers), self._scheduled))
         key = self._library.identity(self._spec.name), request
         if key not in _HOSTS:
-            probed = {name: value if type(value) is float else _USUAL for name, value in self._numbers.items()}
+            example_numbers = {name: value if type(value) is float else _USUAL for name, value in self._numbers.items()}
             with _config_errors():
-                settings = {**self._constants, **probed}
+                settings = {**self._constants, **example_numbers}
                 _HOSTS[key] = self._library.host(self._spec, shapes, settings, self._scheduled)
             if len(_HOSTS) > _MOST_HOSTS:
                 del _HOSTS[next(iter(_HOSTS))]
@@ -242,8 +244,8 @@ class _Transformation:
         return leaf.T if leaf.ndim == 2 else leaf.transpose(of_convolution)
 
 
-def _parts(stepped: StepResult) -> list[np.ndarray]:
-    return [np.array([stepped.is_done, stepped.token], np.int32), stepped.params, stepped.state]
+def _parts(result: StepResult) -> list[np.ndarray]:
+    return [np.array([result.is_done, result.token], np.int32), result.params, result.state]
 
 
 def _is_number(value: Any) -> bool:

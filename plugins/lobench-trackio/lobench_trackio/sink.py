@@ -99,10 +99,10 @@ class TrackioSink(RunSink["_Run"]):
         """
         assert self._given is not None
         entry = f"lobench.run.{self._given[0]}"
-        recorded = self._storage.get_project_metadata(self._project, entry)
-        if recorded is None:
+        recorded_training = self._storage.get_project_metadata(self._project, entry)
+        if recorded_training is None:
             self._storage.set_project_metadata(self._project, entry, training)
-        elif recorded != training:
+        elif recorded_training != training:
             raise of_another_training(self._given[1], label, where=_WHERE, argument="run=NAME")
 
 
