@@ -561,10 +561,11 @@ class Host:
             name for name in {**values_before, **values_after} if values_before.get(name) != values_after.get(name)
         ]
         if changed_names:
+            name = changed_names[0]
             raise RefusedOptimizer(
                 f"{self._spec.name} changes attributes of its class, which all seeds share",
-                where=changed_names[0],
-                got=f"{values_before.get(changed_names[0])} before its first steps, {values_after.get(changed_names[0])} after",
+                where=name,
+                got=f"{values_before.get(name)} before its first steps, {values_after.get(name)} after",
                 expected="attributes of the instance (`self.count = 0` in `__init__`)",
                 next_step=NEXT_STEP,
             )
