@@ -229,8 +229,10 @@ class SeedBlock:
         """Splits a block of at least two seeds into halves. The first half is larger by one if the size is odd."""
         if self.size < 2:
             raise ValueError(f"a block of {self.size} seed cannot be halved")
-        first = (self.size + 1) // 2
-        return SeedBlock(start=self.start, size=first), SeedBlock(start=self.start + first, size=self.size - first)
+        first_size = (self.size + 1) // 2
+        return SeedBlock(start=self.start, size=first_size), SeedBlock(
+            start=self.start + first_size, size=self.size - first_size
+        )
 
 
 def seed_blocks(
@@ -337,10 +339,10 @@ class CaseInfo:
 
     def is_called(self, name: str) -> bool:
         """Returns whether a name, in any spelling that lobench or pytest prints, names this case."""
-        spelled = {name, case_name(name)}
+        spellings = {name, case_name(name)}
         if self.evaluator == TEST:
-            spelled.add(ordinary_test_name(name))
-        return not spelled.isdisjoint(self.names)
+            spellings.add(ordinary_test_name(name))
+        return not spellings.isdisjoint(self.names)
 
     @property
     def has_items(self) -> bool:
@@ -463,10 +465,10 @@ class CaseSpec:
     def is_called(self, name: str) -> bool:
         """Returns whether a name names this case, or its scope, which stands for all of the scope's cases."""
         scope_names = names_of(self.suite, self.file, self.scope) if self.cell else ()
-        spelled = {name, case_name(name)}
+        spellings = {name, case_name(name)}
         if self.is_test:
-            spelled.add(ordinary_test_name(name))
-        return not spelled.isdisjoint((*self.names, *scope_names))
+            spellings.add(ordinary_test_name(name))
+        return not spellings.isdisjoint((*self.names, *scope_names))
 
     @property
     def relative_path(self) -> str:
@@ -533,8 +535,8 @@ def names_of(suite: str, file: str, *names: str) -> tuple[str, ...]:
       file: Name of the case's file without `.gin`; "" if unknown.
       names: Name of the case in that file, then its name in a store if that is different.
     """
-    short = dict.fromkeys((names[0], *([f"{file}.{names[0]}"] if file else ()), *names[1:]))
-    return (*short, *(f"{suite}/{name}" for name in short))
+    short_names = dict.fromkeys((names[0], *([f"{file}.{names[0]}"] if file else ()), *names[1:]))
+    return (*short_names, *(f"{suite}/{name}" for name in short_names))
 
 
 def axis_text(value: AxisValue) -> str:

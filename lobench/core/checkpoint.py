@@ -209,11 +209,11 @@ def _is_beside_theta(path: str) -> bool:
 
 def _has_copy(leaves: Mapping[str, np.ndarray], theta: Mapping[str, np.ndarray]) -> bool:
     """Whether there is a subtree with the paths and shapes of theta, except for the moments of a meta-optimizer."""
-    first = next(iter(theta))
+    first_path = next(iter(theta))
     for path in leaves:
-        if _MOMENTS.search(path) or not (path == first or path.endswith(f"/{first}")):
+        if _MOMENTS.search(path) or not (path == first_path or path.endswith(f"/{first_path}")):
             continue
-        prefix = path[: len(path) - len(first)]
+        prefix = path[: len(path) - len(first_path)]
         if all(f"{prefix}{name}" in leaves and leaves[f"{prefix}{name}"].shape == theta[name].shape for name in theta):
             return True
     return False

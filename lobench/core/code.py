@@ -81,7 +81,7 @@ def parts_of_code(code: str) -> tuple[str, str]:
     return case, subject
 
 
-def is_same_code(stored: str, todays: str, accepted: Mapping[str, str] | None = None) -> bool:
+def is_same_code(stored: str, current: str, accepted: Mapping[str, str] | None = None) -> bool:
     """Returns whether a result of the code `stored` counts as a result of the current code.
 
     Args:
@@ -91,10 +91,10 @@ def is_same_code(stored: str, todays: str, accepted: Mapping[str, str] | None = 
     >>> is_same_code("1f:2a", "1f:2a"), is_same_code("", "1f:2a"), is_same_code("1f:2a", "1f:3b")
     (True, True, False)
     """
-    if stored == todays or not stored or not todays:
+    if stored == current or not stored or not current:
         return True
     canonical_codes = accepted or {}
-    code_pairs = zip(parts_of_code(stored), parts_of_code(todays), strict=True)
+    code_pairs = zip(parts_of_code(stored), parts_of_code(current), strict=True)
     return all(
         not stored_code
         or not current_code
@@ -119,8 +119,8 @@ def changed_code_line(
       is_kept: Whether the results are kept nevertheless.
     """
     names: dict[str, None] = {}
-    for stored, todays in sorted(set(changes)):
-        for stored_part, current_part in zip(parts_of_code(stored), parts_of_code(todays), strict=True):
+    for stored, current in sorted(set(changes)):
+        for stored_part, current_part in zip(parts_of_code(stored), parts_of_code(current), strict=True):
             if not stored_part or not current_part or stored_part == current_part:
                 continue
             stored_files = parts_of(stored_part)
@@ -134,8 +134,8 @@ def changed_code_line(
 def other_code_line(num_results: int, names: Sequence[str]) -> str:
     """Returns a line on results of other code, with the names of the files that differ, as far as they are known."""
     verb = "was" if num_results == 1 else "were"
-    named = f": {first_of(names, _MOST_NAMED)}" if names else ""
-    return f"{counted(num_results, 'result')} {verb} made by other code{named}"
+    names_text = f": {first_of(names, _MOST_NAMED)}" if names else ""
+    return f"{counted(num_results, 'result')} {verb} made by other code{names_text}"
 
 
 def describe_codes(rows: Iterable[tuple[str, str, str, str]]) -> str:
@@ -144,15 +144,17 @@ def describe_codes(rows: Iterable[tuple[str, str, str, str]]) -> str:
     Args:
       rows: One tuple per result: name of the case, its identity, the subject's identity, and the code.
     """
-    by_case: dict[tuple[str, str], set[str]] = {}
-    by_subject: dict[tuple[str, str], set[str]] = {}
+    codes_by_case: dict[tuple[str, str], set[str]] = {}
+    codes_by_subject: dict[tuple[str, str], set[str]] = {}
     for name, identity, subject, code in rows:
         case_code, subject_code = parts_of_code(code)
         if case_code:
-            by_case.setdefault((name, identity), set()).add(case_code)
+            codes_by_case.setdefault((name, identity), set()).add(case_code)
         if subject_code:
-            by_subject.setdefault((name, subject), set()).add(subject_code)
-    case_names = {name for groups in (by_case, by_subject) for (name, _), codes in groups.items() if len(codes) > 1}
+            codes_by_subject.setdefault((name, subject), set()).add(subject_code)
+    case_names = {
+        name for groups in (codes_by_case, codes_by_subject) for (name, _), codes in groups.items() if len(codes) > 1
+    }
     if not case_names:
         return ""
     return (

@@ -63,11 +63,11 @@ def origin_of_module(name: str) -> Origin:
     kind = loader if isinstance(loader, type) else type(loader)
     if kind.__module__.startswith(("_frozen_importlib", "importlib.")):
         return Origin.INSTALLED  # part of Python itself, or a namespace package
-    top = name.partition(".")[0]
-    if top.startswith(("_cython_", "cython_runtime")):
+    top_package = name.partition(".")[0]
+    if top_package.startswith(("_cython_", "cython_runtime")):
         return Origin.INSTALLED
     # Modules inside of a compiled module, and modules that a package creates.
-    return origin_of_module(top) if top != name else Origin.USER
+    return origin_of_module(top_package) if top_package != name else Origin.USER
 
 
 def loaded_modules(origin: Origin) -> list[tuple[str, ModuleType]]:

@@ -107,9 +107,9 @@ class Codec(Generic[M]):
         return message
 
 
-def has_begun_well(part: bytes | bytearray) -> bool:
+def has_begun_well(data: bytes | bytearray) -> bool:
     """Returns whether bytes may be the start of a message. There may be fewer bytes than a header has."""
-    opening = part[_LENGTH.size : _LENGTH.size + len(_OPENING)]
+    opening = data[_LENGTH.size : _LENGTH.size + len(_OPENING)]
     return _OPENING.startswith(opening)
 
 
@@ -196,9 +196,9 @@ def _read_optional(read: _Reader, value: object, where: str) -> object:
 
 
 def _any_of(readers: tuple[_Reader, ...], expected: str, value: object, where: str) -> object:
-    for read in readers:
+    for reader in readers:
         with contextlib.suppress(ValueError):
-            return read(value, where)
+            return reader(value, where)
     raise _invalid_error(value, where, expected)
 
 
@@ -211,7 +211,9 @@ def _read_list(read: _Reader, value: object, where: str) -> tuple[object, ...]:
 def _read_fixed_list(readers: tuple[_Reader, ...], value: object, where: str) -> tuple[object, ...]:
     if not isinstance(value, list) or len(value) != len(readers):
         raise _invalid_error(value, where, f"a list of {len(readers)}")
-    return tuple(read(item, f"{where}[{index}]") for index, (read, item) in enumerate(zip(readers, value, strict=True)))
+    return tuple(
+        reader(item, f"{where}[{index}]") for index, (reader, item) in enumerate(zip(readers, value, strict=True))
+    )
 
 
 def _read_mapping(read: _Reader, value: object, where: str) -> dict[str, object]:
@@ -240,7 +242,7 @@ def _read_dataclass(kind: type, readers: Mapping[str, _Reader], value: object, w
         raise ValueError(f"{where}: no field {', '.join(map(repr, missing))}")
     if unknown := [name for name in value if name not in readers]:
         raise ValueError(f"{where}: unknown field {', '.join(map(_shorten, unknown))}")
-    return kind(**{name: read(value[name], f"{where}.{name}") for name, read in readers.items()})
+    return kind(**{name: reader(value[name], f"{where}.{name}") for name, reader in readers.items()})
 
 
 def _invalid_error(value: object, where: str, expected: str) -> ValueError:

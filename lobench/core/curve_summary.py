@@ -46,7 +46,7 @@ def summarize(curves: Curves, primary: str) -> tuple[str, bytes]:
       primary: Metric whose mean curve is included, at `NUM_SPARKS` of its points.
     """
     shapes = {name: curves.metrics[name].shape or () for name in sorted(curves.metrics)}
-    head = {
+    shared_fields = {
         "seeds": curves.seeds,
         "eval_steps": curves.eval_steps,
         "metrics": list(shapes.items()),
@@ -58,26 +58,26 @@ def summarize(curves: Curves, primary: str) -> tuple[str, bytes]:
         "film": curves.film is not None,
     }
     num_seeds = len(curves.seeds)
-    parts = [
+    encoded_parts = [
         _SECONDS.pack(curves.wall_seconds, curves.compile_seconds),
         struct.pack(f"<{num_seeds}q", *curves.diverged_at),
     ]
     for name in _metrics_per_eval(shapes):
         rows: list[list[float]] = curves.metrics[name].tolist()  # type: ignore[assignment]  # typeshed knows one axis
-        ends = [_finite_ends(row) for row in rows]
+        finite_ranges = [_finite_ends(row) for row in rows]
         columns = [
             [row[0] for row in rows],
             [row[-1] for row in rows],
-            [low for low, _ in ends],
-            [high for _, high in ends],
+            [low for low, _ in finite_ranges],
+            [high for _, high in finite_ranges],
         ]
-        parts += [struct.pack(f"<{len(column)}f", *column) for column in columns]
+        encoded_parts += [struct.pack(f"<{len(column)}f", *column) for column in columns]
         if name == primary:
-            parts.append(struct.pack(f"<{NUM_SPARKS}d", *_spark_values(rows)))
+            encoded_parts.append(struct.pack(f"<{NUM_SPARKS}d", *_spark_values(rows)))
     if curves.cost is not None:
-        parts.append(json.dumps(curves.cost.header()).encode())
-    text = json.dumps(head | {"primary": primary}, separators=(",", ":"))
-    return text, b"".join(parts)
+        encoded_parts.append(json.dumps(curves.cost.header()).encode())
+    text = json.dumps(shared_fields | {"primary": primary}, separators=(",", ":"))
+    return text, b"".join(encoded_parts)
 
 
 def _metrics_per_eval(shapes: Mapping[str, Sequence[int]]) -> list[str]:
@@ -125,33 +125,33 @@ class _Head:
 
 
 def _read_head(text: str) -> _Head:
-    read: Mapping[str, Any] = json.loads(text)
-    shapes = {name: tuple(shape) for name, shape in read["metrics"]}
-    seeds = tuple(read["seeds"])
-    places = dict[str, int]()
+    fields: Mapping[str, Any] = json.loads(text)
+    shapes = {name: tuple(shape) for name, shape in fields["metrics"]}
+    seeds = tuple(fields["seeds"])
+    offsets = dict[str, int]()
     sparks_at = -1
     steps = struct.Struct(f"<{len(seeds)}q")
     column = struct.Struct(f"<{len(seeds)}f")
     offset = _SECONDS.size + steps.size
     for name in _metrics_per_eval(shapes):
-        places[name] = offset
+        offsets[name] = offset
         offset += _NUM_COLUMNS * column.size
-        if name == read["primary"]:
+        if name == fields["primary"]:
             sparks_at, offset = offset, offset + 8 * NUM_SPARKS
     return _Head(
         seeds=seeds,
-        eval_steps=tuple(read["eval_steps"]),
+        eval_steps=tuple(fields["eval_steps"]),
         shapes=shapes,
-        directions={name: Direction(value) for name, value in read["directions"].items()},
-        origin=Provenance(**read["origin"]),
-        training=read["training"],
-        has_film=read["film"],
+        directions={name: Direction(value) for name, value in fields["directions"].items()},
+        origin=Provenance(**fields["origin"]),
+        training=fields["training"],
+        has_film=fields["film"],
         steps=steps,
         column=column,
-        places=places,
+        places=offsets,
         sparks_at=sparks_at,
         cost_at=offset,
-        kept=places.keys(),
+        kept=offsets.keys(),
         has_sorted_seeds=list(seeds) == sorted({*seeds}),
     )
 
@@ -189,8 +189,8 @@ def packed_ends(summaries: Iterable[CurveSummary], metric: str) -> bytes:
     Returns:
       Little-endian float32[num_summaries, 2, num_seeds] if all have equally many seeds.
     """
-    places = [(summary._numbers, summary._head.places[metric], summary._head.column.size) for summary in summaries]
-    return b"".join([numbers[offset : offset + 2 * width] for numbers, offset, width in places])
+    columns = [(summary._numbers, summary._head.places[metric], summary._head.column.size) for summary in summaries]
+    return b"".join([numbers[offset : offset + 2 * width] for numbers, offset, width in columns])
 
 
 def packed_steps(summaries: Sequence[CurveSummary]) -> bytes:

@@ -176,13 +176,14 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     matches = [candidate for candidate in names if candidate == name] or [
         candidate for candidate in names if candidate.casefold() == name.casefold()
     ]
-    words = set(name.casefold().split("_"))
+    name_words = set(name.casefold().split("_"))
     matches = matches or [
-        candidate for candidate in names if len(words) > 1 and words < set(candidate.casefold().split("_"))
+        candidate for candidate in names if len(name_words) > 1 and name_words < set(candidate.casefold().split("_"))
     ]
-    by_lower_case = {candidate.casefold(): candidate for candidate in reversed(names)}
+    names_by_lower_case = {candidate.casefold(): candidate for candidate in reversed(names)}
     suggestions = matches or difflib.get_close_matches(name, names, n=1)
     suggestions = suggestions or [
-        by_lower_case[candidate] for candidate in difflib.get_close_matches(name.casefold(), list(by_lower_case), n=1)
+        names_by_lower_case[candidate]
+        for candidate in difflib.get_close_matches(name.casefold(), list(names_by_lower_case), n=1)
     ]
     return f"did you mean {suggestions[0]!r}?" if suggestions else ""

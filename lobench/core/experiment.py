@@ -253,8 +253,8 @@ class SessionBlocks:
 
     @property
     def bindings(self) -> tuple[str, ...]:
-        first = () if self.first_seed is None else (f"Case.first_seed = {self.first_seed}",)
-        return *first, f"Case.block_sizes = {self.widths!r}"
+        first_seed_lines = () if self.first_seed is None else (f"Case.first_seed = {self.first_seed}",)
+        return *first_seed_lines, f"Case.block_sizes = {self.widths!r}"
 
     @classmethod
     def split_off(cls, lines: Sequence[str]) -> tuple[SessionBlocks | None, tuple[str, ...]]:
@@ -262,9 +262,9 @@ class SessionBlocks:
         for count in (2, 1):
             match = _BLOCKS.fullmatch("\n".join(lines[-count:]))
             if match is not None:
-                first, widths = match.groups()
+                first_seed_text, widths = match.groups()
                 sizes = tuple(map(int, re.findall(r"\d+", widths)))
-                first_seed = None if first is None else int(first)
+                first_seed = None if first_seed_text is None else int(first_seed_text)
                 return cls(first_seed=first_seed, widths=sizes), tuple(lines[:-count])
         return None, tuple(lines)
 
@@ -299,8 +299,8 @@ def session_blocks(sessions: range, stored: Iterable[SeedBlock]) -> SessionBlock
         if is_wanted and not any(_overlap(block.seeds, kept_block.seeds) for kept_block in kept_blocks):
             kept_blocks.append(block)
     kept_blocks.sort()
-    first = min([sessions.start, *(block.start for block in kept_blocks[:1])])
-    widths, position = [], first
+    first_seed = min([sessions.start, *(block.start for block in kept_blocks[:1])])
+    widths, position = [], first_seed
     for block in kept_blocks:
         if block.start > position:
             widths.append(block.start - position)
@@ -308,7 +308,7 @@ def session_blocks(sessions: range, stored: Iterable[SeedBlock]) -> SessionBlock
         position = block.start + block.size
     if position < sessions.stop:
         widths.append(sessions.stop - position)
-    return SessionBlocks(first_seed=first, widths=tuple(widths))
+    return SessionBlocks(first_seed=first_seed, widths=tuple(widths))
 
 
 def _overlap(seeds: range, other_seeds: range) -> bool:

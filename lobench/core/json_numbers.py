@@ -44,8 +44,8 @@ def record_from(kind: type[T], value: object, /, *others: object, **fields: obje
 def _attribute(values: Sequence[object], name: str) -> object:
     """Returns an attribute of the first value that has it. It is read once, as it may be computed."""
     for value in values:
-        if (found := getattr(value, name, _MISSING)) is not _MISSING:
-            return found
+        if (attribute := getattr(value, name, _MISSING)) is not _MISSING:
+            return attribute
     return getattr(values[0], name)  # raises
 
 

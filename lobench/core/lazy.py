@@ -46,7 +46,7 @@ def on_first_use(package: str) -> Callable[[str], object]:
     return load
 
 
-def loaded(place: str) -> Any:
+def loaded(reference: str) -> Any:
     """Imports "module:attribute" and returns its value."""
-    module, _, attribute = place.partition(":")
+    module, _, attribute = reference.partition(":")
     return getattr(importlib.import_module(module), attribute)

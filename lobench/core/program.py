@@ -69,10 +69,10 @@ class Program:
     @property
     def key(self) -> str:
         """Version, and a hash of all fields."""
-        parts = [self.version, self.jax, self.jaxlib, self.device, str(self.together)]
+        fields = [self.version, self.jax, self.jaxlib, self.device, str(self.together)]
         if self.at_once:
-            parts.append(str(self.at_once))
-        return f"{self.version}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:_HASHED]}"
+            fields.append(str(self.at_once))
+        return f"{self.version}-{hashlib.sha256(chr(0).join(fields).encode()).hexdigest()[:_HASHED]}"
 
     def __str__(self) -> str:
         if self.version in _OF_OTHERS:
@@ -99,8 +99,12 @@ def describe_programs(programs: Collection[Program | str]) -> str:
         are differences in `at_once`, which depends on the case.
     """
     texts = {str(program.whole if isinstance(program, Program) else program) for program in programs}
-    named = sorted(texts - _OF_OTHERS)
-    return f"results of {len(named)} programs, which may differ in bits: {'; '.join(named)}" if len(named) > 1 else ""
+    program_texts = sorted(texts - _OF_OTHERS)
+    return (
+        f"results of {len(program_texts)} programs, which may differ in bits: {'; '.join(program_texts)}"
+        if len(program_texts) > 1
+        else ""
+    )
 
 
 def _kind(device: str) -> str:

@@ -231,8 +231,8 @@ def canonical_optimizer(text: str) -> str:
     >>> canonical_optimizer("optax.adam")
     'optax.adam()'
     """
-    head, separator, bindings_text = text.partition(";")
-    match = None if text.endswith(".gin") else _CALL.fullmatch(head.strip())
+    call_text, separator, bindings_text = text.partition(";")
+    match = None if text.endswith(".gin") else _CALL.fullmatch(call_text.strip())
     if match is None or (match["call"] and not match["arguments"].strip()):
         return text
     source = f"f({match['arguments'] or ''})"

@@ -48,9 +48,9 @@ def relocated(path: str, store: str, stores: tuple[str, ...]) -> list[str]:
     """
     if not path:
         return []
-    moved = (
+    moved_paths = (
         os.path.normpath(os.path.join(store, os.path.relpath(path, old_store)))
         for old_store in stores
         if old_store != store
     )
-    return list(dict.fromkeys((*moved, path)))
+    return list(dict.fromkeys((*moved_paths, path)))

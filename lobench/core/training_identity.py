@@ -39,11 +39,11 @@ def training_of(bindings: str) -> str:
     }
     if not any(name == "lobench.Case.task" for name, _ in selected_lines):
         return ""
-    fresh = set(selected_lines)
-    while fresh:
-        references = {match for _, value in fresh for match in _REFERENCE.findall(value)}
-        fresh = {line for line in own_lines if line not in selected_lines and _is_of(line[0], references)}
-        selected_lines |= fresh
+    new_lines = set(selected_lines)
+    while new_lines:
+        references = {match for _, value in new_lines for match in _REFERENCE.findall(value)}
+        new_lines = {line for line in own_lines if line not in selected_lines and _is_of(line[0], references)}
+        selected_lines |= new_lines
     return hashlib.sha256(
         "\n".join(f"{name} = {value}" for name, value in sorted(selected_lines)).encode()
     ).hexdigest()[:16]
@@ -54,9 +54,9 @@ def _is_of(name: str, references: Iterable[str]) -> bool:
     scope, _, selector = name.rpartition("/")
     owner = selector.rpartition(".")[0]
     for reference in references:
-        reference_scope, _, called = reference.rpartition("/")
+        reference_scope, _, reference_selector = reference.rpartition("/")
         if owner == "gin.macro" and scope == reference:
             return True
-        if (owner == called or owner.endswith(f".{called}")) and scope in ("", reference_scope):
+        if (owner == reference_selector or owner.endswith(f".{reference_selector}")) and scope in ("", reference_scope):
             return True
     return False

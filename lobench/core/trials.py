@@ -166,8 +166,8 @@ def below_median(trials: Iterable[Trial], so_far: Mapping[int, float | None], *,
       after: Name of the point in the reason, such as "25%".
     """
     wave = sorted(trials, key=lambda trial: trial.number)
-    last = wave[-1].number
-    values = [value for number, value in so_far.items() if number <= last and value is not None]
+    last_number = wave[-1].number
+    values = [value for number, value in so_far.items() if number <= last_number and value is not None]
     if not values:
         return {}
     median = statistics.median(values)
@@ -229,5 +229,5 @@ def _report_blocks(
     width = report_sessions or experiment.num_sessions
     if width is None:
         return None
-    fresh = (block for block in stored if block.start >= FIRST_REPORT_SEED)
-    return session_blocks(range(FIRST_REPORT_SEED, FIRST_REPORT_SEED + width), fresh)
+    stored_fresh_blocks = (block for block in stored if block.start >= FIRST_REPORT_SEED)
+    return session_blocks(range(FIRST_REPORT_SEED, FIRST_REPORT_SEED + width), stored_fresh_blocks)

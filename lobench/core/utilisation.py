@@ -47,25 +47,26 @@ def utilisation_line(uses: Sequence[CoreUse], *, num_workers: int, num_cores: in
       gpu: Mean fraction of the time in which the devices were busy; None if unknown.
     """
     cpu_uses = [use for use in uses if use.num_gpus == 0 and use.wall_seconds >= _LEAST_SECONDS and use.cpu_seconds > 0]
-    parts = []
+    advice = []
     core_seconds = sum(use.wall_seconds * use.num_cpus for use in cpu_uses)
     share = sum(use.cpu_seconds for use in cpu_uses) / core_seconds if core_seconds else 1.0
     if num_workers > num_cores and share < _THRASHING:
-        parts.append(
+        advice.append(
             f"{num_workers} cores of workers on {num_cores}: each had {share:.0%} of a core; take --workers {num_cores}"
         )
     # On an overcommitted machine the number of usable cores is unknown.
-    elif idle := [use for use in cpu_uses if use.num_cpus > 1 and use.cores < _IDLE * use.num_cpus]:
-        worst = min(idle, key=lambda use: (use.cores - use.num_cpus) * use.wall_seconds)
-        more = f" (and {len(idle) - 1} more)" if len(idle) > 1 else ""
-        fits = max(1, math.ceil(round(worst.cores, 1)))
-        parts.append(
-            f"{worst.case}{more} used {worst.cores:.1f} of {worst.num_cpus} cores; bind Case.num_cpus = {fits}, "
+    elif idle_uses := [use for use in cpu_uses if use.num_cpus > 1 and use.cores < _IDLE * use.num_cpus]:
+        worst_use = min(idle_uses, key=lambda use: (use.cores - use.num_cpus) * use.wall_seconds)
+        others_text = f" (and {len(idle_uses) - 1} more)" if len(idle_uses) > 1 else ""
+        num_cpus_needed = max(1, math.ceil(round(worst_use.cores, 1)))
+        advice.append(
+            f"{worst_use.case}{others_text} used {worst_use.cores:.1f} of {worst_use.num_cpus} cores; "
+            f"bind Case.num_cpus = {num_cpus_needed}, "
             "or give a block more seeds (Case.seed_block)"
         )
     if gpu is not None and gpu < _IDLE_GPU and any(use.num_gpus > 0 for use in uses):
-        parts.append(
+        advice.append(
             f"the devices were busy {gpu:.0%} of the time; give a block more seeds (Case.seed_block), bind a share "
             "(Case.num_gpus = 0.5), or compute checkpoints --together"
         )
-    return "; ".join(parts)
+    return "; ".join(advice)

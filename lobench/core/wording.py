@@ -45,25 +45,29 @@ def counted(count: int, name: str) -> str:
 
 def groups_text(groups: Iterable[Sequence[str]]) -> str:
     """Returns a line that names the groups of two cases or more; "" without such groups."""
-    shown = [one_line(", ".join(sorted(group))) for group in groups if len(group) > 1]
-    return f"cases in one group, in whose mean a seed or an item counts once: {'; '.join(shown)}" if shown else ""
+    group_texts = [one_line(", ".join(sorted(group))) for group in groups if len(group) > 1]
+    return (
+        f"cases in one group, in whose mean a seed or an item counts once: {'; '.join(group_texts)}"
+        if group_texts
+        else ""
+    )
 
 
 def seed_ranges(seeds: Sequence[int]) -> str:
     """Returns sorted seeds as text: `0 to 3, 7`."""
-    runs: list[list[int]] = []
+    ranges: list[list[int]] = []
     for seed in seeds:
-        if runs and seed == runs[-1][1] + 1:
-            runs[-1][1] = seed
+        if ranges and seed == ranges[-1][1] + 1:
+            ranges[-1][1] = seed
         else:
-            runs.append([seed, seed])
-    return ", ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in runs)
+            ranges.append([seed, seed])
+    return ", ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in ranges)
 
 
 def first_of(names: Sequence[str], most: int) -> str:
     """Returns `a, b`, or `a, b and 3 more` of longer lists."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    rest_text = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest_text
 
 
 def short_path(path: str) -> str:

@@ -185,8 +185,8 @@ def read_step(line: str) -> LoggedStep:
     """
     try:
         name, values, digest, *answers = json.loads(line)
-        answer = tuple(tuple(positions) for positions in answers[0]) if answers else _NOTHING
-        return LoggedStep(event=_event(name, values), answer=answer, digest=digest)  # type: ignore[arg-type]
+        policy_answer = tuple(tuple(positions) for positions in answers[0]) if answers else _NOTHING
+        return LoggedStep(event=_event(name, values), answer=policy_answer, digest=digest)  # type: ignore[arg-type]
     except (TypeError, KeyError, AttributeError, IndexError) as error:
         raise ValueError(f"not an event of a log of decisions: {headline(error)}") from error
 
@@ -209,27 +209,27 @@ def _event(name: str, values: list[Any]) -> Event:
 
 def _history_record(history: History) -> dict[str, Any]:
     """Returns a history as JSON. Thetas with the same recorded evaluations share one list."""
-    numbers = {
+    case_numbers = {
         key: number for number, key in enumerate(sorted({evaluation.case_key for evaluation in _evaluations(history)}))
     }
 
     def block_record(evaluation: EvaluationId) -> tuple[int, int, int]:
-        return numbers[evaluation.case_key], evaluation.block.start, evaluation.block.size
+        return case_numbers[evaluation.case_key], evaluation.block.start, evaluation.block.size
 
-    def grouped(evaluations: Iterable[EvaluationId]) -> list[Any]:
+    def theta_groups(evaluations: Iterable[EvaluationId]) -> list[Any]:
         blocks_by_theta: dict[str, list[tuple[int, int, int]]] = {}
         for evaluation in evaluations:
             blocks_by_theta.setdefault(evaluation.sha256, []).append(block_record(evaluation))
-        alike: dict[tuple[tuple[int, int, int], ...], list[str]] = {}
-        for sha256, parts in blocks_by_theta.items():
-            alike.setdefault(tuple(sorted(parts)), []).append(sha256)
-        return [[thetas, parts] for parts, thetas in alike.items()]
+        thetas_by_blocks: dict[tuple[tuple[int, int, int], ...], list[str]] = {}
+        for sha256, blocks in blocks_by_theta.items():
+            thetas_by_blocks.setdefault(tuple(sorted(blocks)), []).append(sha256)
+        return [[thetas, blocks] for blocks, thetas in thetas_by_blocks.items()]
 
     return {
-        "case_keys": list(numbers),
-        "recorded": grouped(history.recorded),
-        "retried": grouped(history.retried),
-        "splits": grouped(history.splits),
+        "case_keys": list(case_numbers),
+        "recorded": theta_groups(history.recorded),
+        "retried": theta_groups(history.retried),
+        "splits": theta_groups(history.splits),
         "deaths": [
             [evaluation.sha256, block_record(evaluation), count] for evaluation, count in history.deaths.items()
         ],
@@ -252,21 +252,21 @@ def _evaluations(history: History) -> Iterator[EvaluationId]:
 def _history(record: Mapping[str, Any]) -> History:
     keys = record["case_keys"]
 
-    def evaluation_id(sha256: str, part: Sequence[int]) -> EvaluationId:
-        number, start, size = part
+    def evaluation_id(sha256: str, block: Sequence[int]) -> EvaluationId:
+        number, start, size = block
         return EvaluationId(sha256, keys[number], SeedBlock(start=start, size=size))
 
     def evaluation_ids(groups: Iterable[Any]) -> set[EvaluationId]:
-        return {evaluation_id(sha256, part) for thetas, parts in groups for sha256 in thetas for part in parts}
+        return {evaluation_id(sha256, block) for thetas, blocks in groups for sha256 in thetas for block in blocks}
 
     def by_evaluation(name: str) -> dict[EvaluationId, tuple[str, ...]]:
-        return {evaluation_id(sha256, part): tuple(codes) for sha256, part, codes in record.get(name, [])}
+        return {evaluation_id(sha256, block): tuple(codes) for sha256, block, codes in record.get(name, [])}
 
     return History(
         recorded=evaluation_ids(record["recorded"]),
         retried=evaluation_ids(record["retried"]),
         splits=evaluation_ids(record["splits"]),
-        deaths={evaluation_id(sha256, part): count for sha256, part, count in record["deaths"]},
+        deaths={evaluation_id(sha256, block): count for sha256, block, count in record["deaths"]},
         admissions=dict(record["admissions"]),
         finished=set(record["finished"]),
         durations=record["durations"],

@@ -29,9 +29,9 @@ class Plan:
 
     def missing(self, sha256: str, cases: Sequence[CaseInfo]) -> Iterator[tuple[EvaluationId, CaseInfo]]:
         """Yields the evaluations of a theta without an outcome that counts."""
-        for part, case in self.planned(sha256, cases):
-            if not self.is_current(part, case):
-                yield part, case
+        for evaluation, case in self.planned(sha256, cases):
+            if not self.is_current(evaluation, case):
+                yield evaluation, case
 
     def missing_of(self, evaluation: EvaluationId, case: CaseInfo) -> Iterator[tuple[EvaluationId, CaseInfo]]:
         """Yields an evaluation, or its halves if it ran out of memory, as far as they have no outcome that counts."""
@@ -43,7 +43,7 @@ class Plan:
         """Returns the evaluations of the present cases to retry although they have an outcome."""
         if not self._retried:
             return []
-        return [part for part, case in self.planned(sha256, cases) if self.is_retried(part, case)]
+        return [evaluation for evaluation, case in self.planned(sha256, cases) if self.is_retried(evaluation, case)]
 
     def is_retried(self, evaluation: EvaluationId, case: CaseInfo) -> bool:
         """Returns whether to retry an evaluation although it has an outcome by the present code."""
@@ -60,19 +60,19 @@ class Plan:
         if not self._codes:
             return []
         return [
-            (part, self._codes[part][-1], case.code)
-            for part, case in self.planned(sha256, cases)
-            if part in self._recorded
-            and part in self._codes
-            and not any(is_same_code(code, case.code, self._same_codes) for code in self._codes[part])
+            (evaluation, self._codes[evaluation][-1], case.code)
+            for evaluation, case in self.planned(sha256, cases)
+            if evaluation in self._recorded
+            and evaluation in self._codes
+            and not any(is_same_code(code, case.code, self._same_codes) for code in self._codes[evaluation])
         ]
 
     def planned(self, sha256: str, cases: Sequence[CaseInfo]) -> Iterator[tuple[EvaluationId, CaseInfo]]:
         """Yields all evaluations of a theta, recorded or not."""
         for case in cases:
             for block in case.blocks():
-                for part in self.parts(EvaluationId(sha256, case.key, block)):
-                    yield part, case
+                for evaluation in self.parts(EvaluationId(sha256, case.key, block)):
+                    yield evaluation, case
 
     def record(self, evaluation: EvaluationId, case: CaseInfo) -> None:
         if evaluation in self._codes or (evaluation not in self._recorded and case.code):

@@ -100,8 +100,8 @@ class Planner:
                     self._open_position(position)
             case events.RunCommands(commands):
                 self._commands.update(command for command, _ in commands)
-                works = tuple(_command_work(command, size) for command, size in commands)
-                self._follow(self._machine.take(schedule.Add(works)))
+                command_works = tuple(_command_work(command, size) for command, size in commands)
+                self._follow(self._machine.take(schedule.Add(command_works)))
             case events.RunEnded():
                 self._backlog.has_ended = True
             case events.Finished():
@@ -157,8 +157,8 @@ class Planner:
         assert all(self._outstanding.values()), "a subject that lacks nothing is not finished"
         planned_subjects = {subject for subject in self._open if subject.variant in self._cases}
         assert self._outstanding.keys() == planned_subjects, "an open subject was not planned, or a closed one was"
-        done = [key for key, entry in self._wanted.items() if self._plan.is_current(key, entry.case)]
-        assert not done, f"done, and wanted: {done}"
+        done_evaluations = [key for key, entry in self._wanted.items() if self._plan.is_current(key, entry.case)]
+        assert not done_evaluations, f"done, and wanted: {done_evaluations}"
 
     def take_outdated(self) -> list[tuple[EvaluationId, str, str]]:
         """Returns evaluations that were planned again since the last call because their code was edited.
@@ -205,18 +205,18 @@ class Planner:
     def _request(
         self, evaluations: Iterable[tuple[EvaluationId, CaseInfo]], position: int, subjects: list[SubjectKey]
     ) -> None:
-        works = []
+        new_works = []
         for evaluation, case in evaluations:
-            pending = self._wanted.setdefault(evaluation, _Wanted(case=case, position=position, subjects=[]))
-            if not pending.subjects:
-                works.append(self._work_for(evaluation, case, position))
+            wanted = self._wanted.setdefault(evaluation, _Wanted(case=case, position=position, subjects=[]))
+            if not wanted.subjects:
+                new_works.append(self._work_for(evaluation, case, position))
                 self._num_wanted[case.program_key] += 1
             for subject in subjects:
-                if subject not in pending.subjects:
+                if subject not in wanted.subjects:
                     self._outstanding[subject] += 1
-                    pending.subjects.append(subject)
-        if works:
-            self._machine.take(schedule.Add(tuple(works)))
+                    wanted.subjects.append(subject)
+        if new_works:
+            self._machine.take(schedule.Add(tuple(new_works)))
 
     def _finish_if_complete(self, subject: SubjectKey) -> None:
         if self._outstanding.get(subject):
@@ -316,21 +316,21 @@ class Planner:
         """Returns whether to halve an evaluation that ran out of memory. A half is not halved again."""
         return evaluation.block.size > 1 and evaluation.block in self._wanted[evaluation].case.blocks()
 
-    def _split(self, evaluation: EvaluationId, pending: _Wanted) -> None:
+    def _split(self, evaluation: EvaluationId, wanted: _Wanted) -> None:
         self._plan.split(evaluation)
         self._actions.append(events.RecordSplit(evaluation))
         del self._wanted[evaluation]
-        self._num_wanted[pending.case.program_key] -= 1
-        for subject in pending.subjects:
+        self._num_wanted[wanted.case.program_key] -= 1
+        for subject in wanted.subjects:
             self._outstanding[subject] -= 1
-        self._request(self._plan.missing_of(evaluation, pending.case), pending.position, pending.subjects)
+        self._request(self._plan.missing_of(evaluation, wanted.case), wanted.position, wanted.subjects)
 
     def _record(self, evaluation: EvaluationId, outcome: Outcome, lease: int | None, message: str) -> None:
-        pending = self._wanted.pop(evaluation)
-        self._num_wanted[pending.case.program_key] -= 1
-        self._plan.record(evaluation, pending.case)
-        self._actions.append(events.Record(evaluation, pending.case, outcome, lease, message))
-        for subject in pending.subjects:
+        wanted = self._wanted.pop(evaluation)
+        self._num_wanted[wanted.case.program_key] -= 1
+        self._plan.record(evaluation, wanted.case)
+        self._actions.append(events.Record(evaluation, wanted.case, outcome, lease, message))
+        for subject in wanted.subjects:
             self._outstanding[subject] -= 1
             self._finish_if_complete(subject)
 

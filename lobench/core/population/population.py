@@ -108,8 +108,8 @@ def oriented(metrics: Mapping[str, float], objectives: Sequence[Objective]) -> F
     missing = [objective.metric for objective in objectives if objective.metric not in metrics]
     if missing:
         names = sorted(metrics, key=lambda name: (len(name), name))  # means over cases before those of single cases
-        shown = ", ".join(names[:_SHOWN]) + (f", ... ({len(names)} in all)" if len(names) > _SHOWN else "")
-        raise UsageError("a metric of the fitness is missing", got=shown, expected=", ".join(missing))
+        names_text = ", ".join(names[:_SHOWN]) + (f", ... ({len(names)} in all)" if len(names) > _SHOWN else "")
+        raise UsageError("a metric of the fitness is missing", got=names_text, expected=", ".join(missing))
     signs = (1.0 if objective.direction is Direction.MAX else -1.0 for objective in objectives)
     values = (sign * metrics[objective.metric] for sign, objective in zip(signs, objectives, strict=True))
     return tuple(-math.inf if math.isnan(value) else value for value in values)
@@ -166,9 +166,9 @@ def rank(population: Iterable[Member]) -> list[Member]:
     members = sorted(population, key=lambda member: member.id)
     if all(member.fitness is None or len(member.fitness) == 1 for member in members):
         return sorted(members, key=lambda member: (member.fitness is not None, member.fitness or ()), reverse=True)
-    ranked: list[Member] = []
+    ranked_members: list[Member] = []
     while best := front(members):
-        ranked += best
+        ranked_members += best
         chosen = {member.id for member in best}
         members = [member for member in members if member.id not in chosen]
-    return ranked + members
+    return ranked_members + members

@@ -269,22 +269,22 @@ class Machine:
 
     def _worker_died(self, event: events.WorkerDied) -> None:
         self._now = event.now
-        dead = self._remove(event.worker)
-        if dead is None:
+        removed_worker = self._remove(event.worker)
+        if removed_worker is None:
             return
-        if not dead.ready and not event.lost and (reason := self._losses.failed_start(event.message)):
+        if not removed_worker.ready and not event.lost and (reason := self._losses.failed_start(event.message)):
             self._actions.append(events.Fail(reason))
             self._draining = True
-        if dead.lease is not None:
-            self._blame(dead.lease, event.message, lost=event.lost)
+        if removed_worker.lease is not None:
+            self._blame(removed_worker.lease, event.message, lost=event.lost)
 
     def _blame(self, leased: Leased, message: str, *, lost: bool) -> None:
         """Counts a death of the worker of this work, and retries the work or ends it as poisoned."""
-        reason = self._losses.died(leased.work.key, message, lost=lost)
+        poison_reason = self._losses.died(leased.work.key, message, lost=lost)
         if not lost:
             self._actions.append(events.Death(leased.work, self._losses.count(leased.work.key)))
-        if reason:
-            self._end(leased.work, End.POISONED, message=reason)
+        if poison_reason:
+            self._end(leased.work, End.POISONED, message=poison_reason)
         else:
             self._retry(leased)
 

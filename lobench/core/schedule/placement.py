@@ -25,15 +25,17 @@ def has_place(machines: Counter[Size], workers: Counter[Size], size: Size) -> bo
     """
     other_workers = workers.copy()
     other_workers[size] -= 1
-    roomy = {machine: count for machine, count in machines.items() if _num_places(machine, size)}
+    usable_machines = {machine: count for machine, count in machines.items() if _num_places(machine, size)}
     if not machines:
         return True
     num_taken = sum(count * _places_of(worker_size, size) for worker_size, count in other_workers.items())
-    places = sum(count * _num_places(machine, size) for machine, count in roomy.items())
-    if places > num_taken:
+    num_places = sum(count * _num_places(machine, size) for machine, count in usable_machines.items())
+    if num_places > num_taken:
         return True
     cores = sum(count * worker_size.num_cpus for worker_size, count in other_workers.items())
-    num_full = _num_full(((machine.num_cpus - size.num_cpus + 1, count) for machine, count in roomy.items()), cores)
+    num_full = _num_full(
+        ((machine.num_cpus - size.num_cpus + 1, count) for machine, count in usable_machines.items()), cores
+    )
     if size.num_gpus:
         is_share = size.num_gpus < 1
         devices = math.fsum(
@@ -45,28 +47,28 @@ def has_place(machines: Counter[Size], workers: Counter[Size], size: Size) -> bo
                 machine.num_gpus * (1 - size.num_gpus) + _TINY if is_share else machine.num_gpus - size.num_gpus + 1,
                 count,
             )
-            for machine, count in roomy.items()
+            for machine, count in usable_machines.items()
         )
         num_full += _num_full(costs, devices)
-    return num_full < sum(roomy.values())
+    return num_full < sum(usable_machines.values())
 
 
 def _num_places(machine: Size, size: Size) -> int:
     """Returns the number of workers of a size on an empty machine. A share of a device is never split over two."""
-    by_cores = machine.num_cpus // size.num_cpus
+    limit_by_cores = machine.num_cpus // size.num_cpus
     if not size.num_gpus:
-        return by_cores
+        return limit_by_cores
     if size.num_gpus < 1:
-        return min(by_cores, int(machine.num_gpus) * int(1 / size.num_gpus + _TINY))
-    return min(by_cores, int(machine.num_gpus / size.num_gpus + _TINY))
+        return min(limit_by_cores, int(machine.num_gpus) * int(1 / size.num_gpus + _TINY))
+    return min(limit_by_cores, int(machine.num_gpus / size.num_gpus + _TINY))
 
 
 def _places_of(other_size: Size, size: Size) -> int:
     """Returns an upper bound on the places for workers of `size` that another worker occupies."""
-    by_cores = math.ceil(other_size.num_cpus / size.num_cpus)
+    places_by_cores = math.ceil(other_size.num_cpus / size.num_cpus)
     if not size.num_gpus:
-        return by_cores
-    return max(by_cores, math.ceil(other_size.num_gpus / size.num_gpus - _TINY))
+        return places_by_cores
+    return max(places_by_cores, math.ceil(other_size.num_gpus / size.num_gpus - _TINY))
 
 
 def _num_full(costs: Iterable[tuple[float, int]], budget: float) -> int:

@@ -111,11 +111,13 @@ class WorkQueue:
         self, size: Size, entry: QueueEntry, choose: Callable[[Sequence[QueueEntry]], Sequence[QueueEntry]]
     ) -> list[QueueEntry]:
         """Removes and returns the entries that `choose` picks among those alike to an entry. Takes O(n)."""
-        alike = sorted(candidate for candidate in self._lines.get(size, ()) if candidate.work.alike == entry.work.alike)
-        chosen = list(choose(alike))
-        if chosen:
-            self._remove(size, {candidate.key for candidate in chosen})
-        return chosen
+        matching_entries = sorted(
+            candidate for candidate in self._lines.get(size, ()) if candidate.work.alike == entry.work.alike
+        )
+        chosen_entries = list(choose(matching_entries))
+        if chosen_entries:
+            self._remove(size, {candidate.key for candidate in chosen_entries})
+        return chosen_entries
 
     def drop(self, keys: Container[Any]) -> None:
         """Removes work by key. Takes O(n)."""

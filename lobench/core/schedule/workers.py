@@ -100,19 +100,21 @@ class Workers:
           AssertionError: They are not.
         """
         ready = {number: worker for number, worker in self._workers.items() if worker.ready}
-        busy = {number: worker.lease for number, worker in ready.items() if worker.lease is not None}
-        assert self._busy == busy, "busy are those that hold a lease; only one that is ready does"
-        assert list(self._busy.values()) == sorted(busy.values(), key=lambda held_lease: held_lease.lease), (
+        busy_workers = {number: worker.lease for number, worker in ready.items() if worker.lease is not None}
+        assert self._busy == busy_workers, "busy are those that hold a lease; only one that is ready does"
+        assert list(self._busy.values()) == sorted(busy_workers.values(), key=lambda held_lease: held_lease.lease), (
             "they go by lease"
         )
-        assert all(leased.deadline >= self._earliest for leased in busy.values()), "a deadline would be missed"
-        idle = {number: worker for number, worker in ready.items() if worker.lease is None}
-        of_size: dict[Size, list[int]] = {}
-        for number, worker in sorted(idle.items()):
-            of_size.setdefault(worker.size, []).append(number)
+        assert all(leased.deadline >= self._earliest for leased in busy_workers.values()), "a deadline would be missed"
+        idle_workers = {number: worker for number, worker in ready.items() if worker.lease is None}
+        numbers_by_size: dict[Size, list[int]] = {}
+        for number, worker in sorted(idle_workers.items()):
+            numbers_by_size.setdefault(worker.size, []).append(number)
         idle_of_size = {size: numbers for size, numbers in self._idle.items() if numbers}
-        assert idle_of_size == of_size, "idle are those that are ready and hold none"
-        assert self._promised == {number for number, worker in idle.items() if worker.promised}, "promised, and unknown"
+        assert idle_of_size == numbers_by_size, "idle are those that are ready and hold none"
+        assert self._promised == {number for number, worker in idle_workers.items() if worker.promised}, (
+            "promised, and unknown"
+        )
         assert +self._sizes == Counter(worker.size for worker in self._workers.values()), "sizes are miscounted"
         assert self._room == {size: self._finds_room(size) for size in self._room}, "the recorded room is wrong"
         starting = Counter(worker.size for worker in self._workers.values() if not worker.ready)
@@ -163,8 +165,8 @@ class Workers:
             self._promised.add(number)
 
     def _mark_busy(self, number: int, worker: Worker) -> None:
-        numbers = self._idle[worker.size]
-        del numbers[bisect.bisect_left(numbers, number)]
+        idle_numbers = self._idle[worker.size]
+        del idle_numbers[bisect.bisect_left(idle_numbers, number)]
         self._promised.discard(number)
 
     def remove(self, number: int) -> Worker | None:
@@ -295,12 +297,12 @@ class Workers:
         Returns:
           The number of the worker, an index into `entries`, and the reason.
         """
-        head = entries[0].rank
-        first = Why.FIRST if head.fresh else Why.AGAIN
+        first_rank = entries[0].rank
+        reason = Why.FIRST if first_rank.fresh else Why.AGAIN
         for index, (rank, _, work) in enumerate(entries):
-            if rank[:2] != head[:2] or rank.shortness > _NEARLY * head.shortness:
+            if rank[:2] != first_rank[:2] or rank.shortness > _NEARLY * first_rank.shortness:
                 break
             for number in numbers:
                 if work.warm_key in self._workers[number].compiled:
-                    return number, index, Why.WARM if index else first
-        return min(numbers, key=lambda number: len(self._workers[number].compiled)), 0, first
+                    return number, index, Why.WARM if index else reason
+        return min(numbers, key=lambda number: len(self._workers[number].compiled)), 0, reason

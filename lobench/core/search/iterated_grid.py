@@ -164,11 +164,11 @@ def _interval_values(
     share = 0.5 ** (num_halvings + 1)
     if parameter.scale is Scale.LOG:
         factor, scale = (high / low) ** share, low
-        ends = max(centre / factor, low), min(centre * factor, high)
+        bounds = max(centre / factor, low), min(centre * factor, high)
     else:
         reach, scale = (high - low) * share, high - low
-        ends = max(centre - reach, low), min(centre + reach, high)
-    values = parameter.between(*ends, parameter.num_values or 1)
+        bounds = max(centre - reach, low), min(centre + reach, high)
+    values = parameter.between(*bounds, parameter.num_values or 1)
     candidates = dict.fromkeys(_known_value(value, tried, _CLOSE * scale) for value in values)
     lower_neighbour = max((float(tried_value) for tried_value in tried if float(tried_value) < centre), default=low)
     upper_neighbour = min((float(tried_value) for tried_value in tried if float(tried_value) > centre), default=high)

@@ -203,24 +203,26 @@ def check_parameters(parameters: Sequence[Parameter], where: str) -> None:
     Traceback (most recent call last):
     lobench.core.errors.ConfigError: ...
     """
-    by_path = {parameter.path: parameter for parameter in parameters}
-    if len(by_path) != len(parameters):
+    parameters_by_path = {parameter.path: parameter for parameter in parameters}
+    if len(parameters_by_path) != len(parameters):
         raise ConfigError("two parameters have one path", where=where)
     for parameter in parameters:
         _check_domain(parameter, f"{where}: parameter {parameter.path!r}")
         for parent, values in parameter.when.items():
             parameter_label = f"{where}: parameter {parameter.path!r}"
-            if parent not in by_path:
-                next_step = suggestion(parent, by_path)
+            if parent not in parameters_by_path:
+                next_step = suggestion(parent, parameters_by_path)
                 problem = f"it depends on {parent!r}, which is not a parameter"
                 raise ConfigError(problem, where=parameter_label, next_step=next_step)
-            wrong = [value for value in values if not by_path[parent].contains(value)]
-            if wrong or not values:
+            wrong_values = [value for value in values if not parameters_by_path[parent].contains(value)]
+            if wrong_values or not values:
                 raise ConfigError(
-                    f"no value of {parent!r} to depend on", where=parameter_label, got=repr(wrong or list(values))
+                    f"no value of {parent!r} to depend on",
+                    where=parameter_label,
+                    got=repr(wrong_values or list(values)),
                 )
     try:
-        _dependency_order(by_path)
+        _dependency_order(parameters_by_path)
     except graphlib.CycleError as error:
         raise ConfigError("the conditions form a cycle", where=where, got=" -> ".join(error.args[1])) from error
 
@@ -413,9 +415,9 @@ class Space:
           seed: Seed of the draws.
           probability: Probability that a parameter of both takes the loser's value.
         """
-        shared = sorted(set(winner) & set(loser))
-        replaced = {path: loser[path] for path in shared if Draws(seed, "cross", path).chance(probability)}
-        return {**winner, **replaced}, bool(replaced)
+        shared_paths = sorted(set(winner) & set(loser))
+        replaced_values = {path: loser[path] for path in shared_paths if Draws(seed, "cross", path).chance(probability)}
+        return {**winner, **replaced_values}, bool(replaced_values)
 
     def settle(self, params: Mapping[str, Value], seed: int) -> dict[str, Value]:
         """Corrects the set of active parameters: draws newly active ones from the prior and drops inactive ones.
