@@ -270,8 +270,8 @@ class Unfinished:
 
     Attributes:
       reason: Text for people.
-      is_awaited: Whether it may still become a checkpoint, so that a run that ends waits for it. If False, it is given
-        up.
+      is_awaited: Whether it may still become a checkpoint, so that a watch waits for it before it ends. If False, it is
+        ignored.
 
     >>> Unfinished(reason="the index names a file that is missing", is_awaited=True).is_awaited
     True
@@ -329,7 +329,7 @@ class SinkContext:
 
     @property
     def given_run(self) -> tuple[str, str]:
-        """Place and id of an existing run: those of the argument `[PLACE,]run=ID`; the argument and "" otherwise.
+        """Place and id of an existing run, from an argument `[PLACE,]run=ID`; otherwise the argument and "".
 
         >>> SinkContext(store=Path("s"), argument="mlruns,run=3f2a").given_run
         ('mlruns', '3f2a')
@@ -343,8 +343,8 @@ class ResultSink(Protocol):
 
     The progress of a sink is stored under its address, and under its attribute `destination` (str) if it has one: an id
     stored with the written data, so that a removed or replaced destination gets everything again. If its attribute
-    `keeps_first` is true, the sink writes a number only once for each run, generation and outer step. Later numbers for
-    the same ones, which it does not write, are reported by the caller.
+    `keeps_first` is true, the sink writes a number only once for each run, generation and outer step. The caller
+    reports later numbers that the sink therefore ignores.
 
     >>> "report" in load_plugins().declarations("lobench_result_sinks")
     True
@@ -353,9 +353,9 @@ class ResultSink(Protocol):
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         """Writes deliveries, which come in ledger order. They must be durable when it returns.
 
-        Delivery is at least once: after a crash the same deliveries come again, so writing one twice must equal
-        writing it once. An exception is reported, and the same deliveries are tried again later. Other sinks are not
-        affected.
+        Delivery is at least once: after a crash the same deliveries come again, so writing a delivery twice must have
+        the same effect as writing it once. An exception is reported, and the same deliveries are tried again later.
+        Other sinks are not affected.
         """
 
     def close(self) -> None:
@@ -378,7 +378,7 @@ class SelectionStrategy(Protocol):
     def pool(self) -> Pool: ...
 
     def select(self, population: Sequence[Member], initiator: int, seed: int) -> Selection:
-        """Returns parent and other of the initiator's child, as ids or None.
+        """Returns the parent of the initiator's child, and the member that it was preferred to, as ids or None.
 
         The result does not depend on the order of the population. An infeasible member is never the parent. A member
         with a value of minus infinity (which replaces NaN) never succeeds an initiator without one. The worst member
@@ -396,8 +396,8 @@ class Executor(Protocol):
 
     Factory: `factory(config: WorkerConfig, wakeup: Connection | None) -> Executor`.
 
-    It carries bytes in both directions. Leases, deadlines and attempts are handled by the caller; an executor retries
-    nothing.
+    It transports bytes in both directions. The caller handles leases, deadlines and attempts; an executor never retries
+    a job.
 
     >>> sorted(load_plugins().declarations("lobench_executors").keys() & {"inline", "local"})
     ['inline', 'local']

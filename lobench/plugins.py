@@ -107,8 +107,8 @@ class Registered:
         """Calls the factory with arguments from the user.
 
         Raises:
-          LobenchError: The factory raised one.
-          ConfigError: The factory does not take a keyword.
+          LobenchError: The factory raised a LobenchError.
+          ConfigError: The factory does not accept a keyword.
           PluginError: The factory raised another exception. The message is one line, with the user's text in `where`.
         """
         factory = self.load()
@@ -157,7 +157,8 @@ class Registered:
           where: The user's text, for errors.
           hook: Hook that declares the object, for errors.
           results: Checks of the results of methods, by the names of the methods.
-          fallbacks: Results of methods that fail, if the command can go on with them. The failure is printed once.
+          fallbacks: Results to use for methods that fail, by name, if the command can continue. The failure is printed
+            once.
           failure: Class of the errors of the other methods.
           keywords: Keywords of the factory, from the user.
           passes: Exceptions besides `LobenchError` that the methods may raise.
@@ -193,7 +194,7 @@ class Registered:
 
 
 class GuardedPlugin:
-    """Wrapper of a plugin's object, whose methods raise errors that name the plugin, also for results of a wrong type.
+    """Wrapper of a plugin's object. Errors in its methods, and results of the wrong type, raise errors that name it.
 
     `LobenchError` and the exceptions that the methods may raise pass unchanged.
     """
@@ -311,8 +312,7 @@ class PluginManager(pluggy.PluginManager):
     def usable_declarations(self, hook: str) -> dict[str, Registered]:
         """Returns the valid declarations of a hook, and adds the faults of the others to `broken`.
 
-        It is for commands that use all declarations: a conflict between two plugins must not stop commands that need
-        neither.
+        Use it in commands that need all declarations, because a conflict between two plugins must not stop them.
         """
         declarations, problems = self._collect_declarations(hook)
         for problem in problems.values():
@@ -382,7 +382,7 @@ class PluginManager(pluggy.PluginManager):
         return [registered.declaration.factory.partition(":")[0] for registered in declared]
 
     def make_executor(self, name: str, *arguments: object) -> Executor:
-        """Makes an executor for a command with workers of its own. Calls are guarded as by `make_guarded`.
+        """Makes an executor for a command with its own workers. Calls are guarded as by `make_guarded`.
 
         Args:
           name: Name of its declaration.

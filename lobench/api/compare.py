@@ -218,10 +218,10 @@ def compare_stored(
 
     Args:
       chosen: A, B, ...
-      names: Text of each, which names it if another one has its label.
+      names: Text by which each was given. It replaces the label if two subjects have the same label.
       settings: Settings of the comparison.
       baselines: Files or suites of baselines that the caller named. One that is stale is an error.
-      suites: Suites of the cases, whose baselines are taken if there are no others. Empty: those of the store.
+      suites: Suites of the cases. Their baselines are used if none are named. Empty: those of the store.
       metrics: As of `compare`.
       cases: Names by which the store may know each case. None or empty: all cases.
     Raises:
@@ -283,7 +283,7 @@ def _names_by_case(cases: Sequence[str], specs: Sequence[CaseSpec]) -> dict[str,
 def _restrict_to_cases(
     subjects: Sequence[StoredSubject], names_by_case: Mapping[str, Collection[str]]
 ) -> list[StoredSubject]:
-    """Returns subjects with the results on some cases alone.
+    """Returns subjects with only the results on some cases.
 
     Args:
       subjects: Subjects with all of their results.
@@ -322,7 +322,7 @@ def _edges(found_subject: Stored) -> list[str]:
 
 
 def _other_code(stored: Stored) -> list[str]:
-    """Returns a line on results that other code than the user's present code made; [] if there are none."""
+    """Returns a note on results computed by other code than the user's present code; [] if there are none."""
     line = stored.snapshot.edited_code_line(stored.subject.who.sha256)
     return [f"{stored.subject.label}: {line}"] if line else []
 
@@ -349,8 +349,8 @@ def _subjects(
 ) -> list[Stored]:
     """Returns A, B, ... by their names, after running the suites' evaluations that are not stored.
 
-    If the name of A leaves the choice to lobench (a store, a run's folder), A is the last subject that is not among
-    B, C, ... The choice is recorded in the store, so that a second call has the same reference.
+    If A is given as a store or a run's folder, A is the last subject in it that is not among B, C, ... The choice is
+    recorded in the store, so that a second call has the same reference.
     """
     first_name, *other_names = names
     folder = (store or default_store_of(suites)) if suites else None
@@ -423,8 +423,8 @@ def _evaluate(
 ) -> dict[str, Stored]:
     """Evaluates subjects that their store lacks, all in one run, and returns them by name.
 
-    The store may also have results of other subjects, and of checkpoints that were at the same paths earlier. Only the
-    checkpoints that are there now count, on the present cases.
+    The store may also have results of other subjects, and of checkpoints that were at the same paths earlier. Only
+    results of the present checkpoints on the present cases count.
     """
     requests = [subject for subject, _ in subjects_by_name.values()]
     subjects = [subject for _, subject in subjects_by_name.values()]
@@ -462,7 +462,7 @@ def named_subjects(
     """Returns the subjects that texts name, each as given and as the store will record it.
 
     Args:
-      candidates: Subjects compared with the named ones; a run's folder never stands for one of them.
+      candidates: Subjects compared with the named ones. A run's folder never stands for one of them.
       choices: Earlier choices of references; see `choose_reference`.
     Raises:
       LobenchError: A text names neither a checkpoint nor an optimizer, or a checkpoint cannot be read.
@@ -475,7 +475,7 @@ def named_subjects(
 
 
 def _pin(request: Given, subject: Who) -> tuple[Given, Who]:
-    """Ties a checkpoint to the theta that was read: it is not evaluated if its file changes before."""
+    """Ties a checkpoint to the theta that was read, so that it is not evaluated if its file changes."""
     return replace(request, sha256=subject.sha256) if isinstance(request, GivenCheckpoint) else request, subject
 
 

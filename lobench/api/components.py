@@ -135,7 +135,7 @@ def components_of(settings: WatchSettings, progress: WatchProgress) -> WatchComp
 def readers_for(
     suites: Sequence[str], manager: PluginManager, *, allow_pickle: bool, complete_when: str = ""
 ) -> Mapping[str, CheckpointReader]:
-    """Returns the readers of checkpoints by name. Suites of commands and ordinary tests take any format."""
+    """Returns the readers of checkpoints by name. Suites of commands and ordinary tests accept any format."""
     if takes_any_checkpoint(*suites):
         if Path(complete_when).is_absolute():
             expected = "a pattern of paths in a checkpoint's folder, such as DONE or '**/*.finished'"
@@ -159,7 +159,7 @@ def worker_config(
 ) -> WorkerConfig:
     """Returns the configuration of workers.
 
-    Called at the first checkpoint, when the trainer has written its `config.gin`.
+    Called at the first checkpoint, because the trainer has written its `config.gin` by then.
     """
     layers = layers_at(settings.location, manager, gin_files=settings.gin_files, gin_params=settings.gin_params)
     serve = CASE_WORKER if settings.suites else COMMAND_WORKER

@@ -99,7 +99,7 @@ def collected(
       labels: Variants, each with the label used in error messages.
       traced: Variants whose training programs are traced too; see `Describe`.
       names: Names of the cases to trace.
-      is_inline: Whether the worker is a thread of this process, as evaluations with `--executor inline` have it.
+      is_inline: Whether the worker is a thread of this process, as with `--executor inline`.
     Raises:
       SuiteError: The suites cannot be collected, or a case cannot be bound or traced.
     """

@@ -90,7 +90,7 @@ def run_rounds(
       before_first: Called once all components were found and before anything is written.
       given: Subjects to evaluate besides those that the source finds.
       has_source: Whether checkpoints come from the source that the settings name.
-      guest: Experiment that adds commands to run and records of its own.
+      guest: Experiment that adds commands to run, and records.
     Raises:
       LobenchError: Wrong usage, a store that is busy or not writable, a suite that cannot be collected, or no
         checkpoint.
@@ -149,7 +149,7 @@ def run_rounds(
 
 
 def _hint_of_runs(settings: WatchSettings, components: WatchComponents) -> str:
-    """Returns a hint at the runs in subfolders of a location; "" if it is a run itself, or has none below it."""
+    """Returns a hint at the runs in subfolders of a location; "" if the location is a run itself, or there are none."""
     if settings.source != "directory" or not settings.location or "://" in settings.location:
         return ""
     runs = runs_below(SourceContext(location=settings.location, readers=components.readers))
@@ -161,8 +161,8 @@ def _hint_of_runs(settings: WatchSettings, components: WatchComponents) -> str:
 def _options(settings: WatchSettings, core_seconds: float, num_rounds: int, *, has_source: bool) -> WatchSettings:
     """Returns the settings of the next round, after rounds that used `core_seconds`.
 
-    Given subjects are compared with each other, so that all of them are planned again after an edit. Checkpoints of a
-    source that an earlier round finished get the edited cases at the next start.
+    Given subjects are compared with each other, so all of them are planned again after an edit. Checkpoints of a source
+    that an earlier round finished are evaluated on the edited cases only when the watch is started again.
     """
     hours = settings.max_core_hours
     max_core_hours = None if hours is None else hours - core_seconds / 3600

@@ -97,7 +97,7 @@ def evaluate(
 
 
 def _case_of(suite: str | Path | None, case: str | Case | None, task: object, optimizer: object) -> Case | None:
-    """Returns the case that objects make; None with a suite.
+    """Returns the case that is given as objects; None with a suite.
 
     Raises:
       UsageError: Both a suite and objects are given, or neither.
@@ -191,7 +191,7 @@ class StoreEvaluator:
 
         Args:
           subjects: The subjects.
-          bindings: Bindings of this call over all others, such as those of the seeds.
+          bindings: Bindings of this call that override all others, such as those of the seeds.
           suites: Suites of this call. (): those of the evaluator.
           cases: Names of the cases of this call. (): those of the evaluator.
         Raises:

@@ -1,4 +1,4 @@
-"""Cases that can be evaluated on fresh seeds, which no choice was made on."""
+"""Cases that can be evaluated on fresh seeds, which were not used for any choice."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def load_optimizer(
     store: str | Path | None = None,
     allow_pickle: bool = False,
 ) -> Transformation:
-    """Loads a checkpoint as an optax optimizer, for a training loop of your own.
+    """Loads a checkpoint as an optax optimizer, for use in your training loop.
 
     The updates are those of an evaluation: theta and the settings are bound in the same way.
 

@@ -61,7 +61,7 @@ def race(
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
       options: Further fields of `WatchSettings`, such as `workers`, `executor` and `gin_params`.
     Raises:
-      UsageError: No case has further seeds, as cases with items have none.
+      UsageError: No case has further seeds. Cases with items have none.
       LobenchError: Wrong usage, an evaluation cannot start or gave no result, or no case has a score scale.
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
 
@@ -125,7 +125,7 @@ def race(
 
 
 def _without_fixed_cases(entrant: Entrant) -> Entrant:
-    """Returns an entrant without the cases that have no further seeds, and so no second round.
+    """Removes cases with fixed seeds from an entrant, because they cannot have a second round.
 
     Raises:
       UsageError: No case is left.

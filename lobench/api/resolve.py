@@ -60,7 +60,7 @@ class Stored:
 
         Raises:
           UsageError: Its curves were imported, or its cases bind optimizers of their own.
-          CheckpointError: Its file is gone, or holds another theta now.
+          CheckpointError: Its file was deleted, or has another theta now.
         """
         identity = self.subject.who
         if identity.is_imported or (identity.is_optimizer and not identity.uri):
@@ -115,8 +115,8 @@ class RunFolder:
     Attributes:
       location: Path or URL of the folder.
       bindings: gin bindings with which its checkpoints are evaluated.
-      is_part: Whether the store holds checkpoints of other runs too: it is a session of a command, or the folder of a
-        run below the watched one.
+      is_part: Whether the store contains checkpoints of other runs too, because the run is a session of a command or
+        below the watched folder.
     """
 
     location: str
@@ -130,14 +130,14 @@ class RunFolder:
     def given(self, seen: Who) -> GivenCheckpoint:
         """Returns a checkpoint that a watch evaluated, to be evaluated again with the `config.gin` texts of that watch.
 
-        A run below the watched folder has those of the folders above it, too. If the watch took the `config.gin` of
-        its own folder, the checkpoint takes that of this run's folder.
+        A run below the watched folder also has the texts of the folders above it. If the watch used the `config.gin` of
+        its own folder, the checkpoint uses that of this run's folder.
         """
         variant = Variant(trainer_config=seen.variant.trainer_config)  # `bindings` has the others
         return GivenCheckpoint(uri=seen.uri, sha256=seen.sha256, variant=variant)
 
     def path_of(self, uri: str) -> str:
-        """Returns the path of a checkpoint in this run; the store may have it relative to another working directory."""
+        """Returns the path of a checkpoint in this run. The store may have it relative to another working directory."""
         path = Path(uri)
         if "://" in uri or path.is_absolute() or path.exists():
             return uri
@@ -173,7 +173,7 @@ def find_stored(
 
 
 def is_chosen(text: str, store: Path | None) -> bool:
-    """Returns whether a text leaves the choice of a subject to lobench: a store without a name, or with `last`.
+    """Returns whether lobench chooses the subject of a text: a store without a name, or with the name `last`.
 
     Raises:
       UsageError: As `find_stored`.
@@ -266,7 +266,7 @@ def find_trained(text: str, kind: Literal["checkpoint", "optimizer"], store: Pat
     """Returns the checkpoint or optimizer that an option names. A text that no store knows is returned unchanged.
 
     Raises:
-      UsageError: As `find_given`, or the name is an optimizer's where a checkpoint is expected, or the reverse.
+      UsageError: As `find_given`; or the name is that of an optimizer and a checkpoint is expected, or the reverse.
     """
     has_store = store is not None and is_store(store)
     is_name = has_store or is_store(store_and_name(text)[0] or "no store")
@@ -384,7 +384,7 @@ def _find_in_store(store: Path, name: str, candidates: Collection[SubjectKey], c
 
 
 def snapshot_with(store: Path, name: str) -> Snapshot:
-    """Returns the methods of a store's last experiment, or all of its subjects if only one of those has the name."""
+    """Returns the snapshot of a store's last experiment, or of the whole store if only there a subject has the name."""
     methods = read_methods(store)
     if not methods.methods or called(methods, name).is_exact:
         return methods
@@ -413,7 +413,7 @@ def _namesakes(text: str, request: Given, store: Path | None) -> list[Who]:
 
 
 def _is_explicit(text: str) -> bool:
-    """Returns whether a text is a path or gin text, without a look into any store."""
+    """Returns whether a text is a path or gin text. Opens no store."""
     name = text.partition(";")[0].strip()
     if name.endswith(".gin") or path_exists(name) or "://" in name:
         return not is_store(name)
@@ -427,7 +427,7 @@ def _is_explicit(text: str) -> bool:
 
 
 def _refuse_gin(text: str) -> None:
-    """Raises the error of a text that looks like a gin call and is not valid."""
+    """Raises ConfigError for a text that looks like a gin call but is not valid."""
     if "(" in text.partition(";")[0]:
         given_subject(text)
 
@@ -443,7 +443,7 @@ def _is_same(request: Given, subject: Who) -> bool:
 
 
 def subjects_beside(stored: Sequence[Stored]) -> list[StoredSubject]:
-    """Returns all subjects that are shown from the stores, each once."""
+    """Returns the subjects of all snapshots, without duplicates."""
     return _distinct_subjects((entry.store, entry.snapshot.subjects) for entry in stored)
 
 

@@ -12,7 +12,7 @@ __all__ = ["RoundProgress", "RunningProgress"]
 
 
 class RoundProgress(WatchProgress):
-    """Progress of a round that forwards problems, but not the round's plans and completed evaluations.
+    """Progress of a round that forwards problems but hides plans and completed evaluations.
 
     Args:
       inner: Progress of the command, which logs a line per round.

@@ -356,9 +356,9 @@ class ImportKeywords(TypedDict, total=False):
 def default_store(location: str, name: str) -> Path:
     """Returns CKPT_DIR/lobench_results/NAME if the folder is local, writable and the user's own, else .lobench/NAME.
 
-    In another user's folder, an existing store is used if this user may write its ledger, as in a group. Root never
-    uses a store there, since the owner could not write root's files. An existing store of an earlier version at
-    CKPT_DIR/lobench/NAME is used.
+    In another user's folder, an existing store is used if this user may write its ledger, for example as a member of
+    its group. Root never uses a store there, because the owner could not write root's files. An existing store of an
+    earlier version at CKPT_DIR/lobench/NAME is used.
 
     Raises:
       UsageError: The location does not exist.

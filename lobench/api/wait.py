@@ -25,10 +25,10 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds between looks
 def wait_for_evaluations(store: str | Path, *, max_pending: int = 0, timeout: float | None = None) -> bool:
     """Waits until a watch has evaluated the checkpoints that it has seen, except for a few.
 
-    Call it in a trainer after a checkpoint was saved. It reads the store alone, so it needs neither jax nor the watch:
-    if the watch was killed, the trainer waits until another one continues, or until the timeout. A store that does
-    not exist yet has nothing to wait for, since the watch may start later. As the path may also be wrong, this warns
-    (`UserWarning`), once for each store.
+    Call it in a trainer after saving a checkpoint. It only reads the store, so it needs neither jax nor the watch: if
+    the watch was killed, the trainer waits until another watch continues, or until the timeout. It does not wait for a
+    store that does not exist yet, because the watch may start later; but it issues a `UserWarning`, once per store,
+    because the path may be wrong.
 
     Example:
         save(step)

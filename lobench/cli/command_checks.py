@@ -1,4 +1,4 @@
-"""Checks of every command: no option is given twice, and `--output` replaces nothing that the command reads.
+"""Checks of every command: no option is given twice, and `--output` does not overwrite an input of the command.
 
 click would silently keep the last value of an option.
 """

@@ -128,7 +128,7 @@ def unread_lines(ending: Ending) -> list[str]:
 
 
 def _counts(ending: Ending) -> str:
-    """Returns the outcomes of this call; without any, the earlier outcomes that decide the exit code."""
+    """Returns the outcomes of this call or, if there are none, the earlier outcomes that determine the exit code."""
     if ending.outcomes:
         return listed(ending.outcomes)
     earlier_failures = {

@@ -170,7 +170,7 @@ def _own_command(name: str) -> click.Command:
 
 
 def _guarded(command: click.Command, name: str, plugin: str) -> click.Command:
-    """Returns a plugin's command, whose own errors name the plugin."""
+    """Wraps a plugin's command, so that errors in its code name the plugin."""
     invoke = command.invoke
 
     where = f"plugin {plugin!r}, hook lobench_cli_commands"
@@ -194,7 +194,7 @@ def _guarded(command: click.Command, name: str, plugin: str) -> click.Command:
 
 @contextlib.contextmanager
 def _ends_named(line: str) -> Iterator[None]:
-    """Has `os._exit` write a line to standard error, and exit with 3: 0 and 1 would look like verdicts."""
+    """Makes `os._exit` write a line to standard error and exit with 3, because 0 and 1 would look like verdicts."""
     original_exit = os._exit
     own_pid = os.getpid()
 
@@ -313,7 +313,7 @@ def _has_option(error: click.ClickException, flag: str) -> bool:
 
 
 def _meant_option(error: click.NoSuchOption) -> str:
-    """Returns which option, or what else, has the purpose that the name of an unknown option suggests."""
+    """Returns advice for an unknown option: the option, or other means, that the user probably meant."""
     if error.ctx is None:
         return ""
     flags = {flag for parameter in error.ctx.command.params for flag in parameter.opts}

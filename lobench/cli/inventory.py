@@ -272,7 +272,8 @@ def _list_configurables(kind: str, *, verbose: bool) -> list[Item]:
 def _names_of_kind(module: ModuleType, kind: str) -> set[str]:
     """Returns the public configurables of a gin module that are of a kind.
 
-    The kind is that of `lobench_kinds` of the module, else the end of the module's name, else that of the methods.
+    The kind is declared by the module's `lobench_kinds`. Without it, the end of the module's name or, failing that, the
+    methods of a configurable determine the kind.
     """
     other_kinds: dict[str, Collection[str]] = getattr(module, "lobench_kinds", {})
     names = set(getattr(module, "__all__", ())).difference(*other_kinds.values())
@@ -302,7 +303,7 @@ def _description_lines(name: str, configurable: Callable[..., Any]) -> list[str]
 
 
 def _description(name: str, configurable: Callable[..., Any]) -> Item:
-    """Returns name, summary, settings and source, each in one line; "" if missing."""
+    """Returns name, summary, settings and source, each on one line; "" for missing ones."""
     doc = (inspect.getdoc(configurable) or "").splitlines()
     return {"name": name, "summary": doc[0] if doc else "", "settings": _settings(configurable), "source": _source(doc)}
 

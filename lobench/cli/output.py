@@ -286,7 +286,7 @@ def emit_text(text: str | Iterable[str]) -> None:
 
 
 def logged_aside(session: Callable[..., T], *arguments: Any, **options: Any) -> T:
-    """Calls a function with a progress that writes to standard error, because standard output is for the record."""
+    """Calls a function with a progress display on standard error, because standard output is for the record."""
     from lobench.report.live.progress import make_progress
 
     with make_progress(sys.stderr) as progress:

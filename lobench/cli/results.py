@@ -58,7 +58,7 @@ class ResultsSettings:
     )
 
     def complete(self, kind: str) -> ResultsSettings:
-        """Returns the options with those that they imply.
+        """Returns the options with implied options set.
 
         Args:
           kind: Format of the output.

@@ -81,7 +81,7 @@ def export_every_eval_ever(store: Path, folder: Path | None) -> None:
     """Writes a JSON file for each subject of a store, in the format of Every Eval Ever.
 
     Raises:
-      UsageError: There is no folder, it holds files, or no subject has a finite value.
+      UsageError: No folder is given, it contains files, or no subject has a finite value.
     """
     from lobench.analysis.comparisons.summary import summary_of
     from lobench.engine.whole_file import require_writable, write_whole
@@ -308,7 +308,7 @@ def written(output: Path) -> Iterator[Path]:
     """Yields the path of a file to write, which then replaces an output file; see `replaced_file`.
 
     Raises:
-      StoreError: The system refuses, as on a full disk. An earlier output file stays as it is.
+      StoreError: Writing failed, for example on a full disk. An earlier output file is not changed.
     """
     from lobench.engine.whole_file import replaced_file
 

@@ -39,7 +39,7 @@ class AdmissionPolicy(Protocol):
     def admit(self, waiting: Sequence[int], *, idle: bool, last: bool) -> tuple[Sequence[int], Sequence[int]]:
         """Splits the waiting checkpoints (positions in order of sighting) into those to run and those to skip.
 
-        Those in neither list go on waiting.
+        Checkpoints in neither list keep waiting.
 
         Args:
           waiting: Positions of one run, increasing; the position is the count of checkpoints seen before it.
@@ -85,10 +85,10 @@ class EveryNth:
 
 @dataclass(frozen=True, slots=True)
 class PerRun:
-    """Asks a policy for the checkpoints of each run by themselves.
+    """Applies a policy to each run separately.
 
-    If it takes the newest alone when a worker is idle, one run has its turn at a time, the one that has waited longest:
-    by the next time there may be newer checkpoints of the others.
+    If the policy runs only the newest checkpoint when a worker is idle, only the run that has waited longest gets a
+    turn at a time, because the other runs may have newer checkpoints by the next time.
 
     Attributes:
       policy: The policy for one run.

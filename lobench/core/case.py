@@ -112,16 +112,16 @@ class Case:
         affects the bits.
       num_gpus: Number of devices over which replicas are spread, or a fraction of one device.
       timeout_seconds: Time limit for one seed block, including compilation.
-      phases: Consecutive parts of the training, each with settings of its own. `num_inner_steps` is then the sum of
-        theirs. Empty: a single phase. In Python also gin text, such as `"task_sequence(num_tasks=5)"`.
+      phases: Consecutive parts of the training, each with its own settings. `num_inner_steps` is then the sum of their
+        steps. Empty: a single phase. In Python also gin text, such as `"task_sequence(num_tasks=5)"`.
       save_every: Inner steps between saved states, from which a training continues after a kill or a time limit. None:
         about once a minute. 0: never. Not part of the case's identity.
       keep_state: Whether the final state is kept, so that a case with more phases can continue from it. Not part of the
         case's identity.
       time_gradient: Whether the time of a bare gradient step is measured too, once per case and process. Not part of
         the case's identity.
-      axes: Values by name, such as `{"width": [8, 32]}`. Each combination is a case of its own, in which `%width` is
-        bound to its value. In Python the text `"%width"` stands for it.
+      axes: Values by name, such as `{"width": [8, 32]}`. Each combination is a separate case, in which `%width` is
+        bound to its value. In Python the text `"%width"` refers to it.
       stop_after: Fraction of the training after which it stops, between 0 and 1. The result ends with the last
         evaluation before. Set by median stopping (`Method.median_stopping`).
       command: Command that evaluates a checkpoint for one seed, in place of a task. It runs in the folder of the gin
@@ -222,7 +222,7 @@ class SeedBlock:
 
     @property
     def bindings(self) -> tuple[str, ...]:
-        """gin bindings with which a case has this block alone."""
+        """gin bindings that restrict a case to this block."""
         return f"Case.first_seed = {self.start}", f"Case.block_sizes = ({self.size},)"
 
     def halves(self) -> tuple[SeedBlock, SeedBlock]:
@@ -250,8 +250,8 @@ def seed_blocks(
 class CaseInfo:
     """Description of a case that needs no task or optimizer object. Chief, ledger and analysis use it.
 
-    A store omits fields that have their default. The default of a field therefore never changes, and that of a new
-    field describes the cases of older stores.
+    A store omits fields that have their default. So the default of a field must never change, and the default of a new
+    field must describe the cases in older stores.
 
     Attributes:
       identity: sha256 (hex) over the suite-relative path, scope, test name and every binding that the case reaches,
@@ -271,14 +271,14 @@ class CaseInfo:
       problem: sha256 (hex) of the task, its data and the number of steps. A baseline is comparable if it is equal;
         number of seeds, time limits and expectations do not count. "" in stores of older versions.
       file, own_name: File and name as of `CaseSpec`, such as `digits` and `relu32`. "" in stores of older versions.
-      places: Places from which the store knows the suite was read, the latest first. Not part of a row.
+      places: Recorded locations of the suite, the latest first. Not part of a row.
       case_code, subject_code: Fingerprints of the user's code (`lobench.core.code`) behind task and test, and behind
         the optimizer. Not part of the key. "" without such code, and in stores of older versions.
       task_code: Fingerprint of the code behind the task alone, on which a tuned baseline depends.
       evaluator: Kind of the evaluation: "" for a training by lobench, "command" for a command, "test" for an ordinary
         test.
-      fixed_seeds: Whether the case is never evaluated on other seeds than its own, as an ordinary test that does not
-        read `record.seeds`, a command with one seed and no placeholder `{seed}`, or a case with items.
+      fixed_seeds: Whether the case is never evaluated on further seeds: an ordinary test that does not read
+        `record.seeds`, a command with one seed and no placeholder `{seed}`, or a case with items.
       replicates: As of `Case`. With "items", the only seed block is `0+1`, and its curves have a row for each item.
 
     >>> case = lobench.open_results("results").rows[0].case
@@ -334,7 +334,7 @@ class CaseInfo:
 
     @property
     def has_outcome_alone(self) -> bool:
-        """Whether it is a test that records no metric, so that its outcome is compared and no mean."""
+        """Whether it is a test without metrics, so that only its outcome is compared."""
         return self.evaluator == TEST and self.primary_metric == PASSED
 
     def is_called(self, name: str) -> bool:
@@ -449,7 +449,7 @@ class CaseSpec:
 
     @property
     def is_test(self) -> bool:
-        """Whether the case is an ordinary test, which takes no case of a gin file."""
+        """Whether the case is an ordinary test, without a case in a gin file."""
         return PurePath(self.path).suffix == ".py"
 
     @property
@@ -463,7 +463,7 @@ class CaseSpec:
         return names_of(self.suite, self.file, self.name)
 
     def is_called(self, name: str) -> bool:
-        """Returns whether a name names this case, or its scope, which stands for all of the scope's cases."""
+        """Returns whether a name is that of this case or of its scope, which stands for all of the scope's cases."""
         scope_names = names_of(self.suite, self.file, self.scope) if self.cell else ()
         spellings = {name, case_name(name)}
         if self.is_test:
@@ -515,7 +515,7 @@ def case_name(text: str) -> str:
 
 
 def ordinary_test_name(text: str) -> str:
-    """Returns the name of an ordinary test's case from a node id of pytest; another text as it is.
+    """Returns the name of an ordinary test's case from a node id of pytest. Other texts are returned unchanged.
 
     >>> [ordinary_test_name(text) for text in ("test_loss", "suites/lm/test_lm.py::test_loss[long]")]
     ['test_loss', 'lm/test_lm.test_loss[long]']

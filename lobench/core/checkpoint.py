@@ -71,7 +71,7 @@ class SeenCheckpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointContent:
-    """Theta as a reader returns it: flat leaves, without the structure, which only the optimizer knows.
+    """Content of a checkpoint as a reader returns it: flat leaves, without structure.
 
     There may be leaves besides theta. The optimizer's structure determines which leaves are theta.
 
@@ -142,7 +142,7 @@ def theta_sha256(leaves: Mapping[str, np.ndarray]) -> str:
 
 
 def leaves_sha256(leaves: Mapping[str, np.ndarray]) -> str:
-    """Returns the sha256 (hex) of all leaves: paths, dtypes, shapes and bytes. Stores of older versions have it."""
+    """Returns the sha256 (hex) of all leaves: paths, dtypes, shapes and bytes. Used by stores of older versions."""
     digest = hashlib.sha256()
     for path in sorted(leaves):
         leaf = leaves[path]
@@ -152,7 +152,7 @@ def leaves_sha256(leaves: Mapping[str, np.ndarray]) -> str:
 
 
 def digests_of(leaves: Mapping[str, np.ndarray]) -> tuple[str, ...]:
-    """Returns the digests under which stores have a theta: `theta_sha256`, then those of older versions."""
+    """Returns the digests by which stores may identify a theta: `theta_sha256`, then those of older versions."""
     digests = (theta_sha256(leaves), leaves_sha256(widened(leaves)), leaves_sha256(leaves))
     return tuple(dict.fromkeys(digests))
 

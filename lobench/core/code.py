@@ -36,10 +36,11 @@ class CodeFingerprint:
     Attributes:
       parts: The sha256 of each file's syntax tree, by the file's path from the folder that it is imported from; and the
         version of each installed package, by its name.
-      files: The sha256 of the syntax tree of each file that was read, by its path; of another file, of its content.
-      missing: Files that would have been read in place of others, or besides them, if they existed.
+      files: The sha256 of each file that was read, by its path: of the syntax tree or, if it is not Python, of its
+        content.
+      missing: Files that do not exist, but would have been read if they did.
       data: Files of data that the code names.
-      listed: Hash of the names of code files in each folder whose files count by a pattern, by the folder's path.
+      listed: Hash of the names of code files in each folder that is searched by a pattern, by the folder's path.
     """
 
     parts: Mapping[str, str] = field(default_factory=dict)
@@ -132,7 +133,7 @@ def changed_code_line(
 
 
 def other_code_line(num_results: int, names: Sequence[str]) -> str:
-    """Returns a line on results of other code, with the names of the files that differ, as far as they are known."""
+    """Returns a line on results of other code, with the names of the differing files that are known."""
     verb = "was" if num_results == 1 else "were"
     names_text = f": {first_of(names, _MOST_NAMED)}" if names else ""
     return f"{counted(num_results, 'result')} {verb} made by other code{names_text}"

@@ -72,7 +72,7 @@ M = TypeVar("M", bound=Message)
 
 
 class Codec(Generic[M]):
-    """Reads messages of several kinds, such as all those that one end of a connection may receive.
+    """Reads messages of several kinds, such as all kinds that one end of a connection may receive.
 
     Args:
       kinds: Classes of messages with distinct names.
@@ -108,7 +108,7 @@ class Codec(Generic[M]):
 
 
 def has_begun_well(data: bytes | bytearray) -> bool:
-    """Returns whether bytes may be the start of a message. There may be fewer bytes than a header has."""
+    """Returns whether bytes may be the start of a message. They may be shorter than a header."""
     opening = data[_LENGTH.size : _LENGTH.size + len(_OPENING)]
     return _OPENING.startswith(opening)
 

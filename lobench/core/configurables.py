@@ -1,4 +1,4 @@
-"""Classes and functions registered by `lobench.configurable`: names of users' own, and calls of classes from Python."""
+"""Names of users' classes and functions registered by `lobench.configurable`, and recorded calls of classes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _without_arguments: weakref.WeakSet[type] = weakref.WeakSet()
 def record_calls(target: object) -> None:
     """Records from now on with which arguments a class is called, so that a case in Python can be written as gin text.
 
-    Its constructor has the same signature as before. Functions are left alone, and so are classes that refuse it.
+    Its constructor keeps its signature. Functions, and classes that do not allow a new constructor, are not changed.
     """
     if not isinstance(target, type):
         return
@@ -71,6 +71,6 @@ def call_of(instance: object) -> Call | None:
 
 
 def without_recorder(function: types.FunctionType) -> types.FunctionType:
-    """Returns the class's own constructor of one that records, and any other function itself."""
+    """Returns the original constructor of a class whose calls are recorded; any other function unchanged."""
     original: types.FunctionType = vars(function).get(_RECORDED, function)
     return original

@@ -18,8 +18,8 @@ def plugins_contained() -> Iterator[None]:
     """Keeps plugins from ending the process, closing its streams or changing its working directory.
 
     `os._exit` raises SystemExit, closing standard output or standard error does nothing, and `kept_folder` knows which
-    thread called `os.chdir`. Calls may be nested, and overlap in several threads: the process has its own functions and
-    streams again when the last one has ended.
+    thread called `os.chdir`. Calls may be nested, and overlap in several threads: the original functions and streams
+    are restored when the last call has ended.
     """
     _replacements.enter()
     try:
@@ -31,7 +31,7 @@ def plugins_contained() -> Iterator[None]:
 
 @contextlib.contextmanager
 def plugin_errors(failure: Callable[[BaseException], Exception], *passes: type[BaseException]) -> Iterator[None]:
-    """Contains a call of a plugin, and raises what it raises as another error.
+    """Contains a call of a plugin, and converts its exceptions to another error.
 
     Args:
       failure: Returns the error to raise for an error of the plugin.
@@ -124,7 +124,7 @@ _thread = threading.local()
 def kept_folder() -> Iterator[None]:
     """Restores the working directory if this thread changed it. Changes by other threads are left alone.
 
-    Outside of `plugins_contained` the thread is unknown, and the working directory is restored in any case.
+    Outside of `plugins_contained` the thread is unknown, and the working directory is always restored.
     """
     folder = _working_directory()
     had_moved = getattr(_thread, "has_moved", False)

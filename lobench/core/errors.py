@@ -140,11 +140,11 @@ class PluginError(LobenchError):
 
 
 class PluginFailure(PluginError):
-    """A plugin's code raised, or returned something of another type, while a command ran (exit code 3)."""
+    """A plugin's code raised an exception or returned a value of the wrong type while a command ran (exit code 3)."""
 
 
 class ReaderFailure(PluginFailure, CheckpointError):
-    """A plugin's reader raised, or returned something of another type: that checkpoint cannot be read."""
+    """A plugin's reader raised an exception or returned a value of the wrong type, so a checkpoint cannot be read."""
 
 
 def with_parts(error: LobenchError, kind: type[_E], **parts: str) -> _E:
@@ -162,8 +162,8 @@ def with_parts(error: LobenchError, kind: type[_E], **parts: str) -> _E:
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Returns advice if a known name is similar, such as "did you mean 'x'?"; "" if none is similar.
 
-    A name that differs only in case comes first: `Adam` suggests `adam`, not `NNAdam`. Then one with the same words and
-    others between them.
+    A name that differs only in case is preferred: `Adam` suggests `adam`, not `NNAdam`. Next comes a name with the same
+    words and further ones between them.
 
     >>> suggestion("adm", ["adam", "sgd"])
     "did you mean 'adam'?"

@@ -172,8 +172,8 @@ class Method:
     def folder_name(self) -> str:
         """Name of the folder of a command's sessions.
 
-        It depends on the method's bindings, values and code. Of absolute paths in the command, only the last part
-        counts. A trial `mine/3` has the folder of `mine` with the values of the trial.
+        It depends on the method's bindings, values and code, and on the command with absolute paths shortened to their
+        last parts. A trial `mine/3` has the folder of `mine` with the values of the trial.
         """
         subject = self.subject if self.code is None else self.subject.replace(self.entry, _without_folders(self.entry))
         code = f"-{self.code[:_HASHED]}" if self.code else ""
@@ -269,7 +269,7 @@ class SessionBlocks:
         return None, tuple(lines)
 
     def cut(self, case: CaseInfo, own_bindings: Sequence[str]) -> CaseInfo:
-        """Returns a case with these blocks in place of those that it has. One with fixed seeds keeps its own.
+        """Returns a case with these blocks in place of its own. A case with fixed seeds is not changed.
 
         Args:
           own_bindings: gin lines of a subject, which take precedence over the blocks.
@@ -328,7 +328,7 @@ class SessionMember:
 def members(
     method: str, sha256: str, cases: Iterable[CaseInfo], sessions: range | None, *, trial: int = 0
 ) -> Iterator[SessionMember]:
-    """Yields the sessions that a method's subject needs a result for, with their evaluations.
+    """Yields the sessions for which a method's subject needs a result, with their evaluations.
 
     Args:
       method: Name of the method.

@@ -13,7 +13,7 @@ _FIRST = 1 << 52  # above all seeds, and with 52 further bits below 2**53, up to
 def item_seed(name: str) -> int:
     """Returns the number of an item, which takes the place of a seed.
 
-    It depends on the name alone, so that an item has the same number whatever other items a data set has.
+    It depends only on the name, so that an item has the same number in every data set.
 
     >>> item_seed("q17")
     7109408615671920
@@ -23,7 +23,7 @@ def item_seed(name: str) -> int:
 
 
 def seeds_of_items(names: Iterable[str]) -> dict[int, str]:
-    """Returns the names of items by their numbers, in ascending order of these.
+    """Returns the names of items by number, in ascending order of the numbers.
 
     Raises:
       ValueError: Two items have one name, or the same number.

@@ -82,7 +82,7 @@ def usual_direction(metric: str) -> Direction | None:
 
 
 def is_named_loss(metric: str) -> bool:
-    """Returns whether a metric's name says that it is a loss, as `val/box_loss` does."""
+    """Returns whether a metric is a loss by its name, such as `val/box_loss`."""
     return _LOSS.fullmatch(metric) is not None
 
 
@@ -106,9 +106,9 @@ def split_name(name: str) -> str:
 
 
 def stored_spelling(name: str, known: Iterable[str]) -> str:
-    """Returns the known metric that a name means, in any spelling: itself, or the one with the same lobench name.
+    """Returns the known metric with this name, or else the one whose name differs only in spelling.
 
-    Example: `val_acc` and `val/acc` mean the stored `val/accuracy`. The name itself is returned if nothing fits.
+    Example: `val_acc` and `val/acc` mean the stored `val/accuracy`. An unknown name is returned unchanged.
     """
     names = sorted(known)
     if name in names:
@@ -117,7 +117,7 @@ def stored_spelling(name: str, known: Iterable[str]) -> str:
 
 
 def unknown_metric(name: str, known: Iterable[str], *, where: str = "") -> UsageError:
-    """Returns the error for a metric that no subject has. It suggests a similar one, first of the training loss.
+    """Returns the error for a metric that no subject has. It suggests a similar one, preferably of the train split.
 
     >>> unknown_metric("loss", ["test/loss", "train/loss"]).next_step
     "did you mean 'train/loss'?"

@@ -1,4 +1,4 @@
-"""Checks of numbers that people write, with one wording of their errors."""
+"""Checks of numbers in files and options, with uniform error messages."""
 
 from __future__ import annotations
 

@@ -42,13 +42,13 @@ record_calls(Phase)
 
 
 def task_sequence(*, num_tasks: int, num_inner_steps: int | None = None) -> tuple[Phase, ...]:
-    """Returns the phases of a stream of tasks, one a task (`Case.phases = @task_sequence()`).
+    """Returns the phases of a stream of tasks, one per task (`Case.phases = @task_sequence()`).
 
-    From task to task the parameters go on, and the optimizer begins with a new state.
+    Parameters are kept from task to task, and the optimizer starts each task with a new state.
 
     Args:
-      num_tasks: As many as the stream has.
-      num_inner_steps: Updates on each task; None, in gin: an equal share of the case's.
+      num_tasks: Number of tasks of the stream.
+      num_inner_steps: Number of updates on each task. None (in gin only): an equal share of the case's.
     """
     return (Phase(num_inner_steps=num_inner_steps, opt_state="reset"),) * num_tasks
 

@@ -108,6 +108,6 @@ def describe_programs(programs: Collection[Program | str]) -> str:
 
 
 def _kind(device: str) -> str:
-    """Returns a device without its number of threads, which the case has; "" for a CPU of unknown instructions."""
+    """Returns a device without its number of threads, which is a property of the case; "" if a CPU's set is unknown."""
     kind = device.partition(" x ")[0] if device.startswith("cpu:") else device
     return "" if kind == "cpu: cpu" else kind

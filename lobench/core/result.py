@@ -62,7 +62,7 @@ class EvaluationKey:
 
     @classmethod
     def of(cls, sha256: str, case: CaseInfo, block: SeedBlock, program: str) -> EvaluationKey:
-        """Return the key of an evaluation. A stored result with this key is the result of today.
+        """Returns the key of an evaluation. A stored result with this key is valid for the present inputs.
 
         The key determines the effect of a change between two calls. `docs/identity.md` explains each row.
 
@@ -211,12 +211,12 @@ class Curves:
         return self._payload
 
     def whole(self) -> Curves:
-        """Returns this object; of a `CurveSummary` the curves behind it."""
+        """Returns this object. For a `CurveSummary`, reads the complete curves."""
         return self
 
     @property
     def origin(self) -> Provenance:
-        """The provenance; that of a `CurveSummary` lacks the bindings."""
+        """Provenance of the result. For a `CurveSummary`, it lacks the bindings."""
         return self.provenance
 
     @property
@@ -234,11 +234,11 @@ class Curves:
         return sum(step >= 0 for step in self.diverged_at)
 
     def num_exploded(self, case: CaseInfo) -> int:
-        """Return the number of seeds that exploded in the primary metric; see `exploded_seeds`."""
+        """Returns the number of seeds that exploded in the primary metric; see `exploded_seeds`."""
         return sum(self.exploded(case))
 
     def exploded(self, case: CaseInfo) -> list[bool]:
-        """Return for each seed whether it exploded in the primary metric; see `exploded_seeds`."""
+        """Returns for each seed whether it exploded in the primary metric; see `exploded_seeds`."""
         name = case.primary_metric
         shape = self.metrics[name].shape if name in self.metrics else None
         if shape is None or shape[1] < 2:
@@ -369,12 +369,12 @@ class Curves:
 def exploded_seeds(
     case: CaseInfo, starts: Sequence[float], finals: Sequence[float], diverged_at: Sequence[int] = ()
 ) -> list[bool]:
-    """Return for each seed whether its loss ended finite and above twice its own first value.
+    """Returns for each seed whether its loss ended finite and above twice its own first value.
 
-    This is the only definition of an explosion. It reads nothing but the curves of one evaluation and the case's
-    declarations, so that every output counts the same seeds, whatever else a store holds. Nothing explodes on a linear
-    scale: if the case declares one, or if it declares nothing and a loss of the evaluation lies below 0. A curve of
-    one point has no start and never explodes: callers must leave it out.
+    This is the only definition of an explosion. It depends only on the curves of one evaluation and the case's
+    declarations, so that every output counts the same seeds. No seed explodes on a linear scale: if the case declares
+    one, or if it declares none and a loss of the evaluation is below 0. Callers must leave out curves of one point,
+    which have no start.
 
     Args:
       starts: First value of the primary metric of each seed.

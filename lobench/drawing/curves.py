@@ -1,4 +1,4 @@
-"""Curves in little room: the choice of a log axis, thinning of points, and a row of bars as text."""
+"""Compact drawing of curves: choice of a log axis, thinning of points, and rows of bars as text."""
 
 from __future__ import annotations
 

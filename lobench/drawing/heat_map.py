@@ -42,7 +42,7 @@ class HeatMap:
         return len(self.values[0]) <= _MOST_TEXTS
 
     def named(self, count: int) -> range:
-        """Returns the indices of rows or columns with room for their number."""
+        """Returns the indices of the rows or columns whose number is printed, depending on the space."""
         return range(0, count, math.ceil(count / _MOST_TEXTS))
 
     def svg(self) -> Markup:

@@ -77,7 +77,7 @@ def curve_of_seeds(label: str, steps: ArrayLike, values: ArrayLike, style: str) 
     Args:
       label: Label in the legend.
       steps: Steps, int[num_evals].
-      values: Curves of the seeds, float[num_seeds, num_evals]; NaN from where a seed diverged.
+      values: Curves of the seeds, float[num_seeds, num_evals]; NaN from the step at which a seed diverged.
       style: Style of the line.
     """
     rows = np.asarray(values, np.float64)
@@ -107,7 +107,7 @@ def inner_chart(case: str, metric: str, series: Sequence[Series], *, log_y: bool
 
 
 def is_wide(series: Sequence[Series]) -> bool:
-    """Returns whether all values are positive and span decades, which calls for a log axis."""
+    """Returns whether a log axis is useful: all values are positive and span decades."""
     return spans_decades([value for line in series for value in line.y])
 
 
@@ -319,7 +319,7 @@ def _ticks(axis: _Axis, names: Sequence[str], letters: int) -> list[tuple[float,
 
 
 def shortened(name: str, letters: int) -> str:
-    """Returns the beginning and the end of a name, where settings of an optimizer differ, as in `chart.js`."""
+    """Returns the beginning and the end of a name, because settings of an optimizer differ there. As in `chart.js`."""
     return name if len(name) <= letters else f"{name[: letters // 2]}…{name[len(name) - letters // 2 + 1 :]}"
 
 

@@ -79,7 +79,7 @@ class TrainedReply(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raised(Message):
-    """Answers `Train` where that raised an error: its class's name, and its one line."""
+    """Answer to a `Train` that raised an error: the name of its class, and its message in one line."""
 
     name: str
     message: str
@@ -223,7 +223,7 @@ def main(descriptor: int, *, keeps_executables: bool = True) -> None:
 
 
 def _refuse_other_code(request: Train, runner: BlockRunner) -> None:
-    """Raises EditedCode if a file was edited after the caller imported or read it and before this process did."""
+    """Raises EditedCode if a file was edited between the caller's import and that of this process."""
     bound = runner.bind(request.spec, request.test)
     if request.key and bound.info.whole_key != request.key:
         raise EditedCode.of(request.spec, ["its gin files"])

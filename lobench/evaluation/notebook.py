@@ -44,7 +44,7 @@ def evaluate(
     test: str | None = None,
     allow_pickle: bool = False,
 ) -> Result:
-    """Trains one case and returns its result; see `lobench.api.evaluate.evaluate`, which knows names too.
+    """Trains one case and returns its result; see `lobench.api.evaluate.evaluate`, which also resolves names.
 
     Args:
       own: Case in Python, in place of one of a suite.
@@ -85,7 +85,7 @@ def _evaluate(
     allow_pickle: bool,
     is_here: bool,
 ) -> Result:
-    """Trains a case in the warm child, or in this process if `is_here`, since objects have no name elsewhere."""
+    """Trains a case in the warm child process, or in this process if `is_here`, for objects that only exist here."""
     manager = _manager()
     theta = ThetaLeaves(leaves=None, where="optimizer")
     if checkpoint:
@@ -115,7 +115,7 @@ def _manager() -> PluginManager:
 
 @dataclass(slots=True)
 class _Warm:
-    """A child, each case as it bound it, and the user's code and data files as they were when the child read them."""
+    """A child process, the cases that it has bound, and the state of the code and data files that it has read."""
 
     runner: IsolatedRunner = field(default_factory=IsolatedRunner)
     cases: dict[tuple[Layers, CaseSpec], tuple[str, Case]] = field(default_factory=dict)
@@ -138,7 +138,7 @@ _warm: _Warm | None = None
 
 
 def _runner(layers: Layers, bound: BoundCase) -> IsolatedRunner:
-    """Returns the one child, whose programs are warm; it ends with this process, since its pipe does."""
+    """Returns the shared child process, whose programs are warm. It ends with this process, when its pipe closes."""
     global _warm
     case, code = (bound.bindings, bound.case), bound.code_parts
     named_files = map(Path, bound.case_code.data | bound.subject_code.data)

@@ -1,4 +1,4 @@
-"""Programs of bound cases: their only constructor, and those that a process's runners share."""
+"""Programs of bound cases: `program_of`, which creates them, and the cache shared by a process's runners."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def matched_theta(theta: ThetaLeaves, optimizer: LearnedOptimizer, part: str) ->
 
 
 class StepperMaker:
-    """Maker of steppers for a program, with the optimizer of the case that asked for the program last.
+    """Makes steppers for a program, with the optimizer of the case that requested the program last.
 
-    The optimizer receives the case's own number of steps, however long the program trains.
+    The optimizer receives the case's own number of steps, even if the program trains for longer.
     """
 
     def __init__(self, bound: BoundCase) -> None:
@@ -96,9 +96,9 @@ class Warm:
 
 
 class Programs:
-    """Compiled programs shared by the runners of one process. Two variants may differ in values that are arguments.
+    """Compiled programs shared by the runners of one process, also by variants that differ only in arguments.
 
-    A program lives as long as one of the runners uses it.
+    A program is kept as long as a runner uses it.
 
     Args:
       keeps_executables: Whether programs are kept for other processes, in addition to jax's cache, and loaded from
@@ -199,7 +199,7 @@ def program_of(
 
 
 def _are_alike(bound: BoundCase) -> bool:
-    """Returns whether the phases differ only in values, which are arguments of the program."""
+    """Returns whether the phases differ only in values that are arguments of the program."""
     phases = bound.case.phases
     hangs_on = {
         (phase.num_inner_steps, phase.schedule, bound_phase.settings.program_hash, bound_phase.settings.usual)

@@ -30,7 +30,7 @@ class DeadlinePassed(LobenchError):
 
 
 class EditedCode(LobenchError):
-    """A case was trained with other code than the fingerprint that its result would be recorded with."""
+    """A case was trained with other code than that of the fingerprint with which its result would be recorded."""
 
     @classmethod
     def of(cls, spec: CaseSpec, names: Iterable[str]) -> EditedCode:
@@ -47,7 +47,7 @@ class RewrittenCheckpoint(LobenchError):
 
 
 class WrongThreads(LobenchError):
-    """This process's jax backend has another number of threads than the case asks for."""
+    """This process's jax backend has another number of threads than the case requires."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ class ThetaLeaves:
 
 
 class _ReadThetas:
-    """The thetas that this process has read last, by digest."""
+    """Cache of the thetas that this process read last, by digest."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, Mapping[str, np.ndarray]] = OrderedDict()

@@ -110,8 +110,8 @@ class BlockRunner:
           test: Name of the test.
           own_bindings: Bindings of the checkpoint.
         Raises:
-          ConfigError: See `bind_case`; or the case is a command; or no optimizer is bound; or the checkpoint's bindings
-            would make another case.
+          ConfigError: See `bind_case`; or the case is a command, no optimizer is bound, or the checkpoint's bindings
+            change the case.
         """
         key = (spec, test, own_bindings)
         if key not in self._bound:
@@ -145,11 +145,11 @@ class BlockRunner:
         return dataclasses.replace(self._parsed[spec], own=parse_own_bindings(own_bindings))
 
     def bound(self, spec: CaseSpec, test: str) -> BoundCase | None:
-        """Returns a case that was bound before, as it was then."""
+        """Returns a case that was bound earlier, unchanged; None if it was not."""
         return self._bound.get((spec, test, ""))
 
     def _forget_oldest(self) -> None:
-        """Keeps the programs of a few checkpoints with bindings of their own: a population has ever new ones."""
+        """Drops the oldest programs of checkpoints with their own bindings. Populations keep adding new ones."""
         texts = list(dict.fromkeys(text for _, _, text in self._bound if text))
         if len(texts) > _MOST_OWN:
             self._bound = {key: bound for key, bound in self._bound.items() if key[2] != texts[0]}
@@ -168,9 +168,9 @@ class BlockRunner:
         """Trains one seed block.
 
         Raises:
-          WrongThreads: evaluate in another process instead.
-          DeadlinePassed: after `Case.timeout_seconds`, compilation included.
-          ThetaMismatch, ConfigError: as their names say.
+          WrongThreads: The case must be evaluated in another process.
+          DeadlinePassed: `Case.timeout_seconds` have passed, including compilation.
+          ThetaMismatch, ConfigError: Theta does not fit the optimizer, or the case cannot be bound.
         """
         return self._run(spec, test, [theta], block, on_progress, self.bind(spec, test).case.timeout_seconds)[0]
 
@@ -353,7 +353,7 @@ class BlockRunner:
     def _block_states(
         self, bound: BoundCase, test: str, theta: ThetaLeaves, block: SeedBlock, program: ResultProgram
     ) -> BlockStates | None:
-        """Returns the storage of the block's states. Checkpoints with bindings of their own share that of the case."""
+        """Returns the storage of the block's states. Checkpoints with their own bindings share the case's storage."""
         if self._states is None:
             return None
         sha256 = theta.sha256
@@ -369,10 +369,10 @@ class BlockRunner:
         )
 
     def claim(self, bound: BoundCase) -> None:
-        """Makes jax's backend with as many threads as a case wants.
+        """Creates jax's backend with the number of threads that a case requires.
 
         Raises:
-          WrongThreads: it has others.
+          WrongThreads: The backend exists with another number of threads.
         """
         if not claim_backend(bound.case.num_cpus):
             raise wrong_threads(bound.case.num_cpus, f"{bound.spec.path}: case {bound.spec.name!r}")

@@ -54,12 +54,10 @@ def tune(
     num_seeds: int,
     horizon_factor: int,
 ) -> BaselineCase:
-    """Trains every point of the grid on the case with seeds 0 ..
+    """Trains every point of the grid on the case with seeds 0, ..., num_seeds-1, and returns the case's baseline.
 
-    num_seeds-1, and returns the data that comparisons need.
-
-    The points of a grid, or of a search's wave, are one program. The best point is then evaluated alone, as any method
-    is, so that 0 and 1 of the score have the bits of an evaluation.
+    The points of a grid, or of a search's wave, are one program. The best point is then evaluated alone, like any
+    method, so that 0 and 1 of the score have the bits of an evaluation.
 
     Args:
       spec: Place of the case.
@@ -95,7 +93,7 @@ def tune(
 
 
 def tuned_again(spec: CaseSpec, layers: Layers, optimizer: str, before: BaselineCase) -> BaselineCase | None:
-    """Returns a baseline of an older file, with its best points evaluated as by `tune`.
+    """Returns a baseline from an older file, with its best points evaluated as in `tune`.
 
     Returns:
       None if the grid itself must be trained again, because it was trained in another way.
@@ -118,7 +116,7 @@ def tuned_again(spec: CaseSpec, layers: Layers, optimizer: str, before: Baseline
 
 
 def point_text(optimizer: str, point: Mapping[str, float]) -> str:
-    """Returns a point as `--optimizer` takes it: `adam(); adam.learning_rate = 0.01`."""
+    """Returns a point in the form of `--optimizer`: `adam(); adam.learning_rate = 0.01`."""
     return "; ".join([f"{optimizer}()", *(f"{optimizer}.{name} = {value!r}" for name, value in point.items())])
 
 
@@ -147,7 +145,7 @@ def _template(optimizer: str, point: Mapping[str, float]) -> str:
 
 
 def _bind(spec: CaseSpec, layers: Layers, optimizer: str = "", *, build: bool = True) -> BoundCase:
-    """Binds a case for this process, whose backend is claimed first: the case's modules may make arrays."""
+    """Binds a case, after creating jax's backend for it, because the case's modules may create arrays."""
     layers = dataclasses.replace(layers, optimizer=optimizer)
     is_ours = claim_for(spec, layers)
     bound = bind_case(spec, layers, build=build)
@@ -210,7 +208,7 @@ def _run(
 
 
 class _PointMaker(StepperMaker):
-    """Makes steppers of a grid's points: theta has the values of the settings that a grid varies."""
+    """Makes steppers of a grid's points. `theta` has the values of the settings that the grid varies."""
 
     def in_phase(self, index: int, theta: Any, *values: Any) -> Stepper:
         return _with_steady_dtypes(
@@ -225,7 +223,7 @@ class _PointMaker(StepperMaker):
 
 
 def _evaluate_best(spec: CaseSpec, layers: Layers, optimizer: str, case: BaselineCase) -> list[Curves]:
-    """Evaluates the best point of each study alone, as a method is, with the baseline's seeds."""
+    """Evaluates the best point of each study alone, like a method, with the baseline's seeds."""
     block = SeedBlock(start=case.seeds[0], size=len(case.seeds))
     shown = ["Case.log_every = 0"]
     if number_of("eval_batches", spec, layers) is not None:
@@ -347,7 +345,7 @@ def _baseline_of_grid(
 
 
 def _with_evaluations(case: BaselineCase, evaluated: Sequence[Curves]) -> BaselineCase:
-    """Returns the baseline with what evaluations of its best points say up to the case's own budget."""
+    """Returns the baseline with the values that evaluations of its best points gave up to the case's own budget."""
     best_curves = evaluated[0]
     steps = np.asarray(best_curves.eval_steps)
     beyond = case.curve_steps > case.num_inner_steps

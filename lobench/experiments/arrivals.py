@@ -31,8 +31,8 @@ class Trials(CommandRuns):
       curves: Imported methods, which are checked against the cases before anything is trained.
       scripts: Reader of the curves of scripts, set before scripts are added.
       grown: Called when a script has written more.
-      methods_of: Function of a subject that returns the titles of the optimizer and checkpoint methods that evaluate
-        it; none if it cannot be left out.
+      methods_of: Returns the titles of the optimizer and checkpoint methods that evaluate a subject; empty if the
+        subject cannot be left out.
       num_methods: Number of methods of the run, of all kinds.
       refused: Reasons by title, for methods that were left out.
     """
@@ -134,7 +134,7 @@ def search_runs(
     make_commands: Callable[..., CommandSearch],
     make_scripts: Callable[..., ScriptSearch],
 ) -> list[SearchRun]:
-    """Returns the searches with the state that the ledger has of them.
+    """Creates the running searches, each with its state in the ledger.
 
     Args:
       searches: Searches of the experiment.

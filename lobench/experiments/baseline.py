@@ -222,7 +222,7 @@ def _up_to_date_case(
 
 
 def _is_tuned_over(case: BaselineCase, grid: BaselineGrid | BaselineSearch) -> bool:
-    """Returns whether a baseline has the points of a grid; a file of points may have changed."""
+    """Returns whether a baseline was tuned over the points of this grid. A file of points may have changed."""
     if isinstance(grid, BaselineSearch) or grid.name in GRIDS:
         return True
     return [dict(point.values) for point in case.grid] in ([dict(point) for point in grid.points], [{}])
@@ -256,7 +256,7 @@ def _case_of_other_suite(
 def _start(
     path: Path, suite: Path, command: BaselineSettings, optimizer: str, grid: BaselineGrid | BaselineSearch
 ) -> Baseline:
-    """Returns the baseline in a file, or an empty one if the file is missing or of another search."""
+    """Returns the baseline in a file, or an empty one if the file is missing or from another search."""
     refresh = _refresh_command(command, suite, optimizer)
     empty = Baseline(optimizer=optimizer, protocol=grid.name, refresh=refresh)
     if not path.is_file():

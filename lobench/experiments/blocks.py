@@ -1,4 +1,4 @@
-"""Seed blocks of an experiment, as far as its store has some already."""
+"""Seed blocks of an experiment that its store already has."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["blocks_of", "member_blocks", "opened_if_present"]
 
 
 def blocks_of(experiment: Experiment, store: Path) -> SessionBlocks | None:
-    """Returns the seed blocks of the sessions, which keep the store's blocks. None: the cases determine them.
+    """Returns the seed blocks of the sessions, so that existing blocks of the store are kept. None: the cases' own.
 
-    In a race they are the blocks of its rounds, whatever the store has.
+    In a race they are always the blocks of its rounds.
     """
     if experiment.sessions is None:
         return None
@@ -40,7 +40,7 @@ def _held_blocks(name: str, store: Path) -> set[SeedBlock]:
 
 
 def member_blocks(ledger: Ledger, name: str) -> set[SeedBlock]:
-    """Returns the seed blocks of all members of an experiment, those of its searches' reports too."""
+    """Returns the seed blocks of all members of an experiment, including reports of its searches."""
     forms = [row.id for row in ledger.experiments() if row.name == name]
     return {member.evaluation.block for form in forms for member in ledger.memberships(form)}
 

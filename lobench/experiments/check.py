@@ -52,7 +52,7 @@ class MethodPlan:
       num_trainings: Number of sessions of a command, each with as many evaluations.
       num_trials: Largest number of trials of a search.
       num_reported: Number of evaluations of the best trial on fresh seeds.
-      repeated: Evaluations that earlier methods have too; a run computes them once.
+      repeated: Evaluations that earlier methods share; a run computes them once.
     """
 
     method: Method
@@ -185,7 +185,7 @@ def bind_waiting_commands(
 
 
 def bound_cases(settings: WatchSettings, manager: PluginManager) -> Sequence[CaseInfo]:
-    """Returns the cases of an experiment's suites, whatever trains on them.
+    """Returns the cases of an experiment's suites, for any method.
 
     Raises:
       SuiteError: The cases cannot be collected or bound.
@@ -281,7 +281,7 @@ class _Wanted:
 
 
 def _samples(space: Space) -> list[Mapping[str, Value]]:
-    """Returns points of a space which together have each of its parameters, unless a few draws miss one."""
+    """Draws a few points of a space that together contain each parameter, if possible."""
     samples: list[Mapping[str, Value]] = []
     seen = set[str]()
     for seed in range(_DRAWS):
@@ -295,7 +295,7 @@ def _samples(space: Space) -> list[Mapping[str, Value]]:
 
 
 def _waiting_variant(method: Method, *, has_optimizer: bool) -> Variant:
-    """Returns the variant of a method's subjects; for a command, without the `config.gin` that it will write.
+    """Returns the variant of a method's subjects. For a command it lacks the `config.gin`, which is not written yet.
 
     Args:
       method: Method.
@@ -359,7 +359,7 @@ def _blocks(spec: CaseSpec, file: ExperimentFile, blocks: SessionBlocks | None) 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Planner:
-    """Maker of the plans of methods.
+    """Makes the plans of methods.
 
     Attributes:
       shown: Displayed name of each case.

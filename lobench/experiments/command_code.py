@@ -1,4 +1,4 @@
-"""Code of commands: fingerprints of their scripts, and which stored results of a command are of today's script."""
+"""Code of commands: fingerprints of their scripts, and selection of stored results from the present script."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def read_curves(methods: Iterable[Method]) -> Iterator[ExperimentCurves]:
 
 
 class ExperimentCurves:
-    """Curves that were read, each with its method, how it was read, and what its files call the method."""
+    """Curves that were read, each with its method, import settings, and the method's name in the files."""
 
     def __init__(self, read: Sequence[tuple[Method, ImportSettings, CollectedCurves, str]]) -> None:
         self._read = read
@@ -72,7 +72,7 @@ class ExperimentCurves:
         """Checks that the curves fit the cases of the experiment, before anything is trained.
 
         Raises:
-          UsageError: They do not.
+          UsageError: A method's curves do not fit.
         """
         for method, settings, collected, name in self._read:
             from lobench.tools.curve_import.imports import refuse_unfit

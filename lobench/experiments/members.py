@@ -46,7 +46,7 @@ def states_by_folder(ledger: Ledger) -> Mapping[str, TrialState]:
 
 
 class ExperimentRunExtension:
-    """Experiment as the guest of a chief, from the opening of the ledger to its closing.
+    """Adds an experiment to the run of a chief, from the opening of the ledger to its closing.
 
     Args:
       retry_errors: Whether failed commands, and evaluations that ended in an error, are run again.
@@ -61,7 +61,7 @@ class ExperimentRunExtension:
       num_done, num_planned: Numbers of evaluations of the methods, at the end.
       wanted: Planned evaluations of known subjects.
       curves: Curves of imported methods; set before it begins.
-      own_cases: Cases that lobench trains and on which a script's curves may be; set before it begins.
+      own_cases: Cases that lobench trains and that curves of scripts may be on; set before it begins.
       trials: State of each session of a command.
     """
 
@@ -99,7 +99,7 @@ class ExperimentRunExtension:
 
     @property
     def is_outdated(self) -> bool:
-        """Whether the code of a command was edited before a session of it, which therefore did not start."""
+        """Whether a session of a command did not start because the command's code was edited."""
         return self._commands is not None and self._commands.has_postponed
 
     @property
@@ -170,7 +170,7 @@ class ExperimentRunExtension:
 
     @property
     def _text(self) -> str:
-        """Configuration of the experiment, with the code of its commands: other code makes another form of it."""
+        """Configuration of the experiment, including the code of its commands, so that other code is a new version."""
         codes = [(command_code.method.name, command_code.method.code) for command_code in self._command_codes]
         return self._file.text + "".join(f"# code of {name}: {code}\n" for name, code in codes if code)
 
@@ -299,13 +299,13 @@ class ExperimentRunExtension:
         return of_members(Snapshot.of(self._method_index.store, rows, current=current), self._file.text, memberships)
 
     def plan(self, cases: Sequence[CaseInfo]) -> tuple[Mapping[str, int], Sequence[EvaluationRow]]:
-        """Returns the number of evaluations of each method on these cases, by its title, and those that are stored.
+        """Returns the number of evaluations of each method on these cases, by title, and the stored evaluations.
 
-        Stored evaluations in other seed blocks, and those of code that was edited since, will not count at the end, so
-        they are left out here too.
+        Stored evaluations in other seed blocks, or of code that was edited since, are left out, because they will not
+        count at the end.
 
         Args:
-          cases: Cases with the bindings of one method. The cases of the others have other keys and the same blocks.
+          cases: Cases with the bindings of one method. Cases of other methods have other keys and the same blocks.
         """
         assert self._ledger is not None, "a run that began"
         programs = self._ledger.accepted_programs(self._expected)

@@ -25,7 +25,7 @@ class Role:
 
     Attributes:
       name: Name of the method as its members have it: `mine/3` for the third trial of a command.
-      trial: Number of the trial of a search; for a command, the session that trained the subject.
+      trial: Number of the search's trial; for a command, number of the session that trained the subject.
       sessions: Seeds of its evaluations that count. None: all.
     """
 

@@ -79,7 +79,7 @@ _NAMES: pytest.StashKey[set[str]] = pytest.StashKey()
 
 
 def take_experiment(config: pytest.Config, gin_params: Sequence[str], store: str) -> None:
-    """Puts an experiment's suites in its place among the session's arguments.
+    """Replaces the file of an experiment in the session's arguments by the experiment's suites.
 
     Args:
       config: Configuration of the session.

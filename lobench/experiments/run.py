@@ -266,7 +266,7 @@ class ExperimentRun:
         )
 
     def _changed_data(self) -> Iterator[str]:
-        """Yields the lines of a run on data files that changed, and records nothing."""
+        """Yields the lines of a run on changed data files, without recording them."""
         with opened_if_present(self._store) as ledger:
             if ledger is not None:
                 yield from record_command_data(self._codes, ledger, is_recorded=False)
@@ -392,8 +392,8 @@ def _check_devices(
 ) -> None:
     """Checks that this machine has the devices of the cases, before anything is trained.
 
-    Nothing is trained on the cases for methods with curves of their own. Suites without a gin file that can be read are
-    left to the worker that collects them.
+    Methods with imported curves or scripts need none, because lobench does not train them. Suites whose gin files
+    cannot be read are skipped: the worker that collects them reports the error.
 
     Args:
       file: The experiment.
@@ -438,7 +438,7 @@ def _unfit_methods(methods: Sequence[Method], settings: RunSettings) -> dict[str
 
 
 def _join_endings(rounds: Sequence[Ending]) -> Ending:
-    """Returns the summary of a race: that of its last round, with the work of methods that had left before."""
+    """Returns the summary of a race: that of its last round, plus the work of methods eliminated earlier."""
     recorded = Counter[Outcome]()
     for ending in rounds:  # each counts those of earlier rounds too, of the methods that were in the race
         recorded |= Counter(ending.recorded)

@@ -1,4 +1,4 @@
-"""Scripts: commands that write curves, which are read while they grow and recorded once they are whole."""
+"""Scripts: commands that write curves. The curves are read while they grow, and recorded at the end."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _UNTIL = "Method.until_step"
 
 
 def script_name(method: Method) -> str:
-    """Returns the name of a script's curves in a store, which depends on its values and on how its curves are read."""
+    """Returns the name of a script's curves in a store. It depends on the script's values and the import settings."""
     read_as = json.dumps(([*method.metrics], method.until_step, method.paired_seeds))
     return f"{method.folder_name}-{hashlib.sha256(read_as.encode()).hexdigest()[:_HASHED]}"
 
@@ -102,11 +102,11 @@ class Growth:
 
 
 class ScriptCurves:
-    """Reader of the curves that scripts write.
+    """Reads and records the curves that scripts write.
 
     Args:
       ledger: Ledger that receives the curves.
-      own_cases: Cases that lobench trains in this experiment, on which a script's curves may be.
+      own_cases: Cases that lobench trains in this experiment. Curves of scripts may be on them.
       log: Receives notes for people.
       on_recorded: Called with each session's curves once they are recorded.
 

@@ -1,7 +1,7 @@
-"""Program that holds a command to a pace: `supervised_command PACE CURVES WORD...`; CURVES is a pattern of paths.
+"""Program that stops a command if it falls behind: `supervised_command PACE CURVES WORD...`.
 
-A command that has diverged, or is far behind the incumbent of a decision, is stopped. The reason is the last line of
-standard error then.
+CURVES is a pattern of paths. A command that has diverged, or is far behind the incumbent of a decision, is stopped. The
+last line of standard error is then the reason.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _supervised(process: subprocess.Popen[bytes], pace: Pace, curves: str) -> st
 
 
 def _growing(curves: str, metric: str, old_state: object) -> tuple[object, PaceCurve | None]:
-    """Returns the state of the files, and the run so far; None if it cannot be read yet, or nothing was added."""
+    """Returns the state of the files, and the curve so far; None if it cannot be read yet, or is unchanged."""
     from lobench.api.settings import ImportSettings
     from lobench.core.metric import stored_spelling
     from lobench.tools.curve_import.growing import SessionFiles

@@ -16,14 +16,14 @@ __all__ = ["ending_lines", "plan_lines", "ranking_of", "run_exit_code"]
 
 
 def run_exit_code(outcome: ExperimentOutcome) -> int:
-    """Returns the exit code of a watch, but that of an error if a command or method ended without a result."""
+    """Returns the exit code of a watch, or that of an error if a command or method ended without a result."""
     code = exit_code(outcome.ending)
     is_without_result = bool(outcome.refused) or {"failed", "infeasible"}.intersection(outcome.trials.values())
     return ExitCode.ERROR if code in (0, 1) and is_without_result else code
 
 
 def ranking_of(outcome: ExperimentOutcome) -> str:
-    """Returns the experiment's methods as `lobench results` shows those of a store; "" before the first result."""
+    """Returns the ranking of the experiment's methods, as in `lobench results`; "" before the first result."""
     from lobench.analysis.comparisons.summary import summary_of_methods
     from lobench.report.tables.ranking import ranking_text
 

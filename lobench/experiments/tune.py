@@ -138,7 +138,7 @@ def tune_file(settings: TuneSettings, folder: Path, manager: PluginManager) -> P
 
 
 def experiment_text(settings: TuneSettings, folder: Path, manager: PluginManager) -> str:
-    """Returns the experiment of a search, or of the race of its settings."""
+    """Returns the text of the experiment: a search, or a race of its settings."""
     return race_text(settings, folder, manager) if settings.race else tune_text(settings, folder)
 
 
@@ -150,7 +150,7 @@ def _suite_reference(suite: str, folder: Path) -> str:
 
 
 def _space_texts(settings: TuneSettings) -> Sequence[str]:
-    """Return the spaces of a search: the given ones, or else that of the learning rate, which torch calls `lr`."""
+    """Returns the spaces of a search: the given ones, or else a space of the learning rate (`lr` in torch)."""
     is_torch = settings.selector.startswith("torch.")
     return settings.vary or (f"lr = {_DEFAULT_SPACE}" if is_torch else DEFAULT_VARY,)
 

@@ -101,8 +101,8 @@ def _run(bound: BoundCase, block: SeedBlock, placeholders: Mapping[str, str]) ->
     """Runs a command for one seed.
 
     Raises:
-      DeadlinePassed: It ran longer than `Case.timeout_seconds`.
-      LobenchError: It failed, or wrote no curve of the primary metric.
+      DeadlinePassed: The command ran longer than `Case.timeout_seconds`.
+      LobenchError: The command failed, or wrote no curve of the primary metric.
     """
     case = bound.case
     where = _case_location(bound)
@@ -133,14 +133,14 @@ def _run(bound: BoundCase, block: SeedBlock, placeholders: Mapping[str, str]) ->
 
 
 class CheckpointFiles:
-    """Files of a checkpoint during an evaluation. A trainer may rewrite them in place, as a kept copy may be links.
+    """Files of a checkpoint during an evaluation. A trainer may rewrite them, also in a copy that consists of links.
 
     Args:
       path: Path of the checkpoint.
     Attributes:
       identified_by: `FileIdentity.by` of a checkpoint in any format; "" for a theta.
     Raises:
-      RewrittenCheckpoint: It is not the checkpoint that was kept.
+      RewrittenCheckpoint: The files are not those of the checkpoint that was kept.
     """
 
     _known: ClassVar[dict[str, tuple[str, str]]] = {}  # by path: its last checked stamp, and `identified_by`
@@ -219,7 +219,7 @@ def _items(curves: str, values: Mapping[str, str], folder: Path, primary: str) -
 
 
 def _no_file_error(curves: str, values: Mapping[str, str]) -> LobenchError:
-    """Returns the error for a missing file of curves. It names what the command wrote instead."""
+    """Returns the error for a missing file of curves. It names the files that the command wrote instead."""
     out = Path(values["out"])
     written = sorted(path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file())
     got = first_of([f"{{out}}/{name}" for name in written], _MOST_SHOWN)
@@ -294,8 +294,8 @@ def _metrics_of_runs(runs: Iterable[tuple[CurveRun, Mapping[str, Curve]]]) -> _M
 def _at_step_0_if_single(metrics: _Metrics) -> _Metrics:
     """Returns the metrics of a file with one step as final values, at step 0.
 
-    Evaluators often write the step of the checkpoint next to the values. It is no step of a curve: the values of two
-    checkpoints are compared at one step.
+    Evaluators often write the step of the checkpoint next to the values. That step is ignored, because the values of
+    two checkpoints are compared at the same step.
     """
     if len({step for steps, _ in metrics.values() for step in steps.tolist()}) > 1:
         return metrics
@@ -303,7 +303,7 @@ def _at_step_0_if_single(metrics: _Metrics) -> _Metrics:
 
 
 def _final_values(path: Path) -> _Metrics | None:
-    """Returns the numbers of a JSON object as curves of one point at step 0; None for another file.
+    """Returns the numbers of a JSON object as curves of one point at step 0; None if the file has another format.
 
     A step or an epoch next to them, such as that of the checkpoint, is left out.
     """
@@ -406,7 +406,7 @@ class _CurvesMaker:
 
 
 def without_jax(made: Provenance) -> Provenance:
-    """Returns a provenance that names no package of lobench's own trainings, which had no part in the result."""
+    """Removes the packages of lobench's trainings from a provenance, because they did not affect the result."""
     versions = {name: version for name, version in made.versions.items() if name == "lobench"}
     return dataclasses.replace(made, versions=versions)
 

@@ -1,4 +1,4 @@
-"""Gate verdicts at the end of a session, as tests of their own."""
+"""Gate verdicts at the end of a session, reported as additional tests."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ _COLOURS = {Verdict.PASS: "green", Verdict.REGRESSED: "red", Verdict.INCONCLUSIV
 
 
 class GateReporter:
-    """Collects the measurements of items, and decides when all are complete, because Holm needs every case.
+    """Collects the measurements of items, and decides once all are complete, because Holm's correction needs all cases.
 
-    Under xdist it lives in the controller.
+    Under xdist it runs in the controller.
     """
 
     def __init__(self, config: pytest.Config, recorder: SessionRecorder) -> None:
@@ -187,7 +187,7 @@ class GateReporter:
         return f"no result: {lost[0]}" if lost else ""
 
     def _record(self) -> None:
-        """Records the reference's evaluations and the verdict in the store, so that they can be traced."""
+        """Records the reference's evaluations and the verdict in the store."""
         assert self._report is not None
         records = [record for measured in self._measured.values() for record in measured.reference]
         subject = reference_of(self._config).subject if records else None
@@ -391,7 +391,7 @@ def has_training(items: Sequence[pytest.Item]) -> bool:
 
 
 def problem_with_reference(config: pytest.Config, items: Sequence[pytest.Item]) -> str:
-    """Returns why the session has no reference, so that no case can be compared; "" if it has one."""
+    """Returns the reason why the session has no reference for comparisons; "" if it has one."""
     try:
         candidates_of(config)
     except LobenchError:
@@ -420,7 +420,7 @@ def _info_of(item: pytest.Item) -> CaseInfo | None:
 
 
 def _problem_with_scale(config: pytest.Config, item: pytest.Item) -> LobenchError | None:
-    """Returns why a case has no scale, which a gate's margin needs; None if it has one, or cannot be evaluated."""
+    """Returns why a case lacks the scale that a gate needs; None if it has one, or cannot be evaluated."""
     spec = case_of(item)
     info = _info_of(item)
     if spec is None or info is None:
@@ -433,7 +433,7 @@ def _problem_with_scale(config: pytest.Config, item: pytest.Item) -> LobenchErro
 
 
 def make_reporter(config: pytest.Config, recorder: SessionRecorder) -> GateReporter | None:
-    """Returns the reporter of a session with a gate; None in an xdist worker, whose controller has it.
+    """Returns the reporter of a session with a gate; None in an xdist worker, because the controller reports.
 
     Raises:
       pytest.UsageError: The reference does not exist, or a number is out of range.

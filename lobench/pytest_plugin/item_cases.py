@@ -11,7 +11,7 @@ __all__ = ["case_of", "spec_of"]
 
 
 def case_of(item: pytest.Item) -> CaseSpec | None:
-    """Returns the case that an item evaluates. An ordinary test is one in a session with a checkpoint; else None."""
+    """Returns the case that an item evaluates, or None. An ordinary test is a case if the session has a checkpoint."""
     spec = getattr(item, "case_spec", None)
     if spec is not None or not isinstance(item, pytest.Function):
         return spec
@@ -21,7 +21,7 @@ def case_of(item: pytest.Item) -> CaseSpec | None:
 
 
 def spec_of(item: pytest.Item) -> CaseSpec:
-    """Returns the place of an ordinary test as that of a case."""
+    """Returns the `CaseSpec` of an ordinary test."""
     from lobench.pytest_plugin.item_names import plain_node_id  # not needed at the start of each session
 
     path = item.path.resolve()

@@ -78,7 +78,7 @@ _LATE: pytest.StashKey[set[str]] = pytest.StashKey()  # flags set after jax's ba
 
 
 def variant_of(item: pytest.Item) -> Variant:
-    """Returns the variant of an item's method, or of the job of a watch's worker; else the variant without bindings."""
+    """Returns the variant of an item's method or of the worker's current job; without either, one without bindings."""
     member = member_of(item)
     if member is not None:
         subject = item.config.stash[EXPERIMENT].given.get(member.method.name)
@@ -209,7 +209,7 @@ def _metric_modules(config: pytest.Config) -> list[str]:
 
 
 def blocks_of(item: pytest.Item, info: CaseInfo) -> list[SeedBlock]:
-    """Returns the seed blocks that an item evaluates: that of its job, that of its session, or all of the case."""
+    """Returns the seed blocks that an item evaluates: the block of its job or session, or all blocks of the case."""
     job = item.config.stash.get(CURRENT_JOB, None)
     member = member_of(item)
     if job is not None:

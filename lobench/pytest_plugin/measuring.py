@@ -46,7 +46,7 @@ _GATE: pytest.StashKey[Gate] = pytest.StashKey()
 class Measured:
     """Measurement of one item, as attached to its report.
 
-    Its many fields are plain values, because pytest-xdist carries them from a worker as a dict.
+    All fields are plain values, because pytest-xdist sends them from a worker as a dict.
 
     Attributes:
       name: Suite and case.
@@ -61,11 +61,11 @@ class Measured:
       tolerated_ratio: Factor by which a loss may be higher within the margin; NaN on a linear scale.
       has_starts: Whether the baseline file contains the starts of its seeds.
       looks: The session's planned looks; empty without adaptive seeds.
-      note: Limits of the verdict: fewer seeds than the case has, a thin scale, seeds that prove nothing.
+      note: Limits of the verdict: fewer seeds than the case has, a thin scale, seeds without information.
       missing: The case's own seeds that the reference lacks.
       against: Label of the reference, with its hash.
       is_itself: Whether the reference has the content of the session's own subject.
-      choices: Choices of the reference, in the form of the store's events.
+      choices: Choices of the reference, as details of events of the store.
       reference: Records of the evaluations made for the reference.
     """
 
@@ -112,7 +112,7 @@ class Gate:
     Args:
       config: Configuration of the session.
       reference: The reference.
-      cases: Every case of the session: Holm divides alpha among them, and the looks are planned for all.
+      cases: Every case of the session, because Holm divides alpha among them, and the looks are planned for all.
     """
 
     def __init__(self, config: pytest.Config, reference: GateReference, cases: Sequence[CaseInfo]) -> None:
@@ -273,7 +273,7 @@ class _Paired:
     Attributes:
       samples: Scores; all NaN without a scale.
       silent: Whether both sides are clipped alike or at the floor, for each seed.
-      is_signed: Whether a loss is below 0 on a log scale, in which case nothing is decided.
+      is_signed: Whether a loss is below 0 on a log scale. Then there is no verdict.
     """
 
     samples: Samples
@@ -316,7 +316,7 @@ def _paired(
 
 
 def _are_one(new: FinalValues, old: FinalValues) -> bool:
-    """Returns True if the final values of all common metrics are equal as float32, as for a subject and itself."""
+    """Returns whether all final values of common metrics (at least two) are equal as float32, as for one subject."""
     shared = [(new.metrics[name], old.metrics[name]) for name in new.metrics.keys() & old.metrics.keys()]
     ends = [
         (new_values[seed], old_values[seed])

@@ -102,7 +102,7 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def refuse_repetition(config: pytest.Config) -> None:
-    """Refuses repeated options, because a session evaluates one subject and the first one would be ignored.
+    """Refuses repeated options, because a session evaluates one subject and pytest would ignore the first value.
 
     Raises:
       UsageError: The command line names two checkpoints, or two optimizers.
@@ -244,7 +244,7 @@ def register_conftests(config: pytest.Config, manager: PluginManager) -> None:
 
 
 def layers_of(config: pytest.Config) -> Layers:
-    """Returns the gin text around the cases. In a watch's worker it is the chief's."""
+    """Returns the gin text around the cases. In a worker of a watch, the chief has sent it."""
     if LAYERS not in config.stash:
         selected = config.stash.get(EXPERIMENT, None)
         layers = layers_at(

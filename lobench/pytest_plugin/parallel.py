@@ -42,7 +42,7 @@ def _is_ours(config: pytest.Config) -> bool:
 
 
 def refuse(config: pytest.Config, items: list[pytest.Item], problem: str) -> None:
-    """Ends a session with a usage error. In a worker, whose errors count as crashes, the controller raises it.
+    """Ends a session with a usage error. A worker reports it to the controller, because its errors count as crashes.
 
     Raises:
       UsageError: This is not a worker.

@@ -1,7 +1,7 @@
-"""The plan of a session: its cases before the first of them is trained, as a watch writes it into its ledger.
+"""The plan of a session: its cases, recorded in the ledger before the first of them is trained, as in a watch.
 
-It is attached to the first report of each process, which is made before anything was trained there. Under xdist the
-process that writes the ledger has no items.
+It is attached to the first report of each process, which is made before any training. Under xdist, the process that
+writes the ledger has no items of its own.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _IS_SENT: pytest.StashKey[bool] = pytest.StashKey()
 def attach_plan(item: pytest.Item, report: pytest.TestReport) -> None:
     """Attaches the plan of the session to the first report of this process.
 
-    A watch's worker has its chief's plan. The plan of an experiment is written by `lobench run`, because its items are
-    sessions of methods, and one of them may be selected alone.
+    A worker of a watch attaches nothing, because its chief records the plan. Nor does an experiment: `lobench run`
+    records its plan, because its items are sessions of methods, and a single one may be selected.
     """
     config = item.config
     if config.stash.get(_IS_SENT, False) or CURRENT_JOB in config.stash or EXPERIMENT in config.stash:

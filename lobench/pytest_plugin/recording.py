@@ -241,7 +241,7 @@ def _without_empty_columns(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, .
 
 
 def _takes_part(broken: BrokenPlugin) -> bool:
-    """Returns whether a session would use a broken plugin: one that does not import might declare anything."""
+    """Returns whether a session would use a broken plugin. A plugin that does not import might declare anything."""
     return not broken.imports or broken.distribution in ("lobench_metrics", "lobench_gin_modules")
 
 
@@ -272,7 +272,7 @@ def _row(method: str, finished: ItemResult, finals: Collection[str]) -> tuple[st
 
 
 def _program_of(finished: ItemResult) -> Program:
-    """Returns the program that computed an evaluation, or that would have computed it if it gave no curves."""
+    """Returns the program that computed an evaluation, or the expected one if the evaluation gave no curves."""
     from lobench.engine.store.programs import program_here
 
     if finished.case.evaluator:

@@ -63,10 +63,11 @@ class FinalValues:
     Attributes:
       metrics: Final values.
       starts: Values before the first inner step, if known. Those of the session count for both sides.
-      trained: Evaluations made for it in this session, which are to be recorded.
+      trained: Evaluations made for it in this session, to be recorded.
       case: The case that was trained, if the reference has other bindings than the session.
       programs: Programs that made the other evaluations.
-      other_code: Line on those that other code than the user's present code made; "" if there are none.
+      other_code: Note on evaluations that were computed by other code than the user's present code; "" if there are
+        none.
     """
 
     metrics: Mapping[str, Mapping[int, float]]
@@ -133,7 +134,7 @@ class GateReference(Protocol):
 
 @dataclass(slots=True)
 class _CheckpointReference:
-    """Reference that trains the same seed blocks. Theta is an argument of the warm program, so it compiles nothing."""
+    """Reference that trains the same seed blocks. It compiles nothing, because theta is an argument of the program."""
 
     checkpoint: Checkpoint | None
     theta: ThetaLeaves
@@ -282,7 +283,7 @@ def check_reference(text: str, store: str, candidates: Collection[SubjectKey] = 
 
 
 def is_optimizer_text(text: str) -> bool:
-    """Returns whether a text is an optimizer's, as in `--lobench-optimizer`: `adam(); adam.learning_rate = 0.01`."""
+    """Returns whether a text names an optimizer, such as `adam(); adam.learning_rate = 0.01`."""
     return _OPTIMIZER.match(text) is not None and not path_exists(text)
 
 
@@ -355,7 +356,7 @@ def candidates_of(config: pytest.Config) -> list[SubjectKey]:
 
 
 def chosen_store(text: str, store: str) -> Path | None:
-    """Returns the store whose last checkpoint a text means: `STORE`, `STORE@last`, or `last` in the session's own."""
+    """Returns the store whose last checkpoint a text names: `STORE`, `STORE@last`, or `last` in the session's store."""
     folder, name = store_and_name(text)
     if folder and has_ledger(folder) and name in ("", "last"):
         return Path(folder)

@@ -41,7 +41,7 @@ class _Collected:
 
 
 def remembered_info(item: pytest.Item, store: Path, variant: Variant) -> CaseInfo | None:
-    """Returns the stored case of an item; None if it is not stored, or something has changed since."""
+    """Returns the stored case of an item; None if it is not stored, or if a file has changed since."""
     spec = case_of(item)
     infos = item.config.stash.setdefault(_FOUND, {})
     assert spec is not None
@@ -94,7 +94,7 @@ def _recall(config: pytest.Config, store: Path, variant: Variant) -> _Cases:
 def _known_forms(config: pytest.Config, variant: Variant) -> Iterator[tuple[Layers, Variant]]:
     """Yields the layers and variants under which a chief may have stored the cases of this session.
 
-    A chief stores a given checkpoint or optimizer in the variant, where a session of pytest has it in its layers.
+    For a given checkpoint or optimizer, a chief uses the variant, and a session of pytest its layers.
     """
     layers = layers_of(config)
     if EXPERIMENT in config.stash:

@@ -1,9 +1,9 @@
 """Session arguments: values of lobench's options, and suites by name.
 
-pytest determines root and ini file before it loads plugins. In `--lobench-checkpoint PATH` it does not know yet that
-PATH belongs to an option, takes it for a test folder, and chooses the common ancestor of both: `/`, say, with other
-node ids and without the suite's ini file. Therefore the session restarts with `--lobench-checkpoint=PATH`, before it
-imports a conftest.
+pytest determines root and ini file before it loads plugins. At that time PATH in `--lobench-checkpoint PATH` looks like
+a test folder, so pytest would choose the common ancestor of PATH and the suite, such as `/`, with other node ids and
+without the suite's ini file. Therefore the session restarts with `--lobench-checkpoint=PATH`, before it imports a
+conftest.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def joined(args: Sequence[str]) -> list[str]:
 def prepare_restart(config: pytest.Config, args: list[str]) -> None:
     """Prepares a restart if one is needed: this session then imports no conftest and parses no further arguments.
 
-    A worker of pytest-xdist never restarts. Its arguments are the controller's, and a folder named in them (the store,
-    say) may exist by now that did not exist then. `config.workerinput` is not available so early.
+    A worker of pytest-xdist never restarts. It has the controller's arguments, and a folder named in them (such as the
+    store) may have been created since. `config.workerinput` is not available so early.
     """
     original_args = [str(arg) for arg in config.invocation_params.args]
     joined_args = joined(original_args)
@@ -66,8 +66,8 @@ def take_named_suites(config: pytest.Config) -> None:
 
     A folder of that name in the working directory takes precedence.
 
-    pytest has chosen its root by then. The root is that of the working directory, whose ini file applies and below
-    which results are stored, because they do not belong into an installed package.
+    pytest chose its root before, from the working directory. So the ini file of the working directory applies, and
+    results are stored below it and not in an installed package.
 
     Raises:
       UsageError: A checkpoint or optimizer is given, and a suite does not exist.

@@ -84,7 +84,7 @@ class MetricRecorder:
       seeds: Seeds to record the primary metric for.
       has_items: Whether the values are of items instead of seeds.
     Attributes:
-      seeds: As given. A test that reads them is also evaluated on other seeds than its own, as by `lobench best`.
+      seeds: As given. A test that reads them can be evaluated on further seeds, for example by `lobench best`.
     """
 
     def __init__(self, nodeid: str, seeds: tuple[int, ...], *, has_items: bool = False) -> None:
@@ -100,10 +100,11 @@ class MetricRecorder:
         Args:
           name: Name of the metric, such as `valid/loss`.
           value: A number, or an array or tensor of one. NaN and infinity count as diverged.
-          seed: One of `seeds`, which are 0 to below `num_seeds` of the mark `lobench` unless others are asked for.
+          seed: One of `seeds`. By default these are 0, ..., `num_seeds` - 1, with `num_seeds` of the mark `lobench`.
           item: Name of the item. Comparisons are then paired by item. Each item needs the primary metric.
         Raises:
-          LobenchError: The value is no number, the seed is not one of `seeds`, or the seed or item has a value.
+          LobenchError: The value is not a number, the seed is not one of `seeds`, or the seed or item already has a
+            value.
         """
         if not isinstance(name, str) or not name.strip() or name != name.strip():
             raise self._error("the name of a metric", got=repr(name), expected="a text such as 'valid/loss'")
@@ -145,8 +146,8 @@ def checkpoint_of(item: pytest.Item) -> TestedCheckpoint:
     """Returns the checkpoint that an item evaluates.
 
     Raises:
-      UsageError: The session has none.
-      CheckpointError: It cannot be read.
+      UsageError: The session has no checkpoint.
+      CheckpointError: The checkpoint cannot be read.
     """
     config = item.config
     job = item.config.stash.get(CURRENT_JOB, None)

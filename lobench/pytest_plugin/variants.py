@@ -1,4 +1,4 @@
-"""Variants of a session's cases: a suite's gin with each subject's own over it."""
+"""Variants of a session's cases: a suite's gin text with the bindings of each subject on top."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def files_of(suites: Sequence[str], layers: Layers, code: Iterable[str] = ()) ->
     Args:
       suites: Paths of the suites.
       layers: Gin text around the cases.
-      code: Files of the user's code that need not be loaded.
+      code: Files of the user's code, loaded or not.
     """
     configs = config_chain(Path(layers.trainer_config)) if layers.trainer_config else []
     config_files = [*layers.gin_files, *map(str, configs)]

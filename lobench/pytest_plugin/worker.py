@@ -73,14 +73,14 @@ class _Idle(pytest.Item):
 
 
 def _disk_error(report: pytest.CollectReport) -> BaseException | None:
-    """Returns the error of a collection if it may pass, as one of a disk."""
+    """Returns the error of a collection if it may be temporary, such as an error of a disk."""
     call = getattr(report, "call", None)
     error = call.excinfo.value if call is not None and call.excinfo is not None else None
     return error if is_transient(error, may_forbid=False) else None
 
 
 class _DiskFailed(Exception):
-    """An item had an error because a disk failed for a moment. The error is its cause."""
+    """An item had an error because a disk failed for a moment. The item's error is the `__cause__`."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(str(error))
@@ -113,7 +113,7 @@ class Loop:
     def pytest_make_collect_report(
         self, collector: pytest.Collector
     ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-        """Collects a folder or file again while its disk fails. pytest also looks at what lies beside the suite."""
+        """Collects a folder or file again while its disk fails. pytest also reads the suite's parent folder."""
         report = yield
         if collector in self._collected_again or _disk_error(report) is None:
             return report
@@ -300,7 +300,7 @@ class Loop:
 
 
 def _is_bound_otherwise(item: pytest.Item, job: Job) -> bool:
-    """Returns whether an item trained another case than the job's, as after an edit of a gin file.
+    """Returns whether an item trained another case than the job's, for example after an edit of a gin file.
 
     The gin files are read once to describe the cases, and again when a case is first trained.
     """

@@ -34,7 +34,7 @@ _MARK = (
 
 
 def card_of(store: Path, baselines: Sequence[Path], left_out: Sequence[str], patch_files: Sequence[str]) -> str:
-    """Returns the card of a store, with each experiment that it holds, and the results of none.
+    """Returns the card of a store, with a part for each experiment and one for results outside of experiments.
 
     Args:
       store: Folder of the store, or a bundle.

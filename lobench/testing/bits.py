@@ -29,8 +29,8 @@ def types_of(tree: Any) -> str:
 def same_bits(first: Any, second: Any) -> bool:
     """Returns whether two arrays hold the same bytes.
 
-    ``assert first.tobytes() == second.tobytes()`` may not end: where it fails and ``CI`` is set, pytest compares the
-    texts of both, which takes quadratic time.
+    ``assert first.tobytes() == second.tobytes()`` may take forever: if it fails and ``CI`` is set, pytest compares the
+    texts of both in quadratic time.
     """
     return np.asarray(first).tobytes() == np.asarray(second).tobytes()
 

@@ -79,7 +79,7 @@ class CommandContract:
         assert done.exit_code == 0, done.output
 
     def test_importing_it_imports_no_jax(self) -> None:
-        """`lobench --help` imports each command for its line of help."""
+        """`lobench --help` imports each command to show its summary."""
         code = f"import sys, {self.factory.partition(':')[0]}\nsys.exit('jax' in sys.modules)"
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         done = subprocess.run(

@@ -37,7 +37,7 @@ def case_named(name: str, num_cpus: int = 1) -> CaseInfo:
 
 
 def answer_to(bindings: tuple[str, ...], *thetas: bytes) -> bytes:
-    """Returns the result of a good job: a megabyte that depends on all of its input."""
+    """Returns the result of a successful job: a megabyte that depends on all of its input."""
     return sha256(b"\0".join((*(text.encode() for text in bindings), *thetas))).digest() * (1 << 15)
 
 

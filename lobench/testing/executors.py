@@ -260,7 +260,7 @@ class ExecutorContract:
 
 
 def _make(config: WorkerConfig, wakeup: Connection | None) -> Executor:
-    """Factory of the executor in a watch. The test replaces it."""
+    """Factory of the executor in a watch. The test replaces this function."""
     raise NotImplementedError
 
 

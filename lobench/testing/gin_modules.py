@@ -92,7 +92,7 @@ def _problem_of(module: str, bindings: Sequence[str]) -> str:
 
 
 def _lazy_problem(on_use: Any) -> str:
-    """Returns an error if `lobench_on_use` is not as documented; "" if it is, or the module has none."""
+    """Returns an error if the module's `lobench_on_use` violates its documentation; "" otherwise."""
     if on_use is None:
         return ""
     names = on_use.names()

@@ -45,7 +45,7 @@ CurveKey = tuple[str, str, str, str]  # method, case, seed, metric
 
 
 def sample_runs(names: Sequence[str]) -> dict[CurveKey, CurvePoints]:
-    """Returns curves by method, case, seed and metric, as far as a format names them. One of them diverges to NaN.
+    """Returns curves by method, case, seed and metric, for a format with these `names`. One of them diverges to NaN.
 
     Args:
       names: Parts of the key that vary: `method`, `case`, `seed` and `metric`. The others are "adam", "bowl", "0" and
@@ -83,7 +83,7 @@ class ImportFormatContract:
 
     @abstractmethod
     def write(self, folder: Path, curves: Mapping[CurveKey, CurvePoints]) -> Path:
-        """Writes the curves as the other program does, and returns the path of the file or folder."""
+        """Writes the curves in the format of the other program, and returns the path of the file or folder."""
 
     def kind(self) -> FileKind:
         file_kind: FileKind = loaded(self.factory)()

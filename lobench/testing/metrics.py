@@ -71,7 +71,7 @@ class MetricContract:
     def curves(self, rows: Sequence[Sequence[float]]) -> Curves:
         """Returns the curves from which the metric is computed.
 
-        Override it for a metric of other curves than losses.
+        Override it for a metric that needs other curves than losses.
         """
         return sample_curves(rows, first_seed=_FIRST_SEED)
 

@@ -34,12 +34,12 @@ class OptimizerContract:
 
     @property
     def _kind(self) -> Any:
-        """Class of the contract, by which made and compiled objects are cached between tests."""
+        """Key of the cache in which objects are kept between tests: the class of the contract."""
         return type(self)
 
     @abstractmethod
     def optimizer(self) -> Any:
-        """Makes the optimizer as gin would. It must be the same one each time."""
+        """Creates the optimizer as gin would. Every call must create an equal one."""
 
     def theta(self) -> Any:
         """Returns an initial theta; {} for an optimizer without theta."""
@@ -101,7 +101,7 @@ class OptimizerContract:
     def _train(self, grads: Any, second_grads: Any = None) -> Any:
         """Returns the result of `_program` for the first of two seeds.
 
-        The second seed trains with the gradients in the argument `beside`.
+        The second seed trains with `second_grads`.
         """
         params = _params(0)
         grads_of_seeds = (grads, grads if second_grads is None else second_grads)

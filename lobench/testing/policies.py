@@ -58,7 +58,7 @@ class PolicyContract:
                 assert self.asked((), idle=idle, last=last) == ((), ())
 
     def test_it_decides_on_what_waits_and_the_same_way_each_time(self) -> None:
-        """Decisions depend on values only: after a restart, a new policy gets all waiting checkpoints at once."""
+        """Decisions depend only on values: after a restart, a new policy gets all waiting checkpoints at once."""
         chance = random.Random(0)
         policy = self.make(self.argument)
         for _ in range(_ROUNDS):

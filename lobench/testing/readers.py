@@ -55,7 +55,7 @@ _DTYPES = {
 
 
 def sample_theta() -> dict[str, np.ndarray]:
-    """Returns leaves by path with all that a theta may contain: nesting, scalars, zeros, integers, NaN and infinity."""
+    """Returns leaves by path with all kinds of values in a theta: nested, scalars, zeros, integers, NaN, infinity."""
     return {
         "decay": np.asarray(0.5, np.float32),
         "mlp/w0": np.arange(6, dtype=np.float32).reshape(2, 3),
@@ -66,7 +66,7 @@ def sample_theta() -> dict[str, np.ndarray]:
 
 
 def large_theta() -> dict[str, np.ndarray]:
-    """Returns leaves too many and too large for constants or fixed buffers to pass; lists have more than ten items."""
+    """Returns many large leaves, which reveal fixed limits and buffers in a reader; lists have more than ten items."""
     random = np.random.default_rng(0)
     layers = {f"layers/{index}/w": random.normal(size=(index + 1, 3)).astype(np.float32) for index in range(12)}
     return {**layers, "embedding": random.normal(size=(700, 173)).astype(np.float32)}
@@ -79,8 +79,8 @@ class ReaderContract:
       factory: "module:attribute", as in the reader's declaration.
       allow_pickle: Argument of the factory. Only readers of pickles need True.
       missing_dtypes: Names of dtypes that the format cannot store, such as `bfloat16`.
-      knows_no_end: Whether half of a file looks complete until it is read (pickles). Such a format is written in place,
-        and a watch waits until the file has not changed for a while.
+      knows_no_end: Whether half of a file looks complete until it is read, as for pickles. A watch then waits until the
+        file has not changed for a while.
     """
 
     factory: ClassVar[str]

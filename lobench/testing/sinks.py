@@ -52,7 +52,7 @@ _NAN = math.nan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownNumber:
-    """Number that a sink must have written: the mean over seeds at the last inner step; NaN if a seed diverged."""
+    """Number that a sink must write: the mean over seeds at the last inner step; NaN if a seed diverged."""
 
     run: str
     generation: int
@@ -216,7 +216,7 @@ class SinkContract:
     def value_of(
         self, store: Path, run: str, generation: int, step: int, suite: str, case: str, metric: str
     ) -> float | None:
-        """Returns one number of the sink's output; None if it is not there.
+        """Returns one number of the sink's output; None if the output lacks it.
 
         It is the mean over all seeds of the metric at the last inner step, and NaN if a seed diverged. For a sink that
         writes each seed, or each seed block, compute the mean here.
@@ -256,7 +256,7 @@ class SinkContract:
         sink.close()
 
     def test_a_closed_sink_leaves_its_process_as_it_was(self, tmp_path: Path) -> None:
-        """The process may be a user's, which does other things, even with the same tracker."""
+        """The process may be the user's own, which does other things, even with the same tracker."""
 
         def state() -> tuple[object, ...]:
             handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
@@ -384,7 +384,7 @@ class SinkContract:
         assert self.expected(store, deliveries) == self.expected(tmp_path / "once", deliveries)
 
     def test_killed_inside_a_delivery_it_takes_it_again_and_has_nothing_twice(self, tmp_path: Path) -> None:
-        """A watch that was killed delivers from the last acknowledged delivery, whatever the sink wrote of it."""
+        """After a kill, a watch delivers from the last acknowledged delivery, even if the sink wrote some of it."""
         deliveries = sample_deliveries()
         store = tmp_path / "killed"
         for part in ("0.5", "0.9"):

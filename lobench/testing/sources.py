@@ -35,8 +35,8 @@ class SourceContract:
 
     Attributes:
       factory: "module:attribute", as in the source's declaration.
-      num_polls: Number of polls after which complete checkpoints must be found. Two if the first poll may only take
-        notes.
+      num_polls: Number of polls after which complete checkpoints must be found. Two if the source needs one poll to
+        detect changes.
     """
 
     factory: ClassVar[str]

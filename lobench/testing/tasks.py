@@ -36,12 +36,12 @@ class TaskContract:
 
     @property
     def _kind(self) -> Any:
-        """Class of the contract, by which made and compiled objects are cached between tests."""
+        """Key of the cache in which objects are kept between tests: the class of the contract."""
         return type(self)
 
     @abstractmethod
     def task(self) -> Any:
-        """Makes the task or family as gin would. It must be the same one each time."""
+        """Creates the task or family as gin would. Every call must create an equal one."""
 
     def rate(self) -> float:
         """Returns a learning rate at which three steps of SGD keep the loss finite."""

@@ -1,4 +1,4 @@
-"""Tools of contracts: a declared plugin, and a real watch of a tiny suite in this process that uses one."""
+"""Helpers for contracts: a plugin manager with an added plugin, and a real watch of a tiny suite that uses it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class _Lines(WatchProgress):
 
 
 def plugins_with(hook: str, factory: str) -> PluginManager:
-    """Returns the installed plugins and a further one, which declares a factory under `NAME`."""
+    """Returns the installed plugins and an additional one, which declares a factory under `NAME`."""
     manager = load_plugins()
     plugin = types.SimpleNamespace(**{hook: lambda: [Declaration(name=NAME, factory=factory)]})
     manager.register(plugin, name=NAME)

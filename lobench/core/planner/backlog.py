@@ -54,12 +54,12 @@ class Backlog:
 
     @property
     def has_fresh(self) -> bool:
-        """Whether a checkpoint is waiting that no earlier start decided on."""
+        """Whether a waiting checkpoint has no decision from an earlier run."""
         return bool(self._fresh)
 
     @property
     def num_fresh(self) -> int:
-        """Number of waiting checkpoints that no earlier start decided on."""
+        """Number of waiting checkpoints without a decision from an earlier run."""
         return len(self._fresh)
 
     def waiting(self) -> set[SubjectKey]:
@@ -113,7 +113,7 @@ class Backlog:
         return [*map(Skip, skipped), *map(Admit, admitted)]
 
     def take_replans(self, variants: Container[str]) -> list[Replan]:
-        """Returns checkpoints of earlier starts that are to be planned again, each once.
+        """Returns checkpoints of earlier runs to plan again, each once.
 
         Args:
           variants: Variants with known cases. Checkpoints of other variants stay waiting.

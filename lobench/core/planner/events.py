@@ -64,7 +64,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class CommandId:
-    """A session of a method that is a command. It is ordered before all evaluations."""
+    """Identity of a session of a command. It is ordered before all evaluations."""
 
     method: str
     session: int
@@ -228,7 +228,7 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Reopen:
-    """Continue a checkpoint that an earlier start finished or skipped, since evaluations of it are missing."""
+    """Continue a checkpoint that an earlier run finished or skipped, because some of its evaluations are missing."""
 
     position: int
 

@@ -1,4 +1,4 @@
-"""Evaluation plan: subjects x cases x seed blocks, without recorded evaluations made by the present code."""
+"""Evaluation plan: subjects x cases x seed blocks, except evaluations that the present code has computed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Plan:
                 yield evaluation, case
 
     def missing_of(self, evaluation: EvaluationId, case: CaseInfo) -> Iterator[tuple[EvaluationId, CaseInfo]]:
-        """Yields an evaluation, or its halves if it ran out of memory, as far as they have no outcome that counts."""
+        """Yields an evaluation, or its halves if it ran out of memory, unless it has an outcome that counts."""
         for part in self.parts(evaluation):
             if not self.is_current(part, case):
                 yield part, case

@@ -54,7 +54,7 @@ class Planner:
     Args:
       max_cores: Number of cores that all workers may use together.
       policy: Policy that decides which waiting checkpoints are admitted.
-      history: Recorded evaluations and decisions of earlier starts.
+      history: Recorded evaluations and decisions of earlier runs.
       max_gpus: Number of devices that all workers may use together; infinite if the executor decides.
       together: Largest number of checkpoints that a worker computes together.
     """
@@ -140,7 +140,7 @@ class Planner:
         """Checks that the state is consistent with the machine's. Used by tests after each event.
 
         Raises:
-          AssertionError: It is inconsistent.
+          AssertionError: The state is inconsistent.
         """
         self._machine.check()
         assert self._machine.keys() == self._wanted.keys() | self._commands, (
@@ -238,7 +238,7 @@ class Planner:
             self._replan(position, is_chosen=is_chosen)
 
     def _replan(self, position: int, *, is_chosen: bool) -> None:
-        """Reopens a subject that an earlier start finished or skipped, if evaluations of it are missing now."""
+        """Reopens a subject that an earlier run finished or skipped, if it lacks evaluations now."""
         subject = self._backlog.subject(position)
         cases = self._cases[subject.variant]
         is_retried = subject in self._retried or self._plan.retried(subject.sha256, cases)
@@ -366,7 +366,7 @@ def _size_of(case: CaseInfo) -> schedule.Size:
 
 
 def _may_be_together(evaluation: EvaluationId, case: CaseInfo) -> bool:
-    """Returns whether one program may compute an evaluation for several subjects. Commands and tests have one each."""
+    """Returns whether one program may compute this evaluation for several subjects; False for commands and tests."""
     return not case.evaluator and evaluation.block in case.blocks()
 
 

@@ -83,8 +83,7 @@ class Selection:
     Attributes:
       parent: Id of the member whose weights and parameters the child inherits. None: no member is feasible, and the
         child starts from scratch.
-      other: Id of the member that the parent was preferred to, whose parameters crossover may use. None if there is
-        none.
+      other: Id of the member that lost to the parent. Crossover may use its parameters. None if there is none.
       explore: Whether the child's parameters change. False for an elite that is copied.
 
     >>> Selection(parent=3).explore

@@ -51,7 +51,7 @@ class Work:
       timeout_seconds: Time limit, after which the worker is ended.
       rank: Order of the work; lower ranks first.
       guess_seconds: Expected duration, used until work with the same warm key has ended.
-      alike: Work with equal values may be computed together. None: only alone.
+      alike: Work with equal values of `alike` may be computed together. None: only alone.
     """
 
     key: Any
@@ -82,7 +82,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Forgive:
-    """Reset the number of deaths of work."""
+    """Set the numbers of deaths of the given work to 0."""
 
     keys: tuple[Any, ...]
 
@@ -167,7 +167,7 @@ class Why(enum.StrEnum):
 
 
 class End(enum.StrEnum):
-    """End of work, as the scheduler knows it."""
+    """Way in which work ended, for the scheduler."""
 
     RETURNED = "returned"
     TIMEOUT = "timeout"

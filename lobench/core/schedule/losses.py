@@ -15,7 +15,7 @@ class Rules:
 
     Attributes:
       max_deaths: Number of deaths of workers after which work is poisoned.
-      max_losses: The same for workers whose machine went away, for which the work is hardly to blame.
+      max_losses: The same limit for workers whose machine went away, which is rarely caused by the work.
       max_failed_starts: Number of consecutive failed starts after which no more workers are started.
       is_deadline_death: Whether work that ran too long counts as a death and is retried. Otherwise it ends, because it
         would usually run too long again.
@@ -31,7 +31,7 @@ class Losses:
     """Counts of deaths and failed starts.
 
     Args:
-      deaths: Number of deaths in earlier starts, by key of work.
+      deaths: Number of deaths in earlier runs, by key of work.
       rules: Limits.
     """
 

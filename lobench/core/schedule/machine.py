@@ -27,7 +27,7 @@ __all__ = ["Durations", "Groups", "Machine"]
 class Groups:
     """Groups of alike work that a worker computes together.
 
-    Only full groups are formed, since each other size would be a further program to compile.
+    Only full groups are formed, because every other size would be a further program to compile.
 
     Args:
       size: Amount of work in a group. 1: no groups.
@@ -90,7 +90,7 @@ class Machine:
       max_cores: Number of cores that all workers may use together.
       max_gpus: Number of devices that all workers may use together; infinite if the executor decides.
       together: Largest amount of alike work that a worker computes together.
-      deaths: Number of workers that died while doing work in earlier starts, by key.
+      deaths: Number of workers that died while doing work in earlier runs, by key.
       rules: Limits on deaths and failed starts.
     """
 
@@ -142,7 +142,7 @@ class Machine:
         return self._workers.max_cores
 
     def is_idle(self, sizes: Iterable[Size]) -> bool:
-        """Returns whether no work waits, and a worker is free or one of these sizes could be started."""
+        """Returns whether no work waits, and a worker is free or a worker of one of these sizes could be started."""
         if self._queue or self._workers.promised():
             return False
         if self._workers.is_any_idle():
@@ -207,7 +207,7 @@ class Machine:
         """Checks that the state is consistent. Used by tests after each event.
 
         Raises:
-          AssertionError: It is not.
+          AssertionError: The state is inconsistent.
         """
         self._workers.check()
         queued = [entry.key for entry in self._queue]
@@ -251,7 +251,7 @@ class Machine:
             self._queue.push(self._fitting_size(entry.work.size), entry)
 
     def _retry(self, leased: Leased) -> None:
-        """Queues work before all other, so that a retry does not run alone at the end."""
+        """Queues work before all other work, so that a retry does not run alone at the end."""
         self._requeue(leased.entry._replace(rank=leased.entry.rank._replace(fresh=0)))
 
     def _end(self, work: Work, end: End, lease: int | None = None, message: str = "") -> None:

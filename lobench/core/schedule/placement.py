@@ -54,7 +54,7 @@ def has_place(machines: Counter[Size], workers: Counter[Size], size: Size) -> bo
 
 
 def _num_places(machine: Size, size: Size) -> int:
-    """Returns the number of workers of a size on an empty machine. A share of a device is never split over two."""
+    """Returns the number of workers of a size that fit on an empty machine. A share is never split over two devices."""
     limit_by_cores = machine.num_cpus // size.num_cpus
     if not size.num_gpus:
         return limit_by_cores

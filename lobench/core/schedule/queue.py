@@ -99,7 +99,7 @@ class WorkQueue:
 
         Args:
           size: Size of a worker.
-          choose: Function that gets the first entries of the size and returns the index of one.
+          choose: Function that receives the first entries of the size and returns the index of one.
         """
         line = self._lines[size]
         entry = line.pop(choose(line.window))

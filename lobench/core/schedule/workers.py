@@ -79,7 +79,7 @@ class Workers:
         self._room: dict[Size, bool] = {}  # answers of `has_room` since workers or machines changed
 
     def resize(self, capacity: Capacity) -> None:
-        """Sets the machines. With a limit, more may be requested than they have, so that the cluster can add some."""
+        """Sets the machines. Up to the limit, more workers may be requested than fit, so that the cluster can grow."""
         self._room.clear()
         self._machines = Counter(capacity.machines)
         self.was_resized = True
@@ -97,7 +97,7 @@ class Workers:
         """Checks that all counts are consistent. Used by tests.
 
         Raises:
-          AssertionError: They are not.
+          AssertionError: A count is inconsistent.
         """
         ready = {number: worker for number, worker in self._workers.items() if worker.ready}
         busy_workers = {number: worker.lease for number, worker in ready.items() if worker.lease is not None}
@@ -216,7 +216,7 @@ class Workers:
         return self._workers_fit(self._sizes, self._starting, size)
 
     def surplus(self) -> list[int]:
-        """Returns starting workers for which there may be no room any more, the latest first."""
+        """Returns starting workers for which there may no longer be room, the latest first."""
         staying = self._sizes.copy()
         starting = self._starting.copy()
         chosen = []
@@ -234,7 +234,7 @@ class Workers:
         return any(size.num_cpus <= machine.num_cpus and size.num_gpus <= machine.num_gpus for machine in machines)
 
     def _workers_fit(self, sizes: Counter[Size], starting: Counter[Size], extra_size: Size | None = None) -> bool:
-        """Returns whether all workers of possible sizes, and `more`, fit on the machines together."""
+        """Returns whether all workers of possible sizes, and one of `extra_size`, fit on the machines together."""
         real = Counter({size: count for size, count in sizes.items() if count and self._is_possible(size)})
         if extra_size is not None:
             real[extra_size] += 1

@@ -154,10 +154,10 @@ def _next_values(replay: _Replay, parameter: Parameter) -> tuple[Value, ...]:
 def _interval_values(
     parameter: Parameter, centre: float, num_halvings: int, tried: Sequence[Value]
 ) -> tuple[Value, ...]:
-    """Returns values around a centre, in an interval of the length of the range, halved `num_halvings` times and once.
+    """Returns values around a centre. The interval has the length of the range, halved `num_halvings` + 1 times.
 
-    The interval ends at the nearest tried values, since values beyond them were worse. A parameter with 9 values from 0
-    to 1 that is best at 0.5 has 0.375, 0.4375, ..., 0.625 next, and not 0.25 to 0.75.
+    The interval is clipped at the nearest tried values, because values beyond them were worse. A parameter with 9
+    values from 0 to 1 that is best at 0.5 has 0.375, 0.4375, ..., 0.625 next, and not 0.25 to 0.75.
     """
     low = parameter.low
     high = parameter.high

@@ -110,7 +110,7 @@ def num_trials_of(strategy: SearchStrategy, space: Space, num_trials: int | None
     Args:
       strategy: Search strategy.
       space: Parameters and their domains.
-      num_trials: Number of trials that was bound; None if unbound.
+      num_trials: Bound number of trials; None if unbound.
       where: Location of the search, for error messages.
     Raises:
       ConfigError: The strategy determines another number, or neither the strategy nor `num_trials` gives one.

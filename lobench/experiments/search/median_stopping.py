@@ -1,8 +1,8 @@
 """Median stopping: trials are trained for a part first, and continued if they are above the median.
 
-A part is an evaluation of its own (`Case.stop_after`) in the ledger, and not a member of the experiment. When all parts
-of a wave are stored, trials below the median of all parts so far are stopped. The others continue from the states saved
-by their parts, or start again without a state. The bits are the same.
+A part is a separate evaluation (`Case.stop_after`) in the ledger, and not a member of the experiment. When all parts of
+a wave are stored, trials below the median of all parts so far are stopped. The others continue from the states saved by
+their parts, or start again if there is no state. The results have the same bits either way.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A trial's fitness is computed from the curves that its sessions write. With `Method.median_stopping`, curves are read
 while they grow: at a given share of the steps, the trials of a wave that are below the median are stopped, and their
 processes ended. The comparison uses each curve up to that step, even if it is longer when it is read. So the decision
-depends neither on the speed of a machine nor on when a run was killed.
+depends neither on the speed of a machine nor on interruptions of the run.
 """
 
 from __future__ import annotations
@@ -91,12 +91,12 @@ class ScriptSearch(ProcessSearch):
         self._look_at_sessions()
 
     def _known(self, run: CommandRun) -> TrialState:
-        """Returns the state of a session after earlier starts. A stopped one waits again until the waves are judged."""
+        """Returns the state of a session from earlier runs. A stopped session waits for its wave's decision again."""
         state = super()._known(run)
         return "waiting" if state == "stopped" else state
 
     def _look_at_sessions(self) -> None:
-        """Judges the waves whose parts are all there, and ends the trials whose sessions have ended."""
+        """Judges the waves whose parts are all stored, and ends the trials whose sessions have all ended."""
         if self.method.median_stopping is not None:
             for trial in self.history.trials:
                 if trial.number not in self._so_far:
@@ -128,7 +128,7 @@ class ScriptSearch(ProcessSearch):
     # Stopping.
 
     def _look_at_part(self, trial: Trial, share: float) -> None:
-        """Records a trial's curves up to the step where it is judged, once all of its sessions have reached it."""
+        """Records a trial's curves up to the step at which it is judged, once all of its sessions have reached it."""
         runs, part = self._runs[trial.number], f" to {share:.0%}"
         name = f"{script_name(runs[0].method)}{part}"
         sessions = [run.session for run in runs]

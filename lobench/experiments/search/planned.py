@@ -56,7 +56,7 @@ def planned_searches(
 
     Raises:
       ConfigError: A search is unknown or does not accept its keywords or space, the number of trials differs from the
-        grid's, or sessions are among the seeds that are reserved for reports.
+        grid's, or sessions use seeds that are reserved for the best trial.
     """
     searches = {}
     for method in methods:

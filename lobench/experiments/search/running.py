@@ -65,7 +65,7 @@ class SearchRun(ABC):
     """Base of a running search. The trials of a subclass are subjects or processes.
 
     Args:
-      known: State of the search in the ledger, perhaps under another form of the experiment.
+      known: State of the search in the ledger, perhaps from an earlier version of the experiment.
       width: Number of trials in a wave.
     """
 
@@ -130,7 +130,7 @@ class SearchRun(ABC):
         """Yields (method, trial number, whether on fresh seeds) for each trial that a subject belongs to."""
 
     def num_expected(self, cases: Sequence[CaseInfo]) -> int:
-        """Returns the number of evaluations to come: of trials not proposed yet, and of the best on fresh seeds."""
+        """Returns the number of future evaluations: of trials not proposed yet, and of the best one on fresh seeds."""
         if self.history.is_over:
             return 0
         experiment = self._context.experiment
@@ -191,7 +191,7 @@ class SearchRun(ABC):
 
     @abstractmethod
     def _on_fresh_seeds(self, best: Trial, bindings: Sequence[str]) -> list[Given]:
-        """Returns the best trial's subjects with bindings over their own."""
+        """Returns the best trial's subjects with additional bindings for the fresh seeds."""
 
     def _look(self, subject: Subject, cases: Sequence[CaseInfo]) -> None:
         """Ends a trial whose evaluations were all stored before it was given, since no event will report its end."""
@@ -225,7 +225,7 @@ class SearchRun(ABC):
         trial_fitness: float | None = None,
         notes: Mapping[int, str] = _NO_NOTES,
     ) -> None:
-        """Records the state of trials that had not ended, and continues the search."""
+        """Records the new state of trials that had not ended before, and continues the search."""
         trials = self.history.trials
         open_ones = [number for number in numbers if not is_over(trials[number].state)]
         if open_ones:

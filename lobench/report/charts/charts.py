@@ -104,7 +104,7 @@ def _check_drawn(name: str, section: Section) -> None:
     """Draws a plugin's section once.
 
     Raises:
-      PluginFailure: It cannot be drawn, or a part of it has another type.
+      PluginFailure: The section cannot be drawn, or a part of it has the wrong type.
     """
 
     def failure(error: BaseException) -> PluginFailure:
@@ -235,7 +235,7 @@ def _cases_section(summary: Summary) -> Section:
 
 
 def _has_test(drawn_subjects: Sequence[tuple[int, str, str]]) -> bool:
-    """Returns whether there is room for a second, dashed line per subject."""
+    """Returns whether the subjects are few enough for a second, dashed line per subject."""
     return len(drawn_subjects) <= _MOST_WITH_TEST
 
 

@@ -17,7 +17,7 @@ __all__ = ["method_styles"]
 def method_styles(summary: Summary, next_indices: Sequence[int] = ()) -> list[str]:
     """Returns the style of each subject by index, as classes of the style sheet.
 
-    Subjects in charts get the first styles, so that they differ. With more than 21 subjects some share a style.
+    Subjects in charts get the first styles, so that their styles differ. With more than 21 subjects some share a style.
 
     Args:
       summary: Summary of the store.

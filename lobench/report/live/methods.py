@@ -211,7 +211,7 @@ class Methods:
         self._is_over, self._scored_rows = True, 0
 
     def through(self, name: str) -> tuple[str, bool]:
-        """Called when a method is finished. Returns its difference from the best before it, and whether it is the best.
+        """Called when a method is finished. Returns its difference from the best one so far, and whether it is best.
 
         Current scores are compared, because without a baseline a better method changes the scale for earlier ones too.
         """
@@ -268,7 +268,7 @@ class _Methods(PlainProgress):
                 self.report_state(state)
 
     def completed(self, subject: Subject, left: Left) -> None:
-        """Reports finished searches, whose last trial has its fitness only now."""
+        """Reports searches that are finished now, because their last trial has its fitness."""
         self.log_compiled()
         names = self._methods.names(subject)
         for state in self._methods.states():
@@ -276,7 +276,7 @@ class _Methods(PlainProgress):
                 self.report_state(state)
 
     def closed(self) -> None:
-        """Reports methods with an unknown number of evaluations, which are finished only now."""
+        """Reports methods with an unknown number of evaluations. They are finished at the end."""
         self._methods.end()
         for state in self._methods.states():
             if state.num_done and not state.num_planned and not state.trials:

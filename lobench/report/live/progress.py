@@ -47,7 +47,7 @@ _MARGIN = 6  # for the gap between columns, and for `^C` by the terminal, which 
 
 
 class SilentProgress(WatchProgress):
-    """Shows nothing but warnings. A progress is also a context manager, which starts and ends a live display."""
+    """Shows only warnings. A progress is also a context manager, which starts and ends a live display."""
 
     def __enter__(self) -> Self:
         return self
@@ -60,7 +60,7 @@ class SilentProgress(WatchProgress):
 
 
 class PlainProgress(SilentProgress):
-    """Logs a line for each finished checkpoint and each failure, and one on running work after 30 seconds without.
+    """Logs a line for each finished checkpoint and each failure, and a line on running work after 30 silent seconds.
 
     Args:
       file: File to write to.
@@ -103,7 +103,7 @@ class PlainProgress(SilentProgress):
 
         Raises:
           LobenchError: The file cannot be written.
-          BrokenPipeError: The reader of the pipe is gone.
+          BrokenPipeError: The reader has closed the pipe.
         """
         try:
             print(text, file=self._file, flush=True)
@@ -174,7 +174,7 @@ class PlainProgress(SilentProgress):
             self._lines.completed(subject, self._running.left(left))
 
     def log_compiled(self) -> None:
-        """Logs the compilation times since the last call, if they are worth a line."""
+        """Logs the compilation times since the last call, if they are long enough."""
         if not self._quiet and (line := self._running.compiled()):
             self.log(line)
 

@@ -48,7 +48,7 @@ def lobench_result_sinks() -> Iterable[Declaration]:
 
 
 class ReportSink:
-    """Writes the page when a checkpoint is finished, and every 30 seconds if one takes longer.
+    """Writes the page when a checkpoint is finished, and every 30 seconds if a checkpoint takes longer.
 
     The page exists from the start, with a note that it waits for results. Results that arrive while a page is written
     are in the next one. The page shows the whole ledger, so repeated deliveries change nothing. While the watch runs,
@@ -93,10 +93,10 @@ class ReportSink:
         self._is_stale = False
 
     def _ask_maker(self) -> str:
-        """Writes the page in a process of its own. Returns the reason if that failed, else "".
+        """Writes the page in a separate process. Returns the reason if that failed, else "".
 
-        A separate process keeps the chief responsive. It yields to workers, and reads only what is new since its last
-        page.
+        The separate process keeps the chief responsive. It has a low priority, and reads only evaluations that are new
+        since its last page.
         """
         if self._maker is None or self._maker.poll() is not None:
             self._end_maker()

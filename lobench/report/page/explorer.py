@@ -39,7 +39,7 @@ _HASHED = 8  # hex digits
 
 
 class CellTexts:
-    """Texts on cells, kept for later pages with the same cells, because some are read from the curves.
+    """Cache of texts on cells for later pages, because reading them from the curves takes time.
 
     Attributes:
       summaries: Summaries of the evaluations of the last page, as in `evaluation_list`.
@@ -68,7 +68,7 @@ class CellTexts:
 
 
 def explorer_data(viewer_index: ViewerIndex, *, served: bool, cell_texts: CellTexts | None = None) -> dict[str, Any]:
-    """Returns subjects, cases, metrics, final values and evaluations, and for a file as many curves and pairs as fit.
+    """Returns subjects, cases, metrics, final values and evaluations; for a file, also as many curves and pairs as fit.
 
     Lists are as short as possible, and texts shared by many cells are stored once: ten thousand evaluations take about
     a megabyte.

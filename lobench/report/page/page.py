@@ -122,7 +122,7 @@ def waiting_page(store: Path) -> str:
 
 
 def reading_page(store: Path, num_evaluations: int) -> str:
-    """Returns the page that is served while the store is read for the first time."""
+    """Returns the page that is served until the store has been read for the first time."""
     text = f"{counted(num_evaluations, 'evaluation')} of {store}. This page becomes the report in a few seconds."
     return rendered(
         "waiting.html",
@@ -212,7 +212,7 @@ def _heat_table(summary: Summary, keys: Mapping[int, str]) -> dict[str, Any]:
 
 
 def _column_help(summary: Summary, comparison: PairComparison | None) -> dict[str, str]:
-    """Returns the meaning of the columns of the table of cases, by name, for those whose name does not say it."""
+    """Returns explanations of columns in the table of cases, by name, for columns that need one."""
     texts = {"exploded": "seeds that ended far above their own start"}
     if summary.baseline_label:
         speedup = f"steps of {summary.baseline_label} to this loss, divided by ours; with >= it is censored"

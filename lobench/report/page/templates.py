@@ -28,7 +28,7 @@ class TableCell:
       value: Sort key.
       kind: Classes of the style sheet.
       link: Address.
-      help: Explanation that is shown on hovering, of a heading.
+      help: Explanation of a heading, shown on hovering.
       is_bold: Whether it is printed in bold.
     """
 
@@ -49,7 +49,7 @@ _PARTS = {
 
 
 def page_part(name: str) -> str:
-    """Returns a part of a page that is a separate file of served pages: the style, or a script."""
+    """Returns the style or a script of pages. Served pages request it as a separate file."""
     colours = style_variables() if name == "page.css" else ""
     return colours + "".join((_TEMPLATES / file).read_text(encoding="utf-8") for file in _PARTS[name])
 
@@ -64,7 +64,7 @@ def rendered(
       title: Title of the page.
       served: Whether the page requests its style and scripts. Otherwise it contains them.
       script: Part with the script. "": no script, and scripts are forbidden.
-      folder: Folder of the template, which may extend one of lobench's.
+      folder: Folder of the template. The template may extend one of lobench's templates.
       context: Variables of the template.
     """
     parts = {"css": Markup(page_part("page.css")), "script": Markup(page_part(script)) if script else ""}

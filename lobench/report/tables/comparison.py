@@ -229,7 +229,7 @@ def plot_comparison(comparisons: Sequence[MethodComparison], ax: Axes | None = N
 
 
 def _series(pair: MethodComparison, names: Sequence[str], pair_index: int, num_pairs: int) -> list[Series]:
-    """Returns the points of a pair and their intervals, those of several pairs one below the other in each row."""
+    """Returns the points of a pair with their intervals. In a row, the points of several pairs are stacked."""
     comparison = pair.primary.comparison
     intervals = {case.case: case.paired for case in comparison.cases} | {_MEAN: comparison.overall}
     style = every_style()[pair_index % len(every_style())]
@@ -380,7 +380,7 @@ def case_rows(comparison: MethodComparison, effect: MetricEffect) -> list[list[s
 
     Differences of scores on a log scale are logarithms of ratios of geometric means. A table with such a ratio has the
     geometric means of both sides, over the seeds of the ratio. Imports are usually published with arithmetic means, so
-    their tables have these, no ratios, and differences in the direction of the score too.
+    their tables have arithmetic means, no ratios, and differences with the sign of the score.
     """
     has_values = comparison.a.who.is_imported or comparison.b.who.is_imported
     statistic = "means" if has_values or not effect.ratios_known else "geometric means"
@@ -414,7 +414,7 @@ def case_rows(comparison: MethodComparison, effect: MetricEffect) -> list[list[s
 
 
 def overall_cells(effect: MetricEffect, replicate: str) -> dict[str, str]:
-    """Returns the cells of the mean over the cases by the headers of `case_rows`, which has one of the differences."""
+    """Returns the cells of the mean over the cases by header, for both possible headers of the difference."""
     difference = interval_cell(effect.comparison.overall, _SIGNED)
     verdict = verdict_words(effect.comparison.verdict, effect.gate.overall)
     gate = _gate_words(effect.gate.overall.verdict, effect.gate.overall, replicate)
@@ -502,9 +502,9 @@ def _gate_words(verdict: Verdict, gate: GateResult, replicate: str) -> str:
 def verdict_words(effect: Effect, gate: GateResult) -> str:
     """Returns the verdict of one row in words that agree with the gate.
 
-    The effect is by a two-sided test of any difference, the gate by a one-sided test of a harm beyond the margin. So a
-    harm may be shown to exceed the margin although the two-sided test shows no difference, and a shown difference may
-    be within the margin.
+    The effect is from a two-sided test of any difference, the gate from a one-sided test of a harm beyond the margin.
+    So the gate may show a harm although the two-sided test shows no difference, and a shown difference may be within
+    the margin.
 
     Args:
       effect: Verdict on the difference.
@@ -688,9 +688,9 @@ def _subject_record(subject: StoredSubject) -> ComparedSubject:
 
 
 def steps_text(pair: MethodComparison, case_steps: Sequence[CaseSteps], labels: tuple[str, str] | None = None) -> str:
-    """Returns a table of steps, and below one of seconds.
+    """Returns a table of steps, and below it a table of seconds.
 
-    Cells are means if all seeds of a side got there, else medians.
+    Cells are means if all seeds of a side reached the target, else medians.
 
     Args:
       pair: The pair.
@@ -733,7 +733,7 @@ def _steps_number(value: float, horizon: float) -> str:
 
 
 def _steps_record(case_steps: Sequence[CaseSteps]) -> dict[str, StepsRecord]:
-    """Returns the steps to the target by case. A seed that never got there has infinity, which is printed as null."""
+    """Returns the steps to the target by case. A seed that never reached it has infinity, which is printed as null."""
     return {
         steps.case: {
             "metric": steps.target.metric,

@@ -1,4 +1,4 @@
-"""Markdown of `lobench compare`, as a comment of a pull request: the verdict on top, one table, a fold with curves."""
+"""Markdown of `lobench compare` for a comment on a pull request: verdict, table, and curves in a foldable section."""
 
 from __future__ import annotations
 

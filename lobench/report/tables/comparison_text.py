@@ -54,7 +54,7 @@ def comparison_text(
       steps: Steps to the target for each pair. Empty without a target.
       costs: Costs of steps for each pair, shown with `details`.
       details: Whether to add the metrics' tables, the costs and all notes.
-      hidden: Last line if `details` is False: how to show them.
+      hidden: Last line if `details` is False. It names the option that shows the details.
     """
     answers = [line for pair in comparisons for line in comparison_answer(pair)]
     parts = ["\n".join(map(one_line, answers))]
@@ -77,7 +77,7 @@ def comparison_text(
 
 
 def comparison_answer(comparison: MethodComparison) -> list[str]:
-    """Returns the verdict in a line, one on the tests, and one on the gate if it does not follow from the first."""
+    """Returns a line with the verdict, one on the tests, and one on the gate unless it follows from the verdict."""
     tests = tests_line(comparison)
     if not comparison.primary.comparison.cases and tests:
         return [f"{comparison.verdict}: {tests}"]

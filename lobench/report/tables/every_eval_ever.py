@@ -24,8 +24,8 @@ _SCHEMA = "0.3.0"
 def every_eval_ever_records(summary: Summary) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields a name for a file and the record of each subject that has a finite value.
 
-    A case has two results: the mean over seeds of its primary metric, and the score with its 95% interval. Those that
-    are not finite are left out, since the format has no place for a seed that diverged except the details.
+    A case has two results: the mean over seeds of its primary metric, and the score with its 95% interval. Results that
+    are not finite are left out, because the format can name diverged seeds in the details only.
     """
     last_times: dict[str, float] = {}
     for row in summary.snapshot.rows:

@@ -89,8 +89,8 @@ def latex_table(
 def points_of(width: str) -> float:
     r"""Returns the largest width of a table, in points.
 
-    Only TeX knows `\linewidth`. It is taken for a column of a 10pt article in two columns, and `\textwidth` for the
-    text of one in one column, so that the table fits there and in wider texts.
+    Only TeX knows the value of `\linewidth`. It is assumed to be a column of a two-column 10pt article, and
+    `\textwidth` the text of a one-column one, so that the table fits there and in wider texts.
 
     Raises:
       UsageError: The width is neither a known length nor a number with a unit.
@@ -169,7 +169,7 @@ def _tables(table: Tabulated, room: float, style: CellStyle) -> list[str]:
 
 
 def _with_columns(table: Tabulated, column_indices: Sequence[int]) -> Tabulated:
-    """Returns the part of a table with these columns. Rows and panels without an entry there are left out."""
+    """Returns the part of a table with these columns. Rows and panels without entries in them are left out."""
     panels = []
     for panel in table.panels:
         lines = [

@@ -115,7 +115,7 @@ def records(rows: Iterable[EvaluationRow], *, curves: bool) -> Iterator[ResultRe
 def unread_records(events: Iterable[tuple[str, Mapping[str, Any]]], uris: Collection[str]) -> Iterator[ResultRecord]:
     """Yields a record without case and seeds for each checkpoint that could never be read.
 
-    A checkpoint that was written again, and then skipped for a newer one, has no record.
+    A checkpoint that was rewritten and then skipped in favour of a newer one has no record.
 
     Args:
       events: Events of a ledger.

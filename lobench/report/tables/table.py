@@ -156,9 +156,9 @@ def _step_name(subject: Subject) -> str:
 
 
 def _distinct_names(names: Mapping[Subject, str]) -> dict[Subject, str]:
-    """Returns names of subjects. Equal names, as for two checkpoints of one outer step, get the end of their path.
+    """Returns distinct names of subjects: equal ones, as for two checkpoints of one outer step, get a part of the path.
 
-    Equal thetas at two paths are two lines too.
+    Equal thetas at two paths get two names too.
     """
     distinct_names = dict(names)
     for name in [name for name, count in Counter(names.values()).items() if count > 1]:

@@ -298,7 +298,7 @@ def _are_names(cells: _Cells, column: int) -> bool:
 
 
 def _in_the_middle(cell: str, width: int, begin: float) -> str:
-    """Removes the middle of a name, but for a fraction `begin` of the letters that are kept before it."""
+    """Removes the middle of a name. A fraction `begin` of the remaining letters is before the gap."""
     if _columns(cell) <= width:
         return cell
     count = int((width - 1) * begin)
@@ -364,10 +364,10 @@ def has_outer_step(checkpoint: Checkpoint) -> bool:
 
 
 def subject_name(subject: Subject) -> str:
-    """Returns the name of a subject in a line. Own bindings distinguish it from others at its outer step.
+    """Returns the name of a subject in a line. It includes bindings that distinguish it from others at its outer step.
 
-    A file without a number in its name (`last.pt`) is called by its name: it may have no outer step, and its contents
-    are then numbered from 0 on as they arrive.
+    A file without a number in its name (`last.pt`) is called by its name, because it may have no outer step: its
+    contents are then numbered from 0 on as they arrive.
     """
     if not subject.has_theta or subject.variant.bindings:
         return subject.label

@@ -196,7 +196,7 @@ def _bounds(interval: Interval) -> str:
 
 
 def _gate_card(event: Mapping[str, Any]) -> Card:
-    """Returns the last gate that was recorded in this store, as it was decided then."""
+    """Returns the card of the last gate recorded in this store, with its recorded verdict."""
     cases = Counter(case["verdict"] for case in event["cases"])
     counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(cases.items()))
     return Card(
@@ -229,7 +229,7 @@ def _cost_card(snapshot: Snapshot) -> list[Card]:
 
 
 def _warning_cards(summary: Summary) -> list[Card]:
-    """Returns cards of diverged or exploded seeds and, if there are any, of evaluations that did not pass."""
+    """Returns a card of diverged or exploded seeds and, if there are any, a card of evaluations that did not pass."""
     snapshot = summary.snapshot
     diverged = sum(subject.num_diverged for subject in snapshot.subjects)
     exploded = sum(subject.num_exploded for subject in snapshot.subjects)
@@ -350,7 +350,7 @@ def _speedups(cases: Sequence[CaseFinding], summary: Summary) -> tuple[tuple[str
 def _span(speedups: Sequence[Speedup]) -> str:
     """Returns the median of speed-ups, and the numbers of censored and diverged ones.
 
-    Censored ones count with their bound.
+    Censored speed-ups count with their bound.
     """
     values = [speedup.value for speedup in speedups if not math.isnan(speedup.value)]
     median_text = "none"

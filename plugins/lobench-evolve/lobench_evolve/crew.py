@@ -1,4 +1,4 @@
-"""Pool of evolution workers, which run on any of lobench's executors and are leased jobs by lobench's scheduler."""
+"""Pool of evolution workers, which run on any of lobench's executors. lobench's scheduler leases jobs to them."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class WorkerJob:
     Attributes:
       task: Message to the worker.
       wanted: Ids of the genomes that the job needs. The worker is sent those that it lacks.
-      theta_path: Theta that the genomes mutate, if it is not made from a seed. The worker is sent the updates that it
-        lacks.
+      theta_path: Theta that the genomes mutate, if it is not created from a seed. The worker is sent the updates that
+        it lacks.
     """
 
     task: Task

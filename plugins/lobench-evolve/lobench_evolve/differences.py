@@ -18,7 +18,7 @@ _SHOWN = 120  # characters
 
 
 class Difference(NamedTuple):
-    """A field with its current value and that of the stored run; "" if it is not set."""
+    """A field with its current value and its value in the stored run; "" for a value that is not set."""
 
     name: str
     now: str

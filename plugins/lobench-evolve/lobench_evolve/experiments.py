@@ -1,4 +1,4 @@
-"""One run, or many: seeds times cases, several at a time on this machine, or a share of them per job of an array."""
+"""One run, or one per seed and case: several at a time on this machine, or a share of them in each job of an array."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class EvolveCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Result of one run. Generations and fitness (of the last elite) are None for runs in a process of their own."""
+    """Result of one run. Generations and fitness (of the last elite) are None for runs in separate processes."""
 
     folder: Path
     exit_code: int
@@ -68,7 +68,7 @@ EvolveRecord: TypeAlias = Annotated[Evolved, "`lobench evolve`: how the runs end
 
 
 def run_command(command: EvolveCommand) -> Evolved:
-    """Runs one experiment in this process, or many in processes of their own.
+    """Runs one experiment in this process, or several in separate processes.
 
     Raises:
       LobenchError: As of `plan` and `run_experiment`.

@@ -15,7 +15,7 @@ __all__ = ["branch_folder", "extended"]
 
 
 def branch_folder(folder: Path, num_generations: int) -> Path:
-    """Returns the folder of the branch of a run with so many generations."""
+    """Returns the folder of a run's branch with `num_generations` generations."""
     return folder / f"extended_to_{num_generations}"
 
 

@@ -30,7 +30,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """A theta that changes by updates: the part that a worker has not received.
+    """Updates of a theta that a worker has not received.
 
     Attributes:
       theta: Id of theta after the updates.
@@ -113,7 +113,7 @@ class Welcome(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer(Message):
-    """Result of a task, encoded as the task's kind requires."""
+    """Result of a task. The kind of the task determines the encoding."""
 
     job: int
     payload: bytes

@@ -17,7 +17,7 @@ __all__ = ["LearnedInit"]
 
 @dataclass(frozen=True)
 class _FromTheta:
-    """An optimizer with initial parameters, in the form that lobench steps."""
+    """An optimizer with initial parameters, with the methods that lobench calls."""
 
     init: Callable[..., Any]
     update: Callable[..., tuple[Any, Any]]
@@ -30,7 +30,7 @@ class LearnedInit(LearnedOptimizer):
     """Learned initial parameters (as MAML): `optimizer` trains from theta.
 
     Args:
-      task: Task or family whose parameters theta is. Its own initial parameters are the initial theta.
+      task: Task or family. Theta has the structure of its parameters, and starts as its initial parameters.
       optimizer: optax transformation, such as `@sgd()`.
     """
 

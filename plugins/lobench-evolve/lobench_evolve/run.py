@@ -120,7 +120,7 @@ def plan(config: Path, *, folder: Path, scopes: Sequence[str], seed: int, gin_pa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machines:
-    """Executor of the workers, by name. For one with several machines: its address, and whether it accepts any peer."""
+    """Name of the workers' executor. If it uses several machines, also its address, and whether it accepts any peer."""
 
     executor: str
     address: str = ""
@@ -233,7 +233,7 @@ class _Runner:
         first_n: int = 0,
         theta_path: ThetaPath | None = None,
     ) -> list[float | None]:
-        """Returns the fitness of each trial, stored or new; None for trials that were not waited for."""
+        """Returns the fitness of each trial, stored or new; None for trials that had not ended by `first_n` results."""
         width = self._run.members_per_program
         num_wanted = first_n or len(trials)
         blocks = [trials[start : start + width] for start in range(0, len(trials), width)]

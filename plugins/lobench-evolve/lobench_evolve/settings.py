@@ -34,7 +34,7 @@ class Evolve:
       first_n: Number of results at which a generation is closed. 0: all. The order of arrival is stored.
       fitness: "curve": minus the mean of the clipped training losses, with a weight of `last_weight` on the last
         `last_fraction` of them. "final": minus the loss of an evaluation after the last inner step, on `split`.
-      loss_clip: Upper bound of losses, used for losses that are not finite too. 0: no bound, and NaN ranks last.
+      loss_clip: Upper bound of losses. It replaces losses that are not finite. 0: no bound, and NaN ranks last.
       split: Split of "final". A task without data has only "train".
       initial_scale: Factors of leaves of the initial theta, by path (`{"nn/~/w2": 0.1}`).
     """
@@ -87,7 +87,7 @@ class AntitheticES:
       sigma: Standard deviation of the perturbations.
       learning_rate: Adam's rate, which decays as a cosine over the generations to `final_rate_fraction` of it.
       clip_norm: Largest norm of the estimated gradient.
-      common_random_numbers: Whether all pairs use the same tasks, instead of each pair its own.
+      common_random_numbers: Whether all pairs use the same tasks. Otherwise each pair has its own.
     """
 
     num_pairs: int = 8

@@ -1,6 +1,6 @@
 """Tasks whose initial parameters are worth learning: few-shot sinusoids, and reaching a goal by policy gradients.
 
-Both are families: a task of one is adapted to in a few steps, from parameters that were good for all.
+Both are families. A few steps adapt parameters that are good for the whole family to a single task.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class _PointGoal(Task):
     def eval_loss_with_aux(
         self, params: Any, state: Any, key: jax.Array, data: Any
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """Returns minus the return of the policy without its noise, and the distance that is left."""
+        """Returns minus the return of the policy without its noise, and the final distance from the goal."""
 
         def move(position: jax.Array, _: None) -> tuple[jax.Array, jax.Array]:
             return self._moved(position, self._policy(params, position)[0])
@@ -138,14 +138,14 @@ class _PointGoal(Task):
         return position, -jnp.sum((position - self.goal) ** 2)
 
     def log_prob(self, params: Params, positions: jax.Array, actions: jax.Array) -> jax.Array:
-        """Returns the log density of actions, less its constant, float32[episodes, moves]; both are of `collect`."""
+        """Returns the log density of actions from `collect`, up to a constant, float32[episodes, moves]."""
         mean, log_std = self._policy(params, positions)
         return (-0.5 * ((actions - mean) / jnp.exp(log_std)) ** 2 - log_std).sum(axis=-1)
 
     def collect(self, params: Params, key: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Returns positions and actions float32[episodes, moves, 2] and rewards float32[episodes, moves].
 
-        No gradient passes: an environment has none.
+        No gradient flows through the environment.
         """
         params = jax.lax.stop_gradient(params)
 

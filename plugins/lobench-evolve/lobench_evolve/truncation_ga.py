@@ -49,7 +49,7 @@ class Generation:
 
 
 def ranked(fitness: Sequence[float | None]) -> list[int]:
-    """Returns the indices of those with a result, best first; NaN counts as minus infinity, ties by index."""
+    """Returns the indices of the members with a result, best first; NaN counts as minus infinity, ties by index."""
     members = [_member(index, value) for index, value in enumerate(fitness) if value is not None]
     return [member.id for member in rank(members)]
 

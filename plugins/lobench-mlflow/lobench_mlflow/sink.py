@@ -130,7 +130,7 @@ class MlflowSink(RunSink["_Run"]):
         return _Run(client, folder, id)
 
     def _take_given(self, key: str, label: str) -> None:
-        """Marks the given run as that of a training.
+        """Marks the run given by `run=ID` as the run of a training.
 
         Raises:
           PluginError: It has the results of another training.
@@ -173,7 +173,7 @@ class _Run:
                 sync(path)
 
     def close(self) -> None:
-        """Does nothing: the sink ends the run when it is closed itself, not after a failed delivery."""
+        """Does nothing, because only closing the sink ends the run, and not a failed delivery."""
 
 
 def _client(uri: str) -> MlflowClient:

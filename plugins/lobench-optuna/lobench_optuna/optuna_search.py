@@ -1,6 +1,6 @@
 """Search that asks optuna for each wave. lobench's records are the only state.
 
-Each wave uses a new study, rebuilt from the trials so far, with a seed of its own. No state of optuna is kept between
+Each wave uses a new study with its own seed, rebuilt from the trials so far. No state of optuna is kept between
 waves. A killed search therefore continues from its recorded trials, and the order in which the trials of a wave end
 does not matter.
 """
@@ -186,5 +186,5 @@ def _state(trial: Trial) -> optuna.trial.TrialState:
 
 
 def _their_values(trial: Trial, domains: Mapping[str, _Domain]) -> dict[str, Any]:
-    """Returns the values as optuna has them, in the order of the requests."""
+    """Returns the values as optuna stores them, in the order of the requests."""
     return {path: domain.theirs(trial.parameters[path]) for path, domain in domains.items() if path in trial.parameters}

@@ -51,7 +51,7 @@ class Sampler:
     """A sampler and its validated options.
 
     Attributes:
-      name: Name of the sampler in the table above.
+      name: Name of the sampler, such as "tpe".
       options: Keyword arguments of its class.
     """
 

@@ -57,7 +57,7 @@ def read_token(path: Path, kind: type[LobenchError]) -> str:
 
 
 class ControllerAway(LobenchError):
-    """The controller does not answer. It may be back soon."""
+    """The controller does not answer, possibly only for a moment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,7 +74,7 @@ class Suggestion:
 def suggest(
     study: Study, strategy: SelectionStrategy, table: Table, *, worker: str, stopped: bool, now: float
 ) -> Suggestion:
-    """Returns the next step of a worker. The caller must have handled expired leases."""
+    """Returns the trial that a worker should train next, or WAIT or DONE. The caller has handled expired leases."""
     if stopped:
         return Suggestion(answer=TrialDecision.DONE)
     next_trial = table.owned(worker) or table.oldest_requested() or _next_initial_trial(study, table)
@@ -120,7 +120,7 @@ def _with_schedule(study: Study, trial: StudyTrial) -> StudyTrial:
 
 
 def _next_child(study: Study, strategy: SelectionStrategy, table: Table) -> StudyTrial | None:
-    """Returns the child of the first trial that does not wait for others."""
+    """Returns the child of the first trial that may reproduce now; None if there is none."""
     unready: set[int] = set()  # generations that are not complete, to check each generation once
     for initiator in table.childless(study.generations):
         if initiator.generation in unready:

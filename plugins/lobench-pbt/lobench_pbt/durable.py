@@ -17,7 +17,7 @@ __all__ = ["CommitLog"]
 
 
 class CommitLog:
-    """Counter of commits that syncs the log for waiting requests.
+    """Counts commits, and syncs the log for requests that wait.
 
     Args:
       database: Path of the database. Its log is in the same folder.

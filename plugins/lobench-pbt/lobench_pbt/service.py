@@ -36,7 +36,7 @@ _WATCH_SECONDS = 180.0  # a watch that could not deliver retries within a minute
 class SteadyClock:
     """Clock that is independent of changes of the system's time: its value at the start, and a monotonic clock since.
 
-    A step of the system's clock therefore neither ends a lease early nor prolongs that of a dead worker. Deadlines in a
+    So a step of the system's clock neither ends a lease early nor prolongs the lease of a dead worker. Deadlines in a
     store stay comparable after a restart, unless the clock stepped meanwhile; see `Service.resume`.
     """
 
@@ -136,9 +136,9 @@ class Service:
     def resume(self) -> None:
         """Restarts the time of each lease and fitness, because no controller was listening for a while.
 
-        Each lease lasts one period from now on. A fitness is waited for at least as long as a watch may wait between
-        two tries, and at most as long as the study allows. A step of the clock since the last start therefore does not
-        matter.
+        Each lease lasts one period from now on. The wait for a fitness is at least as long as the pause between two
+        tries of a watch, and at most as long as the study allows. So a step of the clock while the controller was down
+        does not matter.
 
         Raises:
           StoreError: The database cannot be read or written.

@@ -31,7 +31,7 @@ _LARGEST_TRIAL, _LARGEST_GENERATION = (1 << 63) - 1, (1 << 31) - 1  # limits of 
 
 
 def trial_of(run: str) -> int | None:
-    """Returns the number of the trial whose folder a run has."""
+    """Returns the number of the trial that a run's folder belongs to, or None."""
     match = re.fullmatch(r"(.*/)?trial_(\d+)", run)
     return int(match[2]) if match else None
 

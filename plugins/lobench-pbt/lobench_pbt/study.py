@@ -51,7 +51,7 @@ class FitnessFrom(enum.StrEnum):
 
 
 class Opponents(enum.StrEnum):
-    """Generations that an initiator's opponents come from: its own, or also the one before."""
+    """Generations of an initiator's opponents: its own, or also the previous one."""
 
     SAME = "same"
     LAST_TWO = "last_two"
@@ -87,7 +87,7 @@ class Study:
       opponents: Generations that an initiator meets.
       p_resample: Probability that a mutation draws a number from the prior.
       p_switch: Probability that a mutation draws a new category instead of inheriting it.
-      p_crossover: Probability that a value is the loser's. Weights are always the winner's.
+      p_crossover: Probability of taking a value from the loser. Weights are always taken from the winner.
       budget: Whether a generation reproduces only once it has N terminal trials. Few workers then serve many members,
         opponents do not depend on speed, and the seed determines the study. Otherwise each trial reproduces when it
         ends.

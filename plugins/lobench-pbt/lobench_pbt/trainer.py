@@ -248,7 +248,7 @@ class TrialSession:
           metrics: Fitness, if the study takes it from trainers.
           state: File or folder with further state that the trainer needs to continue, such as an outer optimizer's.
           used: Parameters that the training used, if it does not read them from gin.
-          n_steps: Number of outer steps done; fewer than asked for only after `should_stop`.
+          n_steps: Number of outer steps done; fewer than requested only after `should_stop`.
         Raises:
           LobenchError: The parameters were not applied, or were overwritten since.
         """
@@ -266,7 +266,7 @@ class TrialSession:
         return self._end(request)
 
     def fail(self, reason: str) -> bool:
-        """Ends the trial as infeasible, because its parameters cannot be trained with.
+        """Ends the trial as infeasible, because training with its parameters is impossible.
 
         Returns the same as `complete`.
         """

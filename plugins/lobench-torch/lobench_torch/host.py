@@ -102,7 +102,7 @@ class Library:
     """Optimizers of this Python."""
 
     def look(self, name: str) -> OptimizerClass:
-        """Return facts about a class.
+        """Returns facts about a class.
 
         Raises:
           RefusedOptimizer: The class does not exist.
@@ -110,7 +110,7 @@ class Library:
         return OptimizerClass.of(class_of(name))
 
     def identity(self, name: str) -> Any:
-        """Return a value that changes if the name refers to another class."""
+        """Returns a value that changes if the name refers to another class."""
         return class_of(name)
 
     def host(
@@ -132,7 +132,7 @@ class ClassReference:
     settings: tuple[tuple[str, Any], ...] = ()
 
     def resolve(self) -> Any:
-        """Return the class; with settings, a function that makes an instance."""
+        """Returns the class; with settings, a function that makes an instance."""
         cls = class_of(self.name)
         settings = dict(self.settings)
         return (lambda params, **overrides: cls(params, **{**settings, **overrides})) if settings else cls
@@ -155,7 +155,7 @@ class OptimizerSpec:
     no_decay: str = ""
 
     def make(self, parameters: Mapping[str, torch.Tensor], settings: Settings) -> Any:
-        """Make an optimizer, in training mode if it has modes.
+        """Makes an optimizer, in training mode if it has modes.
 
         Raises:
           RefusedOptimizer: A pattern matches no parameter, or the class refuses its settings.
@@ -197,7 +197,7 @@ class OptimizerSpec:
             ) from error
 
     def _parameter_groups(self, parameters: Mapping[str, torch.Tensor]) -> list[dict[str, Any]]:
-        """Return torch's parameter groups: those without settings, each of `groups`, and both again without decay."""
+        """Returns torch's parameter groups: for no settings and for each of `groups`, with and without decay."""
         settings_of_groups: list[Settings] = [{}, *(own_settings for _, own_settings in self.groups)]
         members: dict[tuple[bool, int], list[torch.Tensor]] = {}
         for name, tensor in parameters.items():
@@ -212,7 +212,7 @@ class OptimizerSpec:
 
 
 def _explanation(error: Exception, parameters: Mapping[str, torch.Tensor]) -> str:
-    """Return the parameters and their shapes if an error does not explain itself."""
+    """Returns a list of the parameters and their shapes, for errors that do not explain themselves."""
     if str(error):
         return ""
     shapes = ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in parameters.items())
@@ -275,7 +275,7 @@ class _InstanceCache:
         self._bytes = 0
 
     def take(self, state: np.ndarray) -> _Instance | None:
-        """Remove and return an instance that is in a state, or return None."""
+        """Removes and returns an instance that is in a state; None if there is none."""
         state = state[: size_of(state)]
         same_checksum = self._instances.get(_checksum(state), [])
         for index, instance in enumerate(same_checksum):
@@ -297,7 +297,7 @@ class _InstanceCache:
 
 
 def _checksum(state: np.ndarray) -> int:
-    """Return a checksum of a state. Only both ends of a large state count."""
+    """Returns a checksum of a state. Of a large state, only both ends are included."""
     return zlib.crc32(state[-(1 << 16) :].data, zlib.crc32(state[: 1 << 16].data))
 
 
@@ -354,7 +354,7 @@ class Host:
         state: Array,
         seed: int,
     ) -> StepResult:
-        """Take a step, or begin one.
+        """Takes a step, or begins one.
 
         Args:
           settings: Values of the optimizer's settings.
@@ -400,12 +400,12 @@ class Host:
         return self._next_request(token)
 
     def go_on(self, token: int, loss: Array, grads: Array) -> StepResult:
-        """Continue an incomplete step with the loss and gradients that it requested."""
+        """Continues an incomplete step with the loss and gradients that it requested."""
         self._paused[token].answers.put((loss, grads))
         return self._next_request(token)
 
     def eval_params(self, settings: Settings, params: Array, state: Array) -> np.ndarray:
-        """Return the parameters to evaluate, for an optimizer with `eval()` and `train()`.
+        """Returns the parameters to evaluate, for an optimizer with `eval()` and `train()`.
 
         Calls `eval()` on a copy, because `train()` need not restore every bit.
         """
@@ -445,7 +445,7 @@ class Host:
             raise RefusedOptimizer(f"{self._spec.name}.step() failed", got=message, next_step=hint) from error
 
     def _finish_step(self, instance: _Instance) -> StepResult:
-        """Return the parameters and the state of an instance after a step, and keep it for the next one."""
+        """Returns the parameters and the state of an instance after a step, and keep it for the next one."""
         try:
             instance.state = encode(
                 instance.optimizer, instance.parameters, self._spec.name, capacity=self.empty_state.size
@@ -470,7 +470,7 @@ class Host:
         return (self._cache.take(state) if size_of(state) else None) or self._copy(settings, params, state, seed)
 
     def _copy(self, settings: Settings, params: Array, state: np.ndarray, seed: int) -> _Instance:
-        """Return an instance in a state that the cache does not have."""
+        """Returns an instance in a state that the cache does not have."""
         if not size_of(state):
             return self._new_instance(settings, params, seed)
         parameters = self._zeros()
@@ -478,7 +478,7 @@ class Host:
         return _Instance(optimizer, parameters, _takes_loss(optimizer), state)
 
     def _new_instance(self, settings: Settings, params: Array, seed: int) -> _Instance:
-        """Return an instance that has taken no step. Its class may read the initial parameters."""
+        """Returns an instance that has taken no step. Its class may read the initial parameters."""
         parameters = self._zeros()
         with torch.no_grad():
             for tensor, values in zip(parameters.values(), self._parts(np.array(params, np.float32)), strict=True):
@@ -491,7 +491,7 @@ class Host:
         return {name: torch.nn.Parameter(torch.zeros(shape)) for name, shape in self._shapes.items()}
 
     def _set(self, instance: _Instance, params: Array | None, grads: Array | None) -> None:
-        """Set an instance's parameters in place, and assign new gradients, as a training loop in torch does."""
+        """Sets an instance's parameters in place, and assigns new gradients, as a training loop in torch does."""
         tensors = instance.parameters.values()
         if params is not None:
             with torch.no_grad():
@@ -509,7 +509,7 @@ class Host:
         return np.concatenate([tensor.detach().numpy().reshape(-1) for tensor in instance.parameters.values()])
 
     def _probe(self, settings: Settings) -> int:
-        """Take steps on a quadratic until the state stops growing. Return the size of the state in bytes."""
+        """Takes steps on a quadratic until the state stops growing. Returns the size of the state in bytes."""
         instance = self._new_instance(settings, np.random.default_rng(0).standard_normal(sum(self._sizes)), 0)
         shared = _class_values(type(instance.optimizer))
 
@@ -551,7 +551,7 @@ class Host:
         return any(max(sizes[half:]) > max(sizes[:half]) for sizes in zip(*extents, strict=True))
 
     def _refuse_shared(self, values_before: Mapping[str, Any], kind: type) -> None:
-        """Refuse an optimizer whose steps change attributes of its class, which all seeds share.
+        """Refuses an optimizer whose steps change attributes of its class, which all seeds share.
 
         Raises:
           RefusedOptimizer: The attributes have changed.
@@ -576,7 +576,7 @@ def _takes_loss(optimizer: Any) -> bool:
 
 
 def _class_values(kind: type) -> dict[str, str]:
-    """Return the numbers and containers among the attributes of a class and its bases except torch's, as text."""
+    """Returns the numbers and containers among the attributes of a class and its bases, except torch's, as text."""
     values = {}
     for base in kind.__mro__:
         if base.__module__.partition(".")[0] not in ("torch", "builtins", "typing"):
@@ -628,7 +628,7 @@ class _RandomNumbers:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Restore the previous random states until the step continues."""
+        """Restores the previous random states until the step continues."""
         self._own = _RandomStates(torch.default_generator.get_state(), random.getstate(), np.random.get_state())
         self.__exit__()
         try:

@@ -88,7 +88,7 @@ class StateOverflow(Exception):
 
 
 def encode(optimizer: Any, parameters: Parameters, name: str, capacity: int | None = None) -> np.ndarray:
-    """Return an optimizer as bytes.
+    """Returns an optimizer as bytes.
 
     Args:
       optimizer: The instance. Its parameters' values are not part of the result.
@@ -131,13 +131,13 @@ def encode(optimizer: Any, parameters: Parameters, name: str, capacity: int | No
 
 
 def extent_of(state: np.ndarray) -> tuple[int, int]:
-    """Return the size of a state: number of values in its text, and bytes of tensors and arrays."""
+    """Returns the size of a state: number of values in its text, and bytes of tensors and arrays."""
     length, size = state[:_HEADER].view(np.int64).tolist()
     return state[_HEADER : _HEADER + length].tobytes().count(b","), size - _align(_HEADER + length)
 
 
 def sizes_by_path(optimizer: Any, parameters: Parameters) -> dict[str, int]:
-    """Return the number of bytes of each attribute of an optimizer, and of each entry of its `state`."""
+    """Returns the number of bytes of each attribute of an optimizer, and of each entry of its `state`."""
     names = {id(tensor): name for name, tensor in parameters.items()}
     entries = {name: value for name, value in vars(optimizer).items() if name != "state"}
     for key, value in getattr(optimizer, "state", {}).items():  # some wrappers have none of their own
@@ -149,7 +149,7 @@ def sizes_by_path(optimizer: Any, parameters: Parameters) -> dict[str, int]:
 
 
 def decode(state: np.ndarray, parameters: Parameters) -> Any:
-    """Return the optimizer that `encode` wrote, with other parameters in place of its own.
+    """Returns the optimizer that `encode` wrote, with the given parameters in place of its own.
 
     Args:
       state: uint8[size] or longer; it is copied.
@@ -173,7 +173,7 @@ def decode(state: np.ndarray, parameters: Parameters) -> Any:
 
 
 def size_of(state: np.ndarray) -> int:
-    """Return the number of bytes of a state that are in use; 0 if the optimizer has taken no step."""
+    """Returns the number of bytes of a state that are in use; 0 if the optimizer has taken no step."""
     return int(state[:_HEADER].view(np.int64)[1])
 
 
@@ -268,7 +268,7 @@ class _Encoder:
         return ["tensor", memory, *kind, has_gradient, type(tensor) is torch.nn.Parameter]
 
     def _storage(self, tensor: torch.Tensor) -> Json:
-        """Return the memory of a tensor: a parameter's, that of an earlier tensor, or new."""
+        """Returns a reference to the memory of a tensor: that of a parameter, of an earlier tensor, or new memory."""
         storage = tensor.untyped_storage()
         number = self._memory.get(storage._cdata)
         if number is None:
@@ -332,7 +332,7 @@ class _Encoder:
         return self._object(content)
 
     def _function(self, function: Any) -> Json:
-        """Return a class or function by its name, or a nested function by its place in the code and its cells."""
+        """Encodes a class or function by its name, and a nested function by its position in the code and its cells."""
         name = getattr(function, "__qualname__", function.__name__)
         for module in (getattr(function, "__module__", None), *_OF_BUILTINS):
             for known_name in (name, function.__name__):
@@ -366,7 +366,7 @@ class _Encoder:
         return ["nested", module, name, code.co_firstlineno, cells, *attributes]
 
     def _object(self, instance: Any) -> Json:
-        """Return an object by its class, its attributes, and its items if it is a dict or a list."""
+        """Encodes an object by its class, its attributes, and its items if it is a dict or a list."""
         kind = type(instance)
         if _has_hidden_content(kind):  # type: ignore[arg-type]
             raise _NotSaved(instance)
@@ -395,7 +395,7 @@ def _is_filled(cell: types.CellType) -> bool:
 
 
 def _count_of(counter: Any) -> tuple[Any, Any]:
-    """Return the next value and the step of an `itertools.count`, as its text shows them."""
+    """Returns the next value and the step of an `itertools.count`, parsed from its `repr`."""
     arguments_text = repr(counter)[len("count(") : -1].split(", ")
     start_and_step = [json.loads(number_text) for number_text in arguments_text]
     return start_and_step[0], start_and_step[1] if len(start_and_step) > 1 else 1
@@ -415,7 +415,7 @@ def _slots(kind: type) -> list[str]:
 
 @functools.cache
 def _has_hidden_content(kind: type) -> bool:
-    """Return whether objects of a class hold memory besides their attributes, as locks and open files do."""
+    """Returns whether objects of a class have state besides their attributes, as locks and open files do."""
     base = next(base for base in _BASES if issubclass(kind, base))
     pointer = struct.calcsize("P")
     visible_size = base.__basicsize__ + pointer * len(_slots(kind))
@@ -425,7 +425,7 @@ def _has_hidden_content(kind: type) -> bool:
 
 
 def _lookup(module: str | None, name: str) -> Any:
-    """Return an attribute of an imported module, or None."""
+    """Returns an attribute of an imported module, or None."""
     value: Any = sys.modules.get(module or "")
     for attribute in name.split("."):
         value = (
@@ -440,7 +440,7 @@ def _lookup(module: str | None, name: str) -> Any:
 
 @functools.lru_cache(maxsize=256)
 def _nested_code(module: str, name: str, line: int) -> types.CodeType | None:
-    """Return the code of a function that is defined inside another one, or of a lambda.
+    """Returns the code of a function that is defined inside another one, or of a lambda.
 
     Args:
       module: Name of the module.
@@ -468,7 +468,7 @@ def _nested_code(module: str, name: str, line: int) -> types.CodeType | None:
 
 @functools.cache
 def _functions_of(module: str) -> dict[tuple[str, int], types.FunctionType]:
-    """Return a module's functions by name and line, also those that decorators, defaults and registries hold."""
+    """Returns a module's functions by name and line, including functions inside decorators, defaults and registries."""
     functions: dict[tuple[str, int], types.FunctionType] = {}
     visited_ids: set[int] = set()
     candidates = list(vars(sys.modules[module]).values()) if module in sys.modules else []

@@ -92,7 +92,7 @@ class TrackioSink(RunSink["_Run"]):
         return _Run(self._storage, self._project, training, label, config=config)
 
     def _take_given(self, training: str, label: str) -> None:
-        """Records the training that the given run is of.
+        """Records to which training the run given by `run=NAME` belongs.
 
         Raises:
           PluginError: The run has the results of another training.

@@ -103,7 +103,7 @@ class WandbSink(RunSink["_Run"]):
         return _Run(self._folder, training, init, owned=True)
 
     def _take_given(self, training: str, label: str) -> None:
-        """Records the training that the given run is of.
+        """Records to which training the run given by `run=ID` belongs.
 
         Raises:
           PluginError: The run has the results of another training.
