@@ -123,9 +123,9 @@ def new_schedule(theta: Theta, num_tensors: int, horizon: int) -> State:
 
 def scheduled(theta: Theta, state: State, loss: jax.Array, horizon: int) -> tuple[State, jax.Array]:
     """Returns the state of the scheduler after an update, and the learning rates, float32[num_tensors]."""
-    losses, loss_inputs = loss_features(state["losses"], state["step"], loss)
+    losses, of_loss = loss_features(state["losses"], state["step"], loss)
     progress = progress_features(state["step"], horizon)
-    inputs_of_lstm = jnp.tile(jnp.concatenate([progress, loss_inputs])[None], (state["rows"][0].shape[0], 1))
+    inputs_of_lstm = jnp.tile(jnp.concatenate([progress, of_loss])[None], (state["rows"][0].shape[0], 1))
     h, c = mixed_lstm(theta["rnn_params"], inputs_of_lstm, state["rows"])
     rates = 0.1 * jnp.exp(linear(theta["rnn_params"]["step_size"], h)[:, 0])
     return {"step": state["step"] + 1, "losses": losses, "rows": (h, c)}, rates
@@ -139,17 +139,17 @@ def block_accumulators(layout: Callable[[jax.Array], jax.Array] = laid_out) -> A
 
 def block_features(tensor: TensorValues) -> list[jax.Array]:
     """Returns the features of one tensor that have its shape."""
-    grad, param, momenta, second_moments, scale, full, _ = tensor
-    inverse_roots = jax.lax.rsqrt(second_moments + 1e-6)
+    grad, param, m, r, scale, full, _ = tensor
+    r_scale = jax.lax.rsqrt(r + 1e-6)
     return [
         grad[None],
         jnp.clip(grad, -0.1, 0.1)[None],
         param[None],
-        momenta,
-        second_moments,
-        momenta * inverse_roots,
-        inverse_roots,
+        m,
+        r,
+        m * r_scale,
+        r_scale,
         grad[None] * scale[0] * scale[1],
-        grad[None] * inverse_roots,
-        momenta * scale[0] * scale[1] if full is None else momenta * jax.lax.rsqrt(full),
+        grad[None] * r_scale,
+        m * scale[0] * scale[1] if full is None else m * jax.lax.rsqrt(full),
     ]

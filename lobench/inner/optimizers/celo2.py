@@ -87,7 +87,7 @@ class Celo2(LearnedOptimizer):
             squares = dict[str, Any]()
             factored: Any = ()
             decays = jnp.asarray(_DECAYS)
-            square_decays = jnp.asarray(_RMS)
+            of_squares = jnp.asarray(_RMS)
             if matrices:
                 moments = FactoredMoments([leaf.shape for leaf in matrices.values()])
                 unused = jnp.zeros((4 * len(_DECAYS), 1))  # this network gets moments on another scale
@@ -96,7 +96,7 @@ class Celo2(LearnedOptimizer):
             params_by_path: dict[str, Any] = dict(leaf_paths(params))
             for index, (path, grad) in enumerate(matrices.items()):
                 momenta[path] = momentum_of_leaf = decayed(state["momentum"][path], grad, decays)
-                squares[path] = squares_of_leaf = decayed(state["rms"][path], grad * grad, square_decays)
+                squares[path] = squares_of_leaf = decayed(state["rms"][path], grad * grad, of_squares)
                 features = _features(
                     grad,
                     params_by_path[path],
@@ -165,31 +165,21 @@ def clipped(grads: PyTree, max_norm: float | None) -> PyTree:
 def _features(
     grad: jax.Array,
     param: jax.Array,
-    momenta: jax.Array,
-    second_moments: jax.Array,
+    m: jax.Array,
+    r: jax.Array,
     scale: tuple[jax.Array, jax.Array],
     factors: tuple[jax.Array, ...],
 ) -> jax.Array:
     """Returns the normalized features of a tensor, float32[30, ...]."""
-    grad_row = grad[None]
-    inverse_roots = jax.lax.rsqrt(second_moments + 1e-8)
+    g = grad[None]
+    r_scale = jax.lax.rsqrt(r + 1e-8)
     scale_product = scale[0] * scale[1]
     spread = [
-        jnp.broadcast_to(factor, momenta.shape)
+        jnp.broadcast_to(factor, m.shape)
         for factor in (*factors, *(jax.lax.rsqrt(factor_of_axis + 1e-8) for factor_of_axis in factors))
     ]
-    plain = [
-        grad_row,
-        jnp.clip(grad_row, -0.1, 0.1),
-        param[None],
-        momenta,
-        second_moments,
-        momenta * inverse_roots,
-        inverse_roots,
-        grad_row * scale_product,
-        grad_row * inverse_roots,
-    ]
-    return _normalised(jnp.concatenate([*plain, *spread, momenta * scale_product]))
+    plain = [g, jnp.clip(g, -0.1, 0.1), param[None], m, r, m * r_scale, r_scale, g * scale_product, g * r_scale]
+    return _normalised(jnp.concatenate([*plain, *spread, m * scale_product]))
 
 
 def _normalised(x: jax.Array) -> jax.Array:

@@ -39,11 +39,11 @@ class OptaxNames:
 
     def names(self) -> list[str]:
         """Returns all names, for suggestions."""
-        return [f"{module.__name__}.{name}" for module in _HOMES for name in dir(module) if _function(module, name)]
+        return [f"{home.__name__}.{name}" for home in _HOMES for name in dir(home) if _function(home, name)]
 
     def optimizers(self) -> dict[str, Callable[..., Any]]:
         """Returns all optimizers by their full names: functions with a learning rate, or known as optimizers."""
-        functions = {f"{module.__name__}.{name}": _function(module, name) for module in _HOMES for name in dir(module)}
+        functions = {f"{home.__name__}.{name}": _function(home, name) for home in _HOMES for name in dir(home)}
         return {name: function for name, function in functions.items() if function and _is_optimizer(function)}
 
     def find(self, selector: str) -> str | None:
@@ -65,8 +65,8 @@ class OptaxNames:
 
 
 @functools.cache
-def _register(function: Callable[..., Any], name: str, module: str) -> None:
-    gin.external_configurable(_adapted(function, name), name=name, module=module)
+def _register(function: Callable[..., Any], name: str, home: str) -> None:
+    gin.external_configurable(_adapted(function, name), name=name, module=home)
 
 
 def _modules(path: str, names_optax: bool) -> list[ModuleType]:
@@ -74,15 +74,15 @@ def _modules(path: str, names_optax: bool) -> list[ModuleType]:
     if not path:
         return [optax] if names_optax else list(_HOMES)
     module: Any = optax
-    for attribute in path.split("."):
-        module = getattr(module, attribute, None)
+    for part in path.split("."):
+        module = getattr(module, part, None)
         if not isinstance(module, ModuleType) or not module.__name__.startswith("optax."):
             return []
     return [module]
 
 
-def _function(module: ModuleType, name: str) -> Callable[..., Any] | None:
-    candidate = None if name.startswith("_") else getattr(module, name, None)
+def _function(home: ModuleType, name: str) -> Callable[..., Any] | None:
+    candidate = None if name.startswith("_") else getattr(home, name, None)
     return candidate if inspect.isroutine(candidate) or isinstance(candidate, functools.partial) else None
 
 
@@ -112,21 +112,21 @@ def _adapted(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     return _with_sequence(function, variadic[0]) if variadic else function
 
 
-def _with_sequence(function: Callable[..., Any], sequence_name: str) -> Callable[..., Any]:
-    """Wraps a *args function so that gin can bind its positional arguments as one sequence, named `sequence_name`.
+def _with_sequence(function: Callable[..., Any], rest: str) -> Callable[..., Any]:
+    """Wraps a *args function so that gin can bind its positional arguments as one sequence, under the name `rest`.
 
     Example: `optax.chain.args = (@optax.clip(), @optax.sgd())`.
     """
 
     def call(**values: Any) -> Any:
-        return function(*values.pop(sequence_name, ()), **values)
+        return function(*values.pop(rest, ()), **values)
 
     return call
 
 
 def _ending_with_the_training(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     signature = inspect.signature(function)
-    end_parameters = [
+    ends = [
         parameter.name
         for parameter in signature.parameters.values()
         if parameter.name in _ENDS and parameter.default is parameter.empty
@@ -134,7 +134,7 @@ def _ending_with_the_training(function: Callable[..., Any], name: str) -> Callab
 
     @functools.wraps(function)
     def make(**values: Any) -> Schedule:
-        missing = [parameter_name for parameter_name in end_parameters if parameter_name not in values]
+        missing = [end for end in ends if end not in values]
         if not missing:
             schedule = function(**values)
             return Schedule(lambda num_steps: schedule, f"optax.{name}")

@@ -137,13 +137,10 @@ def _times_inverse_transposed(tensor: jax.Array, factor: jax.Array, axis: int) -
 
 def _next_factor(factor: jax.Array, a: jax.Array, b: jax.Array, axis: int, rate: float) -> jax.Array:
     if factor.ndim == 1:
-        moments_of_a = squares(a, axis)
-        moments_of_b = squares(b, axis)
-        return (
-            factor
-            - rate / ((moments_of_a + moments_of_b).max(initial=0) + _TINY) * (moments_of_a - moments_of_b) * factor
-        )
-    moments_of_a = gram(a, axis)
-    moments_of_b = gram(b, axis)
-    norm = jnp.abs(moments_of_a + moments_of_b).sum(axis=1).max() + _TINY
-    return factor - rate / norm * jnp.triu(moments_of_a - moments_of_b) @ factor
+        of_a = squares(a, axis)
+        of_b = squares(b, axis)
+        return factor - rate / ((of_a + of_b).max(initial=0) + _TINY) * (of_a - of_b) * factor
+    of_a = gram(a, axis)
+    of_b = gram(b, axis)
+    norm = jnp.abs(of_a + of_b).sum(axis=1).max() + _TINY
+    return factor - rate / norm * jnp.triu(of_a - of_b) @ factor

@@ -103,9 +103,9 @@ def _update(
         return (*results, grams)
 
     moves, mu, nu, grams = over_leaves(update_leaf, grads, state.mu, state.nu, state.grams, state.bases)
-    started_bases = when(is_first, lambda: jax.tree.map(_eigenvectors, grams), state.bases)
+    begun = when(is_first, lambda: jax.tree.map(_eigenvectors, grams), state.bases)
     is_due = (state.step % update_interval == 0) & ~is_first
-    bases, mu = when(is_due, lambda: _rotate_bases(grams, started_bases, mu), (started_bases, mu))
+    bases, mu = when(is_due, lambda: _rotate_bases(grams, begun, mu), (begun, mu))
     return moves, SoapState(state.step + 1, mu, nu, grams, bases)
 
 

@@ -94,38 +94,34 @@ def _graph(
     one_hot = np.eye(_NUM_COMMUNITIES)[np.arange(num_nodes) % _NUM_COMMUNITIES]
     is_same_community = one_hot @ one_hot.T
     # A node has about a quarter of all nodes in its community.
-    link_probability = degree / (num_nodes * (contrast + _NUM_COMMUNITIES - 1) / _NUM_COMMUNITIES)
-    inner_link_probability = min(contrast * link_probability, 0.99)
-    link_probability = min(link_probability, 0.99)
-    upper = np.triu(
-        rng.random((num_nodes, num_nodes)) < np.where(is_same_community, inner_link_probability, link_probability), k=1
-    )
+    between = degree / (num_nodes * (contrast + _NUM_COMMUNITIES - 1) / _NUM_COMMUNITIES)
+    within = min(contrast * between, 0.99)
+    between = min(between, 0.99)
+    upper = np.triu(rng.random((num_nodes, num_nodes)) < np.where(is_same_community, within, between), k=1)
     links = (upper | upper.T).astype(np.float64)
     centres = rng.standard_normal((_NUM_COMMUNITIES, _NUM_FEATURES))
     centres *= separation / np.linalg.norm(centres, axis=1, keepdims=True)
     features = one_hot @ centres + rng.standard_normal((num_nodes, _NUM_FEATURES))
 
-    num_linked = links @ one_hot
-    num_unlinked = one_hot.sum(axis=0) - one_hot - num_linked
-    evidence = num_linked * math.log(inner_link_probability / link_probability) + num_unlinked * math.log(
-        (1 - inner_link_probability) / (1 - link_probability)
-    )
+    linked = links @ one_hot
+    apart = one_hot.sum(axis=0) - one_hot - linked
+    evidence = linked * math.log(within / between) + apart * math.log((1 - within) / (1 - between))
     evidence -= 0.5 * np.square(features[:, None] - centres).sum(axis=-1)
-    own_evidence = (evidence * one_hot).sum(axis=1)
-    best_loss = float(np.mean(np.logaddexp.reduce(evidence, axis=1) - own_evidence))
+    chosen = (evidence * one_hot).sum(axis=1)
+    best_loss = float(np.mean(np.logaddexp.reduce(evidence, axis=1) - chosen))
 
-    links_with_loops = links + np.eye(num_nodes)
-    scale = links_with_loops.sum(axis=1) ** -0.5
-    propagation = scale[:, None] * links_with_loops * scale
+    looped = links + np.eye(num_nodes)
+    scale = looped.sum(axis=1) ** -0.5
+    propagation = scale[:, None] * looped * scale
     arrays = (propagation, propagation @ features, one_hot)
     return (*(array.astype(np.float32) for array in arrays), best_loss)  # type: ignore[return-value]
 
 
 def _masks(num_nodes: int, problem_seed: int) -> Datasets:
     order = np.random.default_rng([problem_seed, 1]).permutation(num_nodes)
-    group_size = num_nodes // 6
-    node_groups = np.split(order, [num_nodes - 3 * group_size, num_nodes - 2 * group_size, num_nodes - group_size])
+    sixth = num_nodes // 6
+    parts = np.split(order, [num_nodes - 3 * sixth, num_nodes - 2 * sixth, num_nodes - sixth])
     masks = np.zeros((4, num_nodes), np.float32)
-    for mask, nodes in zip(masks, node_groups, strict=True):
+    for mask, nodes in zip(masks, parts, strict=True):
         mask[nodes] = 1.0
     return row_datasets(masks, dict.fromkeys(SPLITS, 1), 1)

@@ -56,20 +56,20 @@ class Source:
 
         It is the lowest possible expected loss. Source: the forward algorithm, Rabiner 1989, section III.
         """
-        state_probabilities = np.broadcast_to(self.stationary, (len(windows), len(self.transitions)))
+        belief = np.broadcast_to(self.stationary, (len(windows), len(self.transitions)))
         losses = []
         for symbols in windows.T:
-            joint = state_probabilities * self.emissions[:, symbols].T
+            joint = belief * self.emissions[:, symbols].T
             likelihood = joint.sum(axis=1, keepdims=True)
             losses.append(-np.log(likelihood[:, 0]))
-            state_probabilities = joint / likelihood @ self.transitions
+            belief = joint / likelihood @ self.transitions
         return np.mean(losses[1:], axis=0)
 
 
 def _draw(rng: np.random.Generator, probabilities: np.ndarray) -> np.ndarray:
     """Returns a random index per row, from uniform numbers and cumulated probabilities."""
-    cumulated = np.cumsum(probabilities, axis=1)[:, :-1]
-    return (rng.random((len(probabilities), 1)) > cumulated).sum(axis=1)
+    ends = np.cumsum(probabilities, axis=1)[:, :-1]
+    return (rng.random((len(probabilities), 1)) > ends).sum(axis=1)
 
 
 @configurable

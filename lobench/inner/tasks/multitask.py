@@ -154,10 +154,10 @@ class MultiTaskRegression(MultiTask):
             raise ConfigError(
                 f"{name}.scales", got=scales_text, expected=f"{self.num_losses} numbers, one for each loss"
             )
-        checked = [arguments.number(self, "scales", scale) for scale in scales]
-        if 0 in checked:
+        numbers = [arguments.number(self, "scales", scale) for scale in scales]
+        if 0 in numbers:
             raise ConfigError(f"{name}.scales", got=scales_text, expected="numbers > 0")
-        return np.asarray(checked, np.float32)
+        return np.asarray(numbers, np.float32)
 
     @property
     def metric_directions(self) -> Mapping[str, str]:  # type: ignore[override]
@@ -196,8 +196,8 @@ def _matrices(num_losses: int, num_inputs: int, num_outputs: int, seed: int) -> 
     def draw(index: int) -> np.ndarray:
         return np.random.default_rng((seed, index)).standard_normal((num_inputs, num_outputs), np.float32)
 
-    shared_matrix = _COMMON_STD * draw(0)
-    return np.stack([shared_matrix + _OWN_STD * draw(index) for index in range(1, num_losses + 1)])
+    common = _COMMON_STD * draw(0)
+    return np.stack([common + _OWN_STD * draw(index) for index in range(1, num_losses + 1)])
 
 
 @configurable

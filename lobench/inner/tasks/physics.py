@@ -74,11 +74,11 @@ class HeatPINN(MeasuredTask):
         edge_values = jnp.concatenate([jnp.sin(math.pi * data["start"]), 0 * ones, 0 * ones])
         at_edge = jnp.square(self.values(params, edge) - edge_values)
         residual = jnp.mean((u_t - self._diffusivity * u_xx) ** 2)
-        start_errors = at_edge[: len(zeros)]
-        edge_errors = at_edge[len(zeros) :]
+        start = at_edge[: len(zeros)]
+        ends = at_edge[len(zeros) :]
         exact = jnp.sin(math.pi * x) * jnp.exp(-self._diffusivity * math.pi**2 * t)
         error = jnp.sqrt(jnp.sum((u - exact) ** 2) / jnp.sum(exact**2))
-        return residual + 10 * (jnp.mean(start_errors) + jnp.mean(edge_errors)), state, {"error": error}
+        return residual + 10 * (jnp.mean(start) + jnp.mean(ends)), state, {"error": error}
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
         """Returns log10 of the loss, whose floor is zero."""
@@ -103,8 +103,8 @@ class HeatPINN(MeasuredTask):
             y = jnp.tanh(z + params[f"b{layer}"])
             slope = 1 - y * y
             streams = jnp.stack([y, slope * z_x, slope * (z_xx - 2 * y * z_x * z_x), slope * z_t])
-        outputs = (streams @ params[f"w{last_layer}"])[..., 0]
-        return outputs.at[0].add(params[f"b{last_layer}"][0])
+        out = (streams @ params[f"w{last_layer}"])[..., 0]
+        return out.at[0].add(params[f"b{last_layer}"][0])
 
 
 @configurable
@@ -153,16 +153,16 @@ class StiffODE(Task):
     def true_rest(self, y: jax.Array) -> jax.Array:
         """Returns the true nonlinear part, which the network learns, float32[batch, 2]."""
         first_variable, stiffness = y[:, 0], self._stiffness
-        second_rest = ((stiffness - 1) * first_variable + stiffness * first_variable**2) / (1 + first_variable) ** 2
-        return jnp.stack([jnp.zeros_like(first_variable), second_rest], axis=1)
+        second = ((stiffness - 1) * first_variable + stiffness * first_variable**2) / (1 + first_variable) ** 2
+        return jnp.stack([jnp.zeros_like(first_variable), second], axis=1)
 
-    def loss_of(self, nonlinear_part: Callable[[jax.Array], jax.Array], start: jax.Array) -> jax.Array:
+    def loss_of(self, rest: Callable[[jax.Array], jax.Array], start: jax.Array) -> jax.Array:
         """Returns the loss of a nonlinear part, float32[batch, 2] -> float32[batch, 2], from initial values."""
 
         def step(y: jax.Array, index: jax.Array) -> tuple[jax.Array, jax.Array]:
-            start_slope = nonlinear_part(y)
+            start_slope = rest(y)
             halfway = jnp.asarray(self._decay) * y + self._first * start_slope
-            y = halfway + self._second * (nonlinear_part(halfway) - start_slope)
+            y = halfway + self._second * (rest(halfway) - start_slope)
             return y, jnp.mean((y - self.exact(start, self.step * (index + 1))) ** 2)
 
         _, losses = jax.lax.scan(step, start, jnp.arange(self._num_steps, dtype=jnp.float32))
@@ -172,10 +172,8 @@ class StiffODE(Task):
         """Returns the exact solution float32[batch, 2] at a time, float32[], for initial values float32[batch, 2]."""
         first_variable = start[:, 0] * jnp.exp(-time)
         slow = start[:, 0] / (1 + start[:, 0])
-        second_variable = (start[:, 1] - slow) * jnp.exp(-self._stiffness * time) + first_variable / (
-            1 + first_variable
-        )
-        return jnp.stack([first_variable, second_variable], axis=1)
+        second = (start[:, 1] - slow) * jnp.exp(-self._stiffness * time) + first_variable / (1 + first_variable)
+        return jnp.stack([first_variable, second], axis=1)
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
         """Returns log10 of the loss."""

@@ -85,12 +85,8 @@ _OF_STATE = ("mean", "variance")
 def _norm_leaves(params: Params, network: Params) -> Params:
     """Returns the leaves of batch norm: scales and shifts from the parameters, and all of the model state."""
     layers = [name.removeprefix("mean") for name in network if name.startswith("mean")]
-    trained_leaves = {
-        f"{leaf_name}{layer}": params[f"{leaf_name}{layer}"] for layer in layers for leaf_name in _OF_PARAMS
-    }
-    return trained_leaves | {
-        f"{leaf_name}{layer}": network[f"{leaf_name}{layer}"] for layer in layers for leaf_name in _OF_STATE
-    }
+    of_params = {f"{part}{layer}": params[f"{part}{layer}"] for layer in layers for part in _OF_PARAMS}
+    return of_params | {f"{part}{layer}": network[f"{part}{layer}"] for layer in layers for part in _OF_STATE}
 
 
 def _with_norm_leaves(params: Params, network: Params, leaves: Params) -> tuple[Params, Params]:
@@ -214,8 +210,8 @@ class Stream(Wrapping):
         network = state["network"]
         if self._has_own:
             leaves = _norm_leaves(params, network)
-            stored_leaves = {name: rows.at[index - 1].set(leaves[name]) for name, rows in state["stored"].items()}
-            state = {**state, "stored": stored_leaves}
+            stored = {name: rows.at[index - 1].set(leaves[name]) for name, rows in state["stored"].items()}
+            state = {**state, "stored": stored}
             if self.protocol == "new":
                 params, network = _with_norm_leaves(params, network, _fresh(leaves))
             elif self.protocol == "frozen":
@@ -226,31 +222,31 @@ class Stream(Wrapping):
         return params, {**state, "task": jnp.asarray(index, jnp.int32), "network": network}
 
     def loss_with_state_and_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> LossStateAux:
-        batch = training_batch = self._batch(state, key, data)
+        batch = trained = self._batch(state, key, data)
         if self.replay:
-            memory_batch, has_memory = state["memory"].draw(key, state["task"], len(batch.labels))
+            drawn, is_there = state["memory"].draw(key, state["task"], len(batch.labels))
             # If the memory is empty, the batch is repeated, so that loss and batch norm are those of the batch alone.
-            memory_batch = jax.tree.map(lambda memory, own: jnp.where(has_memory, memory, own), memory_batch, batch)
-            training_batch = jax.tree.map(lambda own, more: jnp.concatenate([own, more]), batch, memory_batch)
-        logits, network = self._logits(params, state, training_batch)
-        loss = softmax_cross_entropy(logits, training_batch.labels)
+            drawn = jax.tree.map(lambda memory, own: jnp.where(is_there, memory, own), drawn, batch)
+            trained = jax.tree.map(lambda own, more: jnp.concatenate([own, more]), batch, drawn)
+        logits, network = self._logits(params, state, trained)
+        loss = softmax_cross_entropy(logits, trained.labels)
         size = len(batch.labels)
-        new_state = {**state, "network": network}
+        after = {**state, "network": network}
         if self._remembers:
-            new_state["memory"] = state["memory"].after(batch, state["task"], state["step"], self._steps_of_a_pass)
-            new_state["step"] = state["step"] + 1
-        return loss, new_state, {"accuracy": accuracy(logits[:size], batch.labels)}
+            after["memory"] = state["memory"].after(batch, state["task"], state["step"], self._steps_of_a_pass)
+            after["step"] = state["step"] + 1
+        return loss, after, {"accuracy": accuracy(logits[:size], batch.labels)}
 
     def eval_loss_with_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> tuple[jax.Array, Aux]:
         weights = self._weights(params, state)
-        shared_network = self._global_statistics(weights, state) if self.protocol == "global" else state["network"]
+        common = self._global_statistics(weights, state) if self.protocol == "global" else state["network"]
 
         def loss_and_accuracy(task: jax.Array) -> tuple[jax.Array, jax.Array]:
-            params_of_task, network = weights, shared_network
+            used, network = weights, common
             if self._has_own:
-                params_of_task, network = _with_norm_leaves(weights, network, self._norm_of(task, weights, state))
+                used, network = _with_norm_leaves(weights, network, self._norm_of(task, weights, state))
             inputs, labels = self.examples(data, task)
-            logits, _ = self.classifier.logits(params_of_task, network, inputs, training=False)
+            logits, _ = self.classifier.logits(used, network, inputs, training=False)
             logits = self.masked(logits, jnp.broadcast_to(task, labels.shape), training=False)
             return softmax_cross_entropy(logits, labels), accuracy(logits, labels)
 
@@ -261,8 +257,8 @@ class Stream(Wrapping):
         def over_those_begun(values: jax.Array) -> jax.Array:
             return jnp.sum(jnp.where(is_begun, values, 0.0)) / jnp.sum(is_begun)
 
-        accuracy_of_tasks = {_accuracy_of_task(task): accuracies[task] for task in range(self.num_tasks)}
-        return over_those_begun(losses), {"accuracy": over_those_begun(accuracies), **accuracy_of_tasks}
+        of_tasks = {_accuracy_of_task(task): accuracies[task] for task in range(self.num_tasks)}
+        return over_those_begun(losses), {"accuracy": over_those_begun(accuracies), **of_tasks}
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
         """Returns the loss relative to a uniform guess: 1 is untrained, 0 perfect, 2 the maximum."""
@@ -322,9 +318,9 @@ class Stream(Wrapping):
             return jnp.float32(0.0)
         train = self.datasets.train
         assert isinstance(train, ArrayDataset)
-        memory_batch, has_memory = state["memory"].draw(key, state["task"], train.batch_size)
-        loss = softmax_cross_entropy(self._logits(params, state, memory_batch)[0], memory_batch.labels)
-        return jnp.where(has_memory, loss, 0.0)
+        drawn, is_there = state["memory"].draw(key, state["task"], train.batch_size)
+        loss = softmax_cross_entropy(self._logits(params, state, drawn)[0], drawn.labels)
+        return jnp.where(is_there, loss, 0.0)
 
     def _logits(self, params: PyTree, state: PyTree, batch: Examples) -> tuple[jax.Array, PyTree]:
         """Returns the logits in training, and the new state of the network."""
@@ -355,9 +351,9 @@ class Stream(Wrapping):
         """
         inputs, tasks = self.training_inputs()
         start = jax.tree.map(jnp.zeros_like, state["network"])
-        weighted_start = {**start, "row_weights": (tasks <= state["task"]).astype(jnp.float32)}
-        statistics = self.classifier.logits(weights, weighted_start, inputs, training=True)[1]
-        return {name: statistics[name] / (1 - RUNNING_DECAY) for name in start}
+        counted = {**start, "row_weights": (tasks <= state["task"]).astype(jnp.float32)}
+        moved = self.classifier.logits(weights, counted, inputs, training=True)[1]
+        return {name: moved[name] / (1 - RUNNING_DECAY) for name in start}
 
 
 def _for_protocol(name: str, task: Classifier, protocol: str, groups: int) -> Classifier:
@@ -377,6 +373,6 @@ def _for_protocol(name: str, task: Classifier, protocol: str, groups: int) -> Cl
         )
     if protocol != "continual":
         return task
-    new_task = copy.copy(task)
-    new_task.norm = dataclasses.replace(task.norm, groups=arguments.integer(name, "groups", groups))
-    return new_task
+    changed = copy.copy(task)
+    changed.norm = dataclasses.replace(task.norm, groups=arguments.integer(name, "groups", groups))
+    return changed

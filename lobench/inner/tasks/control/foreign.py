@@ -58,10 +58,10 @@ class GymnaxEnvironment(Environment):
         return observation, _State(_strongly_typed(env_state), jnp.int32(0))
 
     def step(self, key: jax.Array, state: _State, action: jax.Array) -> Step:
-        observation, env_state, reward, is_done, *_ = self._env.step_env(key, state.own, action, self._params)
+        observation, env_state, reward, done, *_ = self._env.step_env(key, state.own, action, self._params)
         new_state = _State(_strongly_typed(env_state), state.time + 1)
         truncated = new_state.time >= self.time_limit
-        return Step(observation, new_state, jnp.asarray(reward, jnp.float32), jnp.asarray(is_done, bool), truncated)
+        return Step(observation, new_state, jnp.asarray(reward, jnp.float32), jnp.asarray(done, bool), truncated)
 
 
 class _ByShape(Environment):
@@ -116,13 +116,13 @@ def _from_gymnax(name: str) -> tuple[Any, Any]:
             where="GymnaxEnvironment.name",
             next_step="pip install 'lobench[gymnax]'",
         ) from error
-    known_names = list(getattr(gymnax, "registered_envs", ()))
-    if known_names and name not in known_names:
+    registered = list(getattr(gymnax, "registered_envs", ()))
+    if registered and name not in registered:
         raise ConfigError(
             f"gymnax knows no environment {name!r}",
             where="GymnaxEnvironment.name",
-            expected=f"one of {', '.join(known_names)}",
-            next_step=suggestion(name, known_names),
+            expected=f"one of {', '.join(registered)}",
+            next_step=suggestion(name, registered),
         )
     env, params = gymnax.make(name)
     return env, params

@@ -119,10 +119,8 @@ class Policy:
         if self._cell is None:
             return self._heads(params, [self._apply_hidden_layers(params[name], observations) for name in self._bodies])
 
-        def step(
-            memory: PyTree, step_inputs: tuple[jax.Array, jax.Array]
-        ) -> tuple[PyTree, tuple[jax.Array, jax.Array]]:
-            memory, output, values = self.apply(params, memory, *step_inputs)
+        def step(memory: PyTree, at: tuple[jax.Array, jax.Array]) -> tuple[PyTree, tuple[jax.Array, jax.Array]]:
+            memory, output, values = self.apply(params, memory, *at)
             return memory, (output, values)
 
         return jax.lax.scan(step, memory, (observations, starts))[1]
@@ -131,6 +129,6 @@ class Policy:
         return self._activation(through_layers(layers, x, self._activation)) if layers else x
 
     def _heads(self, params: PyTree, features: list[jax.Array]) -> tuple[jax.Array, jax.Array]:
-        policy_output = features[0] @ params["policy"]["w"] + params["policy"]["b"]
+        head = features[0] @ params["policy"]["w"] + params["policy"]["b"]
         values = features[-1] @ params["value"]["w"] + params["value"]["b"]
-        return self._actions.outputs(policy_output, params.get("log_std")), values[..., 0]
+        return self._actions.outputs(head, params.get("log_std")), values[..., 0]

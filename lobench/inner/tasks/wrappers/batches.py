@@ -58,13 +58,9 @@ def _resized(dataset: Dataset, batch_size: int) -> Dataset:
 
 def _regrouped(batches: Iterator[Batch], batch_size: int) -> Iterator[Batch]:
     """Yields all examples in order, in batches of another size."""
-    waiting_examples: Batch = None
+    pending: Batch = None
     for batch in batches:
-        waiting_examples = (
-            batch
-            if waiting_examples is None
-            else jax.tree.map(lambda *leaves: np.concatenate(leaves), waiting_examples, batch)
-        )
-        while jax.tree.leaves(waiting_examples)[0].shape[0] >= batch_size:
-            yield jax.tree.map(lambda leaf: np.asarray(leaf[:batch_size]), waiting_examples)
-            waiting_examples = jax.tree.map(lambda leaf: leaf[batch_size:], waiting_examples)
+        pending = batch if pending is None else jax.tree.map(lambda *leaves: np.concatenate(leaves), pending, batch)
+        while jax.tree.leaves(pending)[0].shape[0] >= batch_size:
+            yield jax.tree.map(lambda leaf: np.asarray(leaf[:batch_size]), pending)
+            pending = jax.tree.map(lambda leaf: leaf[batch_size:], pending)
