@@ -189,8 +189,15 @@ def packed_ends(summaries: Iterable[CurveSummary], metric: str) -> bytes:
     Returns:
       Little-endian float32[num_summaries, 2, num_seeds] if all have equally many seeds.
     """
-    columns = [(summary._numbers, summary._head.places[metric], summary._head.column.size) for summary in summaries]
-    return b"".join([numbers[offset : offset + 2 * width] for numbers, offset, width in columns])
+    parts = list[bytes]()
+    head: _Head | None = None
+    for summary in summaries:
+        if summary._head is not head:  # neighbours mostly share theirs
+            head = summary._head
+            start = head.places[metric]
+            stop = start + 2 * head.column.size
+        parts.append(summary._numbers[start:stop])
+    return b"".join(parts)
 
 
 def packed_steps(summaries: Sequence[CurveSummary]) -> bytes:

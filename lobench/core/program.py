@@ -64,7 +64,7 @@ class Program:
     @property
     def whole(self) -> Program:
         """This program without `at_once`, which depends on the case alone and is the same on all machines."""
-        return replace(self, at_once=0)
+        return replace(self, at_once=0) if self.at_once else self
 
     @property
     def key(self) -> str:

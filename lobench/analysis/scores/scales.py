@@ -40,13 +40,11 @@ class _Column(NamedTuple):
 
     Attributes:
       cells: Cells that have the metric: those of the block, then the others.
-      seeds: Seeds, cell after cell.
-      finals: Final values: float64[len(seeds)].
+      finals: Final values of their seeds, cell after cell: float64[num_values].
       block: Values of most cells as arrays. None if there are none.
     """
 
     cells: Sequence[Cell]
-    seeds: Sequence[int]
     finals: NDArray[np.float64]
     block: CellBlock | None = None
 
@@ -60,10 +58,12 @@ class _CaseScores(NamedTuple):
     """Scores of a metric in the cells of a case.
 
     Attributes:
-      places: Index of the first score of each cell, by the cell's `id`.
-      scores: Scores, cell after cell: float64[num_scores].
+      block: Scores of the cells in `_Column.block`, float64[num_cells, num_seeds]. None without a block.
+      places: Index of the first score of each other cell in `scores`, by the cell's `id`.
+      scores: Scores of the other cells, cell after cell: float64[num_scores].
     """
 
+    block: NDArray[np.float64] | None
     places: Mapping[int, int]
     scores: NDArray[np.float64]
 
@@ -176,7 +176,10 @@ class Scales:
         identity = cell.case.identity
         if (identity, name) not in self._scored:
             self._scored[identity, name] = self._scores_among(identity, name)
-        places, values = self._scored[identity, name]
+        of_block, places, values = self._scored[identity, name]
+        block = self._columns[identity, name].block
+        if block is not None and of_block is not None and (row := block.rows.get(id(cell))) is not None:
+            return dict(zip(block.seeds, of_block[row].tolist(), strict=True))
         if (start := places.get(id(cell))) is not None:
             seeds = cell.seeds_of(name)
             return dict(zip(seeds, values[start : start + len(seeds)].tolist(), strict=True))
@@ -210,16 +213,17 @@ class Scales:
         """
         column = self._column(identity, metric)
         if not column.cells:
-            return _CaseScores({}, column.finals)
+            return _CaseScores(None, {}, column.finals)
         block = column.block
         others = column.others
         case = column.cells[0].case
         common = self.starts(case, metric)
         scale = self.scale(case, metric)
-        parts = list[NDArray[np.float64]]()
+        of_block = None
         if block is not None:
             starts = np.broadcast_to([common.get(seed, math.nan) for seed in block.seeds], block.finals.shape)
-            parts.append(scores(block.finals, scale, starts=starts, diverged=block.lost).ravel())
+            of_block = scores(block.finals, scale, starts=starts, diverged=block.lost)
+        of_others = np.zeros(0)
         if others:
             began = list[float]()
             diverged = list[bool]()
@@ -230,34 +234,30 @@ class Scales:
                 seeds = cell.seeds_of(metric)
                 began += map(starts_by_seed.get, seeds, itertools.repeat(math.nan))
                 diverged += map(lost.__contains__, seeds)
-            parts.append(scores(column.finals[-len(began) :], scale, starts=began, diverged=diverged))
-        sizes = [len(cell.seeds_of(metric)) for cell in others]
-        if block is not None:
-            sizes = [len(block.seeds)] * len(block.cells) + sizes
-        places = itertools.accumulate(sizes, initial=0)
-        return _CaseScores(dict(zip(map(id, column.cells), places, strict=False)), np.concatenate(parts))
+            of_others = scores(column.finals[-len(began) :], scale, starts=began, diverged=diverged)
+        places = itertools.accumulate([len(cell.seeds_of(metric)) for cell in others], initial=0)
+        return _CaseScores(of_block, dict(zip(map(id, others), places, strict=False)), of_others)
 
     def _column(self, identity: str, metric: str) -> _Column:
         key = (identity, metric)
         if key not in self._columns:
             all_cells = self.among.get(identity, ())
-            block = CellBlock.of(all_cells, metric)
-            cells = list[Cell]()
-            seeds = list[int]()
+            primary = all_cells[0].case.primary_metric if all_cells else metric
+            like = self._column(identity, primary).block if metric != primary else None
+            block = CellBlock.of(all_cells, metric, like=like)
+            cells = list[Cell]() if block is None else block.cells
             values = list[float]()
-            if block is not None:
-                cells += block.cells
-                seeds += block.seeds * len(block.cells)
-            cell_ids = {*map(id, cells)}
-            for cell in all_cells if len(cells) < len(all_cells) else ():
-                seeds_of_cell, finals = cell.final_column(metric)
-                if seeds_of_cell and id(cell) not in cell_ids:
-                    cells.append(cell)
-                    seeds += seeds_of_cell
-                    values += finals
+            if len(cells) < len(all_cells):
+                cells = [*cells]
+                cell_ids = {*map(id, cells)}
+                for cell in all_cells:
+                    seeds_of_cell, finals = cell.final_column(metric)
+                    if seeds_of_cell and id(cell) not in cell_ids:
+                        cells.append(cell)
+                        values += finals
             of_others = np.asarray(values, np.float64)
-            flat = of_others if block is None else np.concatenate([block.finals.ravel(), of_others])
-            self._columns[key] = _Column(cells, seeds, flat, block)
+            parts = [*([block.finals.ravel()] if block is not None else []), *([of_others] if values else [])]
+            self._columns[key] = _Column(cells, parts[0] if len(parts) == 1 else np.concatenate([*parts, []]), block)
         return self._columns[key]
 
     def _cells_that_differ(self, identity: str, metric: str) -> Sequence[Cell]:
@@ -266,6 +266,8 @@ class Scales:
         block = self._column(identity, metric).block
         if block is None or (block.untrained is not None and not np.isfinite(block.untrained[0]).all()):
             return cells
+        if len(block.cells) == len(cells):
+            return cells[:1]
         left_out = {*map(id, block.cells[1:])}
         return [cell for cell in cells if id(cell) not in left_out]
 
@@ -388,17 +390,15 @@ class Scales:
             if cell.draws == LOBENCH_SEEDS and (not starts or cell.has_further_starts(metric, common)):
                 starts |= self.starts_of(cell, metric)  # other cells have no further starts
         # Seeds of other draws differ even if their numbers are equal, so their key includes the cell.
-        seeds = list[Any]()
-        sizes = list[int]()
+        seeds = list[tuple[Sequence[Any], int]]()
         if (block := column.block) is not None:
-            seeds += block.seeds * len(block.cells)
-            sizes += [len(block.seeds)] * len(block.cells)
+            seeds.append((block.seeds, len(block.cells)))
         for index, cell in enumerate(column.others):
             seeds_of_cell, values = cell.final_column(metric)
             lost = cell.unconverged
             finals += [math.nan if seed in lost else value for seed, value in zip(seeds_of_cell, values, strict=True)]
-            seeds += seeds_of_cell if cell.draws == LOBENCH_SEEDS else [(index, seed) for seed in seeds_of_cell]
-            sizes.append(len(seeds_of_cell))
+            is_drawn = cell.draws == LOBENCH_SEEDS
+            seeds.append((tuple(seed if is_drawn else (index, seed) for seed in seeds_of_cell), 1))
         if not starts:  # imported seeds are scored from the mean of all starts
             begun = [cell.untrained.get(metric, {}) for cell in cells]
             begun = begun if any(begun) else [cell.starts(metric) for cell in cells]  # no cell has step 0
@@ -414,7 +414,6 @@ class Scales:
             direction,
             finals=flat,
             seeds=seeds,
-            sizes=sizes,
             starts=starts,
             declared=declared,
             minimum=case.minimum if is_primary else None,
@@ -525,9 +524,8 @@ class Scales:
         if (block := column.block) is None:
             return self.among.get(identity, ())
         self.scores(block.cells[0], None)
-        case_scores = (
-            self._scored[identity, case.primary_metric].scores[: block.finals.size].reshape(block.finals.shape)
-        )
+        case_scores = self._scored[identity, case.primary_metric].block
+        assert case_scores is not None
         is_known = np.isfinite(block.finals) if block.lost is None else np.isfinite(block.finals) & ~block.lost
         distances = np.abs(np.where(is_known, case_scores - 1, 0.0).sum(axis=1))
         near = np.flatnonzero(distances < 2 * len(block.seeds) * _AT_ONE).tolist()

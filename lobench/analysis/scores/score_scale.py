@@ -175,8 +175,7 @@ class ScoreScale:
             metric,
             direction,
             finals=values,
-            seeds=list(itertools.chain.from_iterable(finals)),
-            sizes=[len(column) for column in finals if column],
+            seeds=[(tuple(column), 1) for column in finals if column],
             starts=starts,
             declared=declared,
             minimum=minimum,
@@ -189,8 +188,7 @@ class ScoreScale:
         direction: Direction | None,
         *,
         finals: FloatArray,
-        seeds: Sequence[K],
-        sizes: Sequence[int],
+        seeds: Sequence[tuple[Sequence[K], int]],
         starts: Mapping[K, float],
         declared: str = "",
         minimum: float | None = None,
@@ -200,8 +198,7 @@ class ScoreScale:
 
         Args:
           finals: Final values, subject after subject: float64[num_values].
-          seeds: Seed of each value.
-          sizes: Number of values of each subject, each > 0.
+          seeds: Seeds of each subject, at least one, with the number of consecutive subjects that have just these.
           is_either_way: As the attribute.
           metric, direction, starts, declared, minimum: As in `among`.
         """
@@ -209,14 +206,18 @@ class ScoreScale:
         begins = np.asarray([value for value in starts.values() if math.isfinite(value)], np.float64) - low
         zero = float(begins.mean()) if len(begins) else math.nan
         floor = _floor(zero, minimum)
-        begun = {seed: starts.get(seed, zero + low) - low for seed in {*seeds}}
+        distinct_seeds = set(itertools.chain.from_iterable(of_subject for of_subject, _ in seeds))
+        begun = {seed: starts.get(seed, zero + low) - low for seed in distinct_seeds}
         logs = {seed: _log(start if start > 0 else zero, floor) for seed, start in begun.items()}
         values = finals - low
         is_finite = np.isfinite(values)
-        counts = np.asarray(sizes, int)
+        counts = np.repeat(
+            np.asarray([len(of_subject) for of_subject, _ in seeds], int), [number for _, number in seeds]
+        )
         gain = math.nan
         if floor > 0:
-            begins_of_all = np.asarray(list(map(logs.__getitem__, seeds)), np.float64)
+            parts = [np.tile([logs[seed] for seed in of_subject], number) for of_subject, number in seeds]
+            begins_of_all = np.concatenate([np.zeros(0), *parts])
             ended = np.asarray(list(map(math.log, np.maximum(values, floor).tolist())), np.float64)
             gain = _best_mean(begins_of_all - ended, is_finite, counts, higher=True)
             if is_either_way:

@@ -375,26 +375,41 @@ class CellBlock:
       finals: `Cell.final`: float64[num_cells, num_seeds].
       untrained: `Cell.untrained`: float64[num_cells, num_seeds]. None if no curve begins at step 0.
       lost: Whether a seed is in `Cell.unconverged`: bool[num_cells, num_seeds]. None if no seed of any cell is.
+      rows: Index in `cells` of each cell, by its `id`.
+      metrics: Metrics that all of the cells have.
     """
 
-    cells: Sequence[Cell]
+    cells: Sequence[_OneBlockCell]
     seeds: tuple[int, ...]
     finals: NDArray[np.float64]
     untrained: NDArray[np.float64] | None
     lost: NDArray[np.bool_] | None
+    rows: Mapping[int, int]
+    metrics: frozenset[str]
 
     @classmethod
-    def of(cls, cells: Sequence[Cell], metric: str) -> CellBlock | None:
+    def of(cls, cells: Sequence[Cell], metric: str, *, like: CellBlock | None = None) -> CellBlock | None:
         """Returns the values of the cells of a case that are read as summaries and have the same seeds.
 
-        None if there are no such cells.
+        Args:
+          cells: Cells of a case.
+          metric: Name of the metric.
+          like: Block of the case's primary metric in the same cells. If all of its cells have the metric too, these
+            are the cells of the block.
+
+        Returns:
+          None if there are no such cells.
         """
+        if like is not None and metric in like.metrics:
+            finals, untrained = _last_and_first([cell._curves for cell in like.cells], metric)
+            return dataclasses.replace(like, finals=finals, untrained=untrained)
         candidates = [cell for cell in cells if isinstance(cell, _OneBlockCell)]
         if not candidates:
             return None
         primary = cells[0].case.primary_metric
         distinct = dict[int, bool]()
         first: CurveSummary | None = None
+        metrics = list[Collection[str]]()  # of each distinct head
         heads = heads_of(candidate._curves for candidate in candidates)
         first_places = dict(zip(reversed(heads), reversed(range(len(heads))), strict=True))
         for head, place in sorted(first_places.items(), key=lambda one: one[1]):
@@ -404,32 +419,53 @@ class CellBlock:
             is_alike = first is not None and one.seeds == first.seeds
             begins_alike = first is not None and (one.eval_steps[0] == 0) == (first.eval_steps[0] == 0)
             distinct[head] = is_known and is_alike and begins_alike
+            metrics += [one.kept] if distinct[head] else []
         if first is None:
             return None
-        chosen = [cell for cell, head in zip(candidates, heads, strict=True) if distinct[head]]
+        chosen = candidates
+        if not all(distinct.values()):
+            chosen = [cell for cell, head in zip(candidates, heads, strict=True) if distinct[head]]
         curves = [cell._curves for cell in chosen]
         shape = len(curves), len(first.seeds)
-        names = dict.fromkeys([metric, primary])
-        packed = {name: np.frombuffer(packed_ends(curves, name), "<f4").reshape(len(curves), 2, -1) for name in names}
-        begins, ends = packed[metric][:, 0], packed[metric][:, 1]
-        starts, stops = packed[primary][:, 0], packed[primary][:, 1]
+        packed = packed_ends(curves, primary)
+        starts_and_stops = np.frombuffer(packed, "<f4").reshape(len(curves), 2, -1)
         has_diverged = np.frombuffer(packed_steps(curves), "<i8").reshape(shape) >= 0
-        may_be_lost = np.any(~(stops <= starts) | has_diverged, axis=1)  # see `_exploded_of_one`
+        # See `_exploded_of_one`.
+        may_be_lost = np.any(~(starts_and_stops[:, 1] <= starts_and_stops[:, 0]) | has_diverged, axis=1)
         lost = None
-        for row, cell in enumerate(chosen):
-            if not may_be_lost[row]:
+        for cell, is_candidate in zip(chosen, may_be_lost.tolist(), strict=True):
+            if not is_candidate:
                 _set(cell, "diverged_at", _NOTHING)
                 _set(cell, "_exploded", _NO_SEEDS)
-            elif lost_seeds := cell.unconverged:
+        for row in np.flatnonzero(may_be_lost).tolist():
+            if lost_seeds := chosen[row].unconverged:
                 lost = np.zeros(shape, bool) if lost is None else lost
                 lost[row] = [seed in lost_seeds for seed in first.seeds]
+        finals, untrained = _last_and_first(curves, metric, packed if metric == primary else None)
         return cls(
             cells=chosen,
             seeds=first.seeds,
-            finals=ends.astype(np.float64),
-            untrained=begins.astype(np.float64) if first.eval_steps[0] == 0 else None,
+            finals=finals,
+            untrained=untrained,
             lost=lost,
+            rows={id(cell): row for row, cell in enumerate(chosen)},
+            metrics=frozenset(metrics[0]).intersection(*metrics),
         )
+
+
+def _last_and_first(
+    curves: Sequence[CurveSummary], metric: str, packed: bytes | None = None
+) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+    """Returns `CellBlock.finals` and `CellBlock.untrained`.
+
+    Args:
+      curves: Summaries of the cells.
+      metric: Name of the metric.
+      packed: `packed_ends(curves, metric)`, if the caller has it.
+    """
+    ends = np.frombuffer(packed_ends(curves, metric) if packed is None else packed, "<f4")
+    ends = ends.reshape(len(curves), 2, -1).astype(np.float64)
+    return ends[:, 1], ends[:, 0] if curves[0].eval_steps[0] == 0 else None
 
 
 def _diverged_of_one(cell: _OneBlockCell) -> Mapping[int, int]:
@@ -471,6 +507,7 @@ class StoredSubject:
     codes: frozenset[tuple[str, str, str, str]] = frozenset()
     name: str = ""
     repeated: frozenset[str] = frozenset()
+    _metrics: frozenset[str] | None = field(default=None, init=False, repr=False, compare=False)
 
     def named(self, name: str) -> StoredSubject:
         """Returns the subject with another label."""
@@ -522,9 +559,15 @@ class StoredSubject:
             if cell.is_imported
         )
 
-    def metrics(self) -> set[str]:
-        names_of_cells = [cell.metric_names for cell in self.cells.values()]
-        return set().union(*{id(names): names for names in names_of_cells}.values())  # most cells share one object
+    def metrics(self) -> frozenset[str]:
+        """Returns the metrics that a cell has."""
+        metrics = self._metrics
+        if metrics is None:
+            names_of_cells = [cell.metric_names for cell in self.cells.values()]
+            # Most cells share one object.
+            metrics = frozenset[str]().union(*{id(names): names for names in names_of_cells}.values())
+            _set(self, "_metrics", metrics)
+        return metrics
 
     def every_form(self) -> dict[str, Cell]:
         """Returns all cells, including those of former forms."""
@@ -594,7 +637,7 @@ def subjects_of(
             subjects += made[key][1]
             continue
         ordered = current.ordered(key, members)
-        counting = [row for row in ordered if current.has_bindings(row, key)]
+        counting = current.with_bindings(ordered, key)
         # If the present bindings have no result yet, nothing is current.
         parts = _by_optimizer(counting) if counting else [ordered]
         identities = current.identities if counting else frozenset[str]()
@@ -619,9 +662,21 @@ def rows_by_subject(
       before: Result for the evaluations before these, which is extended. None: there are none.
     """
     groups = {} if before is None else before
+    # By the id of `row.subjects`, which the rows of a subject share: the hash of a subject takes longer.
+    lists_of_sightings = dict[int, list[list[EvaluationRow]]]()
+    kept_alive = list[object]()  # so that no other object gets the same id
     for row in rows:
-        for subject in row.present:
-            groups.setdefault(subject, []).append(row)
+        if row.superseded or not row.subjects:
+            for subject in row.present:
+                groups.setdefault(subject, []).append(row)
+            continue
+        lists = lists_of_sightings.get(id(row.subjects))
+        if lists is None:
+            lists = [groups.setdefault(subject, []) for subject in row.subjects]
+            lists_of_sightings[id(row.subjects)] = lists
+            kept_alive.append(row.subjects)
+        for members in lists:
+            members.append(row)
     return groups
 
 
@@ -685,7 +740,8 @@ def subject_of(who: Who, rows: Sequence[EvaluationRow], current: Collection[str]
     cells = {identity: _cell(members) for identity, members in by_case.items()}
     repeated = _repeated_identities([cell for identity, cell in cells.items() if identity in current])
     cells = _with_holes({identity: cell for identity, cell in cells.items() if identity not in repeated})
-    origins = {id(curves.origin): curves.origin for cell in cells.values() for curves in cell.blocks}.values()
+    origins = [curves.origin for cell in cells.values() for curves in cell.blocks]
+    origins = list({id(origin): origin for origin in origins}.values())  # most cells share one object
     return StoredSubject(
         who=who,
         optimizer_hashes=frozenset(row.key.optimizer_hash for row in rows),
@@ -772,6 +828,8 @@ def _repeated_identities(cells: Sequence[Cell]) -> set[str]:
     The training is then the same, and its seeds would count twice as evidence. Among equal cases the one with the most
     seeds counts, or else the first by name.
     """
+    if len({cell.case.problem for cell in cells} - {""}) == len(cells):
+        return set()
     groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells:
         case = cell.case
@@ -837,17 +895,32 @@ def _planned_seeds(rows: Sequence[EvaluationRow]) -> frozenset[int]:
     for row in reversed(rows):
         if row.key.program_version != _OF_IMPORTS and not row.case.has_items:
             case = row.case
-            planned = _seeds_of(case.num_seeds, case.seed_block, case.first_seed, case.block_sizes)
+            planned = _seeds_of((case.num_seeds, case.seed_block, case.first_seed, case.block_sizes))
             if planned.issuperset(row.key.seed_block.seeds):
                 return planned
     return frozenset()
 
 
+_SeedPlan: TypeAlias = tuple[int, int | None, int, tuple[int, ...]]  # arguments of `seed_blocks`
+
+
 @functools.lru_cache(maxsize=1024)  # thousands of cells have a few plans
-def _seeds_of(num_seeds: int, seed_block: int | None, first_seed: int, block_sizes: tuple[int, ...]) -> frozenset[int]:
-    return frozenset(
-        seed for block in seed_blocks(num_seeds, seed_block, first_seed, block_sizes) for seed in block.seeds
-    )
+def _seeds_of(plan: _SeedPlan) -> frozenset[int]:
+    return frozenset(seed for block in seed_blocks(*plan) for seed in block.seeds)
+
+
+@functools.lru_cache(maxsize=1024)
+def _not_run(plan: _SeedPlan, block: tuple[int, int], seeds: tuple[int, ...]) -> Mapping[int, str]:
+    """Returns `Cell.missing` of a case's only evaluation, which must not be changed.
+
+    Args:
+      plan: Plan of the case.
+      block: Start and size of the evaluated seed block.
+      seeds: Seeds that gave curves.
+    """
+    planned = _seeds_of(plan)
+    start, size = block
+    return dict.fromkeys(planned.difference(seeds), NOT_RUN) if planned.issuperset(range(start, start + size)) else {}
 
 
 def _cell(rows: Sequence[EvaluationRow]) -> Cell:
@@ -857,8 +930,13 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell:
     elif (
         len(rows) == 1 and isinstance(only := rows[0].at_hand, CurveSummary) and only.seeds and not only.origin.imported
     ):
-        holes = _planned_seeds(rows).difference(only.seeds)
-        return _OneBlockCell.of(rows[0], only, dict.fromkeys(holes, NOT_RUN) if holes else _NOTHING)
+        (row,) = rows
+        case = row.case
+        missing = _NOTHING
+        if row.key.program_version != _OF_IMPORTS:
+            plan = case.num_seeds, case.seed_block, case.first_seed, case.block_sizes
+            missing = _not_run(plan, (row.key.seed_block.start, row.key.seed_block.size), only.seeds)
+        return _OneBlockCell.of(row, only, missing)
     sources: dict[int, tuple[Curves | CurveSummary, int]] = {}
     lost: dict[int, str] = {}
     for row in rows:
@@ -919,7 +997,7 @@ _MADE_FIELDS: Mapping[str, Callable[[_OneBlockCell], Any]] = {
     "_exploded": _exploded_of_one,
 }
 
-_Ends: TypeAlias = tuple[Mapping[str, Mapping[int, float]], Mapping[str, Mapping[int, float]]]  # last and first values
+_ValuesBySeed: TypeAlias = Mapping[str, Mapping[int, float]]  # of each metric
 
 
 def _finals_of_one(curves: Curves | CurveSummary) -> Mapping[str, Mapping[int, float]]:
@@ -936,7 +1014,9 @@ def _starts_of_one(curves: Curves | CurveSummary) -> Mapping[str, Mapping[int, f
     }
 
 
-def _ends(blocks: Iterable[Curves | CurveSummary], sources: Mapping[int, tuple[Curves | CurveSummary, int]]) -> _Ends:
+def _ends(
+    blocks: Iterable[Curves | CurveSummary], sources: Mapping[int, tuple[Curves | CurveSummary, int]]
+) -> tuple[_ValuesBySeed, _ValuesBySeed]:
     """Returns the last and the first values of the selected seeds of several blocks."""
     final: dict[str, dict[int, float]] = {}
     untrained: dict[str, dict[int, float]] = {}

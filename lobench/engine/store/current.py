@@ -23,7 +23,8 @@ After a merge, the plans of the store that was merged last are the last ones.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import operator
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lobench.core.case import CaseInfo
@@ -288,24 +289,28 @@ class CurrentCases:
     def seen(self, rows: Iterable[EvaluationRow]) -> CurrentCases:
         """Adds evaluations of the store, and returns this object."""
         places_by_case = dict[int, CasePlace]()  # by the id of the case, which thousands of rows share
-        cases = list[CaseInfo]()  # alive, so that no other case gets the same id
+        hashes_by_sightings = dict[int, list[dict[str, tuple[str, ...]]]]()  # by the id of `row.sightings`, likewise
+        kept_alive = list[object]()  # so that no other object gets the same id
         for row in rows:
             case = row.case
             case_place = places_by_case.get(id(case))
             if case_place is None:
                 case_place = places_by_case[id(case)] = place_of(case)
-                cases.append(case)
+                kept_alive.append(case)
                 self._is_part[case.identity] = bool(case.whole)
             self._num_seen += 1
             entry = (row.id, self._num_seen, case.identity)
             last = self._last.get(case_place)
             if last is None or last < entry:
                 self._last[case_place] = entry
-            for sighting in row.sightings:
-                variant = (sighting.sha256, sighting.variant.key)
-                hashes = self._hashes.get(variant)
-                if hashes is None:
-                    hashes = self._hashes[variant] = {}
+            sightings = row.sightings
+            hashes_of_sightings = hashes_by_sightings.get(id(sightings))
+            if hashes_of_sightings is None:
+                variants = [(sighting.sha256, sighting.variant.key) for sighting in sightings]
+                hashes_of_sightings = [self._hashes.setdefault(variant, {}) for variant in variants]
+                hashes_by_sightings[id(sightings)] = hashes_of_sightings
+                kept_alive.append(sightings)
+            for hashes in hashes_of_sightings:
                 optimizer_hashes = hashes.get(case.identity, ())
                 if row.key.optimizer_hash not in optimizer_hashes:
                     hashes[case.identity] = (*optimizer_hashes, row.key.optimizer_hash)
@@ -366,10 +371,16 @@ class CurrentCases:
             self._chosen[key] = self._history.optimizer_hash(*key, self._hashes.get(key[:2], {}).get(key[2], ()))
         return self._chosen[key] in (None, row.key.optimizer_hash)
 
+    def with_bindings(self, rows: Sequence[EvaluationRow], who: Subject) -> Sequence[EvaluationRow]:
+        """Returns the evaluations with the current bindings of a subject's optimizer, in the same order."""
+        return [row for row in rows if self.has_bindings(row, who)] if self._history.has_plans else rows
+
     def ordered(self, who: Subject, rows: Iterable[EvaluationRow]) -> list[EvaluationRow]:
         """Returns evaluations of a subject in order of precedence: for each seed, the last one counts."""
-        accepted = self.programs(who.variant.key)
-        return sorted(rows, key=lambda row: (row.key.program_version in accepted, row.id))
+        in_order = sorted(rows, key=operator.attrgetter("id"))
+        if accepted := self.programs(who.variant.key):
+            in_order.sort(key=lambda row: row.key.program_version in accepted)
+        return in_order
 
     def programs(self, variant: str) -> frozenset[str]:
         """Returns the keys of the programs that the last plan of a variant accepts; empty if unknown."""

@@ -37,7 +37,13 @@ EVALUATION_COLUMNS = (
     "checkpoint_sha256, optimizer_hash, case_identity, seed_start, seed_count, program_version, case_json, outcome, "
     "message, payload, seconds, recorded_at, code"
 )
+# Without the seconds, and with the payload or its summary behind them.
+_READ_COLUMNS = (
+    "checkpoint_sha256, optimizer_hash, case_identity, seed_start, seed_count, program_version, case_json, outcome, "
+    "message, recorded_at, code"
+)
 _OUTCOMES = {str(outcome): outcome for outcome in Outcome}  # a call of the enum takes longer, for each of many rows
+_NO_LABELS = ("", "", "")
 _LABEL_COLUMNS = "evaluation, experiment, trial, session"
 PASSED_OVER = "passed over "  # prefix of the fingerprints of checkpoints that were not read
 _EVENT_COLUMNS = "case_json, seed_start, seed_count, outcome, message, payload"
@@ -375,44 +381,67 @@ class LedgerReader(Places, Codes):
             cases = dict[str, CaseInfo]()  # thousands of rows have a few
             texts = dict[str, str]()  # equal texts of rows are one object: a sixth of the memory of a large store
             blocks = dict[tuple[int, int], SeedBlock]()
-            selected_columns, joined, summaries = EVALUATION_COLUMNS, "", None
+            canonical_codes = dict[str, str]()
+            payload_column, summary_columns, joined, summaries = "payload", "NULL, NULL", "", None
             if summarized:
                 summaries = StoredSummaries(self.store, self._db)
-                payload_column, added = summaries.columns
-                selected_columns = f"{selected_columns.replace('payload', payload_column)}, {added}"
+                payload_column, summary_columns = summaries.columns
                 joined = summaries.join
-            query = f"SELECT id, {selected_columns} FROM evaluations {joined} WHERE {where} ORDER BY id"
+            query = (
+                f"SELECT id, {_READ_COLUMNS}, {payload_column}, {summary_columns} FROM evaluations {joined} "
+                f"WHERE {where} ORDER BY id"
+            )
             outdated = frozenset[int]() if all_codes or codes is not None else self.outdated(sha256)
-            for number, *row in self._db.execute(query, tuple(conditions.values())):
-                checkpoint_sha256, optimizer_hash, identity, start, size, version, text, *results = row
-                outcome_name, message, payload, _, recorded_at, code, *summary = results
-                case_key = f"{identity}:{optimizer_hash}"
-                if number in outdated or (todays and not self.counts(code, todays.get(case_key, ""))):
+            shared = texts.setdefault
+            for (
+                number,
+                checkpoint_sha256,
+                optimizer_hash,
+                identity,
+                start,
+                size,
+                version,
+                text,
+                outcome_name,
+                message,
+                recorded_at,
+                code,
+                payload,
+                head,
+                numbers,
+            ) in self._db.execute(query, tuple(conditions.values())):
+                if number in outdated or (
+                    todays and not self.counts(code, todays.get(f"{identity}:{optimizer_hash}", ""))
+                ):
                     continue
                 case = cases.get(text)
                 if case is None:
                     case = cases[text] = self.placed(case_of(text))
                 at_hand = None
-                if summaries is not None and summary[0] is not None:
-                    at_hand = summaries.summary(number, recorded_at, case, *summary)
-                program = programs.get(version) or Program(version=version)
-                if version.isdecimal():  # recorded before programs had keys
-                    old = old_programs(self._db) if old is None else old
-                    program = old.get(number, program)
-                    version = program.key
+                if summaries is not None and head is not None:
+                    at_hand = summaries.summary(number, recorded_at, case, head, numbers)
+                program = programs.get(version)
+                if program is None:
+                    program = Program(version=version)
+                    if version.isdecimal():  # recorded before programs had keys
+                        old = old_programs(self._db) if old is None else old
+                        program = old.get(number, program)
+                        version = program.key
                 subjects = subjects_of_evaluation(number, checkpoint_sha256)
-                experiment, trial, session = labels.get(number, ("", "", ""))
+                experiment, trial, session = labels.get(number, _NO_LABELS)
                 block = blocks.get((start, size))
                 if block is None:
                     block = blocks[start, size] = SeedBlock(start=start, size=size)
+                if code not in canonical_codes:
+                    canonical_codes[code] = self.canonical_code(code)
                 yield EvaluationRow(
                     key=EvaluationKey(
-                        checkpoint_sha256=texts.setdefault(checkpoint_sha256, checkpoint_sha256),
-                        optimizer_hash=texts.setdefault(optimizer_hash, optimizer_hash),
-                        case_identity=texts.setdefault(identity, identity),
+                        checkpoint_sha256=shared(checkpoint_sha256, checkpoint_sha256),
+                        optimizer_hash=shared(optimizer_hash, optimizer_hash),
+                        case_identity=shared(identity, identity),
                         seed_block=block,
-                        program_version=texts.setdefault(version, version),
-                        code=texts.setdefault(code, code),
+                        program_version=shared(version, version),
+                        code=shared(code, code),
                     ),
                     program=program,
                     case=case,
@@ -426,7 +455,7 @@ class LedgerReader(Places, Codes):
                     session=session,
                     recorded_at=recorded_at,
                     superseded=tuple(subject for subject in subjects if subject in superseded) if superseded else (),
-                    code=self.canonical_code(code),
+                    code=canonical_codes[code],
                     id=number,
                 )
 
