@@ -103,7 +103,7 @@ def test_a_theta_of_another_architecture_and_a_nan_theta(tmp_path: Path, suite: 
     assert done.returncode == 3
     found = {r["checkpoint"]["outer_step"]: r for r in results(run / "lobench_results" / "tiny")}
     assert found[2]["outcome"] == "error"
-    for part in ("extra float32[] is not expected", "log_lr is float32[3], expected float32[]", "LearnableSGD"):
+    for part in (SHOWN["extra-float32-is-not-expected"], SHOWN["log-lr-is-float32-3"], "LearnableSGD"):
         assert part in found[2]["message"]
     assert (found[3]["outcome"], found[3]["diverged"], found[3]["diverged_at"]) == ("passed", 2, [1, 1])
 
@@ -154,10 +154,10 @@ def test_a_wrong_suite(tmp_path: Path, gin: str) -> None:
 def test_unknown_names_on_the_command_line(tmp_path: Path, suite: Path) -> None:
     run = make_run(tmp_path, -3.0)
     for options, text in {
-        ("--sink", "tensorbord"): "did you mean 'tensorboard'?",
-        ("--checkpoints", "every:0"): "--checkpoints every; got '0'",
-        ("--executor", "slrum"): "unknown executor 'slrum'",
-        ("--workers", "many"): "--workers; got 'many'",
+        ("--sink", "tensorbord"): SHOWN["did-you-mean-tensorboard"],
+        ("--checkpoints", "every:0"): SHOWN["checkpoints-every-got-0"],
+        ("--executor", "slrum"): SHOWN["unknown-executor-slrum"],
+        ("--workers", "many"): SHOWN["workers-got-many"],
     }.items():
         done = watch(run, suite, *(ONCE if options[0] not in ONCE else ONCE[:1]), *options)
         assert done.returncode == 2
@@ -174,7 +174,7 @@ def test_a_store_that_cannot_be_written_or_is_no_store(tmp_path: Path, suite: Pa
     (tmp_path / "broken" / "ledger.sqlite").write_bytes(b"no database" * 1000)
     done = watch(run, suite, *ONCE, "--store", str(tmp_path / "broken"))
     assert done.returncode == 2
-    assert "not a database" in only_line(done)
+    assert SHOWN["not-a-database"] in only_line(done)
 
 
 @MOUNTING
@@ -341,7 +341,7 @@ SINK = "from lobench.hookspecs import Declaration\ndef lobench_result_sinks(): r
             SHOWN["takes-no-part-plugin-wrong"],
         ),
         ("def lobench_result_sinks(): raise SystemExit(0)\n", 3, SHOWN["hook-lobench-result-sinks-failed"]),
-        ("def lobench_result_sinks(): return None\n", 3, "got NoneType"),
+        ("def lobench_result_sinks(): return None\n", 3, SHOWN["got-nonetype"]),
         (
             SINK.format("name=5, factory=':S'"),
             3,
@@ -371,7 +371,7 @@ def test_a_command_of_a_plugin_that_is_no_command_is_one_line(tmp_path: Path) ->
     install(tmp_path, "wrong", "from lobench.hookspecs import Declaration\nprint = print\n" + declared)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = python("-m", "lobench.cli", "mine", env=environment)
-    text = "lobench: plugin 'wrong': the command 'mine' is not a click command; got builtin_function_or_method: "
+    text = SHOWN["lobench-plugin-wrong-the-command"]
     assert done.returncode == 3 and done.stderr.startswith(text)
 
 
@@ -387,5 +387,5 @@ def test_a_command_of_a_plugin_that_has_the_name_of_lobenchs_own_is_said(tmp_pat
     install(tmp_path, "own", "from lobench.hookspecs import Declaration\n" + declared)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = python("-m", "lobench.cli", "list", "commands", env=environment)
-    text = "two plugins declare 'watch': 'own' (own:watch) and 'lobench.cli.builtin_commands' (lobench.cli.watch:watch)"
+    text = SHOWN["two-plugins-declare-watch-own"]
     assert done.returncode == 2 and text in done.stderr and len(done.stderr.strip().splitlines()) == 1, done.stderr

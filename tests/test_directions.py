@@ -19,7 +19,7 @@ from lobench.tools.best.best import ranked_run
 SHOWN = texts_of("lobench")
 
 LOW, HIGH = [2.1, 2.2, 2.0, 2.3], [5.0, 5.1, 5.3, 5.2]
-DECLARE = 'declare it: `metric_directions = {"return": "max"}`'
+DECLARE = SHOWN["declare-it-metric-directions-return"]
 
 SUITE = """
 import jax, jax.numpy as jnp

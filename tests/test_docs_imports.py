@@ -53,7 +53,7 @@ def test_from_a_training_to_a_gate_and_to_parity(tmp_path: Path) -> None:
         left_out={"pytest test_parity.py": "torch is not here"}, instead={"train.py": STAND_IN, "tuned.py": TUNED}
     )
     output = follow("pytorch.md", tmp_path, searched if HAS_TORCH else missing)
-    assert "1 case x 5 seeds" in output and SHOWN["steps-to-the-target"] in output
+    assert SHOWN["1-case-x-5-seeds"] in output and SHOWN["steps-to-the-target"] in output
     assert SHOWN["imported-regression-val-loss-1"] in output
     assert SHOWN["trial-2-of-3-is"] in output
     assert output.count("1 passed") == 1 + HAS_TORCH

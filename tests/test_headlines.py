@@ -138,4 +138,4 @@ def test_a_baseline_of_some_cases_leaves_none_out(tmp_path: Path, monkeypatch: p
     (make_baseline(tmp_path) / "baselines").rename(tmp_path / "baselines")
     text = lobench("report", "--store", "store", "--format", "text").stdout
     assert SHOWN["is-tuned-adam-on-2"] in text
-    assert "without a score: 1" in text, "on case2 nobody trained"
+    assert SHOWN["without-a-score-1"] in text, "on case2 nobody trained"

@@ -104,7 +104,7 @@ def test_compare_pairs_common_items_with_mcnemars_test(watched: tuple[Path, Path
         case = cases[name]
         assert case["p_value"] == pytest.approx(binomtest(9, 10).pvalue) and case["method"] == "mcnemar"
     text = lobench("compare", *names, "--store", store, "--case", "qa", "--case", "test_answers").stdout
-    assert "2 cases x 50 items" in text and SHOWN["common-items-of-51-and"] in text
+    assert SHOWN["2-cases-x-50-items"] in text and SHOWN["common-items-of-51-and"] in text
 
 
 def test_readers_of_the_store_count_items(watched: tuple[Path, Path], tmp_path: Path) -> None:
@@ -185,7 +185,10 @@ def test_bundle_of_items_has_no_contradiction(watched: tuple[Path, Path], tmp_pa
 def test_recorder_refuses_a_value_that_belongs_to_no_item() -> None:
     record = MetricRecorder("test_qa.py::test_qa", (0,), has_items=True)
     record("correct", True, item=17)
-    for arguments, message in (({}, "correct has no item"), ({"item": "17"}, "recorded twice for item '17'")):
+    for arguments, message in (
+        ({}, SHOWN["correct-has-no-item"]),
+        ({"item": "17"}, SHOWN["recorded-twice-for-item-17"]),
+    ):
         with pytest.raises(LobenchError, match=message):
             record("correct", 1, **arguments)
     with pytest.raises(LobenchError, match=SHOWN["item-of-correct-got-q1"]):

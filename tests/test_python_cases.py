@@ -228,7 +228,7 @@ def test_cases_that_belong_to_an_existing_file_are_refused(tmp_path: Path) -> No
     (tmp_path / "mine.gin").touch()
     with pytest.raises(SuiteError, match=SHOWN["cases-in-python-belong-to"]):
         specs_of_python(tmp_path / "test_mine.py", {"a": lobench.Case(task=Ridge())})
-    with pytest.raises(SuiteError, match="not a case"):
+    with pytest.raises(SuiteError, match=SHOWN["not-a-case"]):
         specs_of_python(tmp_path / "test_yours.py", {"a": Ridge()})
 
 

@@ -25,7 +25,7 @@ def test_a_watch_tells_its_cost_and_ends_cleanly_at_its_limit(tmp_path: Path) ->
 
     before = watch(run, suite, *options, "--dry-run")
     assert before.returncode == 0, before.stderr
-    assert "a checkpoint: 2 evaluations, " in before.stdout
+    assert SHOWN["a-checkpoint-2-evaluations"] in before.stdout
     assert before.stdout.count("estimated") == 2
     assert not store.exists()
 

@@ -136,7 +136,7 @@ def test_a_case_wider_than_the_workers_runs_alone_and_says_why(tmp_path: Path) -
     wide = ("--gin-param", "Case.num_cpus = 2")
     done = watch(run, suite, *ALL, "--together", "2", "--store", str(store), *wide)
     assert done.returncode == 0, done.stdout + done.stderr
-    why = "this worker has another number of threads than its num_cpus = 2"
+    why = SHOWN["this-worker-has-another-number"]
     assert set(together(store).values()) == {f"alone: {why}"}
     for case in "ab":
         assert done.stdout.count(SHOWN["computed-alone"].format(case=case, why=why)) == 1, done.stdout

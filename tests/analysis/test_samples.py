@@ -40,7 +40,7 @@ def test_two_samples_have_welchs_interval() -> None:
 
 def test_below_two_seeds_of_a_side_nothing_is_decided() -> None:
     assert "n = 2" in mean_difference(apart(A, (0.4,))).note
-    assert mean_difference(apart(A, ())).note == "no seed"
+    assert mean_difference(apart(A, ())).note == SHOWN["no-seed"]
     assert SHOWN["no-score"] in mean_difference(apart(A, (0.4, math.nan))).note
 
 

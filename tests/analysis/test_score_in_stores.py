@@ -62,7 +62,8 @@ def test_comparison_text_of_a_side_without_converged_seeds_counts_cases_and_seed
     found, _ = compared(tmp_path)
     first = comparison_text([found], scale="").splitlines()[0]
     assert (
-        ", 1 case x 4 seeds; " in first and SHOWN["diverged-or-exploded-of-4"].format(num_b=num_b, num_a=num_a) in first
+        SHOWN["1-case-x-4-seeds"] in first
+        and SHOWN["diverged-or-exploded-of-4"].format(num_b=num_b, num_a=num_a) in first
     )
 
 

@@ -121,7 +121,7 @@ def test_text_and_json_say_costs_overheads_and_what_is_unsteady(tmp_path: Path) 
     output = lobench(*words, "--details").stdout
     (line,) = [line.split() for line in output.splitlines() if line.startswith("s/a ") and "x2" in line]
     assert line[1:] == ["0.001", "~0.003", "x3", "x2", "~x6", "24", "24"]
-    assert "at equal time" in output and "~: unreliable" in output and SHOWN["seconds-to-the-target"] in output
+    assert SHOWN["at-equal-time"] in output and "~: unreliable" in output and SHOWN["seconds-to-the-target"] in output
     (record,) = json.loads(lobench(*words, "--format", "json").stdout)
     shared = record["costs"]["s/a"]["shared"]
     assert (shared["machine"], shared["a"]["overhead"], shared["b"]["unsteady"]) == ("m x 1", 2.0, True)
@@ -152,8 +152,10 @@ def test_tables_have_panels_of_costs_one_for_each_class_of_machines(tmp_path: Pa
     words = ("results", "--store", tmp_path, "--by", "method")
     panels = {block.splitlines()[0]: block for block in lobench(*words).stdout.split("\n\n")}
     seconds = {name.split("  ")[0]: block for name, block in panels.items() if name.startswith("seconds of a step")}
-    assert sorted(seconds) == ["seconds of a step (m x 1)", "seconds of a step (n x 1)"]
-    assert "lion()" not in seconds["seconds of a step (m x 1)"] and "adam()" not in seconds["seconds of a step (n x 1)"]
+    assert sorted(seconds) == [SHOWN["seconds-of-a-step-m"], SHOWN["seconds-of-a-step-n"]]
+    assert (
+        "lion()" not in seconds[SHOWN["seconds-of-a-step-m"]] and "adam()" not in seconds[SHOWN["seconds-of-a-step-n"]]
+    )
     found = json.loads(lobench(*words, "--format", "json").stdout)
     cells = {(one["metric"], one["machine"], one["method"], one["case"]): one for one in found if one["machine"]}
     assert cells["seconds of a step", "n x 1", "lion()", "a"]["mean"] == pytest.approx(2e-3)
@@ -201,14 +203,16 @@ def test_papers_have_no_costs_unless_a_table_asks_for_them(tmp_path: Path) -> No
     (tmp_path / "table.gin").write_text("Table.costs = True\n")
     assert lobench(*words, "--table", tmp_path / "table.gin").returncode == 0
     text = (tmp_path / "t.tex").read_text()
-    assert "seconds of a step (m x 1)" in text and r"$\sim " in text and "never" not in text
+    assert SHOWN["seconds-of-a-step-m"] in text and r"$\sim " in text and "never" not in text
 
 
 def test_the_page_has_costs_and_says_what_is_unsteady(tmp_path: Path) -> None:
     timed_methods(tmp_path / "store")
     lobench("report", "--store", tmp_path / "store", "--output", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
-    assert "seconds of a step (m x 1)" in page and SHOWN["train-loss-at-equal-time"] in page and "~: unreliable" in page
+    assert (
+        SHOWN["seconds-of-a-step-m"] in page and SHOWN["train-loss-at-equal-time"] in page and "~: unreliable" in page
+    )
 
 
 def test_the_page_of_a_run_has_the_costs_of_its_last_checkpoint_by_case(tmp_path: Path) -> None:

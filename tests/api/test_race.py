@@ -131,7 +131,7 @@ def test_seeds_that_diverge_are_counted_apart_and_leave_the_bounds_of_the_others
     assert record["ending"] == SHOWN["one-left"] and record["left"] == rates[:1]
     assert worse["diverged"] > 0 == worse["other_diverged"]
     assert worse["gap"]["lower"] < worse["gap"]["mean"] < worse["gap"]["upper"] < 3, "of the seeds that converge"
-    line = "scores are of the seeds on which both converged"
+    line = SHOWN["scores-are-of-the-seeds"]
     assert line in race(tmp_path, "--seeds", "16", *OPTIONS[2:-2], methods=rates).stdout
 
 

@@ -140,7 +140,7 @@ def test_what_is_ambiguous_or_missing_says_candidates_and_the_next_step(
     both = refused(lambda: find_stored("slow", world.store))
     assert SHOWN["several-are-called-slow"] in both and both.endswith(SHOWN["say-sgd-tuned-or-adam"])
     file = refused(lambda: find_given("notes.txt", world.store))
-    assert SHOWN["notes-txt-is-a-path"] in file and "say './notes.txt' or" in file
+    assert SHOWN["notes-txt-is-a-path"] in file and SHOWN["say-notes-txt-or"] in file
     missing = refused(lambda: find_stored("adma", world.store))
     assert SHOWN["nothing-here-is-called-adma"] in missing and missing.endswith(SHOWN["did-you-mean-adam"])
     assert SHOWN["adam-is-no-checkpoint"] in refused(lambda: find_trained("adam", "checkpoint", world.store))

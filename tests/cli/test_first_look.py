@@ -72,7 +72,7 @@ def test_runs_suites_and_stores_two_folders_below_are_named(tmp_path: Path) -> N
 
 def test_inside_a_store_a_suite_and_a_run(tmp_path: Path) -> None:
     assert first_look(make_store(tmp_path))[0] == SHOWN["is-a-store-of-results"]
-    assert first_look(QUICK)[0] == ". is a suite"
+    assert first_look(QUICK)[0] == SHOWN["is-a-suite"]
     (tmp_path / "run" / "checkpoint_10").mkdir(parents=True)
     assert first_look(tmp_path / "run")[0] == SHOWN["is-a-run-s-folder"]
 

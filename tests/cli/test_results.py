@@ -182,7 +182,7 @@ def test_a_store_of_two_programs_says_so_wherever_it_is_shown(tmp_path: Path) ->
             database.execute("INSERT INTO programs VALUES (?, ?)", (made.key, parts))
     version = f"version {PROGRAM_VERSION}"
     first, second = f"{version}, jax 0.7.0, cpu: x86-64-v3", f"{version}, jax 0.7.1, cpu: x86-64-v3"
-    both = f"results of 2 programs, which may differ in bits: {first}; {second}"
+    both = SHOWN["results-of-2-programs-which"].format(first=first, second=second)
     assert both in lobench("results", "--store", store).stdout
     assert both in lobench("compare", "1", "2", "--store", store).stdout
     add(tmp_path / "other", 2, {"a": {"train/loss": [1.0, 0.5, 0.25, 0.5]}}, program_version=PROGRAM_VERSION)
@@ -198,12 +198,11 @@ def test_checkpoints_evaluated_with_other_bindings_of_their_optimizer_have_a_not
     finals = {"a": {"train/loss": [1.0, 0.5, 0.25, 0.5]}}
     for step, bindings in ((1, "before"), (2, "before"), (3, "today")):
         add(tmp_path / "store", step, finals, bindings=bindings)
-    note = "2 different bindings of their optimizer, and differ in more than theta: outer steps 1, 2; 3;"
     shown = " ".join(lobench("results", "--store", tmp_path / "store").stdout.split())
-    assert note in shown, shown
+    assert SHOWN["2-different-bindings-of-their"] in shown, shown
     for step in (1, 2):
         add(tmp_path / "store", step, finals, bindings="today")
-    assert "different bindings" not in lobench("results", "--store", tmp_path / "store").stdout
+    assert SHOWN["different-bindings"] not in lobench("results", "--store", tmp_path / "store").stdout
 
 
 def test_two_checkpoints_of_one_outer_step_are_told_apart(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from shown import texts_of
 from lobench.core.errors import ConfigError
 from lobench.core.metric import (
     Direction,
-    UnknownDirection,
     direction_of,
     is_named_loss,
     spread_directions,
@@ -61,7 +60,3 @@ def test_a_bare_name_counts_for_every_split_and_a_whole_one_for_its_own() -> Non
 def test_what_is_no_direction_is_an_error(declared: object, expected: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(expected)):
         spread_directions(declared, [], where="suite")
-
-
-def test_the_error_says_what_to_declare() -> None:
-    assert 'metric_directions = {"f1": "max"}' in str(UnknownDirection("test/f1", where="s/a"))

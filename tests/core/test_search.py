@@ -173,7 +173,7 @@ def test_the_number_of_trials_is_said_once() -> None:
     space = sample_spaces()["ranges"]
     assert num_trials_of(Grid(), space, None, where="e.gin") == num_trials_of(Grid(), space, 20, where="e.gin") == 20
     assert num_trials_of(Random(), space, 7, where="e.gin") == 7
-    for search, num_trials, expected in ((Grid(), 9, "num_trials; got 9; expected 20"), (Random(), None, "bind")):
+    for search, num_trials, expected in ((Grid(), 9, SHOWN["num-trials-got-9-expected"]), (Random(), None, "bind")):
         with pytest.raises(ConfigError, match=expected):
             num_trials_of(search, space, num_trials, where="e.gin")
 

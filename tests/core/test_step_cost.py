@@ -10,7 +10,7 @@ import pytest
 from shown import texts_of
 
 from lobench.core.result import Curves, read_header
-from lobench.core.step_cost import MachineClass, Overhead, StepCost, StepSeconds
+from lobench.core.step_cost import Overhead, StepCost, StepSeconds
 
 SHOWN = texts_of("core")
 
@@ -52,11 +52,6 @@ def test_without_a_chunk_there_is_no_time_and_no_mark() -> None:
 def test_times_of_two_classes_of_machines_are_never_one_value(other: dict[str, str | int]) -> None:
     with pytest.raises(AssertionError, match=SHOWN["several-classes"]):
         StepSeconds.of([_cost(QUIET), _cost(QUIET, **other)])  # type: ignore[arg-type]
-
-
-def test_a_class_says_how_many_trainings_were_stepped_together() -> None:
-    assert str(MachineClass(machine="m x 1", num_together=1)) == "m x 1"
-    assert str(MachineClass(machine="m x 1", num_together=4)) == "m x 1, 4 trainings at once"
 
 
 def test_a_payload_holds_the_cost_and_one_of_before_reads_as_having_none() -> None:

@@ -65,7 +65,7 @@ def test_a_fresh_case_is_kept_and_a_changed_one_is_stale(suite: Path) -> None:
     path = suite / "baselines" / "adam-velo.json"
     before = path.read_bytes()
     again = lobench("baseline", str(suite))
-    assert again.stdout.count("up to date") == 2
+    assert again.stdout.count(SHOWN["up-to-date"]) == 2
     assert path.read_bytes() == before
     assert lobench("baseline", str(suite), "--check").returncode == 0
     gin = suite / "tiny.gin"
@@ -99,7 +99,7 @@ def test_a_case_that_was_renamed_keeps_what_was_tuned(suite: Path, tmp_path: Pat
     copy = shutil.copytree(suite, tmp_path / "alone" / "tiny")
     gin = copy / "tiny.gin"
     gin.write_text(gin.read_text().replace("b/", "renamed/"))
-    assert lobench("baseline", str(copy)).stdout.count("up to date") == 2
+    assert lobench("baseline", str(copy)).stdout.count(SHOWN["up-to-date"]) == 2
     assert sorted(Baseline.load(copy / "baselines" / "adam-velo.json").cases) == ["tiny.gin:a", "tiny.gin:renamed"]
     assert lobench("baseline", str(copy), "--check").returncode == 0
 
@@ -143,7 +143,7 @@ def test_another_search_of_the_same_name_is_another_baseline(suite: Path, tmp_pa
         assert not path.is_file() or lobench(*command, "--check").returncode == 1
         lobench(*command)
         assert len(Baseline.load(path).cases["tiny.gin:a"].grid) == int(number)
-        assert lobench(*command).stdout.count("up to date") == 1
+        assert lobench(*command).stdout.count(SHOWN["up-to-date"]) == 1
 
 
 def test_algoperf_keeps_a_winner_for_each_study(suite: Path) -> None:
@@ -190,7 +190,7 @@ def test_a_search_learns_from_wave_to_wave(suite: Path) -> None:
     assert rates[:4] == [1e-3, 1e-2, 0.1, 1.0] and len(case.grid) == 5
     first = min(case.grid[:4], key=lambda point: point.final)
     assert rates[4] == first.values["learning_rate"] and case.grid[4].values["b1"] == 0.5
-    assert "up to date" in lobench("baseline", *options).stdout
+    assert SHOWN["up-to-date"] in lobench("baseline", *options).stdout
 
 
 @pytest.mark.parametrize(
@@ -321,7 +321,7 @@ def test_another_program_or_other_phases_make_a_baseline_stale(five: Path, tmp_p
     stale = lobench(*check)
     assert stale.returncode == 1 and SHOWN["tiny-gin-a-was-trained"] in stale.stdout
     done = lobench(*check[:-1])
-    assert SHOWN["adam-tiny-gin-a-learning"] in done.stdout and done.stdout.count("up to date") == 1
+    assert SHOWN["adam-tiny-gin-a-learning"] in done.stdout and done.stdout.count(SHOWN["up-to-date"]) == 1
     assert json.loads(path.read_text())["cases"] == json.loads(file)["cases"]
 
 
@@ -350,7 +350,7 @@ def test_of_an_older_file_the_best_point_is_evaluated_and_the_grid_is_kept_where
             json.loads((each / "baselines" / f"{optimizer}-velo.json").read_text()) for each in (folder, five)
         )
         assert ours["format"] == 3 and ours["cases"]["tiny.gin:a"] == theirs["cases"]["tiny.gin:a"]
-    assert lobench(*command).stdout.count("up to date") == 2
+    assert lobench(*command).stdout.count(SHOWN["up-to-date"]) == 2
 
 
 def test_a_scale_is_copied_and_nothing_is_trained(suite: Path, tmp_path: Path) -> None:
@@ -366,4 +366,4 @@ def test_a_scale_is_copied_and_nothing_is_trained(suite: Path, tmp_path: Path) -
     assert found["tiny.gin:b"].grid == full.cases["tiny.gin:b"].grid
     assert (found["tiny.gin:b"].scale, found["tiny.gin:b"].minimum) == ("linear", 0.25)
     assert (found["tiny.gin:a"].scale, found["tiny.gin:a"].minimum) == (None, None)
-    assert lobench("baseline", folder).stdout.count("up to date") == 2
+    assert lobench("baseline", folder).stdout.count(SHOWN["up-to-date"]) == 2

@@ -140,7 +140,7 @@ def test_what_the_run_would_refuse_is_refused(experiment: Path, lines: str, expe
         assert ran.stderr.strip().splitlines()[-1].split("': ", 1)[1] == done.stderr.strip().split("': ", 1)[1]
     if "adamm" in lines:
         offline = lobench("run", experiment, "--check", "--offline", "--store", experiment.parent / "store")
-        output = "not checked, without a worker: whether all names and values in gin are right, of good, bad, worse"
+        output = SHOWN["not-checked-without-a-worker"]
         assert offline.returncode == 0 and offline.stdout.splitlines()[-1] == output
 
 

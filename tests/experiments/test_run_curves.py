@@ -69,13 +69,13 @@ def test_curves_from_elsewhere_are_a_method_of_an_experiment(folder: Path) -> No
 
 def test_what_is_wrong_with_curves_is_said_before_anything_runs(folder: Path) -> None:
     for text, output in (
-        (EXPERIMENT.replace("logs/*.csv", "nowhere/*.csv"), "no such file of curves"),
-        (EXPERIMENT.replace("#theirs", ""), "several methods in its curves"),
-        (EXPERIMENT.replace("#theirs", "#nobody"), "no such method in its curves"),
-        (EXPERIMENT + "torch/Method.num_cpus = 2\n", "it counts for Method.command alone"),
-        (EXPERIMENT + "sgd/Method.paired_seeds = True\n", "it counts for Method.curves alone"),
-        (EXPERIMENT + "torch/adam.b1 = 0.8\n", "nothing reads adam.b1 of method 'torch'"),
-        (EXPERIMENT + "torch/Method.num_trials = 3\n", "curves are not searched"),
+        (EXPERIMENT.replace("logs/*.csv", "nowhere/*.csv"), SHOWN["no-such-file-of-curves"]),
+        (EXPERIMENT.replace("#theirs", ""), SHOWN["several-methods-in-its-curves"]),
+        (EXPERIMENT.replace("#theirs", "#nobody"), SHOWN["no-such-method-in-its"]),
+        (EXPERIMENT + "torch/Method.num_cpus = 2\n", SHOWN["it-counts-for-method-command"]),
+        (EXPERIMENT + "sgd/Method.paired_seeds = True\n", SHOWN["it-counts-for-method-curves"]),
+        (EXPERIMENT + "torch/adam.b1 = 0.8\n", SHOWN["nothing-reads-adam-b1-of"]),
+        (EXPERIMENT + "torch/Method.num_trials = 3\n", SHOWN["curves-are-not-searched"]),
     ):
         (folder / "x.gin").write_text(text)
         done = run(folder)

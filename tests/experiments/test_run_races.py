@@ -86,7 +86,7 @@ def test_a_race_of_an_experiment_goes_on_with_nothing_lost_and_nothing_twice(rac
     folder, done = raced
     before, count = table(folder), len(members(folder))
     again = run(folder)
-    assert "nothing new" in again.stdout and f"done: {count // 2} of {count // 2} evaluations" in again.stdout
+    assert SHOWN["nothing-new"] in again.stdout and f"done: {count // 2} of {count // 2} evaluations" in again.stdout
     assert f"done: {count // 2} of {count // 2} evaluations, {count // 2} passed" in done.stdout
     assert table(folder) == before and len(members(folder)) == count
 
@@ -115,7 +115,7 @@ def test_what_gives_no_result_ends_a_race_and_is_tried_again(tmp_path: Path) -> 
         file.write("b/Case.task = @Stopped()\n")
     (tmp_path / "x.gin").write_text(RACE)
     (tmp_path / "stop").touch()
-    for output in ("8 error, 8 passed", "nothing new"):
+    for output in ("8 error, 8 passed", SHOWN["nothing-new"]):
         done = run(tmp_path)
         assert done.returncode == 3 and SHOWN["race-stops"] in done.stdout and output in done.stdout, done.stdout
     (tmp_path / "stop").unlink()
@@ -143,7 +143,7 @@ def test_what_does_not_race_is_refused(raced: tuple[Path, Done], lines: str, out
 
 def test_a_plan_of_a_race_is_the_most_that_it_can_cost(raced: tuple[Path, Done]) -> None:
     done = run(raced[0], "--check", "--offline")
-    assert "4 methods x 2 cases" in done.stdout and SHOWN["largest-possible-cost"] in done.stdout
+    assert SHOWN["4-methods-x-2-cases"] in done.stdout and SHOWN["largest-possible-cost"] in done.stdout
 
 
 def test_a_race_is_of_all_methods_on_all_cases(raced: tuple[Path, Done]) -> None:

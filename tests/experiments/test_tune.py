@@ -74,7 +74,7 @@ def test_a_search_without_a_feasible_trial_has_no_winner_in_tables_and_on_the_pa
     report = lobench("report", "--store", "s", "--format", "text").stdout
     assert lobench("report", "--store", "s", "--output", "page.html").returncode == 0
     page = (folder / "page.html").read_text()
-    for text in (done.stdout.partition("none of 2 trials")[2], table, report):
+    for text in (done.stdout.partition(SHOWN["none-of-2-trials"])[2], table, report):
         assert "learning_rate = 'x'" not in text and "(s)" not in text, text
     for text in (table, page):
         assert SHOWN["adam-none-of-2-trials-is"] in text
@@ -100,7 +100,7 @@ def test_a_race_of_a_search_has_its_settings_as_methods(folder: Path) -> None:
     assert [method.bindings for method in kept.methods] == [(fixed, rate) for rate in rates]
     done = lobench(*words, *varied, "--workers", "1", "--executor", "inline")
     assert done.returncode == 0, done.stderr
-    left = r"adam 0: learning_rate 0\.0003 left at look \d \(\d seeds a case\): worse than adam 1"
+    left = SHOWN["adam-0-learning-rate-0"]
     assert re.search(left, done.stdout), done.stdout
 
 

@@ -78,7 +78,7 @@ def kept(suite: Path) -> list[Path]:
     return sorted((suite.parent / "cache" / "xla_cache" / "executables").glob("*"))
 
 
-FOUND = "an executable is there"
+FOUND = SHOWN["an-executable-is-there"]
 
 
 @pytest.mark.long

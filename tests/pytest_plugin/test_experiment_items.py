@@ -170,7 +170,7 @@ def test_what_is_there_is_not_trained_again_and_added_sessions_are_a_block_of_th
     monkeypatch.setenv("REFUSED", "1")
     output = run_pytest(folder, *again)
     assert "8 passed" in output and SHOWN["jax-is-not-imported"] in output, output
-    assert "it is trained" in run_pytest(folder, *again, "--lobench-gin-param", "Experiment.num_sessions = 3")
+    assert SHOWN["it-is-trained"] in run_pytest(folder, *again, "--lobench-gin-param", "Experiment.num_sessions = 3")
     monkeypatch.delenv("REFUSED")
     output = run_pytest(folder, *again, "--lobench-gin-param", "Experiment.num_sessions = 3", "-k", "tiny/a and sgd")
     assert "3 passed" in output, output

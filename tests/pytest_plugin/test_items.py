@@ -64,7 +64,7 @@ def test_two_tests_of_one_name_on_one_case_are_named_and_neither_is_left_out_uns
     (suite / "test_more.py").write_text(SAME)
     done = watch(run, suite, "--once", "--workers", "1")
     assert done.returncode == 2
-    for text in ("test_tiny.py::test_one[a]", "test_more.py::test_one[a]", "rename one"):
+    for text in ("test_tiny.py::test_one[a]", "test_more.py::test_one[a]", SHOWN["rename-one"]):
         assert text in done.stderr, done.stderr
 
 

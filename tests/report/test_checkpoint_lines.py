@@ -55,7 +55,7 @@ def test_what_many_looks_do_is_said_once_by_lines_and_by_the_page(tmp_path: Path
 
 def test_the_change_is_to_the_best_before(tmp_path: Path) -> None:
     output = lines_of(make_store(tmp_path), make_baseline(tmp_path, with_last=True))[1:]
-    assert "the best so far" not in output[0]
+    assert SHOWN["the-best-so-far"] not in output[0]
     means = [float(re.search(r"score (-?[\d.]+)", line).group(1)) for line in output]
     for index, line in enumerate(output[1:], 1):
         change, where, step = re.search(r", ([\d.]+) (above|below) the best so far \(outer step (\d)\)", line).groups()

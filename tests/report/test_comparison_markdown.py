@@ -58,7 +58,7 @@ def test_the_mean_over_cases_of_imports_is_in_the_column_of_scores(tmp_path: Pat
         if line.startswith(("| means of", "| **mean"))
     )
     found = dict(zip(header, mean, strict=True))
-    assert re.match(r"\+0\.\d+", found["score, + is better"]) and not found["as printed, + is better"]
+    assert re.match(r"\+0\.\d+", found[SHOWN["score-is-better"]]) and not found["as printed, + is better"]
     assert found["effect"] and found["gate"]
     page = lobench("report", "--store", tmp_path / "store", "--output", tmp_path / "page.html")
     assert page.returncode == 0 and SHOWN["not-paired-by-seed"] in (tmp_path / "page.html").read_text()

@@ -99,7 +99,7 @@ def test_exploded_seeds_are_marked_in_each_cell_and_counted_in_each_record(tmp_p
     found = tabulate(summary)
     one, two, three = (cell_text(entry, 3) for entry in found.panels[0].lines[0].entries[:3])
     assert "exploded" not in one and two.endswith("(2/4 exploded)") and three == "diverged (1/4) (1/4 exploded)"
-    assert any(line.startswith("a/b exploded: ") for line in found.footnotes())
+    assert any(line.startswith(SHOWN["a-b-exploded"]) for line in found.footnotes())
     assert latex_table(summary).count(r"$^{\dagger}$") == 3  # two cells and the note
     records = [(one["seeds"], one["diverged"], one["exploded"]) for one in method_records(found)]
     counts = [(4, 0, 0), (4, 0, 2), (4, 1, 1)]
@@ -131,7 +131,7 @@ def test_the_table_has_groups_rules_intervals_and_a_column_for_the_baseline(tmp_
     assert row.count("&") == 5 and row.endswith(r"$\mathbf{0.20}\,[0.17, 0.24]$ \\")
     assert lines[-4:-1] == [r"\bottomrule", r"\end{tabular}", r"\par\smallskip"]
     assert SHOWN["means-over-seeds-brackets-95"] in lines[-1]
-    assert "1 of b" not in table and SHOWN["of-b-seeds-diverged"] in lines[-1]
+    assert SHOWN["1-of-b"] not in table and SHOWN["of-b-seeds-diverged"] in lines[-1]
     assert SHOWN["mean-score-train-loss"] in table and SHOWN["mean-rank-train-loss"] in table
 
 

@@ -128,7 +128,7 @@ def test_the_legend_names_the_tests_that_were_used(
     for name, (start, size) in {"a()": (0, 3), **sizes}.items():
         values = [0.1 * (ord(name[0]) - 96) + 0.01 * (seed % 4) for seed in range(size)]
         add(tmp_path, 0, {"c": {"train/loss": values}}, optimizer=name, start=start)
-    output = f"the best, or not significantly worse by {tests} (level .05 for all methods together)"
+    output = SHOWN["the-best-or-not-significantly"].format(tests=tests)
     summary = summary_of(tmp_path, [])
     assert tabulate(summary).bold == output
     assert output in latex_table(summary) and output in html.unescape(render_page(summary))
@@ -264,13 +264,11 @@ def test_a_method_without_one_of_the_cases_wins_by_the_others_alone_and_the_tabl
     by_name = dict(zip([column.label for column in found.columns], means.entries, strict=True))
     assert by_name["good()"].interval.mean > by_name["worse()"].interval.mean > by_name["lucky()"].interval.mean
     assert by_name["good()"].is_bold and not by_name["lucky()"].is_bold
-    assert any(
-        "over the 1 of 2 cases that all methods have" in note and "not of lucky()" in note for note in found.notes
-    )
+    assert any(SHOWN["over-the-1-of-2"] in note and SHOWN["not-of-lucky"] in note for note in found.notes)
     summary = summary_of(tmp_path / "store", [])
-    output = "over the 1 of 2 cases that all methods have (s/hard: not of lucky())"
+    output = SHOWN["over-the-1-of-2-2"]
     assert any(output in figure.note for figure in side_by_side(summary).figures), "the chart of the same means"
-    assert cards(summary, None)[0].note.endswith("the 1 of 2 cases that all methods have")
+    assert cards(summary, None)[0].note.endswith(SHOWN["the-1-of-2-cases"])
     assert SHOWN["seeds-of-the-1-of"] in render_page(summary)
     assert all(one.score for one in summary.shown_cases(None)), "of its own on each case that it has"
     assert len(summary.shown_cases(None)) == 2

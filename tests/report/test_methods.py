@@ -150,7 +150,7 @@ def test_a_terminal_has_a_table() -> None:
         "evaluations" in shown
         and "1 of 2" in shown
         and "0 of 2" in shown
-        and "about 16 s left" in shown
+        and SHOWN["about-16-s-left"] in shown
         and "[b]tuned" in shown
     )
 

@@ -95,12 +95,15 @@ def test_a_long_run_beside_optimizers_leaves_them_room(tmp_path: Path) -> None:
 
 def test_errors_are_red_for_themselves_and_divergence_is_not(summary: Summary, tmp_path: Path) -> None:
     found = {card.label: card for card in cards(summary, summary.change())}
-    assert (found["Diverged or exploded seeds"].value, found["Diverged or exploded seeds"].kind) == ("0 of 40", "good")
+    assert (found[SHOWN["diverged-or-exploded-seeds"]].value, found[SHOWN["diverged-or-exploded-seeds"]].kind) == (
+        "0 of 40",
+        "good",
+    )
     errors = found["Evaluations that did not pass"]
     assert (errors.value, errors.note, errors.kind) == ("2 of 12", "2 error", "bad")
     add(tmp_path, 1, {"a": {"train/loss": [1.0, math.nan]}})
     last = cards(summary_of(tmp_path, []), None)[-1]
-    assert (last.label, last.value, last.kind) == ("Diverged or exploded seeds", "1 of 2", "bad")
+    assert (last.label, last.value, last.kind) == (SHOWN["diverged-or-exploded-seeds"], "1 of 2", "bad")
 
 
 def test_an_optimizer_stands_at_no_outer_step(store: Path) -> None:

@@ -212,7 +212,7 @@ def test_in_a_notebook_and_nowhere_else_there_is_a_display(monkeypatch: pytest.M
         1,
     )
     progress.completed(subject, Left(evaluations={}, num_admitted=0, num_waiting=0, num_cores=1))
-    assert "1 case: s/a" in kernel.shown[0] and "it hung" in kernel.shown[-1]
+    assert SHOWN["1-case-s-a"] in kernel.shown[0] and "it hung" in kernel.shown[-1]
     assert "<script" not in kernel.shown[-1] and re.search(r"<td>1</td>", kernel.shown[-1])
 
 

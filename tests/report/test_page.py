@@ -87,7 +87,7 @@ def test_an_optimizer_without_curves_has_no_line_in_profiles(tmp_path: Path) -> 
     found = summary_of(store, [make_baseline(tmp_path)])
     (profiles,) = (section for section in sections(found) if section.id == "profiles")
     charts = [figure.chart for figure in profiles.figures]
-    assert charts[-1].title == "Ratio profile"
+    assert charts[-1].title == SHOWN["ratio-profile"]
     assert all("lost()" not in {series.label for series in chart.series} for chart in charts)
 
 
@@ -115,7 +115,7 @@ def test_a_horizon_too_short_is_said(store: Path, tmp_path: Path) -> None:
     sentence = "is censored on 1 of 2 cases, more than a tenth: the baseline, run for 10 times the budget, never was"
     assert any(line.startswith(SHOWN["note-the-speed-up-over"]) and sentence in line for line in lines)
     spans = next(line for line in lines if "speed-up over tuned adam: over the best single setting" in line)
-    assert "over the envelope" not in spans, "its smoothing is longer than the budget"
+    assert SHOWN["over-the-envelope"] not in spans, "its smoothing is longer than the budget"
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,9 @@ def test_the_verdict_in_a_terminal_is_that_of_the_page(store: Path, tmp_path: Pa
         label, _, value = line.partition(": ")
         assert f"{label} {value.split()[0]}" in words
     assert (
-        SHOWN["censored-on-0-of-2"] in text and SHOWN["censored-on-0-of-2"] in words and "more than a tenth" not in text
+        SHOWN["censored-on-0-of-2"] in text
+        and SHOWN["censored-on-0-of-2"] in words
+        and SHOWN["more-than-a-tenth"] not in text
     )
     output = tmp_path / "new" / "verdict.txt"
     assert lobench("report", "--store", store, "--format", "text", "--output", output).returncode == 0
@@ -221,7 +223,7 @@ def test_of_a_changed_case_the_last_form_is_shown_and_counted_once(tmp_path: Pat
     assert [(case.name, case.identity) for case in summary.snapshot.cases] == [("a", "after"), ("b", "b")]
     assert summary.mean_score(summary.shown, "primary").num_cases == 2
     words = Page(render_page(summary)).words
-    note = "s/a was changed: 2 evaluations of it as it was before are in no number and no chart here"
+    note = SHOWN["s-a-was-changed-2"]
     assert note in words and note in lobench("report", "--store", tmp_path, "--format", "text").stdout
     assert len(summary.snapshot.rows) == 5, "the table of evaluations has them"
 

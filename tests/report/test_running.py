@@ -112,5 +112,5 @@ def test_names_and_durations() -> None:
         SHOWN["trial-2-outer-step-3"],
     ]
     last = [Checkpoint(uri="run/last.pt", sha256="0" * 64, outer_step=step) for step in (0, 40)]
-    assert [subject_name(Subject.of_checkpoint(one)) for one in last] == ["last.pt", "last.pt, outer step 40"]
+    assert [subject_name(Subject.of_checkpoint(one)) for one in last] == ["last.pt", SHOWN["last-pt-outer-step-40"]]
     assert [duration(seconds) for seconds in (0.42, 9.6, 99, 100, 6100)] == ["0.4 s", "10 s", "99 s", "2 min", "2 h"]

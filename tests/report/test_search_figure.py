@@ -101,11 +101,16 @@ def test_the_page_and_the_figures_show_a_search(tmp_path: Path) -> None:
     done = lobench("report", "--store", store, "--output", page)
     assert done.returncode == 0, done.stderr
     text = page.read_text()
-    for title in ("Search: Adam, tuned", "Search: conditional", "Parallel coordinates", "the best is trial "):
+    for title in (
+        SHOWN["search-adam-tuned"],
+        SHOWN["search-conditional"],
+        SHOWN["parallel-coordinates"],
+        SHOWN["the-best-is-trial"],
+    ):
         assert title in text
     assert "<b>" not in text and SHOWN["inner-training"] in text
     only = lobench("report", "--store", store, "--output", page, "--figure", "search")
-    assert only.returncode == 0 and "Search: conditional" in page.read_text()
+    assert only.returncode == 0 and SHOWN["search-conditional"] in page.read_text()
     assert SHOWN["inner-training"] not in page.read_text()
     drawn = lobench("report", "--store", store, "--figure", "search", "--format", "png", "--output", figures)
     assert drawn.returncode == 0, drawn.stderr

@@ -144,9 +144,9 @@ def test_what_two_subjects_differ_in() -> None:
     other = GivenCheckpoint(uri="t.npz", variant=Variant(bindings=("X.a = 2",)))
     assert knobs_of(theta, other).given(Subset({0})).variant.bindings == ("X.a = 2",)
     for one, two, output in (
-        (a, Subject.of_optimizer("sgd(); sgd.learning_rate = 1"), "use different functions"),
-        (a, theta, "differ in more than bindings"),
-        (a, a, "differ in nothing"),
+        (a, Subject.of_optimizer("sgd(); sgd.learning_rate = 1"), SHOWN["use-different-functions"]),
+        (a, theta, SHOWN["differ-in-more-than-bindings"]),
+        (a, a, SHOWN["differ-in-nothing"]),
     ):
         with pytest.raises(UsageError, match=output):
             knobs_of(one, two)
@@ -276,19 +276,19 @@ def test_what_an_experiment_does_not_list_is_said_in_one_line(tmp_path: Path, mo
     (tmp_path / "x.gin").write_text(text)
     (tmp_path / "two.gin").write_text(text + 'a/Method.knobs = ["adam.b1 = 0.5"]\nb/Method.knobs = ["adam.b1 = 0.5"]\n')
     for words, output in {
-        "x.gin": "x.gin: an ablation is of two methods, or of one that has knobs; got a, b, c, x; expected --method A",
-        "two.gin": "of one that has knobs; got a, b; expected",
-        "x.gin --method a": "of one that has knobs; got a; expected",
-        "x.gin --method a --method d": "unknown method 'd'",
-        "x.gin --method a --method a": "A and B differ in nothing",
-        "x.gin --method a --method x": "method 'x' is not ablated; got Method.command",
-        "x.gin --method a --method b --gin-param Experiment.num_sessions=3": "Experiment.num_sessions; got 3",
-        "x.gin --suite tiny": "x.gin: an experiment names its suites; got --suite tiny",
-        "none.gin": "none.gin: cannot read the gin file",
-        "tiny": "B is missing; got tiny",
-        "sgd() --suite tiny": "B is missing; got sgd()",
-        "adam() sgd()": "an ablation needs a suite",
-        "adam() sgd() --suite tiny --method a": "--method is of an experiment's file",
+        "x.gin": SHOWN["x-gin-an-ablation-is"],
+        "two.gin": SHOWN["of-one-that-has-knobs-2"],
+        "x.gin --method a": SHOWN["of-one-that-has-knobs"],
+        "x.gin --method a --method d": SHOWN["unknown-method-d"],
+        "x.gin --method a --method a": SHOWN["a-and-b-differ-in"],
+        "x.gin --method a --method x": SHOWN["method-x-is-not-ablated"],
+        "x.gin --method a --method b --gin-param Experiment.num_sessions=3": SHOWN["experiment-num-sessions-got-3"],
+        "x.gin --suite tiny": SHOWN["x-gin-an-experiment-names"],
+        "none.gin": SHOWN["none-gin-cannot-read-the"],
+        "tiny": SHOWN["b-is-missing-got-tiny"],
+        "sgd() --suite tiny": SHOWN["b-is-missing-got-sgd"],
+        "adam() sgd()": SHOWN["an-ablation-needs-a-suite"],
+        "adam() sgd() --suite tiny --method a": SHOWN["method-is-of-an-experiment"],
     }.items():
         done = lobench("ablate", *words.split(" "))
         assert done.returncode == 2 and output in done.stderr and done.stderr.count("\n") == 1, (words, done)

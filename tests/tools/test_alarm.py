@@ -134,7 +134,9 @@ def test_a_watch_follows_its_run_and_ends_with_the_alarm(tmp_path: Path) -> None
     done = watch(run, suite, "--once", "--workers", "1", "--on-alarm", "true")
     assert done.returncode == 2 and SHOWN["on-alarm-needs-alarm"] in done.stderr
     done = watch(run, suite, "--once", "--workers", "1", "--alarm", "regres")
-    assert done.returncode == 2 and "--alarm; got 'regres'" in done.stderr and SHOWN["outer-step-3"] not in done.stdout
+    assert (
+        done.returncode == 2 and SHOWN["alarm-got-regres"] in done.stderr and SHOWN["outer-step-3"] not in done.stdout
+    )
 
 
 @pytest.mark.parametrize(
@@ -229,8 +231,8 @@ def test_a_run_whose_evaluations_all_failed_has_no_verdict(tmp_path: Path) -> No
 def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
     suite, run = make_suite(tmp_path), make_run(tmp_path, -1.5)
     for options, output in {
-        ("--alarm", "regres"): "--alarm; got 'regres'; expected regress, overfit, stall",
-        (): "no store of a watch found",
+        ("--alarm", "regres"): SHOWN["alarm-got-regres-expected-regress"],
+        (): SHOWN["no-store-of-a-watch"],
     }.items():
         done = alarm(run, suite, *options)
         assert done.returncode == 2 and output in done.stderr, done.stderr

@@ -154,7 +154,7 @@ def test_self_tuning_of_06_has_three_studies_of_one_trial_and_half_as_long_again
     data = reference_data() / "algoperf"
     done = run(data / "v06_self_to_target.csv.gz", "--targets", data / "workload_targets_v06.json", "--self-tuning")
     assert done.stdout.startswith(SHOWN["schedule-free-adamw-v2-has"])
-    assert done.stdout.endswith("studies x trials 3 x 1\n")
+    assert done.stdout.endswith(SHOWN["studies-x-trials-3-x"])
     budget = RULES["0.6"].of_self_tuning().budgets["wmt"]
     assert budget == 1.5 * 43_336 and RULES["0.5"].of_self_tuning().budgets["wmt"] == 3 * 48_151
     targets = Targets(base=("wmt",), base_of={}, targets={"wmt": LOSS})
@@ -263,7 +263,7 @@ def test_brackets_of_a_name_are_shown(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"", "not a CSV"),
+        (b"", SHOWN["not-a-csv"]),
         (b"Time," + HEADER.encode() + b"1,a,s,wmt,t,1,2,31\n", SHOWN["has-the-column-time-twice"]),
         (b"submission,study\na,b\n", SHOWN["lacks-the-columns-workload-trial"]),
         (HEADER.encode(), SHOWN["holds-no-evaluation"]),
@@ -271,7 +271,7 @@ def test_brackets_of_a_name_are_shown(tmp_path: Path) -> None:
         ((HEADER + "a,s,,t,1,2,31\n").encode(), SHOWN["line-2-no-workload"]),
         (("\n" + HEADER + "\n \t\n\na,s,wmt,t,1,soon,31\n").encode(), SHOWN["line-6-time-is-no"]),
         ((HEADER + '"a\n\nb",s,wmt,t,1,2,31\r\n\r\na,s,,t,1,2,31\n').encode(), SHOWN["line-6-no-workload"]),
-        ((HEADER + "a,s,wmt,t,1,2,31,9,9,9\na,s\n").encode(), "not a CSV"),
+        ((HEADER + "a,s,wmt,t,1,2,31,9,9,9\na,s\n").encode(), SHOWN["not-a-csv"]),
         (b"\x1f\x8b\x08truncated", SHOWN["cannot-read-this-file"]),
         (b"\xff\xfe\x00", SHOWN["not-a-text-file"]),
     ],

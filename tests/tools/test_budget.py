@@ -43,11 +43,11 @@ def test_searches_are_shown_after_as_many_trials_as_the_others(folder: Path) -> 
     assert SHOWN["best-of-1"] in output.stdout and SHOWN["best-of-4"] in output.stdout
     assert output.stdout.startswith(SHOWN["no-search-is-shown-to"])
     assert SHOWN["spaces-or-budgets-differ-both"] in output.stdout
-    assert "spaces differ: " not in output.stdout, "what they have in common has the same values"
+    assert SHOWN["spaces-differ"] not in output.stdout, "what they have in common has the same values"
 
 
 def test_an_optimum_on_the_edge_is_said_wherever_a_search_is_shown(folder: Path) -> None:
-    edge = "the best sgd.learning_rate, 0.1, is the largest that was tried: the optimum may lie beyond"
+    edge = SHOWN["the-best-sgd-learning-rate"]
     line = f"rates: {edge}"
     by_method = ("results", "--store", "store", "--by", "method")
     compared = ("compare", "both", "rates", "--store", "store")
@@ -58,7 +58,8 @@ def test_an_optimum_on_the_edge_is_said_wherever_a_search_is_shown(folder: Path)
     (record,) = json.loads(lobench(*compared, "--format", "json", cwd=folder).stdout)
     assert line in record["edges"]
     appendix = lobench("report", "--store", "store", "--format", "appendix", cwd=folder).stdout
-    assert "the largest that was tried" in appendix.split(SHOWN["searches-settings-that-were-tried"])[1].split("##")[0]
+    searches = appendix.split(SHOWN["searches-settings-that-were-tried"])[1].split("##")[0]
+    assert SHOWN["the-largest-that-was-tried"] in searches
 
 
 def test_the_record_has_all_numbers(folder: Path) -> None:
@@ -113,7 +114,7 @@ def test_a_search_whose_trials_hang_on_each_other_has_intervals_up_to_a_tenth(fo
     assert done.returncode == 0, done.stdout + done.stderr
     record = json.loads(lobench("budget", "other", "--format", "json", cwd=folder).stdout)
     assert record["differing_domains"] == {"learning_rate": {"drawn": "0.001 to 0.1, log", "spread": "0.001 to 0.1"}}
-    line = "spaces differ: learning_rate is 0.001 to 0.1, log (drawn); 0.001 to 0.1 (spread)"
+    line = SHOWN["spaces-differ-learning-rate-is"]
     assert line in lobench("budget", "other", cwd=folder).stdout
     found = record["searches"]
     with_interval = {one["method"]: sum(each["lower"] is not None for each in one["expected_best"]) for one in found}

@@ -215,8 +215,8 @@ def test_a_place_that_cannot_be_written_is_one_line_and_no_fault(fallen: tuple[P
     folder = fallen[0]
     (folder / "file").write_text("")
     for option, line in (
-        ("--store", "lobench: file: cannot use the result store"),
-        ("--output", "lobench: file: cannot write the case"),
+        ("--store", SHOWN["lobench-file-cannot-use-the"]),
+        ("--output", SHOWN["lobench-file-cannot-write-the-2"]),
     ):
         done = falsify(folder, *AXES, *OPTIONS, option, "file")
         assert done.returncode == 2 and line in done.stderr and "Traceback" not in done.stderr, done.stderr

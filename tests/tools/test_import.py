@@ -77,7 +77,7 @@ def test_a_run_that_has_gone_on_is_refused_with_both_ends(tmp_path: Path) -> Non
     store = tmp_path / "store"
     import_curves(write_csv(tmp_path / "a.csv", curve("mine", 0, [2.3, 0.9])), store=store)
     longer = write_csv(tmp_path / "a.csv", curve("mine", 0, [2.3, 0.9, 0.8]))
-    expected = r"only a part of 'mine', case imported/mnist, seed 0.*steps to 100 there, to 200 now; --replace"
+    expected = SHOWN["only-a-part-of-mine"]
     with pytest.raises(UsageError, match=expected):
         import_curves(longer, store=store)
     assert import_curves(longer, store=store, replace=True).num_replaced == 1
@@ -175,7 +175,7 @@ def test_compare_imports_prints_means_and_differences_of_one_statistic_and_one_s
     printed, better = (float(cells[name].split()[0]) for name in ("as printed, + is better", "score, + is better"))
     (pair,) = compare("adam", "mine", store=tmp_path / "store").pairs
     assert printed == pytest.approx(np.mean(ADAM) - np.mean(MINE), rel=1e-3) and printed > 0 and better > 0
-    assert header[0] == "means of val/loss by case" and "ratio" not in cells
+    assert header[0] == SHOWN["means-of-val-loss-by"] and "ratio" not in cells
     assert float(row[1]) == pytest.approx(np.mean(ADAM), rel=1e-5)
     assert pair.b.label == SHOWN["mine-imported"] and better == pytest.approx(
         pair.primary.comparison.overall.mean, abs=1e-3
@@ -347,5 +347,5 @@ def test_a_store_in_use_is_left_alone(tmp_path: Path) -> None:
 
     with Ledger.open(tmp_path / "store", name="a watch"):
         done = lobench("import", two_methods(tmp_path / "a.csv"), "--store", tmp_path / "store")
-    assert done.returncode == 2 and "a watch" in done.stderr and len(done.stderr.splitlines()) == 1
+    assert done.returncode == 2 and SHOWN["a-watch"] in done.stderr and len(done.stderr.splitlines()) == 1
     assert (tmp_path / "store").is_dir()

@@ -179,6 +179,6 @@ def test_skill_is_written_into_a_folder_and_names_options_and_exit_codes_of_keep
     assert all(option in described for option in options)
     assert set(re.findall(r"^\| (\d) \|", text, re.M)) == {"0", "1", "2", "3", "4"}
     again = lobench("new", "skill", "agents/skills/lobench-keep", cwd=tmp_path)
-    assert again.returncode == 2 and "this exists already" in again.stderr and path.read_text() == text
+    assert again.returncode == 2 and SHOWN["this-exists-already"] in again.stderr and path.read_text() == text
     on_file = lobench("new", "skill", path, cwd=tmp_path)
     assert on_file.returncode == 2 and SHOWN["this-is-a-file-not-a-folder"] in on_file.stderr

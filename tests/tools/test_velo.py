@@ -77,7 +77,7 @@ def test_curves_that_are_none_are_told_in_a_line(files: Path, text: str, output:
         ("[]", SHOWN["not-a-normaliser-got-list"]),
         ('{"a": [[0, 1], [2.0]]}', SHOWN["task-a-steps-and-losses"]),
         ('{"a": [[0, 1], [1.0, 2.0]]}', SHOWN["steps-must-increase-and-losses"]),
-        ('{"a": 3}', "task 'a': not a normaliser"),
+        ('{"a": 3}', SHOWN["task-a-not-a-normaliser"]),
         ("{", SHOWN["cannot-read-the-normaliser"]),
     ],
 )

@@ -240,5 +240,5 @@ def test_curves_that_are_no_longer_in_the_store_are_refused_in_one_line() -> Non
         raise StoreError("an evaluation was replaced while the store was read", next_step="run the command again")
 
     found = _unless_gone(answer)
-    assert found.status_code == 503 and bytes(found.body).decode().startswith("an evaluation was replaced")
+    assert found.status_code == 503 and bytes(found.body).decode().startswith(SHOWN["an-evaluation-was-replaced"])
     assert b"\n" not in bytes(found.body)

@@ -180,5 +180,5 @@ def test_a_schedule_follows_the_winners(folder: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "{}", '{"version": 99}', "[]", "null"])
 def test_what_is_no_study_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="not a study"):
+    with pytest.raises(ConfigError, match=SHOWN["not-a-study"]):
         study_from_json(text)

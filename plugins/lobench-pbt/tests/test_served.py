@@ -88,7 +88,7 @@ def test_a_missing_and_a_changed_checkpoint_are_refused(served: Served) -> None:
     assert SHOWN["changed-since-it-was-completed"] in refused(served, connection, request, Refusal.INVALID)
     path.write_bytes(b"rubbish")
     refused(served, connection, request, Refusal.INVALID)
-    assert "needs a checkpoint" in refused(
+    assert SHOWN["needs-a-checkpoint"] in refused(
         served, connection, completion(trial, path, checkpoint=None), Refusal.INVALID
     )
     assert not list((served.folder / "store" / "checkpoints").iterdir()), "nothing is left of what was refused"

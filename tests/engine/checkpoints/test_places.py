@@ -195,7 +195,7 @@ def test_without_the_library_one_line_says_how_to_get_it(tmp_path: Path, monkeyp
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert SHOWN["huggingface-hub-is-not-installed"] in line
-    assert line.endswith("pip install 'lobench[hub]'")
+    assert line.endswith(SHOWN["pip-install-lobench-hub"])
 
 
 needs_wandb = pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="pip install wandb")
@@ -259,4 +259,4 @@ def test_without_wandb_one_line_says_how_to_get_it(tmp_path: Path, monkeypatch: 
     done = lobench("convert", "wandb-artifact://me/learned/other:v0", "--output", "x.npz", cwd=tmp_path)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert SHOWN["wandb-is-not-installed"] in line and line.endswith("pip install wandb")
+    assert SHOWN["wandb-is-not-installed"] in line and line.endswith(SHOWN["pip-install-wandb"])

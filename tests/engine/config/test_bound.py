@@ -329,11 +329,8 @@ def test_a_config_that_is_a_link_or_no_file_quotes_nothing(suite: Path, tmp_path
 
 def test_what_a_checkpoint_carries_includes_nothing(suite: Path, tmp_path: Path) -> None:
     (tmp_path / "plain.gin").write_text("MLPLOpt.hidden_size = 4\n")
-    message = (
-        r"^the checkpoint's .*: the include is refused; got '.*'; expected `Name\.parameter = number, text or bool`$"
-    )
     for name in (tmp_path / "plain.gin", "/etc/passwd"):
-        with pytest.raises(ConfigError, match=message):
+        with pytest.raises(ConfigError, match=SHOWN["the-include-is-refused"]):
             bind(suite, "small", build=False, own_bindings=f"include '{name}'\n")
 
 

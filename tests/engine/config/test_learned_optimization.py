@@ -149,7 +149,7 @@ def test_what_says_evaluation_goes_before_what_says_training(found: dict[str, li
 
 
 def test_what_is_defined_nowhere_is_an_error_with_a_next_step_where_it_is_needed(found: dict[str, str]) -> None:
-    for name, wanted in (("nowhere", "Nowhere"), ("defined twice", "Twice")):
+    for name, wanted in (("nowhere", "Nowhere"), (SHOWN["defined-twice"], "Twice")):
         assert (
             SHOWN["config-gin-12-unknown-name"].format(wanted=wanted) in found[name]
             and SHOWN["import-the-module"] in found[name]

@@ -1,3 +1,5 @@
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,37 +18,25 @@ def test_good_values_come_back():
     assert arguments.number("T", "x", 2) == 2.0
     assert arguments.sizes("T", "s", [4, 5]) == (4, 5)
     assert arguments.sizes("T", "s", ()) == ()
+    assert arguments.sizes("T", "s", (1, 2), min_count=1, max_count=2) == (1, 2)
     arguments.choice("T", "c", None, (None, "a"))
 
 
-@pytest.mark.parametrize("value", [0, -1, 1.0, True, "3", None])
-def test_integer_refuses(value):
-    with pytest.raises(ConfigError, match=SHOWN["t-n-got-expected-an"]):
-        arguments.integer("T", "n", value)
-
-
-@pytest.mark.parametrize("value", [-0.1, float("nan"), float("inf"), True, "1", None])
-def test_number_refuses(value):
-    with pytest.raises(ConfigError, match=SHOWN["t-x-got-expected-a"]):
-        arguments.number("T", "x", value)
-
-
-@pytest.mark.parametrize("value", [32, "32", (0,), (3.5,), (True,), None, {32}], ids=repr)
-def test_sizes_refuses(value):
-    with pytest.raises(ConfigError, match=r"T\.s; got .*; expected a tuple"):
-        arguments.sizes("T", "s", value)
-
-
-@pytest.mark.parametrize(("value", "message"), [((), SHOWN["to-2-of-them"]), ((1, 2, 3), SHOWN["to-2-of-them"])])
-def test_sizes_counts(value, message):
-    with pytest.raises(ConfigError, match=message):
-        arguments.sizes("T", "s", value, min_count=1, max_count=2)
-    assert arguments.sizes("T", "s", (1, 2), min_count=1, max_count=2) == (1, 2)
-
-
-def test_choice_names_the_choices():
-    with pytest.raises(ConfigError, match=SHOWN["t-c-got-rleu-expected"]):
-        arguments.choice("T", "c", "rleu", ["relu", "tanh"])
+@pytest.mark.parametrize(
+    ("function", "values", "text"),
+    [
+        (arguments.integer, [0, -1, 1.0, True, "3", None], "t-n-got-expected-an"),
+        (arguments.number, [-0.1, float("nan"), float("inf"), True, "1", None], "t-n-got-expected-a"),
+        (arguments.sizes, [32, "32", (0,), (3.5,), (True,), None, {32}], "t-n-got-expected-a-tuple"),
+        (partial(arguments.sizes, min_count=1, max_count=2), [(), (1, 2, 3)], "to-2-of-them"),
+        (partial(arguments.choice, choices=["relu", "tanh"]), ["rleu"], "t-n-got-rleu-expected"),
+    ],
+    ids=["integer", "number", "sizes", "counted sizes", "choice"],
+)
+def test_check_of_a_wrong_value_says_what_it_expects(function: Callable[..., object], values: list[Any], text: str):
+    for value in values:
+        with pytest.raises(ConfigError, match=SHOWN[text]):
+            function("T", "n", value)
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def test_what_is_no_table_at_all(tmp_path: Path) -> None:
         write_csv(tmp_path / "whole.csv.gz", curve("a", 0, [1] * 99)).read_bytes()[:80]
     )
     assert "cut.csv.gz" in refusal(tmp_path / "cut.csv.gz")
-    assert "no such file" in refusal(tmp_path / "nobody.csv")
+    assert SHOWN["no-such-file"] in refusal(tmp_path / "nobody.csv")
     assert "cut.csv.gz" in refusal(tmp_path)  # a folder with a damaged file
     write_csv(tmp_path / "only_header.csv", [])
     assert SHOWN["there-is-nothing-to-import"] in refusal(tmp_path / "only_header.csv")

@@ -209,7 +209,7 @@ def test_one_training_in_two_files_counts_once_with_a_note(tmp_path: Path) -> No
     shutil.copy(folder / "a.jsonl", tmp_path / "renamed.jsonl")
     lines(tmp_path / "more.jsonl", [*B, (7, 1.0)])
     found, notes = taken(tmp_path / "renamed.jsonl", tmp_path / "more.jsonl", store=tmp_path / "t", method="m")
-    assert len(found) == 3 and "'renamed' of" in notes
+    assert len(found) == 3 and SHOWN["renamed-of"] in notes
 
 
 def test_two_seeds_with_one_value_each_are_two_runs(tmp_path: Path) -> None:
