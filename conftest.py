@@ -65,14 +65,30 @@ _LONG = frozenset(
 )
 
 
+_COLLECTED = set[str]()  # tests, also those that are left out later, their functions, classes and files
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
+    _COLLECTED.update(_names_of(item.nodeid), [item.nodeid.partition("::")[0]])
     if _is_long(item.nodeid):
         item.add_marker("long")
 
 
-def _is_long(nodeid: str) -> bool:
+def _names_of(nodeid: str) -> tuple[str, str, str]:
+    """Returns the names by which `tests/long.txt` may list a test: its own, its function's, its class's."""
     test = nodeid.partition("[")[0]
-    return not _LONG.isdisjoint((nodeid, test, test.rpartition("::")[0]))
+    return nodeid, test, test.rpartition("::")[0]
+
+
+def _is_long(nodeid: str) -> bool:
+    return not _LONG.isdisjoint(_names_of(nodeid))
+
+
+@pytest.fixture(scope="session")
+def stale_long_names(pytestconfig: pytest.Config) -> list[str]:
+    """Names in `tests/long.txt` that no test of their file has, among the files that this session collected whole."""
+    are_whole = not any("::" in argument for argument in pytestconfig.args)
+    return sorted(name for name in _LONG - _COLLECTED if are_whole and name.partition("::")[0] in _COLLECTED)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

@@ -39,6 +39,10 @@ def test_the_lowest_versions_are_those_of_lobench_and_of_each_plugin(tmp_path: P
     assert printed.split() == ["a==1.10", "b==2", "v-w==4"]
 
 
+def test_each_name_in_the_list_of_long_tests_is_that_of_a_test(stale_long_names: list[str]) -> None:
+    assert stale_long_names == []
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
