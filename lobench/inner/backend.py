@@ -122,8 +122,8 @@ def compiler_options() -> dict[str, Any]:
         return {}
     # The backend already has this limit. It is repeated here to separate programs in jax's cache from those without it.
     level = "xla_backend_optimization_level"
-    own_options = {} if level in os.environ.get("XLA_FLAGS", "") else {level: 1}
-    return own_options | (_COMMON_TARGET if _has_common_target else {})
+    level_options = {} if level in os.environ.get("XLA_FLAGS", "") else {level: 1}
+    return level_options | (_COMMON_TARGET if _has_common_target else {})
 
 
 @contextlib.contextmanager
@@ -197,9 +197,9 @@ def _processor() -> str:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             name, _, value = line.partition(":")
             fields.setdefault(name.strip(), value.strip())
-    numbers = "-".join(fields[name] for name in ("cpu family", "model") if name in fields)
+    model_numbers = "-".join(fields[name] for name in ("cpu family", "model") if name in fields)
     name = fields.get("model name") or platform.processor() or platform.machine()
-    return f"{name} ({numbers})" if numbers else name
+    return f"{name} ({model_numbers})" if model_numbers else name
 
 
 def device_peak_bytes() -> int | None:

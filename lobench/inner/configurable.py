@@ -38,13 +38,15 @@ def configurable(target: T) -> T:
 
 def register(target: T) -> T:
     """Registers a class or function with gin, as `configurable` does, without listing it in `configurables_in`."""
-    home = str(target.__module__)
-    if home.partition(".")[0] == "lobench":
+    module_name = str(target.__module__)
+    if module_name.partition(".")[0] == "lobench":
         gin.register(target, module="lobench")
     else:
-        home = re.sub(r"(?a:[^\w.])|(?<![^.])(?=\d)", "_", home)  # a file may be imported as "my-suite.tasks"
-        gin.register(target, module=home)
-        USER_CONFIGURABLES.add(f"{home}.{target.__name__}")  # type: ignore[attr-defined]
+        module_name = re.sub(
+            r"(?a:[^\w.])|(?<![^.])(?=\d)", "_", module_name
+        )  # a file may be imported as "my-suite.tasks"
+        gin.register(target, module=module_name)
+        USER_CONFIGURABLES.add(f"{module_name}.{target.__name__}")  # type: ignore[attr-defined]
     return target
 
 
@@ -55,5 +57,5 @@ def configurables_in(package: str, path: Iterable[str]) -> dict[str, object]:
     """
     for module in pkgutil.iter_modules(path):
         importlib.import_module(f"{package}.{module.name}")
-    configurables = {each.__name__: each for each in _named if each.__module__.startswith(f"{package}.")}  # type: ignore[attr-defined]
+    configurables = {entry.__name__: entry for entry in _named if entry.__module__.startswith(f"{package}.")}  # type: ignore[attr-defined]
     return dict(sorted(configurables.items()))

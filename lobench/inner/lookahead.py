@@ -15,15 +15,15 @@ __all__ = ["is_lookahead", "refuse_lookahead_inside", "synced_lookahead"]
 
 def is_lookahead(optimizer: Any) -> bool:
     """Returns whether an optimizer was made by `optax.lookahead`."""
-    made_by = getattr(optimizer.init, "__qualname__", "")
-    return made_by.startswith("lookahead.") and getattr(optimizer.init, "__module__", "").startswith("optax.")
+    maker_name = getattr(optimizer.init, "__qualname__", "")
+    return maker_name.startswith("lookahead.") and getattr(optimizer.init, "__module__", "").startswith("optax.")
 
 
 def refuse_lookahead_inside(opt_state: PyTree) -> None:
     """Raises ConfigError if a part of an optimizer is a lookahead, because its parameters have another structure."""
     kinds = (_Lookahead, optax.LookaheadState)
-    parts = jax.tree.leaves(opt_state, is_leaf=lambda part: isinstance(part, kinds))
-    if any(isinstance(part, optax.LookaheadState) for part in parts):
+    state_parts = jax.tree.leaves(opt_state, is_leaf=lambda part: isinstance(part, kinds))
+    if any(isinstance(part, optax.LookaheadState) for part in state_parts):
         raise ConfigError(
             "optax.lookahead is inside another transformation, whose parameters are not `optax.LookaheadParams`",
             expected="optax.lookahead around the others",

@@ -102,9 +102,9 @@ def _forms(expected: _Expected) -> Iterator[_Expected]:
             yield {path.removeprefix(f"{name}/"): expected_leaf for path, expected_leaf in expected.items()}
 
 
-def _leaves_below(leaves: _Leaves, place: str) -> dict[str, np.ndarray]:
+def _leaves_below(leaves: _Leaves, parent: str) -> dict[str, np.ndarray]:
     """Returns the leaves below a path, by their paths relative to it."""
-    prefix = f"{place}/" if place else ""
+    prefix = f"{parent}/" if parent else ""
     return {path.removeprefix(prefix): leaf for path, leaf in leaves.items() if path.startswith(prefix)}
 
 
@@ -152,27 +152,29 @@ def _likeliest_paths(paths: list[str]) -> list[str]:
 
 def _mismatch(leaves: _Leaves, optimizer: LearnedOptimizer, expected: _Expected, where: str) -> ThetaMismatch:
     """Returns an error with the differences at the best match, and the optimizers that fit the checkpoint."""
-    counted = _candidates(leaves, expected)
-    best_path = min(counted, key=lambda path: (-counted[path], path.count("/"), path), default="")
+    counts_by_path = _candidates(leaves, expected)
+    best_path = min(counts_by_path, key=lambda path: (-counts_by_path[path], path.count("/"), path), default="")
     theta = f"theta (at {best_path!r})" if best_path else "theta"
-    fitting, alike = _of_other_optimizers(leaves)
+    fitting, similar = _of_other_optimizers(leaves)
     if fitting:
         next_step = f"it fits {_list_names(fitting)}: set Case.learned_optimizer"
-    elif alike:
+    elif similar:
         next_step = (
-            f"it has the leaves of {_list_names(alike)}, in other sizes: bind the sizes that it was trained with"
+            f"it has the leaves of {_list_names(similar)}, in other sizes: bind the sizes that it was trained with"
         )
     else:
         next_step = "is it a checkpoint of another optimizer? set Case.learned_optimizer"
     problems = _problems(_leaves_below(leaves, best_path), expected)
-    most = 3 if fitting else _MOST_SHOWN
-    problems_text = "; ".join(problems[:most]) + (f"; and {len(problems) - most} more" if len(problems) > most else "")
+    num_shown = 3 if fitting else _MOST_SHOWN
+    problems_text = "; ".join(problems[:num_shown]) + (
+        f"; and {len(problems) - num_shown} more" if len(problems) > num_shown else ""
+    )
     return ThetaMismatch(f"{theta} does not fit {_name(optimizer)}: {problems_text}", where=where, next_step=next_step)
 
 
 def _of_other_optimizers(leaves: _Leaves) -> tuple[list[str], list[str]]:
     """Returns the known optimizers, with default arguments, that fit the leaves, and those that fit by name only."""
-    fitting, alike = [], []
+    fitting, similar = [], []
     for kind in _kinds(LearnedOptimizer):  # type: ignore[type-abstract]  # it is not made, its subclasses are
         try:
             expected = leaf_paths(_template(kind()))
@@ -182,8 +184,8 @@ def _of_other_optimizers(leaves: _Leaves) -> tuple[list[str], list[str]]:
         if any(_fits_at(path, leaves, expected) for path in paths):
             fitting.append(kind.__name__)
         elif any(_leaves_below(leaves, path).keys() == expected.keys() for path in paths):
-            alike.append(kind.__name__)
-    return sorted(set(fitting)), sorted(set(alike) - set(fitting))  # sets, since gin makes a class of the same name
+            similar.append(kind.__name__)
+    return sorted(set(fitting)), sorted(set(similar) - set(fitting))  # sets, since gin makes a class of the same name
 
 
 def _kinds(kind: type[LearnedOptimizer]) -> Iterator[type[LearnedOptimizer]]:

@@ -49,8 +49,8 @@ _COMMON = {f"{_MODULES}.common": "f2103f7f1f2ca6e520c71014382c3f5c5635fb04bd64d1
 _OPTAX = {f"{_PACKAGE}.optimizers.optax_opts": "e9c4c103781fd84f0463ba16deb5d4c0d7c673273e807d322216f5463ab4b606"}
 
 
-def _entry(name: str, text: str, more: Mapping[str, str], **options: Any) -> tuple[str, Counterparts]:
-    return name, Counterparts(texts={name.rpartition(".")[0]: text, **more}, **options)
+def _entry(name: str, text: str, further_texts: Mapping[str, str], **options: Any) -> tuple[str, Counterparts]:
+    return name, Counterparts(texts={name.rpartition(".")[0]: text, **further_texts}, **options)
 
 
 # As in revision 32186aa.
@@ -143,10 +143,10 @@ def counterpart_of(candidate: Any) -> Counterpart:
                 raise _Differs(f"{kind.__module__}: {module} has been replaced")
         if getattr(sys.modules[kind.__module__], kind.__name__, None) is not kind:
             raise _Differs("its class is not the module's")
-        ours = _our_optimizer(candidate, counterparts)
+        own_optimizer = _our_optimizer(candidate, counterparts)
     except Exception as difference:  # noqa: BLE001  (their constructor's own, say: whatever it is, the object can run)
         return Counterpart(description=f"{name} itself: {difference}")
-    return Counterpart(ours, f"lobench's {kind.__name__} in place of {name}")
+    return Counterpart(own_optimizer, f"lobench's {kind.__name__} in place of {name}")
 
 
 def _check_module(name: str, text: str) -> None:
@@ -185,8 +185,8 @@ def _our_optimizer(candidate: Any, counterparts: Counterparts) -> LearnedOptimiz
     from lobench.inner import optimizers  # here, because the import is slow and seldom needed
 
     kind = type(candidate)
-    ours = getattr(optimizers, type(candidate).__name__)
-    parameters = inspect.signature(ours).parameters
+    optimizer_class = getattr(optimizers, type(candidate).__name__)
+    parameters = inspect.signature(optimizer_class).parameters
     template = leaf_paths(jax.eval_shape(candidate.init, jax.random.key(0, impl="threefry2x32")))
     arguments, settings = {}, {}
     for name, parameter in inspect.signature(inspect.unwrap(kind.__init__)).parameters.items():
@@ -203,7 +203,7 @@ def _our_optimizer(candidate: Any, counterparts: Counterparts) -> LearnedOptimiz
         elif name not in counterparts.ignored and not _is_alike(value, parameter.default):
             raise _Differs(f"lobench has no {name} = {value!r}")
     _check_object(candidate, kind(**arguments))
-    optimizer: LearnedOptimizer = ours(**settings)
+    optimizer: LearnedOptimizer = optimizer_class(**settings)
     expected = leaf_paths(jax.eval_shape(optimizer.init, jax.random.key(0, impl="threefry2x32")))
     if {path: leaf.shape for path, leaf in expected.items()} != {path: leaf.shape for path, leaf in template.items()}:
         raise _Differs("theta has another structure")
@@ -215,12 +215,12 @@ def _attribute_of(candidate: Any, name: str, default: Any) -> Any:
     return attributes.get(name, attributes.get(f"_{name}", default))
 
 
-def _check_object(candidate: Any, fresh: Any) -> None:
+def _check_object(candidate: Any, new_object: Any) -> None:
     """Checks that an object is as its constructor makes it."""
-    if vars(candidate).keys() != vars(fresh).keys():
-        odd = sorted(vars(candidate).keys() ^ vars(fresh).keys())
-        raise _Differs(f"{', '.join(odd)} has been set")
-    for name, value in vars(fresh).items():
+    if vars(candidate).keys() != vars(new_object).keys():
+        differing_names = sorted(vars(candidate).keys() ^ vars(new_object).keys())
+        raise _Differs(f"{', '.join(differing_names)} has been set")
+    for name, value in vars(new_object).items():
         if not _is_alike(vars(candidate)[name], value):
             raise _Differs(f"{name} has been set")
 

@@ -63,13 +63,13 @@ def with_schedules(stepper: Stepper, num_steps: int, first_step: int) -> Stepper
       num_steps: Number of updates over which schedules run.
       first_step: Number of updates that the optimizer's state has seen before.
     """
-    scheduled = _Scheduled(stepper, num_steps, first_step)
+    scheduled_stepper = _Scheduled(stepper, num_steps, first_step)
     return dataclasses.replace(
         stepper,
-        init=scheduled.init,
-        step=scheduled.step,
-        eval_params=scheduled.eval_params,
-        extra_inputs=scheduled.extra_inputs,
+        init=scheduled_stepper.init,
+        step=scheduled_stepper.step,
+        eval_params=scheduled_stepper.eval_params,
+        extra_inputs=scheduled_stepper.extra_inputs,
         metrics=lambda opt_state: stepper.metrics(_own_state(opt_state)),
     )
 
@@ -93,12 +93,12 @@ class _Scheduled:
     def init(self, params: PyTree, model_state: PyTree, key: jax.Array, facts: Facts = NOTHING) -> PyTree:
         with within(self._horizon(Watch())):
             opt_state = self._stepper.init(params, model_state, key, facts)
-        needed = self._needed_values(
+        needed_values = self._needed_values(
             opt_state, params, model_state, key, blank(self.extra_inputs(params), facts, params)
         )
-        if not needed.asked and not needed.counted:
+        if not needed_values.asked and not needed_values.counted:
             return opt_state
-        return ScheduledState(opt_state, jnp.int32(0), tuple(schedule.init() for schedule, _ in needed.asked))
+        return ScheduledState(opt_state, jnp.int32(0), tuple(schedule.init() for schedule, _ in needed_values.asked))
 
     def step(
         self,
@@ -114,24 +114,25 @@ class _Scheduled:
         if not isinstance(opt_state, ScheduledState):
             watch = Watch()
             with within(self._horizon(watch)):
-                stepped = self._stepper.step(opt_state, params, model_state, grads, loss, key, value_fn, extra_values)
+                result = self._stepper.step(opt_state, params, model_state, grads, loss, key, value_fn, extra_values)
             if watch.asked or watch.counted:
                 raise ConfigError(
                     "a schedule looks at what this optimizer's state does not hold",
                     got="a state that another optimizer has left",
                     next_step="begin with a new state of the optimizer",
                 )
-            return stepped
-        needed = self._needed_values(opt_state.opt_state, params, model_state, key, extra_values)
-        observed = [
-            self._state_after_loss(*request, opt_state, index, loss) for index, request in enumerate(needed.asked)
+            return result
+        needed_values = self._needed_values(opt_state.opt_state, params, model_state, key, extra_values)
+        schedule_states = [
+            self._state_after_loss(*request, opt_state, index, loss)
+            for index, request in enumerate(needed_values.asked)
         ]
-        watch = Watch(opt_state.num_updates, dict(zip(needed.asked, observed, strict=True)))
+        watch = Watch(opt_state.num_updates, dict(zip(needed_values.asked, schedule_states, strict=True)))
         with within(self._horizon(watch)):
             new_state, params, model_state = self._stepper.step(
                 opt_state.opt_state, params, model_state, grads, loss, key, value_fn, extra_values
             )
-        return ScheduledState(new_state, opt_state.num_updates + 1, tuple(observed)), params, model_state
+        return ScheduledState(new_state, opt_state.num_updates + 1, tuple(schedule_states)), params, model_state
 
     def eval_params(self, opt_state: PyTree, params: PyTree) -> PyTree:
         with within(self._horizon(Watch())):
@@ -153,7 +154,7 @@ class _Scheduled:
             return watch
 
         def update(opt_state: PyTree, params: PyTree, model_state: PyTree, key: jax.Array) -> Any:
-            value_fn = lambda at: sum((0 * leaf.sum() for leaf in jax.tree.leaves(at)), jnp.float32(0))  # noqa: E731
+            value_fn = lambda params_at: sum((0 * leaf.sum() for leaf in jax.tree.leaves(params_at)), jnp.float32(0))  # noqa: E731
             with within(self._horizon(watch)):
                 return self._stepper.step(
                     opt_state, params, model_state, params, jnp.float32(0), key, value_fn, extra_values

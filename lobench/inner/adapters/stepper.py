@@ -70,7 +70,7 @@ def _optax_stepper(optimizer: Any, result: _Result) -> Stepper:
     eval_params = getattr(optimizer, "eval_params", None)
     metrics = getattr(optimizer, "metrics", None)
     extra_inputs = functools.partial(extra_inputs_of, optimizer)
-    declared = declared_extra_inputs(optimizer)
+    declared_inputs = declared_extra_inputs(optimizer)
 
     def initial_params(params: PyTree, facts: Facts = NOTHING) -> PyTree:
         for start in starts_of(optimizer, params):
@@ -95,10 +95,10 @@ def _optax_stepper(optimizer: Any, result: _Result) -> Stepper:
         extra_values: ExtraValues = NOTHING,
     ) -> tuple[PyTree, PyTree, PyTree]:
         refuse_lookahead_inside(opt_state)
-        more = _of_the_loss(value_fn, grads) if value_fn is not None else {}
-        available = {"value": loss, "key": key, **more, **extra_values}
+        loss_functions = _of_the_loss(value_fn, grads) if value_fn is not None else {}
+        available = {"value": loss, "key": key, **loss_functions, **extra_values}
         with providing(NOTHING, extra_values):
-            update = with_requested(optimizer.update, declared, available)
+            update = with_requested(optimizer.update, declared_inputs, available)
             updates, opt_state = call_accepting(update, grads, opt_state, params, **available)
         return opt_state, result(params, updates), model_state
 
@@ -123,7 +123,7 @@ def _of_the_loss(value_fn: ValueFn, grads: PyTree) -> dict[str, Any]:
 
 
 def _google_stepper(optimizer: Any, num_steps: int, result: _Result) -> Stepper:
-    declared = declared_extra_inputs(optimizer)
+    declared_inputs = declared_extra_inputs(optimizer)
 
     def init(params: PyTree, model_state: PyTree, key: jax.Array, facts: Facts = NOTHING) -> PyTree:
         note_horizon_read()
@@ -142,11 +142,11 @@ def _google_stepper(optimizer: Any, num_steps: int, result: _Result) -> Stepper:
         # As its own trainer calls it: by keyword, since its classes order the arguments differently, and without
         # `is_valid`, which would say that the loss is a validation loss and the gradient is not to be used.
         available = {"loss": loss, "model_state": model_state, "key": key, **extra_values}
-        update = with_requested(optimizer.update, declared, available)
+        update = with_requested(optimizer.update, declared_inputs, available)
         opt_state = call_accepting(update, opt_state, grads, **available)
         new_params = optimizer.get_params(opt_state)
         if result is not _apply_updates:
             new_params = result(params, jax.tree.map(jnp.subtract, new_params, params))
         return opt_state, new_params, optimizer.get_state(opt_state)
 
-    return Stepper(init=init, step=step, extra_inputs=lambda params: declared)
+    return Stepper(init=init, step=step, extra_inputs=lambda params: declared_inputs)

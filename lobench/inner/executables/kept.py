@@ -75,10 +75,10 @@ class Asked:
       trace: Detects actions during tracing that the hash does not cover.
     """
 
-    def __init__(self, path: Path, key: str, again: Callable[[], str], trace: WatchedTrace) -> None:
+    def __init__(self, path: Path, key: str, compute_key: Callable[[], str], trace: WatchedTrace) -> None:
         self._path = path
         self._key = key
-        self._again = again
+        self._again = compute_key
         self._is_fresh = False
         self.trace = trace
 
@@ -129,7 +129,7 @@ class Asked:
         lowered: jax.stages.Lowered,
         program: jax.stages.Compiled,
         layout: Any,
-        places: frozenset[int],
+        read_settings: frozenset[int],
         text_sha256: str,
     ) -> None:
         """Stores a program returned by `compile`, if its hash is still the same."""
@@ -149,11 +149,11 @@ class Asked:
                 _write(code, serialize_executable.serialize(program)[0])
             elif not code.exists():
                 return  # it is kept when XLA compiles it again
-            header: dict[str, Any] = {"places": sorted(places), "text": text_sha256, "code": code.name}
+            header: dict[str, Any] = {"places": sorted(read_settings), "text": text_sha256, "code": code.name}
             header |= {"files": files, "outlines": outlines()}
             structures = (jax.tree.structure(program.args_info), program.out_tree, layout)
-            packed = zlib.compress(json.dumps(header).encode(), 1)
-            _write(self._path, len(packed).to_bytes(8, "big") + packed + pickle.dumps(structures))
+            packed_header = zlib.compress(json.dumps(header).encode(), 1)
+            _write(self._path, len(packed_header).to_bytes(8, "big") + packed_header + pickle.dumps(structures))
         except Unhashable as error:
             _log.info("not kept: it reaches %s", error)
         except Exception as error:  # noqa: BLE001  (jax or pickle cannot: then it is traced each time, as before)
@@ -172,11 +172,11 @@ class KeptExecutables:
         self._subject, self._names = subject, names
         self._earlier: WatchedTrace | None = None
 
-    def ask(self, given: Any, arguments: Any, num_thetas: int) -> Asked | None:
+    def ask(self, theta_and_settings: Any, arguments: Any, num_thetas: int) -> Asked | None:
         """Returns the request for the program of these arguments; None if the program may not be kept.
 
         Args:
-          given: Theta, and values of the settings.
+          theta_and_settings: Theta, and values of the settings.
           arguments: Other arguments of the program, or their shapes.
           num_thetas: Number of thetas. 0: one, without an axis.
         """
@@ -184,14 +184,14 @@ class KeptExecutables:
         is_cached = folder and "://" not in folder and jax.config.values["jax_enable_compilation_cache"]
         if os.environ.get(EXECUTABLES) == "off" or not is_cached or jax.default_backend() != "cpu":
             return None
-        theta, values = given
-        numbers = [float(value) for value in values]
+        theta, values = theta_and_settings
+        setting_values = [float(value) for value in values]
         defaults = [isinstance(value, LeftToDefault) for value in values]
 
         def key() -> str:
-            parts = (_VERSION, device_description(), repr(sorted(compiler_options().items())), num_thetas)
+            environment_parts = (_VERSION, device_description(), repr(sorted(compiler_options().items())), num_thetas)
             shapes = _shapes((theta, arguments))
-            return reach(self._names, parts, numbers, defaults, shapes, *self._subject())
+            return reach(self._names, environment_parts, setting_values, defaults, shapes, *self._subject())
 
         try:
             digest = key()
@@ -226,12 +226,12 @@ def _name_of_code(traced: jax.stages.Traced, program: jax.stages.Compiled, text_
     """Returns a name that depends on all inputs of jax's compilation, and on the types of the arguments."""
     jaxpr = traced.jaxpr.jaxpr
     _, are_read = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
-    parts = (
+    hashed_parts = (
         *(_VERSION, jax.__version__, jaxlib.version.__version__, text_sha256, device_description()),
         *(sorted(compiler_options().items()), are_read, _shapes(program.args_info), program.out_tree),
         *(traced.jaxpr.in_avals, traced.jaxpr.out_avals, os.environ.get("XLA_FLAGS"), processor()),
     )
-    return hashlib.sha256(repr(parts).encode()).hexdigest()
+    return hashlib.sha256(repr(hashed_parts).encode()).hexdigest()
 
 
 def _write(path: Path, body: bytes) -> None:

@@ -121,8 +121,8 @@ def _began() -> float:
     """Returns the time when this process started, in seconds since the epoch; 0 if the system does not report it."""
     try:
         after_name = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-        up = float(Path("/proc/uptime").read_text().split()[0])
-        return time.time() - up + int(after_name[19]) / os.sysconf("SC_CLK_TCK")
+        uptime = float(Path("/proc/uptime").read_text().split()[0])
+        return time.time() - uptime + int(after_name[19]) / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError, IndexError):
         return 0.0
 
@@ -259,8 +259,8 @@ class WatchedTrace:
 
     def __exit__(self, *_: object) -> None:
         WatchedTrace._watching = None
-        if more := {name for name, _ in loaded_modules(Origin.USER)} - self._modules:
-            self.saw = self.saw or f"the import of {', '.join(sorted(more))}"
+        if imported_names := {name for name, _ in loaded_modules(Origin.USER)} - self._modules:
+            self.saw = self.saw or f"the import of {', '.join(sorted(imported_names))}"
         if _random_state() != self._random:
             self.saw = self.saw or "random numbers that no key gives"
 
@@ -295,8 +295,8 @@ def _is_ours(path: Any) -> bool:
 
 def _is_missing(name: str) -> bool:
     """Returns whether a module name belongs neither to an installed package nor to lobench."""
-    top = name.partition(".")[0]
-    return top not in sys.stdlib_module_names and origin_of_module(top) is Origin.USER
+    top_package = name.partition(".")[0]
+    return top_package not in sys.stdlib_module_names and origin_of_module(top_package) is Origin.USER
 
 
 def _random_state() -> Any:

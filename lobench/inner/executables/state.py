@@ -91,9 +91,9 @@ class StateHash:
         """Adds all values of a module."""
         self._items("module", module.__name__, vars(module).items())
 
-    def _say(self, *words: Any) -> None:
-        for word in words:
-            data = word if isinstance(word, bytes) else str(word).encode("utf-8", "surrogatepass")
+    def _say(self, *values: Any) -> None:
+        for value in values:
+            data = value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
             self._sha.update(b"%d:" % len(data))
             self._sha.update(data)
 
@@ -133,8 +133,8 @@ class StateHash:
         elif isinstance(value, _BY_REPR):
             self._say(kind.__qualname__, repr(value))
         elif kind in _WITHOUT_STATE:
-            own_name = getattr(value, "__qualname__", getattr(value, "__name__", ""))
-            self._say("without state", kind.__qualname__, own_name)
+            builtin_name = getattr(value, "__qualname__", getattr(value, "__name__", ""))
+            self._say("without state", kind.__qualname__, builtin_name)
         elif isinstance(value, _FIELD):
             self._say("field", value.__reduce__()[1][0])
         elif not self._wrapper(value) and not self._collection(value):
@@ -165,8 +165,8 @@ class StateHash:
         self._say("function", value.__module__, value.__qualname__)
         if origin_of_file(code.co_filename) is Origin.USER:
             self._code(code)
-            home = sys.modules.get(value.__globals__.get("__name__", ""))
-            if home is None or vars(home) is not value.__globals__:
+            module = sys.modules.get(value.__globals__.get("__name__", ""))
+            if module is None or vars(module) is not value.__globals__:
                 self._add(value.__globals__)
         else:
             self._say(code.co_filename, code.co_firstlineno)
@@ -225,10 +225,10 @@ class StateHash:
             self._add((value.func, value.args, value.keywords))
         elif isinstance(value, _LRU_CACHE):
             self._say("cached", tuple(value.cache_parameters().values()))
-            wrapped = value.__wrapped__
-            if origin_of_file(wrapped.__code__.co_filename) is Origin.USER and value.cache_info().currsize:
-                raise Unhashable(f"the results that {wrapped.__qualname__} keeps")
-            self._add(wrapped)
+            wrapped_function = value.__wrapped__
+            if origin_of_file(wrapped_function.__code__.co_filename) is Origin.USER and value.cache_info().currsize:
+                raise Unhashable(f"the results that {wrapped_function.__qualname__} keeps")
+            self._add(wrapped_function)
         elif type(value).__module__ in ("jaxlib._jax", "jaxlib.xla_extension") and hasattr(value, "__wrapped__"):
             self._say("compiled by jax", type(value).__name__)
             self._add(value.__wrapped__)
@@ -310,9 +310,9 @@ def known_name(value: Any) -> str:
     if not isinstance(module, str) or not isinstance(name, str) or origin_of_module(module) is Origin.USER:
         return ""
     candidate: Any = sys.modules.get(module)
-    for part in name.split("."):
+    for attribute in name.split("."):
         try:
-            candidate = vars(candidate).get(part)
+            candidate = vars(candidate).get(attribute)
         except TypeError:
             return ""
     if isinstance(candidate, staticmethod):

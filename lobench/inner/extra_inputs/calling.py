@@ -40,23 +40,27 @@ def _taken_by(function: Callable[..., Any], num_args: int, names: frozenset[str]
         parameters = inspect.signature(function, follow_wrapped=False).parameters.values()
     except (TypeError, ValueError):
         return frozenset()
-    by_place = [parameter.name for parameter in parameters if parameter.kind in _BY_PLACE]
-    filled = set(by_place[:num_args])
-    by_name = names & {parameter.name for parameter in parameters if parameter.kind in _BY_NAME} - filled
+    positional_names = [parameter.name for parameter in parameters if parameter.kind in _BY_PLACE]
+    filled_names = set(positional_names[:num_args])
+    keyword_names = names & {parameter.name for parameter in parameters if parameter.kind in _BY_NAME} - filled_names
     is_open = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
-    not_named = names - filled - by_name if is_open else frozenset[str]()
+    not_named = names - filled_names - keyword_names if is_open else frozenset[str]()
     for inner in _inner_methods(function):
         not_named = _taken_by(inner, num_args, not_named) if not_named else not_named
-    wrapped = _function_wrapped_by(function)
-    return by_name | not_named if wrapped is None else _taken_by(wrapped, num_args, by_name | not_named)
+    wrapped_function = _function_wrapped_by(function)
+    return (
+        keyword_names | not_named
+        if wrapped_function is None
+        else _taken_by(wrapped_function, num_args, keyword_names | not_named)
+    )
 
 
 def _function_wrapped_by(function: Callable[..., Any]) -> Callable[..., Any] | None:
     """Returns the function or method that `functools.wraps` has wrapped."""
-    wrapped = getattr(function, "__wrapped__", None)
-    if wrapped is None or isinstance(function, functools.partial):
+    wrapped_function = getattr(function, "__wrapped__", None)
+    if wrapped_function is None or isinstance(function, functools.partial):
         return None  # a partial has the signature of its function
-    return types.MethodType(wrapped, function.__self__) if inspect.ismethod(function) else wrapped
+    return types.MethodType(wrapped_function, function.__self__) if inspect.ismethod(function) else wrapped_function
 
 
 def _inner_methods(function: Callable[..., Any]) -> list[Callable[..., Any]]:
@@ -64,9 +68,11 @@ def _inner_methods(function: Callable[..., Any]) -> list[Callable[..., Any]]:
     if not inspect.ismethod(function):
         return []
     owners = [vars(cls)[function.__name__] for cls in type(function.__self__).__mro__ if function.__name__ in vars(cls)]
-    later = owners[owners.index(function.__func__) + 1 :] if function.__func__ in owners else []
+    later_methods = owners[owners.index(function.__func__) + 1 :] if function.__func__ in owners else []
     calls_super = "super" in getattr(getattr(function.__func__, "__code__", None), "co_names", ())
-    above = [types.MethodType(method, function.__self__) for method in later[:1] if calls_super and callable(method)]
+    base_methods = [
+        types.MethodType(method, function.__self__) for method in later_methods[:1] if calls_super and callable(method)
+    ]
     attributes = getattr(function.__self__, "__dict__", {}).values()
     optimizers = [
         attribute
@@ -74,6 +80,6 @@ def _inner_methods(function: Callable[..., Any]) -> list[Callable[..., Any]]:
         if all(callable(getattr(attribute, name, None)) for name in ("init", "update"))
     ]
     return [
-        *above,
+        *base_methods,
         *(getattr(optimizer, function.__name__) for optimizer in optimizers if hasattr(optimizer, function.__name__)),
     ]

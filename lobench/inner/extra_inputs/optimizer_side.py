@@ -110,8 +110,8 @@ def with_extra_inputs(
     def step(grads: PyTree, state: PyTree, params: PyTree = None, **extra: Any) -> tuple[PyTree, PyTree]:
         extra_values = _inputs_of_part({**_PROVIDED.get().extra_values, **extra}, grads)
         _require_inputs(dict.fromkeys(extra_inputs, name), extra_values)
-        stepped: tuple[PyTree, PyTree] = call_accepting(update, grads, state, params, **extra_values)
-        return stepped
+        result: tuple[PyTree, PyTree] = call_accepting(update, grads, state, params, **extra_values)
+        return result
 
     step.__qualname__ = name
     optimizer: Any = _WithExtraInputs(begin, step)
@@ -139,25 +139,25 @@ def _checked_inputs(extra_inputs: Sequence[str], name: str) -> tuple[str, ...]:
     return tuple(extra_inputs)
 
 
-def _inputs_of_part(inputs: dict[str, Any], like: PyTree) -> dict[str, Any]:
+def _inputs_of_part(inputs: dict[str, Any], masked_tree: PyTree) -> dict[str, Any]:
     """Returns the inputs of an optimizer that trains only some of the parameters, as marked by `optax.masked`."""
 
     def is_masked(leaf: Any) -> bool:
         return isinstance(leaf, optax.MaskedNode)
 
-    if not any(map(is_masked, jax.tree.leaves(like, is_leaf=is_masked))):
+    if not any(map(is_masked, jax.tree.leaves(masked_tree, is_leaf=is_masked))):
         return inputs
 
-    def part(tree: PyTree) -> PyTree:
-        def one(leaf: Any, value: Any) -> Any:
+    def mask(tree: PyTree) -> PyTree:
+        def mask_leaf(leaf: Any, value: Any) -> Any:
             return leaf if is_masked(leaf) else value
 
-        return jax.tree.map(one, like, tree, is_leaf=is_masked)
+        return jax.tree.map(mask_leaf, masked_tree, tree, is_leaf=is_masked)
 
-    inputs = {name: part(value) if name in _TREES else value for name, value in inputs.items()}
+    inputs = {name: mask(value) if name in _TREES else value for name, value in inputs.items()}
     if "weighted_gradient" in inputs:
-        gradient_of = inputs["weighted_gradient"]
-        inputs["weighted_gradient"] = lambda weights: part(gradient_of(weights))
+        weighted_gradient = inputs["weighted_gradient"]
+        inputs["weighted_gradient"] = lambda weights: mask(weighted_gradient(weights))
     return inputs
 
 
@@ -197,9 +197,9 @@ def with_requested(update: Callable[..., T], extra_inputs: ExtraInputs, availabl
 
 def starts_of(optimizer: Any, params: PyTree) -> list[Callable[..., PyTree]]:
     """Returns the `initial_params` of an optimizer, or those of the optimizers inside it."""
-    own_start = getattr(optimizer, "initial_params", None)
-    if own_start is not None:
-        return [own_start]
+    initial_params = getattr(optimizer, "initial_params", None)
+    if initial_params is not None:
+        return [initial_params]
     return [
         requests.initial_params for requests in _requests_of(optimizer, params) if requests.initial_params is not None
     ]

@@ -72,18 +72,18 @@ class AdafacFeatured(LearnedOptimizer):
         # Sliced here, outside the loop over steps.
         wide = jnp.concatenate([network["w0"][: NARROW.start], network["w0"][NARROW.stop : -_NUM_EMBEDDED]])
         narrow = network["w0"][NARROW]
-        of_step = network["w0"][-_NUM_EMBEDDED:]
+        step_weights = network["w0"][-_NUM_EMBEDDED:]
 
         def init(params: PyTree) -> State:
             return {"step": jnp.int32(0), **accumulators.init(params)}
 
         def update(grads: PyTree, state: State, params: PyTree = None, **extra: Any) -> tuple[PyTree, State]:
-            bias = step_embedding(state["step"]) @ of_step + network["b0"]
+            bias = step_embedding(state["step"]) @ step_weights + network["b0"]
             leaves = [self.laid_out(leaf) for leaf in jax.tree.leaves(grads)]
 
             def step(index: int, tensor: TensorValues) -> jax.Array:
-                first = weighted_sum(adafac_features(tensor), wide, tensor.sums)
-                outputs = outputs_of(first, bias, *((network[f"w{n}"], network[f"b{n}"]) for n in (1, 2)))
+                first_layer = weighted_sum(adafac_features(tensor), wide, tensor.sums)
+                outputs = outputs_of(first_layer, bias, *((network[f"w{n}"], network[f"b{n}"]) for n in (1, 2)))
                 return -self.subtracted(outputs, tensor)
 
             updates, accumulated = accumulators.update(state, leaves, params, narrow, step)

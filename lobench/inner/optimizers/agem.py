@@ -41,8 +41,8 @@ def agem(inner: Any = None) -> optax.GradientTransformationExtraArgs:
     ) -> tuple[PyTree, PyTree]:
         grads = agreeing(grads, memory)
         extra |= {"memory": memory} | ({"grad": grads} if "grad" in extra else {})
-        moved: tuple[PyTree, PyTree] = call_accepting(optimizer.update, grads, state, params, **extra)
-        return moved
+        result: tuple[PyTree, PyTree] = call_accepting(optimizer.update, grads, state, params, **extra)
+        return result
 
     return with_extra_inputs(init, update, ("memory",), inner=optimizer)
 
@@ -55,21 +55,23 @@ def agreeing(grads: PyTree, memory: PyTree) -> PyTree:
     largest = jnp.max(jnp.asarray([jnp.max(jnp.abs(leaf), initial=0.0) for leaf in jax.tree.leaves(memory)]))
     is_there = jnp.asarray(largest >= np.finfo(np.float32).tiny)
     # Scaled to size 1, because the square of a small gradient would be 0.
-    along = jax.tree.map(lambda leaf: _as_float32(leaf) / jnp.where(is_there, largest, 1.0).astype(jnp.float32), memory)
-    square = jnp.where(is_there, _dot(along, along), 1.0)
+    scaled_memory = jax.tree.map(
+        lambda leaf: _as_float32(leaf) / jnp.where(is_there, largest, 1.0).astype(jnp.float32), memory
+    )
+    square = jnp.where(is_there, _dot(scaled_memory, scaled_memory), 1.0)
     # Twice, to remove the rest that rounding leaves.
-    return _without_conflict(_without_conflict(grads, along, square, is_there), along, square, is_there)
+    return _without_conflict(_without_conflict(grads, scaled_memory, square, is_there), scaled_memory, square, is_there)
 
 
-def _without_conflict(grads: PyTree, along: PyTree, square: jax.Array, is_there: jax.Array) -> PyTree:
-    product = _dot(grads, along)
+def _without_conflict(grads: PyTree, memory: PyTree, square: jax.Array, is_there: jax.Array) -> PyTree:
+    product = _dot(grads, memory)
 
     def remove_conflict(grad: jax.Array, direction: jax.Array) -> jax.Array:
         return jnp.where(
             is_there & (product < 0), (_as_float32(grad) - product / square * direction).astype(grad.dtype), grad
         )
 
-    return jax.tree.map(remove_conflict, grads, along)
+    return jax.tree.map(remove_conflict, grads, memory)
 
 
 def _as_float32(leaf: jax.Array) -> jax.Array:

@@ -123,9 +123,9 @@ def new_schedule(theta: Theta, num_tensors: int, horizon: int) -> State:
 
 def scheduled(theta: Theta, state: State, loss: jax.Array, horizon: int) -> tuple[State, jax.Array]:
     """Returns the state of the scheduler after an update, and the learning rates, float32[num_tensors]."""
-    losses, of_loss = loss_features(state["losses"], state["step"], loss)
+    losses, loss_inputs = loss_features(state["losses"], state["step"], loss)
     progress = progress_features(state["step"], horizon)
-    inputs_of_lstm = jnp.tile(jnp.concatenate([progress, of_loss])[None], (state["rows"][0].shape[0], 1))
+    inputs_of_lstm = jnp.tile(jnp.concatenate([progress, loss_inputs])[None], (state["rows"][0].shape[0], 1))
     h, c = mixed_lstm(theta["rnn_params"], inputs_of_lstm, state["rows"])
     rates = 0.1 * jnp.exp(linear(theta["rnn_params"]["step_size"], h)[:, 0])
     return {"step": state["step"] + 1, "losses": losses, "rows": (h, c)}, rates

@@ -87,16 +87,16 @@ class Celo2(LearnedOptimizer):
             squares = dict[str, Any]()
             factored: Any = ()
             decays = jnp.asarray(_DECAYS)
-            of_squares = jnp.asarray(_RMS)
+            square_decays = jnp.asarray(_RMS)
             if matrices:
                 moments = FactoredMoments([leaf.shape for leaf in matrices.values()])
-                unused = jnp.zeros((4 * len(_DECAYS), 1))  # this network gets moments on another scale
-                factored, tensor_values = moments.update(state["factored"], list(matrices.values()), decays, unused)
+                no_weights = jnp.zeros((4 * len(_DECAYS), 1))  # this network gets moments on another scale
+                factored, tensor_values = moments.update(state["factored"], list(matrices.values()), decays, no_weights)
                 rows_and_columns = moments.parts(factored)
             params_by_path: dict[str, Any] = dict(leaf_paths(params))
             for index, (path, grad) in enumerate(matrices.items()):
                 momenta[path] = momentum_of_leaf = decayed(state["momentum"][path], grad, decays)
-                squares[path] = squares_of_leaf = decayed(state["rms"][path], grad * grad, of_squares)
+                squares[path] = squares_of_leaf = decayed(state["rms"][path], grad * grad, square_decays)
                 features = _features(
                     grad,
                     params_by_path[path],

@@ -62,12 +62,12 @@ class CeloAdam(LearnedOptimizer):
             momenta = [beta1 * m + (1 - beta1) * g for m, g in zip(state["m"], clipped, strict=True)]
             second_moments = [beta2 * v + (1 - beta2) * (g * g) for v, g in zip(state["v"], clipped, strict=True)]
             count = schedule["step"].astype(jnp.float32)
-            of_m, of_v = 1 - beta1**count, 1 - beta2**count
+            momentum_correction, second_correction = 1 - beta1**count, 1 - beta2**count
             scales = [
-                self.learning_rate * rates[index] / (1e-8 + jnp.sqrt(v / of_v + 1e-10))
+                self.learning_rate * rates[index] / (1e-8 + jnp.sqrt(v / second_correction + 1e-10))
                 for index, v in enumerate(second_moments)
             ]
-            updates = [-(m / of_m) * scale for m, scale in zip(momenta, scales, strict=True)]
+            updates = [-(m / momentum_correction) * scale for m, scale in zip(momenta, scales, strict=True)]
             return jax.tree.unflatten(structure, updates), {**schedule, "m": momenta, "v": second_moments}
 
         return optax.GradientTransformationExtraArgs(init, update)

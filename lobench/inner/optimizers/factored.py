@@ -78,16 +78,16 @@ class FactoredMoments:
             if axes is None:
                 self._add(tensor, shape, -1, (1.0, 1.0))
                 continue
-            for axis, uses in zip(axes, ((1.0, 0.0), (0.0, 1.0)), strict=True):
+            for axis, row_and_column in zip(axes, ((1.0, 0.0), (0.0, 1.0)), strict=True):
                 self._add(
                     tensor,
                     tuple(1 if shape_axis == axis else size for shape_axis, size in enumerate(shape)),
                     axis,
-                    uses,
+                    row_and_column,
                 )
 
-    def _add(self, tensor: int, shape: tuple[int, ...], axis: int, uses: tuple[float, float]) -> None:
-        segment = _Segment(tensor, self._size, shape, axis, uses)
+    def _add(self, tensor: int, shape: tuple[int, ...], axis: int, row_and_column: tuple[float, float]) -> None:
+        segment = _Segment(tensor, self._size, shape, axis, row_and_column)
         self._segments.append(segment)
         self._size += segment.size
 
@@ -114,23 +114,23 @@ class FactoredMoments:
         state = decayed(state, jnp.concatenate([mean.ravel() for mean in means]), decays)
         scales = self._scales(state)
         full: list[jax.Array | None] = [None] * len(self._shapes)
-        by_tensor: list[list[jax.Array]] = [[] for _ in self._shapes]
+        scales_by_tensor: list[list[jax.Array]] = [[] for _ in self._shapes]
         for segment in self._segments:
-            by_tensor[segment.tensor].append(self._cut(scales, segment))
+            scales_by_tensor[segment.tensor].append(self._cut(scales, segment))
             if segment.mean_axis < 0:
                 full[segment.tensor] = self._cut(state, segment)
         pairs = [
             (scales_of_tensor[0], scales_of_tensor[1] if len(scales_of_tensor) > 1 else jnp.ones(()))
-            for scales_of_tensor in by_tensor
+            for scales_of_tensor in scales_by_tensor
         ]
         return state, Factored(scales=pairs, full=full, sums=self._sums(state, weights))
 
     def parts(self, state: jax.Array) -> list[tuple[jax.Array, ...]]:
         """Returns the row and column moments of each tensor, broadcastable to it; below rank 2 the moment itself."""
-        by_tensor: list[list[jax.Array]] = [[] for _ in self._shapes]
+        moments_by_tensor: list[list[jax.Array]] = [[] for _ in self._shapes]
         for segment in self._segments:
-            by_tensor[segment.tensor].append(self._cut(state, segment))
-        return [tuple(moments_of_tensor) for moments_of_tensor in by_tensor]
+            moments_by_tensor[segment.tensor].append(self._cut(state, segment))
+        return [tuple(moments_of_tensor) for moments_of_tensor in moments_by_tensor]
 
     def _cut(self, rows: jax.Array, segment: _Segment) -> jax.Array:
         return rows[:, segment.start : segment.start + segment.size].reshape(rows.shape[0], *segment.shape)
@@ -155,30 +155,33 @@ class FactoredMoments:
     def _sums(self, state: jax.Array, weights: jax.Array) -> list[list[jax.Array]]:
         num_decays, width = state.shape[0], weights.shape[-1]
         split = weights.reshape(*weights.shape[:-2], 2, 2, num_decays, width)  # (plain, rsqrt), (row, column)
-        uses = jnp.asarray([segment.uses for segment in self._segments])
+        segment_uses = jnp.asarray([segment.uses for segment in self._segments])
         if split.ndim == 4:
-            per_segment = jnp.einsum("pucw,su->swpc", split, uses)
+            per_segment = jnp.einsum("pucw,su->swpc", split, segment_uses)
         else:
             tensors = np.asarray([segment.tensor for segment in self._segments])
-            per_segment = jnp.einsum("spucw,su->swpc", split[tensors], uses)
-        per_segment = per_segment.reshape(len(uses), width, 2 * num_decays)
+            per_segment = jnp.einsum("spucw,su->swpc", split[tensors], segment_uses)
+        per_segment = per_segment.reshape(len(segment_uses), width, 2 * num_decays)
         channels = jnp.concatenate([state, jax.lax.rsqrt(state + 1e-8)])  # [2 num_decays, size]
         squares = channels * channels
         means = jnp.stack([squares[:, s.start : s.start + s.size].mean(axis=1) for s in self._segments])
-        scaled = per_segment * jax.lax.rsqrt(_NORM_EPSILON + means)[:, None]
+        scaled_weights = per_segment * jax.lax.rsqrt(_NORM_EPSILON + means)[:, None]
         if len(self._segments) == 1:
             # The factor is as long as the tensor, so XLA fuses the sums into the loop over it.
             rows = [self._cut(channels[channel][None], self._segments[0]) for channel in range(2 * num_decays)]
             return [
-                [row * scaled[0, :, channel].reshape(-1, *[1] * (row.ndim - 1)) for channel, row in enumerate(rows)]
+                [
+                    row * scaled_weights[0, :, channel].reshape(-1, *[1] * (row.ndim - 1))
+                    for channel, row in enumerate(rows)
+                ]
             ]
         # One matrix product with the weights of all segments, then cut. XLA would fuse sums into the loop over the
         # tensor and recompute them for each element; a product is computed once.
-        product = scaled.reshape(-1, 2 * num_decays) @ channels
-        by_tensor: list[list[jax.Array]] = [[] for _ in self._shapes]
+        product = scaled_weights.reshape(-1, 2 * num_decays) @ channels
+        sums_by_tensor: list[list[jax.Array]] = [[] for _ in self._shapes]
         for index, segment in enumerate(self._segments):
-            by_tensor[segment.tensor].append(self._cut(product[index * width : (index + 1) * width], segment))
-        return by_tensor
+            sums_by_tensor[segment.tensor].append(self._cut(product[index * width : (index + 1) * width], segment))
+        return sums_by_tensor
 
 
 class TensorValues(NamedTuple):
@@ -247,9 +250,9 @@ class Accumulators:
             param = self.layout(leaf)
             momentum = decayed(state["momentum"][index], grad, self.momentum_decays)
             rms = decayed(state["rms"][index], grad * grad, self.rms_decays)
-            of_factored = factored.scales[index], factored.full[index], factored.sums[index]
+            factored_values = factored.scales[index], factored.full[index], factored.sums[index]
             updates.append(
-                restored(step(index, TensorValues(grad, param, momentum, rms, *of_factored)), jnp.shape(leaf))
+                restored(step(index, TensorValues(grad, param, momentum, rms, *factored_values)), jnp.shape(leaf))
             )
             momenta.append(momentum)
             squares.append(rms)

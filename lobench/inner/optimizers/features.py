@@ -70,9 +70,9 @@ def _swap_last_axes_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -
 
 @custom_vmap
 def _times_identities(tensor: jax.Array) -> jax.Array:
-    *leading, short, _ = tensor.shape
+    *leading, num_rows, _ = tensor.shape
     # One identity per matrix; with a single one XLA would transpose the leading axes after all.
-    identities = jnp.broadcast_to(jnp.eye(short, dtype=tensor.dtype), (*leading, short, short))
+    identities = jnp.broadcast_to(jnp.eye(num_rows, dtype=tensor.dtype), (*leading, num_rows, num_rows))
     return jnp.einsum("...sl,...st->...lt", tensor, identities, precision=jax.lax.Precision.HIGHEST)
 
 
@@ -103,29 +103,30 @@ def rms_norm(feature: jax.Array, axes: Sequence[int] | None = None) -> jax.Array
     return feature * jax.lax.rsqrt(1e-5 + jnp.mean(feature * feature, axis=axes, keepdims=True))
 
 
-def weighted_sum(features: Sequence[jax.Array], weights: jax.Array, others: Sequence[jax.Array]) -> Units:
+def weighted_sum(features: Sequence[jax.Array], weights: jax.Array, other_sums: Sequence[jax.Array]) -> Units:
     """First layer of the network: the sum over features of the `rms_norm`ed feature times its weight, per output.
 
     Args:
       features: Arrays [channels, ...] of the tensor's shape.
       weights: float32[total channels, width].
-      others: Further terms, each float32[width, ...] and broadcastable to the tensor.
+      other_sums: Further terms, each float32[width, ...] and broadcastable to the tensor.
     Returns:
       `width` arrays [...]; for a wide layer on a small tensor, one array [width, ...].
     """
     # The normalisation is folded into the weights: one small product for all channels.
-    scaled = jax.lax.rsqrt(1e-5 + _mean_squares(features))[:, None] * weights
+    scaled_weights = jax.lax.rsqrt(1e-5 + _mean_squares(features))[:, None] * weights
     if weights.shape[1] > _NARROW and features[0][0].size <= _SMALL:
-        total = jnp.tensordot(scaled.T, jnp.concatenate(features), 1)
-        return functools.reduce(operator.add, others, total)
-    channels, added = [
-        [jax.lax.unstack(channels_of_feature) for channels_of_feature in ones] for ones in (features, others)
+        total = jnp.tensordot(scaled_weights.T, jnp.concatenate(features), 1)
+        return functools.reduce(operator.add, other_sums, total)
+    channels, added_rows = [
+        [jax.lax.unstack(channels_of_feature) for channels_of_feature in channel_lists]
+        for channel_lists in (features, other_sums)
     ]
     outputs = []
-    for unit, weights_of_unit in enumerate(_by_unit(scaled)):
+    for unit, weights_of_unit in enumerate(_by_unit(scaled_weights)):
         weight = iter(weights_of_unit)
         partials = [functools.reduce(operator.add, [row * next(weight) for row in rows]) for rows in channels]
-        outputs.append(functools.reduce(operator.add, [*partials, *(rows[unit] for rows in added)]))
+        outputs.append(functools.reduce(operator.add, [*partials, *(rows[unit] for rows in added_rows)]))
     return outputs
 
 
@@ -139,9 +140,9 @@ def _mean_squares(features: Sequence[jax.Array]) -> jax.Array:
     if features[0].size > _SMALL:
         return jnp.concatenate([_mean_square(feature) for feature in features])
     # Features of one channel are stacked: for a small tensor the number of operations counts, not their traffic.
-    single = [index for index, feature in enumerate(features) if feature.shape[0] == 1]
-    stacked = _mean_square(jnp.concatenate([features[index] for index in single]))
-    mean_of_index = {index: stacked[position : position + 1] for position, index in enumerate(single)}
+    single_channel_indices = [index for index, feature in enumerate(features) if feature.shape[0] == 1]
+    stacked = _mean_square(jnp.concatenate([features[index] for index in single_channel_indices]))
+    mean_of_index = {index: stacked[position : position + 1] for position, index in enumerate(single_channel_indices)}
     return jnp.concatenate(
         [
             mean_of_index[index] if index in mean_of_index else _mean_square(feature)
@@ -155,15 +156,15 @@ def _mean_square(feature: jax.Array) -> jax.Array:
     return jnp.mean(flat * flat, axis=1)
 
 
-def outputs_of(first: Units, bias: jax.Array, *layers: tuple[jax.Array, jax.Array]) -> Units:
+def outputs_of(first_layer: Units, bias: jax.Array, *layers: tuple[jax.Array, jax.Array]) -> Units:
     """Returns the outputs of a network for one tensor. Outputs that are not used are not computed.
 
     Args:
-      first: Sums of the first layer, as returned by `weighted_sum`.
+      first_layer: Sums of the first layer, as returned by `weighted_sum`.
       bias: Bias of the first layer, float32[width].
       layers: Weights float32[inputs, width] and bias of each further layer.
     """
-    values = _with_bias(first, bias)
+    values = _with_bias(first_layer, bias)
     for weights, other_bias in layers:
         values = _with_bias(_products(jax.tree.map(jax.nn.relu, values), weights), other_bias)
     return values

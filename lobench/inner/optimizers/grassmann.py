@@ -45,11 +45,11 @@ def sgd_g(
     def move(
         grad: jax.Array, weights: jax.Array, momentum_before: jax.Array, axis: int, count: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        at = unit(weights, axis)
-        step = momentum * momentum_before - rate_at(learning_rate, count) * _tangent_component(grad, at, clip, axis)
-        moved, length, direction = _move_along_geodesic(step, at, axis)
-        momentum_after = length * (direction * jnp.cos(length) - at * jnp.sin(length))
-        return moved - weights, momentum_after
+        point = unit(weights, axis)
+        step = momentum * momentum_before - rate_at(learning_rate, count) * _tangent_component(grad, point, clip, axis)
+        end_point, length, direction = _move_along_geodesic(step, point, axis)
+        momentum_after = length * (direction * jnp.cos(length) - point * jnp.sin(length))
+        return end_point - weights, momentum_after
 
     rest = heavy_ball() if rest is None else rest
     return on_neurons("sgd_g", lambda leaf, axis: jnp.zeros(leaf.shape, jnp.float32), move, rest, starts_at_one=True)
@@ -84,28 +84,28 @@ def adam_g(
     def move(
         grad: jax.Array, weights: jax.Array, moments: AdamGState, axis: int, count: jax.Array
     ) -> tuple[jax.Array, AdamGState]:
-        at = unit(weights, axis)
-        grad = _tangent_component(grad, at, clip, axis)
+        point = unit(weights, axis)
+        grad = _tangent_component(grad, point, clip, axis)
         mu = b1 * moments.mu + (1 - b1) * grad
         nu = b2 * moments.nu + (1 - b2) * dot(grad, grad, axis)
         num_updates = count + 1
         rate = rate_at(learning_rate, count) * jnp.sqrt(1 - b2**num_updates) / (1 - b1**num_updates)
-        moved, length, direction = _move_along_geodesic(-rate * mu / jnp.sqrt(nu + eps), at, axis)
-        part = dot(direction, mu, axis)
-        mu = mu - part * (jnp.sin(length) * at + (1 - jnp.cos(length)) * direction)
-        return moved - weights, AdamGState(mu, nu)
+        end_point, length, direction = _move_along_geodesic(-rate * mu / jnp.sqrt(nu + eps), point, axis)
+        component = dot(direction, mu, axis)
+        mu = mu - component * (jnp.sin(length) * point + (1 - jnp.cos(length)) * direction)
+        return end_point - weights, AdamGState(mu, nu)
 
     return on_neurons("adam_g", begin, move, adam() if rest is None else rest, starts_at_one=True)
 
 
-def _tangent_component(grad: jax.Array, at: jax.Array, clip: Rate, axis: int) -> jax.Array:
+def _tangent_component(grad: jax.Array, point: jax.Array, clip: Rate, axis: int) -> jax.Array:
     """Returns the component of a gradient tangent to the sphere, scaled down to norm `clip`."""
-    grad = grad - at * dot(at, grad, axis)
+    grad = grad - point * dot(point, grad, axis)
     return grad * jnp.minimum(1.0, clip / safe_norm(grad, axis))
 
 
-def _move_along_geodesic(step: jax.Array, at: jax.Array, axis: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _move_along_geodesic(step: jax.Array, point: jax.Array, axis: int) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Moves points along geodesics. Returns the end points, the distances, and the initial directions."""
     length = jnp.sqrt(dot(step, step, axis))
     direction = unit(step, axis)
-    return at * jnp.cos(length) + direction * jnp.sin(length), length, direction
+    return point * jnp.cos(length) + direction * jnp.sin(length), length, direction

@@ -122,10 +122,10 @@ class HyperV2(LearnedOptimizer):
     ) -> tuple[State, jax.Array, jax.Array]:
         """Returns the next state of the LSTM and its inputs, controls [num_tensors, K] and rates [num_tensors]."""
         step = state["step"]
-        losses, of_loss = loss_features(state["losses"], step, loss)
-        of_all = jnp.concatenate([progress_features(step, horizon), of_loss])
+        losses, loss_inputs = loss_features(state["losses"], step, loss)
+        shared_inputs = jnp.concatenate([progress_features(step, horizon), loss_inputs])
         tensors = zip(jax.tree.leaves(params), state["momentum"], state["rms"], strict=True)
-        inputs_of_lstm = jnp.stack([jnp.concatenate([of_all, _tensor_inputs(*tensor)]) for tensor in tensors])
+        inputs_of_lstm = jnp.stack([jnp.concatenate([shared_inputs, _tensor_inputs(*tensor)]) for tensor in tensors])
         h, c = mixed_lstm(theta, inputs_of_lstm, state["rows"])
         controls = linear(theta["rnn_to_controls"], h)
         rates = linear(theta["step_size"], h)[:, 0]

@@ -73,11 +73,11 @@ class MLPLOpt(LearnedOptimizer):
         return optax.GradientTransformationExtraArgs(init, update)
 
 
-def _split(values: jax.Array, like: PyTree) -> PyTree:
+def _split(values: jax.Array, template: PyTree) -> PyTree:
     """Cuts float32[size] into the leaves of a tree, in their order and shapes."""
-    leaves, structure = jax.tree.flatten(like)
-    ends = np.cumsum([jnp.size(leaf) for leaf in leaves])
-    parts = jnp.split(values, ends[:-1])
+    leaves, structure = jax.tree.flatten(template)
+    leaf_ends = np.cumsum([jnp.size(leaf) for leaf in leaves])
+    leaf_values = jnp.split(values, leaf_ends[:-1])
     return jax.tree.unflatten(
-        structure, [part.reshape(jnp.shape(leaf)) for part, leaf in zip(parts, leaves, strict=True)]
+        structure, [leaf_value.reshape(jnp.shape(leaf)) for leaf_value, leaf in zip(leaf_values, leaves, strict=True)]
     )

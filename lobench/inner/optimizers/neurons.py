@@ -58,8 +58,10 @@ def on_neurons(
         states_of_neurons = tuple(
             begin(leaf, axis) for leaf, axis in _leaves(params, scale_invariant) if axis is not None
         )
-        others = _without_invariant_leaves(params, params, scale_invariant)
-        return NeuronsState(jnp.zeros([], jnp.int32), states_of_neurons, call_accepting(rest.init, others, **facts))
+        other_params = _without_invariant_leaves(params, params, scale_invariant)
+        return NeuronsState(
+            jnp.zeros([], jnp.int32), states_of_neurons, call_accepting(rest.init, other_params, **facts)
+        )
 
     def update(
         grads: PyTree, state: NeuronsState, params: PyTree = None, *, scale_invariant: PyTree, **extra: Any
@@ -113,10 +115,10 @@ def _as_float32(leaf: jax.Array) -> jax.Array:
     return leaf.astype(jnp.float32)
 
 
-def dot(one: jax.Array, other: jax.Array, axis: int) -> jax.Array:
+def dot(left: jax.Array, right: jax.Array, axis: int) -> jax.Array:
     """Returns the inner product for each neuron, with all other axes of size 1."""
-    other_axes = tuple(tensor_axis for tensor_axis in range(one.ndim) if tensor_axis != axis)
-    return jnp.sum(one * other, axis=other_axes, keepdims=True)
+    other_axes = tuple(tensor_axis for tensor_axis in range(left.ndim) if tensor_axis != axis)
+    return jnp.sum(left * right, axis=other_axes, keepdims=True)
 
 
 def safe_norm(weights: jax.Array, axis: int) -> jax.Array:

@@ -70,16 +70,16 @@ def opt_list(index: int = 0, file: str = "") -> optax.GradientTransformationExtr
     def update(grads: PyTree, state: OptListState, params: PyTree = None) -> tuple[PyTree, OptListState]:
         num_updates = state.step + 1
         b1, b2 = setting["beta1"], setting["beta2"]
-        corrected = rate(state.step) * jnp.sqrt(1 - b2**num_updates) / (1 - b1**num_updates)
+        corrected_rate = rate(state.step) * jnp.sqrt(1 - b2**num_updates) / (1 - b1**num_updates)
         # The sign is that of the original, with which the settings were found.
         grads = jax.tree.map(lambda grad, param: grad - setting["l2_weight_decay"] * param, grads, params)
         mu = jax.tree.map(lambda old, grad: b1 * old + (1 - b1) * grad, state.mu, grads)
         nu = jax.tree.map(lambda old, grad: b2 * old + (1 - b2) * grad**2, state.nu, grads)
 
         def move(mu: jax.Array, nu: jax.Array, grad: jax.Array, param: jax.Array) -> jax.Array:
-            ahead = jnp.where(setting["use_nesterov"], b1 * mu + (1 - b1) * grad, mu)
-            scaled = ahead / (jnp.sqrt(nu) + setting["epsilon"])
-            return -corrected * (scaled + setting["adamw_weight_decay"] * param)
+            momentum = jnp.where(setting["use_nesterov"], b1 * mu + (1 - b1) * grad, mu)
+            preconditioned = momentum / (jnp.sqrt(nu) + setting["epsilon"])
+            return -corrected_rate * (preconditioned + setting["adamw_weight_decay"] * param)
 
         return jax.tree.map(move, mu, nu, grads, params), OptListState(num_updates, mu, nu)
 

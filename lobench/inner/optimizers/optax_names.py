@@ -39,11 +39,11 @@ class OptaxNames:
 
     def names(self) -> list[str]:
         """Returns all names, for suggestions."""
-        return [f"{home.__name__}.{name}" for home in _HOMES for name in dir(home) if _function(home, name)]
+        return [f"{module.__name__}.{name}" for module in _HOMES for name in dir(module) if _function(module, name)]
 
     def optimizers(self) -> dict[str, Callable[..., Any]]:
         """Returns all optimizers by their full names: functions with a learning rate, or known as optimizers."""
-        functions = {f"{home.__name__}.{name}": _function(home, name) for home in _HOMES for name in dir(home)}
+        functions = {f"{module.__name__}.{name}": _function(module, name) for module in _HOMES for name in dir(module)}
         return {name: function for name, function in functions.items() if function and _is_optimizer(function)}
 
     def find(self, selector: str) -> str | None:
@@ -55,18 +55,21 @@ class OptaxNames:
           One name for each function, whichever selector is used; None if optax has no such function.
         """
         path, _, name = selector.removeprefix("optax.").rpartition(".")
-        homes = _modules(path, selector.startswith("optax."))
-        function = next(filter(None, (_function(home, name) for home in homes)), None)
+        modules = _modules(path, selector.startswith("optax."))
+        function = next(filter(None, (_function(module_name, name) for module_name in modules)), None)
         if function is None:
             return None
-        home = next((home.__name__ for home in _HOMES if getattr(home, name, None) is function), f"optax.{path}")
-        _register(function, name, home)
-        return f"{home}.{name}"
+        module_name = next(
+            (module_name.__name__ for module_name in _HOMES if getattr(module_name, name, None) is function),
+            f"optax.{path}",
+        )
+        _register(function, name, module_name)
+        return f"{module_name}.{name}"
 
 
 @functools.cache
-def _register(function: Callable[..., Any], name: str, home: str) -> None:
-    gin.external_configurable(_adapted(function, name), name=name, module=home)
+def _register(function: Callable[..., Any], name: str, module_name: str) -> None:
+    gin.external_configurable(_adapted(function, name), name=name, module=module_name)
 
 
 def _modules(path: str, names_optax: bool) -> list[ModuleType]:
@@ -74,15 +77,15 @@ def _modules(path: str, names_optax: bool) -> list[ModuleType]:
     if not path:
         return [optax] if names_optax else list(_HOMES)
     module: Any = optax
-    for part in path.split("."):
-        module = getattr(module, part, None)
+    for submodule in path.split("."):
+        module = getattr(module, submodule, None)
         if not isinstance(module, ModuleType) or not module.__name__.startswith("optax."):
             return []
     return [module]
 
 
-def _function(home: ModuleType, name: str) -> Callable[..., Any] | None:
-    candidate = None if name.startswith("_") else getattr(home, name, None)
+def _function(module: ModuleType, name: str) -> Callable[..., Any] | None:
+    candidate = None if name.startswith("_") else getattr(module, name, None)
     return candidate if inspect.isroutine(candidate) or isinstance(candidate, functools.partial) else None
 
 
@@ -126,7 +129,7 @@ def _with_sequence(function: Callable[..., Any], rest: str) -> Callable[..., Any
 
 def _ending_with_the_training(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     signature = inspect.signature(function)
-    ends = [
+    length_parameters = [
         parameter.name
         for parameter in signature.parameters.values()
         if parameter.name in _ENDS and parameter.default is parameter.empty
@@ -134,7 +137,7 @@ def _ending_with_the_training(function: Callable[..., Any], name: str) -> Callab
 
     @functools.wraps(function)
     def make(**values: Any) -> Schedule:
-        missing = [end for end in ends if end not in values]
+        missing = [end for end in length_parameters if end not in values]
         if not missing:
             schedule = function(**values)
             return Schedule(lambda num_steps: schedule, f"optax.{name}")

@@ -116,16 +116,19 @@ def _update(
 
 def _fit(grad: jax.Array, factors: _OfAxes, key: jax.Array, rate: float) -> _OfAxes:
     """Returns the factors after a step that lowers E[g^T P g + v^T P^-1 v] over P = Q^T Q, with noise v."""
-    a = grad
-    b = jax.random.normal(key, grad.shape)
+    preconditioned_grad = grad
+    preconditioned_noise = jax.random.normal(key, grad.shape)
     for axis, factor in enumerate(factors):
         if factor.ndim == 2:
-            a = along(a, factor, axis)
-            b = _times_inverse_transposed(b, factor, axis)
+            preconditioned_grad = along(preconditioned_grad, factor, axis)
+            preconditioned_noise = _times_inverse_transposed(preconditioned_noise, factor, axis)
         else:
-            a = a * diagonal(factor, a, axis)
-            b = b / diagonal(factor, b, axis)
-    return tuple(_next_factor(factor, a, b, axis, rate) for axis, factor in enumerate(factors))
+            preconditioned_grad = preconditioned_grad * diagonal(factor, preconditioned_grad, axis)
+            preconditioned_noise = preconditioned_noise / diagonal(factor, preconditioned_noise, axis)
+    return tuple(
+        _next_factor(factor, preconditioned_grad, preconditioned_noise, axis, rate)
+        for axis, factor in enumerate(factors)
+    )
 
 
 def _times_inverse_transposed(tensor: jax.Array, factor: jax.Array, axis: int) -> jax.Array:
@@ -137,10 +140,10 @@ def _times_inverse_transposed(tensor: jax.Array, factor: jax.Array, axis: int) -
 
 def _next_factor(factor: jax.Array, a: jax.Array, b: jax.Array, axis: int, rate: float) -> jax.Array:
     if factor.ndim == 1:
-        of_a = squares(a, axis)
-        of_b = squares(b, axis)
-        return factor - rate / ((of_a + of_b).max(initial=0) + _TINY) * (of_a - of_b) * factor
-    of_a = gram(a, axis)
-    of_b = gram(b, axis)
-    norm = jnp.abs(of_a + of_b).sum(axis=1).max() + _TINY
-    return factor - rate / norm * jnp.triu(of_a - of_b) @ factor
+        gram_a = squares(a, axis)
+        gram_b = squares(b, axis)
+        return factor - rate / ((gram_a + gram_b).max(initial=0) + _TINY) * (gram_a - gram_b) * factor
+    gram_a = gram(a, axis)
+    gram_b = gram(b, axis)
+    norm = jnp.abs(gram_a + gram_b).sum(axis=1).max() + _TINY
+    return factor - rate / norm * jnp.triu(gram_a - gram_b) @ factor

@@ -33,8 +33,8 @@ class _Moved:
     __array_ufunc__ = None  # so that numpy uses our `__radd__`
 
     def __radd__(self, params: jax.Array) -> jax.Array:
-        moved = params + self.step.astype(jnp.result_type(params))
-        return (moved * _power_of_two(self.exponent)).astype(moved.dtype)
+        new_params = params + self.step.astype(jnp.result_type(params))
+        return (new_params * _power_of_two(self.exponent)).astype(new_params.dtype)
 
 
 def _power_of_two(exponent: jax.Array) -> jax.Array:
@@ -43,10 +43,10 @@ def _power_of_two(exponent: jax.Array) -> jax.Array:
 
 def _exponent(norm_square: jax.Array) -> jax.Array:
     """Returns the exponent, int32, of the power of two that scales a norm to 1/2 .. 2; 0 for norms within `_WIDEST`."""
-    of_square = (jax.lax.bitcast_convert_type(norm_square, jnp.int32) >> _MANTISSA) - _BIAS
-    of_norm = of_square >> 1
-    has_left = (jnp.abs(of_norm) > _WIDEST) & (norm_square > 0) & jnp.isfinite(norm_square)
-    return jnp.where(has_left, -of_norm, 0)
+    square_exponent = (jax.lax.bitcast_convert_type(norm_square, jnp.int32) >> _MANTISSA) - _BIAS
+    norm_exponent = square_exponent >> 1
+    has_left = (jnp.abs(norm_exponent) > _WIDEST) & (norm_square > 0) & jnp.isfinite(norm_square)
+    return jnp.where(has_left, -norm_exponent, 0)
 
 
 @configurable
@@ -72,8 +72,8 @@ def psi_sgd(
         grad: jax.Array, weights: jax.Array, momentum_before: jax.Array, axis: int, count: jax.Array
     ) -> tuple[Any, jax.Array]:
         step = momentum * momentum_before - rate_at(learning_rate, count) * dot(weights, weights, axis) * grad
-        moved = weights + step
-        exponent = jnp.where(protect, _exponent(dot(moved, moved, axis)), 0)
+        new_weights = weights + step
+        exponent = jnp.where(protect, _exponent(dot(new_weights, new_weights, axis)), 0)
         return _Moved(step, exponent), step * _power_of_two(exponent)
 
     rest = optax.sgd(learning_rate, momentum) if rest is None else rest

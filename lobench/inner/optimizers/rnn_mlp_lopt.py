@@ -95,7 +95,7 @@ class RNNMLPLOpt(LearnedOptimizer):
         ) -> tuple[PyTree, State]:
             leaves, structure = jax.tree.flatten(grads)
             step = state["step"]
-            loss, of_loss = _loss_features(state["loss"], value, step)
+            loss, loss_inputs = _loss_features(state["loss"], value, step)
             norm, clipped_grads = _clipped(state["norm"], [_row(leaf) for leaf in leaves], step)
             momenta = [
                 decayed(old, clipped_grad[0], decays)
@@ -107,11 +107,11 @@ class RNNMLPLOpt(LearnedOptimizer):
             ]
             param_rows = [_row(leaf) for leaf in jax.tree.leaves(params)]
             shapes = [jnp.shape(leaf) for leaf in leaves]
-            of_tensors = [
+            tensor_inputs = [
                 _tensor_inputs(*tensor_values)
                 for tensor_values in zip(clipped_grads, param_rows, momenta, squares, shapes, strict=True)
             ]
-            inputs_of_lstm = _lstm_inputs(jnp.stack(of_tensors), state["from_lstm"], state["from_mlp"], of_loss)
+            inputs_of_lstm = _lstm_inputs(jnp.stack(tensor_inputs), state["from_lstm"], state["from_mlp"], loss_inputs)
             rows = lstm(theta["rnn_params"]["rnn/linear"], inputs_of_lstm, state["rows"])
             to_ff = linear(theta["rnn_to_ff_params"]["rnn_to_ff"], rows[0])
             features = [
@@ -137,34 +137,37 @@ class RNNMLPLOpt(LearnedOptimizer):
         return optax.GradientTransformationExtraArgs(init, update)
 
     def _apply(
-        self, layers: dict[str, dict[str, jax.Array]], features: list[jax.Array], of_tensors: jax.Array
+        self, layers: dict[str, dict[str, jax.Array]], features: list[jax.Array], tensor_inputs: jax.Array
     ) -> tuple[list[jax.Array], jax.Array]:
         """Returns each tensor's step, float32[size], and messages from MLP to LSTM, float32[num_tensors, ...].
 
         Args:
           layers: Layers of the MLP.
           features: Features by tensor, float32[num_features, size].
-          of_tensors: Inputs shared by all parameters of a tensor, float32[num_tensors, ...].
+          tensor_inputs: Inputs shared by all parameters of a tensor, float32[num_tensors, ...].
         """
         # All tensors in one product, with coordinates last: the cost of a small network is its number of products.
         sizes = [feature.shape[1] for feature in features]
         first_layer = layers["linear_0"]
         last_layer = layers[f"linear_{len(self._widths) - 1}"]
         num_features = features[0].shape[0]
-        biases = of_tensors @ first_layer["w"][num_features:] + first_layer["b"]
+        biases = tensor_inputs @ first_layer["w"][num_features:] + first_layer["b"]
         bias = jnp.concatenate(
             [jnp.broadcast_to(row[:, None], (row.size, size)) for row, size in zip(biases, sizes, strict=True)], axis=1
         )
         hidden = jax.nn.relu(first_layer["w"][:num_features].T @ jnp.concatenate(features, axis=1) + bias)
         for layer in range(1, len(self._widths) - 1):
-            of_layer = layers[f"linear_{layer}"]
-            hidden = jax.nn.relu(of_layer["w"].T @ hidden + of_layer["b"][:, None])
+            layer_weights = layers[f"linear_{layer}"]
+            hidden = jax.nn.relu(layer_weights["w"].T @ hidden + layer_weights["b"][:, None])
         direction, magnitude = last_layer["w"][:, :2].T @ hidden + last_layer["b"][:2, None]
         steps = direction * jnp.exp(magnitude * self.magnitude_rate) * self.step_multiplier
-        ends = np.cumsum(sizes)[:-1]
+        tensor_ends = np.cumsum(sizes)[:-1]
         # The mean of the other outputs is the output of the mean, since the last layer is linear.
-        means = [jnp.sum(part, axis=1) / max(part.shape[1], 1) for part in jnp.split(hidden, ends, axis=1)]
-        return jnp.split(steps, ends), jnp.stack(means) @ last_layer["w"][:, 2:] + last_layer["b"][2:]
+        means = [
+            jnp.sum(hidden_of_tensor, axis=1) / max(hidden_of_tensor.shape[1], 1)
+            for hidden_of_tensor in jnp.split(hidden, tensor_ends, axis=1)
+        ]
+        return jnp.split(steps, tensor_ends), jnp.stack(means) @ last_layer["w"][:, 2:] + last_layer["b"][2:]
 
 
 def _row(leaf: jax.Array) -> jax.Array:
@@ -184,22 +187,22 @@ def _loss_features(old: jax.Array, loss: jax.Array, step: jax.Array) -> tuple[ja
 
 def _clipped(norm: jax.Array, grads: list[jax.Array], step: jax.Array) -> tuple[jax.Array, list[jax.Array]]:
     """Returns the new average size of gradients, and gradients clipped at ten times the old one."""
-    most = 10 * norm / (1 - _CLIP_DECAY ** (step + 1).astype(jnp.float32))
-    grads = [jnp.clip(grad, -most, most) for grad in grads]
+    limit = 10 * norm / (1 - _CLIP_DECAY ** (step + 1).astype(jnp.float32))
+    grads = [jnp.clip(grad, -limit, limit) for grad in grads]
     mean_square = sum(jnp.sum(jnp.square(grad)) / max(grad.size, 1) for grad in grads) / len(grads)
     return _CLIP_DECAY * norm + (1 - _CLIP_DECAY) * jnp.sqrt(1e-8 + mean_square), grads
 
 
 def _tensor_inputs(g: jax.Array, p: jax.Array, m: jax.Array, r: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Returns the LSTM's inputs for a tensor's values and shape, float32[16], in the order of the original's names."""
-    (of_p,), (var_p,) = spread([p])
-    (of_m, of_r), (var_m, var_r) = spread([m.reshape(1, -1), r.reshape(1, -1)])
+    (mean_p,), (var_p,) = spread([p])
+    (mean_m, mean_r), (var_m, var_r) = spread([m.reshape(1, -1), r.reshape(1, -1)])
     sizes = [max(size, 1) for size in (*shape, 1, 1, 1, 1)[:_NUM_SHAPE]]
     return jnp.stack(
         [
             clipped_log(jnp.sqrt(jnp.sum(g * g))),
             jnp.float32(1.0 if len(shape) == 0 else -1.0),
-            *(part for mean in (of_m, of_r, of_p) for part in (clipped_log(mean), jnp.sign(mean))),
+            *(value for mean in (mean_m, mean_r, mean_p) for value in (clipped_log(mean), jnp.sign(mean))),
             clipped_log(jnp.sqrt(jnp.sum(p * p))),
             *(jnp.float32(np.log(np.float32(size)) - 1) for size in sizes),
             *(clipped_log(variance) for variance in (var_m, var_r, var_p)),
@@ -207,10 +210,14 @@ def _tensor_inputs(g: jax.Array, p: jax.Array, m: jax.Array, r: jax.Array, shape
     )
 
 
-def _lstm_inputs(of_tensors: jax.Array, from_lstm: jax.Array, from_mlp: jax.Array, of_loss: jax.Array) -> jax.Array:
+def _lstm_inputs(
+    tensor_inputs: jax.Array, from_lstm: jax.Array, from_mlp: jax.Array, loss_inputs: jax.Array
+) -> jax.Array:
     """Returns the LSTM's inputs, float32[num_tensors, 52]. Losses come before the three variances."""
-    spread_out = [jnp.tile(shared_inputs, (of_tensors.shape[0], 1)) for shared_inputs in (from_lstm, of_loss)]
-    return jnp.concatenate([spread_out[0], from_mlp, of_tensors[:, :-3], spread_out[1], of_tensors[:, -3:]], axis=1)
+    spread_out = [jnp.tile(shared_inputs, (tensor_inputs.shape[0], 1)) for shared_inputs in (from_lstm, loss_inputs)]
+    return jnp.concatenate(
+        [spread_out[0], from_mlp, tensor_inputs[:, :-3], spread_out[1], tensor_inputs[:, -3:]], axis=1
+    )
 
 
 def _features(g: jax.Array, p: jax.Array, m: jax.Array, r: jax.Array) -> jax.Array:
@@ -222,10 +229,10 @@ def _features(g: jax.Array, p: jax.Array, m: jax.Array, r: jax.Array) -> jax.Arr
 
 def _of_tensors(param_rows: list[jax.Array], to_ff: jax.Array, step: jax.Array) -> jax.Array:
     """Returns the inputs of the MLP from the step, the tensor and its LSTM, float32[num_tensors, 31]."""
-    of_step = jnp.sin(step.astype(jnp.float32) / (tanh_scales * np.float32(np.pi)))
+    step_features = jnp.sin(step.astype(jnp.float32) / (tanh_scales * np.float32(np.pi)))
     norms = jnp.log(jnp.stack([jnp.sqrt(jnp.sum(param_row * param_row)) for param_row in param_rows]) + 1e-8)
     sizes = np.log(np.maximum([param_row.size for param_row in param_rows], 1)).astype(np.float32)
-    shared_inputs = jnp.concatenate([of_step, jnp.full(1, np.log(len(param_rows)) - 1, jnp.float32)])
+    shared_inputs = jnp.concatenate([step_features, jnp.full(1, np.log(len(param_rows)) - 1, jnp.float32)])
     return jnp.concatenate(
         [jnp.tile(shared_inputs, (len(param_rows), 1)), norms[:, None], sizes[:, None], to_ff], axis=1
     )

@@ -79,8 +79,10 @@ def _update(
     def add_gradient(grad: jax.Array, mu: jax.Array, grams: _OfAxes) -> tuple[jax.Array, _OfAxes]:
         grad = grad.astype(jnp.float32)
         tensor = jnp.atleast_1d(grad)
-        added = (gram(tensor, axis) if factor.ndim == 2 else squares(tensor, axis) for axis, factor in enumerate(grams))
-        return momentum * mu + (1 - momentum) * grad, tuple(map(jnp.add, grams, added))
+        new_grams = (
+            gram(tensor, axis) if factor.ndim == 2 else squares(tensor, axis) for axis, factor in enumerate(grams)
+        )
+        return momentum * mu + (1 - momentum) * grad, tuple(map(jnp.add, grams, new_grams))
 
     def roots_of(grad: jax.Array, grams: _OfAxes) -> tuple[_OfAxes]:
         return (tuple(_root(gram, len(grams), eps) for gram in grams),)
@@ -93,8 +95,8 @@ def _update(
         return (tensor.reshape(mu.shape),)
 
     mu, grams = over_leaves(add_gradient, grads, state.mu, state.grams)
-    due = (state.step % update_interval == 0) | (state.step < update_interval)
-    roots = when(due, lambda: over_leaves(roots_of, grads, grams)[0], state.roots)
+    is_due = (state.step % update_interval == 0) | (state.step < update_interval)
+    roots = when(is_due, lambda: over_leaves(roots_of, grads, grams)[0], state.roots)
     (moves,) = over_leaves(preconditioned, mu, roots)
     return moves, ShampooState(state.step + 1, mu, grams, roots)
 

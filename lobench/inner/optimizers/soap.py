@@ -103,9 +103,9 @@ def _update(
         return (*results, grams)
 
     moves, mu, nu, grams = over_leaves(update_leaf, grads, state.mu, state.nu, state.grams, state.bases)
-    begun = when(is_first, lambda: jax.tree.map(_eigenvectors, grams), state.bases)
+    first_bases = when(is_first, lambda: jax.tree.map(_eigenvectors, grams), state.bases)
     is_due = (state.step % update_interval == 0) & ~is_first
-    bases, mu = when(is_due, lambda: _rotate_bases(grams, begun, mu), (begun, mu))
+    bases, mu = when(is_due, lambda: _rotate_bases(grams, first_bases, mu), (first_bases, mu))
     return moves, SoapState(state.step + 1, mu, nu, grams, bases)
 
 

@@ -38,7 +38,7 @@ def _others(tensor: jax.Array, axis: int) -> tuple[int, ...]:
     return tuple(tensor_axis for tensor_axis in range(tensor.ndim) if tensor_axis != axis)
 
 
-def over_leaves(function: Callable[..., tuple[PyTree, ...]], tree: PyTree, *more: PyTree) -> tuple[PyTree, ...]:
+def over_leaves(function: Callable[..., tuple[PyTree, ...]], tree: PyTree, *other_trees: PyTree) -> tuple[PyTree, ...]:
     """Calls a function with each leaf of a tree and the matching subtrees of others; returns one tree per result.
 
     Args:
@@ -48,7 +48,7 @@ def over_leaves(function: Callable[..., tuple[PyTree, ...]], tree: PyTree, *more
     """
     leaves = jax.tree.leaves(tree)
     structure: Any = jax.tree.structure(tree)
-    rows = zip(leaves, *(structure.flatten_up_to(subtree) for subtree in more), strict=True)
+    rows = zip(leaves, *(structure.flatten_up_to(subtree) for subtree in other_trees), strict=True)
     return tuple(structure.unflatten(column) for column in zip(*(function(*row) for row in rows), strict=True))
 
 

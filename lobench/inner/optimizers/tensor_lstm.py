@@ -71,8 +71,8 @@ def mixed_lstm(theta: dict[str, Layer], x: jax.Array, states: RowStates) -> RowS
 
     The inputs of each tensor include the maximum over all tensors of a layer on their inputs.
     """
-    common = jnp.max(jax.nn.relu(linear(theta["linear_1"], x)), axis=0, keepdims=True)
-    return lstm(theta["rnn/linear"], linear(theta["linear_2"], x) + common, states)
+    mixed_inputs = jnp.max(jax.nn.relu(linear(theta["linear_1"], x)), axis=0, keepdims=True)
+    return lstm(theta["rnn/linear"], linear(theta["linear_2"], x) + mixed_inputs, states)
 
 
 def loss_buffer(horizon: int) -> LossBuffer:

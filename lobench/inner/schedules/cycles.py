@@ -50,15 +50,15 @@ def one_cycle(
         final_step = last_step(num_steps)
 
         def schedule(count: jax.Array) -> jax.Array:
-            top = jnp.floor(pct_start * final_step + 1e-4)  # 0.29 * 100 is 28.999999999999996
-            at = jnp.clip(count, 0, final_step)
-            up = (top - at) / jnp.maximum(top, 1)
-            down = (final_step - at) / jnp.maximum(final_step - top, 1)
+            peak_step = jnp.floor(pct_start * final_step + 1e-4)  # 0.29 * 100 is 28.999999999999996
+            step = jnp.clip(count, 0, final_step)
+            share_before_peak = (peak_step - step) / jnp.maximum(peak_step, 1)
+            share_before_end = (final_step - step) / jnp.maximum(final_step - peak_step, 1)
             initial = peak / div_factor
-            rising = initial + (peak - initial) * jnp.cos(math.pi / 2 * up) ** 2
+            rising = initial + (peak - initial) * jnp.cos(math.pi / 2 * share_before_peak) ** 2
             final = initial / final_div_factor
-            falling = final + (peak - final) * jnp.sin(math.pi / 2 * down) ** 2
-            return jnp.where(at < top, rising, falling)
+            falling = final + (peak - final) * jnp.sin(math.pi / 2 * share_before_end) ** 2
+            return jnp.where(step < peak_step, rising, falling)
 
         return schedule
 

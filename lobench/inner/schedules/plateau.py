@@ -43,18 +43,20 @@ class _Plateau(LossSchedule):
         mean = total / num_losses
         is_better = mean < (1 - self._rtol) * state.best
         is_resting = state.resting > 0
-        waited = jnp.where(is_better | is_resting, 0, state.waited + 1)
-        is_over = waited == self._patience
-        after = _Seen(
+        num_waited = jnp.where(is_better | is_resting, 0, state.waited + 1)
+        is_over = num_waited == self._patience
+        finished_window = _Seen(
             scale=jnp.where(is_over, state.scale * self._factor, state.scale),
             best=jnp.where(is_better, mean, state.best),
-            waited=jnp.where(is_over, 0, waited),
+            waited=jnp.where(is_over, 0, num_waited),
             resting=jnp.where(is_over, self._cooldown, jnp.maximum(state.resting - 1, 0)),
             total=jnp.float32(0),
             num_losses=jnp.int32(0),
         )
-        within = state._replace(total=total, num_losses=num_losses)
-        return jax.tree.map(lambda new, old: jnp.where(is_full, new, old).astype(old.dtype), after, within)
+        unfinished = state._replace(total=total, num_losses=num_losses)
+        return jax.tree.map(
+            lambda new, old: jnp.where(is_full, new, old).astype(old.dtype), finished_window, unfinished
+        )
 
     def rate(self, state: _Seen) -> jax.Array:
         return jnp.asarray(self._rate * state.scale, jnp.float32)

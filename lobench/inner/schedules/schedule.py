@@ -117,10 +117,10 @@ class Schedule:
     def __jax_array__(self) -> jax.Array:
         return jnp.asarray(self._now())
 
-    def _apply_operation(self, operation: Callable[..., Any], *parts: Any) -> Any:
+    def _apply_operation(self, operation: Callable[..., Any], *operands: Any) -> Any:
         if _HORIZON.get() is not None:
-            return operation(*(part._now() if isinstance(part, Schedule) else part for part in parts))
-        return _Computed(operation, parts, self.name)
+            return operation(*(operand._now() if isinstance(operand, Schedule) else operand for operand in operands))
+        return _Computed(operation, operands, self.name)
 
     def __neg__(self) -> Any:
         return self._apply_operation(operator.neg, self)
@@ -198,9 +198,11 @@ class LossSchedule(Schedule):
 class _Computed(Schedule):
     """A value that an optimizer computed from a schedule before its first update: `-1 * cosine()`."""
 
-    def __init__(self, operation: Callable[..., Any], parts: tuple[Any, ...], name: str) -> None:
-        super().__init__(lambda num_steps: lambda count: operation(*(rate_at(part, count) for part in parts)), name)
-        self._parts = parts  # kept alive with this schedule
+    def __init__(self, operation: Callable[..., Any], operands: tuple[Any, ...], name: str) -> None:
+        super().__init__(
+            lambda num_steps: lambda count: operation(*(rate_at(operand, count) for operand in operands)), name
+        )
+        self._parts = operands  # kept alive with this schedule
 
 
 class Watch:

@@ -27,7 +27,9 @@ def check_numbers(
             )
         if is_number(value) and not (above < value and at_least <= value <= at_most):
             bounds = {"above": above, "at least": at_least, "at most": at_most}
-            range_text = " and ".join(f"{word} {bound:g}" for word, bound in bounds.items() if math.isfinite(bound))
+            range_text = " and ".join(
+                f"{relation} {bound:g}" for relation, bound in bounds.items() if math.isfinite(bound)
+            )
             raise ConfigError(f"{schedule}.{name}", got=repr(value), expected=f"a number {range_text or 'that is one'}")
         if not is_number(value) and not isinstance(value, Schedule) and not hasattr(value, "dtype"):
             raise ConfigError(f"{schedule}.{name}", got=repr(value), expected="a number")

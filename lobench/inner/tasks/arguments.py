@@ -46,8 +46,8 @@ def sizes(
       ConfigError: The value is not such a sequence.
     """
     is_sequence = isinstance(value, Sequence) and all(map(is_integer, value))
-    most = math.inf if max_count is None else max_count
-    if not is_sequence or not isinstance(value, Sequence) or not min_count <= len(value) <= most:
+    largest_count = math.inf if max_count is None else max_count
+    if not is_sequence or not isinstance(value, Sequence) or not min_count <= len(value) <= largest_count:
         if max_count is not None:
             count = f"{min_count} to {max_count}"
         else:

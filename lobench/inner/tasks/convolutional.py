@@ -146,8 +146,8 @@ class ResNetClassifier(Classifier):
         features = self._activation(features)
         for block in range(len(self._channels)):
             stride = 1 if block == 0 else 2
-            around = features if block == 0 else features[:, ::2, ::2] @ params[f"skip{block}"]
+            shortcut = features if block == 0 else features[:, ::2, ::2] @ params[f"skip{block}"]
             features, state = layer(features, state, f"{block}a", stride)
             features, state = layer(self._activation(features), state, f"{block}b")
-            features = self._activation(features + around)
+            features = self._activation(features + shortcut)
         return jnp.mean(features, axis=(1, 2)) @ params["w"] + params["b"], state

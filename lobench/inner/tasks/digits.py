@@ -16,6 +16,9 @@ NUM_CLASSES, NUM_PIXELS = 10, 64
 @functools.cache
 def digits_splits() -> Splits:
     """Returns `image` float32[n, 64] in [0, 1] and `label` int32[n]: 1,077 train, 180 and 180 valid, 360 test."""
-    table = scikit_table("digits.csv.gz")
-    examples = {"image": (table[:, :-1] / 16).astype(np.float32), "label": table[:, -1].astype(np.int32)}
+    pixels_and_labels = scikit_table("digits.csv.gz")
+    examples = {
+        "image": (pixels_and_labels[:, :-1] / 16).astype(np.float32),
+        "label": pixels_and_labels[:, -1].astype(np.int32),
+    }
     return permuted_splits(examples, num_valid=180, num_test=360)

@@ -94,25 +94,25 @@ def _graph(
     one_hot = np.eye(_NUM_COMMUNITIES)[np.arange(num_nodes) % _NUM_COMMUNITIES]
     is_same_community = one_hot @ one_hot.T
     # A node has about a quarter of all nodes in its community.
-    between = degree / (num_nodes * (contrast + _NUM_COMMUNITIES - 1) / _NUM_COMMUNITIES)
-    within = min(contrast * between, 0.99)
-    between = min(between, 0.99)
-    upper = np.triu(rng.random((num_nodes, num_nodes)) < np.where(is_same_community, within, between), k=1)
+    p_between = degree / (num_nodes * (contrast + _NUM_COMMUNITIES - 1) / _NUM_COMMUNITIES)
+    p_within = min(contrast * p_between, 0.99)
+    p_between = min(p_between, 0.99)
+    upper = np.triu(rng.random((num_nodes, num_nodes)) < np.where(is_same_community, p_within, p_between), k=1)
     links = (upper | upper.T).astype(np.float64)
     centres = rng.standard_normal((_NUM_COMMUNITIES, _NUM_FEATURES))
     centres *= separation / np.linalg.norm(centres, axis=1, keepdims=True)
     features = one_hot @ centres + rng.standard_normal((num_nodes, _NUM_FEATURES))
 
-    linked = links @ one_hot
-    apart = one_hot.sum(axis=0) - one_hot - linked
-    evidence = linked * math.log(within / between) + apart * math.log((1 - within) / (1 - between))
+    num_linked = links @ one_hot
+    unlinked = one_hot.sum(axis=0) - one_hot - num_linked
+    evidence = num_linked * math.log(p_within / p_between) + unlinked * math.log((1 - p_within) / (1 - p_between))
     evidence -= 0.5 * np.square(features[:, None] - centres).sum(axis=-1)
     chosen = (evidence * one_hot).sum(axis=1)
     best_loss = float(np.mean(np.logaddexp.reduce(evidence, axis=1) - chosen))
 
-    looped = links + np.eye(num_nodes)
-    scale = looped.sum(axis=1) ** -0.5
-    propagation = scale[:, None] * looped * scale
+    links_and_self = links + np.eye(num_nodes)
+    scale = links_and_self.sum(axis=1) ** -0.5
+    propagation = scale[:, None] * links_and_self * scale
     arrays = (propagation, propagation @ features, one_hot)
     return (*(array.astype(np.float32) for array in arrays), best_loss)  # type: ignore[return-value]
 
@@ -120,8 +120,8 @@ def _graph(
 def _masks(num_nodes: int, problem_seed: int) -> Datasets:
     order = np.random.default_rng([problem_seed, 1]).permutation(num_nodes)
     sixth = num_nodes // 6
-    parts = np.split(order, [num_nodes - 3 * sixth, num_nodes - 2 * sixth, num_nodes - sixth])
+    nodes_of_splits = np.split(order, [num_nodes - 3 * sixth, num_nodes - 2 * sixth, num_nodes - sixth])
     masks = np.zeros((4, num_nodes), np.float32)
-    for mask, nodes in zip(masks, parts, strict=True):
+    for mask, nodes in zip(masks, nodes_of_splits, strict=True):
         mask[nodes] = 1.0
     return row_datasets(masks, dict.fromkeys(SPLITS, 1), 1)

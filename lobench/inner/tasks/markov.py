@@ -68,8 +68,8 @@ class Source:
 
 def _draw(rng: np.random.Generator, probabilities: np.ndarray) -> np.ndarray:
     """Returns a random index per row, from uniform numbers and cumulated probabilities."""
-    ends = np.cumsum(probabilities, axis=1)[:, :-1]
-    return (rng.random((len(probabilities), 1)) > ends).sum(axis=1)
+    thresholds = np.cumsum(probabilities, axis=1)[:, :-1]
+    return (rng.random((len(probabilities), 1)) > thresholds).sum(axis=1)
 
 
 @configurable

@@ -121,9 +121,9 @@ class _Smoothed(Wrapping):
         leaves, structure = jax.tree.flatten(jax.lax.stop_gradient(params))
 
         def perturbed_loss(std: float, noise: list[jax.Array]) -> tuple[jax.Array, PyTree, Aux]:
-            moved = [leaf + std * direction for leaf, direction in zip(leaves, noise, strict=True)]
+            perturbed = [leaf + std * direction for leaf, direction in zip(leaves, noise, strict=True)]
             loss, new_state, aux = self.task.loss_with_state_and_aux(
-                jax.tree.unflatten(structure, moved), state, loss_key, data
+                jax.tree.unflatten(structure, perturbed), state, loss_key, data
             )
             return loss, new_state, dict(aux)
 

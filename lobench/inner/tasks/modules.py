@@ -200,11 +200,11 @@ class _Nnx(_Network):
 
     def apply(self, params: PyTree, state: PyTree, key: jax.Array, inputs: jax.Array, *, training: bool) -> Outputs:
         nnx = self.library
-        definition, own_params, streams, other_state = self._split(self.make(nnx.Module, rngs=nnx.Rngs(key)))
-        nnx.replace_by_pure_dict(own_params, params)
+        definition, module_params, streams, other_state = self._split(self.make(nnx.Module, rngs=nnx.Rngs(key)))
+        nnx.replace_by_pure_dict(module_params, params)
         if state is not None:
             nnx.replace_by_pure_dict(other_state, state)
-        module = nnx.merge(definition, own_params, streams, other_state)
+        module = nnx.merge(definition, module_params, streams, other_state)
         module.train() if training else module.eval()
         outputs = module(inputs)
         return outputs, nnx.to_pure_dict(self._split(module)[3])
@@ -219,8 +219,8 @@ class _Linen(_Network):
 
     def init(self, key: jax.Array, inputs: jax.Array) -> tuple[PyTree, PyTree]:
         module = self.make(self.library.Module)
-        ours, dropout = jax.random.split(key)
-        return self._split(module.init({"params": ours, "dropout": dropout}, inputs, **_mode(type(module), True)))
+        params_key, dropout = jax.random.split(key)
+        return self._split(module.init({"params": params_key, "dropout": dropout}, inputs, **_mode(type(module), True)))
 
     def apply(self, params: PyTree, state: PyTree, key: jax.Array, inputs: jax.Array, *, training: bool) -> Outputs:
         module = self.make(self.library.Module)

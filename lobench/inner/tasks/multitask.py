@@ -154,10 +154,10 @@ class MultiTaskRegression(MultiTask):
             raise ConfigError(
                 f"{name}.scales", got=scales_text, expected=f"{self.num_losses} numbers, one for each loss"
             )
-        numbers = [arguments.number(self, "scales", scale) for scale in scales]
-        if 0 in numbers:
+        checked_scales = [arguments.number(self, "scales", scale) for scale in scales]
+        if 0 in checked_scales:
             raise ConfigError(f"{name}.scales", got=scales_text, expected="numbers > 0")
-        return np.asarray(numbers, np.float32)
+        return np.asarray(checked_scales, np.float32)
 
     @property
     def metric_directions(self) -> Mapping[str, str]:  # type: ignore[override]
@@ -196,8 +196,8 @@ def _matrices(num_losses: int, num_inputs: int, num_outputs: int, seed: int) -> 
     def draw(index: int) -> np.ndarray:
         return np.random.default_rng((seed, index)).standard_normal((num_inputs, num_outputs), np.float32)
 
-    common = _COMMON_STD * draw(0)
-    return np.stack([common + _OWN_STD * draw(index) for index in range(1, num_losses + 1)])
+    common_matrix = _COMMON_STD * draw(0)
+    return np.stack([common_matrix + _OWN_STD * draw(index) for index in range(1, num_losses + 1)])
 
 
 @configurable
@@ -236,20 +236,20 @@ class MultiTaskDigits(MultiTask):
         label = data["label"]
         hidden = self._activation(through_layers(params["trunk"], data["image"], self._activation))
         predicted = through_layers(params["heads"], hidden, self._activation)
-        digit, odd, high, pixels = jnp.split(predicted, list(itertools.accumulate(_HEADS[:-1])), axis=-1)
-        odd, high = odd[:, 0], high[:, 0]
+        digit, odd_logit, high_logit, pixels = jnp.split(predicted, list(itertools.accumulate(_HEADS[:-1])), axis=-1)
+        odd_logit, high_logit = odd_logit[:, 0], high_logit[:, 0]
         is_odd = (label % 2).astype(jnp.float32)
         is_high = (label >= 5).astype(jnp.float32)
         losses = [
             softmax_cross_entropy(digit, label),
-            sigmoid_cross_entropy(odd, is_odd),
-            sigmoid_cross_entropy(high, is_high),
+            sigmoid_cross_entropy(odd_logit, is_odd),
+            sigmoid_cross_entropy(high_logit, is_high),
             jnp.mean((pixels - data["image"]) ** 2),
         ]
         return jnp.stack(losses), {
             "accuracy": accuracy(digit, label),
-            "accuracy_odd": jnp.mean(((odd > 0) == is_odd).astype(jnp.float32)),
-            "accuracy_high": jnp.mean(((high > 0) == is_high).astype(jnp.float32)),
+            "accuracy_odd": jnp.mean(((odd_logit > 0) == is_odd).astype(jnp.float32)),
+            "accuracy_high": jnp.mean(((high_logit > 0) == is_high).astype(jnp.float32)),
         }
 
     def normalizer(self, loss: jax.Array) -> jax.Array:

@@ -80,8 +80,8 @@ def group_norm(x: jax.Array, groups: int, *, epsilon: float = _EPSILON) -> jax.A
       epsilon: Number added to the variance.
     Source: Wu and He 2018, without an affine map.
     """
-    parts = x.reshape(x.shape[0], -1, groups, x.shape[-1] // groups)
-    centred = parts - jnp.mean(parts, axis=(1, 3), keepdims=True)
+    grouped = x.reshape(x.shape[0], -1, groups, x.shape[-1] // groups)
+    centred = grouped - jnp.mean(grouped, axis=(1, 3), keepdims=True)
     variance = jnp.mean(centred * centred, axis=(1, 3), keepdims=True)
     return (centred * _inverse_root(variance, epsilon)).reshape(x.shape)
 
@@ -111,12 +111,12 @@ def batch_norm_training(
     else:
         mean = jnp.average(x, axis=0, weights=row_weights)
         variance = jnp.average((x - mean) ** 2, axis=0, weights=row_weights)
-    out = (x - mean) * _inverse_root(variance, epsilon) * scale + shift
+    outputs = (x - mean) * _inverse_root(variance, epsilon) * scale + shift
     # Constants to the gradient: the state is carried to the next step, not differentiated.
     mean, variance = jax.lax.stop_gradient((mean, variance))
     running_mean = RUNNING_DECAY * running_mean + (1 - RUNNING_DECAY) * mean
     running_variance = RUNNING_DECAY * running_variance + (1 - RUNNING_DECAY) * variance
-    return out, running_mean, running_variance
+    return outputs, running_mean, running_variance
 
 
 def batch_norm_inference(

@@ -50,8 +50,8 @@ class HeatPINN(MeasuredTask):
         quarter = arguments.integer(self, "num_points", num_points, at_least=4) // 4
 
         def sample(key: jax.Array) -> dict[str, jax.Array]:
-            numbers = jax.random.uniform(key, (10 * quarter,), jnp.float32)
-            inside, start, ends = jnp.split(numbers, [8 * quarter, 9 * quarter])
+            uniform = jax.random.uniform(key, (10 * quarter,), jnp.float32)
+            inside, start, ends = jnp.split(uniform, [8 * quarter, 9 * quarter])
             return {"inside": inside.reshape(-1, 2), "start": start, "ends": ends}
 
         self.datasets = Datasets(train=SampledDataset(sample), test=SampledDataset(sample))
@@ -74,11 +74,11 @@ class HeatPINN(MeasuredTask):
         edge_values = jnp.concatenate([jnp.sin(math.pi * data["start"]), 0 * ones, 0 * ones])
         at_edge = jnp.square(self.values(params, edge) - edge_values)
         residual = jnp.mean((u_t - self._diffusivity * u_xx) ** 2)
-        start = at_edge[: len(zeros)]
-        ends = at_edge[len(zeros) :]
+        start_errors = at_edge[: len(zeros)]
+        edge_errors = at_edge[len(zeros) :]
         exact = jnp.sin(math.pi * x) * jnp.exp(-self._diffusivity * math.pi**2 * t)
         error = jnp.sqrt(jnp.sum((u - exact) ** 2) / jnp.sum(exact**2))
-        return residual + 10 * (jnp.mean(start) + jnp.mean(ends)), state, {"error": error}
+        return residual + 10 * (jnp.mean(start_errors) + jnp.mean(edge_errors)), state, {"error": error}
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
         """Returns log10 of the loss, whose floor is zero."""
@@ -103,8 +103,8 @@ class HeatPINN(MeasuredTask):
             y = jnp.tanh(z + params[f"b{layer}"])
             slope = 1 - y * y
             streams = jnp.stack([y, slope * z_x, slope * (z_xx - 2 * y * z_x * z_x), slope * z_t])
-        out = (streams @ params[f"w{last_layer}"])[..., 0]
-        return out.at[0].add(params[f"b{last_layer}"][0])
+        values = (streams @ params[f"w{last_layer}"])[..., 0]
+        return values.at[0].add(params[f"b{last_layer}"][0])
 
 
 @configurable

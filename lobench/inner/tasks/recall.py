@@ -60,9 +60,9 @@ def _pairs(num_pairs: int, num_keys: int, num_values: int) -> dict[str, np.ndarr
     keys = rng.integers(num_keys, size=(count, num_pairs))
     values = np.take_along_axis(rng.integers(num_values, size=(count, num_keys)), keys, axis=1)
     symbols = np.stack([keys, num_keys + values], axis=2).reshape(count, 2 * num_pairs).astype(np.uint8)
-    again = (keys[:, :, None] == keys[:, None, :]) & np.tri(num_pairs, k=-1, dtype=bool)
+    is_repeated = (keys[:, :, None] == keys[:, None, :]) & np.tri(num_pairs, k=-1, dtype=bool)
     weight = np.zeros((count, 2 * num_pairs - 1), bool)
-    weight[:, ::2] = again.any(axis=2)
+    weight[:, ::2] = is_repeated.any(axis=2)
     return {"symbols": symbols, "weight": weight}
 
 

@@ -97,7 +97,7 @@ class SignalGRU(Classifier):
 
     def logits(self, params: Params, state: PyTree, inputs: jax.Array, *, training: bool) -> tuple[jax.Array, PyTree]:
         units = {name: params[name] for name in ("w_in", "w_state", "b")}
-        ends = jnp.stack([inputs.T, inputs.T[::-1]])[..., None]  # float32[2, length, batch, 1]
-        outputs = jax.vmap(functools.partial(recurrent_outputs, cell="gru"))(units, ends)
+        both_directions = jnp.stack([inputs.T, inputs.T[::-1]])[..., None]  # float32[2, length, batch, 1]
+        outputs = jax.vmap(functools.partial(recurrent_outputs, cell="gru"))(units, both_directions)
         flat = outputs.transpose(2, 0, 1, 3).reshape(inputs.shape[0], -1)
         return flat @ params["w_out"] + params["b_out"], state

@@ -40,11 +40,12 @@ def permuted_splits(examples: dict[str, np.ndarray], *, num_valid: int, num_test
     count = len(next(iter(examples.values())))
     order = np.random.default_rng(_SEED).permutation(count)
     pool = count - num_test
-    ends = (0, pool - 2 * num_valid, pool - num_valid, pool, count)
-    parts = [
-        {name: array[order[start:stop]] for name, array in examples.items()} for start, stop in itertools.pairwise(ends)
+    bounds = (0, pool - 2 * num_valid, pool - num_valid, pool, count)
+    splits = [
+        {name: array[order[start:stop]] for name, array in examples.items()}
+        for start, stop in itertools.pairwise(bounds)
     ]
-    return Splits(**dict(zip(SPLITS, parts, strict=True)))
+    return Splits(**dict(zip(SPLITS, splits, strict=True)))
 
 
 @functools.cache

@@ -37,8 +37,8 @@ def diabetes_splits() -> Splits:
 
 
 def _labelled_splits(name: str, *, num_valid: int, num_test: int) -> Splits:
-    table = scikit_table(name, header=1)
-    examples = {"features": table[:, :-1], "label": table[:, -1].astype(np.int32)}
+    features_and_labels = scikit_table(name, header=1)
+    examples = {"features": features_and_labels[:, :-1], "label": features_and_labels[:, -1].astype(np.int32)}
     return _standardized(permuted_splits(examples, num_valid=num_valid, num_test=num_test), ("features",))
 
 

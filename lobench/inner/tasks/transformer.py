@@ -72,5 +72,5 @@ def _attention(qkv: jax.Array, num_heads: int, *, causal: bool) -> jax.Array:
     scores = query @ jnp.swapaxes(key, -1, -2) / math.sqrt(width // num_heads)
     if causal:
         scores = jnp.where(jnp.tril(jnp.ones((length, length), bool)), scores, -jnp.inf)
-    collected = (jax.nn.softmax(scores) @ value).reshape(batch, num_heads, length, width // num_heads)
-    return collected.transpose(0, 2, 1, 3).reshape(batch, length, width)
+    outputs = (jax.nn.softmax(scores) @ value).reshape(batch, num_heads, length, width // num_heads)
+    return outputs.transpose(0, 2, 1, 3).reshape(batch, length, width)

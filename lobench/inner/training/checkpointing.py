@@ -108,19 +108,23 @@ def carry_of(state: SavedState, shape: Carry, *, eval_steps: Sequence[int], log_
     """
     header = state.header
     step = int(state.header["step"])
-    parts = {path: _restored_leaf(state.leaves, path, leaf) for path, leaf in _by_path(shape).items()}
+    leaves_by_path = {path: _restored_leaf(state.leaves, path, leaf) for path, leaf in _by_path(shape).items()}
     structure = jax.tree.structure(_saved_state(shape))
-    opt_state, params, model_state, diverged_at = jax.tree.unflatten(structure, parts.values())
+    opt_state, params, model_state, diverged_at = jax.tree.unflatten(structure, leaves_by_path.values())
     saved_steps = list(header["eval_steps"])[: header["num_evals"]]
-    evaluated = [at for at in eval_steps if at < step or (at == step and at in saved_steps)]
-    if evaluated != [at for at in saved_steps if at in eval_steps] or set(saved_steps) - set(evaluated) - {step}:
+    earlier_evals = [
+        eval_step for eval_step in eval_steps if eval_step < step or (eval_step == step and eval_step in saved_steps)
+    ]
+    if earlier_evals != [eval_step for eval_step in saved_steps if eval_step in eval_steps] or set(saved_steps) - set(
+        earlier_evals
+    ) - {step}:
         raise StateMismatch(f"it was evaluated at steps {saved_steps[:4]}..., not at {list(eval_steps)[:4]}...")
-    if step not in evaluated:  # the divergence may have been found by the omitted evaluation
+    if step not in earlier_evals:  # the divergence may have been found by the omitted evaluation
         diverged_at = np.where(diverged_at == step, -1, diverged_at).astype(diverged_at.dtype)
-    indices = [saved_steps.index(at) for at in evaluated]
+    indices = [saved_steps.index(eval_step) for eval_step in earlier_evals]
     num_logs = bisect.bisect_left(log_steps, step)
 
-    def moved(rows: str, move: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> dict[str, Any]:
+    def new_rows_of(rows: str, move: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> dict[str, Any]:
         new_rows = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in getattr(shape, rows).items()}
         return {name: move(_saved_leaf(state.leaves, f"{rows}:{name}"), new) for name, new in new_rows.items()}
 
@@ -130,10 +134,10 @@ def carry_of(state: SavedState, shape: Carry, *, eval_steps: Sequence[int], log_
         model_state=model_state,
         diverged_at=diverged_at,
         step=np.int32(step),  # type: ignore[arg-type]  # a program takes NumPy's too
-        num_evals=np.int32(len(evaluated)),  # type: ignore[arg-type]
-        metrics=moved("metrics", lambda old, new: _copy_rows(new, old[indices])),
-        log=moved("log", lambda old, new: _copy_rows(new, old[:num_logs])),
-        window=moved("window", lambda old, new: _last_ones(old, new, step)),
+        num_evals=np.int32(len(earlier_evals)),  # type: ignore[arg-type]
+        metrics=new_rows_of("metrics", lambda old, new: _copy_rows(new, old[indices])),
+        log=new_rows_of("log", lambda old, new: _copy_rows(new, old[:num_logs])),
+        window=new_rows_of("window", lambda old, new: _last_ones(old, new, step)),
     )
 
 
@@ -182,6 +186,6 @@ def _copy_rows(rows: np.ndarray, first_rows: np.ndarray) -> np.ndarray:
 
 def _last_ones(old: np.ndarray, new: np.ndarray, step: int) -> np.ndarray:
     """Copies the last batches before a step from one ring buffer into another, which may be longer."""
-    for at in range(max(step - min(len(old), len(new)), 0), step):
-        new[at % len(new)] = old[at % len(old)]
+    for row_step in range(max(step - min(len(old), len(new)), 0), step):
+        new[row_step % len(new)] = old[row_step % len(old)]
     return new

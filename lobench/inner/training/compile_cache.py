@@ -101,13 +101,13 @@ class Compiled:
           Exception: Any error of `trace` with all settings as constants.
         """
         started = time.perf_counter()
-        traced: dict[Constants, tuple[jax.stages.Traced, ProgramLayout]] = {}
+        traced_programs: dict[Constants, tuple[jax.stages.Traced, ProgramLayout]] = {}
 
         def stage(settings: SettingValues) -> jax.stages.Traced:
-            if settings.constants not in traced:
+            if settings.constants not in traced_programs:
                 with kept_request.trace if kept_request is not None else contextlib.nullcontext():
-                    traced[settings.constants] = trace((theta, settings))
-            return traced[settings.constants][0]
+                    traced_programs[settings.constants] = trace((theta, settings))
+            return traced_programs[settings.constants][0]
 
         arguments = self._arguments.setdefault(num_thetas, Arguments(self._usual))
         kept_request = executable = None
@@ -130,7 +130,7 @@ class Compiled:
             settings = arguments.refuse(settings)
             is_refused = True
         lowered = stage(settings).lower()
-        layout = traced[settings.constants][1]
+        layout = traced_programs[settings.constants][1]
         text = ProgramText(lowered)
         if kept_request is not None and executable is not None:
             if executable.text_sha256 == text.sha256 and executable.places == frozenset(settings.places):

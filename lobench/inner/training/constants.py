@@ -73,16 +73,18 @@ def merged(params: PyTree, state: PyTree) -> tuple[PyTree, PyTree]:
     if not isinstance(state, _StateWithConstants):
         return params, state
     constants = {**state.arrays, **dict(state.other)}
-    trained = iter(jax.tree.leaves(params))
-    leaves = [constants[index] if index in constants else next(trained) for index in range(state.structure.num_leaves)]
+    trained_leaves = iter(jax.tree.leaves(params))
+    leaves = [
+        constants[index] if index in constants else next(trained_leaves) for index in range(state.structure.num_leaves)
+    ]
     return state.structure.unflatten(leaves), state.state
 
 
-def with_state(before: PyTree, state: PyTree) -> PyTree:
+def with_state(previous: PyTree, state: PyTree) -> PyTree:
     """Returns a model state with the constants of the previous one."""
-    if not isinstance(before, _StateWithConstants):
+    if not isinstance(previous, _StateWithConstants):
         return state
-    return _StateWithConstants(state, before.arrays, before.structure, before.other)
+    return _StateWithConstants(state, previous.arrays, previous.structure, previous.other)
 
 
 def _is_number(leaf: Any) -> bool:

@@ -104,29 +104,29 @@ class _Walk:
         params = equation.params
         count = len(equation.outvars)
         results = [_RUN] * count
-        called: list[tuple[Jaxpr, list[_Value]]] = []
+        called_programs: list[tuple[Jaxpr, list[_Value]]] = []
         if name == "while":
-            of_test = params["cond_nconsts"]
-            constants = of_test + params["body_nconsts"]
+            num_test_constants = params["cond_nconsts"]
+            constants = num_test_constants + params["body_nconsts"]
             carry = [_RUN] * (len(inputs) - constants)
             self.refused |= _settings_of(inputs[constants:])
-            called += [(params["cond_jaxpr"].jaxpr, [*inputs[:of_test], *carry])]
-            called += [(params["body_jaxpr"].jaxpr, [*inputs[of_test:constants], *carry])]
+            called_programs += [(params["cond_jaxpr"].jaxpr, [*inputs[:num_test_constants], *carry])]
+            called_programs += [(params["body_jaxpr"].jaxpr, [*inputs[num_test_constants:constants], *carry])]
         elif name == "scan":
             constants = params["num_consts"]
             self.refused |= _settings_of(inputs[constants:])
-            called += [(params["jaxpr"].jaxpr, [*inputs[:constants], *[_RUN] * (len(inputs) - constants)])]
+            called_programs += [(params["jaxpr"].jaxpr, [*inputs[:constants], *[_RUN] * (len(inputs) - constants)])]
         elif name == "cond":
             self.refused |= _settings_of(inputs[:1])
-            called += [(branch.jaxpr, inputs[1:]) for branch in params["branches"]]
+            called_programs += [(branch.jaxpr, inputs[1:]) for branch in params["branches"]]
         else:
             programs = list(_programs(params))
             if len(programs) == 1 and len(programs[0].invars) == len(inputs):
                 results_of_program = self.program(programs[0], inputs)
                 return results_of_program if len(results_of_program) == count else results
             self.refused |= _settings_of(inputs)
-            called += [(program, [_RUN] * len(program.invars)) for program in programs]
-        for program, values in called:
+            called_programs += [(program, [_RUN] * len(program.invars)) for program in programs]
+        for program, values in called_programs:
             self.refused |= _settings_of(self.program(program, values))  # results of a loop are not followed
         return results
 
@@ -135,7 +135,7 @@ def exact_arguments(
     with_constants: jax.stages.Traced,
     with_arguments: jax.stages.Traced,
     num_before: int,
-    places: Sequence[int],
+    argument_positions: Sequence[int],
     defaults: frozenset[int],
 ) -> frozenset[int]:
     """Returns the defaults that can be arguments of a program without a change of bits.
@@ -144,14 +144,14 @@ def exact_arguments(
       with_constants: Program in which defaults are constants.
       with_arguments: Program in which they are arguments.
       num_before: Number of its inputs before the settings' arguments.
-      places: Position of the setting of each of these arguments.
+      argument_positions: Position of the setting of each of these arguments.
       defaults: Positions of settings that are constants of the first program. The others are arguments of both.
     """
     walks = []
-    for traced in (with_constants, with_arguments):
-        program = traced.jaxpr.jaxpr
+    for traced_program in (with_constants, with_arguments):
+        program = traced_program.jaxpr.jaxpr
         values = [_RUN] * len(program.invars)
-        for index, position in enumerate(places if traced is with_arguments else (), num_before):
+        for index, position in enumerate(argument_positions if traced_program is with_arguments else (), num_before):
             if position in defaults:
                 values[index] = _Value(frozenset({position}))
         walk = _Walk()

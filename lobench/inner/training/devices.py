@@ -22,8 +22,8 @@ def num_parts(case: Case, width: int) -> int:
     """Returns the number of a case's devices for `width` replicas or thetas: the most that get equal numbers."""
     # The number depends on the case, not on this machine's devices, because the width of a part affects the bits.
     num_devices = case.num_cpus if jax.default_backend() == "cpu" else int(case.num_gpus)
-    most = max(1, min(num_devices, width, len(jax.devices())))
-    return next(count for count in range(most, 0, -1) if width % count == 0)
+    max_parts = max(1, min(num_devices, width, len(jax.devices())))
+    return next(count for count in range(max_parts, 0, -1) if width % count == 0)
 
 
 def shard(function: Callable[..., Any], parts: int, arguments: Axes, results: Axes) -> Callable[..., Any]:

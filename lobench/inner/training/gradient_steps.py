@@ -37,8 +37,8 @@ class _TimedSteps(TrainingLoop):
         batches = self._feed.next_chunk(first_stop)
         # Only one chunk of an iterator is read, for all calls. The very last step is followed by an evaluation.
         most_steps = (first_stop if self._feed.feeds_training else self.end - 1) - 1
-        fixed = (*place((program.given, *self._arguments), layout.parts, layout.axes), batches)
-        carry = program.program(*fixed, jax.tree.map(empty, layout.carry_shape), 0, 1)
+        placed_arguments = (*place((program.given, *self._arguments), layout.parts, layout.axes), batches)
+        carry = program.program(*placed_arguments, jax.tree.map(empty, layout.carry_shape), 0, 1)
         count = min(most_steps, 25)
         while count >= _LEAST_STEPS and len(self.clock.samples) < _SAMPLES:
             seconds = []
@@ -47,7 +47,7 @@ class _TimedSteps(TrainingLoop):
                 carry.step.block_until_ready()
                 wall = time.perf_counter()
                 cpu = time.process_time()
-                carry = program.program(*fixed, carry, 1, 1 + steps)
+                carry = program.program(*placed_arguments, carry, 1, 1 + steps)
                 carry.step.block_until_ready()
                 seconds.append((time.perf_counter() - wall, time.process_time() - cpu))
             (wall, cpu), (call, _) = seconds

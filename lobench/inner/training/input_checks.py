@@ -44,13 +44,13 @@ def refuse_missing_inputs(case: Case, where: str) -> None:
     Raises:
       ConfigError: The task, or a task of the family, does not provide an input.
     """
-    parts: Any = case.phases or (case,)
-    optimizers = [phase.learned_optimizer if phase.optimizer is None else phase.optimizer for phase in parts]
+    phases: Any = case.phases or (case,)
+    optimizers = [phase.learned_optimizer if phase.optimizer is None else phase.optimizer for phase in phases]
     optimizers = [
         optimizer for optimizer in optimizers if any_with_extra_inputs() or hasattr(optimizer, "extra_inputs")
     ]
 
-    def look(seed: jax.Array) -> jax.Array:
+    def check_inputs(seed: jax.Array) -> jax.Array:
         task, params, state = _start(case.task, seed)
         for optimizer in optimizers:
             if callable(getattr(optimizer, "opt_fn", None)):
@@ -62,6 +62,6 @@ def refuse_missing_inputs(case: Case, where: str) -> None:
     if not optimizers:
         return
     try:
-        jax.eval_shape(look, np.uint32(0))
+        jax.eval_shape(check_inputs, np.uint32(0))
     except ConfigError as error:
         raise with_parts(error, ConfigError, where=where) from error

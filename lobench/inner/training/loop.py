@@ -104,10 +104,10 @@ class TrainingLoop:
 
         States that do not fit are discarded.
         """
-        loaded = self._saves.load() if self._saves is not None else None
-        if self._saves is not None and loaded is not None:
+        saved = self._saves.load() if self._saves is not None else None
+        if self._saves is not None and saved is not None:
             try:
-                self._take(SavedState(*loaded))
+                self._take(SavedState(*saved))
             except StateMismatch as error:
                 self._saves.refuse(str(error))
 
@@ -167,7 +167,7 @@ class TrainingLoop:
         self.layout = layout = program.layout
         self.at_once = min(filter(None, (self.at_once, layout.at_once)), default=0)
         self.clock.calls = program.text.call_seconds
-        fixed = place((program.given, *self._arguments), layout.parts, layout.axes)
+        placed_arguments = place((program.given, *self._arguments), layout.parts, layout.axes)
         carry = self.carry
         span = self._spans[phase]
         chunk = FIRST_CHUNK
@@ -188,7 +188,9 @@ class TrainingLoop:
             if stop < self.end:
                 self._feed.read_ahead(self._stop_after(stop) - stop)
             try:
-                carry = self._run_timed(program, fixed, batches, carry, range(start, stop), is_first=is_first)
+                carry = self._run_timed(
+                    program, placed_arguments, batches, carry, range(start, stop), is_first=is_first
+                )
             except jax.errors.JaxRuntimeError as error:
                 raise host_error(error) from None
             self.carry, self._step, is_first = carry, stop, False
@@ -203,12 +205,19 @@ class TrainingLoop:
         return True
 
     def _run_timed(
-        self, program: Found, fixed: tuple[Any, ...], batches: Any, carry: Carry, steps: range, *, is_first: bool
+        self,
+        program: Found,
+        placed_arguments: tuple[Any, ...],
+        batches: Any,
+        carry: Carry,
+        steps: range,
+        *,
+        is_first: bool,
     ) -> Carry:
         """Runs a chunk, and measures its time except for the first chunk of a phase, which places its arguments."""
         wall = time.perf_counter()
         cpu = time.process_time()
-        carry = program.program(*fixed, batches, carry, steps.start, steps.stop)
+        carry = program.program(*placed_arguments, batches, carry, steps.start, steps.stop)
         carry.step.block_until_ready()
         wall = time.perf_counter() - wall
         cpu = time.process_time() - cpu
@@ -217,7 +226,7 @@ class TrainingLoop:
             self.clock.took(steps.start, steps.stop, wall, cpu, evaluates_end=is_end)
             if self.clock.needs_call and not is_end and not self._feed.feeds_training:
                 wall = time.perf_counter()
-                carry = program.program(*fixed, batches, carry, steps.stop, steps.stop)
+                carry = program.program(*placed_arguments, batches, carry, steps.stop, steps.stop)
                 carry.step.block_until_ready()
                 self.clock.called(time.perf_counter() - wall)
         return carry
@@ -225,8 +234,8 @@ class TrainingLoop:
     def _stop_after(self, start: int, chunk: int = FIRST_CHUNK) -> int:
         """Returns the step at which a chunk that starts at `start` ends."""
         span = next(span for span in self._spans if start < span.stop)
-        wanted = next_read(start - self.resumed_at) if self._feed.feeds_training else chunk
-        return min(start + wanted, span.stop, self.end, self._points.next_stop(start))
+        num_steps = next_read(start - self.resumed_at) if self._feed.feeds_training else chunk
+        return min(start + num_steps, span.stop, self.end, self._points.next_stop(start))
 
     def _save(self, program: Found, *, is_final: bool = False) -> None:
         if self._saves is None or self._case.save_every == 0 or self.carry is None:
@@ -247,7 +256,7 @@ class TrainingLoop:
         self._points.took(time.perf_counter() - started)
 
     def _count_seconds(self) -> None:
-        before = self._since
+        last_times = self._since
         self._since = (time.perf_counter(), time.process_time())
-        self.wall_seconds += self._since[0] - before[0]
-        self.cpu_seconds += self._since[1] - before[1]
+        self.wall_seconds += self._since[0] - last_times[0]
+        self.cpu_seconds += self._since[1] - last_times[1]

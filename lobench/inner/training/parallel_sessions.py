@@ -68,16 +68,22 @@ def with_copies(stepper: Stepper, case: Case) -> Stepper:
 
 
 def inner_step(
-    case: Case, stepper: Stepper, losses_of: LossesOf, replica: Replica, drawn: PyTree, index: jax.Array, state: State
+    case: Case,
+    stepper: Stepper,
+    make_losses: LossesOf,
+    replica: Replica,
+    batch_source: PyTree,
+    index: jax.Array,
+    state: State,
 ) -> tuple[PyTree, PyTree, PyTree, Values]:
     """Computes one inner step.
 
     Args:
       case: Case of the training.
       stepper: Stepper returned by `with_copies`.
-      losses_of: Function that computes losses of a batch.
+      make_losses: Function that computes losses of a batch.
       replica: Replica that trains, or the first one of a round.
-      drawn: Random draws for the batch; with a leading axis [num_replicas] for a round.
+      batch_source: Random draws for the batch; with a leading axis [num_replicas] for a round.
       index: Number of the step.
       state: Optimizer state, parameters and model state.
     Returns:
@@ -85,81 +91,98 @@ def inner_step(
     """
     count = num_replicas(case)
     if count == 1:
-        state, values, _ = _turn(stepper, losses_of, replica, drawn, index, state, state[1])
+        state, values, _ = _turn(stepper, make_losses, replica, batch_source, index, state, state[1])
         return *state, values
     replicas = members(replica, count)
     if case.sessions == "mean":
-        state, values = _mean(stepper, losses_of, replicas, drawn, index, state)
+        state, values = _mean(stepper, make_losses, replicas, batch_source, index, state)
     elif case.sessions == "shared":
-        state, values = _shared_round(stepper, losses_of, replicas, drawn, index, state)
+        state, values = _shared_round(stepper, make_losses, replicas, batch_source, index, state)
     else:
-        state, values = _synced_round(stepper, losses_of, replicas, drawn, index, state)
+        state, values = _synced_round(stepper, make_losses, replicas, batch_source, index, state)
     return *state, {name: value.mean(axis=0) for name, value in values.items()}
 
 
 def _shared_round(
-    stepper: Stepper, losses_of: LossesOf, replicas: Replica, drawn: PyTree, index: jax.Array, state: State
+    stepper: Stepper, make_losses: LossesOf, replicas: Replica, batch_source: PyTree, index: jax.Array, state: State
 ) -> tuple[State, Values]:
     """Computes a round in which each turn uses the parameters left by the previous one."""
 
     def turn(state: State, replica_and_draws: tuple[Replica, PyTree]) -> tuple[State, Values]:
-        state, values, _ = _turn(stepper, losses_of, *replica_and_draws, index, state, state[1])
+        state, values, _ = _turn(stepper, make_losses, *replica_and_draws, index, state, state[1])
         return state, values
 
-    return jax.lax.scan(turn, state, (replicas, drawn))
+    return jax.lax.scan(turn, state, (replicas, batch_source))
 
 
 def _synced_round(
-    stepper: Stepper, losses_of: LossesOf, replicas: Replica, drawn: PyTree, index: jax.Array, state: State
+    stepper: Stepper, make_losses: LossesOf, replicas: Replica, batch_source: PyTree, index: jax.Array, state: State
 ) -> tuple[State, Values]:
     """Computes a round in which each gradient is that of the replica's own copy, made after its previous turn."""
     synced: _Synced = state[0]
 
     def turn(state: State, inputs_of_turn: tuple[Replica, PyTree, PyTree]) -> tuple[State, tuple[Values, PyTree]]:
-        replica, drawn, copy = inputs_of_turn
-        state, values, params = _turn(stepper, losses_of, replica, drawn, index, state, copy)
+        replica, batch_source, copy = inputs_of_turn
+        state, values, params = _turn(stepper, make_losses, replica, batch_source, index, state, copy)
         return state, (values, params)
 
-    state, (values, copies) = jax.lax.scan(turn, (synced.opt_state, *state[1:]), (replicas, drawn, synced.copies))
+    state, (values, copies) = jax.lax.scan(
+        turn, (synced.opt_state, *state[1:]), (replicas, batch_source, synced.copies)
+    )
     return (_Synced(state[0], copies), *state[1:]), values
 
 
 def _turn(
-    stepper: Stepper, losses_of: LossesOf, replica: Replica, drawn: PyTree, index: jax.Array, state: State, at: PyTree
+    stepper: Stepper,
+    make_losses: LossesOf,
+    replica: Replica,
+    batch_source: PyTree,
+    index: jax.Array,
+    state: State,
+    gradient_params: PyTree,
 ) -> tuple[State, Values, PyTree]:
-    """Updates the parameters by the gradient of a replica's batch at `at`.
+    """Updates the parameters by the gradient of a replica's batch at `gradient_params`.
 
     Returns state, values and the new parameters.
     """
     opt_state, params, model_state = state
-    batch = losses_of(replica, drawn, model_state)
-    (loss, (new_state, aux)), grads = jax.value_and_grad(batch.loss, has_aux=True)(at)
+    batch = make_losses(replica, batch_source, model_state)
+    (loss, (new_state, aux)), grads = jax.value_and_grad(batch.loss, has_aux=True)(gradient_params)
     key = jax.random.fold_in(stream(replica, OPTIMIZER), index + 1)
-    extra_values = extra_values_at(stepper.extra_inputs(at), batch, at)
+    extra_values = extra_values_at(stepper.extra_inputs(gradient_params), batch, gradient_params)
     opt_state, params, new_state = stepper.step(
-        opt_state, params, new_state, grads, loss, key, lambda at: batch.loss(at)[0], extra_values
+        opt_state,
+        params,
+        new_state,
+        grads,
+        loss,
+        key,
+        lambda gradient_params: batch.loss(gradient_params)[0],
+        extra_values,
     )
     return (opt_state, params, new_state), {**aux, "loss": jnp.asarray(loss, jnp.float32)}, params
 
 
 def _mean(
-    stepper: Stepper, losses_of: LossesOf, replicas: Replica, drawn: PyTree, index: jax.Array, state: State
+    stepper: Stepper, make_losses: LossesOf, replicas: Replica, batch_source: PyTree, index: jax.Array, state: State
 ) -> tuple[State, Values]:
     """Updates the parameters once, by the mean of the replicas' gradients. Returns the values of each replica."""
     opt_state, params, model_state = state
 
     def of_replicas(function: Callable[[BatchLosses], Any]) -> Any:
-        return jax.vmap(lambda replica, drawn: function(losses_of(replica, drawn, model_state)))(replicas, drawn)
+        return jax.vmap(lambda replica, batch_source: function(make_losses(replica, batch_source, model_state)))(
+            replicas, batch_source
+        )
 
     def losses(at: PyTree) -> tuple[jax.Array, tuple[PyTree, Values]]:
-        by_replica, (states, aux) = of_replicas(lambda batch: batch.loss(at))
-        return by_replica.mean(), (states, {**aux, "loss": jnp.asarray(by_replica, jnp.float32)})
+        replica_losses, (states, aux) = of_replicas(lambda batch: batch.loss(at))
+        return replica_losses.mean(), (states, {**aux, "loss": jnp.asarray(replica_losses, jnp.float32)})
 
     (loss, (states, values)), grads = jax.value_and_grad(losses, has_aux=True)(params)
     first_replica = jax.tree.map(lambda leaf: leaf[0], replicas)
     mean = BatchLosses(
         loss=losses,
-        task=lambda: losses_of(first_replica, jax.tree.map(lambda leaf: leaf[0], drawn), model_state).task(),
+        task=lambda: make_losses(first_replica, jax.tree.map(lambda leaf: leaf[0], batch_source), model_state).task(),
         memory=lambda at: of_replicas(lambda batch: batch.memory(at)).mean(),
         each=lambda at: of_replicas(lambda batch: batch.each(at)).mean(axis=0),
     )

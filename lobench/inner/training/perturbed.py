@@ -31,8 +31,8 @@ class _Perturbed(TrainingLoop):
     training batches come from an iterator, calls are as long as the chunks that were read ahead.
     """
 
-    def __init__(self, *arguments: Any, number: int, **more: Any) -> None:
-        super().__init__(*arguments, **more)
+    def __init__(self, *arguments: Any, number: int, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self._number = number
 
     def _stop_after(self, start: int, chunk: int = 1) -> int:
@@ -46,12 +46,12 @@ class _Perturbed(TrainingLoop):
         return phase_program._replace(program=functools.partial(self._moved, phase_program))
 
     def _moved(self, phase_program: Found, *arguments: Any) -> Carry:
-        *fixed, batches, carry, start, stop = arguments
+        *placed_arguments, batches, carry, start, stop = arguments
         if start > 0:  # the first call makes the initial parameters itself
             key = jax.random.fold_in(jax.random.PRNGKey(self._number), start)
             carry = carry._replace(params=_moved(carry.params, key))
-        after: Carry = phase_program.program(*fixed, batches, carry, start, stop)
-        return after
+        new_carry: Carry = phase_program.program(*placed_arguments, batches, carry, start, stop)
+        return new_carry
 
 
 @jax.jit
@@ -91,5 +91,7 @@ class PerturbedProgram(TrainingProgram):
         """
         options = RunOptions(end=end, should_stop=should_stop)
         kind = functools.partial(_Perturbed, number=number)
-        trained = self._train(theta, settings, 0, block, options, kind)
-        return self._curves(trained.carry, trained, block, theta, settings) if trained is not None else None
+        block_result = self._train(theta, settings, 0, block, options, kind)
+        return (
+            self._curves(block_result.carry, block_result, block, theta, settings) if block_result is not None else None
+        )

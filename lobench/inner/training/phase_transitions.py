@@ -97,7 +97,7 @@ def later_phases(
       make_stepper: Function of (index of the phase, theta, *settings) that returns a `Stepper`.
       usual: Placeholder values of the settings, by phase.
     """
-    stand = clocks(case.phases, updates_per_step=num_updates(case))
+    phase_clocks = clocks(case.phases, updates_per_step=num_updates(case))
     return [
         LaterPhase(
             num_inner_steps=case.phases[index].num_inner_steps or 0,
@@ -105,7 +105,7 @@ def later_phases(
             usual=tuple(usual[index]) if usual else (),
             handover=Handover(
                 keeps_state=case.phases[index].opt_state == "keep",
-                num_updates=stand[index].num_updates,
+                num_updates=phase_clocks[index].num_updates,
                 where=f"{where}: phase {index + 1} of {len(case.phases)}",
             ),
         )
@@ -113,23 +113,23 @@ def later_phases(
     ]
 
 
-def handed_over(before: PyTree, fresh: PyTree, handover: Handover) -> PyTree:
+def handed_over(old_state: PyTree, new_state: PyTree, handover: Handover) -> PyTree:
     """Returns the initial optimizer state of a phase.
 
     A kept state has the bits of the previous phase, including its counts. If a rate changes from a constant to a
     schedule, or the reverse, the state of the schedule is created or dropped.
 
     Args:
-      before: Optimizer state of the previous phase.
-      fresh: State initialized by the phase's own optimizer for the same parameters.
+      old_state: Optimizer state of the previous phase.
+      new_state: State initialized by the phase's own optimizer for the same parameters.
       handover: Rules of the transition.
     Raises:
       ConfigError: The state should be kept but does not fit the optimizer.
     """
     if not handover.keeps_state:
-        return fresh
+        return new_state
     try:
-        return _carried_over(before, fresh, handover.num_updates)
+        return _carried_over(old_state, new_state, handover.num_updates)
     except _OtherStructure as error:
         raise ConfigError(
             "the optimizer's state cannot be kept: it is of another structure than that of the phase before",
@@ -143,32 +143,32 @@ class _OtherStructure(Exception):
     """Two states have different structures. The text gives the difference."""
 
 
-def _carried_over(old_state: PyTree, fresh: PyTree, num_updates: int) -> PyTree:
-    if isinstance(old_state, ScheduledState) or isinstance(fresh, ScheduledState):
-        return _carried_over_schedules(old_state, fresh, num_updates)
-    if isinstance(old_state, _RATES) and isinstance(fresh, _RATES):
-        if type(old_state) is type(fresh):
+def _carried_over(old_state: PyTree, new_state: PyTree, num_updates: int) -> PyTree:
+    if isinstance(old_state, ScheduledState) or isinstance(new_state, ScheduledState):
+        return _carried_over_schedules(old_state, new_state, num_updates)
+    if isinstance(old_state, _RATES) and isinstance(new_state, _RATES):
+        if type(old_state) is type(new_state):
             return old_state
-        is_counted = isinstance(fresh, optax.ScaleByScheduleState)
-        return fresh._replace(count=jnp.full_like(fresh.count, num_updates)) if is_counted else fresh
-    if isinstance(fresh, tuple) and type(old_state) is type(fresh) and len(old_state) == len(fresh):
-        parts = [_carried_over(old, new, num_updates) for old, new in zip(old_state, fresh, strict=True)]
-        return type(fresh)(*parts) if hasattr(fresh, "_fields") else tuple(parts)
-    if type(fresh) is dict and type(old_state) is dict and old_state.keys() == fresh.keys():
-        return {name: _carried_over(old_state[name], fresh[name], num_updates) for name in fresh}
-    if (old := _form(old_state)) != (new := _form(fresh)):
+        is_counted = isinstance(new_state, optax.ScaleByScheduleState)
+        return new_state._replace(count=jnp.full_like(new_state.count, num_updates)) if is_counted else new_state
+    if isinstance(new_state, tuple) and type(old_state) is type(new_state) and len(old_state) == len(new_state):
+        kept_fields = [_carried_over(old, new, num_updates) for old, new in zip(old_state, new_state, strict=True)]
+        return type(new_state)(*kept_fields) if hasattr(new_state, "_fields") else tuple(kept_fields)
+    if type(new_state) is dict and type(old_state) is dict and old_state.keys() == new_state.keys():
+        return {name: _carried_over(old_state[name], new_state[name], num_updates) for name in new_state}
+    if (old := _form(old_state)) != (new := _form(new_state)):
         raise _OtherStructure(f"{new} after {old}")
     return old_state
 
 
-def _carried_over_schedules(old_state: Any, fresh: Any, num_updates: int) -> PyTree:
+def _carried_over_schedules(old_state: Any, new_state: Any, num_updates: int) -> PyTree:
     """Keeps the loss history of schedules that exist in both states; others start with an empty history."""
-    if not isinstance(fresh, ScheduledState):
-        return _carried_over(old_state.opt_state, fresh, num_updates)
+    if not isinstance(new_state, ScheduledState):
+        return _carried_over(old_state.opt_state, new_state, num_updates)
     is_watched = isinstance(old_state, ScheduledState)
-    opt_state = _carried_over(old_state.opt_state if is_watched else old_state, fresh.opt_state, num_updates)
-    states = old_state.states if is_watched and _form(old_state.states) == _form(fresh.states) else fresh.states
-    count: Any = fresh[1]
+    opt_state = _carried_over(old_state.opt_state if is_watched else old_state, new_state.opt_state, num_updates)
+    states = old_state.states if is_watched and _form(old_state.states) == _form(new_state.states) else new_state.states
+    count: Any = new_state[1]
     return ScheduledState(opt_state, old_state[1] if is_watched else jnp.full_like(count, num_updates), states)
 
 

@@ -67,9 +67,11 @@ class Feed:
         self.eval_batches: dict[str, PyTree] = {}
         for split, dataset in datasets.items():
             if isinstance(dataset, IteratorDataset) and case.eval_batches:
-                firsts = (seed * self._num_replicas for seed in block.seeds)
-                by_seed = [_some_batches(iter(dataset.batches(seed)), case.eval_batches, split) for seed in firsts]
-                self.eval_batches[split] = self._by_replica([_stacked(batches) for batches in by_seed])
+                first_replicas = (seed * self._num_replicas for seed in block.seeds)
+                batches_by_seed = [
+                    _some_batches(iter(dataset.batches(seed)), case.eval_batches, split) for seed in first_replicas
+                ]
+                self.eval_batches[split] = self._by_replica([_stacked(batches) for batches in batches_by_seed])
         train = datasets["train"]
         self.feeds_training = isinstance(train, IteratorDataset)
         self.example_chunk: PyTree = None
@@ -153,9 +155,9 @@ class Feed:
             batches = itertools.chain(first_batches[replica : replica + 1], iterator)
             step = -1
             for step, batch in enumerate(itertools.islice(batches, count)):
-                leaves, own_structure = jax.tree.flatten(batch)
-                if own_structure != structure:
-                    raise _unlike_batch_error(own_structure, structure)
+                leaves, batch_structure = jax.tree.flatten(batch)
+                if batch_structure != structure:
+                    raise _unlike_batch_error(batch_structure, structure)
                 for row, leaf in zip(rows, leaves, strict=True):
                     _copy_leaf(row, (step, replica), leaf)
             if step + 1 < count:
@@ -251,15 +253,15 @@ def _unlike_batch_error(shape_text: object, expected: object) -> ConfigError:
     )
 
 
-def _room_for_chunk(like: np.ndarray) -> np.ndarray:
+def _room_for_chunk(example: np.ndarray) -> np.ndarray:
     """Returns an array [ITERATOR_CHUNK, *like.shape], aligned so that XLA uses it without a copy."""
-    shape = (ITERATOR_CHUNK, *like.shape)
-    if like.dtype.hasobject:
-        return np.empty(shape, like.dtype)
-    size = math.prod(shape) * like.dtype.itemsize
-    room = np.empty(size + _ALIGNMENT, np.uint8)
-    start = -room.ctypes.data % _ALIGNMENT
-    return room[start : start + size].view(like.dtype).reshape(shape)
+    shape = (ITERATOR_CHUNK, *example.shape)
+    if example.dtype.hasobject:
+        return np.empty(shape, example.dtype)
+    size = math.prod(shape) * example.dtype.itemsize
+    buffer = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -buffer.ctypes.data % _ALIGNMENT
+    return buffer[start : start + size].view(example.dtype).reshape(shape)
 
 
 def _copy_leaf(row: np.ndarray, index: tuple[int, int], leaf: Any) -> None:
@@ -279,10 +281,10 @@ class _Reader:
         self._asked: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         threading.Thread(target=self._serve, name="lobench reads batches", daemon=True).start()
 
-    def read(self, what: Callable[[], Any]) -> Future[Any]:
+    def read(self, function: Callable[[], Any]) -> Future[Any]:
         """Calls a function in the thread. Returns a future of its result."""
         future: Future[Any] = Future()
-        self._asked.put((future, what))
+        self._asked.put((future, function))
         return future
 
     def close(self) -> None:

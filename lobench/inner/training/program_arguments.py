@@ -41,9 +41,9 @@ class SettingValues:
     @classmethod
     def of(cls, values: Sequence[float], arguments: Set[int]) -> SettingValues:
         """Returns values in which the settings at some positions are arguments."""
-        numbers = [float(value) if isinstance(value, float) else value for value in values]
-        constants = tuple(None if index in arguments else value for index, value in enumerate(numbers))
-        return cls(tuple(value for index, value in enumerate(numbers) if index in arguments), constants)
+        plain_values = [float(value) if isinstance(value, float) else value for value in values]
+        constants = tuple(None if index in arguments else value for index, value in enumerate(plain_values))
+        return cls(tuple(value for index, value in enumerate(plain_values) if index in arguments), constants)
 
     @property
     def values(self) -> tuple[Any, ...]:
@@ -75,9 +75,9 @@ class Arguments:
     def are_chosen(self, values: Sequence[float]) -> bool:
         return _defaults(values) in self._chosen
 
-    def choose(self, values: Sequence[float], places: frozenset[int]) -> None:
+    def choose(self, values: Sequence[float], argument_positions: frozenset[int]) -> None:
         """Restores the choice made for the same program earlier."""
-        self._chosen[_defaults(values)] = places
+        self._chosen[_defaults(values)] = argument_positions
 
     def settle(self, values: Sequence[float], theta: Theta, trace: Trace) -> SettingValues:
         """Returns the settings in the form that the program receives.
@@ -109,15 +109,15 @@ class Arguments:
             arguments = self._read(readable, theta, trace)
         return arguments or frozenset()
 
-    def _read(self, places: frozenset[int], theta: Theta, trace: Trace) -> frozenset[int] | None:
+    def _read(self, argument_positions: frozenset[int], theta: Theta, trace: Trace) -> frozenset[int] | None:
         """Returns the positions of settings that the program reads if they are arguments; None if tracing it fails."""
-        if not places:
+        if not argument_positions:
             return frozenset()
-        settings = SettingValues.of(self._usual, places)
-        traced = self._try_trace(places, trace)
-        if traced is None:
+        settings = SettingValues.of(self._usual, argument_positions)
+        traced_program = self._try_trace(argument_positions, trace)
+        if traced_program is None:
             return None
-        are_read = read_settings(traced, (theta, settings))
+        are_read = read_settings(traced_program, (theta, settings))
         return frozenset(position for position, is_read in zip(settings.places, are_read, strict=True) if is_read)
 
     def _exact_defaults(
@@ -132,11 +132,14 @@ class Arguments:
             if traceable is None:
                 defaults = self._traceable_defaults(bound, defaults, trace)
                 continue
-            places = sorted(bound | defaults)
-            traced = self._try_trace(bound | defaults, trace)
-            assert traced is not None
+            argument_positions = sorted(bound | defaults)
+            traced_program = self._try_trace(bound | defaults, trace)
+            assert traced_program is not None
             num_before = len(jax.tree.leaves(theta))
-            exact = exact_arguments(traced_without_defaults, traced, num_before, places, defaults) & traceable
+            exact = (
+                exact_arguments(traced_without_defaults, traced_program, num_before, argument_positions, defaults)
+                & traceable
+            )
             if exact == defaults:
                 return defaults
             defaults = exact
@@ -155,9 +158,9 @@ class Arguments:
         together = narrowed[0] | narrowed[1]
         return together if together != defaults else narrowed[0]
 
-    def _try_trace(self, places: frozenset[int], trace: Trace) -> jax.stages.Traced | None:
+    def _try_trace(self, argument_positions: frozenset[int], trace: Trace) -> jax.stages.Traced | None:
         try:
-            return trace(SettingValues.of(self._usual, places))
+            return trace(SettingValues.of(self._usual, argument_positions))
         except Exception:  # noqa: BLE001  (an error of the optimizer, which needs a concrete number: then the value is a constant)
             return None
 
@@ -166,15 +169,15 @@ def _defaults(values: Sequence[float]) -> frozenset[int]:
     return frozenset(index for index, value in enumerate(values) if isinstance(value, LeftToDefault))
 
 
-def read_settings(traced: jax.stages.Traced, given: Given) -> list[bool]:
+def read_settings(traced_program: jax.stages.Traced, theta_and_settings: Given) -> list[bool]:
     """Returns for each setting whether a traced program reads it.
 
     Args:
-      traced: Traced program.
-      given: First argument of the program.
+      traced_program: Traced program.
+      theta_and_settings: First argument of the program.
     """
-    theta, settings = given
+    theta, settings = theta_and_settings
     num_theta_leaves = len(jax.tree.leaves(theta))
-    program = traced.jaxpr.jaxpr
+    program = traced_program.jaxpr.jaxpr
     _, are_read = partial_eval.dce_jaxpr(program, [True] * len(program.outvars))
     return list(are_read[num_theta_leaves : num_theta_leaves + len(settings.arguments)])

@@ -65,7 +65,7 @@ class Recorder:
     # Traced functions:
 
     def empty(
-        self, replicas: tuple[int, ...], of_batch: Callable[[], PyTree], of_evaluation: Callable[[], PyTree]
+        self, replicas: tuple[int, ...], batch_values: Callable[[], PyTree], evaluation_values: Callable[[], PyTree]
     ) -> Any:
         """Returns the fields of a carry that this class fills.
 
@@ -74,8 +74,8 @@ class Recorder:
           of_batch, of_evaluation: Functions that return the values of a training batch and of an evaluation. They are
             only traced, to get the names.
         """
-        batch = jax.eval_shape(of_batch) if self.keeps_batches else {"loss": None}
-        names = [f"train/{name}" for name in batch] if self._window else list(jax.eval_shape(of_evaluation))
+        batch = jax.eval_shape(batch_values) if self.keeps_batches else {"loss": None}
+        names = [f"train/{name}" for name in batch] if self._window else list(jax.eval_shape(evaluation_values))
 
         def rows(names: Any, count: int) -> dict[str, jax.Array]:
             return {name: jnp.zeros((count, *replicas), jnp.float32) for name in names}
@@ -152,19 +152,21 @@ class Recorder:
           values: Values by name, one per replica.
           begin: Carry before the stretch.
         """
-        newly = (carry.diverged_at < 0) & ~jnp.isfinite(values["loss"])
-        diverged_at = jnp.where(newly, index, carry.diverged_at)
+        diverges_now = (carry.diverged_at < 0) & ~jnp.isfinite(values["loss"])
+        diverged_at = jnp.where(diverges_now, index, carry.diverged_at)
         log, window = carry.log, carry.window
         if self.keeps_batches:
-            written = {name: jnp.where(diverged_at >= 0, jnp.nan, value) for name, value in values.items()}
+            logged_values = {name: jnp.where(diverged_at >= 0, jnp.nan, value) for name, value in values.items()}
         if self.log_steps:
             log_every = self.case.log_every
             row = index // log_every - _rows_before(begin.step, log_every)
             if log_every > 1:
                 row = jnp.where(index % log_every == 0, row, self._rows_of_log - 1)
-            log = {name: _with_row(log[name], row, value) for name, value in written.items()}
+            log = {name: _with_row(log[name], row, value) for name, value in logged_values.items()}
         if self._window:
-            window = {name: _with_row(window[name], index % self._window, value) for name, value in written.items()}
+            window = {
+                name: _with_row(window[name], index % self._window, value) for name, value in logged_values.items()
+            }
         return carry._replace(diverged_at=diverged_at, log=log, window=window)
 
 

@@ -70,13 +70,13 @@ class _Steps(TrainingLoop):
 
     def _run_watched(self, phase: int, phase_program: Found, *arguments: Any) -> Carry:
         if not self.is_watched:
-            later: Carry = phase_program.program(*arguments)
-            return later
-        *fixed, batches, carry, start, stop = arguments
+            new_carry: Carry = phase_program.program(*arguments)
+            return new_carry
+        *placed_arguments, batches, carry, start, stop = arguments
         if start == 0:
-            carry = phase_program.program(*fixed, batches, carry, 0, 0)
+            carry = phase_program.program(*placed_arguments, batches, carry, 0, 0)
         state_before = self.state_of(carry)  # a copy, because the program reuses the buffers of the carry
-        carry_after: Carry = phase_program.program(*fixed, batches, carry, start, stop)
+        carry_after: Carry = phase_program.program(*placed_arguments, batches, carry, start, stop)
         self.is_watched = self.watch(phase, phase_program, batches, state_before, self.state_of(carry_after), start)
         return carry_after
 
@@ -133,10 +133,10 @@ class ReplayedProgram(TrainingProgram):
             step: int,
         ) -> bool:
             chunk = None if batches is None else jax.tree.map(lambda leaf: of_replica(leaf, 1)[0], batches)
-            observed = observe[phase](
+            step_values = observe[phase](
                 phase_program.given, replica_states, self._arrays, chunk, jnp.int32(step), tuple(state_before)
             )
-            return look(Look(step, state_before, state_after, jax.tree.map(np.asarray, observed)))
+            return look(Look(step, state_before, state_after, jax.tree.map(np.asarray, step_values)))
 
         feed = Feed(self._datasets, block, self._tasks_per_seed, self._case)
         with contextlib.closing(feed):
@@ -145,5 +145,5 @@ class ReplayedProgram(TrainingProgram):
             loop.watch, loop.state_of = watch, state_of
             loop.run()
         assert loop.carry is not None
-        trained = Trained(loop.carry, 0.0, 0.0, 0.0, 0, loop.end, at_once=loop.at_once)
-        return self._curves(loop.carry, trained, block, theta, settings)
+        block_result = Trained(loop.carry, 0.0, 0.0, 0.0, 0, loop.end, at_once=loop.at_once)
+        return self._curves(loop.carry, block_result, block, theta, settings)

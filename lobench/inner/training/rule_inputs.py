@@ -66,10 +66,10 @@ class _Reader:
 
         for equation in program.eqns:
             inputs = [value(atom) for atom in equation.invars]
-            of_given = [mark(atom) for atom in equation.invars]
-            results, of_results = self._equation(equation, inputs, of_given)
+            input_marks = [mark(atom) for atom in equation.invars]
+            results, result_marks = self._equation(equation, inputs, input_marks)
             values_by_variable.update(zip(equation.outvars, results, strict=True))
-            marked.update(zip(equation.outvars, of_results, strict=True))
+            marked.update(zip(equation.outvars, result_marks, strict=True))
         return [value(atom) for atom in program.outvars], [mark(atom) for atom in program.outvars]
 
     def _equation(self, equation: Any, inputs: list[Any], marks: list[Any]) -> tuple[list[Any], list[Any]]:
@@ -86,10 +86,14 @@ class _Reader:
     def _mark(self, equation: Any, name: str, inputs: list[Any], marks: list[Any]) -> Any:
         theta_marks = [mark for mark in marks if isinstance(mark, str)]
         if name in ("dot_general", "mul") and len(theta_marks) == 1 and len(inputs) == 2:
-            place = next(index for index, mark in enumerate(marks) if mark is False or mark is True)
-            if marks[place] is False and jnp.ndim(inputs[place]) and jnp.issubdtype(inputs[place].dtype, jnp.floating):
-                axes = equation.params["dimension_numbers"][0][place] if name == "dot_general" else ()
-                self._take(theta_marks[0], inputs[place], axes)
+            input_index = next(index for index, mark in enumerate(marks) if mark is False or mark is True)
+            if (
+                marks[input_index] is False
+                and jnp.ndim(inputs[input_index])
+                and jnp.issubdtype(inputs[input_index].dtype, jnp.floating)
+            ):
+                axes = equation.params["dimension_numbers"][0][input_index] if name == "dot_general" else ()
+                self._take(theta_marks[0], inputs[input_index], axes)
             return True
         if name in _MOVES and theta_marks:
             return marks[0] if isinstance(marks[0], str) else True

@@ -66,7 +66,7 @@ def of_theta(carry: Carry, index: int) -> Carry:
 
 def curves_of(
     carry: Carry,
-    trained: Trained,
+    block_result: Trained,
     block: SeedBlock,
     *,
     tasks_per_seed: int,
@@ -90,20 +90,20 @@ def curves_of(
         eval_steps=tuple(eval_steps),
         log_steps=tuple(log_steps),
         diverged_at=tuple(diverged_at.tolist()),
-        compile_seconds=trained.compile_seconds,
-        wall_seconds=trained.wall_seconds,
-        cpu_seconds=trained.cpu_seconds,
-        resumed_at=trained.resumed_at,
-        cost=trained.cost,
-        provenance=Provenance(at_once=trained.at_once),
+        compile_seconds=block_result.compile_seconds,
+        wall_seconds=block_result.wall_seconds,
+        cpu_seconds=block_result.cpu_seconds,
+        resumed_at=block_result.resumed_at,
+        cost=block_result.cost,
+        provenance=Provenance(at_once=block_result.at_once),
         num_params=sum(leaf.size for leaf in jax.tree.leaves(carry.params)) // diverged.size,
     )
 
 
 def _rows(values: jax.Array, shape: tuple[int, int], count: int) -> memoryview[float]:
     """Returns the first `count` rows as float32[num_seeds, count], averaged over a seed's tasks."""
-    by_seed = np.asarray(values)[:count].reshape(count, *shape)
-    rows = by_seed[:, :, 0] if shape[1] == 1 else by_seed.mean(axis=2, dtype=np.float32)
+    values_by_seed = np.asarray(values)[:count].reshape(count, *shape)
+    rows = values_by_seed[:, :, 0] if shape[1] == 1 else values_by_seed.mean(axis=2, dtype=np.float32)
     return rows_of(rows.T)
 
 

@@ -38,9 +38,9 @@ def num_at_once(program: Any, num_together: int) -> int:
     return num_together if largest <= _MOST_BYTES else max(1, num_together * _MOST_BYTES // largest)
 
 
-def widest(size: int, most: int) -> int:
-    """Returns the largest divisor of a size that is at most `most`."""
-    return next(width for width in range(max(1, min(size, most)), 0, -1) if size % width == 0)
+def widest(size: int, max_width: int) -> int:
+    """Returns the largest divisor of a size that is at most `max_width`."""
+    return next(width for width in range(max(1, min(size, max_width)), 0, -1) if size % width == 0)
 
 
 def _loop_over_steps(program: Any) -> Any:
@@ -56,8 +56,12 @@ def _loop_over_steps(program: Any) -> Any:
 
 def _largest_array(equation: Any) -> int:
     """Returns the size in bytes of the largest array that an equation, or one inside of it, computes."""
-    own_size = max((math.prod(out.aval.shape) * _bytes_of(out.aval.dtype) for out in equation.outvars), default=0)
-    return max((own_size, *(max(map(_largest_array, inner.eqns), default=0) for inner in _inner_programs(equation))))
+    output_bytes = max(
+        (math.prod(variable.aval.shape) * _bytes_of(variable.aval.dtype) for variable in equation.outvars), default=0
+    )
+    return max(
+        (output_bytes, *(max(map(_largest_array, inner.eqns), default=0) for inner in _inner_programs(equation)))
+    )
 
 
 def _bytes_of(dtype: Any) -> int:
@@ -91,19 +95,19 @@ def in_slices(
     def sliced(*values: Any) -> Any:
         axes = _axes_of_leaves(arguments, values)
         leaves, structure = jax.tree.flatten(values)
-        cut = [_cut(leaf, axis, width) for leaf, axis in zip(leaves, axes, strict=True) if axis is not None]
+        cut_leaves = [_cut(leaf, axis, width) for leaf, axis in zip(leaves, axes, strict=True) if axis is not None]
 
         def compute_slice(_: None, slices: list[jax.Array]) -> tuple[None, Any]:
-            own_leaves = iter(slices)
-            arguments = [leaf if axis is None else next(own_leaves) for leaf, axis in zip(leaves, axes, strict=True)]
+            slice_leaves = iter(slices)
+            arguments = [leaf if axis is None else next(slice_leaves) for leaf, axis in zip(leaves, axes, strict=True)]
             return None, function(*jax.tree.unflatten(structure, arguments))
 
-        _, outputs = jax.lax.scan(compute_slice, None, cut)
+        _, outputs = jax.lax.scan(compute_slice, None, cut_leaves)
         leaves_found, structure_found = jax.tree.flatten(outputs)
-        joined = [
+        joined_leaves = [
             _join(leaf, axis, width) for leaf, axis in zip(leaves_found, _axes_of_leaves(results, outputs), strict=True)
         ]
-        return jax.tree.unflatten(structure_found, joined)
+        return jax.tree.unflatten(structure_found, joined_leaves)
 
     return sliced
 
@@ -111,7 +115,7 @@ def in_slices(
 def _axes_of_leaves(axes: Axes, values: Any) -> list[int | None]:
     """Returns the axis of each leaf."""
     spread = jax.tree.map(
-        lambda axis, part: [axis] * len(jax.tree.leaves(part)), axes, values, is_leaf=lambda axis: axis is None
+        lambda axis, subtree: [axis] * len(jax.tree.leaves(subtree)), axes, values, is_leaf=lambda axis: axis is None
     )
     return jax.tree.leaves(spread, is_leaf=lambda axis: axis is None)
 

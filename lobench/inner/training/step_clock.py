@@ -54,8 +54,8 @@ class StepClock:
 
     def _has_time_for(self, num_more: int) -> bool:
         """Returns whether the training is long enough for further calls. True as long as no times are known."""
-        whole = min(self.samples, default=math.inf) * self._eval_steps[-1]
-        return num_more == 0 or (num_more + 1) * self._call <= _MOST_OF_ALL * whole
+        training_seconds = min(self.samples, default=math.inf) * self._eval_steps[-1]
+        return num_more == 0 or (num_more + 1) * self._call <= _MOST_OF_ALL * training_seconds
 
     @property
     def _call(self) -> float:
@@ -69,12 +69,12 @@ class StepClock:
         if next_evaluation >= stop or not (is_needed or is_cheap):
             return stop
         if next_evaluation > start:
-            cut = int(next_evaluation) if next_evaluation - start >= _LEAST_STEPS else stop
+            chunk_end = int(next_evaluation) if next_evaluation - start >= _LEAST_STEPS else stop
         else:
             second_evaluation = self._next_evaluation(start + 1)
-            cut = start + 1 if second_evaluation - (start + 1) >= _LEAST_STEPS else stop
-        self.num_cuts += cut < stop
-        return cut
+            chunk_end = start + 1 if second_evaluation - (start + 1) >= _LEAST_STEPS else stop
+        self.num_cuts += chunk_end < stop
+        return chunk_end
 
     def took(self, start: int, stop: int, wall: float, cpu: float, *, evaluates_end: bool) -> None:
         """Records the duration of a chunk; `evaluates_end`: the program evaluated after its last step."""
@@ -86,8 +86,8 @@ class StepClock:
     @property
     def samples(self) -> tuple[float, ...]:
         """Seconds of a step, one value per chunk."""
-        timed = [(wall - min(calls, default=0.0), steps) for wall, steps, calls in self._samples]
-        return tuple(wall / steps for wall, steps in timed if wall > 0)
+        seconds_and_steps = [(wall - min(calls, default=0.0), steps) for wall, steps, calls in self._samples]
+        return tuple(wall / steps for wall, steps in seconds_and_steps if wall > 0)
 
     @property
     def busy(self) -> float:

@@ -58,9 +58,9 @@ def _threefry(keys: np.ndarray, counts: np.ndarray) -> np.ndarray:
     schedule = (first_words, second_words, first_words ^ second_words ^ np.uint32(0x1BD11BDA))
     left_words, right_words = np.broadcast_arrays(first_words, counts + second_words)
     for group in range(5):
-        for turn in ((13, 15, 26, 6), (17, 29, 16, 24))[group % 2]:
+        for rotation in ((13, 15, 26, 6), (17, 29, 16, 24))[group % 2]:
             left_words = left_words + right_words
-            right_words = left_words ^ (right_words << np.uint32(turn) | right_words >> np.uint32(32 - turn))
+            right_words = left_words ^ (right_words << np.uint32(rotation) | right_words >> np.uint32(32 - rotation))
         left_words = left_words + schedule[(group + 1) % 3]
         right_words = right_words + schedule[(group + 2) % 3] + np.uint32(group + 1)
     return np.stack([left_words, right_words], axis=-1)
@@ -74,8 +74,8 @@ def _keys_of(seeds: tuple[int, ...], num_splits: int, num_batches: int) -> tuple
     evaluation = streams[:, EVAL]
     for count in (num_splits, num_batches, 2):
         evaluation = _threefry(evaluation[..., None, :], np.arange(count, dtype=np.uint32))
-    of_splits = (tuple(np.moveaxis(of_split, 2, 0)) for of_split in np.moveaxis(evaluation, 1, 0))
-    return tuple(np.moveaxis(streams, 1, 0)), tuple(of_splits)
+    keys_by_split = (tuple(np.moveaxis(keys_of_split, 2, 0)) for keys_of_split in np.moveaxis(evaluation, 1, 0))
+    return tuple(np.moveaxis(streams, 1, 0)), tuple(keys_by_split)
 
 
 class Replica(NamedTuple):
@@ -171,12 +171,12 @@ def _splits_of_tasks(family: TaskFamily) -> dict[str, Any]:
     """Returns the splits of the data sets of single tasks, as `present_splits` does."""
     splits: dict[str, Any] = {}
 
-    def look(seed: jax.Array) -> jax.Array:
+    def record_splits(seed: jax.Array) -> jax.Array:
         task = family.task_fn(family.sample(key_of(seed)))
         splits.update(present_splits(task), name=type(task).__name__)
         return seed
 
-    jax.eval_shape(look, np.uint32(0))
+    jax.eval_shape(record_splits, np.uint32(0))
     name = splits.pop("name")
     if any(isinstance(dataset, IteratorDataset) for dataset in splits.values()):
         raise ConfigError(
@@ -195,19 +195,19 @@ def _splits_of_tasks(family: TaskFamily) -> dict[str, Any]:
     }
 
 
-def draw_ahead(dataset: ArrayDataset, replicas: Replica, first: jax.Array, count: int) -> jax.Array:
-    """Returns the examples of steps `first` to `first + count - 1`, int32[count, (num_replicas,) batch_size].
+def draw_ahead(dataset: ArrayDataset, replicas: Replica, first_step: jax.Array, count: int) -> jax.Array:
+    """Returns the examples of steps `first_step` to `first + count - 1`, int32[count, (num_replicas,) batch_size].
 
     Drawing random bits for many steps at once costs a fraction of drawing them inside the loop.
     """
 
     def of_step(offset: jax.Array) -> jax.Array:
-        return per_replica(lambda replica: dataset.indices(_step_key(replica, first + offset)), replicas)(replicas)
+        return per_replica(lambda replica: dataset.indices(_step_key(replica, first_step + offset)), replicas)(replicas)
 
     return jax.vmap(of_step)(jnp.arange(count))
 
 
-def train_batch(dataset: Any, arrays: PyTree, replica: Replica, step: jax.Array, drawn: PyTree) -> PyTree:
+def train_batch(dataset: Any, arrays: PyTree, replica: Replica, step: jax.Array, indices_or_batch: PyTree) -> PyTree:
     """Returns the batch of a step.
 
     Args:
@@ -215,13 +215,13 @@ def train_batch(dataset: Any, arrays: PyTree, replica: Replica, step: jax.Array,
       arrays: Its arrays.
       replica: Replica that trains.
       step: Number of the step.
-      drawn: Values drawn ahead, or read from an iterator, for this step and replica; else None.
+      indices_or_batch: Values drawn ahead, or read from an iterator, for this step and replica; else None.
     """
     if isinstance(dataset, ArrayDataset):
-        return dataclasses.replace(dataset, arrays=arrays).take(drawn)
+        return dataclasses.replace(dataset, arrays=arrays).take(indices_or_batch)
     if isinstance(dataset, DataPerTask):
         return dataset.of(replica).sample(_step_key(replica, step))
-    return dataset.sample(_step_key(replica, step)) if isinstance(dataset, SampledDataset) else drawn
+    return dataset.sample(_step_key(replica, step)) if isinstance(dataset, SampledDataset) else indices_or_batch
 
 
 def _step_key(replica: Replica, step: jax.Array) -> jax.Array:
@@ -244,7 +244,7 @@ def draw_evaluation(
     datasets: dict[str, Any], arrays: PyTree, fed: PyTree, replica: Replica, num_batches: int
 ) -> dict[str, Evaluation]:
     """Returns the evaluation of one training. A key of the dictionary is a list of splits, joined by commas."""
-    drawn = {}
+    evaluation_by_split = {}
     for index, (split, dataset) in enumerate(datasets.items()):
         data_keys, loss_keys = map(_as_key, replica.evaluation[index])
         if isinstance(dataset, ArrayDataset):
@@ -254,14 +254,16 @@ def draw_evaluation(
             batches = jax.vmap(dataset_of_replica.sample)(data_keys)
         else:
             batches = fed.get(split)
-        drawn[split] = Evaluation(loss_keys, batches)
-    alike: dict[str, list[str]] = {}
-    for split, evaluation in drawn.items():
+        evaluation_by_split[split] = Evaluation(loss_keys, batches)
+    splits_by_shape: dict[str, list[str]] = {}
+    for split, evaluation in evaluation_by_split.items():
         shapes = jax.tree.map(lambda leaf: (leaf.shape, str(leaf.dtype)), evaluation)
-        alike.setdefault(str(shapes), []).append(split)
+        splits_by_shape.setdefault(str(shapes), []).append(split)
     return {
-        ",".join(splits): jax.tree.map(lambda *leaves: jnp.stack(leaves), *(drawn[split] for split in splits))
-        for splits in alike.values()
+        ",".join(splits): jax.tree.map(
+            lambda *leaves: jnp.stack(leaves), *(evaluation_by_split[split] for split in splits)
+        )
+        for splits in splits_by_shape.values()
     }
 
 

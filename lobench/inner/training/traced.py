@@ -82,8 +82,8 @@ class Traced:
     def _task_of(self, replica: Replica) -> Task:
         return task_of(self._task, replica)
 
-    def _stepper(self, given: Given) -> Stepper:
-        theta, settings = given
+    def _stepper(self, theta_and_settings: Given) -> Stepper:
+        theta, settings = theta_and_settings
         return with_copies(self._make_stepper(theta, *settings.values), self._case)
 
     def _initial(self, given: Given, replicas: Replica, arrays: PyTree, eval_batches: PyTree, chunk: PyTree) -> Carry:
@@ -99,8 +99,10 @@ class Traced:
         opt_state, params, model_state = per_replica(one, replicas)(replicas)
 
         def of_batch() -> PyTree:
-            def one(replica: Replica, drawn: PyTree, opt_state: PyTree, params: PyTree, state: PyTree) -> Any:
-                values_of_batch = self._batch_losses(replica, arrays, drawn, jnp.int32(0), state).loss(params)[1][1]
+            def one(replica: Replica, batch_source: PyTree, opt_state: PyTree, params: PyTree, state: PyTree) -> Any:
+                values_of_batch = self._batch_losses(replica, arrays, batch_source, jnp.int32(0), state).loss(params)[
+                    1
+                ][1]
                 return {**_metrics_of(stepper, opt_state), **values_of_batch}
 
             return per_replica(one, replicas)(
@@ -121,28 +123,28 @@ class Traced:
             **self._recorder.empty(replicas.seed.shape, of_batch, of_evaluation),
         )
 
-    def enter(self, given: Given, replicas: Replica, before: Carry, place: PhasePlace | None = None) -> Carry:
+    def enter(self, given: Given, replicas: Replica, old_carry: Carry, place: PhasePlace | None = None) -> Carry:
         """Returns the initial carry of a later phase: that of the previous phase, with the new optimizer state."""
         stepper = self._stepper(given)
         handover = self._handover
-        at = place or self._place
+        phase_place = place or self._place
         assert handover is not None
 
         def one(
             replica: Replica, opt_state: PyTree, params: PyTree, model_state: PyTree
         ) -> tuple[PyTree, PyTree, PyTree]:
             task = self._task_of(replica)
-            params, model_state = split_constants(*task.enter_phase(*merged(params, model_state), at.number))
+            params, model_state = split_constants(*task.enter_phase(*merged(params, model_state), phase_place.number))
             # The keys of the steps are folded with 1 and higher, so 0 is unused.
-            key = jax.random.fold_in(jax.random.fold_in(stream(replica, OPTIMIZER), 0), at.start)
+            key = jax.random.fold_in(jax.random.fold_in(stream(replica, OPTIMIZER), 0), phase_place.start)
             facts = facts_of(stepper.extra_inputs(params), lambda: task, params)
             opt_state = handed_over(opt_state, stepper.init(params, model_state, key, facts), handover)
             return opt_state, params, model_state
 
         opt_state, params, model_state = per_replica(one, replicas)(
-            replicas, before.opt_state, before.params, before.model_state
+            replicas, old_carry.opt_state, old_carry.params, old_carry.model_state
         )
-        return before._replace(opt_state=opt_state, params=params, model_state=model_state)
+        return old_carry._replace(opt_state=opt_state, params=params, model_state=model_state)
 
     def _drawn_evaluation(self, replicas: Replica, arrays: PyTree, eval_batches: PyTree) -> PyTree:
         """Returns the batches of every evaluation, by split, leaves [(num_replicas,) num_splits, num_batches, ...]."""
@@ -152,8 +154,8 @@ class Traced:
 
         return per_replica(one, replicas)(replicas, eval_batches)
 
-    def _drawn_ahead(self, replicas: Replica, first: jax.Array, count: int) -> jax.Array:
-        return draw_ahead(self._datasets["train"], replicas, first, count)
+    def _drawn_ahead(self, replicas: Replica, first_step: jax.Array, count: int) -> jax.Array:
+        return draw_ahead(self._datasets["train"], replicas, first_step, count)
 
     def _evaluate(
         self,
@@ -179,10 +181,10 @@ class Traced:
     ) -> dict[str, jax.Array]:
         """Returns the task's metrics of one replica."""
         task = self._task_of(replica)
-        at, own_state = merged(params, model_state)
+        task_params, task_state = merged(params, model_state)
 
         def batch_metrics(key: jax.Array, data: PyTree) -> dict[str, jax.Array]:
-            loss, aux = task.eval_loss_with_aux(at, own_state, key, data)
+            loss, aux = task.eval_loss_with_aux(task_params, task_state, key, data)
             values_by_name = named_values(task, loss, aux)
             return {name: jnp.asarray(value, jnp.float32) for name, value in values_by_name.items()}
 
@@ -209,9 +211,9 @@ class Traced:
         case = self._case
         stepper = self._stepper(given)
         dataset = self._datasets["train"]
-        at = place or self._place
+        phase_place = place or self._place
         arguments = (given, replicas, arrays, eval_batches, chunk)
-        if self._is_any or at.start == 0:
+        if self._is_any or phase_place.start == 0:
             carry = jax.lax.cond(start == 0, lambda: self.initial(*arguments), lambda: carry)
         draw = functools.partial(self._evaluation, replicas, arrays, eval_batches)
         evaluation_batches = draw() if case.eval_batches and fits_ahead(jax.eval_shape(draw)) else None
@@ -223,30 +225,34 @@ class Traced:
 
             return self._recorder.evaluated(carry, values, begin)
 
-        def step(index: jax.Array, carry: Carry, drawn: PyTree, begin: Carry) -> Carry:
-            opt_state, params, model_state, values = self._step(stepper, replicas, arrays, drawn, index, carry)
+        def step(index: jax.Array, carry: Carry, batch_source: PyTree, begin: Carry) -> Carry:
+            opt_state, params, model_state, values = self._step(stepper, replicas, arrays, batch_source, index, carry)
             carry = carry._replace(opt_state=opt_state, params=params, model_state=model_state)
             return self._recorder.stepped(carry, index, values, begin)
 
-        def segment(carry: Carry, drawn: PyTree, drawn_at: jax.Array, last: jax.Array, begin: Carry) -> Carry:
-            due = (carry.step % case.eval_every == 0) | (carry.step == case.num_inner_steps)
+        def segment(
+            carry: Carry, batch_source: PyTree, first_drawn_step: jax.Array, segment_stop: jax.Array, begin: Carry
+        ) -> Carry:
+            is_due = (carry.step % case.eval_every == 0) | (carry.step == case.num_inner_steps)
             if self._recorder.evaluates_ends:
-                due |= carry.step == at.stop
+                is_due |= carry.step == phase_place.stop
             if self._is_any:
-                due &= (carry.step > at.start) | (at.start == 0)
-            elif at.start:
-                due &= carry.step > at.start  # the evaluation at `start` belongs to the previous phase
-            carry = jax.lax.cond(due, lambda carry: evaluate(carry, begin), lambda carry: carry, carry)
-            until = jnp.minimum(last, (carry.step // case.eval_every + 1) * case.eval_every)
+                is_due &= (carry.step > phase_place.start) | (phase_place.start == 0)
+            elif phase_place.start:
+                is_due &= carry.step > phase_place.start  # the evaluation at `start` belongs to the previous phase
+            carry = jax.lax.cond(is_due, lambda carry: evaluate(carry, begin), lambda carry: carry, carry)
+            next_stop = jnp.minimum(segment_stop, (carry.step // case.eval_every + 1) * case.eval_every)
 
             def body(index: jax.Array, carry: Carry) -> Carry:
-                return step(index, carry, jax.tree.map(lambda leaf: leaf[index - drawn_at], drawn), begin)
+                return step(
+                    index, carry, jax.tree.map(lambda leaf: leaf[index - first_drawn_step], batch_source), begin
+                )
 
-            return jax.lax.fori_loop(carry.step, until, body, carry)._replace(step=until)
+            return jax.lax.fori_loop(carry.step, next_stop, body, carry)._replace(step=next_stop)
 
-        def more(carry: Carry, until: jax.Array) -> jax.Array:
-            last_eval_due = (carry.step == at.stop) & (carry.num_evals < at.num_evals)
-            return (carry.step < until) | last_eval_due
+        def has_more(carry: Carry, next_stop: jax.Array) -> jax.Array:
+            last_eval_due = (carry.step == phase_place.stop) & (carry.num_evals < phase_place.num_evals)
+            return (carry.step < next_stop) | last_eval_due
 
         readers = members(replicas, num_replicas(case))
         ahead = MOST_STEPS
@@ -254,19 +260,19 @@ class Traced:
             ahead = min(ahead, steps_ahead(dataset, readers.seed.size))
 
         def stretch(begin: Carry) -> Carry:
-            drawn, drawn_at = chunk, start
+            batch_source, first_drawn_step = chunk, start
             if isinstance(dataset, ArrayDataset):
-                drawn = self._ahead(readers, begin.step, ahead)
-                drawn_at = begin.step
-            until = jnp.minimum(stop, begin.step + ahead)
+                batch_source = self._ahead(readers, begin.step, ahead)
+                first_drawn_step = begin.step
+            next_stop = jnp.minimum(stop, begin.step + ahead)
             end = jax.lax.while_loop(
-                lambda carry: more(carry, until),
-                lambda carry: segment(carry, drawn, drawn_at, until, begin),
+                lambda carry: has_more(carry, next_stop),
+                lambda carry: segment(carry, batch_source, first_drawn_step, next_stop, begin),
                 self._recorder.begun(begin),
             )
             return self._recorder.ended(begin, end)
 
-        return jax.lax.while_loop(lambda carry: more(carry, stop), stretch, carry)
+        return jax.lax.while_loop(lambda carry: has_more(carry, stop), stretch, carry)
 
     def observe(
         self,
@@ -297,52 +303,54 @@ class Traced:
         stepper = self._stepper(given)
         dataset = self._datasets["train"]
         observed_values = dict[str, Any]()
-        drawn = draw_ahead(dataset, replica, index, 1)[0] if isinstance(dataset, ArrayDataset) else chunk
-        observed_values["batch"] = train_batch(dataset, arrays.get("train"), replica, index, drawn)
+        batch_source = draw_ahead(dataset, replica, index, 1)[0] if isinstance(dataset, ArrayDataset) else chunk
+        observed_values["batch"] = train_batch(dataset, arrays.get("train"), replica, index, batch_source)
 
-        def step(*arguments: Any, **more: Any) -> Any:
+        def step(*arguments: Any, **step_options: Any) -> Any:
             observed_values["gradient"], observed_values["loss"] = arguments[3:5]
             theta, settings = given
 
             def rule(theta: PyTree) -> Any:
-                return self._stepper((theta, settings)).step(*arguments, **more)
+                return self._stepper((theta, settings)).step(*arguments, **step_options)
 
             observed_values["inputs"] = rule_inputs(rule, theta) if jax.tree.leaves(theta) else {}
-            return stepper.step(*arguments, **more)
+            return stepper.step(*arguments, **step_options)
 
-        def losses_of(replica: Replica, drawn: PyTree, model_state: PyTree) -> BatchLosses:
-            return self._batch_losses(replica, arrays, drawn, index, model_state)
+        def losses_of(replica: Replica, batch_source: PyTree, model_state: PyTree) -> BatchLosses:
+            return self._batch_losses(replica, arrays, batch_source, index, model_state)
 
-        observed = dataclasses.replace(stepper, step=step)
-        inner_step(self._case, observed, losses_of, replica, drawn, index, state)
+        recording_stepper = dataclasses.replace(stepper, step=step)
+        inner_step(self._case, recording_stepper, losses_of, replica, batch_source, index, state)
         return observed_values
 
     def _step(
-        self, stepper: Stepper, replicas: Replica, arrays: PyTree, drawn: PyTree, index: jax.Array, carry: Carry
+        self, stepper: Stepper, replicas: Replica, arrays: PyTree, batch_source: PyTree, index: jax.Array, carry: Carry
     ) -> tuple[PyTree, PyTree, PyTree, dict[str, jax.Array]]:
         """Computes one inner step of every replica.
 
         Values are those of the batch before the update, float32[(num_replicas)].
         """
 
-        def losses_of(replica: Replica, drawn: PyTree, model_state: PyTree) -> BatchLosses:
-            return self._batch_losses(replica, arrays, drawn, index, model_state)
+        def losses_of(replica: Replica, batch_source: PyTree, model_state: PyTree) -> BatchLosses:
+            return self._batch_losses(replica, arrays, batch_source, index, model_state)
 
-        def one(replica: Replica, drawn: PyTree, *state: PyTree) -> tuple[PyTree, PyTree, PyTree, dict[str, jax.Array]]:
+        def one(
+            replica: Replica, batch_source: PyTree, *state: PyTree
+        ) -> tuple[PyTree, PyTree, PyTree, dict[str, jax.Array]]:
             metrics = _metrics_of(stepper, state[0]) if self._recorder.keeps_batches else {}
-            *new, values = inner_step(
-                self._case, stepper, losses_of, replica, drawn, index, (state[0], state[1], state[2])
+            *new_state, values = inner_step(
+                self._case, stepper, losses_of, replica, batch_source, index, (state[0], state[1], state[2])
             )
-            return *new, {**metrics, **values}
+            return *new_state, {**metrics, **values}
 
-        return per_replica(one, replicas)(replicas, drawn, carry.opt_state, carry.params, carry.model_state)
+        return per_replica(one, replicas)(replicas, batch_source, carry.opt_state, carry.params, carry.model_state)
 
     def _batch_losses(
-        self, replica: Replica, arrays: PyTree, drawn: PyTree, index: jax.Array, model_state: PyTree
+        self, replica: Replica, arrays: PyTree, batch_source: PyTree, index: jax.Array, model_state: PyTree
     ) -> BatchLosses:
         """Returns the loss on the batch of a step, and its metrics if they are recorded."""
         task = self._task_of(replica)
-        data = train_batch(self._datasets["train"], arrays.get("train"), replica, index, drawn)
+        data = train_batch(self._datasets["train"], arrays.get("train"), replica, index, batch_source)
 
         def key(stream_number: int) -> jax.Array:
             return jax.random.fold_in(stream(replica, stream_number), index)

@@ -80,9 +80,9 @@ class TrainingProgram:
         self._over_phases = None if isinstance(task, TaskFamily) or not task.num_phases else task.metrics_over_phases
         self._tasks_per_seed = case.num_tasks if isinstance(task, TaskFamily) else 1
         lengths = [phase.num_inner_steps for phase in later]
-        self._ends = ends = list(itertools.accumulate([case.num_inner_steps - sum(lengths), *lengths]))
-        self._spans = [range(start, stop) for start, stop in itertools.pairwise((0, *ends))]
-        self._recorder = recorder = Recorder(case, ends if self._over_phases is not None else ())
+        self._ends = phase_ends = list(itertools.accumulate([case.num_inner_steps - sum(lengths), *lengths]))
+        self._spans = [range(start, stop) for start, stop in itertools.pairwise((0, *phase_ends))]
+        self._recorder = recorder = Recorder(case, phase_ends if self._over_phases is not None else ())
         # Without evaluations nothing reads the other splits.
         self._datasets = datasets = {
             split: dataset for split, dataset in present_splits(task).items() if case.eval_batches or split == "train"
@@ -94,15 +94,20 @@ class TrainingProgram:
             PhasePlace(index, span.start, span.stop, sum(step <= span.stop for step in recorder.eval_steps))
             for index, span in enumerate(self._spans)
         ]
-        traced = functools.partial(Traced, case, task, datasets, recorder)
+        make_phase_program = functools.partial(Traced, case, task, datasets, recorder)
         self._are_alike = are_alike
         if are_alike:
-            self._phases = [traced(make_stepper, self._places[0], later[0].handover, is_any=True)] * len(self._spans)
+            self._phases = [make_phase_program(make_stepper, self._places[0], later[0].handover, is_any=True)] * len(
+                self._spans
+            )
             self._compiled = [Compiled(usual)] * len(self._spans)
         else:
             later_phases = zip(later, self._places[1:], strict=True)
-            self._phases = [traced(make_stepper, self._places[0])]
-            self._phases += [traced(phase.make_stepper, place, phase.handover) for phase, place in later_phases]
+            self._phases = [make_phase_program(make_stepper, self._places[0])]
+            self._phases += [
+                make_phase_program(phase.make_stepper, phase_place, phase.handover)
+                for phase, phase_place in later_phases
+            ]
             self._compiled = [Compiled(usual, None if later else kept), *(Compiled(phase.usual) for phase in later)]
         self._num_settings = [len(usual), *(len(phase.usual) for phase in later)]
         self._enters: dict[tuple[int, int], Any] = {}  # by the number of thetas, and the phase
@@ -131,8 +136,10 @@ class TrainingProgram:
           Curves with metrics float32[num_seeds, num_evals]; None if the run was stopped.
         """
         options = RunOptions(end=end, on_progress=on_progress, should_stop=should_stop, saves=saves)
-        trained = self._train(theta, settings, 0, block, options)
-        return self._curves(trained.carry, trained, block, theta, settings) if trained is not None else None
+        block_result = self._train(theta, settings, 0, block, options)
+        return (
+            self._curves(block_result.carry, block_result, block, theta, settings) if block_result is not None else None
+        )
 
     def run_many(
         self,
@@ -157,12 +164,13 @@ class TrainingProgram:
         """
         stacked = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *thetas)
         options = RunOptions(end=end, on_progress=on_progress, should_stop=should_stop)
-        trained = self._train(stacked, settings, len(thetas), block, options)
-        if trained is None:
+        block_result = self._train(stacked, settings, len(thetas), block, options)
+        if block_result is None:
             return None
-        carry = jax.tree.map(np.asarray, trained.carry)
+        carry = jax.tree.map(np.asarray, block_result.carry)
         return [
-            self._curves(of_theta(carry, index), trained, block, theta, settings) for index, theta in enumerate(thetas)
+            self._curves(of_theta(carry, index), block_result, block, theta, settings)
+            for index, theta in enumerate(thetas)
         ]
 
     def trace(self, theta: Theta, block: SeedBlock, *, settings: Sequence[float] = ()) -> frozenset[str]:
@@ -271,8 +279,8 @@ class TrainingProgram:
         )
 
     def _by_phase(self, settings: Sequence[float]) -> list[Sequence[float]]:
-        ends = list(itertools.accumulate(self._num_settings))
-        return [settings[end - count : end] for end, count in zip(ends, self._num_settings, strict=True)]
+        setting_ends = list(itertools.accumulate(self._num_settings))
+        return [settings[end - count : end] for end, count in zip(setting_ends, self._num_settings, strict=True)]
 
     def _constants(self, theta: Theta, values: Sequence[Sequence[float]]) -> list[Given]:
         return [(theta, SettingValues.of(settings, frozenset())) for settings in values]
@@ -290,18 +298,20 @@ class TrainingProgram:
         )
 
     def _curves(
-        self, carry: Carry, trained: Trained, block: SeedBlock, theta: Theta, settings: Sequence[float]
+        self, carry: Carry, block_result: Trained, block: SeedBlock, theta: Theta, settings: Sequence[float]
     ) -> Curves:
         evals = self._recorder.eval_steps
         logs = self._recorder.log_steps
-        is_part = trained.end < self._case.num_inner_steps
+        is_part = block_result.end < self._case.num_inner_steps
         if is_part:
-            evals, logs = ([step for step in steps if step < trained.end] for steps in (evals, logs))
-        curves = curves_of(carry, trained, block, tasks_per_seed=self._tasks_per_seed, eval_steps=evals, log_steps=logs)
+            evals, logs = ([step for step in steps if step < block_result.end] for steps in (evals, logs))
+        curves = curves_of(
+            carry, block_result, block, tasks_per_seed=self._tasks_per_seed, eval_steps=evals, log_steps=logs
+        )
         if self._over_phases is not None:
             arrays = {name: np.asarray(values) for name, values in curves.metrics.items()}
-            more = self._over_phases(arrays, evals, self._ends)
-            metrics = {**curves.metrics, **{name: rows_of(values) for name, values in more.items()}}
+            phase_metrics = self._over_phases(arrays, evals, self._ends)
+            metrics = {**curves.metrics, **{name: rows_of(values) for name, values in phase_metrics.items()}}
             curves = dataclasses.replace(curves, metrics=metrics)
         if not self._camera.is_there or is_part or block.start != self._case.first_seed:
             return curves
@@ -332,42 +342,46 @@ class TrainingProgram:
         phase_place = self._place(phase)
         shape = self._shape(phase, [*constants[:phase], given], arguments, num_thetas)
         num_seeds = arguments[0].seed.size
-        parts = num_parts(self._case, num_thetas or num_seeds)
-        together = (num_thetas or 1) * num_seeds // parts
+        num_devices = num_parts(self._case, num_thetas or num_seeds)
+        num_per_device = (num_thetas or 1) * num_seeds // num_devices
 
-        def trace(most: int) -> tuple[jax.stages.Traced, int]:
-            advance, at_once = self._advance(phase, num_thetas, num_seeds, parts, most)
+        def trace(max_at_once: int) -> tuple[jax.stages.Traced, int]:
+            advance, at_once = self._advance(phase, num_thetas, num_seeds, num_devices, max_at_once)
             return advance.trace(given, *arguments, shape, 0, 1, *phase_place), at_once
 
-        traced, at_once = trace(together)
-        if (most := num_at_once(traced.jaxpr.jaxpr, together)) < together:
-            traced, at_once = trace(most)
-        return traced, ProgramLayout(shape, parts, _axes(num_thetas)[:_PLACED], at_once if at_once < together else 0)
+        traced_program, at_once = trace(num_per_device)
+        if (max_at_once := num_at_once(traced_program.jaxpr.jaxpr, num_per_device)) < num_per_device:
+            traced_program, at_once = trace(max_at_once)
+        return traced_program, ProgramLayout(
+            shape, num_devices, _axes(num_thetas)[:_PLACED], at_once if at_once < num_per_device else 0
+        )
 
-    def _advance(self, phase: int, num_thetas: int, num_seeds: int, parts: int, most: int) -> tuple[Any, int]:
+    def _advance(
+        self, phase: int, num_thetas: int, num_seeds: int, num_devices: int, max_at_once: int
+    ) -> tuple[Any, int]:
         """Returns the compiled function of a phase, and the number of trainings per device at a time.
 
         Args:
           phase: Index of the phase.
           num_thetas: Number of thetas. 0: one, without an axis.
           num_seeds: Number of seeds.
-          parts: Number of devices.
-          most: Largest number of trainings that a device computes at the same time.
+          num_devices: Number of devices.
+          max_at_once: Largest number of trainings that a device computes at the same time.
         """
         advance = self._phases[phase].advance
-        of_place = [None] * len(self._place(phase))
-        axes = (*_axes(0), *of_place)
-        num_seeds = num_seeds if num_thetas else num_seeds // parts
-        at_once = widest(num_seeds, most)
+        axes_of_place = [None] * len(self._place(phase))
+        axes = (*_axes(0), *axes_of_place)
+        num_seeds = num_seeds if num_thetas else num_seeds // num_devices
+        at_once = widest(num_seeds, max_at_once)
         advance = in_slices(advance, num_seeds, at_once, axes, axes[5])
         if num_thetas:
-            axes = (*_axes(num_thetas), *of_place)
-            together = num_thetas // parts
-            width = widest(together, most // at_once)
-            advance = advance if width == 1 < together else _over_thetas(advance, width, axes)
-            advance = in_slices(advance, together, width, axes, axes[5])
+            axes = (*_axes(num_thetas), *axes_of_place)
+            thetas_per_device = num_thetas // num_devices
+            width = widest(thetas_per_device, max_at_once // at_once)
+            advance = advance if width == 1 < thetas_per_device else _over_thetas(advance, width, axes)
+            advance = in_slices(advance, thetas_per_device, width, axes, axes[5])
             at_once *= width
-        return jitted(shard(advance, parts, axes, axes[5]), parts, axes, placed=_PLACED, donated=5), at_once
+        return jitted(shard(advance, num_devices, axes, axes[5]), num_devices, axes, placed=_PLACED, donated=5), at_once
 
     def _enter(self, phase: int, num_thetas: int, replicas: Replica) -> Any:
         """Returns the function that creates the carry of a phase from that of the previous one."""
@@ -375,9 +389,9 @@ class TrainingProgram:
         if key not in self._enters:
             axes = _axes(num_thetas)
             axes_of_arguments = (axes[0], axes[1], axes[5], *(None for _ in self._place(phase)))
-            parts = num_parts(self._case, num_thetas or replicas.seed.size)
+            num_devices = num_parts(self._case, num_thetas or replicas.seed.size)
             entered = _over_thetas(self._phases[phase].enter, num_thetas, axes_of_arguments)
-            self._enters[key] = jax.jit(shard(entered, parts, axes_of_arguments, axes[5]))
+            self._enters[key] = jax.jit(shard(entered, num_devices, axes_of_arguments, axes[5]))
         return self._enters[key]
 
     def _shape(

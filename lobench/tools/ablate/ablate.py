@@ -123,8 +123,8 @@ def ablate(
         raise UsageError("--method is of an experiment's file", got=f"{a} and {b}", next_step="leave it out")
     else:
         sides = named_sides(str(a), str(b), texts(suites), folder, gin_params, progress)
-    looks = _seed_counts(settings.seeds, sides.most_seeds)
-    rules = AblateRules(margin=settings.margin, alpha=settings.alpha, looks=looks)
+    seed_counts = _seed_counts(settings.seeds, sides.most_seeds)
+    rules = AblateRules(margin=settings.margin, alpha=settings.alpha, looks=seed_counts)
     knobs = knobs_of(*sides.given, _defaults(sides), sides.groups)
     if len(knobs) > _MOST_KNOBS:
         raise UsageError("too many settings differ", got=str(len(knobs)), expected=f"{_MOST_KNOBS} at most")
@@ -173,9 +173,9 @@ def _defaults(sides: Sides) -> Callable[[Binding], str]:
     """Binds a case with each side, which imports the modules they name. Returns a function that looks up a default."""
     (spec, *_), layers = specs_called([], *sides.suites), layers_at("", load_plugins())
     layers = replace(layers, import_folders=sides.import_folders)
-    for side in sides.given:
+    for given_subject in sides.given:
         with contextlib.suppress(LobenchError):
-            bind_case(spec, replace(layers, gin_params=sides.gin_params, variant=side.variant), build=False)
+            bind_case(spec, replace(layers, gin_params=sides.gin_params, variant=given_subject.variant), build=False)
 
     def default(binding: Binding) -> str:
         try:
@@ -192,13 +192,13 @@ def _seed_counts(seeds: int | None, sessions: int | None) -> tuple[int, ...]:
 
     The largest is the number asked for, else the number of sessions of the experiment, else 32.
     """
-    most = seeds or sessions or _SEEDS
-    if most < 4:
-        raise UsageError("--seeds" if seeds else "Experiment.num_sessions", got=str(most), expected="4 or more")
-    looks = [4]
-    while looks[-1] * 2 < most:
-        looks.append(looks[-1] * 2)
-    return tuple(dict.fromkeys([*looks, most]))
+    max_seeds = seeds or sessions or _SEEDS
+    if max_seeds < 4:
+        raise UsageError("--seeds" if seeds else "Experiment.num_sessions", got=str(max_seeds), expected="4 or more")
+    counts = [4]
+    while counts[-1] * 2 < max_seeds:
+        counts.append(counts[-1] * 2)
+    return tuple(dict.fromkeys([*counts, max_seeds]))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -231,16 +231,18 @@ class _StoredConfigurations:
         assert self._scales is not None
         return self._scales
 
-    def evaluate(self, wanted: Sequence[Subset], seeds: int) -> None:
-        looks = [look for look in self.looks if look <= seeds]
-        widths = tuple(look - earlier for earlier, look in zip([0, *looks[:-1]], looks, strict=True))
+    def evaluate(self, subsets: Sequence[Subset], seeds: int) -> None:
+        seed_counts = [seed_count for seed_count in self.looks if seed_count <= seeds]
+        widths = tuple(
+            seed_count - earlier for earlier, seed_count in zip([0, *seed_counts[:-1]], seed_counts, strict=True)
+        )
         blocks = SessionBlocks(first_seed=self.sides.first_seed, widths=widths)
-        self.progress.log(f"{counted(len(wanted), 'configuration')} on {counted(seeds, 'seed')} of each case")
-        for subset in wanted:
+        self.progress.log(f"{counted(len(subsets), 'configuration')} on {counted(seeds, 'seed')} of each case")
+        for subset in subsets:
             self._given.setdefault(subset, self.knobs.given(subset))
-        self.evaluator.evaluate([self._given[subset] for subset in wanted], blocks.bindings)
+        self.evaluator.evaluate([self._given[subset] for subset in subsets], blocks.bindings)
         self._read()
-        for subset in wanted:
+        for subset in subsets:
             self._check(subset, seeds)
 
     def _read(self) -> None:
@@ -271,8 +273,8 @@ class _StoredConfigurations:
         )
 
     def _check(self, subset: Subset, seeds: int) -> None:
-        stored = self._stored.get(subset)
-        cells = list(stored.cells.values()) if stored is not None else []
+        stored_subject = self._stored.get(subset)
+        cells = list(stored_subject.cells.values()) if stored_subject is not None else []
         if cells and all(len(cell.seeds) >= seeds for cell in cells):
             return
         failures = [text for cell in cells for _, text in cell.failures if text]

@@ -58,39 +58,39 @@ class AblateRecord(TypedDict):
     command: str
 
 
-def ablate_text(made: Ablated) -> str:
+def ablate_text(ablation: Ablated) -> str:
     """Returns the needed and the undecided settings, the table of all settings, and the cost."""
-    search_result, knobs = made.found, made.knobs.knobs
+    search_result, knobs = ablation.found, ablation.knobs.knobs
     rows = [("setting", "A", "B", "alone on A", "B without it", "steps", "needed")]
     order = sorted(
         range(len(knobs)), key=lambda knob: (knob not in search_result.smallest, -_size(search_result.alone[knob]))
     )
     for knob in order:
         knob_values = knobs[knob]
-        steps = f"{made.steps[knob]:.0%}" if math.isfinite(made.steps[knob]) else "more"
-        needed = _NEEDED[search_result.needs[knob]]
-        worth = (_worth(search_result.alone[knob]), _worth(search_result.without[knob]))
-        rows.append((knob_values.path, knob_values.a_text, knob_values.b_text, *worth, steps, needed))
-    lines = [*_answer_lines(made), *_harm_lines(made), *_forward_lines(made)]
+        steps = f"{ablation.steps[knob]:.0%}" if math.isfinite(ablation.steps[knob]) else "more"
+        need_text = _NEEDED[search_result.needs[knob]]
+        worth_texts = (_worth(search_result.alone[knob]), _worth(search_result.without[knob]))
+        rows.append((knob_values.path, knob_values.a_text, knob_values.b_text, *worth_texts, steps, need_text))
+    lines = [*_answer_lines(ablation), *_harm_lines(ablation), *_forward_lines(ablation)]
     for interaction in search_result.interactions:
         if interaction.p_holm <= _LEVEL:
-            pair = _names(made, Subset(interaction.pair))
+            pair = _names(ablation, Subset(interaction.pair))
             lines.append(
                 f"together: {pair}: {_worth(interaction.worth)} beyond the sum of both, p = {interaction.p_holm:.2g}"
             )
     open_subsets = [subset for subset in search_result.undecided if subset]
     if open_subsets:
         lines.append(
-            f"undecided after {made.rules.looks[-1]} seeds: {counted(len(open_subsets), 'configuration')}; "
+            f"undecided after {ablation.rules.looks[-1]} seeds: {counted(len(open_subsets), 'configuration')}; "
             "--seeds allows more"
         )
     notes = [
         "alone on A, B without it: difference of scores with its 95% interval; steps: median share of a case's steps "
         "until the setting alone on A reaches the final value of A",
         f"cost: {search_result.seeds} seeds of each case in {counted(search_result.configurations, 'configuration')}; "
-        f"the full factorial of {2 ** len(knobs)} configurations takes {_factorial(made)}",
-        *made.scale.splitlines()[:1],
-        f"again: {made.command}",
+        f"the full factorial of {2 ** len(knobs)} configurations takes {_factorial(ablation)}",
+        *ablation.scale.splitlines()[:1],
+        f"again: {ablation.command}",
     ]
     return "\n".join([*map(one_line, lines), "", text_table(rows, left=range(3)), "", *map(one_line, notes)])
 
@@ -160,23 +160,23 @@ def _factorial(ablation: Ablated) -> int:
     return int(2 ** len(ablation.knobs) * ablation.rules.shown)
 
 
-def ablate_record(made: Ablated) -> AblateRecord:
+def ablate_record(ablation: Ablated) -> AblateRecord:
     """Returns the record for `--format json`."""
-    search_result = made.found
-    paths = [knob.path for knob in made.knobs.knobs]
+    search_result = ablation.found
+    paths = [knob.path for knob in ablation.knobs.knobs]
     knobs = [
         record_from(
             KnobRecord,
             knob,
             alone=search_result.alone[index],
             without=search_result.without[index],
-            steps=made.steps[index],
+            steps=ablation.steps[index],
             in_smallest=index in search_result.smallest,
             needed=search_result.needs[index],
             harmful=index in search_result.harmful,
             in_forward=index in search_result.forward,
         )
-        for index, knob in enumerate(made.knobs.knobs)
+        for index, knob in enumerate(ablation.knobs.knobs)
     ]
     interactions = [
         record_from(InteractionRecord, interaction, knobs=[paths[knob] for knob in interaction.pair])
@@ -184,9 +184,9 @@ def ablate_record(made: Ablated) -> AblateRecord:
     ]
     return record_from(
         AblateRecord,
-        made,
+        ablation,
         search_result,
-        made.rules,
+        ablation.rules,
         knobs=knobs,
         smallest=[paths[knob] for knob in sorted(search_result.smallest)],
         forward=[paths[knob] for knob in sorted(search_result.forward)],
@@ -195,5 +195,5 @@ def ablate_record(made: Ablated) -> AblateRecord:
         interactions=interactions,
         num_configurations=search_result.configurations,
         num_tests=search_result.tests,
-        seeds_of_the_full_factorial=_factorial(made),
+        seeds_of_the_full_factorial=_factorial(ablation),
     )

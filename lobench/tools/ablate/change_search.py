@@ -63,7 +63,7 @@ class Need(enum.StrEnum):
 class ConfigurationEvaluator(Protocol):
     """Evaluator of configurations."""
 
-    def evaluate(self, wanted: Sequence[Subset], seeds: int) -> None:
+    def evaluate(self, subsets: Sequence[Subset], seeds: int) -> None:
         """Evaluates each configuration on this number of seeds per case."""
 
     def samples(self, a: Subset, b: Subset, seeds: int) -> Mapping[str, Samples]:
@@ -131,17 +131,19 @@ def ablated(num_knobs: int, evaluator: ConfigurationEvaluator, rules: AblateRule
       LobenchError: No seed converges with both A and B.
     """
     search = _Search(evaluator=evaluator, rules=rules, every=frozenset(range(num_knobs)))
-    nothing = Subset()
+    empty = Subset()
     num_seeds = rules.shown
     singles = [Subset({knob}) for knob in sorted(search.every)]
-    search.need([nothing, search.every], num_seeds)
-    if math.isnan(search.worth(nothing, search.every, num_seeds).mean):
+    search.need([empty, search.every], num_seeds)
+    if math.isnan(search.worth(empty, search.every, num_seeds).mean):
         raise LobenchError("no seed converges with both A and B, so nothing can be compared")
     search.need([*singles, *(search.every - knob for knob in singles)], num_seeds)
-    alone = {knob: search.worth(nothing, Subset({knob}), num_seeds) for knob in search.every}
-    without = {knob: search.worth(search.every, search.every - {knob}, num_seeds) for knob in search.every}
+    worth_alone = {knob: search.worth(empty, Subset({knob}), num_seeds) for knob in search.every}
+    worth_without = {knob: search.worth(search.every, search.every - {knob}, num_seeds) for knob in search.every}
     # Sorted by size, so that knobs that matter are in the same half.
-    order = sorted(search.every, key=lambda knob: (-max(abs(alone[knob].mean), abs(without[knob].mean)), knob))
+    order = sorted(
+        search.every, key=lambda knob: (-max(abs(worth_alone[knob].mean), abs(worth_without[knob].mean)), knob)
+    )
     smallest = search.backward(order)
     forward, is_reached = search.forward()
     return KnobSearch(
@@ -150,9 +152,9 @@ def ablated(num_knobs: int, evaluator: ConfigurationEvaluator, rules: AblateRule
         harmful=search.harmful(num_seeds),
         forward=forward,
         is_reached=is_reached,
-        whole=search.worth(nothing, search.every, num_seeds),
-        alone=alone,
-        without=without,
+        whole=search.worth(empty, search.every, num_seeds),
+        alone=worth_alone,
+        without=worth_without,
         interactions=search.interactions(sorted(smallest | forward)),
         undecided=frozenset(search.undecided),
         configurations=len(search.seeds),
@@ -183,8 +185,8 @@ class _Search:
     undecided: set[Subset] = field(default_factory=set)
     tested_on: dict[Subset, int] = field(default_factory=dict)
 
-    def need(self, wanted: Sequence[Subset], seeds: int) -> None:
-        missing = [subset for subset in dict.fromkeys(wanted) if self.seeds.get(subset, 0) < seeds]
+    def need(self, subsets: Sequence[Subset], seeds: int) -> None:
+        missing = [subset for subset in dict.fromkeys(subsets) if self.seeds.get(subset, 0) < seeds]
         if missing:
             self.evaluator.evaluate(missing, seeds)
             self.seeds.update(dict.fromkeys(missing, seeds))
@@ -209,13 +211,15 @@ class _Search:
             self.need([self.every, subset], seeds)
             self.tested_on[subset] = seeds
             samples = self.evaluator.samples(self.every, subset, seeds)
-            lost = [sample.num_diverged for sample in samples.values()]
+            lost_counts = [sample.num_diverged for sample in samples.values()]
             # More diverging seeds rule out equivalence, whatever the other seeds score.
-            more = sum(changed_lost for _, changed_lost in lost) > sum(base_lost for base_lost, _ in lost)
+            loses_more = sum(changed_lost for _, changed_lost in lost_counts) > sum(
+                base_lost for base_lost, _ in lost_counts
+            )
             location = _difference(samples.values())
             if location is None:
                 continue
-            if not more and location.above(-margin) <= level and location.below(margin) <= level:
+            if not loses_more and location.above(-margin) <= level and location.below(margin) <= level:
                 return True
             if location.below(-margin) <= level or location.above(margin) <= level:
                 return False
@@ -231,26 +235,31 @@ class _Search:
         level = self.rules.level / max(len(self.every), 1)
         needs = dict.fromkeys(sorted(self.every), Need.NOT_NEEDED)
         for knob in smallest:
-            others = smallest - {knob}
-            self.is_equivalent(others)  # a set of a single knob is not tested yet
-            seeds = self.tested_on.get(others, self.rules.looks[-1])
-            samples = self.evaluator.samples(self.every, others, seeds)
-            lost = _difference(samples.values())
-            differs = lost is not None and lost.p_value() <= level
+            other_knobs = smallest - {knob}
+            self.is_equivalent(other_knobs)  # a set of a single knob is not tested yet
+            seeds = self.tested_on.get(other_knobs, self.rules.looks[-1])
+            samples = self.evaluator.samples(self.every, other_knobs, seeds)
+            gap = _difference(samples.values())
+            differs = gap is not None and gap.p_value() <= level
             needs[knob] = Need.NEEDED if differs or _diverges_more(samples, level) else Need.OPEN
         return needs
 
     def harmful(self, seeds: int) -> Subset:
         """Returns the knobs that make B worse."""
-        nothing = Subset()
+        empty = Subset()
         p_values = dict[int, float]()
         for knob in sorted(self.every):
-            alone = _difference(self.evaluator.samples(nothing, Subset({knob}), seeds).values())
-            without = _difference(self.evaluator.samples(self.every, self.every - {knob}, seeds).values())
-            parts = [alone.below(0.0) if alone else 1.0, without.above(0.0) if without else 1.0]
-            p_values[knob] = min(1.0, 2 * min(parts))
-        adjusted = holm(list(p_values.values()))
-        return Subset(knob for knob, p_value in zip(p_values, adjusted, strict=True) if p_value <= self.rules.alpha)
+            change_alone = _difference(self.evaluator.samples(empty, Subset({knob}), seeds).values())
+            change_without = _difference(self.evaluator.samples(self.every, self.every - {knob}, seeds).values())
+            p_of_parts = [
+                change_alone.below(0.0) if change_alone else 1.0,
+                change_without.above(0.0) if change_without else 1.0,
+            ]
+            p_values[knob] = min(1.0, 2 * min(p_of_parts))
+        adjusted_p_values = holm(list(p_values.values()))
+        return Subset(
+            knob for knob, p_value in zip(p_values, adjusted_p_values, strict=True) if p_value <= self.rules.alpha
+        )
 
     def backward(self, order: Sequence[int]) -> Subset:
         """Returns a set that is equivalent to B, and not shown equivalent without any one of its knobs.
@@ -259,38 +268,38 @@ class _Search:
         """
         if self.is_equivalent(Subset()):
             return Subset()
-        needed = list(order)
-        parts = 2
-        while len(needed) > 1:
-            chunks = _chunks(needed, parts)
+        needed_knobs = list(order)
+        num_chunks = 2
+        while len(needed_knobs) > 1:
+            chunks = _chunks(needed_knobs, num_chunks)
             smaller = next((chunk for chunk in chunks if self.is_equivalent(Subset(chunk))), None)
             if smaller is not None:
-                needed, parts = smaller, 2
+                needed_knobs, num_chunks = smaller, 2
                 continue
-            complements = ([knob for knob in needed if knob not in chunk] for chunk in reversed(chunks))
+            complements = ([knob for knob in needed_knobs if knob not in chunk] for chunk in reversed(chunks))
             complement = next((remaining for remaining in complements if self.is_equivalent(Subset(remaining))), None)
             if complement is not None:
-                needed = complement
-                parts = max(parts - 1, 2)
-            elif parts < len(needed):
-                parts = min(2 * parts, len(needed))
+                needed_knobs = complement
+                num_chunks = max(num_chunks - 1, 2)
+            elif num_chunks < len(needed_knobs):
+                num_chunks = min(2 * num_chunks, len(needed_knobs))
             else:
                 break
-        return Subset(needed)
+        return Subset(needed_knobs)
 
     def forward(self) -> tuple[Subset, bool]:
         """Returns the set reached by adding one knob after another, and whether it is equivalent to B."""
         chosen = Subset()
-        few = self.rules.looks[0]
+        first_seeds = self.rules.looks[0]
         num_seeds = self.rules.shown
         while not self.is_equivalent(chosen):
             extended = [chosen | {knob} for knob in sorted(self.every - chosen)]
-            for seeds, most in ((few, _TOP), (num_seeds, 1)):
+            for seeds, num_kept in ((first_seeds, _TOP), (num_seeds, 1)):
                 self.need([chosen, *extended], seeds)
                 gains = {subset: self.worth(chosen, subset, seeds).mean for subset in extended}
                 extended = sorted(
                     extended, key=lambda subset: -gains[subset] if not math.isnan(gains[subset]) else math.inf
-                )[:most]
+                )[:num_kept]
             if not gains[extended[0]] > 0:
                 return chosen, False
             chosen = extended[0]
@@ -317,26 +326,34 @@ class _Search:
     def _interaction_of(
         self, first_subset: Subset, second_subset: Subset, pair_subset: Subset, seeds: int
     ) -> Location | None:
-        nothing = Subset()
-        parts = []
-        sides = [
-            self.evaluator.samples(nothing, subset, seeds) for subset in (pair_subset, first_subset, second_subset)
+        empty = Subset()
+        case_samples = []
+        samples_of_subsets = [
+            self.evaluator.samples(empty, subset, seeds) for subset in (pair_subset, first_subset, second_subset)
         ]
-        for case in sides[0]:
-            gains = [[b - a for a, b in zip(side[case].a, side[case].b, strict=True)] for side in sides if case in side]
-            if len(gains) == len(sides) and len({len(values) for values in gains}) == 1:
+        for case in samples_of_subsets[0]:
+            gains = [
+                [b - a for a, b in zip(samples_of_subset[case].a, samples_of_subset[case].b, strict=True)]
+                for samples_of_subset in samples_of_subsets
+                if case in samples_of_subset
+            ]
+            if len(gains) == len(samples_of_subsets) and len({len(values) for values in gains}) == 1:
                 interaction_gains = [
                     gain_of_pair - gain_of_first - gain_of_second
                     for gain_of_pair, gain_of_first, gain_of_second in zip(*gains, strict=True)
                 ]
-                own = sides[0][case].by_seed("a")
+                seeds_of_pair = samples_of_subsets[0][case].by_seed("a")
                 finite_gains = {
-                    seed: gain for seed, gain in zip(own, interaction_gains, strict=True) if math.isfinite(gain)
+                    seed: gain
+                    for seed, gain in zip(seeds_of_pair, interaction_gains, strict=True)
+                    if math.isfinite(gain)
                 }
                 samples = Samples.of_differences(list(finite_gains.values()))
-                shared = sides[0][case].shared
-                parts.append(replace(samples, seeds_a=tuple(finite_gains), seeds_b=tuple(finite_gains), shared=shared))
-        return _difference(parts)
+                shared = samples_of_subsets[0][case].shared
+                case_samples.append(
+                    replace(samples, seeds_a=tuple(finite_gains), seeds_b=tuple(finite_gains), shared=shared)
+                )
+        return _difference(case_samples)
 
 
 def _diverges_more(samples: Mapping[str, Samples], level: float) -> bool:
@@ -357,8 +374,10 @@ def _worth(location: Location | None, seeds: int) -> Worth:
     return Worth(mean=location.estimate.mean, lower=lower, upper=upper, seeds=seeds)
 
 
-def _chunks(values: Sequence[int], parts: int) -> list[list[int]]:
+def _chunks(values: Sequence[int], num_chunks: int) -> list[list[int]]:
     """Splits a list into consecutive chunks of nearly equal length."""
-    size, more = divmod(len(values), parts)
-    ends = list(itertools.accumulate(size + (part < more) for part in range(parts)))
-    return [list(values[start:end]) for start, end in zip([0, *ends[:-1]], ends, strict=True) if end > start]
+    size, remainder = divmod(len(values), num_chunks)
+    chunk_ends = list(itertools.accumulate(size + (chunk_index < remainder) for chunk_index in range(num_chunks)))
+    return [
+        list(values[start:end]) for start, end in zip([0, *chunk_ends[:-1]], chunk_ends, strict=True) if end > start
+    ]

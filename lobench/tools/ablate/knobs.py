@@ -85,7 +85,7 @@ def knobs_of(
       UsageError: A and B are different checkpoints, call different optimizers, or do not differ; or a group changes
         nothing.
     """
-    sides = [_statements(side) for side in (a, b)]
+    statements_of_subjects = [_statements(statements) for statements in (a, b)]
     if isinstance(a, Subject) != isinstance(b, Subject) or (isinstance(a, GivenCheckpoint) and a.uri != b.uri):
         raise UsageError(
             "A and B differ in more than bindings",
@@ -93,14 +93,14 @@ def knobs_of(
             expected="one optimizer, or one checkpoint, with two sets of bindings",
         )
     pairs = dict[str, tuple[_Stated, _Stated]]()
-    for path in dict.fromkeys([*sides[0], *sides[1]]):
-        a_statement, b_statement = (side.get(path) for side in sides)
-        lines = {side.line: side for side in (a_statement, b_statement) if side is not None}
-        if len(lines) == 2 and not groups and any(side.is_call for side in lines.values()):
+    for path in dict.fromkeys([*statements_of_subjects[0], *statements_of_subjects[1]]):
+        a_statement, b_statement = (statements.get(path) for statements in statements_of_subjects)
+        lines = {statements.line: statements for statements in (a_statement, b_statement) if statements is not None}
+        if len(lines) == 2 and not groups and any(statements.is_call for statements in lines.values()):
             raise UsageError(
                 "A and B use different functions, whose settings cannot be exchanged",
                 where=path,
-                got=" and ".join(side.text for side in lines.values()),
+                got=" and ".join(statements.text for statements in lines.values()),
                 expected="one optimizer with two sets of bindings",
             )
         statement = a_statement or b_statement
@@ -116,7 +116,7 @@ def knobs_of(
             raise UsageError("a knob changes nothing", got=knob.b, expected="another value than the method has")
     if not knobs:
         raise UsageError("A and B differ in nothing", got=_text(a))
-    base = {path: stated.line for path, stated in sides[0].items()}
+    base = {path: stated.line for path, stated in statements_of_subjects[0].items()}
     base |= {path: line for knob in knobs for path, (line, _) in knob.lines.items()}
     return Knobs(base=a, lines=base, knobs=tuple(knobs))
 

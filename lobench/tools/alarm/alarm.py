@@ -131,37 +131,39 @@ def alarm(
     alarm_kinds = kinds_of(texts(kinds))
     check_keywords("alarm", options, AlarmKeywords)
     rules = settings_from(AlarmRules, options)
-    watched = WatchedRun.find(location, suites, store=store, name=name)
-    run = watched.run
-    places = watched.suites
-    folder = watched.store
+    watched_run = WatchedRun.find(location, suites, store=store, name=name)
+    run = watched_run.run
+    suite_paths = watched_run.suites
+    folder = watched_run.store
     progress = progress or default_progress()
     if is_over is None and not is_store(folder):
         raise StoreError("no store of a watch found", where=str(folder), next_step="`lobench watch` makes one")
-    manager = plugins_of(places, progress)
-    settings = WatchSettings(location=run.location, suites=places, name=name, sinks=texts(options.get("sinks", ())))
+    manager = plugins_of(suite_paths, progress)
+    settings = WatchSettings(
+        location=run.location, suites=suite_paths, name=name, sinks=texts(options.get("sinks", ()))
+    )
     evaluation = keywords_in(EvaluationKeywords, {**options, "sinks": ()})  # alarms alone are delivered
     with contextlib.ExitStack() as stack:
-        busy = "another `lobench alarm` follows this run"
-        stack.callback(StoreLock(folder / "alarm", "alarm", file="alarm.lock", busy=busy).release)
+        busy_message = "another `lobench alarm` follows this run"
+        stack.callback(StoreLock(folder / "alarm", "alarm", file="alarm.lock", busy=busy_message).release)
         notifier = _Notifier(folder / RAISED, manager, make_sinks(settings, manager, folder), on_alarm, progress)
         stack.callback(notifier.close)
         follower = _Follower(
-            watched=watched,
+            watched_run=watched_run,
             kinds=alarm_kinds,
             rules=rules,
             progress=progress,
-            evaluator=watched.evaluator(
+            evaluator=watched_run.evaluator(
                 "alarm",
                 WatchProgress(),  # keeps its lines out of the watch's output
                 evaluation,
             ),
             notifier=notifier,
         )
-        over = False
-        while not over:
-            over = is_over is None or is_over()
-            stored_run = follower.look(is_over=over)
+        run_ended = False
+        while not run_ended:
+            run_ended = is_over is None or is_over()
+            stored_run = follower.look(is_over=run_ended)
     command = command_text(
         *("lobench", "alarm", str(location)),
         suite=texts(suites),
@@ -193,16 +195,16 @@ class _Follower:
     def __init__(
         self,
         *,
-        watched: WatchedRun,
+        watched_run: WatchedRun,
         kinds: Sequence[AlarmKind],
         rules: AlarmRules,
         progress: WatchProgress,
         evaluator: StoreEvaluator,
         notifier: _Notifier,
     ) -> None:
-        self._run = watched.run
-        self._store = watched.store
-        self._suites = watched.suites
+        self._run = watched_run.run
+        self._store = watched_run.store
+        self._suites = watched_run.suites
         self._kinds, self._rules = kinds, rules
         self._progress = progress
         self._evaluator = evaluator
@@ -213,7 +215,7 @@ class _Follower:
         self._known: list[tuple[str, Subject, bool]] = []
         self._found: StoredRun | None = None
         self.detectors: list[TwoStages | Stall] = []
-        self._kept = kept_copies(watched.store)
+        self._kept = kept_copies(watched_run.store)
         self._other_code = ""  # line on results that are left out
 
     @property
@@ -244,12 +246,12 @@ class _Follower:
                 # Checkpoints finished meanwhile are for the next look, so that positions stay the same.
                 stored_run = replace(stored_run, again=self._read(is_over).again, _worths={})
                 if not stored_run.fresh(confirmation):
-                    see = command_text("lobench", "results", store=self._store / "alarm")
+                    results_command = command_text("lobench", "results", store=self._store / "alarm")
                     self._progress.log(
-                        f"{confirmation.kind}: cannot be confirmed: no result on fresh seeds; see `{see}`"
+                        f"{confirmation.kind}: cannot be confirmed: no result on fresh seeds; see `{results_command}`"
                     )
-        for raised in self.alarms:
-            self.notifier.notify_of(self.event(raised, stored_run), stored_run.runs[raised.place])
+        for raised_alarm in self.alarms:
+            self.notifier.notify_of(self.event(raised_alarm, stored_run), stored_run.runs[raised_alarm.place])
         self.notifier.deliver()
         self._keep_best(stored_run)
         self._seen, self._found = stored_run.subjects, stored_run
@@ -287,22 +289,22 @@ class _Follower:
         """
         if not stored_run.subjects or (self.detectors and stored_run.subjects[: len(self._seen)] == self._seen):
             return
-        by_role: dict[str, list[str]] = {}
+        cases_by_role: dict[str, list[str]] = {}
         for identity, case in stored_run.cases.items():
-            by_role.setdefault(case.role, []).append(identity)
-        outside, inside = (by_role.get(role, []) for role in (_HELD_OUT, _TRAINED))
+            cases_by_role.setdefault(case.role, []).append(identity)
+        outside, inside = (cases_by_role.get(role, []) for role in (_HELD_OUT, _TRAINED))
         if "overfit" in self._kinds and not (outside and inside):
             raise UsageError(
                 "overfit needs cases of both roles",
                 where=", ".join(self._suites),
-                got=", ".join(f"{len(cases)} of role {role or 'none'}" for role, cases in by_role.items()),
+                got=", ".join(f"{len(cases)} of role {role or 'none'}" for role, cases in cases_by_role.items()),
                 expected=f"Suite.role or Suite.roles: {_TRAINED} and {_HELD_OUT}",
             )
-        confirmed = [kind for kind in self._kinds if kind != "stall"]
-        if confirmed and (note := note_on_fixed_seeds(stored_run.cases.values())):
+        confirmed_kinds = [kind for kind in self._kinds if kind != "stall"]
+        if confirmed_kinds and (note := note_on_fixed_seeds(stored_run.cases.values())):
             if not names_on_fresh_seeds(stored_run.cases.values()):
                 raise UsageError(
-                    f"{', '.join(confirmed)}: a suspicion is confirmed on fresh seeds, and no case has them",
+                    f"{', '.join(confirmed_kinds)}: a suspicion is confirmed on fresh seeds, and no case has them",
                     where=", ".join(self._suites),
                     got=note,
                     next_step="`--alarm stall` needs none",
@@ -312,14 +314,14 @@ class _Follower:
 
     def _confirm(self, confirmation: Confirmation, stored_run: StoredRun) -> None:
         """Evaluates both checkpoints on fresh seeds. The suspicion is dropped if the evaluation gives no results."""
-        sides = [stored_run.subjects[place] for place in (confirmation.reference, confirmation.place)]
+        subjects = [stored_run.subjects[index] for index in (confirmation.reference, confirmation.place)]
         block = block_of(confirmation.kind, confirmation.number, self._rules.seeds)
-        steps = [subject.outer_step for subject in sides]
-        usual = f"{replicate_of(stored_run.cases.values())}s"
+        steps = [subject.outer_step for subject in subjects]
+        replicates = f"{replicate_of(stored_run.cases.values())}s"
         size = (
-            f"since more {usual} diverge"
+            f"since more {replicates} diverge"
             if math.isnan(confirmation.harm)
-            else f"by {confirmation.harm:.3f} on the usual {usual}"
+            else f"by {confirmation.harm:.3f} on the usual {replicates}"
         )
         self._progress.log(
             f"{confirmation.kind}: outer step {steps[1]} may be worse than {steps[0]}, {size}; "
@@ -329,13 +331,13 @@ class _Follower:
         infos, cases = stored_run.cases.values(), tuple[str, ...]()  # (): all
         if note_on_fixed_seeds(infos):
             cases = names_on_fresh_seeds(infos)
-        paths = [self._place_of(subject) for subject in sides]
+        paths = [self._place_of(subject) for subject in subjects]
         readable_subjects = [
-            self._run.given(replace(subject, uri=path)) for path, subject in zip(paths, sides, strict=True) if path
+            self._run.given(replace(subject, uri=path)) for path, subject in zip(paths, subjects, strict=True) if path
         ]
-        if len(readable_subjects) < len(sides):
-            gone = ", ".join(subject.uri for path, subject in zip(paths, sides, strict=True) if not path)
-            self._progress.log(f"{confirmation.kind}: {gone} is gone, or another theta lies there")
+        if len(readable_subjects) < len(subjects):
+            gone_uris = ", ".join(subject.uri for path, subject in zip(paths, subjects, strict=True) if not path)
+            self._progress.log(f"{confirmation.kind}: {gone_uris} is gone, or another theta lies there")
             return
         try:
             self._evaluator.evaluate(readable_subjects, block.bindings, cases=cases)
@@ -345,11 +347,13 @@ class _Follower:
     def _place_of(self, subject: Subject) -> str | None:
         """Returns the path of a theta: that of the checkpoint, or of its copy. None: it cannot be read."""
         if subject.sha256 not in self._places:
-            own_path = self._run.path_of(subject.uri)
+            checkpoint_path = self._run.path_of(subject.uri)
             other_paths = [
                 self._run.path_of(sighting.uri) for _, sighting, _ in self._known if sighting.sha256 == subject.sha256
             ]
-            self._places[subject.sha256] = readable_place(self._store, own_path, subject.sha256, others=other_paths)
+            self._places[subject.sha256] = readable_place(
+                self._store, checkpoint_path, subject.sha256, others=other_paths
+            )
         return self._places[subject.sha256]
 
     def _keep_best(self, stored_run: StoredRun) -> None:
@@ -360,34 +364,34 @@ class _Follower:
         best_subjects = {}
         for detector in self.detectors:
             if isinstance(detector, TwoStages):
-                worths = [
+                scores = [
                     stored_run.worth(index, last_index, detector.kind, detector.number, detector.cases)
                     for index in range(last_index + 1)
                 ]
-                best = max(range(last_index + 1), key=lambda index: (worths[index] == worths[index], worths[index]))
+                best = max(range(last_index + 1), key=lambda index: (scores[index] == scores[index], scores[index]))
                 best_subjects[stored_run.subjects[best].sha256[:16]] = stored_run.subjects[best]
-        for old in self._kept.glob("*"):
-            if old.name not in best_subjects:
-                shutil.rmtree(old, ignore_errors=True)
+        for old_copy in self._kept.glob("*"):
+            if old_copy.name not in best_subjects:
+                shutil.rmtree(old_copy, ignore_errors=True)
         for name, subject in best_subjects.items():
             source = Path(self._run.path_of(subject.uri))
             folder = self._kept / name
             if folder.exists() or "://" in subject.uri or holds_theta(source, subject.sha256) is False:
                 continue
-            part = self._kept / f"{name}.part"
-            shutil.rmtree(part, ignore_errors=True)
-            part.mkdir(parents=True)
+            partial_folder = self._kept / f"{name}.part"
+            shutil.rmtree(partial_folder, ignore_errors=True)
+            partial_folder.mkdir(parents=True)
             try:
-                copy = shutil.copytree if source.is_dir() else shutil.copy2
-                copy(source, part / source.name)
-                if holds_theta(part / source.name, subject.sha256) is False:  # it was overwritten meanwhile
-                    shutil.rmtree(part, ignore_errors=True)
+                copy_function = shutil.copytree if source.is_dir() else shutil.copy2
+                copy_function(source, partial_folder / source.name)
+                if holds_theta(partial_folder / source.name, subject.sha256) is False:  # it was overwritten meanwhile
+                    shutil.rmtree(partial_folder, ignore_errors=True)
                     continue
-                part.rename(folder)
+                partial_folder.rename(folder)
                 for file in folder.rglob("*"):
                     open_to_group(file)
             except OSError as error:
-                shutil.rmtree(part, ignore_errors=True)
+                shutil.rmtree(partial_folder, ignore_errors=True)
                 self._progress.log(f"no copy is kept of {source}: {cause(error)}")
 
     def event(self, raised: Alarm, stored_run: StoredRun) -> AlarmRaised:
@@ -458,11 +462,11 @@ class _Notifier:
             "LOBENCH_CASES": " ".join(f"{case.suite}/{case.name}" for case in event.cases),
         }
         # Its output goes to standard error, because standard output may be a JSON record.
-        done = subprocess.run(
+        completed = subprocess.run(
             self._command, shell=True, env={**os.environ, **variables}, stdin=subprocess.DEVNULL, stdout=2, check=False
         )
-        if done.returncode:
-            self._progress.log(f"--on-alarm {self._command!r} ended with {done.returncode}")
+        if completed.returncode:
+            self._progress.log(f"--on-alarm {self._command!r} ended with {completed.returncode}")
 
     def deliver(self) -> None:
         """Delivers the missing alarms to each sink.

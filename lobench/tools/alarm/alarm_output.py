@@ -48,18 +48,18 @@ class AlarmsRecord(TypedDict):
 def alarms_text(alarmed: Alarmed) -> str:
     """Returns a line for each alarm, the number of confirmations, and the command that repeats the call."""
     checkpoints = counted(alarmed.num_checkpoints, "checkpoint")
-    none = f"no alarm in {checkpoints}"
+    no_alarm_text = f"no alarm in {checkpoints}"
     if alarmed.is_empty:
         is_left_out = bool(alarmed.other_code) and not alarmed.num_checkpoints
         why = alarmed.other_code if is_left_out else "no checkpoint has a score on all of its cases"
-        none = f"nothing was compared: {why}"
-    lines = [event.message for event in alarmed.events] or [none]
-    looked = ", ".join(
+        no_alarm_text = f"nothing was compared: {why}"
+    lines = [event.message for event in alarmed.events] or [no_alarm_text]
+    counts_text = ", ".join(
         f"{kind}: {counted(number, 'window' if kind == 'stall' else 'confirmation')}"
         for kind, number in alarmed.num_confirmations.items()
     )
-    lacking = f", {alarmed.num_without_score} of them without a score" if alarmed.num_without_score else ""
-    lines.append(f"{checkpoints}{lacking}; {looked or 'nothing was looked at'}")
+    without_score_text = f", {alarmed.num_without_score} of them without a score" if alarmed.num_without_score else ""
+    lines.append(f"{checkpoints}{without_score_text}; {counts_text or 'nothing was looked at'}")
     lines.append(f"chance of a false alarm of a kind in the whole run: at most {alarmed.rules.rate:g}")
     return "\n".join([*lines, f"again: {alarmed.command}"])
 

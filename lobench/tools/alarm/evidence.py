@@ -75,37 +75,39 @@ class StoredRun:
     def __len__(self) -> int:
         return len(self.subjects)
 
-    def step(self, place: int) -> int:
-        return self.subjects[place].outer_step
+    def step(self, index: int) -> int:
+        return self.subjects[index].outer_step
 
-    def scales(self, at: int) -> Scales:
+    def scales(self, newest: int) -> Scales:
         """Returns the scales known when a checkpoint was finished. Later results must not change decisions."""
-        if at not in self._scales:
+        if newest not in self._scales:
             last_scales = self._scales.get(-1) or self._scales_of(len(self) - 1)
             self._scales[-1] = last_scales
             is_frozen = last_scales.tuned.keys() >= last_scales.cases.keys()
-            self._scales[at] = last_scales if is_frozen else self._scales_of(at)
-        return self._scales[at]
+            self._scales[newest] = last_scales if is_frozen else self._scales_of(newest)
+        return self._scales[newest]
 
-    def _scales_of(self, at: int) -> Scales:
-        shas = dict.fromkeys(subject.sha256 for subject in self.subjects[: at + 1])
+    def _scales_of(self, newest: int) -> Scales:
+        shas = dict.fromkeys(subject.sha256 for subject in self.subjects[: newest + 1])
         stored_subjects = [self.stored[sha256] for sha256 in shas if sha256 in self.stored]
         return Scales.of([*self.others, *stored_subjects], self.suites)
 
     def worth(
-        self, place: int, at: int, kind: AlarmKind = "stall", number: int = 0, cases: Collection[str] | None = None
+        self, index: int, newest: int, kind: AlarmKind = "stall", number: int = 0, cases: Collection[str] | None = None
     ) -> float:
-        scales = self.scales(at)
+        scales = self.scales(newest)
         blocks = [block_of(kind, confirmation, self.seeds).start for confirmation in range(1, number + 1)]
-        sha256 = self.subjects[place].sha256
-        more = [self.again[block][sha256].cells for block in blocks if sha256 in self.again.get(block, ())]
-        scales_at = -1 if scales is self._scales[-1] else at
-        key = (place, scales_at, kind, len(more), None if cases is None else frozenset(cases))
+        sha256 = self.subjects[index].sha256
+        fresh_cells = [self.again[block][sha256].cells for block in blocks if sha256 in self.again.get(block, ())]
+        scale_key = -1 if scales is self._scales[-1] else newest
+        key = (index, scale_key, kind, len(fresh_cells), None if cases is None else frozenset(cases))
         if key not in self._worths:
-            self._worths[key] = self._mean([self._cells(place), *more], scales, cases)
+            self._worths[key] = self._mean([self._cells(index), *fresh_cells], scales, cases)
         return self._worths[key]
 
-    def _mean(self, parts: Sequence[Mapping[str, Cell]], scales: Scales, cases: Collection[str] | None) -> float:
+    def _mean(
+        self, cells_by_block: Sequence[Mapping[str, Cell]], scales: Scales, cases: Collection[str] | None
+    ) -> float:
         """Returns the mean score over cases. NaN if a case has no score on the usual seeds, which are the first part.
 
         Cases without a scale are left out. A case has a scale once a training on it ended better than untrained.
@@ -115,39 +117,41 @@ class StoredRun:
             case = self.cases[identity]
             if not scales.scale(case, case.primary_metric).is_usable:
                 continue
-            cells_of_case = [cells[identity] for cells in parts if identity in cells]
+            cells_of_case = [cells[identity] for cells in cells_by_block if identity in cells]
             scores = [score for cell in cells_of_case for score in scales.scores(cell, None).values()]
-            is_there = identity in parts[0] and len(scores) > 0
+            is_there = identity in cells_by_block[0] and len(scores) > 0
             means.append(math.fsum(scores) / len(scores) if is_there else math.nan)
         return float(np.mean(means)) if means else math.nan
 
-    def _cells(self, place: int) -> Mapping[str, Cell]:
-        stored_subject = self.stored.get(self.subjects[place].sha256)
+    def _cells(self, index: int) -> Mapping[str, Cell]:
+        stored_subject = self.stored.get(self.subjects[index].sha256)
         return {} if stored_subject is None else stored_subject.cells
 
-    def usual(self, reference: int, place: int) -> Mapping[str, Samples]:
-        return self._samples(self._cells(reference), self._cells(place), place)
+    def usual(self, reference: int, index: int) -> Mapping[str, Samples]:
+        return self._samples(self._cells(reference), self._cells(index), index)
 
     def fresh(self, confirmation: Confirmation) -> Mapping[str, Samples] | None:
         reference_cells, checkpoint_cells = self._fresh_cells(confirmation)
-        common = self._cells(confirmation.reference).keys() & self._cells(confirmation.place).keys()
-        needed = [identity for identity in common if not self.cases[identity].fixed_seeds]
-        whole = all(
-            self._is_whole(cells.get(identity)) for cells in (reference_cells, checkpoint_cells) for identity in needed
+        common_cases = self._cells(confirmation.reference).keys() & self._cells(confirmation.place).keys()
+        confirmed_cases = [identity for identity in common_cases if not self.cases[identity].fixed_seeds]
+        is_complete = all(
+            self._is_whole(cells.get(identity))
+            for cells in (reference_cells, checkpoint_cells)
+            for identity in confirmed_cases
         )
         return (
             self._samples(reference_cells, checkpoint_cells, confirmation.place)
-            if whole or self.name_of(confirmation) in self.tried
+            if is_complete or self.name_of(confirmation) in self.tried
             else None
         )
 
     def _fresh_cells(self, confirmation: Confirmation) -> tuple[Mapping[str, Cell], Mapping[str, Cell]]:
         """Returns the cells of both sides on the seeds of a confirmation."""
         subjects_of_block = self.again.get(block_of(confirmation.kind, confirmation.number, self.seeds).start, {})
-        sides = [
+        subjects = [
             subjects_of_block.get(self.subjects[index].sha256) for index in (confirmation.reference, confirmation.place)
         ]
-        reference_cells, checkpoint_cells = ({} if side is None else side.cells for side in sides)
+        reference_cells, checkpoint_cells = ({} if subject is None else subject.cells for subject in subjects)
         return reference_cells, checkpoint_cells
 
     def name_of(self, confirmation: Confirmation) -> tuple[int, str, str]:
@@ -158,9 +162,9 @@ class StoredRun:
         start = block_of(confirmation.kind, confirmation.number, self.seeds).start
         return start, self.subjects[confirmation.reference].sha256, self.subjects[confirmation.place].sha256
 
-    def can_refer_to(self, place: int, kind: AlarmKind, number: int) -> bool:
+    def can_refer_to(self, index: int, kind: AlarmKind, number: int) -> bool:
         start = block_of(kind, number, self.seeds).start
-        subject = self.subjects[place]
+        subject = self.subjects[index]
         return subject.sha256 in self.again.get(start, ()) or self.is_readable(subject)
 
     def _is_whole(self, cell: Cell | None) -> bool:
@@ -168,9 +172,9 @@ class StoredRun:
         return cell is not None and len(cell.seeds) + sum(cell.lost.values()) >= self.seeds
 
     def _samples(
-        self, reference_cells: Mapping[str, Cell], checkpoint_cells: Mapping[str, Cell], at: int
+        self, reference_cells: Mapping[str, Cell], checkpoint_cells: Mapping[str, Cell], newest: int
     ) -> dict[str, Samples]:
-        scales = self.scales(at)
+        scales = self.scales(newest)
         pairs = {
             identity: paired_values(reference_cells[identity], checkpoint_cells[identity], None, scales).samples
             for identity in reference_cells
@@ -212,8 +216,8 @@ def read_run(
         )
     with Ledger.open(store, read_only=True) as ledger:
         superseded = ledger.superseded()  # by a trainer that started again in the same folder
-        apart = superseded | ledger.numbered_by_arrival()
-        standings = [standing for standing in ledger.standings() if standing[1] not in apart]
+        excluded = superseded | ledger.numbered_by_arrival()
+        standings = [standing for standing in ledger.standings() if standing[1] not in excluded]
         rows = list(ledger.evaluations())
         current = ledger.current_cases(rows)
         edited = {} if keeps_results else edited_code(ledger, rows)
@@ -221,7 +225,8 @@ def read_run(
     rows = [row for row in rows if row.key.code not in edited]
     unfinished = {row.key.checkpoint_sha256 for row in left_out}
     standings = [
-        (name, sighted, is_ready and sighted.sha256 not in unfinished) for name, sighted, is_ready in standings
+        (name, sighted_subject, is_ready and sighted_subject.sha256 not in unfinished)
+        for name, sighted_subject, is_ready in standings
     ]
     standings_of_run = [standing for standing in standings if standing[1].has_theta and run.holds(standing[1].uri)]
     if len(names := {standing[1].run for standing in standings_of_run}) > 1:
@@ -254,10 +259,10 @@ def read_run(
         stored[sha256] = stored_subject
         if not latest.has_theta:
             other_subjects.append(stored_subject)
-    by_block: dict[int, list[EvaluationRow]] = {}
-    confirmed = read_store(store / "alarm") if is_store(store / "alarm") else None
-    for row in confirmed.rows if confirmed is not None else ():
-        if confirmed is not None and row.key.code in confirmed.edited and not keeps_results:
+    rows_by_block: dict[int, list[EvaluationRow]] = {}
+    confirmation_snapshot = read_store(store / "alarm") if is_store(store / "alarm") else None
+    for row in confirmation_snapshot.rows if confirmation_snapshot is not None else ():
+        if confirmation_snapshot is not None and row.key.code in confirmation_snapshot.edited and not keeps_results:
             continue
         if row.key.optimizer_hash not in bindings.get((row.key.checkpoint_sha256, row.case.identity), ()):
             continue  # a confirmation of outdated bindings
@@ -265,19 +270,19 @@ def read_run(
         block = row.key.seed_block
         start = block.start - (block.start - _FIRST_SEED) % _STRIDE
         if block.start + block.size <= start + seeds:
-            by_block.setdefault(start, []).append(row)
-    again = {
+            rows_by_block.setdefault(start, []).append(row)
+    fresh_subjects = {
         start: {
             sha256: subject_of(rows_of_checkpoint[-1].sightings[0], rows_of_checkpoint, current.identities)
-            for sha256, rows_of_checkpoint in _rows_by_subject(part).items()
+            for sha256, rows_of_checkpoint in _rows_by_subject(block_rows).items()
         }
-        for start, part in by_block.items()
+        for start, block_rows in rows_by_block.items()
     }
     return StoredRun(
         subjects=tuple(subjects),
         runs=tuple(runs),
         stored=stored,
-        again=again,
+        again=fresh_subjects,
         cases={
             key: cell.case
             for subject in subjects
@@ -298,7 +303,7 @@ def _place(subject: Subject) -> tuple[int, int]:
 
 
 def _rows_by_subject(rows: Sequence[EvaluationRow]) -> dict[str, list[EvaluationRow]]:
-    by_hash: dict[str, list[EvaluationRow]] = {}
+    rows_by_hash: dict[str, list[EvaluationRow]] = {}
     for row in rows:
-        by_hash.setdefault(row.key.checkpoint_sha256, []).append(row)
-    return by_hash
+        rows_by_hash.setdefault(row.key.checkpoint_sha256, []).append(row)
+    return rows_by_hash

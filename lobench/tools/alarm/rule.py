@@ -93,21 +93,21 @@ class Evidence(Protocol):
 
     def __len__(self) -> int: ...
 
-    def step(self, place: int) -> int:
+    def step(self, index: int) -> int:
         """Returns the outer step of a checkpoint."""
 
     def worth(
-        self, place: int, at: int, kind: AlarmKind = "stall", number: int = 0, cases: Collection[str] | None = None
+        self, index: int, newest: int, kind: AlarmKind = "stall", number: int = 0, cases: Collection[str] | None = None
     ) -> float:
-        """Returns the mean score of a checkpoint over cases (None: all), on the scale known at checkpoint `at`.
+        """Returns the mean score of a checkpoint over cases (None: all), on the scale known at checkpoint `newest`.
 
         It includes the usual seeds, and the checkpoint's fresh seeds of the first `number` confirmations of a kind.
         """
 
-    def usual(self, reference: int, place: int) -> Mapping[str, Samples]:
+    def usual(self, reference: int, index: int) -> Mapping[str, Samples]:
         """Returns the scores of both sides on the usual seeds, by identity of the case."""
 
-    def fresh(self, asked: Confirmation) -> Mapping[str, Samples] | None:
+    def fresh(self, confirmation: Confirmation) -> Mapping[str, Samples] | None:
         """Returns the scores of both sides on the seeds of a confirmation; None if they are not evaluated yet."""
 
 
@@ -125,13 +125,13 @@ class Finding:
 Test: TypeAlias = Callable[[Mapping[str, Samples], float, float], Finding]  # arguments: samples, margin, level
 
 
-def kinds_of(asked: Sequence[str]) -> tuple[AlarmKind, ...]:
+def kinds_of(options: Sequence[str]) -> tuple[AlarmKind, ...]:
     """Returns the kinds named by options, such as `regress,stall`, or one kind per option.
 
     Raises:
       UsageError: A kind is unknown.
     """
-    names = [part.strip() for text in asked for part in text.split(",")]
+    names = [kind_name.strip() for text in options for kind_name in text.split(",")]
     for name in names:
         if name not in KINDS:
             raise UsageError("--alarm", got=repr(name), expected=", ".join(KINDS))
@@ -186,38 +186,45 @@ class Overfitted:
     inside: frozenset[str]
 
     def __call__(self, samples: Mapping[str, Samples], margin: float, level: float) -> Finding:
-        parts = [{case: samples[case] for case in samples if case in side} for side in (self.outside, self.inside)]
+        samples_of_sides = [
+            {case: samples[case] for case in samples if case in case_names}
+            for case_names in (self.outside, self.inside)
+        ]
         located_samples = [
             [
                 samples_of_case
-                for samples_of_case in part.values()
+                for samples_of_case in side_samples.values()
                 if samples_of_case.has_scale and locate(samples_of_case).is_known
             ]
-            for part in parts
+            for side_samples in samples_of_sides
         ]
-        lost = [
-            group_counts([samples_of_case for samples_of_case in part.values() if samples_of_case.has_scale])
-            for part in parts
+        lost_counts = [
+            group_counts([samples_of_case for samples_of_case in side_samples.values() if samples_of_case.has_scale])
+            for side_samples in samples_of_sides
         ]
         p_diverged = math.nan
-        if any(counts.a + counts.b for counts in lost[0]) and sum(counts.b for counts in lost[1]) <= sum(
-            counts.a for counts in lost[1]
+        if any(counts.a + counts.b for counts in lost_counts[0]) and sum(counts.b for counts in lost_counts[1]) <= sum(
+            counts.a for counts in lost_counts[1]
         ):
-            p_diverged = p_more(lost[0])
+            p_diverged = p_more(lost_counts[0])
         harm, bound, p_mean = math.nan, math.nan, math.nan
-        tail = level if math.isnan(p_diverged) else level / 2
+        tail_level = level if math.isnan(p_diverged) else level / 2
         # A case outside and one inside may share a training, so both means are one sum over groups of cases.
-        weights = [sign / len(side) for sign, side in zip((1, -1), located_samples, strict=True) for _ in side]
+        weights = [
+            sign / len(case_names)
+            for sign, case_names in zip((1, -1), located_samples, strict=True)
+            for _ in case_names
+        ]
         location = (
             contrast_location([*located_samples[0], *located_samples[1]], weights) if all(located_samples) else None
         )
         if location is not None:
             # B - A out of distribution less that in distribution: the harm is its negative.
             harm = 0.0 - location.estimate.mean
-            bound = 0.0 - location.bounds(tail)[1]
+            bound = 0.0 - location.bounds(tail_level)[1]
             p_mean = location.below(-margin)
         p_value = p_mean if math.isnan(p_diverged) else two_sided(_finite_or(p_mean), p_diverged)
-        harms = {case: -locate(samples_of_case).estimate.mean for case, samples_of_case in parts[0].items()}
+        harms = {case: -locate(samples_of_case).estimate.mean for case, samples_of_case in samples_of_sides[0].items()}
         return Finding(
             is_found=p_value <= level,
             harm=harm,
@@ -266,10 +273,10 @@ class TwoStages:
         """Returns the next confirmation to evaluate; None at the end of the evidence."""
         while self.place < len(evidence):
             index = self.place
-            worths = [
+            scores = [
                 evidence.worth(earlier, index, self.kind, self.number, self.cases) for earlier in range(index + 1)
             ]
-            suspected = self._suspicion(evidence, worths)
+            suspected = self._suspicion(evidence, scores)
             if suspected is None:
                 self.is_raised = False
             elif not self.is_raised:
@@ -281,20 +288,20 @@ class TwoStages:
             self.place += 1
         return None
 
-    def _suspicion(self, evidence: Evidence, worths: Sequence[float]) -> Confirmation | None:
+    def _suspicion(self, evidence: Evidence, scores: Sequence[float]) -> Confirmation | None:
         """Returns the confirmation to run for the current checkpoint; None if it is not suspected.
 
         Args:
           evidence: Results of the run.
-          worths: Mean scores of all checkpoints up to this one.
+          scores: Mean scores of all checkpoints up to this one.
         """
         index = self.place
-        if all(map(math.isnan, worths[:index])):
+        if all(map(math.isnan, scores[:index])):
             return None
-        if not worths[index] < np.nanmax(worths[:index]):
+        if not scores[index] < np.nanmax(scores[:index]):
             return None  # the usual case, decided without reading a file
-        reference = self._best_readable(worths)
-        if reference is None or not worths[index] < worths[reference]:
+        reference = self._best_readable(scores)
+        if reference is None or not scores[index] < scores[reference]:
             return None
         samples = evidence.usual(reference, index)
         finding = self.test(samples, 0.0, _SUSPICION) if samples else None
@@ -302,10 +309,10 @@ class TwoStages:
             return None
         return Confirmation(kind=self.kind, number=self.number + 1, reference=reference, place=index, harm=finding.harm)
 
-    def _best_readable(self, worths: Sequence[float]) -> int | None:
+    def _best_readable(self, scores: Sequence[float]) -> int | None:
         """Returns the best earlier checkpoint that can be a reference; None if no checkpoint can."""
-        earlier = [index for index in range(self.place) if not math.isnan(worths[index])]
-        earlier.sort(key=lambda index: -worths[index])  # the first of equal ones
+        earlier = [index for index in range(self.place) if not math.isnan(scores[index])]
+        earlier.sort(key=lambda index: -scores[index])  # the first of equal ones
         return next((index for index in earlier if self.can_refer_to(index, self.kind, self.number + 1)), None)
 
     def _confirm(self, confirmation: Confirmation, samples: Mapping[str, Samples]) -> None:
@@ -353,15 +360,15 @@ class Stall:
 
     def _check_window(self, evidence: Evidence, window: range) -> None:
         last_index = window[-1]
-        worths = np.asarray([evidence.worth(index, last_index) for index in range(last_index + 1)])
-        if np.isnan(worths[window.start :]).any():
+        scores = np.asarray([evidence.worth(index, last_index) for index in range(last_index + 1)])
+        if np.isnan(scores[window.start :]).any():
             return
         steps = np.asarray([evidence.step(index) for index in window], np.float64) / 1000
         level = level_of(self.number, self.rules.rate)
-        slope, upper = _trend(steps, worths[window.start :], level)
-        earlier_worths = worths[: window.start]
-        best = worths[window.start :].max()
-        is_no_better = not np.isnan(earlier_worths).all() and best < np.nanmax(earlier_worths) + self.rules.margin
+        slope, upper = _trend(steps, scores[window.start :], level)
+        earlier_scores = scores[: window.start]
+        best = scores[window.start :].max()
+        is_no_better = not np.isnan(earlier_scores).all() and best < np.nanmax(earlier_scores) + self.rules.margin
         is_stalled = is_no_better and upper < self.rules.least_gain
         if is_stalled and not self.is_raised:
             self.alarms.append(
@@ -380,14 +387,14 @@ class Stall:
         self.is_raised = is_stalled
 
 
-def _trend(steps: np.ndarray, worths: np.ndarray, level: float) -> tuple[float, float]:
+def _trend(steps: np.ndarray, scores: np.ndarray, level: float) -> tuple[float, float]:
     """Returns the slope of the least-squares line and the upper bound of its t interval."""
     centred = steps - steps.mean()
     spread = float(centred @ centred)
     if len(steps) < 3 or spread <= 0:
         return math.nan, math.inf
-    slope = float(centred @ worths) / spread
-    residuals = worths - worths.mean() - slope * centred
+    slope = float(centred @ scores) / spread
+    residuals = scores - scores.mean() - slope * centred
     error = math.sqrt(float(residuals @ residuals) / (len(steps) - 2) / spread)
     return slope, slope + t_isf(level, len(steps) - 2) * error
 

@@ -23,8 +23,8 @@ _REPEATED = {"suites": "--suite", "sinks": "--sink", "gin_files": "--gin-file", 
 
 def add_to(watch: click.Command) -> None:
     """Adds `--alarm` and `--on-alarm` to the command."""
-    watched = watch.callback
-    assert watched is not None
+    original_callback = watch.callback
+    assert original_callback is not None
     kinds = "Follow the run with `lobench alarm`: regress, overfit or stall; an alarm makes the exit code 1."
     watch.params += [
         click.Option(["--alarm"], default="", metavar="KIND[,KIND]", help=kinds),
@@ -35,32 +35,43 @@ def add_to(watch: click.Command) -> None:
         if on_alarm and not alarm:
             raise click.UsageError("--on-alarm needs --alarm: regress, overfit or stall")
         if not alarm or options.get("dry_run"):
-            watched(**options)
+            original_callback(**options)
             return
         from lobench.tools.alarm.rule import kinds_of
 
         kinds_of([alarm])  # raises before anything is trained
-        with _alarms(_command(alarm, on_alarm, options)) as ended:
+        with _alarms(_command(alarm, on_alarm, options)) as alarm_exit_code:
             code: str | int | None = ExitCode.OK
             try:
-                watched(**options)
+                original_callback(**options)
             except SystemExit as error:
                 code = error.code
-        sys.exit(ended() if code in (None, ExitCode.OK) else code)
+        sys.exit(alarm_exit_code() if code in (None, ExitCode.OK) else code)
 
     watch.callback = with_alarms
 
 
 def _command(alarm: str, on_alarm: str, options: dict[str, Any]) -> list[str]:
-    words = [sys.executable, "-m", "lobench.cli", "alarm", options["location"], "--until-input-ends", "--alarm", alarm]
+    arguments = [
+        sys.executable,
+        "-m",
+        "lobench.cli",
+        "alarm",
+        options["location"],
+        "--until-input-ends",
+        "--alarm",
+        alarm,
+    ]
     for name in _SHARED:
         value = options.get(name)
         flag = f"--{name.replace('_', '-')}"
-        words += [flag] * (value is True) or ([flag, str(value)] if value else [])
-    words += [word for name, flag in _REPEATED.items() for value in options.get(name, ()) for word in (flag, value)]
+        arguments += [flag] * (value is True) or ([flag, str(value)] if value else [])
+    arguments += [
+        argument for name, flag in _REPEATED.items() for value in options.get(name, ()) for argument in (flag, value)
+    ]
     if options.get("executor") == "local":
-        words += ["--workers", "1"]  # the watch has the other cores
-    return words + (["--on-alarm", on_alarm] if on_alarm else [])
+        arguments += ["--workers", "1"]  # the watch has the other cores
+    return arguments + (["--on-alarm", on_alarm] if on_alarm else [])
 
 
 @contextlib.contextmanager
@@ -83,11 +94,11 @@ def _alarms(command: list[str]) -> Iterator[Callable[[], int]]:
             line = f"--alarm: its process ended early, with exit code {code}; the watch goes on without alarms"
             click.echo(line, err=True)
 
-    waiting = threading.Thread(target=report_early_end, daemon=True)
-    waiting.start()
+    waiter = threading.Thread(target=report_early_end, daemon=True)
+    waiter.start()
     try:
         yield lambda: child.returncode if child.returncode >= 0 else ExitCode.ERROR
     finally:
         body_ended.set()
         child.stdin.close()
-        waiting.join()
+        waiter.join()

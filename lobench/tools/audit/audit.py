@@ -170,7 +170,7 @@ def audit(
             rows = list(ledger.evaluations())
             all_findings: list[Finding] = list(findings(bundle, ledger, rows, folder))
             imports = imports_of(ledger)
-            lacking = lacking_code(ledger, rows, bundle.below("suites"))
+            missing_code = lacking_code(ledger, rows, bundle.below("suites"))
             notes = list(_notes(ledger, rows))
         count = num_drawn(sample, len(rows)) if rows else 0
         if 0 < count < len(rows) and not beacon:
@@ -198,23 +198,25 @@ def audit(
                     for folder in folders
                 }
                 # The cases of all results are checked; those of the sample are evaluated too.
-                cases, problems = _cases(suites, to_check, bundle.below("suites"), lacking)
+                cases, problems = _cases(suites, to_check, bundle.below("suites"), missing_code)
                 all_findings += problems
-                compared = _compare(repeats, rows, drawn_indices, cases, log)
-                test = _test_against_rounding(repeats, rows, cases, compared, log)
+                comparison = _compare(repeats, rows, drawn_indices, cases, log)
+                test = _test_against_rounding(repeats, rows, cases, comparison, log)
                 outcomes = Outcomes(folders)
-                all_findings += _check_outcomes(outcomes, to_check, cases, compared)
-                all_findings += _check_recorded_outcomes(outcomes, to_check, cases, compared)
+                all_findings += _check_outcomes(outcomes, to_check, cases, comparison)
+                all_findings += _check_recorded_outcomes(outcomes, to_check, cases, comparison)
         finally:
             repeats.close()
-    checked = tuple(compared.checked[index] for index in drawn_indices)
+    checked_evaluations = tuple(comparison.checked[index] for index in drawn_indices)
     unaudited = [
-        finding for finding in (*all_findings, *compared.unaudited, *_ALWAYS) if isinstance(finding, Unaudited)
+        finding for finding in (*all_findings, *comparison.unaudited, *_ALWAYS) if isinstance(finding, Unaudited)
     ]
-    beside = sorted({line for case in cases.values() if isinstance(case, RepeatableCase) for line in case.beside})
+    extra_bindings = sorted(
+        {line for case in cases.values() if isinstance(case, RepeatableCase) for line in case.beside}
+    )
     notes += (
-        [f"the results were made with bindings that the suites' files do not have: {'; '.join(beside)}"]
-        if beside
+        [f"the results were made with bindings that the suites' files do not have: {'; '.join(extra_bindings)}"]
+        if extra_bindings
         else []
     )
     return Audit(
@@ -226,8 +228,10 @@ def audit(
         contradictions=tuple(dict.fromkeys(finding for finding in all_findings if isinstance(finding, Contradiction))),
         unaudited=tuple(dict.fromkeys(finding.what for finding in unaudited if not finding.is_usual)),
         stated=tuple(dict.fromkeys(finding.what for finding in unaudited if finding.is_usual)),
-        checked=checked,
-        escapes=tuple(escapes(sum(check.verdict != "not auditable" for check in checked), len(rows))) if rows else (),
+        checked=checked_evaluations,
+        escapes=tuple(escapes(sum(check.verdict != "not auditable" for check in checked_evaluations), len(rows)))
+        if rows
+        else (),
         test=test,
         notes=tuple(notes),
     )
@@ -244,23 +248,23 @@ def _extract(bundle: ResultBundle, folder: Path) -> None:
 
 
 def _notes(ledger: Ledger, rows: Sequence[EvaluationRow]) -> Iterator[str]:
-    planned = ledger.planned()
+    planned_subjects = ledger.planned()
     first_planned_at: dict[tuple[str, str, str], float] = {}
-    for subject in planned:
+    for subject in planned_subjects:
         for case in subject.cases:
             first_planned_at.setdefault((subject.sha256, case.identity, case.optimizer_hash), subject.at)
-    late = [
+    late_rows = [
         row
         for row in rows
         if row.recorded_at
         < first_planned_at.get((row.key.checkpoint_sha256, row.key.case_identity, row.key.optimizer_hash), -math.inf)
     ]
-    if late:
-        yield f"{len(late)} results were recorded before they were planned, such as {late[0].where}"
+    if late_rows:
+        yield f"{len(late_rows)} results were recorded before they were planned, such as {late_rows[0].where}"
 
 
 def _cases(
-    suites: Suites, rows: Sequence[EvaluationRow], members: Sequence[str], lacking: Set[str]
+    suites: Suites, rows: Sequence[EvaluationRow], members: Sequence[str], missing_code: Set[str]
 ) -> tuple[dict[int, RepeatableCase | str], list[Finding]]:
     """Returns the case of each row, or the reason why it has none, and contradictions with the suites' files."""
     cases: dict[int, RepeatableCase | str] = {}
@@ -273,7 +277,7 @@ def _cases(
             continue
         try:
             case = cases[index] = suites.find(row, bindings.get(row.case.key, ""))
-            problems += case_findings(row, case.bound, members, lacking)
+            problems += case_findings(row, case.bound, members, missing_code)
             if row.case.evaluator == COMMAND:
                 problems.append(Unaudited("commands, which an audit does not run"))
         except OrdinaryTest as error:
@@ -296,18 +300,18 @@ def _compare(
     log: Callable[[str], None],
 ) -> _Compared:
     """Evaluates the sample again, and compares the results."""
-    compared = _Compared()
+    comparison = _Compared()
     to_repeat = []
     for index in indices:
         row, case = rows[index], cases[index]
         if isinstance(case, str):
-            compared.checked[index] = Checked(row=row, verdict="not auditable", why=case)
+            comparison.checked[index] = Checked(row=row, verdict="not auditable", why=case)
         elif row.case.evaluator == COMMAND:
             why = f"{row.where}: a command, which an audit does not run"
-            compared.checked[index] = Checked(row=row, verdict="not auditable", why=why)
+            comparison.checked[index] = Checked(row=row, verdict="not auditable", why=why)
         elif row.payload is None and row.outcome in _OF_THE_MACHINE:
             why = f"it has no curves ({row.outcome}), which depends on the machine"
-            compared.checked[index] = Checked(row=row, verdict="not auditable", why=why)
+            comparison.checked[index] = Checked(row=row, verdict="not auditable", why=why)
         else:
             to_repeat.append((index, row, case))
     # Results of one program come one after another, so that it is compiled once.
@@ -318,15 +322,15 @@ def _compare(
     )
     for (index, row, _), result in zip(to_repeat, results, strict=True):
         if isinstance(result, Curves) and row.curves is not None:
-            compared.ours[index] = result
-            compared.unaudited += unaudited_of(row, row.curves, result)
-        checked = _verdict_without_test(row, result)
-        if checked is None:
+            comparison.ours[index] = result
+            comparison.unaudited += unaudited_of(row, row.curves, result)
+        verdict = _verdict_without_test(row, result)
+        if verdict is None:
             assert isinstance(result, Curves) and row.curves is not None
-            compared.to_test[index] = row.curves, result
+            comparison.to_test[index] = row.curves, result
         else:
-            compared.checked[index] = checked
-    return compared
+            comparison.checked[index] = verdict
+    return comparison
 
 
 def _progress_reporter(log: Callable[[str], None], total: int, action: str) -> Callable[[int], None]:
@@ -341,50 +345,56 @@ def _progress_reporter(log: Callable[[str], None], total: int, action: str) -> C
 
 def _verdict_without_test(row: EvaluationRow, result: Curves | LobenchError) -> Checked | None:
     """Returns the verdict on a repeated evaluation; None if the test against rounding has to decide."""
-    claim = row.curves
+    claimed_curves = row.curves
     if isinstance(result, LobenchError):
-        if claim is None and not isinstance(result, NotRepeatable):
+        if claimed_curves is None and not isinstance(result, NotRepeatable):
             return Checked(row=row, verdict="consistent", why=f"it fails here, too: {headline(result)}")
         return Checked(row=row, verdict="not auditable", why=f"it cannot be evaluated here: {headline(result)}")
-    if claim is None:
+    if claimed_curves is None:
         return Checked(row=row, verdict="differs", why=f"recorded as {row.outcome}, and has a result here")
-    if (why := other_form(claim, result)) is not None:
+    if (why := other_form(claimed_curves, result)) is not None:
         return Checked(row=row, verdict="differs", why=why)
-    where = _first_difference(claim, result)
-    if where is None and (why := other_film(claim, result)) is not None:
+    where = _first_difference(claimed_curves, result)
+    if where is None and (why := other_film(claimed_curves, result)) is not None:
         return Checked(row=row, verdict="differs", why=why)
     if where is None:
         return Checked(row=row, verdict="identical")
     our_program = Program.of(result.provenance)
-    if our_program == row.program and _is_same_class(claim, result, our_program):
+    if our_program == row.program and _is_same_class(claimed_curves, result, our_program):
         return Checked(row=row, verdict="differs", why=f"{where}, by the same program")
     return None
 
 
-def _is_same_class(claim: Curves, ours: Curves, program: Program) -> bool:
+def _is_same_class(claimed_curves: Curves, our_curves: Curves, program: Program) -> bool:
     if program.device == _ONE_TARGET or not program.device.startswith("cpu"):
         return True
-    return claim.cost is not None and ours.cost is not None and claim.cost.machine == ours.cost.machine
+    return (
+        claimed_curves.cost is not None
+        and our_curves.cost is not None
+        and claimed_curves.cost.machine == our_curves.cost.machine
+    )
 
 
 def _arrays_of(curves: Curves, names: Sequence[str]) -> dict[str, np.ndarray]:
     return {name: np.asarray(curves.metrics[name]) for name in names}
 
 
-def _first_difference(claim: Curves, ours: Curves) -> str | None:
+def _first_difference(claimed_curves: Curves, our_curves: Curves) -> str | None:
     """Describes the first difference of the bits; None if they are equal."""
-    for name in common_metrics(claim, ours):
-        claimed_values = np.asarray(claim.metrics[name])
-        our_values = np.asarray(ours.metrics[name])
-        apart = np.argwhere(~((claimed_values == our_values) | (np.isnan(claimed_values) & np.isnan(our_values))))
-        if claimed_values.tobytes() != our_values.tobytes() and len(apart):
-            seed, column = apart[np.argmin(apart[:, 1])]
-            steps = claim.log_steps if name.startswith("batch/") else claim.eval_steps
-            at = f"step {steps[column]}" if claimed_values.shape[1] == len(steps) else "the end"
+    for name in common_metrics(claimed_curves, our_curves):
+        claimed_values = np.asarray(claimed_curves.metrics[name])
+        our_values = np.asarray(our_curves.metrics[name])
+        differing = np.argwhere(~((claimed_values == our_values) | (np.isnan(claimed_values) & np.isnan(our_values))))
+        if claimed_values.tobytes() != our_values.tobytes() and len(differing):
+            seed, column = differing[np.argmin(differing[:, 1])]
+            steps = claimed_curves.log_steps if name.startswith("batch/") else claimed_curves.eval_steps
+            step_text = f"step {steps[column]}" if claimed_values.shape[1] == len(steps) else "the end"
             claimed_value, our_value = claimed_values[seed, column], our_values[seed, column]
-            return f"{name} of seed {claim.seeds[seed]} at {at}: {claimed_value:.9g}, here {our_value:.9g}"
-    if claim.diverged_at != ours.diverged_at:
-        return f"seeds diverge at {claim.diverged_at}, here at {ours.diverged_at}"
+            return (
+                f"{name} of seed {claimed_curves.seeds[seed]} at {step_text}: {claimed_value:.9g}, here {our_value:.9g}"
+            )
+    if claimed_curves.diverged_at != our_curves.diverged_at:
+        return f"seeds diverge at {claimed_curves.diverged_at}, here at {our_curves.diverged_at}"
     return None
 
 
@@ -392,7 +402,7 @@ def _check_outcomes(
     outcomes: Outcomes,
     rows: Sequence[EvaluationRow],
     cases: Mapping[int, RepeatableCase | str],
-    compared: _Compared,
+    comparison: _Compared,
 ) -> Iterator[Finding]:
     """Yields outcomes that cannot be repeated. Results with another outcome get the verdict "differs".
 
@@ -401,38 +411,38 @@ def _check_outcomes(
     indices_of_case: dict[tuple[str, str], list[int]] = {}
     for index, row in enumerate(rows):
         indices_of_case.setdefault((row.key.checkpoint_sha256, row.case.key), []).append(index)
-    for index, ours in compared.ours.items():
+    for index, our_curves in comparison.ours.items():
         row, case = rows[index], cases[index]
-        if compared.checked[index].verdict not in ("identical", "consistent") or isinstance(case, str):
+        if comparison.checked[index].verdict not in ("identical", "consistent") or isinstance(case, str):
             continue
         indices = indices_of_case[row.key.checkpoint_sha256, row.case.key]
-        looks = [
-            [ours],
+        curve_groups = [
+            [our_curves],
             *(
-                [[compared.ours[block_index] for block_index in indices]]
-                if set(indices) <= compared.ours.keys()
+                [[comparison.ours[block_index] for block_index in indices]]
+                if set(indices) <= comparison.ours.keys()
                 else []
             ),
         ]
-        repeated_outcomes = [outcomes.of(row, case, curves) for curves in looks]
+        repeated_outcomes = [outcomes.of(row, case, curves) for curves in curve_groups]
         if row.outcome in repeated_outcomes:
             continue
         reasons = [outcome for outcome in repeated_outcomes if not isinstance(outcome, Outcome)]
         name = f"the outcome of {row.case.suite}/{row.case.name}"
         if reasons:
             yield Unaudited(f"{name}: {reasons[0]}")
-        elif len(looks) == 1 and len(indices) > 1:
+        elif len(curve_groups) == 1 and len(indices) > 1:
             yield Unaudited(f"{name}, of which only a part was drawn")
         else:
             why = f"recorded as {row.outcome}, and is {repeated_outcomes[0]} here"
-            compared.checked[index] = Checked(row=row, verdict="differs", why=why)
+            comparison.checked[index] = Checked(row=row, verdict="differs", why=why)
 
 
 def _check_recorded_outcomes(
     outcomes: Outcomes,
     rows: Sequence[EvaluationRow],
     cases: Mapping[int, RepeatableCase | str],
-    compared: _Compared,
+    comparison: _Compared,
 ) -> Iterator[Finding]:
     """Yields contradictions between recorded outcomes and recorded curves, for results that were not repeated.
 
@@ -443,9 +453,9 @@ def _check_recorded_outcomes(
         if row.payload is not None:
             indices_of_case.setdefault((row.key.checkpoint_sha256, row.case.key), []).append(index)
     for index, row in enumerate(rows):
-        case, own_curves = cases[index], row.curves
+        case, row_curves = cases[index], row.curves
         is_verdict = row.outcome in (Outcome.PASSED, Outcome.FAILED)
-        if index in compared.ours or isinstance(case, str) or own_curves is None or not is_verdict:
+        if index in comparison.ours or isinstance(case, str) or row_curves is None or not is_verdict:
             continue
         blocks = sorted(
             indices_of_case[row.key.checkpoint_sha256, row.case.key],
@@ -454,7 +464,7 @@ def _check_recorded_outcomes(
         curves_of_blocks = [curves for block in blocks if (curves := rows[block].curves) is not None]
         possible_outcomes = [
             outcomes.of(row, case, curves)
-            for curves in ([own_curves], *itertools.accumulate([block_curves] for block_curves in curves_of_blocks))
+            for curves in ([row_curves], *itertools.accumulate([block_curves] for block_curves in curves_of_blocks))
         ]
         if row.outcome not in possible_outcomes and all(isinstance(outcome, Outcome) for outcome in possible_outcomes):
             yield Contradiction(
@@ -466,44 +476,46 @@ def _test_against_rounding(
     repeats: Repeats,
     rows: Sequence[EvaluationRow],
     cases: Mapping[int, RepeatableCase | str],
-    compared: _Compared,
+    comparison: _Compared,
     log: Callable[[str], None],
 ) -> RoundingTest | None:
     """Tests whether rounding explains the differences of all results from other programs or machines."""
     # Trainings of one program come one after another.
     indices_to_test = sorted(
-        compared.to_test, key=lambda position: (rows[position].case.key, rows[position].key.seed_block, position)
+        comparison.to_test, key=lambda position: (rows[position].case.key, rows[position].key.seed_block, position)
     )
     if not indices_to_test:
         return None
-    numbers = range(1, NUM_PERTURBED + 1)
+    perturbation_numbers = range(1, NUM_PERTURBED + 1)
     perturbed_evaluations = [
-        (rows[place], case, number)
-        for place in indices_to_test
-        if isinstance(case := cases[place], RepeatableCase)
-        for number in numbers
+        (rows[test_index], case, number)
+        for test_index in indices_to_test
+        if isinstance(case := cases[test_index], RepeatableCase)
+        for number in perturbation_numbers
     ]
     results = list(repeats.all(perturbed_evaluations, _progress_reporter(log, len(perturbed_evaluations), "perturbed")))
-    table = {}
+    excess_by_row = {}
     for index, row_index in enumerate(indices_to_test):
-        moved = results[index * NUM_PERTURBED : (index + 1) * NUM_PERTURBED]
-        claim, ours = compared.to_test[row_index]
-        errors = [result for result in moved if isinstance(result, LobenchError)]
+        perturbed = results[index * NUM_PERTURBED : (index + 1) * NUM_PERTURBED]
+        claimed_curves, our_curves = comparison.to_test[row_index]
+        errors = [result for result in perturbed if isinstance(result, LobenchError)]
         if errors:
             why = f"the effect of rounding cannot be measured: {headline(errors[0])}"
-            compared.checked[row_index] = Checked(row=rows[row_index], verdict="not auditable", why=why)
+            comparison.checked[row_index] = Checked(row=rows[row_index], verdict="not auditable", why=why)
             continue
-        names = common_metrics(claim, ours)
-        sides = [_arrays_of(result, names) for result in moved if isinstance(result, Curves)]
-        table[row_index] = excess(*differences(_arrays_of(claim, names), _arrays_of(ours, names), sides))
-    if not table:
+        names = common_metrics(claimed_curves, our_curves)
+        perturbed_arrays = [_arrays_of(result, names) for result in perturbed if isinstance(result, Curves)]
+        excess_by_row[row_index] = excess(
+            *differences(_arrays_of(claimed_curves, names), _arrays_of(our_curves, names), perturbed_arrays)
+        )
+    if not excess_by_row:
         return None
-    test = rounding_test(list(table.values()))
-    for row_index, own_excess in zip(table, test.excess, strict=True):
-        claim, ours = compared.to_test[row_index]
-        is_beyond = own_excess > test.limit
-        size = f"at most {math.exp(min(own_excess, 690)):.3g} times the effect of rounding"
-        where = f"; first {_first_difference(claim, ours)}" if is_beyond else ""
+    test = rounding_test(list(excess_by_row.values()))
+    for row_index, row_excess in zip(excess_by_row, test.excess, strict=True):
+        claimed_curves, our_curves = comparison.to_test[row_index]
+        is_beyond = row_excess > test.limit
+        size = f"at most {math.exp(min(row_excess, 690)):.3g} times the effect of rounding"
+        where = f"; first {_first_difference(claimed_curves, our_curves)}" if is_beyond else ""
         verdict: Verdict = "differs" if is_beyond else "consistent"
-        compared.checked[row_index] = Checked(row=rows[row_index], verdict=verdict, why=f"{size}{where}")
+        comparison.checked[row_index] = Checked(row=rows[row_index], verdict=verdict, why=f"{size}{where}")
     return test

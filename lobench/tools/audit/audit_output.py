@@ -57,11 +57,11 @@ class AuditRecord(TypedDict):
 
 def audit_record(audited: Audit) -> AuditRecord:
     """Returns the record for `--format json`."""
-    checked = []
+    checked_records = []
     for audited_case in audited.checked:
         block = audited_case.row.key.seed_block
         case = audited_case.row.case
-        checked.append(
+        checked_records.append(
             record_from(
                 CheckedRecord,
                 audited_case,
@@ -77,7 +77,7 @@ def audit_record(audited: Audit) -> AuditRecord:
         audited,
         bundle=str(audited.bundle),
         passed=audited.is_passed,
-        checked=checked,
+        checked=checked_records,
         level=1 / (NUM_PERTURBED + 1),
         p_value=p_value,
         not_auditable=audited.unaudited,
@@ -88,7 +88,7 @@ def audit_text(audited: Audit) -> str:
     """Returns the lines of the text output, the verdict first."""
     counts = audited.counts
     total = len(audited.checked)
-    by = f" by {one_line(audited.signed_by)}" if audited.signed_by else ""
+    signer_text = f" by {one_line(audited.signed_by)}" if audited.signed_by else ""
     meanings = {
         "identical": "identical bit for bit",
         "consistent": "consistent (equal up to rounding)",
@@ -119,11 +119,13 @@ def audit_text(audited: Audit) -> str:
         )
     if audited.unaudited:
         lines.append(f"cannot be audited: {'; '.join(map(one_line, _group_claims(audited.unaudited)))}")
-    lines.append(f"root {audited.root}, {'signed' if by else 'not signed'}{by}")
-    listed = [check for check in audited.checked if check.verdict == "differs"]
-    listed += [check for check in audited.checked if check.verdict == "not auditable"]
-    lines += [_check_line(check) for check in listed[:_MOST_SHOWN]]
-    lines += [f"  and {len(listed) - _MOST_SHOWN} more: --format json has them all"] * (len(listed) > _MOST_SHOWN)
+    lines.append(f"root {audited.root}, {'signed' if signer_text else 'not signed'}{signer_text}")
+    unconfirmed_checks = [check for check in audited.checked if check.verdict == "differs"]
+    unconfirmed_checks += [check for check in audited.checked if check.verdict == "not auditable"]
+    lines += [_check_line(check) for check in unconfirmed_checks[:_MOST_SHOWN]]
+    lines += [f"  and {len(unconfirmed_checks) - _MOST_SHOWN} more: --format json has them all"] * (
+        len(unconfirmed_checks) > _MOST_SHOWN
+    )
     if audited.test is not None:
         lines.append(
             f"not bit for bit comparable: compared with {NUM_PERTURBED} trainings each, perturbed in the last place; "

@@ -38,7 +38,7 @@ _IS_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 def case_findings(
-    row: EvaluationRow, bound: BoundCase, members: Sequence[str], lacking: Set[str] = frozenset()
+    row: EvaluationRow, bound: BoundCase, members: Sequence[str], missing_code: Set[str] = frozenset()
 ) -> Iterator[Finding]:
     """Yields the fields of a result's case that differ from the suite's files.
 
@@ -46,29 +46,32 @@ def case_findings(
       row: The result.
       bound: The case, bound from the files of the bundle.
       members: Names of the suites' files in the bundle.
-      lacking: Code of which the bundle lacks a file; see `lacking_code`.
+      missing_code: Code of which the bundle lacks a file; see `lacking_code`.
     """
-    claimed, ours = row.case, bound.info
+    claimed_case, our_case = row.case, bound.info
     for field in dataclasses.fields(CaseInfo):
         name = field.name
-        claim = getattr(claimed, field.name)
-        our_value = getattr(ours, field.name)
-        if name in (*_OF_SESSIONS, *_OF_TESTS) or claim == our_value:
+        claimed_value = getattr(claimed_case, field.name)
+        our_value = getattr(our_case, field.name)
+        if name in (*_OF_SESSIONS, *_OF_TESTS) or claimed_value == our_value:
             continue
-        if name in _LATER and claim == "":
+        if name in _LATER and claimed_value == "":
             yield Unaudited(f"a field of cases that an older lobench did not write ({name})")
         elif name in ("task_code", "subject_code") and _has_packages(bound, name):
             yield Unaudited("versions of packages that cases or optimizers import")
-        elif name == "subject_code" and claim in lacking:
+        elif name == "subject_code" and claimed_value in missing_code:
             continue  # `code_findings` names the files
-        elif name == "task_code" and lacking & {claim, claimed.case_code}:
+        elif name == "task_code" and missing_code & {claimed_value, claimed_case.case_code}:
             continue  # it is part of the case's code
         elif name in _UNBOUND:
-            yield Unaudited(f"{name} of {claimed.suite}/{claimed.name}: {claim!r}, and its files say {our_value!r}")
+            yield Unaudited(
+                f"{name} of {claimed_case.suite}/{claimed_case.name}: {claimed_value!r}, and its files say "
+                f"{our_value!r}"
+            )
         else:
-            yield Contradiction("case", f"{row.where}: {name} is {claim!r}, and its files give {our_value!r}")
-    yield from _seed_count_findings(row, ours)
-    yield from _name_findings(row, ours, members)
+            yield Contradiction("case", f"{row.where}: {name} is {claimed_value!r}, and its files give {our_value!r}")
+    yield from _seed_count_findings(row, our_case)
+    yield from _name_findings(row, our_case, members)
 
 
 def _has_packages(bound: BoundCase, name: str) -> bool:
@@ -76,44 +79,54 @@ def _has_packages(bound: BoundCase, name: str) -> bool:
     return not all(map(_is_file, code.parts.values()))
 
 
-def _seed_count_findings(row: EvaluationRow, ours: CaseInfo) -> Iterator[Finding]:
-    claimed = row.case
-    expected = sum(claimed.block_sizes) if claimed.block_sizes else ours.num_seeds
-    if claimed.num_seeds != expected:
-        yield Contradiction("case", f"{row.where}: num_seeds is {claimed.num_seeds}, and its blocks have {expected}")
+def _seed_count_findings(row: EvaluationRow, our_case: CaseInfo) -> Iterator[Finding]:
+    claimed_case = row.case
+    expected = sum(claimed_case.block_sizes) if claimed_case.block_sizes else our_case.num_seeds
+    if claimed_case.num_seeds != expected:
+        yield Contradiction(
+            "case", f"{row.where}: num_seeds is {claimed_case.num_seeds}, and its blocks have {expected}"
+        )
 
 
-def _name_findings(row: EvaluationRow, ours: CaseInfo, members: Sequence[str]) -> Iterator[Finding]:
-    claimed = row.case
-    file, _, item = claimed.node_id.partition("::")
+def _name_findings(row: EvaluationRow, our_case: CaseInfo, members: Sequence[str]) -> Iterator[Finding]:
+    claimed_case = row.case
+    file, _, item = claimed_case.node_id.partition("::")
     stem = PurePosixPath(file).stem
-    if claimed.name not in (ours.name, f"{ours.file}.{ours.name}", f"{stem}.{ours.name}", f"{stem}.{item}"):
-        yield Contradiction("case", f"{row.where}: it is called {claimed.name!r}, and its files call it {ours.name!r}")
-    if is_item_of_experiment(claimed):
+    if claimed_case.name not in (
+        our_case.name,
+        f"{our_case.file}.{our_case.name}",
+        f"{stem}.{our_case.name}",
+        f"{stem}.{item}",
+    ):
+        yield Contradiction(
+            "case", f"{row.where}: it is called {claimed_case.name!r}, and its files call it {our_case.name!r}"
+        )
+    if is_item_of_experiment(claimed_case):
         # `pytest experiment.gin` calls it mini/bowl[adam-3], and mini/bowl.test_bowl[adam-3] if it has several tests.
-        called = item.rpartition("[")[0]
-        own_names = (claimed.name, ours.name)
+        test_name = item.rpartition("[")[0]
+        case_names = (claimed_case.name, our_case.name)
         if not any(
-            called == name or called.startswith(f"{name}.")
-            for name in (f"{claimed.suite}/{own_name}" for own_name in own_names)
+            test_name == name or test_name.startswith(f"{name}.")
+            for name in (f"{claimed_case.suite}/{case_name}" for case_name in case_names)
         ):
-            yield Contradiction("case", f"{row.where}: its test is called {item!r}, and the case {ours.own_name!r}")
+            yield Contradiction("case", f"{row.where}: its test is called {item!r}, and the case {our_case.own_name!r}")
         return
-    parts = PurePosixPath(file).parts
+    file_parts = PurePosixPath(file).parts
     member_parts = [PurePosixPath(*PurePosixPath(member).parts[2:]).parts for member in members]
     if not any(
-        parts[-len(path_parts) :] == path_parts or path_parts[-len(parts) :] == parts for path_parts in member_parts
+        file_parts[-len(path_parts) :] == path_parts or path_parts[-len(file_parts) :] == file_parts
+        for path_parts in member_parts
     ):
         yield Contradiction("case", f"{row.where}: its test is in {file!r}, and the bundle has no such file")
     parameter = item.partition("[")[2].removesuffix("]")
-    names = (ours.own_name, f"{ours.file}.{ours.own_name}", claimed.name)
+    names = (our_case.own_name, f"{our_case.file}.{our_case.own_name}", claimed_case.name)
     is_named = any(
         parameter == name or parameter.startswith(f"{name}-") or parameter.endswith(f"-{name}") for name in names
     )
     if parameter and not is_named:
-        yield Contradiction("case", f"{row.where}: its test is called {item!r}, and the case {ours.own_name!r}")
-    if file.endswith(".gin") and item != ours.own_name:
-        yield Contradiction("case", f"{row.where}: its test is called {item!r}, and the case {ours.own_name!r}")
+        yield Contradiction("case", f"{row.where}: its test is called {item!r}, and the case {our_case.own_name!r}")
+    if file.endswith(".gin") and item != our_case.own_name:
+        yield Contradiction("case", f"{row.where}: its test is called {item!r}, and the case {our_case.own_name!r}")
 
 
 def is_item_of_experiment(case: CaseInfo) -> bool:
@@ -123,27 +136,29 @@ def is_item_of_experiment(case: CaseInfo) -> bool:
 
 
 def planned_case_findings(
-    planned: Sequence[PlannedSubject],
+    planned_subjects: Sequence[PlannedSubject],
     rows: Sequence[EvaluationRow],
-    made_by: Mapping[tuple[str, str], Collection[str]],
+    codes_of_results: Mapping[tuple[str, str], Collection[str]],
 ) -> Iterator[Finding]:
     """Yields contradictions between plans and results: another case name, code or seed blocks.
 
     Args:
-      planned: Planned subjects, in order of their last plans.
+      planned_subjects: Planned subjects, in order of their last plans.
       rows: Results of today's code.
-      made_by: Code of all results, also of code that was edited later, by identity and optimizer of the case.
+      codes_of_results: Code of all results, also of code that was edited later, by identity and optimizer of the case.
     """
     names_of_results: dict[tuple[str, str], set[str]] = {}
     for row in rows:
         key = (row.case.identity, row.case.optimizer_hash)
         names_of_results.setdefault(key, set()).add(f"{row.case.suite}/{row.case.name}")
     last_codes = {
-        (case.identity, case.optimizer_hash): case.code for planned_subject in planned for case in planned_subject.cases
+        (case.identity, case.optimizer_hash): case.code
+        for planned_subject in planned_subjects
+        for case in planned_subject.cases
     }
     planned_codes: dict[tuple[str, str], set[str]] = {}
     blocks: dict[tuple[str, str], set[tuple[object, ...]]] = {}
-    for planned_subject in planned:
+    for planned_subject in planned_subjects:
         for case in planned_subject.cases:
             key = (case.identity, case.optimizer_hash)
             planned_codes.setdefault(key, set()).add(case.code)
@@ -152,7 +167,11 @@ def planned_case_findings(
                 yield Contradiction(
                     "plan", f"{case.name} was planned, and its results call it {min(names_of_results[key])}"
                 )
-            if case.code and key in made_by and not any(code in ("", case.code) for code in made_by[key]):
+            if (
+                case.code
+                and key in codes_of_results
+                and not any(code in ("", case.code) for code in codes_of_results[key])
+            ):
                 message = f"{case.name} was planned with code that no result was made by"
                 # Code may be edited before it gave a result.
                 yield (
@@ -191,16 +210,16 @@ def code_findings(ledger: Ledger, rows: Sequence[EvaluationRow], members: Mappin
     """Yields contradictions in the code of results: unknown to the ledger, or different from the bundle's files."""
     codes = {code: row for row in reversed(rows) for code in parts_of_code(row.key.code) if code}
     for code, row in codes.items():
-        parts = ledger.code_parts(code)
-        if parts is None:
+        digests_by_name = ledger.code_parts(code)
+        if digests_by_name is None:
             yield Contradiction(
                 "code", f"{row.where}: made by code {code}, of which the ledger does not know the files"
             )
             continue
-        if not all(map(_is_file, parts.values())):
+        if not all(map(_is_file, digests_by_name.values())):
             yield Unaudited("versions of packages that cases or optimizers import", is_usual=True)
         missing_names = []
-        for name, digest in parts.items():
+        for name, digest in digests_by_name.items():
             if not _is_file(digest):
                 continue
             digests = [_digest_of(member, content) for member, content in members.items() if _is_called(member, name)]
@@ -225,9 +244,9 @@ def members_of_code(ledger: Ledger, codes: Iterable[str], members: Mapping[str, 
     }
 
 
-def _is_file(part: str) -> bool:
+def _is_file(fingerprint_part: str) -> bool:
     """Returns whether a part of a fingerprint is the hash of a file, and not the version of a package."""
-    return _IS_SHA256.fullmatch(part) is not None
+    return _IS_SHA256.fullmatch(fingerprint_part) is not None
 
 
 def _is_called(member: str, name: str) -> bool:

@@ -67,23 +67,23 @@ def _findings(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow
             "root", f"it states {bundle.root[:16]}, and its content has {computed_root[:16]}: it was changed later"
         )
     tables = Tables(bundle)
-    planned = ledger.planned()
+    planned_subjects = ledger.planned()
     sightings = list(ledger.sightings().values())
     members = {name: bundle.read(name) for name in bundle.below("suites")}
     folders = suite_folders(bundle, folder)
-    if not planned:
+    if not planned_subjects:
         yield Unaudited("which evaluations were planned, and under which names: the ledger has no plan")
     yield from _head_findings(bundle)
     yield from _experiment_contradictions(bundle)
-    yield from _plan_findings(planned, rows)
-    yield from planned_case_findings(planned, rows, _made_by(tables))
+    yield from _plan_findings(planned_subjects, rows)
+    yield from planned_case_findings(planned_subjects, rows, _made_by(tables))
     yield from _place_findings(tables, rows)
-    yield from seed_findings(planned, rows, has_gate=bool(tables.events("gate")))
-    yield from _label_findings(planned, sightings, ledger, given_labels(ledger, folders))
+    yield from seed_findings(planned_subjects, rows, has_gate=bool(tables.events("gate")))
+    yield from _label_findings(planned_subjects, sightings, ledger, given_labels(ledger, folders))
     yield from record_findings(tables, rows)
     yield from experiment_findings(ledger, rows, folders)
     yield from code_findings(ledger, rows, members)
-    yield from _file_findings(planned, rows, members, folder, ledger)
+    yield from _file_findings(planned_subjects, rows, members, folder, ledger)
     yield from _theta_findings(bundle, folder, sightings)
     yield from _row_contradictions(rows)
     yield from _about_findings(bundle, ledger, rows)
@@ -97,13 +97,13 @@ def suite_folders(bundle: ResultBundle, folder: Path) -> list[Path]:
 
 
 def _head_findings(bundle: ResultBundle) -> Iterator[Finding]:
-    head = json.loads(bundle.read("bundle.json"))
+    header = json.loads(bundle.read("bundle.json"))
     columns, _ = bundle.table("evaluations")
-    if set(head) != {"version", "schema", "root"} or head["version"] != 1:
+    if set(header) != {"version", "schema", "root"} or header["version"] != 1:
         yield Contradiction("root", "the head of the bundle has other fields, or another version, than any bundle")
-    is_known = head.get("schema") in range(OLDEST_SCHEMA, SCHEMA_VERSION + 1)
-    if not is_known or (head["schema"] < SCHEMA_VERSION) == ("code" in columns):
-        yield Contradiction("root", f"the head states schema {head.get('schema')}, and its tables have another")
+    is_known = header.get("schema") in range(OLDEST_SCHEMA, SCHEMA_VERSION + 1)
+    if not is_known or (header["schema"] < SCHEMA_VERSION) == ("code" in columns):
+        yield Contradiction("root", f"the head states schema {header.get('schema')}, and its tables have another")
     for name in bundle.names:
         if name not in _OWN and name.partition("/")[0] not in _FOLDERS:
             yield Contradiction("record", f"{name} does not belong in a bundle")
@@ -122,24 +122,26 @@ def _experiment_contradictions(bundle: ResultBundle) -> Iterator[Contradiction]:
             )
 
 
-def _plan_findings(planned: Sequence[PlannedSubject], rows: Sequence[EvaluationRow]) -> Iterator[Contradiction]:
-    for planned_subject in planned:
+def _plan_findings(
+    planned_subjects: Sequence[PlannedSubject], rows: Sequence[EvaluationRow]
+) -> Iterator[Contradiction]:
+    for planned_subject in planned_subjects:
         if planned_subject.problem:
             yield Contradiction("plan", f"the plan of {planned_subject.label}: {planned_subject.problem}")
-    for planned_subject, case, blocks in absent(planned, rows):
+    for planned_subject, case, blocks in absent(planned_subjects, rows):
         seeds = ", ".join(block.span for block in blocks)
         yield Contradiction(
             "absent", f"{planned_subject.label} on {case.name}: seeds {seeds} were planned, and have no outcome"
         )
     planned_keys = {
         (planned_subject.sha256, case.identity, case.optimizer_hash)
-        for planned_subject in planned
+        for planned_subject in planned_subjects
         for case in planned_subject.cases
     }
     unplanned = [
         row
         for row in rows
-        if planned
+        if planned_subjects
         and not any(sighting.is_imported for sighting in row.sightings)
         and (row.key.checkpoint_sha256, row.key.case_identity, row.key.optimizer_hash) not in planned_keys
     ]
@@ -152,21 +154,21 @@ def _plan_findings(planned: Sequence[PlannedSubject], rows: Sequence[EvaluationR
 
 def _made_by(tables: Tables) -> dict[tuple[str, str], set[str]]:
     """Returns the code of all results by identity and optimizer of their case."""
-    makers: dict[tuple[str, str], set[str]] = {}
+    codes_by_case: dict[tuple[str, str], set[str]] = {}
     for row in tables["evaluations"]:
         key = (row["case_identity"], row["optimizer_hash"])
-        makers.setdefault(key, set()).add(row.get("code", ""))
-    return makers
+        codes_by_case.setdefault(key, set()).add(row.get("code", ""))
+    return codes_by_case
 
 
 def _place_findings(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
     """Yields cases whose `CasePlace` differs between the plan and the results."""
-    places: dict[tuple[str, str], set[CasePlace]] = {}
+    places_by_case: dict[tuple[str, str], set[CasePlace]] = {}
     for row in rows:
-        places.setdefault((row.case.identity, row.case.optimizer_hash), set()).add(place_of(row.case))
+        places_by_case.setdefault((row.case.identity, row.case.optimizer_hash), set()).add(place_of(row.case))
     for _, detail in tables.events(PLAN):
         for planned_case in detail["cases"]:
-            places_of_results = places.get((planned_case["identity"], planned_case["optimizer_hash"]))
+            places_of_results = places_by_case.get((planned_case["identity"], planned_case["optimizer_hash"]))
             if (
                 places_of_results is not None
                 and "place" in planned_case
@@ -179,7 +181,7 @@ def _place_findings(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[F
 
 
 def _label_findings(
-    planned: Sequence[PlannedSubject],
+    planned_subjects: Sequence[PlannedSubject],
     sightings: Sequence[Subject],
     ledger: Ledger,
     labels_of_hash: Mapping[str, Set[str]],
@@ -189,7 +191,7 @@ def _label_findings(
             yield Contradiction("label", f"the optimizer {subject.uri!r} has another hash than in the ledger")
         if subject.has_theta and optimizer_sha256(subject.uri) == subject.sha256:
             yield Contradiction("label", f"{subject.uri!r} is an optimizer, and the ledger has {subject.kind}")
-    for text, is_second_name in renamed(planned, sightings, labels_of_hash):
+    for text, is_second_name in renamed(planned_subjects, sightings, labels_of_hash):
         yield Unaudited(f"a second name: {text}") if is_second_name else Contradiction("label", text)
     for form in ledger.experiments():
         try:
@@ -199,7 +201,9 @@ def _label_findings(
 
 
 def renamed(
-    planned: Sequence[PlannedSubject], sightings: Iterable[Subject], given: Mapping[str, Set[str]] = _NO_LABELS
+    planned_subjects: Sequence[PlannedSubject],
+    sightings: Iterable[Subject],
+    labels_by_hash: Mapping[str, Set[str]] = _NO_LABELS,
 ) -> Iterator[tuple[str, bool]]:
     """Yields a line for each label that differs from the plan, and whether it is only a second name.
 
@@ -208,24 +212,24 @@ def renamed(
     label and a planned one. This happens if the methods of an experiment were edited after their results were stored.
 
     Args:
-      planned: Planned subjects.
+      planned_subjects: Planned subjects.
       sightings: Subjects as the ledger has them.
-      given: Labels that experiments give to subjects, by hash.
+      labels_by_hash: Labels that experiments give to subjects, by hash.
     """
     labels: dict[tuple[str, str], set[str]] = {}
-    for subject in planned:
+    for subject in planned_subjects:
         labels.setdefault((subject.sha256, subject.variant), set()).add(subject.label)
-    planned_labels = {subject.label for subject in planned}
+    planned_labels = {subject.label for subject in planned_subjects}
     for key, name in sorted({(sighting.key, sighting.label) for sighting in sightings}):
         labels_before = labels.get(key)
         if labels_before and name not in labels_before:
-            given_labels = given.get(key[0], frozenset())
+            given_labels = labels_by_hash.get(key[0], frozenset())
             is_second_name = name not in planned_labels or (name in given_labels and bool(labels_before & given_labels))
             yield f"{name!r} was planned as {' and '.join(map(repr, sorted(labels_before)))}", is_second_name
 
 
 def _file_findings(
-    planned: Sequence[PlannedSubject],
+    planned_subjects: Sequence[PlannedSubject],
     rows: Sequence[EvaluationRow],
     members: Mapping[str, bytes],
     folder: Path,
@@ -234,39 +238,41 @@ def _file_findings(
     """Yields files of suites that were changed after the plan. Files that no result depends on are only named."""
     names = {name for row in rows for code in parts_of_code(row.key.code) for name in ledger.code_parts(code) or ()}
     texts = {text for row in rows for sighting in row.sightings for text in sighting.variant.bindings}
-    reached: set[Path] = set()
+    reached_paths: set[Path] = set()
     bases = sorted({Path(*Path(name).parts[:3]) for name in members})
     for base in bases:
         if (folder / base).is_dir():
             cases = list(dict.fromkeys(row.case for row in rows if row.case.suite == base.name))
-            reached |= reached_files(folder / base, cases, code_names=names, texts=sorted(texts))
-    used = {str(file.relative_to(folder.resolve())) for file in reached if file.is_relative_to(folder.resolve())}
-    last_digests = {name: digest for subject in planned for name, digest in subject.files.items()}
+            reached_paths |= reached_files(folder / base, cases, code_names=names, texts=sorted(texts))
+    used_files = {
+        str(file.relative_to(folder.resolve())) for file in reached_paths if file.is_relative_to(folder.resolve())
+    }
+    last_digests = {name: digest for subject in planned_subjects for name, digest in subject.files.items()}
     for name in sorted(
-        {name for subject in planned for name, digest in subject.files.items() if digest != last_digests[name]}
+        {name for subject in planned_subjects for name, digest in subject.files.items() if digest != last_digests[name]}
     ):
         yield Unaudited(f"what {name} was under an earlier plan")
-    codes = {code for subject in planned for case in subject.cases for code in parts_of_code(case.code)}
-    of_code = members_of_code(ledger, codes, members)
-    for changed, line in changed_files(planned, members, of_code):
-        if changed is None:
+    codes = {code for subject in planned_subjects for case in subject.cases for code in parts_of_code(case.code)}
+    code_members = members_of_code(ledger, codes, members)
+    for changed_file, line in changed_files(planned_subjects, members, code_members):
+        if changed_file is None:
             yield Unaudited(f"{UNUSED_FILES}: {line}")
-        elif changed in used:
+        elif changed_file in used_files:
             yield Contradiction("suite", line)
         else:
             yield Unaudited(f"a file on which no result depends: {line}")
-    for name in sorted(used):
+    for name in sorted(used_files):
         path = Path(name)
         if path.parent.name == BASELINES and not _is_shipped(path, members[name]):
             yield Unaudited(f"the baseline {path.name} of suite {path.parents[1].name}")
-        elif path.suffix not in (".py", ".gin") and path.parent.name != BASELINES and name not in of_code:
+        elif path.suffix not in (".py", ".gin") and path.parent.name != BASELINES and name not in code_members:
             yield Unaudited(f"whether {path.name} was the same when the evaluations were planned")
 
 
 def _is_shipped(path: Path, content: bytes) -> bool:
     """Returns whether a baseline is equal to the one shipped with lobench."""
-    shipped = shipped_suite("/".join(path.parts[2:]))
-    return shipped is not None and shipped.is_file() and shipped.read_bytes() == content
+    shipped_file = shipped_suite("/".join(path.parts[2:]))
+    return shipped_file is not None and shipped_file.is_file() and shipped_file.read_bytes() == content
 
 
 def _theta_findings(bundle: ResultBundle, folder: Path, sightings: Sequence[Subject]) -> Iterator[Finding]:
@@ -282,49 +288,49 @@ def _theta_findings(bundle: ResultBundle, folder: Path, sightings: Sequence[Subj
 
 def _about_findings(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
     """Yields statements of `about.json` that differ from the ledger and the files."""
-    about: dict[str, Any] = json.loads(bundle.read("about.json"))
+    stated: dict[str, Any] = json.loads(bundle.read("about.json"))
     expected_about = ledger_about(ledger, rows)
-    if "plan" not in about:
+    if "plan" not in stated:
         yield Unaudited("whether the end of the plan was cut off: the bundle is of an older lobench")
     for name, value in expected_about.items():
-        if name != "lobench" and name in about and about[name] != value:
-            message = f"about.json has {name} = {about[name]!r}, unlike the ledger"
+        if name != "lobench" and name in stated and stated[name] != value:
+            message = f"about.json has {name} = {stated[name]!r}, unlike the ledger"
             yield Contradiction("plan" if name == "plan" else "record", message)
     bases = {"/".join(name.split("/")[:2]) for name in bundle.below("suites")}
-    if {place.rpartition("/")[0] for place in about["suites"].values()} != bases:
+    if {member_path.rpartition("/")[0] for member_path in stated["suites"].values()} != bases:
         yield Contradiction("record", "about.json names other places of suites than there are")
-    for name, suite_path in about["suites"].items():
-        if not bundle.below(suite_path) or ("plan" in about and name.partition(" (")[0] != Path(suite_path).name):
+    for name, suite_path in stated["suites"].items():
+        if not bundle.below(suite_path) or ("plan" in stated and name.partition(" (")[0] != Path(suite_path).name):
             yield Contradiction("record", f"about.json has suite {name!r} at {suite_path}")
-    suites = {Path(path).name for path in about["suites"].values()}
+    suites = {Path(path).name for path in stated["suites"].values()}
     missing_suites = {
         row.case.suite for row in rows if not any(sighting.is_imported for sighting in row.sightings)
     } - suites
     for suite in sorted(missing_suites):
-        if "plan" in about and not any(line.startswith(f"the files of suite {suite},") for line in about["left_out"]):
+        if "plan" in stated and not any(line.startswith(f"the files of suite {suite},") for line in stated["left_out"]):
             yield Contradiction("case", f"results are of suite {suite!r}, which the bundle neither has nor leaves out")
-    for name in dict(about["files_not_included"]):
+    for name in dict(stated["files_not_included"]):
         yield Unaudited(f"{name}, which is too large")
     gaps = ledger_gaps(ledger, rows)
-    lines = list(about["left_out"])
+    lines = list(stated["left_out"])
     if lines[: len(gaps)] != gaps:
         yield Contradiction("record", "about.json leaves out other results than the ledger lacks")
     for line in lines[len(gaps) :]:
         yield Unaudited(f"left out: {line}")
-    if unknown := set(about) - {*expected_about, "left_out", "suites", "files_not_included"}:
-        yield Contradiction("record", f"about.json has the unknown field {min(unknown)!r}")
+    if unknown_fields := set(stated) - {*expected_about, "left_out", "suites", "files_not_included"}:
+        yield Contradiction("record", f"about.json has the unknown field {min(unknown_fields)!r}")
 
 
 def _card_findings(bundle: ResultBundle, ledger: Ledger, folders: Sequence[Path]) -> Iterator[Finding]:
     """Writes the card again and compares the two."""
-    about = json.loads(bundle.read("about.json"))
-    if about.get("lobench") != lobench_here():
+    stated = json.loads(bundle.read("about.json"))
+    if stated.get("lobench") != lobench_here():
         yield Unaudited("card.md, which another version of lobench wrote")
         return
-    expected = card_of(ledger.store, with_baselines(folders), about["left_out"], patch_files_of(ledger))
-    published = bundle.read("card.md").decode(errors="replace")
-    if published != expected:
-        pairs = itertools.zip_longest(published.splitlines(), expected.splitlines(), fillvalue="")
+    expected = card_of(ledger.store, with_baselines(folders), stated["left_out"], patch_files_of(ledger))
+    published_card = bundle.read("card.md").decode(errors="replace")
+    if published_card != expected:
+        pairs = itertools.zip_longest(published_card.splitlines(), expected.splitlines(), fillvalue="")
         line, expected_line = next((pair for pair in pairs if pair[0] != pair[1]), ("", ""))
         yield Contradiction("card", f"card.md has the line {line[:80]!r}, and the ledger gives {expected_line[:80]!r}")
 

@@ -49,13 +49,13 @@ def drawn(count: int, num_all: int, *, root: str, beacon: str) -> list[int]:
     All evaluations are equally likely, whatever the author does, if the root was fixed before the beacon was known.
     """
 
-    def mark(place: int) -> bytes:
-        return hashlib.sha256(f"lobench audit\0{root}\0{beacon}\0{place}".encode()).digest()
+    def mark(index: int) -> bytes:
+        return hashlib.sha256(f"lobench audit\0{root}\0{beacon}\0{index}".encode()).digest()
 
     return sorted(sorted(range(num_all), key=mark)[:count])
 
 
 def escapes(count: int, num_all: int) -> Sequence[Escape]:
     """Returns the chance that the sample contains no false result, for several shares of false results."""
-    numbers = {share: max(1, math.ceil(share * num_all)) for share in _SHARES}
-    return [Escape(share, number, escape_chance(num_all, number, count)) for share, number in numbers.items()]
+    false_counts = {share: max(1, math.ceil(share * num_all)) for share in _SHARES}
+    return [Escape(share, number, escape_chance(num_all, number, count)) for share, number in false_counts.items()]

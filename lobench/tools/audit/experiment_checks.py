@@ -53,13 +53,15 @@ def experiment_findings(ledger: Ledger, rows: Sequence[EvaluationRow], folders: 
         yield from _method_findings(experiment, members, trials, ledger, labels)
         yield from _trial_findings(form, experiment, members, trials, rows, folders)
         yield from _left_out_findings(form, members, rows)
-        without = [
+        methods_without_results = [
             method.name
             for method in experiment.methods
             if method.name not in {member.method.partition("/")[0] for member in members}
         ]
-        if without and members:
-            yield Unaudited(f"why experiment {form.name!r} has no result of {first_of(without, _MOST_NAMED)}")
+        if methods_without_results and members:
+            yield Unaudited(
+                f"why experiment {form.name!r} has no result of {first_of(methods_without_results, _MOST_NAMED)}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +97,8 @@ def _read_labels(ledger: Ledger, folders: Sequence[Path]) -> _Labels:
     labels: dict[str, set[str]] = {}
     for sighting in ledger.sightings().values():
         labels.setdefault(sighting.sha256, set()).add(sighting.label)
-    for planned in ledger.planned():
-        labels.setdefault(planned.sha256, set()).add(planned.label)
+    for planned_subject in ledger.planned():
+        labels.setdefault(planned_subject.sha256, set()).add(planned_subject.label)
     return _Labels(known=labels, given=given_labels(ledger, folders))
 
 
@@ -128,21 +130,24 @@ def _left_out_findings(
     form: ExperimentRow, members: Sequence[Membership], rows: Sequence[EvaluationRow]
 ) -> Iterator[Finding]:
     """Yields a finding if results on an experiment's subjects, cases and seeds belong to no experiment."""
-    numbered = [member for member in members if isinstance(member.session, int) and isinstance(member.trial, int)]
+    members_by_number = [
+        member for member in members if isinstance(member.session, int) and isinstance(member.trial, int)
+    ]
     known_seeds = {
-        (member.evaluation.sha256, member.evaluation.case_key.partition(":")[0], member.session) for member in numbered
+        (member.evaluation.sha256, member.evaluation.case_key.partition(":")[0], member.session)
+        for member in members_by_number
     }
-    of_subjects = {
-        (sha256, member.program, member.code) for member in numbered for sha256 in [member.evaluation.sha256]
+    subject_keys = {
+        (sha256, member.program, member.code) for member in members_by_number for sha256 in [member.evaluation.sha256]
     }
     cases = {identity for _, identity, _ in known_seeds}
-    sessions = {member.session for member in numbered}
+    sessions = {member.session for member in members_by_number}
     left_out = [
         f"{row.case.name} (seed {seed})"
         for row in rows
         if row.experiment in ("", form.name)
         and row.key.case_identity in cases
-        and (row.key.checkpoint_sha256, row.key.program_version, row.key.code) in of_subjects
+        and (row.key.checkpoint_sha256, row.key.program_version, row.key.code) in subject_keys
         for seed in row.key.seed_block.seeds
         if seed in sessions and (row.key.checkpoint_sha256, row.key.case_identity, seed) not in known_seeds
     ]
@@ -156,12 +161,15 @@ def _read_configuration(form: ExperimentRow, folders: Sequence[Path]) -> Experim
 
     Recorded paths of suites are replaced by those of the extracted folders.
     """
-    places = {folder.name: str(folder) for folder in folders}
+    folders_by_name = {folder.name: str(folder) for folder in folders}
     lines = []
     for line in form.config.splitlines():
         if line.startswith("Experiment.suites = "):
             names = re.findall(r"['\"]([^'\"]+)['\"]", line)
-            replaced_names = [places.get(Path(name).name, places.get(Path(name).parent.name, name)) for name in names]
+            replaced_names = [
+                folders_by_name.get(Path(name).name, folders_by_name.get(Path(name).parent.name, name))
+                for name in names
+            ]
             line = f"Experiment.suites = {replaced_names!r}"
         lines.append(line)
     folder = folders[0].parent if folders else Path()
@@ -182,8 +190,8 @@ def _method_findings(
 ) -> Iterator[Finding]:
     methods = {method.name: method for method in experiment.methods}
     sightings = list(ledger.sightings().values())
-    searched = {(trial.method, trial.number): trial for trial in trials}
-    checked = set[tuple[str, object, str, bool]]()
+    trials_by_key = {(trial.method, trial.number): trial for trial in trials}
+    checked_members = set[tuple[str, object, str, bool]]()
     sessions: dict[str, set[object]] = {}
     for member in members:
         name = member.method.partition("/")[0]
@@ -197,12 +205,12 @@ def _method_findings(
         if not is_report:
             sessions.setdefault(member.method, set()).add(member.session)
         check_key = (member.method, member.trial, member.evaluation.sha256, is_report)
-        if check_key in checked or method.kind in ("command", "curves", "script"):
+        if check_key in checked_members or method.kind in ("command", "curves", "script"):
             continue
-        checked.add(check_key)
+        checked_members.add(check_key)
         values: tuple[str, ...] = ()
         if method.search is not None:
-            trial = searched.get((member.method, int(member.trial)))
+            trial = trials_by_key.get((member.method, int(member.trial)))
             if trial is None:
                 message = f"method {name!r} has results of trial {member.trial}, which does not belong to it"
                 yield Contradiction("plan", message)
@@ -234,14 +242,14 @@ def _configuration_findings(
     sightings_of_theta = [sighting for sighting in sightings if sighting.sha256 == sha256]
     if method.kind == "optimizer":
         configured = _settings("; ".join((optimizer_text(method), *values)))
-        recorded = [_settings(sighting.uri) for sighting in sightings_of_theta if sighting.is_optimizer]
+        recorded_settings = [_settings(sighting.uri) for sighting in sightings_of_theta if sighting.is_optimizer]
         if method.python:
             yield Unaudited(f"the environment of method {method.name!r}")
-            recorded = [
+            recorded_settings = [
                 (call, {name: text for name, text in bindings.items() if not _is_of_environment(name)})
-                for call, bindings in recorded
+                for call, bindings in recorded_settings
             ]
-        if not any(_is_same(configured, settings) for settings in recorded):
+        if not any(_is_same(configured, settings) for settings in recorded_settings):
             yield Contradiction("label", f"method {method.name!r} is configured otherwise than its results were made")
     elif method.kind == "checkpoint":
         bindings = given_method(method, label=method.title, bindings=values).variant.bindings
@@ -251,7 +259,7 @@ def _configuration_findings(
 
 def _settings(text: str) -> tuple[str, dict[str, str]]:
     """Returns an optimizer's call, and its bindings by path."""
-    call, *lines = [part.strip() for part in text.split(";") if part.strip()]
+    call, *lines = [piece.strip() for piece in text.split(";") if piece.strip()]
     bindings = only_bindings(parse_text("\n".join(lines), "the optimizer"))
     values = {
         f"{binding.scope}/{binding.name}.{binding.parameter}".lstrip("/"): gin_text(binding.value)
@@ -264,13 +272,13 @@ def _is_of_environment(name: str) -> bool:
     return name.rpartition(".")[2] in ("python", "library")
 
 
-def _is_same(configured: tuple[str, dict[str, str]], recorded: tuple[str, dict[str, str]]) -> bool:
+def _is_same(configured_settings: tuple[str, dict[str, str]], recorded_settings: tuple[str, dict[str, str]]) -> bool:
     """Returns whether the calls and the bindings are equal, except for bindings of `Case`."""
     bindings = [
         {name: value for name, value in settings.items() if not name.startswith("Case.")}
-        for _, settings in (configured, recorded)
+        for _, settings in (configured_settings, recorded_settings)
     ]
-    return configured[0] == recorded[0] and bindings[0] == bindings[1]
+    return configured_settings[0] == recorded_settings[0] and bindings[0] == bindings[1]
 
 
 def _trial_findings(
@@ -281,11 +289,11 @@ def _trial_findings(
     rows: Sequence[EvaluationRow],
     folders: Sequence[Path],
 ) -> Iterator[Finding]:
-    by_key = {(row.key.checkpoint_sha256, row.case.key, row.key.seed_block): row for row in rows}
+    rows_by_key = {(row.key.checkpoint_sha256, row.case.key, row.key.seed_block): row for row in rows}
     methods = {method.name: method for method in experiment.methods}
     for name in sorted(name for name, method in methods.items() if method.search is not None):
-        numbers = {trial.number for trial in trials if trial.method == name}
-        missing = sorted(set(range(max(numbers, default=0))) - numbers)
+        trial_numbers = {trial.number for trial in trials if trial.method == name}
+        missing = sorted(set(range(max(trial_numbers, default=0))) - trial_numbers)
         if missing:
             missing_numbers = first_of([str(number) for number in missing], _MOST_NAMED)
             yield Contradiction(
@@ -307,11 +315,11 @@ def _trial_findings(
                     yield Contradiction("record", f"{where}: {path} is not in its space")
         yield Unaudited("waves of searches", is_usual=True)
         evaluations = [
-            by_key[key]
+            rows_by_key[key]
             for member in members
             if (member.method, member.trial) == (trial.method, trial.number)
             if isinstance(member.session, int) and member.session < FIRST_REPORT_SEED
-            if (key := (member.evaluation.sha256, member.evaluation.case_key, member.evaluation.block)) in by_key
+            if (key := (member.evaluation.sha256, member.evaluation.case_key, member.evaluation.block)) in rows_by_key
         ]
         evaluations = sorted(set(evaluations), key=lambda row: row.id) if evaluations else []
         repeated_fitness = _fitness(evaluations, experiment, folders) if trial.state == "done" else None
@@ -343,16 +351,18 @@ def _fitness(rows: Sequence[EvaluationRow], experiment: Experiment, folders: Seq
 
 
 def seed_findings(
-    planned: Sequence[PlannedSubject], rows: Sequence[EvaluationRow], has_gate: bool
+    planned_subjects: Sequence[PlannedSubject], rows: Sequence[EvaluationRow], has_gate: bool
 ) -> Iterator[Finding]:
     """Yields results on unplanned seeds, and cases for which the methods' plans have different seeds."""
     seeds: dict[tuple[str, str, str], set[int]] = {}
-    by_case: dict[tuple[str, str], dict[str, set[int]]] = {}
-    for planned_subject in planned:
+    seeds_by_case: dict[tuple[str, str], dict[str, set[int]]] = {}
+    for planned_subject in planned_subjects:
         for case in planned_subject.cases:
-            own = {seed for block in case.blocks for seed in block.seeds}
-            seeds.setdefault((planned_subject.sha256, case.identity, case.optimizer_hash), set()).update(own)
-            by_case.setdefault((case.name, case.identity), {}).setdefault(planned_subject.label, set()).update(own)
+            seeds_of_case = {seed for block in case.blocks for seed in block.seeds}
+            seeds.setdefault((planned_subject.sha256, case.identity, case.optimizer_hash), set()).update(seeds_of_case)
+            seeds_by_case.setdefault((case.name, case.identity), {}).setdefault(planned_subject.label, set()).update(
+                seeds_of_case
+            )
     for row in rows:
         key = (row.key.checkpoint_sha256, row.key.case_identity, row.key.optimizer_hash)
         if key not in seeds or seeds[key].issuperset(row.key.seed_block.seeds):
@@ -360,9 +370,9 @@ def seed_findings(
         label = row.sightings[0].label
         message = f"{label} on {row.case.suite}/{row.case.name}: seeds {row.key.seed_block.span} were not planned"
         yield Unaudited(message) if has_gate else Contradiction("plan", message)
-    differing = []
-    for (name, _), seeds_of_methods in sorted(by_case.items()):
+    differing_cases = []
+    for (name, _), seeds_of_methods in sorted(seeds_by_case.items()):
         if len({frozenset(planned_seeds) for planned_seeds in seeds_of_methods.values()}) > 1:
-            differing.append(name)
-    if differing:
-        yield Unaudited(f"a common plan: methods were planned on different seeds on {', '.join(differing)}")
+            differing_cases.append(name)
+    if differing_cases:
+        yield Unaudited(f"a common plan: methods were planned on different seeds on {', '.join(differing_cases)}")

@@ -15,29 +15,29 @@ _EQUAL = ("seeds", "eval_steps", "log_steps", "num_params")
 _OF_MACHINES = ("metric ", "the time of a gradient step")  # beginnings of problems that depend on the machine
 
 
-def common_metrics(claim: Curves, ours: Curves) -> list[str]:
+def common_metrics(claimed: Curves, repeated: Curves) -> list[str]:
     """Returns the metrics that both results have."""
-    return sorted(claim.metrics.keys() & ours.metrics.keys())
+    return sorted(claimed.metrics.keys() & repeated.metrics.keys())
 
 
-def other_form(claim: Curves, ours: Curves) -> str | None:
+def other_form(claimed: Curves, repeated: Curves) -> str | None:
     """Returns the first difference of two results other than in their values; None if there is none.
 
     Metrics, lengths, steps, seeds, directions, bindings and the kept state are compared.
     """
-    elsewhere = _metrics_of_missing_plugins(claim, ours)
-    added = {*(ours.added or ()), *elsewhere}
-    if made_up := set(claim.added or ()) - claim.metrics.keys():
-        return f"it names metrics of plugins that it does not have: {', '.join(sorted(made_up))}"
-    if names := (claim.metrics.keys() ^ ours.metrics.keys()) - added:
+    missing_plugin_metrics = _metrics_of_missing_plugins(claimed, repeated)
+    plugin_metrics = {*(repeated.added or ()), *missing_plugin_metrics}
+    if invented_metrics := set(claimed.added or ()) - claimed.metrics.keys():
+        return f"it names metrics of plugins that it does not have: {', '.join(sorted(invented_metrics))}"
+    if names := (claimed.metrics.keys() ^ repeated.metrics.keys()) - plugin_metrics:
         return f"it has other metrics: {', '.join(sorted(names))}"
     for name in _EQUAL:
-        if getattr(claim, name) != getattr(ours, name):
+        if getattr(claimed, name) != getattr(repeated, name):
             return f"it has other {name.replace('_', ' ')}"
-    if any(claim.metrics[name].shape != ours.metrics[name].shape for name in common_metrics(claim, ours)):
+    if any(claimed.metrics[name].shape != repeated.metrics[name].shape for name in common_metrics(claimed, repeated)):
         return "its curves have other lengths"
-    claimed_directions = {name: way for name, way in claim.directions.items() if name not in elsewhere}
-    our_directions = {name: way for name, way in ours.directions.items() if name in claim.metrics}
+    claimed_directions = {name: way for name, way in claimed.directions.items() if name not in missing_plugin_metrics}
+    our_directions = {name: way for name, way in repeated.directions.items() if name in claimed.metrics}
     if claimed_directions != our_directions:
         name = min(
             name
@@ -45,33 +45,38 @@ def other_form(claim: Curves, ours: Curves) -> str | None:
             if claimed_directions.get(name) != our_directions.get(name)
         )
         return f"it records that {claimed_directions.get(name)} {name} is better, here it is {our_directions.get(name)}"
-    if claim.added is not None and set(claim.added) - elsewhere != set(ours.added or ()) & claim.metrics.keys():
+    if (
+        claimed.added is not None
+        and set(claimed.added) - missing_plugin_metrics != set(repeated.added or ()) & claimed.metrics.keys()
+    ):
         return "it names other metrics as made by plugins"
-    return _other_origin(claim, ours) or _other_cost(claim, ours)
+    return _other_origin(claimed, repeated) or _other_cost(claimed, repeated)
 
 
-def _metrics_of_missing_plugins(claim: Curves, ours: Curves) -> set[str]:
+def _metrics_of_missing_plugins(claimed: Curves, repeated: Curves) -> set[str]:
     """Returns the metrics that were computed by plugins that are not installed here."""
-    return {name for name in claim.added or () if name not in ours.metrics}
+    return {name for name in claimed.added or () if name not in repeated.metrics}
 
 
-def _other_origin(claim: Curves, ours: Curves) -> str | None:
-    if sorted(claim.provenance.bindings.splitlines()) != sorted(ours.provenance.bindings.splitlines()):
+def _other_origin(claimed: Curves, repeated: Curves) -> str | None:
+    if sorted(claimed.provenance.bindings.splitlines()) != sorted(repeated.provenance.bindings.splitlines()):
         return "it records other bindings than it has"
-    if claim.provenance.optimizer != ours.provenance.optimizer:
-        return f"it records the optimizer {claim.provenance.optimizer!r}, here it is {ours.provenance.optimizer!r}"
+    if claimed.provenance.optimizer != repeated.provenance.optimizer:
+        return (
+            f"it records the optimizer {claimed.provenance.optimizer!r}, here it is {repeated.provenance.optimizer!r}"
+        )
     claimed_problems, our_problems = (
-        [line for line in curves.problems if not line.startswith(_OF_MACHINES)] for curves in (claim, ours)
+        [line for line in curves.problems if not line.startswith(_OF_MACHINES)] for curves in (claimed, repeated)
     )
     return "it records other problems" if claimed_problems != our_problems else None
 
 
-def _other_cost(claim: Curves, ours: Curves) -> str | None:
-    if claim.cost is None or ours.cost is None:
+def _other_cost(claimed: Curves, repeated: Curves) -> str | None:
+    if claimed.cost is None or repeated.cost is None:
         return None  # an older lobench did not measure
-    pairs = [(claim.cost, ours.cost)]
-    if claim.cost.gradient is not None and ours.cost.gradient is not None:
-        pairs.append((claim.cost.gradient, ours.cost.gradient))
+    pairs = [(claimed.cost, repeated.cost)]
+    if claimed.cost.gradient is not None and repeated.cost.gradient is not None:
+        pairs.append((claimed.cost.gradient, repeated.cost.gradient))
     for claimed_cost, our_cost in pairs:
         for name in ("state_bytes", "num_together"):
             if getattr(claimed_cost, name) != getattr(our_cost, name):
@@ -81,32 +86,36 @@ def _other_cost(claim: Curves, ours: Curves) -> str | None:
     return None
 
 
-def other_film(claim: Curves, ours: Curves) -> str | None:
+def other_film(claimed: Curves, repeated: Curves) -> str | None:
     """Describes the difference between the films of two results with equal bits; None if equal."""
-    if (claim.film is None) != (ours.film is None):
+    if (claimed.film is None) != (repeated.film is None):
         return "only one of the two evaluations has a film"
-    if claim.film is None or ours.film is None:
+    if claimed.film is None or repeated.film is None:
         return None
-    if claim.film.header() != ours.film.header() or claim.film.frames.tobytes() != ours.film.frames.tobytes():
+    if (
+        claimed.film.header() != repeated.film.header()
+        or claimed.film.frames.tobytes() != repeated.film.frames.tobytes()
+    ):
         return "its film is another one than here"
     return None
 
 
-def unaudited_of(row: EvaluationRow, claim: Curves, ours: Curves) -> Iterator[Unaudited]:
+def unaudited_of(row: EvaluationRow, claimed: Curves, repeated: Curves) -> Iterator[Unaudited]:
     """Yields the names of claims of a result that were not repeated."""
-    for name in sorted(_metrics_of_missing_plugins(claim, ours)):
+    for name in sorted(_metrics_of_missing_plugins(claimed, repeated)):
         is_primary = ", by which it is ranked" if name == row.case.primary_metric else ""
         yield Unaudited(f"metric {name} of {row.case.suite}/{row.case.name}{is_primary}")
-    if claim.cost is None or claim.added is None:
+    if claimed.cost is None or claimed.added is None:
         yield Unaudited("costs and metrics of plugins, which an older lobench did not write")
-    version = Program.of(ours.provenance).version
+    version = Program.of(repeated.provenance).version
     if row.program.version != version:
         yield Unaudited(f"results of version {row.program.version} of the inner program, which here is {version}")
-    if claim.provenance.together:
+    if claimed.provenance.together:
         yield Unaudited("places among checkpoints that were computed together", is_usual=True)
-    if any(line.startswith(_OF_MACHINES) for line in claim.problems):
+    if any(line.startswith(_OF_MACHINES) for line in claimed.problems):
         yield Unaudited("problems of plugins' metrics", is_usual=True)
-    if claim.film is not None and any(
-        claim.metrics[name].tobytes() != ours.metrics[name].tobytes() for name in common_metrics(claim, ours)
+    if claimed.film is not None and any(
+        claimed.metrics[name].tobytes() != repeated.metrics[name].tobytes()
+        for name in common_metrics(claimed, repeated)
     ):
         yield Unaudited(f"the film of {row.case.suite}/{row.case.name}")

@@ -113,27 +113,27 @@ def _delivery_findings(tables: Tables) -> Iterator[Finding]:
     subjects = {row["position"]: row for row in tables["subjects"]}
     hashes = {row["id"]: row["checkpoint_sha256"] for row in tables["evaluations"]}
     delivered = set()
-    ends = list[int]()
-    for table in ("deliveries", "completions"):
-        for row in tables[table]:
+    finished_positions = list[int]()
+    for table_name in ("deliveries", "completions"):
+        for row in tables[table_name]:
             position, evaluation = row["position"], row["evaluation"]
-            where = f"{table} of position {position}"
+            where = f"{table_name} of position {position}"
             if position not in subjects:
                 yield Contradiction("record", f"{where}: unknown subject")
             elif evaluation is None:
-                ends.append(position)
+                finished_positions.append(position)
             elif hashes.get(evaluation) != subjects[position]["sha256"]:
                 yield Contradiction("record", f"{where}: evaluation {evaluation} does not belong to its subject")
-            elif table == "deliveries":
+            elif table_name == "deliveries":
                 delivered.add((position, evaluation))
                 if subjects[position]["admission"] != "admitted":
                     yield Contradiction("record", f"{where}: it has results but was not admitted")
             elif (position, evaluation) not in delivered and subjects[position]["finished"]:
                 yield Contradiction("record", f"{where}: evaluation {evaluation} completes it, and was not delivered")
-    if len(set(ends)) < len(ends):
+    if len(set(finished_positions)) < len(finished_positions):
         yield Contradiction("record", "a subject was finished twice")
     for position, row in subjects.items():
-        if row["kind"] != "imported" and row["finished"] != int(position in ends):
+        if row["kind"] != "imported" and row["finished"] != int(position in finished_positions):
             yield Contradiction("record", f"subject {position}: its finished mark contradicts its deliveries")
 
 
@@ -183,24 +183,24 @@ def _event_findings(tables: Tables) -> Iterator[Finding]:
 def _start_findings(tables: Tables) -> Iterator[Finding]:
     """Yields events of plans that do not follow one another, and runs whose name does not match their first event."""
     known_digests = {""}
-    started = set[str]()
+    seen_starts = set[str]()
     for row, detail in tables.events(*_PLANS):
         if detail["previous"] not in known_digests:
             yield Contradiction("plan", f"event {row['id']}: the record before it comes later, or is missing")
         known_digests.add(detail["digest"])
-        if row["kind"] != CURRENT or detail["start"] in started:
+        if row["kind"] != CURRENT or detail["start"] in seen_starts:
             continue
-        started.add(detail["start"])
+        seen_starts.add(detail["start"])
         first_plan = {name: detail[name] for name in ("variant", "plan", "programs", "previous")}
         if digest_of(first_plan)[:_HASHED] != detail["start"]:
             yield Contradiction(
                 "plan", f"event {row['id']}: the name of its start is another one than its content gives"
             )
-    current = set[str]()
+    current_variants = set[str]()
     for row, detail in tables.events(CURRENT, PLANNED):
         if row["kind"] == CURRENT:
-            current.add(detail["variant"])
-        elif current and detail["variant"] not in current:
+            current_variants.add(detail["variant"])
+        elif current_variants and detail["variant"] not in current_variants:
             yield Contradiction("plan", f"event {row['id']}: the plan of {detail['label']} was never the last one")
     names = {
         PLAN: {"cases", "files", "plan", "digest", "previous"},
@@ -255,19 +255,20 @@ def _payload_findings(rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
             continue
         curves = row.curves
         assert curves is not None
-        again = dataclasses.replace(curves).to_payload()
-        (claimed_header, claimed_end), (our_header, our_end) = _json_header(row.payload), _json_header(again)
+        encoded = dataclasses.replace(curves).to_payload()
+        (claimed_header, claimed_end), (our_header, our_end) = _json_header(row.payload), _json_header(encoded)
         # Fields with default values may be absent from either.
-        differ = [
+        differing_fields = [
             name
             for name, value in claimed_header.items()
             if (our_header[name] != value if name in our_header else value)
         ]
-        if differ:
+        if differing_fields:
             yield Contradiction(
-                "result", f"{row.where}: its curves say {first_of(sorted(differ), 3)}, which have another form"
+                "result",
+                f"{row.where}: its curves say {first_of(sorted(differing_fields), 3)}, which have another form",
             )
-        if row.payload[claimed_end:] != again[our_end:]:
+        if row.payload[claimed_end:] != encoded[our_end:]:
             yield Contradiction("result", f"{row.where}: its curves have bytes that are not values")
 
 
@@ -279,9 +280,9 @@ def _json_header(payload: bytes) -> tuple[dict[str, Any], int]:
 def _key_findings(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
     """Yields results whose columns do not match their case and curves."""
     seconds = {row["id"]: row["seconds"] for row in tables["evaluations"]}
-    outdated = len(tables["evaluations"]) - len(rows)
-    if outdated:
-        yield Unaudited(f"results of code that was edited later, in no table ({outdated})")
+    num_outdated = len(tables["evaluations"]) - len(rows)
+    if num_outdated:
+        yield Unaudited(f"results of code that was edited later, in no table ({num_outdated})")
     for row in rows:
         case, key = row.case, row.key
         # An import on a case that lobench trains has the case's code, and was not made by it.
@@ -289,9 +290,11 @@ def _key_findings(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[Fin
         if (case.identity, case.optimizer_hash, code) != (key.case_identity, key.optimizer_hash, key.code):
             yield Contradiction("case", f"{row.where}: the key of the result is not that of its case")
         curves = row.curves
-        took = curves.compile_seconds + curves.wall_seconds if curves is not None else 0.0
-        if abs(took - seconds[row.id]) > 1e-6 * max(1.0, took):
-            yield Contradiction("result", f"{row.where}: it took {seconds[row.id]:g} s, and its curves say {took:g} s")
+        claimed_seconds = curves.compile_seconds + curves.wall_seconds if curves is not None else 0.0
+        if abs(claimed_seconds - seconds[row.id]) > 1e-6 * max(1.0, claimed_seconds):
+            yield Contradiction(
+                "result", f"{row.where}: it took {seconds[row.id]:g} s, and its curves say {claimed_seconds:g} s"
+            )
         if curves is None:
             continue
         if row.outcome == Outcome.PASSED and row.message not in ("", "; ".join(curves.problems)):

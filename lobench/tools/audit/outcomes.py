@@ -68,9 +68,9 @@ class Outcomes:
         if isinstance(module, str):
             return module
         test = getattr(module, name, None)
-        marks = list(getattr(test, "pytestmark", ()))
-        names = {mark.args[0] for mark in marks if mark.name == "parametrize" and isinstance(mark.args[0], str)}
-        if test is None or len(marks) != len(names) or len(names) != 1:
+        pytest_marks = list(getattr(test, "pytestmark", ()))
+        names = {mark.args[0] for mark in pytest_marks if mark.name == "parametrize" and isinstance(mark.args[0], str)}
+        if test is None or len(pytest_marks) != len(names) or len(names) != 1:
             return f"test {name} has marks or parameters of its own"
         (argument,) = names
         if not set(inspect.signature(test).parameters) <= {argument, "evaluate"}:

@@ -167,12 +167,12 @@ class Suites:
         if _is_same(bound, row):
             return RepeatableCase(layers=layers, spec=spec, test=test, beside=(), bound=bound)
         # The ledger has the bindings that come from a run's config.gin, --gin-file and --gin-param.
-        own_bindings = set(bound.bindings.splitlines())
-        beside = tuple(line for line in bindings.splitlines() if line not in own_bindings)
-        layers = dataclasses.replace(layers, gin_params=(*imports, *beside))
-        if beside and _is_same(again := bind_case(spec, layers, test=test, build=False), row):
-            return RepeatableCase(layers=layers, spec=spec, test=test, beside=beside, bound=again)
-        bound = again if beside else bound
+        suite_bindings = set(bound.bindings.splitlines())
+        extra_bindings = tuple(line for line in bindings.splitlines() if line not in suite_bindings)
+        layers = dataclasses.replace(layers, gin_params=(*imports, *extra_bindings))
+        if extra_bindings and _is_same(rebound := bind_case(spec, layers, test=test, build=False), row):
+            return RepeatableCase(layers=layers, spec=spec, test=test, beside=extra_bindings, bound=rebound)
+        bound = rebound if extra_bindings else bound
         if bound.info.identity != row.case.identity:
             raise OtherCase("the suite's files give another case than the result is of", where=row.where)
         raise OtherCase(
@@ -253,13 +253,13 @@ class Repeats:
             runner.close()
 
     def all(
-        self, repeats: Sequence[tuple[EvaluationRow, RepeatableCase, int]], done: Callable[[int], None]
+        self, repeats: Sequence[tuple[EvaluationRow, RepeatableCase, int]], report_progress: Callable[[int], None]
     ) -> Iterator[Curves | LobenchError]:
         """Yields curves or an error for each requested row, case and perturbation, in order."""
         with ThreadPoolExecutor(self._num_workers) as pool:
             try:
                 for number, result in enumerate(pool.map(lambda repeat: self._run(*repeat), repeats), 1):
-                    done(number)
+                    report_progress(number)
                     yield result
             except BaseException:
                 self.close()  # otherwise the pool waits for running evaluations
@@ -292,8 +292,8 @@ class Repeats:
             perturbation=perturbation,
         )
         declared_metrics = (
-            declared
-            for suite_folder, declared in self.metrics.items()
+            declarations
+            for suite_folder, declarations in self.metrics.items()
             if Path(case.spec.path).is_relative_to(suite_folder)
         )
         return with_metrics(curves, next(declared_metrics, {}))

@@ -86,13 +86,13 @@ def best(
     'theta_1.npz'
     """
     check_keywords("best", options, EvaluationKeywords)
-    watched = WatchedRun.find(location, suites, store=store, name=name)
-    run = watched.run
-    suite_paths = watched.suites
-    store = watched.store
+    watched_run = WatchedRun.find(location, suites, store=store, name=name)
+    run = watched_run.run
+    suite_paths = watched_run.suites
+    store = watched_run.store
     reporter = progress or default_progress()
     cases: tuple[str, ...] = ()  # all
-    evaluator = watched.evaluator("best", RoundProgress(reporter), options)
+    evaluator = watched_run.evaluator("best", RoundProgress(reporter), options)
 
     def evaluate(folder: Path, first_seed: int, chosen: Sequence[Subject]) -> None:
         names = ", ".join(map(subject_name, chosen))
@@ -109,46 +109,53 @@ def best(
     first_seed = _next_seed(snapshot.rows)
     if note := note_on_fixed_seeds(snapshot.cases):
         if not (cases := names_on_fresh_seeds(snapshot.cases)):
-            see = f"`{shlex.join(['lobench', 'results', '--store', str(store)])}` ranks without them"
-            raise UsageError(note, where=str(store), next_step=see)
+            results_command = f"`{shlex.join(['lobench', 'results', '--store', str(store)])}` ranks without them"
+            raise UsageError(note, where=str(store), next_step=results_command)
         reporter.log(note)
     if not options.get("keep_results") and (line := snapshot.edited_code_line()):
         thetas = [subject.who for subject in snapshot.subjects if subject.who.has_theta and run.holds(subject.who.uri)]
-        readable = [who for theta in thetas if (who := _readable_subject(theta, run, store, snapshot.subjects))]
+        readable = [
+            found_subject
+            for theta in thetas
+            if (found_subject := _readable_subject(theta, run, store, snapshot.subjects))
+        ]
         reporter.log(
             f"{line}; evaluating {counted(len(readable), 'checkpoint')} again (--keep-results uses the results)"
         )
         if readable:
-            again = store / "best" / "again"
-            replace(evaluator, store=again).evaluate([run.given(readable_theta) for readable_theta in readable])
-            snapshot = read_store(again)
-    measured, scales, all_ranked = ranked_run(snapshot, suite_paths, metric)
+            repeated_store = store / "best" / "again"
+            replace(evaluator, store=repeated_store).evaluate(
+                [run.given(readable_theta) for readable_theta in readable]
+            )
+            snapshot = read_store(repeated_store)
+    ranked_metric, scales, all_ranked = ranked_run(snapshot, suite_paths, metric)
     ranked = [ranked_subject for ranked_subject in all_ranked if run.holds(ranked_subject.subject.who.uri)]
-    chosen, gone = _readable_checkpoints(ranked, top, run, store, snapshot.subjects)
+    chosen, gone_uris = _readable_checkpoints(ranked, top, run, store, snapshot.subjects)
     if not chosen:
-        raise _no_checkpoint_error(store, suite_paths, ranked, gone)
-    candidates = _candidates(chosen, _ranked_again(evaluate, store / "best", first_seed, chosen, measured, scales))
+        raise _no_checkpoint_error(store, suite_paths, ranked, gone_uris)
+    candidates = _candidates(chosen, _ranked_again(evaluate, store / "best", first_seed, chosen, ranked_metric, scales))
     if not candidates:
         uris = ", ".join(ranked_candidate.subject.checkpoint.uri for ranked_candidate in chosen)
-        see = shlex.join(["lobench", "results", "--store", str(store / "best")])
+        results_command = shlex.join(["lobench", "results", "--store", str(store / "best")])
         raise LobenchError(
-            "no candidate could be evaluated again", got=uris, next_step=f"see the lines above, and `{see}`"
+            "no candidate could be evaluated again", got=uris, next_step=f"see the lines above, and `{results_command}`"
         )
     further_seed = _next_seed(read_store(store / "best").rows)
     sha256 = candidates[0].chosen.subject.checkpoint.sha256
     winner = [ranked for ranked in chosen if ranked.subject.checkpoint.sha256 == sha256]
-    further = _ranked_again(evaluate, store / "best" / "winner", further_seed, winner, measured, scales)
+    winner_results = _ranked_again(evaluate, store / "best" / "winner", further_seed, winner, ranked_metric, scales)
     best_checkpoint = Best(
-        metric=measured,
+        metric=ranked_metric,
         candidates=candidates,
         report=next(
-            (further_ranked for further_ranked in further if further_ranked.subject.checkpoint.sha256 == sha256), None
+            (further_ranked for further_ranked in winner_results if further_ranked.subject.checkpoint.sha256 == sha256),
+            None,
         ),
         scale=scales.describe(),
         first_fresh_seed=first_seed,
         first_further_seed=further_seed,
         suites=suite_paths,
-        gone=tuple(gone),
+        gone=tuple(gone_uris),
         at=time.time(),
     )
     _append_record(store / "best.json", best_checkpoint.to_record())
@@ -163,11 +170,11 @@ def ranked_run(snapshot: Snapshot, suites: Sequence[str], metric: str) -> tuple[
       UnknownDirection: The metric's direction is not declared.
     """
     subjects = [subject for subject in snapshot.subjects if subject.who.has_theta]
-    measured = _metric(metric, subjects, snapshot.store)
+    ranked_metric = _metric(metric, subjects, snapshot.store)
     scales = Scales.of(snapshot.subjects, [Path(suite) for suite in suites])
-    for name in scales.undeclared(measured):
+    for name in scales.undeclared(ranked_metric):
         raise UnknownDirection(name, where=str(snapshot.store))
-    return measured, scales, rank(subjects, measured, scales)
+    return ranked_metric, scales, rank(subjects, ranked_metric, scales)
 
 
 def _next_seed(rows: Sequence[EvaluationRow]) -> int:
@@ -183,54 +190,58 @@ def _metric(metric: str, subjects: Sequence[StoredSubject], store: Path) -> str 
 
 
 def _no_checkpoint_error(
-    store: Path, suites: Sequence[str], ranked: Sequence[Ranked], gone: Sequence[str]
+    store: Path, suites: Sequence[str], ranked_subjects: Sequence[Ranked], gone_uris: Sequence[str]
 ) -> UsageError:
-    if any(not math.isnan(ranked_subject.score.mean) for ranked_subject in ranked) and not gone:
+    if any(not math.isnan(ranked_subject.score.mean) for ranked_subject in ranked_subjects) and not gone_uris:
         return UsageError(
             "every seed of every checkpoint diverged or exploded, and none of them is the best",
             where=str(store),
-            got=counted(len(ranked), "checkpoint"),
+            got=counted(len(ranked_subjects), "checkpoint"),
             next_step="`lobench debug` shows where a training goes wrong",
         )
-    if ranked and not gone:
+    if ranked_subjects and not gone_uris:
         return UsageError(
             "no checkpoint has a score: where none ends better than it began, only a tuned baseline gives a scale",
             where=str(store),
-            got=counted(len(ranked), "checkpoint"),
+            got=counted(len(ranked_subjects), "checkpoint"),
             next_step=f"`{shlex.join(['lobench', 'baseline', *suites])}` makes one",
         )
-    next_step = "they are gone from their places, or overwritten" if gone else "watch the run first"
+    next_step = "they are gone from their places, or overwritten" if gone_uris else "watch the run first"
     return UsageError(
-        "no checkpoint to choose from", where=str(store), got=", ".join(gone) or "none", next_step=next_step
+        "no checkpoint to choose from", where=str(store), got=", ".join(gone_uris) or "none", next_step=next_step
     )
 
 
 def _readable_checkpoints(
-    ranked: Sequence[Ranked], top: int, run: RunFolder, store: Path, stored_subjects: Sequence[StoredSubject]
+    ranked_subjects: Sequence[Ranked],
+    max_checkpoints: int,
+    run: RunFolder,
+    store: Path,
+    stored_subjects: Sequence[StoredSubject],
 ) -> tuple[list[Ranked], list[str]]:
-    """Returns the `top` best checkpoints with a readable theta, and the paths of better ones that cannot be read.
+    """Returns the best checkpoints with a readable theta, and the paths of better ones that cannot be read.
 
     Trainers delete older checkpoints, and a restarted trainer overwrites them with other thetas. The same theta may
     still exist at another path: `latest.npz` may equal `theta_100.npz`.
 
     Args:
-      ranked: Checkpoints of the run, the best first.
-      top: Number of checkpoints to return.
+      ranked_subjects: Checkpoints of the run, the best first.
+      max_checkpoints: Number of checkpoints to return.
       run: The run.
       store: Store of the watch.
       stored_subjects: Subjects of the store. A theta that was seen at several paths is several subjects.
     """
     chosen: list[Ranked] = []
-    gone = []
-    for ranked_subject in ranked:
-        if len(chosen) == top or math.isnan(ranked_subject.worth):
+    gone_uris = []
+    for ranked_subject in ranked_subjects:
+        if len(chosen) == max_checkpoints or math.isnan(ranked_subject.worth):
             break
         readable_subject = _readable_subject(ranked_subject.subject.who, run, store, stored_subjects)
         if readable_subject is None:
-            gone.append(ranked_subject.subject.who.uri)
+            gone_uris.append(ranked_subject.subject.who.uri)
         else:
             chosen.append(replace(ranked_subject, subject=replace(ranked_subject.subject, who=readable_subject)))
-    return chosen, gone
+    return chosen, gone_uris
 
 
 def _readable_subject(
@@ -273,17 +284,17 @@ def _ranked_again(
     """
     evaluate(store, first_seed, [ranked.subject.who for ranked in chosen])
     snapshot = read_store(store)
-    again = [row for row in snapshot.rows if row.key.seed_block.start >= first_seed]
-    return rank(subjects_of(again, current=snapshot.current), metric, scales)
+    fresh_rows = [row for row in snapshot.rows if row.key.seed_block.start >= first_seed]
+    return rank(subjects_of(fresh_rows, current=snapshot.current), metric, scales)
 
 
-def _candidates(chosen: Sequence[Ranked], fresh: Sequence[Ranked]) -> tuple[Candidate, ...]:
+def _candidates(chosen: Sequence[Ranked], fresh_results: Sequence[Ranked]) -> tuple[Candidate, ...]:
     """Returns the chosen checkpoints with their fresh scores, the best first.
 
     Leftovers of earlier calls are ignored.
     """
-    by_sha256 = {ranked.subject.checkpoint.sha256: ranked for ranked in chosen}
-    pairs = [(by_sha256.get(ranked.subject.checkpoint.sha256), ranked) for ranked in fresh]
+    chosen_by_hash = {ranked.subject.checkpoint.sha256: ranked for ranked in chosen}
+    pairs = [(chosen_by_hash.get(ranked.subject.checkpoint.sha256), ranked) for ranked in fresh_results]
     return tuple(
         Candidate(chosen=chosen_subject, fresh=ranked) for chosen_subject, ranked in pairs if chosen_subject is not None
     )

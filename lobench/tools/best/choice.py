@@ -119,16 +119,16 @@ class Best:
         )
 
 
-def _report(ranked: Ranked) -> RankedReport:
-    return {"score": _interval(ranked.score), **_counts(ranked), "most_lost": ranked.lost_seeds()[2]}
+def _report(result: Ranked) -> RankedReport:
+    return {"score": _interval(result.score), **_counts(result), "most_lost": result.lost_seeds()[2]}
 
 
-def _counts(ranked: Ranked) -> RankedCounts:
+def _counts(result: Ranked) -> RankedCounts:
     return {
-        "num_cases": ranked.num_cases,
-        "diverged": ranked.num_diverged,
-        "exploded": ranked.num_exploded,
-        "lost": ranked.num_lost,
+        "num_cases": result.num_cases,
+        "diverged": result.num_diverged,
+        "exploded": result.num_exploded,
+        "lost": result.num_lost,
     }
 
 
@@ -162,26 +162,30 @@ def _rows(best: Best) -> list[list[str]]:
     num_common = sum(1 for _ in itertools.takewhile(lambda names: len(set(names)) == 1, folders))
     for candidate in best.candidates:
         checkpoint = candidate.chosen.subject.checkpoint
-        fresh = candidate.fresh
+        fresh_result = candidate.fresh
         step = str(checkpoint.outer_step) if has_outer_step(checkpoint) else "-"
         row = ["/".join(checkpoint.uri.split("/")[num_common:]), step]
-        row += [interval_cell(fresh.score), interval_cell(candidate.chosen.score), str(fresh.num_diverged)]
-        row += [str(fresh.num_exploded)] * has_exploded + [str(fresh.num_lost)] * has_lost
+        row += [
+            interval_cell(fresh_result.score),
+            interval_cell(candidate.chosen.score),
+            str(fresh_result.num_diverged),
+        ]
+        row += [str(fresh_result.num_exploded)] * has_exploded + [str(fresh_result.num_lost)] * has_lost
         rows.append(row)
     return rows
 
 
-def _answer(best_found: Best) -> list[str]:
-    best = f"best checkpoint by {best_found.metric or 'the primary metric'}: {best_found.uri}"
+def _answer(choice: Best) -> list[str]:
+    best = f"best checkpoint by {choice.metric or 'the primary metric'}: {choice.uri}"
     optimistic = "the scores in the table are optimistic: their seeds chose the checkpoint"
-    report = best_found.report
+    report = choice.report
     if report is None:
         return [f"{best}; no score to report: it could not be evaluated on further seeds", optimistic]
-    lost, num_all, most = report.lost_seeds()
-    bound = f"their share is at most {100 * most:.0f}% (95% confidence)"
-    share = f"; {lost} of {counted(num_all, 'seed')} diverged or exploded, {bound}"
+    num_lost, num_all, max_share = report.lost_seeds()
+    bound = f"their share is at most {100 * max_share:.0f}% (95% confidence)"
+    share = f"; {num_lost} of {counted(num_all, 'seed')} diverged or exploded, {bound}"
     missing = f"; without a result: {counted(report.num_lost, 'seed')}" if report.num_lost else ""
-    score = f"score {interval_cell(report.score)} (95%) on seeds from {best_found.first_further_seed} on"
+    score = f"score {interval_cell(report.score)} (95%) on seeds from {choice.first_further_seed} on"
     return [
         f"{best}; {score}{share}{missing}",
         f"report this score and this share; {optimistic}",

@@ -101,16 +101,16 @@ def bisect(
     metric = settings.metric
     from_step = settings.from_step
     to_step = settings.to_step
-    watched = WatchedRun.find(location, suites, store=store, name=name)
-    run, suite_paths = watched.run, watched.suites
+    watched_run = WatchedRun.find(location, suites, store=store, name=name)
+    run, suite_paths = watched_run.run, watched_run.suites
     asked_for = location
     location = run.location
-    own_params = (*run.bindings, *gin_params)
-    given_store, store = store, watched.store
+    run_params = (*run.bindings, *gin_params)
+    given_store, store = store, watched_run.store
     progress = progress or default_progress()
     names = names_of_one(case, suite_paths)
     specs = specs_called([case], *suite_paths, with_tests=True)
-    evaluator = watched.evaluator("bisect", RoundProgress(progress), keywords_in(EvaluationKeywords, options))
+    evaluator = watched_run.evaluator("bisect", RoundProgress(progress), keywords_in(EvaluationKeywords, options))
     cases = tuple(spec.names[-1] for spec in specs)
 
     def evaluate(chosen: Sequence[Checkpoint], block: SeedBlock | None) -> None:
@@ -126,17 +126,19 @@ def bisect(
 
     keeps_results = bool(options.get("keep_results"))
     if not keeps_results and is_store(store):
-        watch = read_store(store)
+        watch_snapshot = read_store(store)
         rows_of_case = [
-            row for row in watch.rows if watch.current.is_current(row) and any(map(row.case.is_called, names))
+            row
+            for row in watch_snapshot.rows
+            if watch_snapshot.current.is_current(row) and any(map(row.case.is_called, names))
         ]
-        if line := edited_code_line(rows_of_case, watch.edited):
+        if line := edited_code_line(rows_of_case, watch_snapshot.edited):
             progress.log(f"{line}, and are not used; --keep-results uses them")
     rows, current = _stored_evaluations(store, is_evaluated=False, keeps_results=keeps_results)
     if not rows and not epath.Path(location).exists():
         raise UsageError("no run found", where=str(location), next_step=similar_path(str(location)))
     manager = plugins_of(suite_paths, progress)
-    checkpoints = _checkpoints(run, manager, rows, progress, suites=suite_paths, apart=_off_curve(store))
+    checkpoints = _checkpoints(run, manager, rows, progress, suites=suite_paths, excluded=_off_curve(store))
     checkpoints = [
         checkpoint
         for checkpoint in checkpoints
@@ -159,13 +161,13 @@ def bisect(
         )
 
     seen_at: dict[str, list[str]] = {}  # paths by hash of theta
-    for who in {
+    for subject in {
         sighting
         for row in rows
         for sighting in row.sightings
         if sighting.has_theta and sighting.uri and run.holds(sighting.uri)
     }:
-        seen_at.setdefault(who.sha256, []).append(run.path_of(who.uri))
+        seen_at.setdefault(subject.sha256, []).append(run.path_of(subject.uri))
 
     variant_of = _variants(run, rows, current)
 
@@ -178,9 +180,9 @@ def bisect(
         rows, current = _stored_evaluations(store, is_evaluated=search.num_new > 0, keeps_results=keeps_results)
         return probed(store, rows, names, checkpoints, [Path(path) for path in suite_paths], metric, current=current)
 
-    layers = layers_at(location, manager, gin_files=texts(gin_files), gin_params=own_params)
+    layers = layers_at(location, manager, gin_files=texts(gin_files), gin_params=run_params)
     layers = replace(layers, variant=variant_of(checkpoints[-1]))
-    most = max(len(checkpoints) // 5, _LEAST_BUDGET) if settings.most is None else settings.most
+    max_evaluations = max(len(checkpoints) // 5, _LEAST_BUDGET) if settings.most is None else settings.most
     search = _Search(
         checkpoints=checkpoints,
         first=_first_block(specs[0], layers),
@@ -190,10 +192,10 @@ def bisect(
         log=progress.log,
         level=settings.probability,
         confidence=settings.confidence,
-        most=most,
+        most=max_evaluations,
         at_once=min(num_workers(options.get("workers", "auto")), _MOST_AT_ONCE),
     )
-    status, result, belief = search.run()
+    status, result, posterior = search.run()
     assert result.case is not None
     num_seeds = result.case.seed_block or result.case.num_seeds
     if result.case.has_items:
@@ -205,7 +207,7 @@ def bisect(
         name=f"{result.case.suite}/{result.case.name}",
         metric=metric or result.case.primary_metric,
         checkpoints=tuple(checkpoints),
-        belief=belief,
+        belief=posterior,
         level=settings.probability,
         confidence=settings.confidence,
         num_evaluations=result.num_evaluations,
@@ -261,25 +263,25 @@ class _Search:
 
     def run(self) -> tuple[Status, Probed, Belief]:
         result = self.look()
-        closed = {index for index, checkpoint in enumerate(self.checkpoints) if not self.is_readable(checkpoint)}
-        closed |= _indices_with_fixed_seeds(result)
-        while indices := scan(result.probes, len(self.checkpoints), closed)[: self._num_left]:
-            result = self._evaluate_indices(indices, result, closed)
+        unusable = {index for index, checkpoint in enumerate(self.checkpoints) if not self.is_readable(checkpoint)}
+        unusable |= _indices_with_fixed_seeds(result)
+        while indices := scan(result.probes, len(self.checkpoints), unusable)[: self._num_left]:
+            result = self._evaluate_indices(indices, result, unusable)
         falls = list[float]()
         while True:
             _refuse_undecidable(result)
-            belief = believe(result.probes, len(self.checkpoints))
-            falls.append(belief.fall)
-            status = self._status(belief, {probe.place for probe in result.probes})
-            self.is_exhausted = self._learns_nothing(falls, belief, result, closed)
+            posterior = believe(result.probes, len(self.checkpoints))
+            falls.append(posterior.fall)
+            status = self._status(posterior, {probe.place for probe in result.probes})
+            self.is_exhausted = self._learns_nothing(falls, posterior, result, unusable)
             count = 0 if status or self.is_exhausted else min(self.at_once, self._num_left)
-            indices = next_probes(belief, result.probes, count, closed) if count else []
+            indices = next_probes(posterior, result.probes, count, unusable) if count else []
             if not indices:
-                return status or "undecided", result, belief
-            step = self.checkpoints[belief.place].outer_step
-            near = f"{belief.within(1):.0%} within one checkpoint of step {step}"
+                return status or "undecided", result, posterior
+            step = self.checkpoints[posterior.place].outer_step
+            precision = f"{posterior.within(1):.0%} within one checkpoint of step {step}"
             result = self._evaluate_indices(
-                indices, result, closed, f" ({belief.fall:.0%} sure of a fall; if so, {near})"
+                indices, result, unusable, f" ({posterior.fall:.0%} sure of a fall; if so, {precision})"
             )
 
     @property
@@ -288,45 +290,47 @@ class _Search:
         return max(self.most - self.num_new, 0)
 
     @staticmethod
-    def _learns_nothing(falls: Sequence[float], belief: Belief, result: Probed, closed: Collection[int]) -> bool:
+    def _learns_nothing(falls: Sequence[float], posterior: Belief, result: Probed, unusable: Collection[int]) -> bool:
         """Returns whether all checkpoints have many probes, and the last rounds did not change the answer.
 
         More seeds would then only measure the same checkpoints more precisely. The remaining uncertainty is how much
         the run varies from checkpoint to checkpoint, which only further checkpoints can show.
         """
         counts = Counter(probe.place for probe in result.probes)
-        open_indices = [index for index in range(belief.begin, len(belief.by_place)) if index not in closed]
+        open_indices = [index for index in range(posterior.begin, len(posterior.by_place)) if index not in unusable]
         last_falls = falls[-_FEW_ROUNDS:]
         is_constant = len(last_falls) == _FEW_ROUNDS and max(last_falls) - min(last_falls) < _SAME_SHARE
         return is_constant and all(counts[index] >= _MANY_PROBES for index in open_indices)
 
-    def _status(self, belief: Belief, probed: Collection[int]) -> Status | None:
-        is_near = belief.fall >= self.level and belief.within(1) >= self.level
-        if is_near and is_located(belief, probed, self.confidence):
+    def _status(self, posterior: Belief, probed_indices: Collection[int]) -> Status | None:
+        is_near = posterior.fall >= self.level and posterior.within(1) >= self.level
+        if is_near and is_located(posterior, probed_indices, self.confidence):
             return "found"
-        return "no_fall" if 1 - belief.fall >= self.level else None
+        return "no_fall" if 1 - posterior.fall >= self.level else None
 
-    def _evaluate_indices(self, indices: Sequence[int], result: Probed, closed: set[int], sure: str = "") -> Probed:
+    def _evaluate_indices(
+        self, indices: Sequence[int], result: Probed, unusable: set[int], posterior_text: str = ""
+    ) -> Probed:
         """Evaluates checkpoints. A checkpoint that gives no result is not evaluated again.
 
         Args:
           indices: Positions of the checkpoints.
           result: Results so far.
-          closed: Positions of checkpoints that are not evaluated again. Checkpoints without a result are added.
-          sure: Text on the current posterior, for the line of progress.
+          unusable: Positions of checkpoints that are not evaluated again. Checkpoints without a result are added.
+          posterior_text: Text on the current posterior, for the line of progress.
         """
-        steps = ", ".join(str(self.checkpoints[place].outer_step) for place in indices)
-        self.log(f"looking at outer step{'s' * (len(indices) > 1)} {steps}{sure}")
-        by_block: dict[SeedBlock | None, list[int]] = {}
-        for place in indices:
-            by_block.setdefault(_free_block(result, place, self.first), []).append(place)
-        for block, indices_of_block in by_block.items():
+        steps = ", ".join(str(self.checkpoints[probe_index].outer_step) for probe_index in indices)
+        self.log(f"looking at outer step{'s' * (len(indices) > 1)} {steps}{posterior_text}")
+        indices_by_block: dict[SeedBlock | None, list[int]] = {}
+        for probe_index in indices:
+            indices_by_block.setdefault(_free_block(result, probe_index, self.first), []).append(probe_index)
+        for block, indices_of_block in indices_by_block.items():
             self.evaluate([self.checkpoints[index] for index in indices_of_block], block)
         new_result = self.look()
         self.num_new += max(new_result.num_evaluations - result.num_evaluations, 0)
         counts = [Counter(probe.place for probe in probed_result.probes) for probed_result in (result, new_result)]
-        closed.update(index for index in indices if counts[1][index] <= counts[0][index])
-        closed |= _indices_with_fixed_seeds(new_result)
+        unusable.update(index for index in indices if counts[1][index] <= counts[0][index])
+        unusable |= _indices_with_fixed_seeds(new_result)
         if new_result.case is None:
             raise SuiteError("the case was not evaluated: the suite's tests do not collect it")
         return new_result
@@ -357,13 +361,13 @@ def _free_block(result: Probed, index: int, first_block: SeedBlock | None) -> Se
     """
     if result.case is None:
         return first_block
-    used = result.looked_at.get(index, frozenset())
+    used_blocks = result.looked_at.get(index, frozenset())
     blocks = result.case.blocks()
-    blocks = [block for block in {*blocks, *result.blocks} if block not in used]
+    blocks = [block for block in {*blocks, *result.blocks} if block not in used_blocks]
     if blocks:
         return min(blocks)
     size = result.case.seed_block or result.case.num_seeds
-    return SeedBlock(start=max(block.start + block.size for block in used), size=size)
+    return SeedBlock(start=max(block.start + block.size for block in used_blocks), size=size)
 
 
 def _refuse_undecidable(result: Probed) -> None:
@@ -428,15 +432,17 @@ def _variants(run: RunFolder, rows: Sequence[EvaluationRow], current: CurrentCas
 
     A checkpoint that no watch has evaluated gets the bindings of another checkpoint in its folder.
     """
-    by_sha256: dict[str, Variant] = {}
-    by_folder: dict[str, Variant] = {}
+    variants_by_hash: dict[str, Variant] = {}
+    variants_by_folder: dict[str, Variant] = {}
     for row in sorted(rows, key=current.last_planned):
         for sighting in row.present:
             if sighting.has_theta and sighting.uri and run.holds(sighting.uri) and current.has_bindings(row, sighting):
                 variant = Variant(trainer_config=sighting.variant.trainer_config)
-                by_sha256[sighting.sha256] = by_folder[os.path.dirname(run.path_of(sighting.uri))] = variant
+                variants_by_hash[sighting.sha256] = variants_by_folder[os.path.dirname(run.path_of(sighting.uri))] = (
+                    variant
+                )
     return lambda checkpoint: (
-        by_sha256.get(checkpoint.sha256) or by_folder.get(os.path.dirname(checkpoint.uri)) or Variant()
+        variants_by_hash.get(checkpoint.sha256) or variants_by_folder.get(os.path.dirname(checkpoint.uri)) or Variant()
     )
 
 
@@ -458,17 +464,17 @@ def _checkpoints(
     progress: WatchProgress,
     *,
     suites: Sequence[str],
-    apart: Collection[Subject],
+    excluded: Collection[Subject],
 ) -> list[Checkpoint]:
     """Returns the run's checkpoints in order, including evaluated ones that have been deleted.
 
     Args:
-      apart: Checkpoints to leave out, such as those that a restart superseded.
+      excluded: Checkpoints to leave out, such as those that a restart superseded.
     """
     readers = readers_for(suites, manager, allow_pickle=False)
     is_whole = takes_any_checkpoint(*suites)
-    make = manager.find("lobench_checkpoint_sources", "directory", kind="source").load()
-    source = make(SourceContext(location=absolute_location(run.location), readers=readers))
+    make_source = manager.find("lobench_checkpoint_sources", "directory", kind="source").load()
+    source = make_source(SourceContext(location=absolute_location(run.location), readers=readers))
     seen_files = [*source.poll(), *source.poll()]  # files without a completion marker count if unchanged
     checkpoints: dict[tuple[str, int, int], Checkpoint] = {}
     deleted_hashes = {
@@ -481,15 +487,15 @@ def _checkpoints(
                 and sighting.uri
                 and run.holds(sighting.uri)
                 and sighting.sha256 not in deleted_hashes
-                and sighting not in apart
+                and sighting not in excluded
             ):
                 checkpoint = replace(sighting.checkpoint, uri=run.path_of(sighting.uri))
                 checkpoints[checkpoint.run, checkpoint.generation, checkpoint.outer_step] = checkpoint
-    stored = {(_resolve_path(checkpoint.uri), checkpoint.sha256) for checkpoint in checkpoints.values()}
-    stored |= {(_resolve_path(run.path_of(checkpoint.uri)), checkpoint.sha256) for checkpoint in apart}
-    has_steps = any(each.index is not None for each in seen_files)
-    watched = {_resolve_path(checkpoint.uri) for checkpoint in checkpoints.values()}
-    new = list[Checkpoint]()
+    stored_files = {(_resolve_path(checkpoint.uri), checkpoint.sha256) for checkpoint in checkpoints.values()}
+    stored_files |= {(_resolve_path(run.path_of(checkpoint.uri)), checkpoint.sha256) for checkpoint in excluded}
+    has_steps = any(seen_file.index is not None for seen_file in seen_files)
+    watched_paths = {_resolve_path(checkpoint.uri) for checkpoint in checkpoints.values()}
+    new_checkpoints = list[Checkpoint]()
     names = {os.path.dirname(_resolve_path(checkpoint.uri)): checkpoint.run for checkpoint in checkpoints.values()}
     for file in seen_files:
         try:
@@ -502,7 +508,7 @@ def _checkpoints(
         except CheckpointError as error:
             progress.log(f"left out: {error}")
             continue
-        if any((_resolve_path(checkpoint.uri), sha256) in stored for sha256 in hashes):
+        if any((_resolve_path(checkpoint.uri), sha256) in stored_files for sha256 in hashes):
             continue
         if file.index is None and checkpoint.outer_step == 0:  # a file without a step, such as `latest.npz`
             if has_steps:
@@ -519,19 +525,21 @@ def _checkpoints(
         )
         checkpoints[checkpoint.run, checkpoint.generation, checkpoint.outer_step] = checkpoint
         if file.index is not None:
-            new.append(checkpoint)
-    replaced = [checkpoint.outer_step for checkpoint in new if _resolve_path(checkpoint.uri) in watched]
-    if replaced:  # the run was restarted in its folder, and no watch has seen that yet
-        former = [
+            new_checkpoints.append(checkpoint)
+    replaced_steps = [
+        checkpoint.outer_step for checkpoint in new_checkpoints if _resolve_path(checkpoint.uri) in watched_paths
+    ]
+    if replaced_steps:  # the run was restarted in its folder, and no watch has seen that yet
+        replaced_keys = [
             key
             for key, checkpoint in checkpoints.items()
-            if checkpoint.outer_step >= min(replaced) and checkpoint not in new
+            if checkpoint.outer_step >= min(replaced_steps) and checkpoint not in new_checkpoints
         ]
-        for key in former:
+        for key in replaced_keys:
             del checkpoints[key]
         progress.log(
-            f"restarted: outer step {min(replaced)} has other content than the watch saw, and "
-            f"{counted(len(former), 'checkpoint')} of the former run, from there on, are left out"
+            f"restarted: outer step {min(replaced_steps)} has other content than the watch saw, and "
+            f"{counted(len(replaced_keys), 'checkpoint')} of the former run, from there on, are left out"
         )
     runs = sorted({checkpoint.run for checkpoint in checkpoints.values()})
     if len(runs) > 1:

@@ -10,22 +10,25 @@ __all__ = ["bisection_text"]
 
 def bisection_text(bisection: Bisection) -> str:
     """Returns the step, its probability, the interval, the cost, and the command that repeats the call."""
-    belief, noun, (interval_start, interval_end) = bisection.belief, bisection.replicate, bisection.interval
+    posterior, noun, (interval_start, interval_end) = bisection.belief, bisection.replicate, bisection.interval
     number = len(bisection.checkpoints)
     spare = bisection.num_evaluations - bisection.num_new
     case_text = f"{bisection.name} ({bisection.metric})"
     if bisection.status == "no_fall":
-        never = _share(1 - belief.fall)
-        lines = [f"no fall found: with {never} probability, {case_text} is as good at the last checkpoint as before"]
+        no_fall_certainty = _share(1 - posterior.fall)
+        lines = [
+            f"no fall found: with {no_fall_certainty} probability, {case_text} is as good at the last "
+            "checkpoint as before"
+        ]
     else:
-        good, broken = bisection.named
+        last_good, first_broken = bisection.named
         if bisection.status == "found":
-            exact = _share(belief.by_place[belief.place])
-            near = _share(belief.within(1))
+            exact = _share(posterior.by_place[posterior.place])
+            certainty_of_neighbours = _share(posterior.within(1))
             lines = [
                 f"{case_text} broke at outer step {bisection.broken.outer_step}",
-                f"probability that it got worse: {_share(belief.fall)}; and if it did, "
-                f"that it broke at this checkpoint: {exact}, at this one or a neighbour: {near}",
+                f"probability that it got worse: {_share(posterior.fall)}; and if it did, "
+                f"that it broke at this checkpoint: {exact}, at this one or a neighbour: {certainty_of_neighbours}",
             ]
         else:
             if interval_start is interval_end:
@@ -42,28 +45,28 @@ def bisection_text(bisection: Bisection) -> str:
                     f"more {noun}s do not decide it: checkpoints differ by more than {noun}s, so save more of them"
                 )
             lines = [
-                f"undecided: {case_text} got worse with {_share(belief.fall)} probability; if it did, {steps}",
+                f"undecided: {case_text} got worse with {_share(posterior.fall)} probability; if it did, {steps}",
                 f"needed to decide: {needed}; {further}",
             ]
-        num_lost_before, num_all_before, num_lost_after, num_all_after = belief.lost
-        size = f"{belief.size:.3g} +- {belief.size_error:.2g} in score"
-        if belief.size < belief.size_error and num_lost_after * num_all_before > num_lost_before * num_all_after:
+        num_lost_before, num_all_before, num_lost_after, num_all_after = posterior.lost
+        size = f"{posterior.size:.3g} +- {posterior.size_error:.2g} in score"
+        if posterior.size < posterior.size_error and num_lost_after * num_all_before > num_lost_before * num_all_after:
             size = f"more {noun}s diverge, and none is shown in the score of the others"
         condition = "" if bisection.status == "found" else "if it did, "
         lines += [
             f"{condition}{_share(bisection.level)} interval: "
             f"outer steps {interval_start.outer_step} to {interval_end.outer_step}",
             f"size of the fall: {size}",
-            f"last good: {_checkpoint_text(bisection, good)}",
-            f"first broken: {_checkpoint_text(bisection, broken)}",
+            f"last good: {_checkpoint_text(bisection, last_good)}",
+            f"first broken: {_checkpoint_text(bisection, first_broken)}",
         ]
         if num_lost_before or num_lost_after:
             lost_after = f"{num_lost_after} of {num_all_after} from there on"
             lines.append(
                 f"diverged or exploded: {num_lost_before} of {counted(num_all_before, noun)} before, {lost_after}"
             )
-    if belief.begin:
-        step = bisection.checkpoints[belief.begin].outer_step
+    if posterior.begin:
+        step = bisection.checkpoints[posterior.begin].outer_step
         lines.append(f"not looked at: what lies before outer step {step}, where the case was not good yet")
     blocks = f"{counted(bisection.num_evaluations, 'evaluation')} of {counted(bisection.num_seeds, noun)}"
     lines += [

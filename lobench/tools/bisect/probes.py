@@ -210,9 +210,9 @@ def _split_scores(cell: Cell, scores: Mapping[int, float]) -> dict[int, float]:
 
     Scores of items are not clipped, so low scores of items are kept.
     """
-    lost = cell.unconverged
-    least = -math.inf if cell.case.has_items else DIVERGED_SCORE
-    return {seed: -math.inf if seed in lost or score <= least else score for seed, score in scores.items()}
+    lost_seeds = cell.unconverged
+    lowest = -math.inf if cell.case.has_items else DIVERGED_SCORE
+    return {seed: -math.inf if seed in lost_seeds or score <= lowest else score for seed, score in scores.items()}
 
 
 def probed(
@@ -258,33 +258,33 @@ def probed(
     optimizer = max(rows_of_case, key=current.last_planned).key.optimizer_hash
     rows_of_case = [row for row in rows_of_case if row.key.optimizer_hash == optimizer]
     indices_of_hash: dict[str, list[int]] = {}
-    for place, checkpoint in enumerate(checkpoints):
-        indices_of_hash.setdefault(checkpoint.sha256, []).append(place)
+    for position, checkpoint in enumerate(checkpoints):
+        indices_of_hash.setdefault(checkpoint.sha256, []).append(position)
     scales = Scales.of(snapshot.subjects, suites)
     cells: dict[str, Cell] = {}
     for subject in snapshot.subjects:
         if not subject.is_optimizer and optimizer in subject.optimizer_hashes and case.identity in subject.cells:
             cells[subject.checkpoint.sha256] = subject.cells[case.identity]
     known_metrics = {metric_name for cell in cells.values() for metric_name in cell.final}
-    measured = stored_spelling(metric, sorted(known_metrics)) if metric else case.primary_metric
-    if metric and known_metrics and measured not in known_metrics:
+    probed_metric = stored_spelling(metric, sorted(known_metrics)) if metric else case.primary_metric
+    if metric and known_metrics and probed_metric not in known_metrics:
         raise unknown_metric(metric, known_metrics, where=str(store))
-    if scales.direction(case, measured) is None and any(cell.final for cell in cells.values()):
-        raise UnknownDirection(measured, where=str(store))
+    if scales.direction(case, probed_metric) is None and any(cell.final for cell in cells.values()):
+        raise UnknownDirection(probed_metric, where=str(store))
     looked_at: dict[int, set[SeedBlock]] = {}
     probes = {}
     blocks = sorted({row.key.seed_block for row in rows_of_case})
-    scores = {sha256: _split_scores(cell, scales.scores(cell, measured)) for sha256, cell in cells.items()}
+    scores = {sha256: _split_scores(cell, scales.scores(cell, probed_metric)) for sha256, cell in cells.items()}
     # Items that some checkpoint lacks are left out of the comparison.
-    of_items = [set(by_item) for by_item in scores.values() if by_item] if case.has_items else []
-    items = sorted(set.intersection(*of_items)) if of_items else []
+    item_sets = [set(values_by_item) for values_by_item in scores.values() if values_by_item] if case.has_items else []
+    items = sorted(set.intersection(*item_sets)) if item_sets else []
     for row in rows_of_case:
         block = row.key.seed_block
         values = tuple(scores.get(row.key.checkpoint_sha256, {}).get(seed) for seed in items or block.seeds)
-        for place in indices_of_hash.get(row.key.checkpoint_sha256, ()):
-            looked_at.setdefault(place, set()).add(block)
+        for position in indices_of_hash.get(row.key.checkpoint_sha256, ()):
+            looked_at.setdefault(position, set()).add(block)
             if None not in values:
-                probes[place, block] = Probe(place=place, block=blocks.index(block), scores=values)  # type: ignore[arg-type]
+                probes[position, block] = Probe(place=position, block=blocks.index(block), scores=values)  # type: ignore[arg-type]
     return Probed(
         case=case,
         probes=tuple(probes.values()),

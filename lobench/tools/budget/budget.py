@@ -166,22 +166,22 @@ def budgets_of(store: Path, experiment: str | None = None) -> Budgets:
 
 
 def _leads(searches: Sequence[SearchBudget], trials: Sequence[_Trials]) -> list[Lead]:
-    common = min(search.num_trials for search in searches)
+    num_common = min(search.num_trials for search in searches)
     leaders = [
         max(range(len(searches)), key=lambda search_index: searches[search_index].expected_best[num_trials].mean)
-        for num_trials in range(common)
+        for num_trials in range(num_common)
     ]
     is_ahead_by_leader = {leader: _is_ahead_of_all(trials, leader) for leader in dict.fromkeys(leaders)}
-    places = [
+    leaders_by_trials = [
         (searches[leader].method, is_ahead_by_leader[leader][num_trials]) for num_trials, leader in enumerate(leaders)
     ]
     runs = [
         (lead, [num_trials for num_trials, _ in group])
-        for lead, group in groupby(enumerate(places, 1), lambda pair: pair[1])
+        for lead, group in groupby(enumerate(leaders_by_trials, 1), lambda pair: pair[1])
     ]
     return [
-        Lead(method=method, first=numbers[0], last=numbers[-1], is_shown=is_shown)
-        for (method, is_shown), numbers in runs
+        Lead(method=method, first=trial_counts[0], last=trial_counts[-1], is_shown=is_shown)
+        for (method, is_shown), trial_counts in runs
     ]
 
 

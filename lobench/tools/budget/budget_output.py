@@ -69,8 +69,8 @@ def _interval(interval: Interval) -> IntervalRecord:
 def _row(search: SearchBudget, columns: list[int]) -> list[str]:
     cells = [_cell(search, num_trials) if num_trials <= search.num_trials else "" for num_trials in columns]
     counts = [(search.num_failed, "failed"), (search.num_stopped, "stopped")]
-    without = ", ".join(f"{count} {reason}" for count, reason in counts if count)
-    trials = f"{search.num_trials}" + (f" ({without})" if without else "")
+    exclusions_text = ", ".join(f"{count} {reason}" for count, reason in counts if count)
+    trials = f"{search.num_trials}" + (f" ({exclusions_text})" if exclusions_text else "")
     return [search.method, trials, *cells, _mean(search, search.num_trials), interval_cell(search.fresh)]
 
 
@@ -92,8 +92,10 @@ def _answer(budgets: Budgets) -> list[str]:
         (search,) = budgets.searches
         best = f"{search.method}: the best of {counted(search.num_trials, 'trial')} has a mean score of "
         best += f"{_mean(search, search.num_trials)} on the seeds that chose it (optimistic)"
-        fresh = "" if math.isnan(search.fresh.mean) else f"; score {interval_cell(search.fresh)} (95%) on fresh seeds"
-        return [best + fresh]
+        fresh_text = (
+            "" if math.isnan(search.fresh.mean) else f"; score {interval_cell(search.fresh)} (95%) on fresh seeds"
+        )
+        return [best + fresh_text]
     lines = ["; ".join(_spans(budgets, is_shown=True)) or "no search is shown to lead"]
     if higher := _spans(budgets, is_shown=False):
         lines.append(f"highest expected best, but not shown to be a lead: {'; '.join(higher)}")
@@ -110,9 +112,9 @@ def _spans(budgets: Budgets, *, is_shown: bool) -> list[str]:
     """Returns texts such as "adam leads from 3 trials to 8", for the leads that are shown or for the other ones."""
     spans = []
     for lead in budgets.leads:
-        until = "on" if lead is budgets.leads[-1] else f"to {lead.last}"
+        end_text = "on" if lead is budgets.leads[-1] else f"to {lead.last}"
         verb = " leads" if is_shown else ""
-        spans += [f"{lead.method}{verb} from {counted(lead.first, 'trial')} {until}"] * (lead.is_shown is is_shown)
+        spans += [f"{lead.method}{verb} from {counted(lead.first, 'trial')} {end_text}"] * (lead.is_shown is is_shown)
     return spans
 
 

@@ -84,13 +84,13 @@ def convert(
         raise UsageError("--store is for exports", next_step="lobench convert CHECKPOINT --to pylo --store STORE ...")
     leaves: dict[str, Any] = {}
     for file in weights:
-        _, more = load_checkpoint(file, load_plugins(), allow_pickle=False)
-        if twice := sorted(leaves.keys() & more.keys()):
-            raise UsageError("two files have a weight of one name", where=file, got=first_of(twice, 3))
-        leaves |= more
-    converted = convert_leaves(leaves, optimizer, ", ".join(weights))
-    write_theta(output, converted)
-    emit("convert", convert_record(converted, output)) if kind == "json" else show(convert_text(converted, output))
+        _, file_leaves = load_checkpoint(file, load_plugins(), allow_pickle=False)
+        if repeated_names := sorted(leaves.keys() & file_leaves.keys()):
+            raise UsageError("two files have a weight of one name", where=file, got=first_of(repeated_names, 3))
+        leaves |= file_leaves
+    conversion = convert_leaves(leaves, optimizer, ", ".join(weights))
+    write_theta(output, conversion)
+    emit("convert", convert_record(conversion, output)) if kind == "json" else show(convert_text(conversion, output))
 
 
 def _export(

@@ -48,7 +48,7 @@ class ConvertRecord(TypedDict):
     leaves: list[LeafRecord]
 
 
-def write_theta(path: Path, converted: Converted) -> None:
+def write_theta(path: Path, conversion: Converted) -> None:
     """Writes a .npz file atomically.
 
     Raises:
@@ -57,11 +57,11 @@ def write_theta(path: Path, converted: Converted) -> None:
     if path.suffix != ".npz":
         raise UsageError("--output", got=str(path), expected="a file that ends in .npz")
     buffer = io.BytesIO()
-    np.savez(buffer, **converted.theta)  # type: ignore[arg-type]  # any names
+    np.savez(buffer, **conversion.theta)  # type: ignore[arg-type]  # any names
     write_whole(path, buffer.getvalue())
 
 
-def write_export(path: Path, converted: Converted, exported: ExportedCheckpoint) -> None:
+def write_export(path: Path, conversion: Converted, exported: ExportedCheckpoint) -> None:
     """Writes a .safetensors file, a config.json, from which PyLO's `from_pretrained` makes the network, and a card.
 
     Raises:
@@ -72,7 +72,7 @@ def write_export(path: Path, converted: Converted, exported: ExportedCheckpoint)
     if path.suffix != ".safetensors":
         raise UsageError("--output", got=str(path), expected="a file that ends in .safetensors")
     config = path.parent / "config.json"
-    text = json.dumps(converted.config) + "\n"
+    text = json.dumps(conversion.config) + "\n"
     if config.exists() and config.read_text(encoding="utf-8", errors="replace") != text:
         raise UsageError(
             "--output: the folder has another config.json, and PyLO reads this name",
@@ -80,48 +80,55 @@ def write_export(path: Path, converted: Converted, exported: ExportedCheckpoint)
             next_step="choose a new folder",
         )
     card = path.parent / CARD
-    card_text = model_card(exported, _usage(converted))
+    card_text = model_card(exported, _usage(conversion))
     if card.exists() and "exported by lobench" not in card.read_text(encoding="utf-8", errors="replace"):
         raise UsageError("--output: the folder has another model card", got=str(card), next_step="choose a new folder")
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, save(dict(converted.theta)))
+    write_whole(path, save(dict(conversion.theta)))
     write_whole(config, text.encode())
     write_whole(card, card_text.encode())
 
 
-def _usage(converted: Converted) -> str:
+def _usage(conversion: Converted) -> str:
     """Returns instructions to load an export in PyLO, in Markdown."""
     lines = [
-        f"The files are for PyLO's {converted.form}: `{converted.form}.from_pretrained` loads the folder in torch."
+        f"The files are for PyLO's {conversion.form}: `{conversion.form}.from_pretrained` loads the folder in torch."
     ]
-    if converted.bindings:
-        lines += ["Arguments of PyLO's optimizer that belong to theta:", fenced("\n".join(converted.bindings))]
+    if conversion.bindings:
+        lines += ["Arguments of PyLO's optimizer that belong to theta:", fenced("\n".join(conversion.bindings))]
     return "\n\n".join(lines)
 
 
-def export_text(converted: Converted, output: Path) -> str:
+def export_text(conversion: Converted, output: Path) -> str:
     rows = [("ours", "theirs", "shape")]
-    rows += [(ours, theirs, str(list(shape))) for theirs, ours, shape in converted.matched]
-    lines = [text_table(rows), f"{converted.form}, {converted.num_params:,} parameters: {output}, config.json, {CARD}"]
-    lines += ["arguments of PyLO's optimizer:", *converted.bindings] if converted.bindings else []
+    rows += [(lobench_name, foreign_name, str(list(shape))) for foreign_name, lobench_name, shape in conversion.matched]
+    lines = [
+        text_table(rows),
+        f"{conversion.form}, {conversion.num_params:,} parameters: {output}, config.json, {CARD}",
+    ]
+    lines += ["arguments of PyLO's optimizer:", *conversion.bindings] if conversion.bindings else []
     lines.append("next: pass PyLO's optimizer the settings with which theta was trained, since its defaults may differ")
     return "\n".join(lines)
 
 
-def convert_record(converted: Converted, output: Path) -> ConvertRecord:
+def convert_record(conversion: Converted, output: Path) -> ConvertRecord:
     leaves = [
-        LeafRecord(theirs=theirs or None, ours=ours, shape=list(shape)) for theirs, ours, shape in converted.matched
+        LeafRecord(theirs=foreign_name or None, ours=lobench_name, shape=list(shape))
+        for foreign_name, lobench_name, shape in conversion.matched
     ]
-    return record_from(ConvertRecord, converted, output=str(output), leaves=leaves)
+    return record_from(ConvertRecord, conversion, output=str(output), leaves=leaves)
 
 
-def convert_text(converted: Converted, output: Path) -> str:
+def convert_text(conversion: Converted, output: Path) -> str:
     rows = [("theirs", "ours", "shape")]
-    rows += [(theirs or "(of its class)", ours, str(list(shape))) for theirs, ours, shape in converted.matched]
-    line = f"{converted.form}, {converted.num_params:,} parameters, all of them matched: {output}"
-    bindings = "; ".join((f"Case.learned_optimizer = @{converted.optimizer}()", *converted.bindings))
-    again = f"next: lobench compare adam '{output}; {bindings}' --suite quick"
-    return "\n".join((text_table(rows), line, again))
+    rows += [
+        (foreign_name or "(of its class)", lobench_name, str(list(shape)))
+        for foreign_name, lobench_name, shape in conversion.matched
+    ]
+    line = f"{conversion.form}, {conversion.num_params:,} parameters, all of them matched: {output}"
+    bindings = "; ".join((f"Case.learned_optimizer = @{conversion.optimizer}()", *conversion.bindings))
+    next_line = f"next: lobench compare adam '{output}; {bindings}' --suite quick"
+    return "\n".join((text_table(rows), line, next_line))
 
 
 _SUBMISSION_USAGE = """\

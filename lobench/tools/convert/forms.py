@@ -150,36 +150,40 @@ def convert_leaves(leaves: Mapping[str, np.ndarray], optimizer: str | None, wher
       UsageError: No format has exactly these names, or the format is for other optimizers.
     """
     form = max(FORMS, key=lambda published_form: len(published_form.leaves.keys() & leaves.keys()))
-    missing = sorted(form.leaves.keys() - leaves.keys())
-    left_over = sorted(leaves.keys() - form.leaves.keys() - set(form.unread))
-    if missing or left_over:
+    missing_names = sorted(form.leaves.keys() - leaves.keys())
+    unknown_names = sorted(leaves.keys() - form.leaves.keys() - set(form.unread))
+    if missing_names or unknown_names:
         known_forms = ", ".join(published_form.name for published_form in FORMS)
         differences = "; ".join(
             f"{preposition} {', '.join(names[:4])}{', ...' if len(names) > 4 else ''}"
-            for preposition, names in (("without", missing), ("with", left_over))
+            for preposition, names in (("without", missing_names), ("with", unknown_names))
             if names
         )
         raise UsageError("unknown published weights", where=where, got=differences, expected=known_forms)
     if optimizer is not None and optimizer not in form.optimizers:
         expected = " or ".join(form.optimizers)
         raise UsageError(f"{form.name} is not what {optimizer} trains with", where=where, expected=expected)
-    chosen = optimizer or form.optimizers[0]
+    optimizer_name = optimizer or form.optimizers[0]
     theta: dict[str, np.ndarray] = {}
-    matched = []
-    for theirs, ours in form.leaves.items():
-        leaf = np.asarray(leaves[theirs], np.float32)
-        if form.transposed and "weight" in theirs:
+    matched_leaves = []
+    for foreign_name, lobench_name in form.leaves.items():
+        leaf = np.asarray(leaves[foreign_name], np.float32)
+        if form.transposed and "weight" in foreign_name:
             leaf = np.swapaxes(leaf, -1, -2)
-        parts = {ours: leaf} if isinstance(ours, str) else _cut(leaf, ours, where)
-        theta |= {path: np.ascontiguousarray(part) for path, part in parts.items()}
-        matched += [(theirs, path, part.shape) for path, part in parts.items()]
-    for path, values in form.constants.get(chosen, {}).items():
+        leaves_by_path = {lobench_name: leaf} if isinstance(lobench_name, str) else _cut(leaf, lobench_name, where)
+        theta |= {path: np.ascontiguousarray(leaf_part) for path, leaf_part in leaves_by_path.items()}
+        matched_leaves += [(foreign_name, path, leaf_part.shape) for path, leaf_part in leaves_by_path.items()]
+    for path, values in form.constants.get(optimizer_name, {}).items():
         theta[path] = np.asarray(values, np.float32)
-        matched.append(("", path, theta[path].shape))
-    settings: dict[str, float] = {name: leaves[theirs].shape[axis] for name, (theirs, axis) in form.sizes.items()}
-    settings |= form.settings.get(chosen, {})
-    bindings = tuple(f"{chosen}.{name} = {value}" for name, value in settings.items())
-    return Converted(form=form.name, optimizer=chosen, theta=theta, matched=tuple(matched), bindings=bindings)
+        matched_leaves.append(("", path, theta[path].shape))
+    settings: dict[str, float] = {
+        name: leaves[foreign_name].shape[axis] for name, (foreign_name, axis) in form.sizes.items()
+    }
+    settings |= form.settings.get(optimizer_name, {})
+    bindings = tuple(f"{optimizer_name}.{name} = {value}" for name, value in settings.items())
+    return Converted(
+        form=form.name, optimizer=optimizer_name, theta=theta, matched=tuple(matched_leaves), bindings=bindings
+    )
 
 
 def export_leaves(theta: Mapping[str, np.ndarray], optimizer: str, where: str) -> Converted:
@@ -198,19 +202,19 @@ def export_leaves(theta: Mapping[str, np.ndarray], optimizer: str, where: str) -
         raise UsageError(
             "PyLO's format has no such optimizer", where=where, got=optimizer, expected=f"one of {known_classes}"
         )
-    leaves, matched = {}, []
-    for theirs, ours in form.leaves.items():
-        leaf = np.asarray(theta[str(ours)], np.float32)
-        leaves[theirs] = np.ascontiguousarray(leaf.T if form.transposed and "weight" in theirs else leaf)
-        matched.append((theirs, str(ours), leaf.shape))
+    leaves, matched_leaves = {}, []
+    for foreign_name, lobench_name in form.leaves.items():
+        leaf = np.asarray(theta[str(lobench_name)], np.float32)
+        leaves[foreign_name] = np.ascontiguousarray(leaf.T if form.transposed and "weight" in foreign_name else leaf)
+        matched_leaves.append((foreign_name, str(lobench_name), leaf.shape))
     shifts = form.constants.get(optimizer, {})
     bindings = [f"{form.classes[optimizer]}.{path} = {[float(value) for value in theta[path]]}" for path in shifts]
-    sizes = {name: leaves[theirs].shape[axis] for name, (theirs, axis) in form.sizes.items()}
+    sizes = {name: leaves[foreign_name].shape[axis] for name, (foreign_name, axis) in form.sizes.items()}
     return Converted(
         form=form.name,
         optimizer=optimizer,
         theta=leaves,
-        matched=tuple(matched),
+        matched=tuple(matched_leaves),
         bindings=tuple(bindings),
         config={**form.config, **sizes},
     )
@@ -218,8 +222,8 @@ def export_leaves(theta: Mapping[str, np.ndarray], optimizer: str, where: str) -
 
 def unchanged_leaves(leaves: Mapping[str, np.ndarray], optimizer: str) -> Converted:
     """Returns a checkpoint under its own names, for an export in lobench's format."""
-    matched = tuple((path, path, leaf.shape) for path, leaf in leaves.items())
-    return Converted(form="AlgoPerf", optimizer=optimizer, theta=leaves, matched=matched, bindings=())
+    matched_leaves = tuple((path, path, leaf.shape) for path, leaf in leaves.items())
+    return Converted(form="AlgoPerf", optimizer=optimizer, theta=leaves, matched=matched_leaves, bindings=())
 
 
 def _cut(leaf: np.ndarray, names: Sequence[str], where: str) -> dict[str, np.ndarray]:
@@ -228,5 +232,5 @@ def _cut(leaf: np.ndarray, names: Sequence[str], where: str) -> dict[str, np.nda
 
     if leaf.ndim != 3 or leaf.shape[1] != sum(BLOCKS):
         raise UsageError("no first layers of VeLO", where=where, got=str(leaf.shape), expected="[networks, 30, width]")
-    parts = np.split(leaf, np.cumsum(BLOCKS)[:-1], axis=1)
-    return dict(zip(names, parts, strict=True))
+    blocks = np.split(leaf, np.cumsum(BLOCKS)[:-1], axis=1)
+    return dict(zip(names, blocks, strict=True))

@@ -52,22 +52,22 @@ class ExportedCheckpoint:
           optimizer: The class with its settings, if the user gave it: "ELO(step_mult=0.1)".
           stores: Stores to look into. (): that of the name, or those in `lobench_results` next to the checkpoint.
         """
-        trained = find_trained(text, "checkpoint", None)
-        config = trained.trainer_config
+        training_setup = find_trained(text, "checkpoint", None)
+        config = training_setup.trainer_config
         if config is None:
-            config = given_checkpoint(trained.checkpoint).variant.trainer_config or ""
+            config = given_checkpoint(training_setup.checkpoint).variant.trainer_config or ""
         store_path = store_and_name(text)[0]
         bindings = optimizer_bindings(optimizer, "learned_optimizer") if optimizer else ()
         store_paths = (
             [Path(store_path)]
             if has_ledger(store_path)
-            else sorted(Path(trained.checkpoint).parent.glob("lobench_results/*"))
+            else sorted(Path(training_setup.checkpoint).parent.glob("lobench_results/*"))
         )
         return cls(
-            location=trained.checkpoint,
-            sha256=checkpoint_sha256(trained.checkpoint),
+            location=training_setup.checkpoint,
+            sha256=checkpoint_sha256(training_setup.checkpoint),
             optimizer=name,
-            bindings=(*trained.gin_params, *bindings),
+            bindings=(*training_setup.gin_params, *bindings),
             config=config,
             stores=tuple(stores) or tuple(path for path in store_paths if has_ledger(path)),
         )
@@ -87,7 +87,7 @@ def model_card(exported: ExportedCheckpoint, usage: str) -> str:
     name = Path(exported.location).name
     bindings = exported.bindings
     config = [line for line in exported.config.splitlines() if line not in bindings]  # the last binding counts
-    parts = [
+    sections = [
         "---\ntags:\n- learned-optimizer\n- lobench\n---",
         f"# {markdown_line(exported.optimizer)}, {markdown_line(name)}",
         f"A learned optimizer, exported by lobench. sha256 of theta: `{exported.sha256}`",
@@ -96,9 +96,9 @@ def model_card(exported: ExportedCheckpoint, usage: str) -> str:
         fenced("\n".join([*config, *bindings]) or "# none: the defaults", "gin"),
         "## Evaluations",
     ]
-    evaluations = [part for store in exported.stores for part in _evaluations_in(store, exported.sha256)]
-    parts += evaluations or ["No store with evaluations of this theta was found; `--store` names one."]
-    return "\n\n".join(parts) + "\n"
+    evaluations = [section for store in exported.stores for section in _evaluations_in(store, exported.sha256)]
+    sections += evaluations or ["No store with evaluations of this theta was found; `--store` names one."]
+    return "\n\n".join(sections) + "\n"
 
 
 def _evaluations_in(store: Path, sha256: str) -> list[str]:
@@ -106,13 +106,13 @@ def _evaluations_in(store: Path, sha256: str) -> list[str]:
     summary = summary_of(store, snapshot=read_store(store, summarized=True))
     return [
         _section(summary, subject)
-        for subject, stored in enumerate(summary.snapshot.subjects)
-        if stored.who.has_theta and stored.who.sha256 == sha256
+        for subject, stored_subject in enumerate(summary.snapshot.subjects)
+        if stored_subject.who.has_theta and stored_subject.who.sha256 == sha256
     ]
 
 
 def _section(summary: Summary, subject: int) -> str:
-    stored = summary.snapshot.subjects[subject]
+    stored_subject = summary.snapshot.subjects[subject]
     rows = [("case", "inner steps", "seeds", "diverged", "metric", "final mean", "score", "case's hash")]
     for case, info in enumerate(summary.snapshot.cases):
         if (case_summary := summary.case(subject, case, None)) is not None:
@@ -127,10 +127,12 @@ def _section(summary: Summary, subject: int) -> str:
     headline = summary.mean_score(subject, "primary")
     mean = f"Mean score: {interval_cell(headline.interval)} over {counted(headline.num_cases, 'case')}"
     scale = f"{summary.scale_label}; intervals are of 95%, over seeds"
-    revisions = ", ".join(sorted(filter(None, stored.git_revisions)))
-    variant = fenced("\n".join(stored.who.variant.bindings), "gin") if stored.who.variant.bindings else ""
+    revisions = ", ".join(sorted(filter(None, stored_subject.git_revisions)))
+    variant = (
+        fenced("\n".join(stored_subject.who.variant.bindings), "gin") if stored_subject.who.variant.bindings else ""
+    )
     revisions_text = f"Code of the evaluations: git {markdown_line(revisions)}." if revisions else ""
-    heading = f"### {markdown_line(stored.label)}"
+    heading = f"### {markdown_line(stored_subject.label)}"
     return "\n\n".join(
         filter(None, [heading, f"{mean} ({markdown_line(scale)}).", variant, markdown_table(rows), revisions_text])
     )

@@ -119,12 +119,12 @@ def sources_of(
     for text in map(str, files):
         for found_path in _named_by(text):
             try:
-                parts = _with_kinds(found_path, kind, notes)
+                found_sources = _with_kinds(found_path, kind, notes)
             except UsageError as error:
                 problems.append(error)
                 continue
-            for part in parts:
-                sources.setdefault(part.path.resolve(), part)
+            for source in found_sources:
+                sources.setdefault(source.path.resolve(), source)
     if problems:
         raise combined_error(problems, "files")
     if not sources:
@@ -132,12 +132,12 @@ def sources_of(
     return _named_sources(sources, earlier)
 
 
-def combined_error(problems: Sequence[UsageError], what: str) -> UsageError:
+def combined_error(problems: Sequence[UsageError], noun: str) -> UsageError:
     """Combines several errors into one."""
     if len(problems) == 1:
         return problems[0]
     texts_of_problems = first_of([str(error) for error in problems], _MOST_SHOWN)
-    return UsageError(f"{len(problems)} {what} cannot be imported", got=texts_of_problems)
+    return UsageError(f"{len(problems)} {noun} cannot be imported", got=texts_of_problems)
 
 
 def _named_by(text: str) -> list[_Found]:
@@ -150,8 +150,8 @@ def _named_by(text: str) -> list[_Found]:
         raise UsageError("this cannot be a file", where=text[:200], got=cause(error)[:100]) from error
     if not matches:
         raise UsageError("no such file", got=repr(text))
-    fixed = itertools.takewhile(lambda part: not glob.has_magic(part), path.parts)
-    root = Path(*fixed)
+    literal_parts = itertools.takewhile(lambda path_part: not glob.has_magic(path_part), path.parts)
+    root = Path(*literal_parts)
     return [_Found(path=match, root=root) for match in matches]
 
 
@@ -164,10 +164,12 @@ def _with_kinds(source: _Found, kind: str, notes: list[str]) -> list[_Found]:
     name = kind_of(source.path, kind)
     if not source.path.is_dir():
         return [dataclasses.replace(source, kind=name)]
-    tables = table_files(source.path)
+    table_paths = table_files(source.path)
     if name:
         unread_tables = (
-            [path for path in tables if path.suffix != ".json"] if kinds()[name].files is not None and not kind else []
+            [path for path in table_paths if path.suffix != ".json"]
+            if kinds()[name].files is not None and not kind
+            else []
         )
         if unread_tables and name != "mlflow":
             unread_text = first_of([str(path) for path in unread_tables], _MOST_SHOWN)
@@ -176,27 +178,28 @@ def _with_kinds(source: _Found, kind: str, notes: list[str]) -> list[_Found]:
             )
         return [dataclasses.replace(source, kind=name)]
     sources = list[_Found]()
-    odd = list[UsageError]()
-    for path in tables:
+    unreadable = list[UsageError]()
+    for path in table_paths:
         try:
             sources.append(_Found(path=path, root=source.root or source.path, kind=kind_of(path, kind)))
         except UsageError as error:
-            odd.append(error)
+            unreadable.append(error)
     if not sources:
-        raise combined_error(odd, "files") if odd else nothing_reads(source.path)
-    damaged = [error for error in odd if not isinstance(error, NotCurves)]
+        raise combined_error(unreadable, "files") if unreadable else nothing_reads(source.path)
+    damaged = [error for error in unreadable if not isinstance(error, NotCurves)]
     if damaged:
         raise combined_error(damaged, "files")
-    if odd:
-        notes.append(left_out(odd))
+    if unreadable:
+        notes.append(left_out(unreadable))
     return sources
 
 
-def left_out(odd: Sequence[UsageError]) -> str:
+def left_out(errors: Sequence[UsageError]) -> str:
     """Returns the note on files of a folder that contain no curves."""
-    are = "is not a curve and is" if len(odd) == 1 else "are not curves and are"
+    are = "is not a curve and is" if len(errors) == 1 else "are not curves and are"
     return (
-        f"{counted(len(odd), 'file')} {are} left out: {first_of([_shorten(str(error)) for error in odd], _MOST_SHOWN)}"
+        f"{counted(len(errors), 'file')} {are} left out: "
+        f"{first_of([_shorten(str(error)) for error in errors], _MOST_SHOWN)}"
     )
 
 
@@ -210,14 +213,16 @@ def _named_sources(found_files: Mapping[Path, _Found], earlier: Sequence[Importe
     A file found in a folder is named by its path below the folder. A file given by itself keeps its name, unless files
     in several folders share it. Then each is named by its folder, relative to the common one.
     """
-    below = [file.path for file in found_files.values() if file.root is not None and not file.path.is_dir()]
-    sizes = Counter(path.parent for path in below)
-    of_runs = {path.parent for path in below if bare_name(path).lower() not in _GENERIC | _SETTINGS}
+    files_below_roots = [file.path for file in found_files.values() if file.root is not None and not file.path.is_dir()]
+    sizes = Counter(path.parent for path in files_below_roots)
+    folders_of_run_files = {
+        path.parent for path in files_below_roots if bare_name(path).lower() not in _GENERIC | _SETTINGS
+    }
     is_one_of_many = len(found_files) > 1
     sources: list[CurveFile] = []
     for resolved_path, found_file in found_files.items():
         is_below = found_file.root is not None
-        is_run = found_file.path.parent not in of_runs
+        is_run = found_file.path.parent not in folders_of_run_files
         name = (
             _name_below(found_file, sizes[found_file.path.parent], is_run=is_run)
             if is_below
@@ -257,9 +262,9 @@ def _named_sources(found_files: Mapping[Path, _Found], earlier: Sequence[Importe
             named_sources |= {source.path: source for source in group}
             continue
         names = _names_apart([*(source.path for source in group), *map(Path, earlier_names)])
-        stays = any(names[Path(file)] != earlier_name for file, earlier_name in earlier_names.items())
+        keeps_name = any(names[Path(file)] != earlier_name for file, earlier_name in earlier_names.items())
         for source in group:
-            folder = name if stays else names[source.path]
+            folder = name if keeps_name else names[source.path]
             are_named = kinds()[kind].has_facts  # by the tracker, in each of its folders
             prefix = f"{folder}/" if folder != name and not are_named else ""
             named_sources[source.path] = dataclasses.replace(source, name=folder, prefix=prefix)
@@ -284,7 +289,9 @@ def _name_below(source: _Found, num_beside: int, *, is_run: bool) -> str:
         return inner.as_posix() if inner.parts else source.path.name
     bare = bare_name(inner)
     is_generic = bare.lower() in _GENERIC
-    folders = [part for part in inner.parent.parts if not (_CHECKPOINT.fullmatch(part) and bare == "trainer_state")]
+    folders = [
+        folder for folder in inner.parent.parts if not (_CHECKPOINT.fullmatch(folder) and bare == "trainer_state")
+    ]
     if bare == "trainer_state" and not folders:
         return source.root.resolve().name
     if not folders:
@@ -295,24 +302,27 @@ def _name_below(source: _Found, num_beside: int, *, is_run: bool) -> str:
 
 def _names_apart(paths: Sequence[Path]) -> dict[Path, str]:
     """Returns distinct names for paths with the same file name: their folders relative to the common one."""
-    homes = {path: path if path.is_dir() else path.parent for path in paths}
-    common = Path(os.path.commonpath([home.parent if path.is_dir() else home for path, home in homes.items()]))
+    folders = {path: path if path.is_dir() else path.parent for path in paths}
+    common_folder = Path(
+        os.path.commonpath([folder.parent if path.is_dir() else folder for path, folder in folders.items()])
+    )
     return {
-        path: home.relative_to(common).as_posix() if home != common else _own_name(path) for path, home in homes.items()
+        path: folder.relative_to(common_folder).as_posix() if folder != common_folder else _own_name(path)
+        for path, folder in folders.items()
     }
 
 
 def _paths_of(source: _Found) -> list[str]:
     """Returns the spellings of a path for `--pattern`: first relative to the argument's folder, then as typed."""
-    typed = [part for part in source.path.parts if part not in ("/", "..", ".")]
-    below = list(source.path.relative_to(source.root).parts) if source.root is not None else []
+    typed_parts = [path_part for path_part in source.path.parts if path_part not in ("/", "..", ".")]
+    parts_below_root = list(source.path.relative_to(source.root).parts) if source.root is not None else []
     if source.path.is_dir():
-        return ["/".join(typed[place:]) for place in reversed(range(len(typed)))]
-    starts = [len(typed) - len(below)] if below else []
-    starts += [place for place in reversed(range(len(typed))) if place not in starts]
-    names = [] if below else [bare_name(source.path)]
+        return ["/".join(typed_parts[start_index:]) for start_index in reversed(range(len(typed_parts)))]
+    starts = [len(typed_parts) - len(parts_below_root)] if parts_below_root else []
+    starts += [start_index for start_index in reversed(range(len(typed_parts))) if start_index not in starts]
+    names = [] if parts_below_root else [bare_name(source.path)]
     for start in starts:
-        *folders, name = typed[start:]
+        *folders, name = typed_parts[start:]
         bare = bare_name(Path(name))
         names += ["/".join([*folders, name]), "/".join([*folders, bare]), *(["/".join(folders)] if folders else [])]
         names += [bare] if start == starts[0] else []
@@ -321,8 +331,8 @@ def _paths_of(source: _Found) -> list[str]:
 
 def _pairs(texts: Sequence[str], option: str, expected: str) -> dict[str, str]:
     pairs = [(text.partition("=")[0].strip(), text.partition("=")[2].strip()) for text in texts]
-    for text, (left, right) in zip(texts, pairs, strict=True):
-        if not left or not right:
+    for text, (key, value) in zip(texts, pairs, strict=True):
+        if not key or not value:
             raise UsageError(option, got=repr(text), expected=expected)
     return dict(pairs)
 
@@ -480,8 +490,8 @@ class CollectedCurves:
         """
         source = self.sources[0]
         request = dataclasses.replace(self.asked, metrics=RequestedMetrics({}))
-        parts = itertools.islice(kinds()[source.kind].read(source.place, request, []), _LOOKED_AT)
-        return {name for points in parts for name in points.metrics}
+        first_points = itertools.islice(kinds()[source.kind].read(source.place, request, []), _LOOKED_AT)
+        return {name for points in first_points for name in points.metrics}
 
     def __exit__(self, *_: object) -> None:
         self.spill.close()
@@ -500,16 +510,16 @@ class CollectedCurves:
         self._seen.update(points.metrics)
         kept_points = points.of_metrics(metrics) if metrics else points
         names = [metrics.get(name) or metric_name(name) for name in points.metrics]
-        for name, theirs in zip(names, points.metrics, strict=True):
-            if theirs in metrics or not metrics:
-                first_spelling = spellings.setdefault(name, theirs)
-                if first_spelling != theirs:
+        for name, foreign_name in zip(names, points.metrics, strict=True):
+            if foreign_name in metrics or not metrics:
+                first_spelling = spellings.setdefault(name, foreign_name)
+                if first_spelling != foreign_name:
                     raise UsageError(
                         f"two metrics are both called {name}",
                         where=str(source.path),
-                        got=f"{first_spelling}, {theirs}",
+                        got=f"{first_spelling}, {foreign_name}",
                         next_step=f"--metric {first_spelling}={first_spelling.replace('/', '_')}-1 "
-                        f"--metric {theirs} names them apart",
+                        f"--metric {foreign_name} names them apart",
                     )
         return dataclasses.replace(kept_points, runs=[self._renamed(run) for run in points.runs], metrics=names)
 

@@ -58,11 +58,11 @@ def import_curves(files: tuple[str, ...], store: Path, output: str, **options: A
     """
     from lobench.tools.curve_import.imports import import_curves as imported
 
-    printed: list[str] = []
+    printed_notes: list[str] = []
 
     def log(note: str) -> None:
-        printed.append(note)
+        printed_notes.append(note)
         click.echo(note, err=True)
 
-    found = imported(*files, store=store, log=log, **options)
-    emit("import", found) if output == "json" else show(found.describe(printed))
+    result = imported(*files, store=store, log=log, **options)
+    emit("import", result) if output == "json" else show(result.describe(printed_notes))

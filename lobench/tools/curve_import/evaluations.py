@@ -106,9 +106,9 @@ def seeds_of(
                 expected=f"whole numbers below {limit:,}",
                 next_step="without --paired-seeds, seeds are labels",
             )
-        numbers = [int(run.seed) for run in group] if unusable is None else []
-        if len(set(numbers)) == len(group):  # 1 and 01 are the same number
-            seeds.update(zip(group, numbers, strict=True))
+        seed_numbers = [int(run.seed) for run in group] if unusable is None else []
+        if len(set(seed_numbers)) == len(group):  # 1 and 01 are the same number
+            seeds.update(zip(group, seed_numbers, strict=True))
             continue
         known_seeds = known(group[0])
         free_seeds = itertools.filterfalse(set(known_seeds.values()).__contains__, itertools.count())
@@ -156,11 +156,11 @@ def curves_of(
     steps = primary.steps
     if until is not None:
         if until not in steps:
-            near = steps[np.argsort(np.abs(steps - until), kind="stable")[:3]]
+            nearest_steps = steps[np.argsort(np.abs(steps - until), kind="stable")[:3]]
             raise UsageError(
                 f"a run has no value at step {until}",
                 where=provenance.imported["file"],
-                got=f"{run}: steps {', '.join(map(str, sorted(near.tolist())))}",
+                got=f"{run}: steps {', '.join(map(str, sorted(nearest_steps.tolist())))}",
                 expected=f"its course up to there, or {until_option} for the step where curves end",
             )
         steps = steps[steps <= until]
@@ -175,13 +175,13 @@ def curves_of(
             values_by_metric[name] = _as_stored(curve.values[indices])
         else:
             left_out.append(name)
-    odd = ~np.isfinite(values_by_metric[case.primary_metric])
+    is_not_finite = ~np.isfinite(values_by_metric[case.primary_metric])
     training = {"training": run.training} if run.training else {}
     curves = Curves(
         seeds=(seed,),
         metrics={name: memoryview(values.reshape(1, -1).data) for name, values in values_by_metric.items()},
         eval_steps=tuple(steps.tolist()),
-        diverged_at=(int(steps[odd.argmax()]) if odd.any() else -1,),
+        diverged_at=(int(steps[is_not_finite.argmax()]) if is_not_finite.any() else -1,),
         provenance=Provenance(imported={**provenance.imported, "run": run.seed, **training}),
         directions={name: directions[name] for name in values_by_metric if name in directions},
     )
@@ -203,7 +203,7 @@ class ItemTable:
     def curves(
         self,
         cases: Mapping[str, CaseInfo],
-        provenance_of: Callable[[str, str], Provenance],
+        make_provenance: Callable[[str, str], Provenance],
         directions: Mapping[str, Direction],
     ) -> Iterator[tuple[str, CaseInfo, Curves, tuple[str, ...]]]:
         """Yields the method, the case and the curves of each evaluation, with a line for each metric that was left out.
@@ -213,7 +213,7 @@ class ItemTable:
         """
         for (method, name), values in self._values.items():
             case = cases[name]
-            provenance = provenance_of(method, name)
+            provenance = make_provenance(method, name)
             try:
                 items = ItemValues.of(values, case.primary_metric, where=provenance.imported["file"])
             except UsageError:

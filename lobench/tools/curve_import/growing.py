@@ -106,8 +106,8 @@ class SessionCurves(CollectedCurves):
         """Returns the curve of the primary metric for each case, by the case's name."""
         curves: dict[str, Curve] = {}
         for run, metrics in self.spill.curves():
-            requested = [name for name in self.asked.metrics.values() if name in metrics]
-            curves[run.case] = metrics[(requested or list(metrics))[0]]
+            requested_names = [name for name in self.asked.metrics.values() if name in metrics]
+            curves[run.case] = metrics[(requested_names or list(metrics))[0]]
         return curves
 
 
@@ -115,8 +115,8 @@ def _source_of(path: Path, copy: Path, notes: list[str]) -> CurveFile | None:
     """Returns a file, or a copy of its readable part; None if it contains nothing yet."""
     if path.is_file():
         with path.open("rb") as file:
-            head = file.read(4)
-        if not head.startswith(_NOT_TEXT):
+            first_bytes = file.read(4)
+        if not first_bytes.startswith(_NOT_TEXT):
             copy.mkdir()
             copy /= path.name
             _copy_lines(path, copy, notes)
@@ -131,7 +131,7 @@ def _source_of(path: Path, copy: Path, notes: list[str]) -> CurveFile | None:
 def _copy_lines(path: Path, copy: Path, notes: list[str]) -> None:
     """Copies the readable lines. Other lines become empty lines, so that line numbers stay the same."""
     header = b""
-    odd = list[tuple[int, bytes]]()
+    left_out_lines = list[tuple[int, bytes]]()
     with path.open("rb") as file, copy.open("wb") as copied_file:
         for number, line in enumerate(file, 1):
             is_whole = line.endswith(b"\n")
@@ -139,15 +139,15 @@ def _copy_lines(path: Path, copy: Path, notes: list[str]) -> None:
             header = header or text
             is_json = path.suffix in _JSON_LINES or header.startswith(b"{")
             if is_json and text and not _is_object(text):
-                odd += [(number, text)] * is_whole
+                left_out_lines += [(number, text)] * is_whole
                 copied_file.write(b"\n" * is_whole)
             elif is_whole or (is_json and text):
                 copied_file.write(b"\n" if not is_json and text == header and number > 1 else line)
-    if odd:
-        number, text = odd[0]
+    if left_out_lines:
+        number, text = left_out_lines[0]
         line_text = repr(text[:_SHOWN].decode(errors="replace"))
-        are = "is not a JSON object and is" if len(odd) == 1 else "are not JSON objects and are"
-        notes.append(f"{path}: {counted(len(odd), 'line')} {are} left out; line {number} is {line_text}")
+        verb = "is not a JSON object and is" if len(left_out_lines) == 1 else "are not JSON objects and are"
+        notes.append(f"{path}: {counted(len(left_out_lines), 'line')} {verb} left out; line {number} is {line_text}")
 
 
 def _is_object(text: bytes) -> bool:

@@ -70,18 +70,18 @@ class Imported:
     num_replaced: int
     notes: tuple[str, ...]
 
-    def describe(self, printed: Collection[str] = ()) -> str:
+    def describe(self, printed_notes: Collection[str] = ()) -> str:
         """Returns lines for the terminal, without the notes that are already printed."""
         methods = f"{counted(len(self.methods), 'method')} ({first_of(self.methods, _NUM_NAMED)})"
         counts_text = f"{methods} on {counted(len(self.cases), 'case')} ({first_of(self.cases, _NUM_NAMED)})"
         counts = [counted(self.num_new, "new curve")]
         counts += [f"{self.num_known:,} known already"] * bool(self.num_known)
         counts += [f"{self.num_replaced:,} replaced"] * bool(self.num_replaced)
-        head = (
+        summary_line = (
             f"{self.store}: {counts_text}, {counted(self.num_points, 'value')} ({', '.join(self.kinds)}): "
             f"{', '.join(counts)}"
         )
-        return "\n".join([head, *(note for note in self.notes if note not in printed)])
+        return "\n".join([summary_line, *(note for note in self.notes if note not in printed_notes)])
 
 
 def import_curves(
@@ -181,8 +181,8 @@ def import_into(
             name: (case if is_own else dataclasses.replace(case, num_inner_steps=num_steps), is_own)
             for name, (case, is_own) in cases.items()
         }
-    until = _last_steps(settings.until_step, spill.runs)
-    called = {run.method: run.method if names is None else names.get(run.method, "") for run in spill.runs}
+    last_steps = _last_steps(settings.until_step, spill.runs)
+    names_by_method = {run.method: run.method if names is None else names.get(run.method, "") for run in spill.runs}
     ends_of_session = {} if session is None else session.ends
     written_curves = _Written()
     with ledger.transaction():
@@ -190,33 +190,37 @@ def import_into(
             notes += _change_notes(file, files_before)
             if settings.replace and session is None:
                 written_curves.added.replaced += forget_file(ledger, file.file)
-        for name in filter(None, called.values()):  # so that tables have the order of the files
+        for name in filter(None, names_by_method.values()):  # so that tables have the order of the files
             sight(ledger, Subject.of_imported(name))
         seeds = dict.fromkeys(spill.runs, 0 if session is None else session.seed)
         if session is None:
             seeds = seeds_of(
                 [run for run in spill.runs if not run.is_item],
                 are_draws=bool(collected.draws),
-                known=lambda run: run_seeds(ledger, Subject.of_imported(called[run.method]), cases[run.case][0]),
+                known=lambda run: run_seeds(
+                    ledger, Subject.of_imported(names_by_method[run.method]), cases[run.case][0]
+                ),
             )
         writer = CurveWriter(ledger, written_curves.added)
         copies = Copies(ledger)
-        subjects = {name: Subject.of_imported(name) for name in filter(None, called.values())}
+        subjects = {name: Subject.of_imported(name) for name in filter(None, names_by_method.values())}
         provenance = functools.cache(lambda *sources: _provenance(sources, collected.draws))
         items = ItemTable()
         for run, metrics in spill.curves():
-            if not (name := called[run.method]):
+            if not (name := names_by_method[run.method]):
                 continue
             case, is_own = cases[run.case]
             if case.has_items:
                 items.add(run.method, run, metrics)
                 continue
-            curves, others = curves_of(
+            curves, left_out_metrics = curves_of(
                 run,
                 metrics,
                 case,
                 seed=seeds[run],
-                until=ends_of_session.get(run.case, until.get(run.method, case.num_inner_steps if is_own else None)),
+                until=ends_of_session.get(
+                    run.case, last_steps.get(run.method, case.num_inner_steps if is_own else None)
+                ),
                 provenance=provenance(*collected.of_runs[run]),
                 directions=collected.directions,
                 until_option=until_option,
@@ -232,20 +236,20 @@ def import_into(
                     copied_key := copies.key_of_copy(subjects[name], case, curves, run=run, sources=sources)
                 ) is not None:
                     written_curves.added.known += 1
-                    written_curves.note(name, copied_key, case, curves, others)
+                    written_curves.note(name, copied_key, case, curves, left_out_metrics)
                     continue
             replaces = settings.replace or session is not None
             key = writer.add(subjects[name], case, curves, replaces=replaces)
-            written_curves.note(name, key, case, curves, others)
+            written_curves.note(name, key, case, curves, left_out_metrics)
             copies.add(subjects[name], case, curves, key=key, run=run, sources=collected.of_runs[run])
         files_of = collected.files_of_items()
-        of_items = items.curves(
+        item_curves = items.curves(
             {name: case for name, (case, _) in cases.items()},
             lambda method, case: provenance(*files_of[method, case]),
             collected.directions,
         )
-        for method, case, curves, problems in of_items:
-            name = called[method]
+        for method, case, curves, problems in item_curves:
+            name = names_by_method[method]
             replaces = settings.replace or session is not None
             written_curves.note(name, writer.add(subjects[name], case, curves, replaces=replaces), case, curves, ())
             notes += [f"{name} on {case.suite}/{case.name}: {problem}" for problem in problems]
@@ -304,7 +308,7 @@ def refuse_unfit(
     Raises:
       UsageError: As for `import_into`.
     """
-    until = _last_steps(settings.until_step, collected.spill.runs)
+    last_steps = _last_steps(settings.until_step, collected.spill.runs)
     case_index = OwnCases(cases=own_cases)
     for run, metrics in collected.spill.curves():
         case = _trained_case(run.case, collected, case_index, own_cases)
@@ -314,7 +318,7 @@ def refuse_unfit(
                 metrics,
                 case,
                 seed=0,
-                until=until.get(run.method, case.num_inner_steps),
+                until=last_steps.get(run.method, case.num_inner_steps),
                 provenance=_provenance(collected.of_runs[run], collected.draws),
                 directions=collected.directions,
                 until_option=until_option,
@@ -334,8 +338,8 @@ def _shared_item_numbers(ledger: Ledger, written_evaluations: Sequence[tuple[Eva
     for identity in new_cases:
         similar_cases = [
             other_identity
-            for other_identity, numbers in items.items()
-            if other_identity != identity and numbers & items.get(identity, set())
+            for other_identity, item_numbers in items.items()
+            if other_identity != identity and item_numbers & items.get(identity, set())
         ]
         if similar_cases:
             name = new_cases[identity].name
@@ -379,9 +383,10 @@ class _Written:
             for name, count in sorted(self._left_out.items())
         ]
         return lines + [
-            f"{method} on {case}: its seeds end at steps {min(ends)} to {max(ends)}; --until-step {method}=STEP cuts"
-            for (method, case), ends in self.ends.items()
-            if len(ends) > 1
+            f"{method} on {case}: its seeds end at steps {min(end_steps)} to {max(end_steps)}; --until-step "
+            f"{method}=STEP cuts"
+            for (method, case), end_steps in self.ends.items()
+            if len(end_steps) > 1
         ]
 
 
@@ -425,35 +430,37 @@ def _provenance(sources: Sequence[CurveFile], draws: str) -> Provenance:
 def _last_steps(texts: Sequence[str], runs: Sequence[CurveRun]) -> dict[str, int]:
     """Returns the step at which curves end, for each method with such an option."""
     methods = dict.fromkeys(run.method for run in runs)
-    ends: dict[str, int] = {}
+    steps_by_method: dict[str, int] = {}
     for text in texts:
         method, _, step = text.rpartition("=")
         if not step.isdecimal() or (method and method not in methods):
             expected = f"STEP or METHOD=STEP, of the methods {', '.join(methods)}"
             raise UsageError("--until-step", got=repr(text), expected=expected, next_step=suggestion(method, methods))
-        ends |= {method: int(step)} if method else {name: int(step) for name in methods if name not in ends}
-    return ends
+        steps_by_method |= (
+            {method: int(step)} if method else {name: int(step) for name in methods if name not in steps_by_method}
+        )
+    return steps_by_method
 
 
 def _cases(
     ledger: Ledger, collected: CollectedCurves, own_cases: Sequence[CaseInfo], notes: list[str]
 ) -> dict[str, tuple[CaseInfo, bool]]:
     """Returns the case for each name in the files, and whether lobench trains it."""
-    stored = known_cases(ledger)
-    own_case_index = OwnCases(cases=[*(case for case, is_imported in stored if not is_imported), *own_cases])
-    imported = {f"{case.suite}/{case.name}": case for case, is_imported in stored if is_imported}
+    stored_cases = known_cases(ledger)
+    case_index = OwnCases(cases=[*(case for case, is_imported in stored_cases if not is_imported), *own_cases])
+    imported = {f"{case.suite}/{case.name}": case for case, is_imported in stored_cases if is_imported}
     cases: dict[str, tuple[CaseInfo, bool]] = {}
     with_items = {run.case for run in collected.spill.runs if run.is_item}
     for name in dict.fromkeys(run.case for run in collected.spill.runs):
-        hinted = collected.cases.get(name)
-        if (trained_case := _trained_case(name, collected, own_case_index, own_cases)) is not None:
-            if hinted is None:
+        case_of_files = collected.cases.get(name)
+        if (trained_case := _trained_case(name, collected, case_index, own_cases)) is not None:
+            if case_of_files is None:
                 notes.append(f"case {name!r} is {trained_case.suite}/{trained_case.name}, which lobench trains")
-            cases[name] = (dataclasses.replace(trained_case, optimizer_hash=""), hinted is None)
+            cases[name] = (dataclasses.replace(trained_case, optimizer_hash=""), case_of_files is None)
             continue
         has_items = name in with_items
         case = (
-            hinted
+            case_of_files
             or imported.get(name)
             or imported.get(f"{SUITE}/{name}")
             or new_case(name, _primary(name, collected), has_items=has_items)
@@ -472,15 +479,15 @@ def _cases(
 
 
 def _trained_case(
-    name: str, collected: CollectedCurves, own_case_index: OwnCases, own_cases: Sequence[CaseInfo]
+    name: str, collected: CollectedCurves, case_index: OwnCases, own_cases: Sequence[CaseInfo]
 ) -> CaseInfo | None:
     """Returns the case with a name in the files, if lobench trains it; None otherwise."""
-    hinted = collected.cases.get(name)
-    if hinted is not None:
-        return next((case for case in own_case_index.cases if case.identity == hinted.identity), None)
+    case_of_files = collected.cases.get(name)
+    if case_of_files is not None:
+        return next((case for case in case_index.cases if case.identity == case_of_files.identity), None)
     # If an experiment has a single case, its files need not name it.
-    only = own_cases[0] if name == UNSAID and len(own_cases) == 1 else None
-    return own_case_index.named(name) or only
+    single_case = own_cases[0] if name == UNSAID and len(own_cases) == 1 else None
+    return case_index.named(name) or single_case
 
 
 def _primary(case: str, collected: CollectedCurves) -> str:
@@ -488,8 +495,8 @@ def _primary(case: str, collected: CollectedCurves) -> str:
     metrics = collected.spill.metrics_of(case)
     logged_metrics = [name for name in collected.asked.metrics.values() if name in metrics]
     primary = {kinds()[source.kind].primary for source in collected.sources}
-    if not logged_metrics and len(metrics) > 1 and (usual := sorted(primary & {*metrics})):
-        return usual[0]
+    if not logged_metrics and len(metrics) > 1 and (primary_metrics := sorted(primary & {*metrics})):
+        return primary_metrics[0]
     if not logged_metrics and len(metrics) > 1:
         raise UsageError(
             f"case {case!r} has several metrics, and none is marked as primary",

@@ -138,9 +138,9 @@ class Points:
         )
 
     @classmethod
-    def of_curves(cls, run: CurveRun, found: Mapping[str, Sequence[tuple[int, float]]]) -> Iterator[Points]:
+    def of_curves(cls, run: CurveRun, points_by_metric: Mapping[str, Sequence[tuple[int, float]]]) -> Iterator[Points]:
         """Yields the points of a run's curves, given as (step, value) pairs by metric."""
-        for metric, points in found.items():
+        for metric, points in points_by_metric.items():
             steps, values = zip(*points, strict=True)
             yield cls.of_curve(run, metric, steps, values)
 
@@ -152,8 +152,8 @@ class Points:
 
     def where(self, is_kept: NDArray[np.bool_]) -> Points:
         """Returns the points at which a mask, bool[num_points], is true."""
-        parts = {name: getattr(self, name)[is_kept] for name in ("run", "metric", "step", "value", "line")}
-        return replace(self, **parts)
+        columns = {name: getattr(self, name)[is_kept] for name in ("run", "metric", "step", "value", "line")}
+        return replace(self, **columns)
 
 
 class RequestedMetrics(Mapping[str, str]):
@@ -225,12 +225,12 @@ class CurveRequest:
     is_one_of_many: bool = False
 
 
-def watched_request(request: CurveRequest, used: set[str]) -> CurveRequest:
-    """Returns a copy of a request that adds the names of the fields that are read to `used`."""
+def watched_request(request: CurveRequest, used_fields: set[str]) -> CurveRequest:
+    """Returns a copy of a request that adds the names of the fields that are read to `used_fields`."""
 
     class Watched(CurveRequest):
         def __getattribute__(self, name: str) -> object:
-            used.add(name)
+            used_fields.add(name)
             return super().__getattribute__(name)
 
     return Watched(**{name: getattr(request, name) for name in CurveRequest.__dataclass_fields__})
@@ -239,8 +239,8 @@ def watched_request(request: CurveRequest, used: set[str]) -> CurveRequest:
 def bare_name(path: PurePath) -> str:
     """Returns a file's name without the endings of its format: `lr0.1` for `lr0.1.csv.gz`."""
     name = path.name
-    while (ending := _ENDING.search(name)) is not None and ending.start():
-        name = name[: ending.start()]
+    while (suffix := _ENDING.search(name)) is not None and suffix.start():
+        name = name[: suffix.start()]
     return name
 
 
@@ -276,12 +276,12 @@ def named_run(name: str, request: CurveRequest, *, is_file: bool = False) -> Cur
     >>> run.method, run.seed
     ('adam', '3')
     """
-    parts = _parts_of(name, request, is_file=is_file)
-    are_seeds = bool(request.method or (request.pattern and "method" in parts))
+    named_parts = _parts_of(name, request, is_file=is_file)
+    are_seeds = bool(request.method or (request.pattern and "method" in named_parts))
     return CurveRun(
-        method=request.method or parts.get("method", name),
-        case=parts.get("case") or request.case,
-        seed=parts.get("seed") or request.seed or (name if are_seeds else "0"),
+        method=request.method or named_parts.get("method", name),
+        case=named_parts.get("case") or request.case,
+        seed=named_parts.get("seed") or request.seed or (name if are_seeds else "0"),
         training=name,
     )
 
@@ -306,13 +306,15 @@ def _parts_of(name: str, request: CurveRequest, *, is_file: bool) -> dict[str, s
             got=f"{request.pattern!r}; the run is {', '.join(map(repr, dict.fromkeys(texts)))}",
             expected="an expression that matches one of these from its beginning to its end",
         )
-    parts = {key: value for key, value in match.groupdict().items() if value}
-    if not {"method", "seed"} & pattern.groupindex.keys() and (seeded := WITH_SEED.fullmatch(name)):
-        return seeded.groupdict() | parts
-    return parts
+    groups = {key: value for key, value in match.groupdict().items() if value}
+    if not {"method", "seed"} & pattern.groupindex.keys() and (match_of_seed := WITH_SEED.fullmatch(name)):
+        return match_of_seed.groupdict() | groups
+    return groups
 
 
-def named_runs(known: Sequence[LoggedRun], request: CurveRequest, notes: list[str]) -> Iterator[tuple[str, CurveRun]]:
+def named_runs(
+    logged_runs: Sequence[LoggedRun], request: CurveRequest, notes: list[str]
+) -> Iterator[tuple[str, CurveRun]]:
     """Yields the ids of runs with their methods, cases and seeds.
 
     Runs with the same method and case are different seeds. The seed is taken from `--seed-from`, the name, the
@@ -322,30 +324,30 @@ def named_runs(known: Sequence[LoggedRun], request: CurveRequest, notes: list[st
       UsageError: As for `named_run`; no run has a value named by an option; or seeds of a method have different
         settings.
     """
-    known = _with_facts(known, request, notes)
+    logged_runs = _with_facts(logged_runs, request, notes)
     groups: dict[tuple[str, str], list[tuple[LoggedRun, CurveRun]]] = {}
-    for one in known:
-        run = named_run(f"{request.prefix}{one.name}", request)
+    for named_member in logged_runs:
+        run = named_run(f"{request.prefix}{named_member.name}", request)
         run = replace(
             run,
-            method=one.fact(request.method_from) or run.method,
-            case=one.fact(request.case_from) or run.case,
-            seed=_seed_of(one, request),
-            training=one.id,
+            method=named_member.fact(request.method_from) or run.method,
+            case=named_member.fact(request.case_from) or run.case,
+            seed=_seed_of(named_member, request),
+            training=named_member.id,
         )
-        groups.setdefault((run.method, run.case), []).append((one, run))
+        groups.setdefault((run.method, run.case), []).append((named_member, run))
     runs: dict[str, CurveRun] = {}
     for (method, case), members in groups.items():
         if len(members) > 1:
             _check_pooled(method, case, [logged_run for logged_run, _ in members], request)
-            on = f" on {case!r}" if case else ""
-            notes.append(f"{len(members)} runs are called {method!r}{on}: they are its seeds")
-        numbers = Counter(run.seed for _, run in members)
+            case_text = f" on {case!r}" if case else ""
+            notes.append(f"{len(members)} runs are called {method!r}{case_text}: they are its seeds")
+        seed_counts = Counter(run.seed for _, run in members)
         runs |= {
-            logged_run.id: run if numbers[run.seed] == 1 else replace(run, seed=logged_run.id)
+            logged_run.id: run if seed_counts[run.seed] == 1 else replace(run, seed=logged_run.id)
             for logged_run, run in members
         }
-    yield from ((logged_run.id, runs[logged_run.id]) for logged_run in known)
+    yield from ((logged_run.id, runs[logged_run.id]) for logged_run in logged_runs)
 
 
 def _with_facts(logged_runs: Sequence[LoggedRun], request: CurveRequest, notes: list[str]) -> list[LoggedRun]:
@@ -390,8 +392,8 @@ def _with_facts(logged_runs: Sequence[LoggedRun], request: CurveRequest, notes: 
 def _seed_of(run: LoggedRun, request: CurveRequest) -> str:
     if request.seed_from:
         return run.fact(request.seed_from[0]) or run.id
-    of_config = next((value for key, value in run.settings.items() if key.partition(".")[2] == "seed"), "")
-    return _parts_of(run.name, request, is_file=False).get("seed") or of_config or request.seed or run.id
+    configured_seed = next((value for key, value in run.settings.items() if key.partition(".")[2] == "seed"), "")
+    return _parts_of(run.name, request, is_file=False).get("seed") or configured_seed or request.seed or run.id
 
 
 def _check_pooled(method: str, case: str, members: Sequence[LoggedRun], request: CurveRequest) -> None:
@@ -403,21 +405,21 @@ def _check_pooled(method: str, case: str, members: Sequence[LoggedRun], request:
     keys = dict.fromkeys(key for member in members for key in member.settings)
     values = {key: dict.fromkeys(member.settings.get(key, "(none)") for member in members) for key in keys}
     seeds = {key for key in keys if key in request.seed_from or key.rpartition(".")[2].lower().endswith("seed")}
-    odd = {
+    differing_values = {
         key: sorted(distinct_values)
         for key, distinct_values in values.items()
         if len(distinct_values) > 1 and key not in seeds
     }
-    if not odd:
+    if not differing_values:
         return
     differences = [
         f"{key} ({', '.join(distinct_values[:_MOST_SHOWN])}{', ...' * (len(distinct_values) > _MOST_SHOWN)})"
-        for key, distinct_values in odd.items()
+        for key, distinct_values in differing_values.items()
     ]
-    first_key = next(iter(odd))
-    on = f" on {case!r}" if case else ""
+    first_key = next(iter(differing_values))
+    case_text = f" on {case!r}" if case else ""
     raise UsageError(
-        f"{len(members)} runs are called {method!r}{on}, and differ in more than a seed",
+        f"{len(members)} runs are called {method!r}{case_text}, and differ in more than a seed",
         got=first_of(differences, _MOST_SHOWN),
         next_step=f"--case-from {first_key} if these are problems, --method-from {first_key} if they are methods, "
         f"--seed-from {first_key} if they only distinguish seeds",
@@ -435,9 +437,9 @@ def step_numbers(values: NDArray[np.float64], lines: NDArray[np.int64], where: s
     """
     with np.errstate(invalid="ignore"):
         steps = np.where(np.isfinite(values), values, -1).astype(np.int64)
-    odd = (steps < 0) | (steps != values)
-    if odd.any():
-        row = int(odd.argmax())
+    is_invalid = (steps < 0) | (steps != values)
+    if is_invalid.any():
+        row = int(is_invalid.argmax())
         location = f"{where}, line {lines[row]}" if lines[row] else where
         raise UsageError(f"{column} is no step", where=location, got=f"{values[row]:g}", expected="a whole number >= 0")
     return steps

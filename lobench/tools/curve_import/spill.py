@@ -103,9 +103,9 @@ class Spill:
         if not len(rows):
             return
         if (points.step < 0).any():
-            at = int((points.step < 0).argmax())
-            run = points.runs[points.run[at]]
-            got = f"{run}, metric {points.metrics[points.metric[at]]!r}: {points.step[at]}"
+            row_index = int((points.step < 0).argmax())
+            run = points.runs[points.run[row_index]]
+            got = f"{run}, metric {points.metrics[points.metric[row_index]]!r}: {points.step[row_index]}"
             raise UsageError("a step is below 0", where=self._where_of(run), got=got, expected="0 or more")
         rows["run"], rows["metric"] = runs[points.run], metrics[points.metric]
         rows["step"], rows["value"], rows["line"] = points.step, points.value, points.line
@@ -146,15 +146,17 @@ class Spill:
                 rows, edge = rows[is_last], edge[is_last_point]
             steps = rows["step"].copy()
             values = rows["value"].copy()
-            ends = [*(np.flatnonzero(edge) + 1).tolist(), len(rows)]
-            starts = [0, *ends[:-1]]
-            of_curves = zip(rows["run"][starts].tolist(), rows["metric"][starts].tolist(), starts, ends, strict=True)
-            for run, parts in itertools.groupby(of_curves, key=operator.itemgetter(0)):
+            curve_ends = [*(np.flatnonzero(edge) + 1).tolist(), len(rows)]
+            starts = [0, *curve_ends[:-1]]
+            curve_bounds = zip(
+                rows["run"][starts].tolist(), rows["metric"][starts].tolist(), starts, curve_ends, strict=True
+            )
+            for run, curves_of_run in itertools.groupby(curve_bounds, key=operator.itemgetter(0)):
                 yield (
                     runs[run],
                     {
-                        metrics[metric_number]: Curve(steps=steps[at:end], values=values[at:end])
-                        for _, metric_number, at, end in parts
+                        metrics[metric_number]: Curve(steps=steps[start:end], values=values[start:end])
+                        for _, metric_number, start, end in curves_of_run
                     },
                 )
 
@@ -180,9 +182,9 @@ class Spill:
         metric = self.metrics[first_point["metric"]]
         points = in_order[(in_order["run"] == first_point["run"]) & (in_order["metric"] == first_point["metric"])]
         steps = points["step"]
-        begins = np.flatnonzero(steps[1:] <= steps[:-1]) + 1  # rows whose step is not larger than the one before
-        num_restarts = int((steps[begins] == steps[0]).sum())
-        is_resumed = not num_restarts and len(begins) == 1 and steps[-1] >= steps[: begins[0]].max()
+        restart_rows = np.flatnonzero(steps[1:] <= steps[:-1]) + 1  # rows whose step is not larger than the one before
+        num_restarts = int((steps[restart_rows] == steps[0]).sum())
+        is_resumed = not num_restarts and len(restart_rows) == 1 and steps[-1] >= steps[: restart_rows[0]].max()
         in_files = first_point["source"] != second_point["source"]
         where = self._where_of(run)
         if in_files:
@@ -190,7 +192,7 @@ class Spill:
         elif first_point["line"]:
             where = f"{self._sources[first_point['source']]}, lines {first_point['line']} and {second_point['line']}"
         last_counts = "--last-counts (Method.last_counts) takes the last value, as of a training that was resumed"
-        apart = (
+        column_advice = (
             "if a column distinguishes them, --column seed=COLUMN (repetitions) or --column method=COLUMN (settings)"
         )
         if in_files:
@@ -199,11 +201,14 @@ class Spill:
             )
             advice += f"; {last_counts}" if is_resumed else ""
         elif is_resumed:
-            advice = f"{last_counts}; {apart}"
+            advice = f"{last_counts}; {column_advice}"
         elif num_restarts:
-            advice = f"the file has {num_restarts + 1} runs that begin at step {steps[0]}: {apart}; a file for each run"
+            advice = (
+                f"the file has {num_restarts + 1} runs that begin at step {steps[0]}: {column_advice}; "
+                "a file for each run"
+            )
         else:
-            advice = apart
+            advice = column_advice
         return UsageError(
             "a point is there twice",
             where=where,

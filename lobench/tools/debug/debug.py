@@ -79,17 +79,17 @@ def debug(
     settings = settings_from(DebugSettings, options)
     checkpoint = settings.checkpoint
     optimizer = settings.optimizer
-    seed, home = settings.seed, settings.home
+    seed, home_suite = settings.seed, settings.home
     if checkpoint and optimizer:
         raise UsageError("debugging takes a checkpoint or an optimizer, one of them")
-    own_params = gin_params
+    trained_params = gin_params
     variant = Variant()
     if checkpoint or optimizer:
         kind: Literal["checkpoint", "optimizer"] = "checkpoint" if checkpoint else "optimizer"
         trained_subject = find_trained(checkpoint or optimizer, kind, None if store is None else Path(store))
         checkpoint = trained_subject.checkpoint
         optimizer = trained_subject.optimizer
-        own_params = (*trained_subject.gin_params, *gin_params)
+        trained_params = (*trained_subject.gin_params, *gin_params)
         variant = trained_subject.variant
     if seed < 0:
         raise UsageError("--seed", got=str(seed), expected="0 or more")
@@ -98,13 +98,13 @@ def debug(
     folder, spec = find_case(case, str(suite))
     page = Path(output) if output else FOLDER / f"{spec.suite}-{spec.name}-seed{seed}.html"
     require_writable(page)
-    usual_suite = find_suite(home) if home else None
+    usual_suite = find_suite(home_suite) if home_suite else None
     manager = plugins_of([str(folder)], progress)
     theta = ThetaLeaves(leaves=None, where="optimizer")
     if checkpoint:
         _, theta = ThetaLeaves.read(checkpoint, manager, allow_pickle=allow_pickle)
     layers = layers_at(
-        checkpoint, manager, optimizer=optimizer, gin_files=gin_files, gin_params=own_params, variant=variant
+        checkpoint, manager, optimizer=optimizer, gin_files=gin_files, gin_params=trained_params, variant=variant
     )
     if not checkpoint and not optimizer and not insists_on_optimizer(spec, layers):
         raise UsageError(
@@ -118,20 +118,20 @@ def debug(
     if not claim_for(spec, layers):
         raise wrong_threads(1, spec.path)
     log(f"replaying {spec.suite}/{spec.name}, seed {seed}")
-    replayed = replay_case(layers, spec, theta, seed, task_index=settings.task_index)
-    training, at_home = replayed.training, ""
+    replay = replay_case(layers, spec, theta, seed, task_index=settings.task_index)
+    training, home_note = replay.training, ""
     if usual_suite is not None and theta.leaves is not None and any(step.inputs for step in training.steps):
-        training = replace(training, usual=_usual_ranges(home, usual_suite, layers, theta, spec, log))
-        at_home = f"The rule's inputs are compared with those that it has on {home}."
-    debugged = Debugged(
+        training = replace(training, usual=_usual_ranges(home_suite, usual_suite, layers, theta, spec, log))
+        home_note = f"The rule's inputs are compared with those that it has on {home_suite}."
+    result = Debugged(
         name=f"{spec.suite}/{spec.name}",
         trained_with=checkpoint or optimizer or "its own optimizer",
         seed=seed,
-        block=str(replayed.block),
+        block=str(replay.block),
         training=training,
         verdict=diagnose(training),
-        difference=replayed.difference,
-        home=at_home,
+        difference=replay.difference,
+        home=home_note,
         command=command_text(
             *("lobench", "debug", case),
             suite=str(suite),
@@ -140,12 +140,12 @@ def debug(
             gin_file=texts(gin_files),
             gin_param=tuple(gin_params),
         )
-        + " --home ''" * (not home)
+        + " --home ''" * (not home_suite)
         + " --allow-pickle" * allow_pickle,
     )
-    write_debug_page(debugged, page)
+    write_debug_page(result, page)
     log(f"page: {page}")
-    return debugged
+    return result
 
 
 def _codes(specs: Sequence[CaseSpec], layers: Layers) -> list[str]:
@@ -160,7 +160,7 @@ def _codes(specs: Sequence[CaseSpec], layers: Layers) -> list[str]:
 
 
 def _usual_ranges(
-    home: str, suite: Path, layers: Layers, theta: ThetaLeaves, spec: CaseSpec, log: Callable[[str], None]
+    home_name: str, suite: Path, layers: Layers, theta: ThetaLeaves, spec: CaseSpec, log: Callable[[str], None]
 ) -> Ranges:
     """Returns the ranges of the rule's inputs in a suite, without the case itself.
 
@@ -168,8 +168,8 @@ def _usual_ranges(
     """
     from lobench.tools.debug.replayed_case import ranges_on, widened
 
-    around = hashlib.sha256(repr((layers, _codes(specs_of(suite), layers))).encode()).hexdigest()[:8]
-    name = "-".join([theta.sha256[:16], around, home.strip("/").replace("/", "-"), spec.suite, spec.name])
+    suite_hash = hashlib.sha256(repr((layers, _codes(specs_of(suite), layers))).encode()).hexdigest()[:8]
+    name = "-".join([theta.sha256[:16], suite_hash, home_name.strip("/").replace("/", "-"), spec.suite, spec.name])
     cache_path = FOLDER / "ranges" / f"{name}.json"
     if cache_path.is_file():
         record = json.loads(cache_path.read_text(encoding="utf-8"))
@@ -188,6 +188,6 @@ def _usual_ranges(
             log(f"left out: {error}")
     cache_path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(
-        cache_path, json.dumps({name: [part.tolist() for part in bounds] for name, bounds in ranges.items()}) + "\n"
+        cache_path, json.dumps({name: [bound.tolist() for bound in bounds] for name, bounds in ranges.items()}) + "\n"
     )
     return ranges

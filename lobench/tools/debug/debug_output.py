@@ -131,74 +131,74 @@ def _layers(training: Training, verdict: Diagnosis) -> list[LayerRecord]:
     ]
 
 
-def debugged_text(debugged: Debugged) -> str:
+def debugged_text(result: Debugged) -> str:
     """Returns the verdict, the facts, and the layers at the step before the trouble."""
-    verdict = debugged.verdict
-    rows = _table(debugged)
-    lines = [f"{debugged.name}, seed {debugged.seed}: {verdict.line}", *verdict.facts]
+    verdict = result.verdict
+    rows = _table(result)
+    lines = [f"{result.name}, seed {result.seed}: {verdict.line}", *verdict.facts]
     step_note = ", before the trouble" if verdict.step is not None else ""
-    lines.append(f"layers at step {_displayed_step(debugged.training, verdict).step}{step_note}")
+    lines.append(f"layers at step {_displayed_step(result.training, verdict).step}{step_note}")
     legend = (
         "weights, gradient, update: root mean squares of a layer's values; gradient 0: share of zeros in the gradient; "
         "update / weights: weights below the layers' median count as the median; "
         "unmoved: share of the values with a gradient that the step did not change"
     )
-    end = [legend, f"{debugged.sameness} ({_trained_seeds_text(debugged)})", f"again: {debugged.command}"]
+    end = [legend, f"{result.sameness} ({_trained_seeds_text(result)})", f"again: {result.command}"]
     return "\n".join([*map(one_line, lines), text_table(rows, left={0, 1}), *map(one_line, end)])
 
 
-def _trained_seeds_text(debugged: Debugged) -> str:
-    start, size = map(int, debugged.block.split("+"))
+def _trained_seeds_text(result: Debugged) -> str:
+    start, size = map(int, result.block.split("+"))
     return f"one program trained seeds {SeedBlock(start=start, size=size).span}"
 
 
-def _table(debugged: Debugged) -> list[list[str]]:
+def _table(result: Debugged) -> list[list[str]]:
     rows = [["layer", "dtype", "weights", "gradient", "update", "update / weights", "gradient 0", "unmoved"]]
-    for layer in _layers(debugged.training, debugged.verdict):
+    for layer in _layers(result.training, result.verdict):
         sizes = [f"{layer[name]:.3g}" for name in ("weights", "gradient", "update", "update_over_weights")]
         rows.append([layer["leaf"], layer["dtype"], *sizes, f"{layer['zero_gradient']:.0%}", f"{layer['unmoved']:.0%}"])
     return rows
 
 
-def write_debug_page(debugged: Debugged, output: Path) -> None:
+def write_debug_page(result: Debugged, output: Path) -> None:
     """Writes the page atomically. It is self-contained, with plots."""
-    rows = _table(debugged)
+    rows = _table(result)
     text = rendered(
         "debug.html",
         folder=Path(__file__).parent,
-        title=f"{debugged.name}, seed {debugged.seed}",
-        found=debugged,
-        trained=_trained_seeds_text(debugged),
-        shown=_displayed_step(debugged.training, debugged.verdict),
+        title=f"{result.name}, seed {result.seed}",
+        found=result,
+        trained=_trained_seeds_text(result),
+        shown=_displayed_step(result.training, result.verdict),
         columns=rows[0],
         rows=rows[1:],
-        sections=_sections(debugged),
+        sections=_sections(result),
     )
     with one_line_of(OSError, StoreError, "cannot write the page", where=output):
         output.parent.mkdir(parents=True, exist_ok=True)
         write_whole(output, text)
 
 
-def _sections(debugged: Debugged) -> list[Section]:
-    training = debugged.training
-    layers = _standing_out(training, debugged.verdict)
-    figures = [_figure(debugged, "loss of the batch", "loss", [("loss", lambda step: step.loss)])]
+def _sections(result: Debugged) -> list[Section]:
+    training = result.training
+    layers = _standing_out(training, result.verdict)
+    figures = [_figure(result, "loss of the batch", "loss", [("loss", lambda step: step.loss)])]
     measures: list[tuple[str, str, Callable[[DiagnosedStep, str], float]]] = [
         ("updates over weights", "ratio", lambda step, leaf: update_ratios(training, step).get(leaf, math.nan)),
         ("gradient", "root mean square", lambda step, leaf: step.gradients.get(leaf, math.nan)),
         ("weights", "root mean square", lambda step, leaf: step.weights.get(leaf, math.nan)),
     ]
-    for title, unit, of in measures:
-        figures.append(_figure(debugged, title, unit, [(leaf, _value_of_leaf(of, leaf)) for leaf in layers]))
+    for title, unit, measure in measures:
+        figures.append(_figure(result, title, unit, [(leaf, _value_of_leaf(measure, leaf)) for leaf in layers]))
     states = sorted({leaf for step in training.steps for leaf in step.state})
     largest = sorted(states, key=lambda leaf: -max(step.state.get(leaf, 0.0) for step in training.steps))[:_MOST_LINES]
     if largest:
         lines = [(leaf, _value_of_leaf(lambda step, leaf: step.state.get(leaf, math.nan), leaf)) for leaf in largest]
-        figures.append(_figure(debugged, "the optimizer's state", "largest absolute value", lines))
+        figures.append(_figure(result, "the optimizer's state", "largest absolute value", lines))
     inputs = sorted({leaf for step in training.steps for leaf in step.inputs})[:_MOST_LINES]
     if inputs:
         lines = [(leaf, _value_of_leaf(_largest_input, leaf)) for leaf in inputs]
-        figures.append(_figure(debugged, "inputs of the learned rule", "largest absolute value", lines))
+        figures.append(_figure(result, "inputs of the learned rule", "largest absolute value", lines))
     return [
         Section(id="steps", title="Step by step", note="Log scales; a gap is 0 or not finite.", kind="small",
                 figures=tuple(figures))
@@ -207,11 +207,11 @@ def _sections(debugged: Debugged) -> list[Section]:
 
 def _largest_input(step: DiagnosedStep, leaf: str) -> float:
     low, high = step.inputs.get(leaf, ((), ()))
-    return max((abs(float(value)) for part in (low, high) for value in part), default=math.nan)
+    return max((abs(float(value)) for bound in (low, high) for value in bound), default=math.nan)
 
 
-def _value_of_leaf(of: Callable[[DiagnosedStep, str], float], leaf: str) -> Callable[[DiagnosedStep], float]:
-    return lambda step: of(step, leaf)
+def _value_of_leaf(measure: Callable[[DiagnosedStep, str], float], leaf: str) -> Callable[[DiagnosedStep], float]:
+    return lambda step: measure(step, leaf)
 
 
 def _standing_out(training: Training, verdict: Diagnosis) -> list[str]:
@@ -222,27 +222,27 @@ def _standing_out(training: Training, verdict: Diagnosis) -> list[str]:
 
 
 def _figure(
-    debugged: Debugged, title: str, unit: str, lines: Sequence[tuple[str, Callable[[DiagnosedStep], float]]]
+    result: Debugged, title: str, unit: str, lines: Sequence[tuple[str, Callable[[DiagnosedStep], float]]]
 ) -> Figure:
-    steps = debugged.training.steps
+    steps = result.training.steps
     stride = -(-len(steps) // _MOST_POINTS)
-    near = debugged.verdict.step
+    trouble_step = result.verdict.step
     drawn_steps = [
-        step for step in steps if step.step % stride == 0 or (near is not None and abs(step.step - near) <= 20)
+        step
+        for step in steps
+        if step.step % stride == 0 or (trouble_step is not None and abs(step.step - trouble_step) <= 20)
     ]
     series = []
-    for index, (label, of) in enumerate(lines):
-        values = [value if math.isfinite(value := of(step)) and value > 0 else math.nan for step in drawn_steps]
+    for index, (label, measure) in enumerate(lines):
+        values = [value if math.isfinite(value := measure(step)) and value > 0 else math.nan for step in drawn_steps]
         step_numbers = [float(step.step) for step in drawn_steps]
         series.append(Series(label=label, x=step_numbers, y=values, style=f"s{index % 8 + 1}"))
-    if near is not None and (
-        drawn := [
-            value_drawn for drawn_series in series for value_drawn in drawn_series.y if math.isfinite(value_drawn)
-        ]
+    if trouble_step is not None and (
+        finite_values := [y_value for drawn_series in series for y_value in drawn_series.y if math.isfinite(y_value)]
     ):
-        ends = (min(drawn), max(drawn))
-        series.append(Series(label="the trouble", x=(near, near), y=ends, style="faint dashed"))
-    trouble_text = f"The trouble shows at step {near}." if near is not None else "No trouble."
+        y_range = (min(finite_values), max(finite_values))
+        series.append(Series(label="the trouble", x=(trouble_step, trouble_step), y=y_range, style="faint dashed"))
+    trouble_text = f"The trouble shows at step {trouble_step}." if trouble_step is not None else "No trouble."
     ends_of_series = [f"{label} ends at {number(drawn_series.y[-1])}"
             for (label, _), drawn_series in zip(lines, series[: len(lines)], strict=True)
             if math.isfinite(drawn_series.y[-1])]  # fmt: skip

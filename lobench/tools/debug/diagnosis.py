@@ -149,25 +149,25 @@ def diagnose(training: Training) -> Diagnosis:
     layers that learn nothing, and a loss that no longer falls.
     """
     steps = training.steps
-    bad = next((step for step in steps if step.bad), None)
+    non_finite_step = next((step for step in steps if step.bad), None)
     burst = _burst(training)
-    if bad is not None and not _was_exploding(training, bad, burst):
-        diagnosis = _non_finite_diagnosis(training, bad)
-    elif burst is not None or bad is not None:
+    if non_finite_step is not None and not _was_exploding(training, non_finite_step, burst):
+        diagnosis = _non_finite_diagnosis(training, non_finite_step)
+    elif burst is not None or non_finite_step is not None:
         diagnosis = _explosion_diagnosis(
-            training, burst if burst is not None else _divergence_start(training, bad), bad
+            training, burst if burst is not None else _divergence_start(training, non_finite_step), non_finite_step
         )
     else:
         diagnosis = _idle_diagnosis(training) or _stall_diagnosis(training)
-    strange = outside(training)
-    more = []
-    if strange is not None and (diagnosis.step is None or strange[0] <= diagnosis.step):
-        more.append(strange[1])
-    if diagnosis.kind in ("one_layer", "all_layers") and (idle := _idle_diagnosis(training)) is not None:
-        more.append(f"afterwards: {idle.line}")
-    if strange is not None and diagnosis.kind in ("one_layer", "all_layers", "stall") and more:
-        diagnosis = replace(diagnosis, line=f"{diagnosis.line}; {strange[1]}")
-    return replace(diagnosis, facts=(*diagnosis.facts, *more))
+    unusual_input = outside(training)
+    further_facts = []
+    if unusual_input is not None and (diagnosis.step is None or unusual_input[0] <= diagnosis.step):
+        further_facts.append(unusual_input[1])
+    if diagnosis.kind in ("one_layer", "all_layers") and (idle_diagnosis := _idle_diagnosis(training)) is not None:
+        further_facts.append(f"afterwards: {idle_diagnosis.line}")
+    if unusual_input is not None and diagnosis.kind in ("one_layer", "all_layers", "stall") and further_facts:
+        diagnosis = replace(diagnosis, line=f"{diagnosis.line}; {unusual_input[1]}")
+    return replace(diagnosis, facts=(*diagnosis.facts, *further_facts))
 
 
 def smoothed(values: Sequence[float]) -> NDArray[np.float64]:
@@ -175,9 +175,9 @@ def smoothed(values: Sequence[float]) -> NDArray[np.float64]:
     array = np.asarray(values, np.float64)
     width = max(1, min(10, len(array) // 20))
     with np.errstate(invalid="ignore"):
-        ends = np.cumsum(np.concatenate([[0.0], array]))
+        running_sums = np.cumsum(np.concatenate([[0.0], array]))
         counts = np.minimum(np.arange(1, len(array) + 1), width)
-        return np.asarray((ends[1:] - ends[np.arange(1, len(array) + 1) - counts]) / counts)
+        return np.asarray((running_sums[1:] - running_sums[np.arange(1, len(array) + 1) - counts]) / counts)
 
 
 def update_ratios(training: Training, step: DiagnosedStep) -> dict[str, float]:
@@ -188,8 +188,8 @@ def update_ratios(training: Training, step: DiagnosedStep) -> dict[str, float]:
     Otherwise a bias that begins at 0 would have an infinite ratio.
     """
     sizes = [size for size in step.weights.values() if math.isfinite(size)]
-    usual = float(np.median(sizes)) if sizes else 0.0
-    return {leaf: update / max(step.weights[leaf], usual, 1e-12) for leaf, update in step.updates.items()}
+    median_size = float(np.median(sizes)) if sizes else 0.0
+    return {leaf: update / max(step.weights[leaf], median_size, 1e-12) for leaf, update in step.updates.items()}
 
 
 def outside(training: Training) -> tuple[int, str] | None:
@@ -198,14 +198,16 @@ def outside(training: Training) -> tuple[int, str] | None:
         for leaf, (low, high) in step.inputs.items():
             if leaf not in training.usual:
                 continue
-            least, most = training.usual[leaf]
-            margin = 0.1 * np.maximum(most - least, 1e-6)
-            excess = np.maximum(least - margin - low, high - most - margin) / np.maximum(most - least, 1e-6)
+            usual_low, usual_high = training.usual[leaf]
+            margin = 0.1 * np.maximum(usual_high - usual_low, 1e-6)
+            excess = np.maximum(usual_low - margin - low, high - usual_high - margin) / np.maximum(
+                usual_high - usual_low, 1e-6
+            )
             if excess.max() > 0:
                 worst = int(excess.argmax())
-                value = high[worst] if high[worst] > most[worst] else low[worst]
-                usual = f"it lies in [{least[worst]:.3g}, {most[worst]:.3g}] where the rule is at home"
-                return step.step, f"at step {step.step} input {worst} of {leaf} is {value:.3g}, {usual}"
+                value = high[worst] if high[worst] > usual_high[worst] else low[worst]
+                range_text = f"it lies in [{usual_low[worst]:.3g}, {usual_high[worst]:.3g}] where the rule is at home"
+                return step.step, f"at step {step.step} input {worst} of {leaf} is {value:.3g}, {range_text}"
     return None
 
 
@@ -218,17 +220,17 @@ def _burst(training: Training) -> int | None:
     best = math.inf
     width = max(1, min(21, len(losses) // 6))
     for index in range(len(losses)):
-        middle = float(np.median(losses[max(index + 1 - width, 0) : index + 1]))
-        if middle > _TIMES * best > 0:
+        median_loss = float(np.median(losses[max(index + 1 - width, 0) : index + 1]))
+        if median_loss > _TIMES * best > 0:
             return _run_up(losses, index, best)
-        if math.isfinite(middle) and (index == 0 or index + 1 >= width):
-            best = min(best, middle)
+        if math.isfinite(median_loss) and (index == 0 or index + 1 >= width):
+            best = min(best, median_loss)
     return None
 
 
-def _divergence_start(training: Training, bad: DiagnosedStep | None) -> int:
+def _divergence_start(training: Training, non_finite_step: DiagnosedStep | None) -> int:
     """Returns the index of the step at which the training began to diverge, before its first non-finite value."""
-    index = training.steps.index(bad) if bad is not None else 0
+    index = training.steps.index(non_finite_step) if non_finite_step is not None else 0
     losses = _losses(training)
     return _run_up(losses, index, float(np.median(losses[: max(index // 2, 1)])))
 
@@ -244,40 +246,42 @@ def _run_up(losses: NDArray[np.float64], index: int, best: float) -> int:
     return index
 
 
-def _was_exploding(training: Training, bad: DiagnosedStep, burst: int | None) -> bool:
+def _was_exploding(training: Training, non_finite_step: DiagnosedStep, burst: int | None) -> bool:
     """Returns whether weights or losses had exploded before the first non-finite value."""
-    if bad.bad[0].place in ("batch", "parameters", "model_state"):
+    if non_finite_step.bad[0].place in ("batch", "parameters", "model_state"):
         return False
-    earlier_steps = [step for step in training.steps if step.step < bad.step]
+    earlier_steps = [step for step in training.steps if step.step < non_finite_step.step]
     if not earlier_steps:
         return False
-    if burst is not None and training.steps[burst].step < bad.step:
+    if burst is not None and training.steps[burst].step < non_finite_step.step:
         return True
     last_step, first_step = earlier_steps[-1], earlier_steps[0]
-    usual = float(np.median([*first_step.weights.values()]))
-    grown = [last_step.weights[leaf] > 100 * max(size, usual) for leaf, size in first_step.weights.items()]
+    median_size = float(np.median([*first_step.weights.values()]))
+    grown = [last_step.weights[leaf] > 100 * max(size, median_size) for leaf, size in first_step.weights.items()]
     return any(grown) or any(ratio > 1 for ratio in update_ratios(training, last_step).values())
 
 
-def _non_finite_diagnosis(training: Training, bad: DiagnosedStep) -> Diagnosis:
-    first_bad = bad.bad[0]
-    line = f"at step {bad.step} the first value that is not finite is in {first_bad.text}"
-    facts = [f"also at step {bad.step}: {further_bad.text}" for further_bad in bad.bad[1:5]]
+def _non_finite_diagnosis(training: Training, non_finite_step: DiagnosedStep) -> Diagnosis:
+    first_bad = non_finite_step.bad[0]
+    line = f"at step {non_finite_step.step} the first value that is not finite is in {first_bad.text}"
+    facts = [f"also at step {non_finite_step.step}: {further_bad.text}" for further_bad in non_finite_step.bad[1:5]]
     if first_bad.place == "loss":
         line += ": parameters, state and batch are finite"
-    previous_step = next((step for step in reversed(training.steps) if step.step == bad.step - 1), None)
+    previous_step = next((step for step in reversed(training.steps) if step.step == non_finite_step.step - 1), None)
     if first_bad.place == "optimizer_state" and previous_step is not None and first_bad.leaf in previous_step.state:
-        state_sizes = [step.state.get(first_bad.leaf, math.nan) for step in training.steps if step.step < bad.step]
+        state_sizes = [
+            step.state.get(first_bad.leaf, math.nan) for step in training.steps if step.step < non_finite_step.step
+        ]
         line += f"; before it was {state_sizes[-1]:.3g} at most"
         if state_sizes[-1] > 1e6 and first_bad.num_inf + first_bad.num_nan:
             line += f", and {state_sizes[0]:.3g} at step {training.steps[0].step}: it overflows"
     return Diagnosis(
-        kind="non_finite", place=first_bad.place, leaf=first_bad.leaf, step=bad.step,
-        onset=max(bad.step - 1, 0), line=line, facts=tuple(facts),
+        kind="non_finite", place=first_bad.place, leaf=first_bad.leaf, step=non_finite_step.step,
+        onset=max(non_finite_step.step - 1, 0), line=line, facts=tuple(facts),
     )  # fmt: skip
 
 
-def _explosion_diagnosis(training: Training, index: int, bad: DiagnosedStep | None) -> Diagnosis:
+def _explosion_diagnosis(training: Training, index: int, non_finite_step: DiagnosedStep | None) -> Diagnosis:
     """Returns the diagnosis of an explosion: the layers with too large updates when the loss was still good."""
     steps = training.steps
     onset = steps[max(index - 1, 0)]
@@ -289,10 +293,10 @@ def _explosion_diagnosis(training: Training, index: int, bad: DiagnosedStep | No
             ratios[leaf] = max(ratios.get(leaf, 0.0), ratio) if math.isfinite(ratio) else ratios.get(leaf, 0.0)
     leaf = max(ratios, key=ratios.__getitem__)
     other_ratios = [ratio for other_leaf, ratio in ratios.items() if other_leaf != leaf]
-    usual = float(np.median(other_ratios)) if other_ratios else 0.0
-    is_alone = bool(other_ratios) and ratios[leaf] > _ALONE * usual
+    other_ratio = float(np.median(other_ratios)) if other_ratios else 0.0
+    is_alone = bool(other_ratios) and ratios[leaf] > _ALONE * other_ratio
     event = f"the loss is {exploded_step.loss:.3g} at step {exploded_step.step}, {onset.loss:.3g} at step {onset.step}"
-    if not math.isfinite(exploded_step.loss) or bad is exploded_step:
+    if not math.isfinite(exploded_step.loss) or non_finite_step is exploded_step:
         event = f"at step {exploded_step.step} values are no longer finite"
     if ratios[leaf] < _SMALL and math.isfinite(exploded_step.loss):
         line = (
@@ -302,8 +306,12 @@ def _explosion_diagnosis(training: Training, index: int, bad: DiagnosedStep | No
     whose = f"of {leaf}" if is_alone else "of all layers"
     size = ratios[leaf] if is_alone else float(np.median([*ratios.values()]))
     line = f"{event}: the updates {whose} are too large, {size:.2g} times the weights at step {onset.step}"
-    line += f", those of the other layers {usual:.2g}" if is_alone else ""
-    facts = [] if bad is None else [f"first value that is not finite, at step {bad.step}: {bad.bad[0].text}"]
+    line += f", those of the other layers {other_ratio:.2g}" if is_alone else ""
+    facts = (
+        []
+        if non_finite_step is None
+        else [f"first value that is not finite, at step {non_finite_step.step}: {non_finite_step.bad[0].text}"]
+    )
     kind: TroubleKind = "one_layer" if is_alone else "all_layers"
     return Diagnosis(
         kind=kind, leaf=leaf if is_alone else "", step=exploded_step.step,
@@ -324,36 +332,38 @@ def _idle_diagnosis(training: Training) -> Diagnosis | None:
     steps = training.steps
     for leaf, dtype in training.dtypes.items():
         is_low = dtype in _LOW
-        since = _start_of_condition(steps, [step.zeros.get(leaf, 0.0) >= 1 for step in steps])
-        if since is not None:
+        first_step = _start_of_condition(steps, [step.zeros.get(leaf, 0.0) >= 1 for step in steps])
+        if first_step is not None:
             kind: TroubleKind = "underflow" if is_low else "dead_layer"
             why = f"it underflows in {dtype}" if is_low else "the layer is dead"
-            return _leaf_diagnosis(kind, leaf, since, f"the gradient of {leaf} is exactly 0 since step {since}: {why}")
-        since = _start_of_condition(steps, [step.unmoved.get(leaf, 0.0) >= 0.9 for step in steps])
-        if since is not None and is_low:
-            line = f"updates of {leaf} are lost since step {since}: {dtype} rounds them away"
+            return _leaf_diagnosis(
+                kind, leaf, first_step, f"the gradient of {leaf} is exactly 0 since step {first_step}: {why}"
+            )
+        first_step = _start_of_condition(steps, [step.unmoved.get(leaf, 0.0) >= 0.9 for step in steps])
+        if first_step is not None and is_low:
+            line = f"updates of {leaf} are lost since step {first_step}: {dtype} rounds them away"
             share = steps[-1].unmoved[leaf]
-            return _leaf_diagnosis("lost_updates", leaf, since, f"{line} ({share:.0%} of the weights do not move)")
+            return _leaf_diagnosis("lost_updates", leaf, first_step, f"{line} ({share:.0%} of the weights do not move)")
     ratios = [max(update_ratios(training, step).values(), default=0.0) for step in steps]
-    since = _start_of_condition(steps, [ratio < _TINY for ratio in ratios])
-    if since is not None:
-        line = f"updates are {ratios[-1]:.2g} of the weights or less since step {since}: too small to learn"
-        return _leaf_diagnosis("tiny_updates", "", since, line)
+    first_step = _start_of_condition(steps, [ratio < _TINY for ratio in ratios])
+    if first_step is not None:
+        line = f"updates are {ratios[-1]:.2g} of the weights or less since step {first_step}: too small to learn"
+        return _leaf_diagnosis("tiny_updates", "", first_step, line)
     for leaf in training.dtypes:
-        since = _start_of_condition(steps, [step.unmoved.get(leaf, 0.0) >= 1 for step in steps])
-        if since is not None and _others_move(steps, leaf):
-            line = f"{leaf} is not updated since step {since}, though it has a gradient: the rule's output is 0"
-            return _leaf_diagnosis("frozen", leaf, since, line)
+        first_step = _start_of_condition(steps, [step.unmoved.get(leaf, 0.0) >= 1 for step in steps])
+        if first_step is not None and _others_move(steps, leaf):
+            line = f"{leaf} is not updated since step {first_step}, though it has a gradient: the rule's output is 0"
+            return _leaf_diagnosis("frozen", leaf, first_step, line)
     return None
 
 
 def _others_move(steps: Sequence[DiagnosedStep], leaf: str) -> bool:
     """Returns whether other layers are updated at the last step."""
-    return any(size > 0 for other, size in steps[-1].updates.items() if other != leaf)
+    return any(size > 0 for other_leaf, size in steps[-1].updates.items() if other_leaf != leaf)
 
 
-def _leaf_diagnosis(kind: TroubleKind, leaf: str, since: int, line: str) -> Diagnosis:
-    return Diagnosis(kind=kind, leaf=leaf, step=since, onset=max(since - 1, 0), line=line)
+def _leaf_diagnosis(kind: TroubleKind, leaf: str, first_step: int, line: str) -> Diagnosis:
+    return Diagnosis(kind=kind, leaf=leaf, step=first_step, onset=max(first_step - 1, 0), line=line)
 
 
 def _stall_diagnosis(training: Training) -> Diagnosis:
@@ -365,10 +375,14 @@ def _stall_diagnosis(training: Training) -> Diagnosis:
     first_loss = float(losses[0])
     best = float(losses.min())
     is_near_best = losses <= best + 0.02 * abs(first_loss - best)
-    since = training.steps[int(is_near_best.argmax())].step
-    is_early = since <= training.steps[-1].step // 2 and len(training.steps) > 4
+    best_step = training.steps[int(is_near_best.argmax())].step
+    is_early = best_step <= training.steps[-1].step // 2 and len(training.steps) > 4
     if is_early and best > 0.1 * first_loss:
-        line = f"the loss stalls at {best + training.minimum:.3g} since step {since}; nothing odd was found in a layer"
-        return Diagnosis(kind="stall", step=since, onset=since, line=line)
-    ends = [value + training.minimum for value in (first_loss, float(losses[-1]))]
-    return Diagnosis(kind="none", line=f"no trouble found: the loss goes from {ends[0]:.3g} to {ends[1]:.3g}")
+        line = (
+            f"the loss stalls at {best + training.minimum:.3g} since step {best_step}; nothing odd was found in a layer"
+        )
+        return Diagnosis(kind="stall", step=best_step, onset=best_step, line=line)
+    end_losses = [value + training.minimum for value in (first_loss, float(losses[-1]))]
+    return Diagnosis(
+        kind="none", line=f"no trouble found: the loss goes from {end_losses[0]:.3g} to {end_losses[1]:.3g}"
+    )

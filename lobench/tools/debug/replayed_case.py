@@ -56,7 +56,7 @@ def replay_case(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int, *
     block = block_of(bound.info.blocks(), seed)
     runner.claim(bound)
     program = program_of(bound, block.size, kind=ReplayedProgram)
-    matched = runner.theta_of(bound, theta)
+    matched_theta = runner.theta_of(bound, theta)
     steps: list[DiagnosedStep] = []
     dtypes: dict[str, str] = {}
     num_after = 0
@@ -68,10 +68,10 @@ def replay_case(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int, *
         num_after += any(step.bad for step in steps[-1:])
         return num_after < _AFTER
 
-    evaluated = program.run(matched, block, settings=bound.settings.values, end=bound.case.end)
-    assert evaluated is not None
-    replayed = program.replay(
-        matched, block, seed, look, settings=bound.settings.values, task_index=task_index, end=bound.case.end
+    original_curves = program.run(matched_theta, block, settings=bound.settings.values, end=bound.case.end)
+    assert original_curves is not None
+    replayed_curves = program.replay(
+        matched_theta, block, seed, look, settings=bound.settings.values, task_index=task_index, end=bound.case.end
     )
     return Replayed(
         training=Training(
@@ -81,7 +81,7 @@ def replay_case(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int, *
             minimum=bound.case.minimum or 0.0,
         ),
         block=block,
-        difference=_difference(evaluated, replayed),
+        difference=_difference(original_curves, replayed_curves),
     )
 
 
@@ -98,10 +98,10 @@ def ranges_on(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int) -> 
     return ranges
 
 
-def widened(ranges: Ranges, others: Ranges) -> Ranges:
+def widened(ranges: Ranges, further_ranges: Ranges) -> Ranges:
     """Returns ranges that include those of both arguments."""
     widened_ranges = dict(ranges)
-    for name, (low, high) in others.items():
+    for name, (low, high) in further_ranges.items():
         earlier_range = widened_ranges.get(name, (low, high))
         widened_ranges[name] = np.fmin(earlier_range[0], low), np.fmax(earlier_range[1], high)
     return widened_ranges
@@ -117,12 +117,12 @@ def block_of(blocks: list[SeedBlock], seed: int) -> SeedBlock:
     return SeedBlock(start=start, size=size)
 
 
-def step_of(look: Look) -> DiagnosedStep:
+def step_of(replayed_step: Look) -> DiagnosedStep:
     """Summarizes the values of one step."""
-    weights_before = leaf_paths(look.before.params)
-    weights_after = leaf_paths(look.after.params)
-    observed = look.observed
-    gradients = leaf_paths(observed.get("gradient", {}))
+    weights_before = leaf_paths(replayed_step.before.params)
+    weights_after = leaf_paths(replayed_step.after.params)
+    observed_values = replayed_step.observed
+    gradients = leaf_paths(observed_values.get("gradient", {}))
     updates, unmoved, zeros = {}, {}, {}
     for path, leaf in weights_before.items():
         old = _as_float64(leaf)
@@ -133,35 +133,37 @@ def step_of(look: Look) -> DiagnosedStep:
             has_gradient = _as_float64(gradients[path]) != 0
             zeros[path] = 1 - float(has_gradient.mean()) if has_gradient.size else 0.0
             unmoved[path] = float((new == old)[has_gradient].mean()) if has_gradient.any() else 0.0
-    loss = float(observed["loss"]) if "loss" in observed else math.nan
+    loss = float(observed_values["loss"]) if "loss" in observed_values else math.nan
     return DiagnosedStep(
-        step=look.step,
+        step=replayed_step.step,
         loss=loss,
         weights={path: _rms(_as_float64(leaf)) for path, leaf in weights_before.items()},
         updates=updates,
         gradients={path: _rms(_as_float64(leaf)) for path, leaf in gradients.items()},
         zeros=zeros,
         unmoved=unmoved,
-        state={path: _largest(leaf) for path, leaf in leaf_paths(look.after.opt_state).items() if _is_float(leaf)},
-        bad=tuple(_non_finite_leaves(look.before, look.after, observed)),
-        inputs=observed.get("inputs", {}),
+        state={
+            path: _largest(leaf) for path, leaf in leaf_paths(replayed_step.after.opt_state).items() if _is_float(leaf)
+        },
+        bad=tuple(_non_finite_leaves(replayed_step.before, replayed_step.after, observed_values)),
+        inputs=observed_values.get("inputs", {}),
     )
 
 
 def _non_finite_leaves(
-    state_before: ReplayState, state_after: ReplayState, observed: Mapping[str, Any]
+    state_before: ReplayState, state_after: ReplayState, observed_values: Mapping[str, Any]
 ) -> Iterator[Bad]:
     """Yields the leaves with non-finite values, in the order in which the step computes them."""
-    places: tuple[tuple[Place, Any], ...] = (
+    trees_by_source: tuple[tuple[Place, Any], ...] = (
         ("parameters", state_before.params),
-        ("batch", observed.get("batch")),
-        ("loss", observed.get("loss")),
+        ("batch", observed_values.get("batch")),
+        ("loss", observed_values.get("loss")),
         ("model_state", state_after.model_state),
-        ("gradient", observed.get("gradient")),
+        ("gradient", observed_values.get("gradient")),
         ("optimizer_state", state_after.opt_state),
         ("output", state_after.params),
     )
-    for source, tree in places:
+    for source, tree in trees_by_source:
         for path, leaf in leaf_paths(tree).items():
             if not _is_float(leaf):
                 continue
@@ -200,13 +202,21 @@ def _largest(leaf: Any) -> float:
     return float(finite.max()) if finite.size else math.nan
 
 
-def _difference(original: Curves, replayed: Curves) -> float:
-    largest = 0.0 if original.diverged_at == replayed.diverged_at else math.inf
-    for name, values in replayed.metrics.items():
-        ours = np.asarray(original.metrics[name], np.float64)
-        theirs = np.asarray(values, np.float64)
-        if not np.array_equal(np.isnan(ours), np.isnan(theirs)):
+def _difference(original_curves: Curves, replayed_curves: Curves) -> float:
+    largest = 0.0 if original_curves.diverged_at == replayed_curves.diverged_at else math.inf
+    for name, values in replayed_curves.metrics.items():
+        original_values = np.asarray(original_curves.metrics[name], np.float64)
+        replayed_values = np.asarray(values, np.float64)
+        if not np.array_equal(np.isnan(original_values), np.isnan(replayed_values)):
             return math.inf
         with np.errstate(invalid="ignore"):
-            largest = max(largest, float(np.nanmax(np.where(ours == theirs, 0.0, np.abs(ours - theirs)), initial=0.0)))
+            largest = max(
+                largest,
+                float(
+                    np.nanmax(
+                        np.where(original_values == replayed_values, 0.0, np.abs(original_values - replayed_values)),
+                        initial=0.0,
+                    )
+                ),
+            )
     return largest

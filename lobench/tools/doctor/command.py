@@ -73,13 +73,13 @@ def doctor(store: Path | None, config: Path | None, replay: Path | None, start: 
     """Check jax's devices, plugins, store and configuration; exit code 3 if something is wrong."""
     if replay is not None:
         record, is_well = _replay(replay, start)
-        record_of: tuple[str, ReplayRecord | DoctorRecord] = "doctor.replay", record
+        name_and_record: tuple[str, ReplayRecord | DoctorRecord] = "doctor.replay", record
     else:
         checks = [_run_check(name, check) for name, check in _checks(store, config)]
-        record_of = ("doctor", DoctorRecord(checks=checks))
+        name_and_record = ("doctor", DoctorRecord(checks=checks))
         is_well = all(check["is_ok"] for check in checks)
     if kind == "json":
-        emit(*record_of)
+        emit(*name_and_record)
     sys.exit(ExitCode.OK if is_well else ExitCode.ERROR)
 
 
@@ -120,12 +120,12 @@ def _replay(store: Path, number: int | None) -> tuple[ReplayRecord, bool]:
     if number not in starts:
         known_numbers = ", ".join(map(str, sorted(starts)))
         raise UsageError(f"no log of start {number}", where=str(store), expected=f"one of {known_numbers}")
-    begun, steps = read_decisions(starts[number])
-    at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(begun.at))
-    num_known = len(begun.history.recorded)
-    history_text = f"{counted(begun.max_cores, 'core')}, {counted(num_known, 'outcome')} known before"
-    click.echo(f"start {number} of {max(starts)}, {at}: {history_text}")
-    replay = Replay(begun)
+    initial_state, steps = read_decisions(starts[number])
+    time_text = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(initial_state.at))
+    num_known = len(initial_state.history.recorded)
+    history_text = f"{counted(initial_state.max_cores, 'core')}, {counted(num_known, 'outcome')} known before"
+    click.echo(f"start {number} of {max(starts)}, {time_text}: {history_text}")
+    replay = Replay(initial_state)
     lines = list[str]()
     for line in replay.lines(steps):
         lines.append(line)
@@ -138,7 +138,7 @@ def _replay(store: Path, number: int | None) -> tuple[ReplayRecord, bool]:
         "store": store,
         "start": number,
         "num_starts": max(starts),
-        "begun_at": begun.at,
+        "begun_at": initial_state.at,
         "num_events": replay.num_steps,
         "differs_at": replay.differs_at,
         "decisions": lines,

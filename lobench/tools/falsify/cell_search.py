@@ -139,8 +139,8 @@ class _Search:
             tested_cells = {test.cell for test in self.tests}
             suspects = [cell for cell in self.seen if cell not in tested_cells and self._is_suspect(cell)]
             for cell in sorted(suspects, key=lambda suspect: -self.seen[suspect])[:_TESTS_OF_A_WAVE]:
-                if (found := self._run_test(cell)) is not None:
-                    return found
+                if (confirmed_test := self._run_test(cell)) is not None:
+                    return confirmed_test
         return None
 
     def simpler(self, smaller: Test) -> Iterator[Test]:
@@ -154,25 +154,28 @@ class _Search:
         while smaller.cell != last_cell:
             last_cell = smaller.cell
             for index, axis in enumerate(self.axes):
-                confirmed, open_end = smaller.cell[index], axis.simplest
-                direction = 1 if open_end > confirmed else -1
-                if confirmed == open_end:
+                confirmed_index, open_index = smaller.cell[index], axis.simplest
+                direction = 1 if open_index > confirmed_index else -1
+                if confirmed_index == open_index:
                     continue
                 if not is_first:  # the neighbour is rarely confirmed if it was not before
-                    if (test := self._test_of_index(smaller, index, confirmed + direction)) is None:
+                    if (test := self._test_of_index(smaller, index, confirmed_index + direction)) is None:
                         continue
                     yield (smaller := test)
-                    confirmed += direction
-                if confirmed != open_end and (test := self._test_of_index(smaller, index, open_end)) is not None:
+                    confirmed_index += direction
+                if (
+                    confirmed_index != open_index
+                    and (test := self._test_of_index(smaller, index, open_index)) is not None
+                ):
                     yield (smaller := test)
                     continue
-                while (distance := abs(open_end - confirmed)) > 1:
-                    middle = confirmed + direction * (distance // 2)
-                    if (test := self._test_of_index(smaller, index, middle)) is not None:
+                while (distance := abs(open_index - confirmed_index)) > 1:
+                    middle_index = confirmed_index + direction * (distance // 2)
+                    if (test := self._test_of_index(smaller, index, middle_index)) is not None:
                         yield (smaller := test)
-                        confirmed = middle
+                        confirmed_index = middle_index
                     else:
-                        open_end = middle
+                        open_index = middle_index
             is_first = False
 
     def _test_of_index(self, test: Test, axis_index: int, index: int) -> Test | None:
@@ -224,26 +227,26 @@ class _Search:
 
     def _waves(self) -> Iterator[list[CellIndex]]:
         """Yields waves of cells to screen: the case, ends of axes, corners, neighbours of the worst, random cells."""
-        home = tuple(axis.home for axis in self.axes)
+        home_cell = tuple(axis.home for axis in self.axes)
         size = self.rules.wave
         rng = np.random.default_rng(0)
-        searched = [(index, axis) for index, axis in enumerate(self.axes) if axis.is_searched]
-        yield [home]
-        ends = [
-            _with_index(home, axis_index, end)
-            for axis_index, axis in searched
+        searched_axes = [(index, axis) for index, axis in enumerate(self.axes) if axis.is_searched]
+        yield [home_cell]
+        end_cells = [
+            _with_index(home_cell, axis_index, end)
+            for axis_index, axis in searched_axes
             for end in (0, axis.size - 1)
             if end != axis.home
         ]
-        yield from _batches(ends, size)
+        yield from _batches(end_cells, size)
         corners = [self._random_cell(lambda axis: (0, axis.size - 1)[rng.integers(2)]) for _ in range(2 * size)]
         yield from _batches(list(dict.fromkeys(corners)), size)
-        total = math.prod(axis.size for _, axis in searched)
+        total = math.prod(axis.size for _, axis in searched_axes)
         while len(self.seen) < total:
             worst = max(self.seen, key=lambda cell: np.nan_to_num(self.seen[cell], nan=-math.inf))
             neighbours = [
                 _with_index(worst, axis_index, index)
-                for axis_index, axis in searched
+                for axis_index, axis in searched_axes
                 for index in (worst[axis_index] - 1, worst[axis_index] + 1, 0, axis.size - 1)
                 if 0 <= index < axis.size
             ]

@@ -68,20 +68,25 @@ class CellAxis:
     def name(self) -> str:
         return f"{self.selector}.{self.parameter}" if self.parameter else self.selector
 
-    def text(self, place: int) -> str:
-        value = self.values[place]
+    def text(self, index: int) -> str:
+        value = self.values[index]
         if value is _ABSENT:
             return "none" if self.wraps or self.unwraps else "default"
         return "there" if self.unwraps else gin_text(value)
 
-    def ratio(self, place: int) -> float | None:
+    def ratio(self, index: int) -> float | None:
         """Returns a number relative to the case's own, or the geometric mean for a tuple; None for other values."""
-        ours, theirs = (self.values[value_index] for value_index in (place, self.home))
-        our_size = _size(ours)
-        b = _size(theirs)
-        if our_size is None or b is None or not (our_size > 0 < b) or _length(ours) != _length(theirs):
+        value, home_value = (self.values[value_index] for value_index in (index, self.home))
+        our_size = _size(value)
+        home_size = _size(home_value)
+        if (
+            our_size is None
+            or home_size is None
+            or not (our_size > 0 < home_size)
+            or _length(value) != _length(home_value)
+        ):
             return None
-        return float((our_size / b) ** (1 / _length(ours)))
+        return float((our_size / home_size) ** (1 / _length(value)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,12 +187,12 @@ def read_cells(spec: CaseSpec, layers: Layers, axes: Sequence[str]) -> Cells:
     lines = re.sub(r"(^|/|@)lobench\.", r"\1", bound.bindings, flags=re.MULTILINE)
     lines = re.sub(r"^(.+)/gin\.macro\.value = ", r"\1 = ", lines, flags=re.MULTILINE)
     bindings = tuple(only_bindings(parse_text(lines, spec.path)))
-    own_bindings = [binding for binding in bindings if binding.scope == spec.scope]
+    case_bindings = [binding for binding in bindings if binding.scope == spec.scope]
     imports = [statement.module for statement in statements_of(spec) if isinstance(statement, Import)]
     folder = Path(spec.path).parent
     is_own = any((folder / f"{module.split('.')[0]}.py").is_file() for module in imports)
     modules = [path for path in sorted(folder.glob("*.py")) if not path.name.startswith("test_")] if is_own else []
-    axes_of_search = [_axis_of_text(text, own_bindings) for text in axes] or _usual_axes(own_bindings)
+    axes_of_search = [_axis_of_text(text, case_bindings) for text in axes] or _usual_axes(case_bindings)
     names = [axis.name for axis in axes_of_search]
     if len(set(names)) < len(names):
         raise UsageError("an axis is given twice", got=", ".join(names))
@@ -196,7 +201,7 @@ def read_cells(spec: CaseSpec, layers: Layers, axes: Sequence[str]) -> Cells:
         bindings=bindings,
         imports=tuple(dict.fromkeys(imports)),
         modules=tuple(modules),
-        axes=(*_wrapper_axes(own_bindings), *axes_of_search, *_default_axes(own_bindings, names)),
+        axes=(*_wrapper_axes(case_bindings), *axes_of_search, *_default_axes(case_bindings, names)),
     )
 
 
@@ -204,7 +209,7 @@ def _is_called(binding: Binding, selector: str) -> bool:
     return binding.selector == selector or binding.selector.endswith(f".{selector}") or binding.name == selector
 
 
-def _axis_of_text(text: str, own_bindings: Sequence[Binding]) -> CellAxis:
+def _axis_of_text(text: str, case_bindings: Sequence[Binding]) -> CellAxis:
     where = f"--axes {text!r}"
     bindings = only_bindings(parse_text(text, where))
     if (
@@ -230,23 +235,25 @@ def _axis_of_text(text: str, own_bindings: Sequence[Binding]) -> CellAxis:
             got=f"Case.{parameter}",
             expected="a setting of the task or of its training",
         )
-    bound = next(
-        (binding for binding in own_bindings if _is_called(binding, selector) and binding.parameter == parameter), None
+    case_binding = next(
+        (binding for binding in case_bindings if _is_called(binding, selector) and binding.parameter == parameter), None
     )
-    if bound is not None:
-        values = values if bound.value in values else [bound.value, *values]
+    if case_binding is not None:
+        values = values if case_binding.value in values else [case_binding.value, *values]
         values = (
             sorted(values, key=lambda value: _size(value) or 0.0)
             if all(_size(value) is not None for value in values)
             else values
         )
-        home = values.index(bound.value)
-        simplest = 0 if all(isinstance(value, int | tuple) for value in values) else home
-        return CellAxis(selector=selector, parameter=parameter, values=tuple(values), home=home, simplest=simplest)
+        home_index = values.index(case_binding.value)
+        simplest = 0 if all(isinstance(value, int | tuple) for value in values) else home_index
+        return CellAxis(
+            selector=selector, parameter=parameter, values=tuple(values), home=home_index, simplest=simplest
+        )
     is_there = any(
         _is_called(binding, selector)
         or (isinstance(binding.value, Reference) and binding.value.name == selector.split(".")[-1])
-        for binding in own_bindings
+        for binding in case_bindings
     )
     wraps = not is_there and might_have_parameter(wrapper, "task")
     if not (is_there or wraps):
@@ -256,10 +263,10 @@ def _axis_of_text(text: str, own_bindings: Sequence[Binding]) -> CellAxis:
     return CellAxis(selector=selector, parameter=parameter, values=(_ABSENT, *values), home=0, simplest=0, wraps=wraps)
 
 
-def _usual_axes(own_bindings: Sequence[Binding]) -> list[CellAxis]:
+def _usual_axes(case_bindings: Sequence[Binding]) -> list[CellAxis]:
     """Returns axes for the steps and all whole numbers of the task, from a sixteenth to four times."""
     usual_values = []
-    for binding in own_bindings:
+    for binding in case_bindings:
         name = f"{binding.name}.{binding.parameter}"
         if (
             _size(binding.value) is None
@@ -269,10 +276,14 @@ def _usual_axes(own_bindings: Sequence[Binding]) -> list[CellAxis]:
             continue
         factors = [2.0**power for power in range(-_DOWN.bit_length() + 1, _UP.bit_length())]
         values = list(dict.fromkeys(_scaled_value(binding.value, factor) for factor in factors))
-        home = values.index(binding.value)
+        home_index = values.index(binding.value)
         usual_values.append(
             CellAxis(
-                selector=binding.selector, parameter=binding.parameter, values=tuple(values), home=home, simplest=0
+                selector=binding.selector,
+                parameter=binding.parameter,
+                values=tuple(values),
+                home=home_index,
+                simplest=0,
             )
         )
     if not usual_values:
@@ -280,13 +291,13 @@ def _usual_axes(own_bindings: Sequence[Binding]) -> list[CellAxis]:
     return usual_values
 
 
-def _wrapper_axes(own_bindings: Sequence[Binding]) -> list[CellAxis]:
+def _wrapper_axes(case_bindings: Sequence[Binding]) -> list[CellAxis]:
     """Returns an axis that removes the wrapper around the task, if there is one."""
-    task = next(binding.value for binding in own_bindings if binding.name == "Case" and binding.parameter == "task")
+    task = next(binding.value for binding in case_bindings if binding.name == "Case" and binding.parameter == "task")
     inner = next(
         (
             binding.value
-            for binding in own_bindings
+            for binding in case_bindings
             if binding.parameter == "task" and binding.name == task.name != "Case"
         ),
         None,
@@ -296,10 +307,10 @@ def _wrapper_axes(own_bindings: Sequence[Binding]) -> list[CellAxis]:
     return [CellAxis(selector=task.selector, parameter="", values=(_ABSENT, task), home=1, simplest=0, unwraps=inner)]
 
 
-def _default_axes(own_bindings: Sequence[Binding], names: Sequence[str]) -> list[CellAxis]:
+def _default_axes(case_bindings: Sequence[Binding], names: Sequence[str]) -> list[CellAxis]:
     """Returns an axis for each text or boolean of the task that has a default, since the default counts as simpler."""
     defaults = []
-    for binding in own_bindings:
+    for binding in case_bindings:
         axis = CellAxis(
             selector=binding.selector,
             parameter=binding.parameter,
@@ -318,24 +329,24 @@ def _default_axes(own_bindings: Sequence[Binding], names: Sequence[str]) -> list
 
 
 def _is_whole(value: Any) -> bool:
-    parts = value if isinstance(value, tuple) else (value,)
-    return bool(parts) and all(type(part) is int and part > 0 for part in parts)
+    elements = value if isinstance(value, tuple) else (value,)
+    return bool(elements) and all(type(element) is int and element > 0 for element in elements)
 
 
 def _scaled_value(value: Any, factor: float) -> Any:
     if isinstance(value, tuple):
-        return tuple(_scaled_value(part, factor) for part in value)
+        return tuple(_scaled_value(element, factor) for element in value)
     return max(1, round(value * factor))
 
 
 def _size(value: Any) -> float | None:
     """Returns the number by which values are ordered, the product for a tuple; None if it is not numeric."""
-    parts = value if isinstance(value, tuple) else (value,)
+    elements = value if isinstance(value, tuple) else (value,)
     size = 1.0
-    for part in parts:
-        if isinstance(part, bool) or not isinstance(part, int | float):
+    for element in elements:
+        if isinstance(element, bool) or not isinstance(element, int | float):
             return None
-        size *= part
+        size *= element
     return size
 
 

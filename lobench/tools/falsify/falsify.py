@@ -135,7 +135,7 @@ def falsify(
     check_keywords("falsify", options, FalsifyKeywords)
     rules = settings_from(FalsifySettings, options)
     gin_params = texts(options.get("gin_params", ()))
-    seeds, against = rules.seeds, rules.against
+    seeds, opponent = rules.seeds, rules.against
     if not 4 <= seeds <= MOST_SEEDS:
         raise UsageError("--seeds", got=str(seeds), expected=f"4 to {MOST_SEEDS}")
     path = find_suite(str(suite))
@@ -143,8 +143,8 @@ def falsify(
     progress = progress or default_progress()
     spec = spec_called(rules.case, path)
     layers = layers_at("", load_plugins())
-    given, subject = named_subjects([str(checkpoint)], folder, (str(path),), progress)[0]
-    bindings = tuple(part.strip() for part in str(checkpoint).split(";")[1:])
+    requested_subject, subject = named_subjects([str(checkpoint)], folder, (str(path),), progress)[0]
+    bindings = tuple(binding.strip() for binding in str(checkpoint).split(";")[1:])
     layers = replace(layers, import_folders=(spec.root,))
     cells = read_cells(spec, layers, texts(rules.axes))
     # Binds with the checkpoint's bindings before any cell is evaluated, since they may name a missing module.
@@ -152,8 +152,8 @@ def falsify(
     stored_cells = _StoredCells(
         folder=folder,
         cells=cells,
-        theta=(given, subject),
-        against=against,
+        theta=(requested_subject, subject),
+        against=opponent,
         grid=named_grid(rules.grid),
         layers=replace(layers, gin_params=gin_params),
         seeds=seeds,
@@ -174,7 +174,7 @@ def falsify(
     return Falsified(
         theta=subject.label,
         case=f"{spec.suite}/{spec.name}",
-        against=stored_cells.tuned_text(smallest.cell) if smallest is not None else against,
+        against=stored_cells.tuned_text(smallest.cell) if smallest is not None else opponent,
         cells=stored_cells.cells,
         found=search_result,
         rules=rules,
@@ -221,11 +221,11 @@ class _StoredCells:
         names = first_of([self._name(cell) for cell in cells], _NAMED)
         self.progress.log(f"looking at {counted(len(cells), 'cell')}: {names}")
         block = SeedBlock(start=0, size=_LOOK)
-        tuned = [cell for cell in cells if self._tune_cell(cell, _COARSE) is not None]
-        files = [self.file(cell) for cell in tuned]
+        tuned_cells = [cell for cell in cells if self._tune_cell(cell, _COARSE) is not None]
+        files = [self.file(cell) for cell in tuned_cells]
         if files:
             self._evaluate([self.theta[0]], files, block)
-        return [self._gap(cell, block) if cell in tuned else math.nan for cell in cells]
+        return [self._gap(cell, block) if cell in tuned_cells else math.nan for cell in cells]
 
     def test(self, cell: CellIndex, number: int, factor: int) -> tuple[float, float]:
         block = self._block(number, factor)
@@ -234,11 +234,13 @@ class _StoredCells:
             return math.nan, 1.0
         opponent = self._tuned_optimizer(cell)
         self._evaluate([self.theta[0], opponent[0]], [self.file(cell)], block)
-        sides, _ = self._scores(cell, [self.theta[1], opponent[1]], block, self._baseline_file(self.grid))
-        if any(len(side) < block.size or not all(map(math.isfinite, side.values())) for side in sides):
+        scores_of_sides, _ = self._scores(cell, [self.theta[1], opponent[1]], block, self._baseline_file(self.grid))
+        if any(len(scores) < block.size or not all(map(math.isfinite, scores.values())) for scores in scores_of_sides):
             self.progress.log(f"{title}: no scores: {self._failure(cell)}")
             return math.nan, 1.0
-        location = locate(Samples.of_differences([sides[1][seed] - sides[0][seed] for seed in block.seeds]))
+        location = locate(
+            Samples.of_differences([scores_of_sides[1][seed] - scores_of_sides[0][seed] for seed in block.seeds])
+        )
         gap = location.estimate.mean
         p_value = location.above(self.rules.margin)
         verdict = "loses" if p_value <= self.rules.level else "not shown to lose"
@@ -256,18 +258,18 @@ class _StoredCells:
 
     def tuned_text(self, cell: CellIndex) -> str:
         """Returns the gin text of the baseline optimizer with the setting that is best on a cell."""
-        tuned = self._tune_cell(cell, self.grid)
-        assert tuned is not None
-        return point_text(self.against, tuned.grid[tuned.best[0]].values)
+        baseline_case = self._tune_cell(cell, self.grid)
+        assert baseline_case is not None
+        return point_text(self.against, baseline_case.grid[baseline_case.best[0]].values)
 
     def is_at_edge(self, cell: CellIndex) -> bool:
         """Returns whether a value of the tuned setting is the smallest or largest one tried."""
-        tuned = self._tune_cell(cell, self.grid)
-        assert tuned is not None
-        best = tuned.grid[tuned.best[0]].values
+        baseline_case = self._tune_cell(cell, self.grid)
+        assert baseline_case is not None
+        best = baseline_case.grid[baseline_case.best[0]].values
         for name, value in best.items():
-            tried = [point.values[name] for point in tuned.grid]
-            if min(tried) < max(tried) and value in (min(tried), max(tried)):
+            tried_values = [point.values[name] for point in baseline_case.grid]
+            if min(tried_values) < max(tried_values) and value in (min(tried_values), max(tried_values)):
                 return True
         return False
 
@@ -281,15 +283,17 @@ class _StoredCells:
     def measured(self, test: Test) -> MeasuredLoss:
         """Returns the stored measurements of a test that confirmed a cell."""
         subjects = [self.theta[1], self._tuned_optimizer(test.cell)[1]]
-        sides, scaled = self._scores(test.cell, subjects, self.block(test), self._baseline_file(self.grid))
-        assert scaled is not None
+        scores_of_sides, metric_and_scale = self._scores(
+            test.cell, subjects, self.block(test), self._baseline_file(self.grid)
+        )
+        assert metric_and_scale is not None
         return MeasuredLoss(
             against=self.tuned_text(test.cell),
-            metric=scaled[0],
+            metric=metric_and_scale[0],
             margin=self.rules.margin,
             behind=test.gap,
-            scale=scaled[1],
-            scores=sides[1],
+            scale=metric_and_scale[1],
+            scores=scores_of_sides[1],
             score_version=SCORE_VERSION,
         )
 
@@ -323,14 +327,14 @@ class _StoredCells:
             return baseline.cases[key]
         try:
             (spec,) = specs_in(file)
-            tuned = tune(spec, self.layers, self.against, grid, num_seeds=_LOOK, horizon_factor=1)
+            baseline_case = tune(spec, self.layers, self.against, grid, num_seeds=_LOOK, horizon_factor=1)
         except LobenchError as error:
             if cell == self.home:
                 raise  # for example an unknown optimizer, which would fail on every cell
             self.progress.log(f"left out: {self._name(cell)}: {error}")
             return None
-        replace(baseline, cases={**baseline.cases, key: tuned}).save(path)
-        return tuned
+        replace(baseline, cases={**baseline.cases, key: baseline_case}).save(path)
+        return baseline_case
 
     def _evaluate(self, subjects: Sequence[Given], files: Sequence[Path], block: SeedBlock) -> None:
         bindings = f"Case.first_seed = {block.start}", f"Case.block_sizes = {block_sizes(block)}"
@@ -338,13 +342,13 @@ class _StoredCells:
 
     def _gap(self, cell: CellIndex, block: SeedBlock) -> float:
         """Returns the gap on the seeds of the screening; NaN without a result, or if the scale is unreliable."""
-        (scores,), scaled = self._scores(cell, [self.theta[1]], block, self._baseline_file(_COARSE))
+        (scores,), metric_and_scale = self._scores(cell, [self.theta[1]], block, self._baseline_file(_COARSE))
         if len(scores) < block.size:
             failure = self._failure(cell)
             if failure and cell == self.home:
                 raise LobenchError("the case itself gives no result", where=self.theta[1].label, got=failure)
             self.progress.log(f"no result: {self._name(cell)}: {failure}")
-        if scaled is None or scaled[1].is_thin or len(scores) < block.size:
+        if metric_and_scale is None or metric_and_scale[1].is_thin or len(scores) < block.size:
             return math.nan
         return 1.0 - math.fsum(scores.values()) / len(scores)
 
@@ -364,13 +368,13 @@ class _StoredCells:
         Subjects without results have no scores.
         """
         snapshot = read_store(self.folder)
-        parts = set(seed_blocks(block.size, None, block.start, block_sizes(block)))
+        wanted_blocks = set(seed_blocks(block.size, None, block.start, block_sizes(block)))
         rows = [
             row
             for row in snapshot.rows
-            if row.case.file == self.file(cell).stem and row.key.seed_block in parts and row.has_curves
+            if row.case.file == self.file(cell).stem and row.key.seed_block in wanted_blocks and row.has_curves
         ]
-        own_subjects: list[StoredSubject | None] = []
+        stored_subjects: list[StoredSubject | None] = []
         for wanted_subject in subjects:
             rows_of_subject = [
                 row
@@ -382,17 +386,17 @@ class _StoredCells:
                 for row in rows_of_subject
                 if row.key.checkpoint_sha256 == wanted_subject.sha256
             ]
-            own_subjects.append(next(iter(subjects_of(rows_of_subject, current=snapshot.current)), None))
+            stored_subjects.append(next(iter(subjects_of(rows_of_subject, current=snapshot.current)), None))
             for row in rows_of_subject:
                 if row.curves is not None:
                     self._sizes[cell] = (row.curves.num_params, row.case.num_inner_steps)
-        scales = Scales.of([subject for subject in own_subjects if subject is not None], [path])
-        scaled = None
+        scales = Scales.of([subject for subject in stored_subjects if subject is not None], [path])
+        metric_and_scale = None
         scores = []
-        for subject in own_subjects:
+        for subject in stored_subjects:
             cells = list(subject.cells.values()) if subject is not None else []
             scores.append(scales.scores(cells[0], None) if cells else {})
             if cells:
                 metric = cells[0].case.primary_metric
-                scaled = (metric, scales.scale(cells[0].case, metric))
-        return scores, scaled
+                metric_and_scale = (metric, scales.scale(cells[0].case, metric))
+        return scores, metric_and_scale

@@ -53,40 +53,40 @@ class FalsifyRecord(TypedDict):
     files: list[Path]
 
 
-def falsify_record(falsified: Falsified, files: Sequence[Path]) -> FalsifyRecord:
+def falsify_record(result: Falsified, files: Sequence[Path]) -> FalsifyRecord:
     """Returns the record for `--format json`."""
-    sizes = [falsified.home_size, *([falsified.size] if falsified.size is not None else [])]
+    sizes = [result.home_size, *([result.size] if result.size is not None else [])]
     return record_from(
         FalsifyRecord,
-        falsified,
-        falsified.found,
-        falsified.rules,
-        checkpoint=falsified.theta,
-        axes=_axes(falsified),
-        first=_loss(falsified, is_first=True),
-        smallest=_loss(falsified, is_first=False),
-        num_cells=len(falsified.found.gaps),
-        num_tests=len(falsified.found.tests),
+        result,
+        result.found,
+        result.rules,
+        checkpoint=result.theta,
+        axes=_axes(result),
+        first=_loss(result, is_first=True),
+        smallest=_loss(result, is_first=False),
+        num_cells=len(result.found.gaps),
+        num_tests=len(result.found.tests),
         params=[params for params, _ in sizes],
         inner_steps=[steps for _, steps in sizes],
         files=files,
     )
 
 
-def _loss(falsified: Falsified, *, is_first: bool) -> LossRecord | None:
-    test = falsified.found.first if is_first else falsified.found.smallest
+def _loss(result: Falsified, *, is_first: bool) -> LossRecord | None:
+    test = result.found.first if is_first else result.found.smallest
     if test is None:
         return None
-    return LossRecord(gap=test.gap, p_value=test.p_value, test=test.number + 1, seeds=test.factor * falsified.seeds)
+    return LossRecord(gap=test.gap, p_value=test.p_value, test=test.number + 1, seeds=test.factor * result.seeds)
 
 
-def _axes(falsified: Falsified) -> list[AxisRecord]:
+def _axes(result: Falsified) -> list[AxisRecord]:
     first_cell, smallest_cell = (
-        test.cell if test is not None else None for test in (falsified.found.first, falsified.found.smallest)
+        test.cell if test is not None else None for test in (result.found.first, result.found.smallest)
     )
 
     def text(axis_index: int, cell: CellIndex | None) -> str | None:
-        return falsified.cells.axes[axis_index].text(cell[axis_index]) if cell is not None else None
+        return result.cells.axes[axis_index].text(cell[axis_index]) if cell is not None else None
 
     return [
         AxisRecord(
@@ -97,57 +97,56 @@ def _axes(falsified: Falsified) -> list[AxisRecord]:
             steps=abs(smallest_cell[index] - axis.home) if smallest_cell is not None else None,
             ratio=axis.ratio(smallest_cell[index]) if smallest_cell is not None else None,
         )
-        for index, axis in enumerate(falsified.cells.axes)
+        for index, axis in enumerate(result.cells.axes)
     ]
 
 
-def falsify_text(falsified: Falsified, files: Sequence[Path]) -> str:
+def falsify_text(result: Falsified, files: Sequence[Path]) -> str:
     """Returns the answer, the next step, a row for each axis, and the number of tests."""
     rows = [["axis", "the case", "found", "smallest", "steps away", "ratio"]]
-    for axis in _axes(falsified):
+    for axis in _axes(result):
         ratio = f"{axis['ratio']:.3g}" if axis["ratio"] is not None else ""
         steps = str(axis["steps"]) if axis["steps"] is not None else ""
         rows.append([axis["name"], axis["case"], axis["found"] or "", axis["smallest"] or "", steps, ratio])
-    lines = [*map(one_line, _answer(falsified, files)), "", text_table(rows, left={0, 1, 2, 3}), ""]
-    return "\n".join([*lines, *map(one_line, _notes(falsified))])
+    lines = [*map(one_line, _answer(result, files)), "", text_table(rows, left={0, 1, 2, 3}), ""]
+    return "\n".join([*lines, *map(one_line, _notes(result))])
 
 
-def _answer(falsified: Falsified, files: Sequence[Path]) -> list[str]:
-    test = falsified.found.smallest
+def _answer(result: Falsified, files: Sequence[Path]) -> list[str]:
+    test = result.found.smallest
     if test is None:
-        line = f"no case was confirmed on which {falsified.theta} loses to tuned {falsified.against}"
+        line = f"no case was confirmed on which {result.theta} loses to tuned {result.against}"
         return [f"{line}; this does not show that none exists"]
-    seeds = counted(test.factor * falsified.seeds, "fresh seed")
-    sure = f"p = {test.p_value:.2g}, threshold {falsified.rules.level:.2g}"
+    seeds = counted(test.factor * result.seeds, "fresh seed")
+    evidence = f"p = {test.p_value:.2g}, threshold {result.rules.level:.2g}"
     lines = [
-        f"{falsified.theta} loses to tuned {falsified.against}: "
-        f"its score is lower by {test.gap:.3f} on {seeds} ({sure})",
+        f"{result.theta} loses to tuned {result.against}: its score is lower by {test.gap:.3f} on {seeds} ({evidence})",
         f"written: {', '.join(map(str, files))}",
     ]
-    if falsified.found.ending == "smallest":
+    if result.found.ending == "smallest":
         lines.append("one step simpler on any axis is not confirmed")
     else:
         lines.append("perhaps not the smallest: --most-cells or --most-tests allows more")
-    if falsified.is_at_edge:
-        lines.append(f"{falsified.against}'s setting is at the edge of the grid: --grid may put it ahead by more")
+    if result.is_at_edge:
+        lines.append(f"{result.against}'s setting is at the edge of the grid: --grid may put it ahead by more")
     return lines
 
 
-def _notes(falsified: Falsified) -> list[str]:
+def _notes(result: Falsified) -> list[str]:
     lines = []
-    if falsified.size is not None:
-        sizes = (falsified.size, falsified.home_size)
-        smallest, home = (f"{params:,} parameters for {steps:,} steps" for params, steps in sizes)
+    if result.size is not None:
+        sizes = (result.size, result.home_size)
+        smallest, home_text = (f"{params:,} parameters for {steps:,} steps" for params, steps in sizes)
         costs = [params * steps for params, steps in sizes]
         ratio = f", which is {times(costs[1] / costs[0])} times the cost" if costs[0] != costs[1] else ""
-        lines.append(f"the smallest cell trains {smallest}, and the case {home}{ratio}")
-    if falsified.found.smallest is not None:
+        lines.append(f"the smallest cell trains {smallest}, and the case {home_text}{ratio}")
+    if result.found.smallest is not None:
         origin = "on which the checkpoint was meta-trained"
-        if not falsified.is_trained_on:
+        if not result.is_trained_on:
             origin = "where the search began; whether the checkpoint was meta-trained on it is not known"
-        lines.append(f"steps away and ratio are counted from {falsified.case}, {origin}")
-    rules = falsified.rules
-    looked = f"{counted(len(falsified.found.gaps), 'cell')} evaluated"
-    tests = f"{counted(len(falsified.found.tests), 'test')} of level {rules.level:.2g}"
-    chance = f"naming a cell although the score is lower by no more than {rules.margin:g} (--margin)"
-    return [*lines, f"{looked}; {tests}: {chance} has a chance below {rules.alpha:g} (--alpha)"]
+        lines.append(f"steps away and ratio are counted from {result.case}, {origin}")
+    rules = result.rules
+    counts_text = f"{counted(len(result.found.gaps), 'cell')} evaluated"
+    tests = f"{counted(len(result.found.tests), 'test')} of level {rules.level:.2g}"
+    event = f"naming a cell although the score is lower by no more than {rules.margin:g} (--margin)"
+    return [*lines, f"{counts_text}; {tests}: {event} has a chance below {rules.alpha:g} (--alpha)"]

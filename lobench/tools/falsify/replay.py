@@ -51,8 +51,8 @@ class MeasuredLoss:
             expected = f"{min(self.scores)} to {max(self.scores)}"
             raise LobenchError("the result has other seeds", got=str(result.seeds), expected=expected)
         values = result.metrics[self.metric]
-        ours = scores(values[:, -1], self.scale, starts=values[:, 0], diverged=result.diverged)
-        return float(np.mean([self.scores[seed] for seed in result.seeds] - ours))
+        new_scores = scores(values[:, -1], self.scale, starts=values[:, 0], diverged=result.diverged)
+        return float(np.mean([self.scores[seed] for seed in result.seeds] - new_scores))
 
     def text(self) -> str:
         """Returns the measurements as JSON."""

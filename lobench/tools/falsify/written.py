@@ -44,7 +44,7 @@ def require_case_folder(folder: Path) -> None:
         require_folder(folder)
 
 
-def write_case(falsified: Falsified, folder: Path) -> tuple[Path, ...]:
+def write_case(result: Falsified, folder: Path) -> tuple[Path, ...]:
     """Writes the smallest cell with a test that replays it. Returns the files.
 
     Files of another search's case are kept: the name of the new case then gets a number.
@@ -52,46 +52,46 @@ def write_case(falsified: Falsified, folder: Path) -> tuple[Path, ...]:
     Raises:
       StoreError: The files cannot be written.
     """
-    stem = re.sub(r"\W+", "_", f"{Path(falsified.theta.split(';')[0]).stem}_{falsified.cells.scope}")
-    again = "choose another --output; the same command trains nothing again"
-    with one_line_of(OSError, StoreError, "cannot write the case", where=folder, next_step=again):
+    stem = re.sub(r"\W+", "_", f"{Path(result.theta.split(';')[0]).stem}_{result.cells.scope}")
+    next_step = "choose another --output; the same command trains nothing again"
+    with one_line_of(OSError, StoreError, "cannot write the case", where=folder, next_step=next_step):
         folder.mkdir(parents=True, exist_ok=True)
         for name in itertools.chain([stem], (f"{stem}_{number}" for number in itertools.count(2))):
-            files = _files(falsified, name, folder)
+            files = _files(result, name, folder)
             present_files = {path: path.read_text(encoding="utf-8") for path in files if path.is_file()}
             if present_files.items() <= files.items():
                 break
-        falsified.cells.copy_modules(folder)
+        result.cells.copy_modules(folder)
         for path, text in files.items():
             write_whole(path, text)
     return tuple(files)
 
 
-def _files(falsified: Falsified, name: str, folder: Path) -> dict[Path, str]:
+def _files(result: Falsified, name: str, folder: Path) -> dict[Path, str]:
     """Returns the texts of a case's files by path."""
-    test = falsified.found.smallest
-    assert test is not None and falsified.block is not None and falsified.measured is not None
-    scope = falsified.cells.scope
-    own_lines = [line for line in falsified.cells.text(test.cell).splitlines() if not _is_of_seeds(line, scope)]
+    test = result.found.smallest
+    assert test is not None and result.block is not None and result.measured is not None
+    scope = result.cells.scope
+    case_lines = [line for line in result.cells.text(test.cell).splitlines() if not _is_of_seeds(line, scope)]
     seeds = (
-        f"{scope}/Case.first_seed = {falsified.block.start}",
-        f"{scope}/Case.block_sizes = {block_sizes(falsified.block)}",
+        f"{scope}/Case.first_seed = {result.block.start}",
+        f"{scope}/Case.block_sizes = {block_sizes(result.block)}",
     )
-    comment = f"# {falsified.theta} loses to {falsified.against} here."
+    comment = f"# {result.theta} loses to {result.against} here."
     replay = folder / f"test_{name}.py"
     text = _TEST.format(
-        theta=falsified.theta,
-        against=falsified.against,
+        theta=result.theta,
+        against=result.against,
         gap=test.gap,
-        margin=falsified.rules.margin,
+        margin=result.rules.margin,
         p_value=test.p_value,
         file=shlex.quote(str(replay)),
         name=name,
         scope=re.sub(r"\W+", "_", scope),
     )
     return {
-        folder / f"{name}.gin": "\n".join([comment, *own_lines, *seeds]) + "\n",
-        folder / f"{name}.json": falsified.measured.text(),
+        folder / f"{name}.gin": "\n".join([comment, *case_lines, *seeds]) + "\n",
+        folder / f"{name}.json": result.measured.text(),
         replay: text,
     }
 

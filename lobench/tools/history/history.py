@@ -171,9 +171,9 @@ def history_of(
         raise UsageError(f"no evaluation of case {case!r} has curves", where=", ".join(map(str, stores)))
     newest = _newest_identity(case_runs)
     snapshots = [
-        Snapshot.of(whole.store, rows_of_case)
-        for whole, rows in case_runs
-        if (rows_of_case := [row for row in rows if row.case.identity == newest and _has_bindings(whole, row)])
+        Snapshot.of(store_snapshot.store, rows_of_case)
+        for store_snapshot, rows in case_runs
+        if (rows_of_case := [row for row in rows if row.case.identity == newest and _has_bindings(store_snapshot, row)])
     ]
     if not subject:
         _refuse_several(snapshots, case)
@@ -181,33 +181,33 @@ def history_of(
         metric = stored_spelling(
             metric, {name for snapshot in snapshots for subject in snapshot.subjects for name in subject.metrics()}
         )
-    chosen = [_subject_of(snapshot, subject) for snapshot in snapshots]
+    chosen_subjects = [_subject_of(snapshot, subject) for snapshot in snapshots]
     scales = Scales.of([subject for snapshot in snapshots for subject in snapshot.subjects], None)
-    scored: list[tuple[Snapshot, StoredSubject, Mapping[int, float]]] = []
-    for snapshot, chosen_subject in zip(snapshots, chosen, strict=True):
+    scored_subjects: list[tuple[Snapshot, StoredSubject, Mapping[int, float]]] = []
+    for snapshot, chosen_subject in zip(snapshots, chosen_subjects, strict=True):
         if chosen_subject is not None and (
             scores := scales.scores(chosen_subject.cells[snapshot.cases[0].identity], metric or None)
         ):
-            scored.append((snapshot, chosen_subject, scores))
-    if not scored:
+            scored_subjects.append((snapshot, chosen_subject, scores))
+    if not scored_subjects:
         labels = sorted({subject.label for snapshot in snapshots for subject in snapshot.subjects})
         raise UsageError(
             "no results with a score",
             got=repr(subject or metric or case),
             expected=f"one of {', '.join(map(repr, labels))}",
         )
-    seeds = sorted(set.intersection(*(set(scores) for *_, scores in scored)))
+    seeds = sorted(set.intersection(*(set(scores) for *_, scores in scored_subjects)))
     if not seeds:
         raise UsageError("the runs have no seed in common", where=case)
     # Runs of one store are in the order of its ledger, whatever the clocks were; stores are in order of first result.
-    by_store: dict[Path, list[CaseRun]] = {}
-    for snapshot, chosen_subject, found_scores in scored:
-        least = scales.least_variance(chosen_subject.cells[snapshot.cases[0].identity], metric or None)
-        run = _run(snapshot, chosen_subject, [found_scores[seed] for seed in seeds], least)
-        by_store.setdefault(snapshot.store, []).append(run)
-    ordered = sorted(by_store.values(), key=lambda runs_of_store: min(run.at for run in runs_of_store))
-    runs = list(itertools.chain.from_iterable(ordered))
-    info = scored[-1][0].cases[0]
+    runs_by_store: dict[Path, list[CaseRun]] = {}
+    for snapshot, chosen_subject, scores_by_seed in scored_subjects:
+        least_variance = scales.least_variance(chosen_subject.cells[snapshot.cases[0].identity], metric or None)
+        run = _run(snapshot, chosen_subject, [scores_by_seed[seed] for seed in seeds], least_variance)
+        runs_by_store.setdefault(snapshot.store, []).append(run)
+    runs_of_stores = sorted(runs_by_store.values(), key=lambda runs_of_store: min(run.at for run in runs_of_store))
+    runs = list(itertools.chain.from_iterable(runs_of_stores))
+    info = scored_subjects[-1][0].cases[0]
     return CaseHistory(
         case=f"{info.suite}/{info.name}",
         metric=metric or info.primary_metric,
@@ -216,7 +216,7 @@ def history_of(
         seeds=tuple(seeds),
         runs=tuple(runs),
         changes=tuple(sorted(_changes(runs, 0, len(runs), probability), key=lambda change: change.place)),
-        other_code=scored[-1][0].edited_code_line(),
+        other_code=scored_subjects[-1][0].edited_code_line(),
     )
 
 
@@ -321,19 +321,19 @@ def _run(snapshot: Snapshot, subject: StoredSubject, scores: Sequence[float], le
 
 def _changes(runs: Sequence[CaseRun], start: int, stop: int, level: float) -> Iterator[ScoreChange]:
     """Yields the changes among some runs: the most probable one first, then the changes before and after it."""
-    surest = _surest_change(runs[start:stop], level)
-    if surest is None:
+    most_probable = _surest_change(runs[start:stop], level)
+    if most_probable is None:
         return
-    belief, sign = surest
-    index = start + belief.place
+    posterior, sign = most_probable
+    index = start + posterior.place
     yield ScoreChange(
         place=index,
-        size=-sign * max(belief.size, 0.0),
-        error=belief.size_error,
-        probability=belief.fall,
-        here=belief.by_place[belief.place],
+        size=-sign * max(posterior.size, 0.0),
+        error=posterior.size_error,
+        probability=posterior.fall,
+        here=posterior.by_place[posterior.place],
         is_new_program=runs[index - 1].program != runs[index].program,
-        lost=belief.lost,
+        lost=posterior.lost,
     )
     yield from _changes(runs, start, index, level)
     yield from _changes(runs, index, stop, level)
@@ -349,12 +349,14 @@ def _surest_change(runs: Sequence[CaseRun], level: float) -> tuple[Belief, float
     if len(runs) < 2 or not np.isfinite(values).all() or (values == values[0]).all():
         return None
     is_clipped = not (values < DIVERGED_SCORE).any()  # scores of items are not
-    split = np.where(values <= DIVERGED_SCORE, -math.inf, values) if is_clipped else values
+    split_values = np.where(values <= DIVERGED_SCORE, -math.inf, values) if is_clipped else values
     candidates = []
     for sign in (1.0, -1.0):
-        rows = (sign * split).tolist()
-        belief = believe([Probe(place=index, block=0, scores=tuple(row)) for index, row in enumerate(rows)], len(runs))
-        candidates.append((belief.fall, sign, belief))
-    _, sign, belief = max(candidates, key=lambda candidate: candidate[0])
-    is_sure = belief.fall >= level and 0 < belief.place < len(runs)
-    return (belief, sign) if is_sure else None
+        rows = (sign * split_values).tolist()
+        posterior = believe(
+            [Probe(place=index, block=0, scores=tuple(row)) for index, row in enumerate(rows)], len(runs)
+        )
+        candidates.append((posterior.fall, sign, posterior))
+    _, sign, posterior = max(candidates, key=lambda candidate: candidate[0])
+    is_sure = posterior.fall >= level and 0 < posterior.place < len(runs)
+    return (posterior, sign) if is_sure else None

@@ -42,7 +42,7 @@ def history_record(case_history: CaseHistory) -> HistoryRecord:
 
 def history_text(case_history: CaseHistory) -> str:
     """Returns the changes, then a line for each run, the latest last."""
-    marks = {change.place: "rise" if change.is_rise else "fall" for change in case_history.changes}
+    change_names = {change.place: "rise" if change.is_rise else "fall" for change in case_history.changes}
     rows = [["date", "revision", "subject", "score [95%]", "change"]]
     lines: dict[int, str] = {}
     new_programs = {0, *case_history.new_programs}
@@ -51,17 +51,21 @@ def history_text(case_history: CaseHistory) -> str:
             lines[len(rows)] = f"-- {run.program}"
             rows.append(["", "", "", "", ""])
         date = datetime.fromtimestamp(run.at, UTC).strftime("%Y-%m-%d %H:%MZ")
-        rows.append([date, run.git_revision or "-", run.subject, interval_cell(run.score), marks.get(index, "")])
-    table = text_table(rows).splitlines()
+        rows.append([date, run.git_revision or "-", run.subject, interval_cell(run.score), change_names.get(index, "")])
+    table_lines = text_table(rows).splitlines()
     for number, text in lines.items():
-        table[number] = one_line(text)
-    common = counted(len(case_history.seeds), f"common {case_history.replicate}")
-    over = f"{counted(len(case_history.runs), 'run')}, {common}"
+        table_lines[number] = one_line(text)
+    seeds_text = counted(len(case_history.seeds), f"common {case_history.replicate}")
+    extent_text = f"{counted(len(case_history.runs), 'run')}, {seeds_text}"
     name = f"{case_history.case} ({case_history.metric})"
-    answer = [f"{name}: {_change_line(case_history, change)}" for change in case_history.changes]
-    answer = answer or [f"{name}: no change of the score is shown in {over}"]
-    notes = [*([over] if case_history.changes else []), case_history.scale, *filter(None, [case_history.other_code])]
-    return "\n".join([*map(one_line, answer), "", *table, "", *map(one_line, notes)])
+    answer_lines = [f"{name}: {_change_line(case_history, change)}" for change in case_history.changes]
+    answer_lines = answer_lines or [f"{name}: no change of the score is shown in {extent_text}"]
+    notes = [
+        *([extent_text] if case_history.changes else []),
+        case_history.scale,
+        *filter(None, [case_history.other_code]),
+    ]
+    return "\n".join([*map(one_line, answer_lines), "", *table_lines, "", *map(one_line, notes)])
 
 
 def _change_line(case_history: CaseHistory, change: ScoreChange) -> str:
@@ -107,9 +111,9 @@ def _chart(case_history: CaseHistory) -> Chart:
     edges = [0, *(change.place for change in case_history.changes), len(means)]
     for start, stop in itertools.pairwise(edges):
         level = math.fsum(means[start:stop]) / (stop - start)
-        ends = [float(start), float(stop - 1)]
+        x_range = [float(start), float(stop - 1)]
         label = "" if start else "level"
-        series.append(Series(label=label, x=ends, y=[level, level], style="s2 dashed"))
+        series.append(Series(label=label, x=x_range, y=[level, level], style="s2 dashed"))
     low = min(lower)
     high = max(upper)
     for number, run_index in enumerate(case_history.new_programs):

@@ -80,17 +80,17 @@ def keep(
     if measure is not None and not is_log:
         raise click.UsageError("--measure needs --log")
     if is_log:
-        shared = {name: options[name] for name in ("workers", "executor", "ray_address", "insecure")}
+        worker_options = {name: options[name] for name in ("workers", "executor", "ray_address", "insecure")}
         if measure is None:
-            measured = MeasuredTotal(decisions=kept_log(store))
+            measured_total = MeasuredTotal(decisions=kept_log(store))
         else:
-            measured = logged_aside(measure_total, store, num_seeds=measure, **shared)
-        emit("keep.log", log_record(measured)) if kind == "json" else show(log_text(measured))
-        raise click.exceptions.Exit(ExitCode.ERROR if measured.error else ExitCode.OK)
+            measured_total = logged_aside(measure_total, store, num_seeds=measure, **worker_options)
+        emit("keep.log", log_record(measured_total)) if kind == "json" else show(log_text(measured_total))
+        raise click.exceptions.Exit(ExitCode.ERROR if measured_total.error else ExitCode.OK)
     if not command_line or not metric:
         raise click.UsageError(f"missing option '{'--metric' if command_line else '--command'}'")
     outcome = logged_aside(kept, command_line, metric=metric, store=store, **options)
     emit("keep", record_of(outcome)) if kind == "json" else show(kept_text(outcome))
-    answer = outcome.decision.answer
-    code = ExitCode.ERROR if answer is None else _CODES[answer.value]
+    decision_answer = outcome.decision.answer
+    code = ExitCode.ERROR if decision_answer is None else _CODES[decision_answer.value]
     raise click.exceptions.Exit(code)

@@ -112,14 +112,16 @@ def chance_to_keep(screen: PairSums, test: PairSums, rules: DecisionRules) -> Fl
         lost_by_a=np.zeros_like(all_pairs),
         lost_by_b=np.zeros_like(all_pairs),
     )
-    needed = last_test.half_width(rules.log_threshold + 2 * _LOG_PARTS)  # its own log 2, and the one of the two parts
+    needed_half_width = last_test.half_width(
+        rules.log_threshold + 2 * _LOG_PARTS
+    )  # its own log 2, and the one of the two parts
     with np.errstate(divide="ignore", invalid="ignore"):
-        needed_mean = (needed * all_pairs - test.total) / num_left
+        needed_mean = (needed_half_width * all_pairs - test.total) / num_left
         spread = np.sqrt(variance * (1 / num_left + 1 / num_pairs))
-        chance = 1 - stdtr(num_pairs - 1, (needed_mean - mean) / spread)
-    chance = np.where(num_left > 0, np.nan_to_num(chance), 0.0)
+        probability = 1 - stdtr(num_pairs - 1, (needed_mean - mean) / spread)
+    probability = np.where(num_left > 0, np.nan_to_num(probability), 0.0)
     is_open = (sums.seeds < LEAST_SEEDS) | ((sums.lost_by_b > sums.lost_by_a) & (num_left > 0))
-    return np.where(is_open, 1.0, chance)
+    return np.where(is_open, 1.0, probability)
 
 
 def _probability_of_better_mean(sums: PairSums) -> FloatArray:

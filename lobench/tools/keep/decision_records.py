@@ -37,11 +37,11 @@ class KeepLogRecord(TypedDict):
     error: Annotated[str, 'Description of the run of `--measure N` that had an error; "" without one.']
 
 
-def record_of(kept: Kept) -> KeepRecord:
-    return record_from(KeepRecord, kept, kept.terms)
+def record_of(outcome: Kept) -> KeepRecord:
+    return record_from(KeepRecord, outcome, outcome.terms)
 
 
-def log_record(measured: MeasuredTotal) -> KeepLogRecord:
-    decisions = measured.decisions
+def log_record(measured_total: MeasuredTotal) -> KeepLogRecord:
+    decisions = measured_total.decisions
     chain = [decision.number for decision in decisions.chain]
-    return record_from(KeepLogRecord, decisions, decisions.terms, chain=chain, error=measured.error)
+    return record_from(KeepLogRecord, decisions, decisions.terms, chain=chain, error=measured_total.error)

@@ -139,14 +139,14 @@ def keep(
     settings = settings_from(KeepSettings, options, command=command, metric=metric)
     terms = _terms(settings)
     _check(settings)
-    against = settings.against
+    incumbent = settings.against
     candidate = settings.candidate
     links = settings.links
     folder = Path(store).absolute()
-    home = folder / "keep"
+    revisions_folder = folder / "keep"
     base_folder = Path.cwd() if candidate.startswith("git:") else Path(candidate)
     values = _values_of(settings.environment)
-    for version in filter(None, (candidate, against)):
+    for version in filter(None, (candidate, incumbent)):
         folder_of(version, near=base_folder)  # raises before anything is written
         for text in filter(None, (command, settings.against_command)):
             refuse_original_files(text, version, near=base_folder)
@@ -154,30 +154,30 @@ def keep(
         decisions = DecisionStore(path=folder / DECISIONS)
         sequence = decisions.read(terms)
         _write_once(folder / ".gitignore", "*\n")
-        files = RevisionFiles(home=home, links=links)
+        files = RevisionFiles(home=revisions_folder, links=links)
         files.remove_partial()
-        new = files.keep(candidate, near=base_folder, command=command, environment=values)
+        new_revision = files.keep(candidate, near=base_folder, command=command, environment=values)
         old_command = settings.against_command or command
-        old = files.keep(against or candidate, near=base_folder, command=old_command, environment=values)
-        if new.name == old.name:
+        old_revision = files.keep(incumbent or candidate, near=base_folder, command=old_command, environment=values)
+        if new_revision.name == old_revision.name:
             raise UsageError(
                 "candidate and incumbent are the same",
-                got=f"{new.label} and {old.label}",
+                got=f"{new_revision.label} and {old_revision.label}",
                 expected="a difference in a file that git does not ignore, in the command, or in --environment",
             )
         if links:
             targets = {name: str((base_folder / name).resolve()) for name in links}
-            _write_once(home / LINKS, json.dumps(targets, indent=1) + "\n")
-        imports = import_folders(shlex.split(command), filter(None, (candidate, against)), near=base_folder)
-        _write_once(home / IMPORTS, json.dumps(imports) + "\n")
+            _write_once(revisions_folder / LINKS, json.dumps(targets, indent=1) + "\n")
+        imports = import_folders(shlex.split(command), filter(None, (candidate, incumbent)), near=base_folder)
+        _write_once(revisions_folder / IMPORTS, json.dumps(imports) + "\n")
         gin = _gin_text(terms, settings)
-        _write_once(home / "suite" / "keep.gin", gin)
+        _write_once(revisions_folder / "suite" / "keep.gin", gin)
         session = _Session(
             folder=folder,
             decisions=decisions,
             sequence=sequence,
-            new=new,
-            old=old,
+            new=new_revision,
+            old=old_revision,
             max_core_hours=settings.max_core_hours,
             progress=progress,
             workers={**keywords_in(WorkerKeywords, options), "workers": settings.workers},
@@ -216,7 +216,7 @@ def measure_total(
       StoreError: The store is busy or damaged.
     """
     folder = Path(store).absolute()
-    home = folder / "keep"
+    revisions_folder = folder / "keep"
     decisions = DecisionStore(path=folder / DECISIONS)
     decisions.read()  # before a lock makes the folder
     with _DecidesAlone(folder):
@@ -225,16 +225,16 @@ def measure_total(
             raise UsageError("no change was kept, so there is no total to measure", where=str(store))
         first_revision = sequence.chain[0].incumbent
         last_revision = sequence.chain[-1].candidate
-        new, old = (
-            KeptRevision(name=revision.name, label=revision.label, path=home / "revisions" / revision.name)
+        new_revision, old_revision = (
+            KeptRevision(name=revision.name, label=revision.label, path=revisions_folder / "revisions" / revision.name)
             for revision in (last_revision, first_revision)
         )
         session = _Session(
             folder=folder,
             decisions=decisions,
             sequence=sequence,
-            new=new,
-            old=old,
+            new=new_revision,
+            old=old_revision,
             progress=progress or default_progress(),
             workers={"workers": 1, **workers},
         )
@@ -302,41 +302,41 @@ class _Session:
             return self._result(decision, is_new=False)
         else:
             decision = dataclasses.replace(decision, max_seeds=max(max_seeds, decision.max_seeds))
-        earlier = decision
+        first_decision = decision
         values = self._values()
-        sides: Sequence[KeptRevision]
+        revisions: Sequence[KeptRevision]
         while True:
             decision = self._updated_decision(decision, values)
             self._write(decision)
             if decision.answer is not None:
-                return self._result(decision, is_new=decision != earlier)
+                return self._result(decision, is_new=decision != first_decision)
             screen = values.missing([*range(self.sequence.terms.screen)])
             missing = screen or values.missing(decision.seeds)
             if not missing:
                 decision = self._with_more_seeds(decision)
                 self._write(decision)
                 missing = values.missing(decision.seeds)
-            if screen and (alone := values.missing_incumbent(screen)):
-                seeds, sides = (
-                    _consecutive_seeds(alone),
+            if screen and (incumbent_seeds := values.missing_incumbent(screen)):
+                seeds, revisions = (
+                    _consecutive_seeds(incumbent_seeds),
                     (self.old,),
                 )  # first, so that a candidate can be held to its pace
             else:
                 seeds = _consecutive_seeds(missing[: self.batch])
-                sides = (self.old, self.new)
-            values = self._run(seeds, sides, pace=values.pace() if screen and self.new in sides else None)
+                revisions = (self.old, self.new)
+            values = self._run(seeds, revisions, pace=values.pace() if screen and self.new in revisions else None)
             if reason := values.stopped(seeds):
                 decision = dataclasses.replace(decision, answer=KeepAnswer.DISCARD, reason=reason)
                 self._write(decision)
                 return self._result(decision)
-            if error := values.error(seeds, sides):
+            if error := values.error(seeds, revisions):
                 return self._result(decision, error=error)
 
     def measure(self, total: Total, num_seeds: int) -> MeasuredTotal:
         """Runs both revisions on fresh seeds, and returns the decisions with their difference."""
         start = self.sequence.next_seed
-        added = range(start, start + num_seeds - len(total.seeds))
-        total = dataclasses.replace(total, seeds=(*total.seeds, *added))
+        added_seeds = range(start, start + num_seeds - len(total.seeds))
+        total = dataclasses.replace(total, seeds=(*total.seeds, *added_seeds))
         self._write(total)  # from now on, no decision uses the seeds
         values = self._values()
         while missing := _consecutive_seeds(values.missing(total.seeds)[: self.batch]):
@@ -370,14 +370,14 @@ class _Session:
         test_number = decision.test or self.sequence.num_tests + 1
         level = decision.level or e_lond_level(self.sequence.terms.fdr, test_number, self.sequence.num_kept)
         rules = DecisionRules(level=level, max_seeds=decision.max_seeds, num_screened=len(screen_seeds))
-        keeps, discards, ends = (bool(flags) for flags in decided(screen, test, rules))
+        is_kept, is_discarded, gives_up = (bool(flags) for flags in decided(screen, test, rules))
         sums = screen + test
         pairs = [*(seed for seed in screen_seeds if values.has(seed)), *test_seeds]
         seconds = values.core_seconds(pairs, test_seeds)
         is_over = self.max_core_hours is not None and seconds >= self.max_core_hours * 3600
         answer: KeepAnswer | None = None
-        if keeps or discards or ends or is_over:
-            answer = KeepAnswer.KEEP if keeps else KeepAnswer.DISCARD if discards else KeepAnswer.UNDECIDED
+        if is_kept or is_discarded or gives_up or is_over:
+            answer = KeepAnswer.KEEP if is_kept else KeepAnswer.DISCARD if is_discarded else KeepAnswer.UNDECIDED
         reason = _reason(answer, sums, test, rules, is_over) if answer is not None else ""
         if answer is KeepAnswer.DISCARD and values.are_equal(pairs):
             reason = "its curves are those of the incumbent: the command does not use what was changed"
@@ -407,20 +407,23 @@ class _Session:
             decision = dataclasses.replace(decision, test=number, level=level)
         return dataclasses.replace(decision, seeds=(*decision.seeds, *range(start, start + count)))
 
-    def _run(self, seeds: Sequence[int], sides: Sequence[KeptRevision], pace: Pace | None = None) -> _Values:
+    def _run(self, seeds: Sequence[int], revisions: Sequence[KeptRevision], pace: Pace | None = None) -> _Values:
         """Runs revisions on consecutive seeds, in reverse order if the first seed is odd, and returns all values."""
         start = seeds[0]
         count = len(seeds)
-        home = self.folder / "keep"
-        _write_once(home / "suite" / HOME, f"{home.resolve()}\n")
-        path = home / PACE
+        revisions_folder = self.folder / "keep"
+        _write_once(revisions_folder / "suite" / HOME, f"{revisions_folder.resolve()}\n")
+        path = revisions_folder / PACE
         path.unlink(missing_ok=True)
         if pace is not None:
             pace.write(path)
         evaluate_into(
             self.folder,
-            [GivenCheckpoint(uri=str(side.path), label=side.label) for side in sides[:: 1 if start % 2 == 0 else -1]],
-            str(home / "suite"),
+            [
+                GivenCheckpoint(uri=str(revision.path), label=revision.label)
+                for revision in revisions[:: 1 if start % 2 == 0 else -1]
+            ],
+            str(revisions_folder / "suite"),
             name="keep",
             complete_when=MANIFEST,
             gin_params=(f"Case.first_seed = {start}", f"Case.block_sizes = {(1,) * count}"),
@@ -432,11 +435,11 @@ class _Session:
             self.progress.log(f"seed {seed}: {values.described(seed)}")
         return values
 
-    def _write(self, changed: Decision | Total) -> None:
-        if isinstance(changed, Total):
-            self.sequence = self.sequence.with_total(changed)
+    def _write(self, entry: Decision | Total) -> None:
+        if isinstance(entry, Total):
+            self.sequence = self.sequence.with_total(entry)
         else:
-            self.sequence = self.sequence.with_decision(changed)
+            self.sequence = self.sequence.with_decision(entry)
         self.decisions.write(self.sequence)
 
     def _result(self, decision: Decision, *, error: str = "", is_new: bool = True) -> Kept:
@@ -467,8 +470,8 @@ class _Values:
             with Ledger.open(store, read_only=True) as ledger:
                 for row in ledger.evaluations(all_codes=True):
                     names = {Path(sighting.uri).name for sighting in row.sightings}
-                    for side, run in zip((new, old), runs, strict=True):
-                        if side.name in names:
+                    for revision, run in zip((new, old), runs, strict=True):
+                        if revision.name in names:
                             run[row.key.seed_block.start] = row
         return cls(sides=(new, old), runs=runs, terms=terms)
 
@@ -480,8 +483,8 @@ class _Values:
         lines = []
         for name, runs in zip(("candidate", "incumbent"), self.runs, strict=True):
             score = _score(runs[seed], self.terms) if seed in runs and runs[seed].has_curves else math.nan
-            last = score if self.terms.maximize else -score
-            value = "no result" if math.isnan(score) else "diverged" if math.isinf(score) else f"{last:.4g}"
+            last_value = score if self.terms.maximize else -score
+            value = "no result" if math.isnan(score) else "diverged" if math.isinf(score) else f"{last_value:.4g}"
             lines.append(f"{name} {value}" if seed in runs else "")
         return f"{self.terms.metric}: {', '.join(filter(None, lines))}"
 
@@ -523,17 +526,17 @@ class _Values:
             "",
         )
 
-    def error(self, seeds: Iterable[int], sides: Sequence[KeptRevision]) -> str:
+    def error(self, seeds: Iterable[int], revisions: Sequence[KeptRevision]) -> str:
         """Returns a description of the first run of the sides without a result; "" if all have one."""
         for seed in seeds:
-            for side, runs in zip(self.sides, self.runs, strict=True):
-                if side not in sides:
+            for revision, runs in zip(self.sides, self.runs, strict=True):
+                if revision not in revisions:
                     continue
                 row = runs.get(seed)
                 if row is None:
-                    return f"{side.label}, seed {seed}: no result"
+                    return f"{revision.label}, seed {seed}: no result"
                 if row.outcome in ERRORS or not row.has_curves:
-                    return f"{side.label}, seed {seed}: {row.message or row.outcome}"
+                    return f"{revision.label}, seed {seed}: {row.message or row.outcome}"
         return ""
 
     def sums(self, seeds: Sequence[int], margin: float) -> PairSums:
@@ -543,8 +546,8 @@ class _Values:
             # A failure counts as a divergence, and all successes are equal.
             success = float(self.terms.maximize)
             candidate_scores, incumbent_scores = (
-                [0.0 if score == success else -math.inf for score in side]
-                for side in (candidate_scores, incumbent_scores)
+                [0.0 if score == success else -math.inf for score in scores]
+                for scores in (candidate_scores, incumbent_scores)
             )
         step = Samples.of(candidate_scores, incumbent_scores).step
         return PairSums.of(np.array([candidate_scores]) - margin, np.array([incumbent_scores]), np.array([step]))
@@ -580,7 +583,7 @@ class _Values:
 
         Values of 0 and 1 may repeat by chance.
         """
-        for side, runs in zip(self.sides, self.runs, strict=True):
+        for revision, runs in zip(self.sides, self.runs, strict=True):
             rows = [runs[seed] for seed in seeds if seed in runs and runs[seed].has_curves]
             scores = [_score(row, self.terms) for row in rows]
             if len(rows) < LEAST_SCREEN or _are_binary(scores, self.terms) or not all(map(math.isfinite, scores)):
@@ -590,7 +593,7 @@ class _Values:
                 value = scores[0] if self.terms.maximize else -scores[0]
                 raise UsageError(
                     "the command ignores {seed}: all its seeds have the same results",
-                    where=side.label,
+                    where=revision.label,
                     got=f"{self.terms.metric} {value:g} on {len(rows)} seeds",
                     expected="a script whose draws depend on the seed, or a metric with more digits",
                 )
@@ -668,12 +671,14 @@ def _check(settings: KeepSettings) -> None:
     margin = settings.margin
     for name, text in (("--command", command), ("--against-command", settings.against_command or command)):
         try:
-            words = shlex.split(text)
+            command_words = shlex.split(text)
         except ValueError as error:
             raise UsageError(name, got=f"{text!r}: {error}") from error
-        if not words:
+        if not command_words:
             raise UsageError(name, got=repr(text), expected="'python train.py --seed {seed} --out {out}'")
-        if syntax := [word for word in words if word in _SHELL_SYNTAX] or _VARIABLE.findall(words[0]):
+        if syntax := [
+            command_word for command_word in command_words if command_word in _SHELL_SYNTAX
+        ] or _VARIABLE.findall(command_words[0]):
             quoted = shlex.quote(text)
             raise UsageError(f"{name} is not run by a shell", got=syntax[0], next_step=f"bash -c {quoted}")
         for placeholder in ("{seed}", "{out}") if "{out}" in curves else ("{seed}",):
@@ -690,8 +695,8 @@ def _check(settings: KeepSettings) -> None:
 
 
 def _values_of(names: Sequence[str]) -> dict[str, str]:
-    if lacking := [name for name in names if name not in os.environ]:
-        raise UsageError("--environment: no such variable", got=", ".join(lacking))
+    if missing_names := [name for name in names if name not in os.environ]:
+        raise UsageError("--environment: no such variable", got=", ".join(missing_names))
     return {name: os.environ[name] for name in names}
 
 

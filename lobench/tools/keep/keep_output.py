@@ -10,29 +10,31 @@ from lobench.tools.keep.sequence import Decision, Sequence, Terms
 __all__ = ["kept_text", "log_text"]
 
 
-def kept_text(kept: Kept) -> str:
+def kept_text(outcome: Kept) -> str:
     """Returns the answer in one line, and the error rate that it belongs to in another."""
-    decision = kept.decision
-    if kept.error:
-        return one_line(f"no decision: {kept.error}; the same command tries again")
+    decision = outcome.decision
+    if outcome.error:
+        return one_line(f"no decision: {outcome.error}; the same command tries again")
     assert decision.answer is not None
-    earlier = "" if kept.is_new else " (decided before)"
-    parts = [
+    earlier = "" if outcome.is_new else " (decided before)"
+    clauses = [
         f"{decision.answer.upper()}{earlier}: {decision.description} against {decision.incumbent.label}",
         decision.reason,
-        _difference_text(decision, kept.terms),
+        _difference_text(decision, outcome.terms),
         _divergence_text(decision),
         f"{counted(decision.pairs, 'pair')}, {decision.fresh_pairs} of them on fresh seeds",
         duration(decision.core_seconds) + " of runs",
     ]
-    return "\n".join([one_line("; ".join(part for part in parts if part)), _rate_text(kept)])
+    return "\n".join([one_line("; ".join(clause for clause in clauses if clause)), _rate_text(outcome)])
 
 
 def _difference_text(decision: Decision, terms: Terms) -> str:
     if decision.difference is None:
         return ""
-    word = "better" if decision.difference >= 0 else "worse"
-    return f"{terms.metric} {word} by {abs(decision.difference):.3g} on fresh seeds, e-value {decision.e_value:.3g}"
+    direction = "better" if decision.difference >= 0 else "worse"
+    return (
+        f"{terms.metric} {direction} by {abs(decision.difference):.3g} on fresh seeds, e-value {decision.e_value:.3g}"
+    )
 
 
 def _divergence_text(decision: Decision) -> str:
@@ -42,13 +44,13 @@ def _divergence_text(decision: Decision) -> str:
 
 
 def _rate_text(result: Kept) -> str:
-    kept = f"{result.num_kept} kept of {counted(result.num_tests, 'test')} in this store"
-    return f"{kept}; at most {result.terms.fdr:.0%} of those kept are expected to be no improvement"
+    counts_text = f"{result.num_kept} kept of {counted(result.num_tests, 'test')} in this store"
+    return f"{counts_text}; at most {result.terms.fdr:.0%} of those kept are expected to be no improvement"
 
 
-def log_text(measured: MeasuredTotal) -> str:
+def log_text(measured_total: MeasuredTotal) -> str:
     """Returns a table of all decisions, the error rate, and the chain of kept changes with its measured total."""
-    decisions = measured.decisions
+    decisions = measured_total.decisions
     rows = [
         ["", "answer", "change", "e-value", "level", "needed", "difference", "pairs", "fresh seeds", "core-seconds"]
     ]
@@ -74,8 +76,8 @@ def log_text(measured: MeasuredTotal) -> str:
     if decisions.chain:
         changes = "; ".join(f"{decision.number} {decision.description}" for decision in decisions.chain)
         lines.append(one_line(f"chain of kept changes from {decisions.chain[0].incumbent.label}: {changes}"))
-        error = f"no measurement: {measured.error}; the same command tries again"
-        lines.append(one_line(f"in total: {error if measured.error else _total(decisions)}"))
+        error = f"no measurement: {measured_total.error}; the same command tries again"
+        lines.append(one_line(f"in total: {error if measured_total.error else _total(decisions)}"))
     return "\n".join(lines)
 
 
@@ -83,13 +85,13 @@ def _total(sequence: Sequence) -> str:
     total = sequence.total
     if total is None:
         return "not measured; lobench keep --log --measure 8 runs both ends of the chain on 8 fresh seeds"
-    parts = [f"{counted(total.pairs, 'pair')} on fresh seeds {seed_ranges(total.seeds)}"]
+    clauses = [f"{counted(total.pairs, 'pair')} on fresh seeds {seed_ranges(total.seeds)}"]
     if total.difference is not None:
-        word = "better" if total.difference >= 0 else "worse"
-        text = f"{sequence.terms.metric} {word} by {abs(total.difference):.3g}"
+        direction = "better" if total.difference >= 0 else "worse"
+        text = f"{sequence.terms.metric} {direction} by {abs(total.difference):.3g}"
         if total.lower is not None and total.upper is not None:
             text += f" (improvement between {total.lower:.3g} and {total.upper:.3g}, 95%)"
-        parts.insert(0, text)
+        clauses.insert(0, text)
     if any(total.diverged):
-        parts.append(f"diverged: {total.diverged[0]} of the last version, {total.diverged[1]} of the first")
-    return "; ".join(parts)
+        clauses.append(f"diverged: {total.diverged[0]} of the last version, {total.diverged[1]} of the first")
+    return "; ".join(clauses)

@@ -29,44 +29,53 @@ PACE = "pace.json"  # of the incumbent, as long as a candidate runs on shared se
 
 def main(arguments: list[str]) -> None:
     """Replaces this process by the command of a revision."""
-    revision, seed, out = arguments
-    home = _home()
+    revision, seed, output_folder = arguments
+    revisions_folder = _home()
     text = (Path(revision) / "revision.json").read_text(encoding="utf-8")
     manifest = json.loads(text)
-    tree = Path(out).parent / "tree"
-    shutil.copytree(home / "trees" / manifest["tree"], tree, symlinks=True)
+    tree = Path(output_folder).parent / "tree"
+    shutil.copytree(revisions_folder / "trees" / manifest["tree"], tree, symlinks=True)
     folder = tree / manifest["folder"]
     if manifest["links"]:
-        targets = json.loads((home / LINKS).read_text(encoding="utf-8"))
+        targets = json.loads((revisions_folder / LINKS).read_text(encoding="utf-8"))
         for name in manifest["links"]:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).symlink_to(targets[name])
-    values = {"seed": seed, "out": out}
-    words = [*_supervised(home, text, values), *command_words(shlex.split(manifest["command"]), values)]
+    values = {"seed": seed, "out": output_folder}
+    command_line = [
+        *_supervised(revisions_folder, text, values),
+        *command_words(shlex.split(manifest["command"]), values),
+    ]
     os.environ.update(manifest["environment"], PWD=str(folder))
-    imports = json.loads((home / IMPORTS).read_text(encoding="utf-8")) if (home / IMPORTS).is_file() else []
-    if imported := [str(tree / name) for name in imports if (tree / name).is_dir()]:
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (*imported, os.environ.get("PYTHONPATH"))))
+    imports = (
+        json.loads((revisions_folder / IMPORTS).read_text(encoding="utf-8"))
+        if (revisions_folder / IMPORTS).is_file()
+        else []
+    )
+    if import_paths := [str(tree / name) for name in imports if (tree / name).is_dir()]:
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (*import_paths, os.environ.get("PYTHONPATH"))))
     os.chdir(folder)
     try:
-        os.execvp(words[0], words)
+        os.execvp(command_line[0], command_line)
     except OSError as error:
-        sys.exit(f"cannot run {words[0]}: {error.strerror}")
+        sys.exit(f"cannot run {command_line[0]}: {error.strerror}")
 
 
 def _home() -> Path:
     """Returns the folder `STORE/keep`."""
     if Path("..", "trees").is_dir():
         return Path("..")
-    home = Path(Path(HOME).read_text(encoding="utf-8").rstrip("\n"))
-    if not home.is_dir():
-        sys.exit(f"{home.parent} is not on this node: `lobench keep` needs a --store that all nodes can read")
-    return home
+    revisions_folder = Path(Path(HOME).read_text(encoding="utf-8").rstrip("\n"))
+    if not revisions_folder.is_dir():
+        sys.exit(
+            f"{revisions_folder.parent} is not on this node: `lobench keep` needs a --store that all nodes can read"
+        )
+    return revisions_folder
 
 
-def _supervised(home: Path, candidate: str, values: dict[str, str]) -> list[str]:
+def _supervised(revisions_folder: Path, candidate: str, values: dict[str, str]) -> list[str]:
     """Returns the command prefix that stops a candidate which is behind the incumbent's pace; [] without a pace."""
-    path = (home / PACE).absolute()
+    path = (revisions_folder / PACE).absolute()
     if not path.is_file():
         return []
     pace = json.loads(path.read_text(encoding="utf-8"))

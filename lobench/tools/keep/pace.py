@@ -83,9 +83,9 @@ class Pace:
         return f"its best {self.metric} is {best_text} at step {steps[-1]}; {incumbent}"
 
 
-def _best(sign: float, run: PaceCurve, until: int) -> float:
+def _best(sign: float, run: PaceCurve, last_step: int) -> float:
     """Returns the best finite value up to a step."""
     steps = np.asarray(run[0])
     values = np.asarray(run[1], float)
-    finite_values = values[(steps <= until) & np.isfinite(values)]
+    finite_values = values[(steps <= last_step) & np.isfinite(values)]
     return float(sign * (sign * finite_values).max()) if len(finite_values) else -sign * math.inf

@@ -98,19 +98,24 @@ def refuse_original_files(command: str, version: str, *, near: Path) -> None:
     """
     folder, root = folder_of(version, near=near)
     root = root or folder
-    inside = near if version.startswith(GIT_PREFIX) else Path(version)
-    spelled = {str(root), os.path.normpath(Path(os.path.abspath(inside)) / os.path.relpath(root, folder))}
+    working_folder = near if version.startswith(GIT_PREFIX) else Path(version)
+    root_spellings = {
+        str(root),
+        os.path.normpath(Path(os.path.abspath(working_folder)) / os.path.relpath(root, folder)),
+    }
     paths = [
         (path + suffix, PurePosixPath(suffix.strip("/")))
-        for path in spelled
+        for path in root_spellings
         for suffix in re.findall(rf"(?<![\w/.-]){re.escape(path)}((?:/[^\s'\":;,]*)?)(?![\w.-])", command)
     ]
     if not paths:
         return
     names = _listed_files(root) if (root / ".git").exists() else _all_below(root)
-    counted = {listed_path for name in names for listed_path in (PurePosixPath(name), *PurePosixPath(name).parents)}
+    listed_paths = {
+        listed_path for name in names for listed_path in (PurePosixPath(name), *PurePosixPath(name).parents)
+    }
     for path, name in paths:
-        if name in counted:
+        if name in listed_paths:
             raise UsageError(
                 "the command names a path of the present files, so both versions would run these",
                 got=path,
@@ -210,16 +215,16 @@ class RevisionFiles:
             _move(temporary, trees / tree)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-        inside = folder.relative_to(root).as_posix() if root is not None else "."
-        if not (trees / tree / inside).is_dir():
-            raise UsageError("the revision has no such folder", where=label, got=inside)
+        subfolder = folder.relative_to(root).as_posix() if root is not None else "."
+        if not (trees / tree / subfolder).is_dir():
+            raise UsageError("the revision has no such folder", where=label, got=subfolder)
         for link in self.links:
-            if os.path.lexists(trees / tree / inside / link):
+            if os.path.lexists(trees / tree / subfolder / link):
                 raise UsageError("--link: the revision has files there", where=label, got=link, expected=_LINKED)
         manifest = {
             "command": command,
             "environment": dict(sorted(environment.items())),
-            "folder": inside,
+            "folder": subfolder,
             "links": sorted(self.links),
             "tree": tree,
         }
@@ -284,12 +289,14 @@ class RevisionFiles:
             shutil.rmtree(target / store.relative_to(root), ignore_errors=True)
 
 
-def _git(folder: Path, *words: str, index: Path | None = None) -> subprocess.CompletedProcess[bytes]:
+def _git(folder: Path, *git_arguments: str, index: Path | None = None) -> subprocess.CompletedProcess[bytes]:
     environment = {**git_environment(), "GIT_OPTIONAL_LOCKS": "0"}
     if index is not None:
         environment["GIT_INDEX_FILE"] = str(index)
     try:
-        return subprocess.run(["git", "-C", str(folder), *words], capture_output=True, check=False, env=environment)
+        return subprocess.run(
+            ["git", "-C", str(folder), *git_arguments], capture_output=True, check=False, env=environment
+        )
     except FileNotFoundError as error:
         raise UsageError("git is not installed", next_step="compare two folders instead") from error
 
@@ -304,17 +311,17 @@ def _root_of(folder: Path) -> Path | None:
     return Path(os.fsdecode(process.stdout.rstrip(b"\n"))).resolve()
 
 
-def _git_message(done: subprocess.CompletedProcess[bytes]) -> str:
-    lines = done.stderr.decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else f"exit code {done.returncode}"
+def _git_message(process: subprocess.CompletedProcess[bytes]) -> str:
+    lines = process.stderr.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else f"exit code {process.returncode}"
 
 
 def _commit_of(root: Path, revision: str) -> str:
-    done = _git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
-    if done.returncode or not revision:
+    process = _git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+    if process.returncode or not revision:
         expected = "a branch, tag or commit; `git log --oneline` lists commits"
         raise UsageError("no such revision", where=str(root), got=f"{GIT_PREFIX}{revision}", expected=expected)
-    return done.stdout.decode().strip()
+    return process.stdout.decode().strip()
 
 
 def _check_out(root: Path, commit: str, target: Path) -> None:
@@ -322,16 +329,16 @@ def _check_out(root: Path, commit: str, target: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="lobench-index-") as folder:
         index = Path(folder) / "index"
-        for words in (("read-tree", commit), ("checkout-index", "--all", "--force", f"--prefix={target}/")):
-            process = _git(root, *words, index=index)
+        for git_arguments in (("read-tree", commit), ("checkout-index", "--all", "--force", f"--prefix={target}/")):
+            process = _git(root, *git_arguments, index=index)
             if process.returncode:
                 raise UsageError("git cannot check the revision out", where=str(root), got=_git_message(process))
     for entry in _git(root, "ls-tree", "-r", "-z", commit).stdout.split(b"\0"):
-        head, _, name = entry.partition(b"\t")
-        if not head.startswith(_SUBMODULE):
+        entry_header, _, name = entry.partition(b"\t")
+        if not entry_header.startswith(_SUBMODULE):
             continue
         path = os.fsdecode(name)
-        submodule_commit = head.split()[2].decode()
+        submodule_commit = entry_header.split()[2].decode()
         if not (root / path / ".git").exists() or _git(root / path, "cat-file", "-e", submodule_commit).returncode:
             raise UsageError(
                 "a submodule's commit is not here",
@@ -342,7 +349,7 @@ def _check_out(root: Path, commit: str, target: Path) -> None:
         _check_out(root / path, submodule_commit, target / path)
 
 
-def _listed_files(root: Path, above: str = "") -> Iterator[str]:
+def _listed_files(root: Path, prefix: str = "") -> Iterator[str]:
     """Yields the files of a working tree and its submodules that git tracks or does not ignore."""
     process = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     if process.returncode:
@@ -353,9 +360,9 @@ def _listed_files(root: Path, above: str = "") -> Iterator[str]:
         path = root / name
         if path.is_dir() and not path.is_symlink():
             if (path / ".git").exists():
-                yield from _listed_files(path, f"{above}{name}/")
+                yield from _listed_files(path, f"{prefix}{name}/")
         else:
-            yield above + name
+            yield prefix + name
 
 
 def _all_below(folder: Path) -> Iterator[str]:

@@ -143,9 +143,9 @@ class Sequence:
     @property
     def next_seed(self) -> int:
         """Smallest seed that no decision has used."""
-        used = [seed for decision in self.decisions for seed in decision.seeds]
-        used += [seed for total in self.totals for seed in total.seeds]
-        return max(used, default=self.terms.screen - 1) + 1
+        used_seeds = [seed for decision in self.decisions for seed in decision.seeds]
+        used_seeds += [seed for total in self.totals for seed in total.seeds]
+        return max(used_seeds, default=self.terms.screen - 1) + 1
 
     @property
     def chain(self) -> tuple[Decision, ...]:
@@ -165,8 +165,8 @@ class Sequence:
         """Measured total of the chain; None if it is not measured."""
         if not self.chain:
             return None
-        ends = (self.chain[0].incumbent.name, self.chain[-1].candidate.name)
-        return next((total for total in self.totals if (total.first.name, total.last.name) == ends), None)
+        first_and_last = (self.chain[0].incumbent.name, self.chain[-1].candidate.name)
+        return next((total for total in self.totals if (total.first.name, total.last.name) == first_and_last), None)
 
     def with_total(self, total: Total) -> Sequence:
         """Returns the sequence with a total added. It replaces a total of the same two revisions."""
@@ -220,13 +220,13 @@ class DecisionStore:
             ) from error
         for name in Terms.__slots__ if terms is not None else ():
             wanted_value = getattr(terms, name)
-            own_value = getattr(sequence.terms, name)
-            if wanted_value != own_value:
+            stored_value = getattr(sequence.terms, name)
+            if wanted_value != stored_value:
                 raise UsageError(
                     "all decisions of a store have the same terms",
                     where=str(self.path.parent.parent),
                     got=f"{name} {wanted_value!r}",
-                    expected=repr(own_value),
+                    expected=repr(stored_value),
                     next_step="another --store begins another sequence",
                 )
         return sequence
@@ -241,13 +241,13 @@ def _sequence(record: dict[str, Any]) -> Sequence:
         raise ValueError(f"version {record['version']} of the file is newer than this lobench")
     decisions = []
     for entry in record["decisions"]:
-        sides = {name: Side(**entry[name]) for name in ("candidate", "incumbent")}
+        sides_by_name = {name: Side(**entry[name]) for name in ("candidate", "incumbent")}
         answer = None if entry["answer"] is None else KeepAnswer(entry["answer"])
         tuples = {name: tuple(entry[name]) for name in ("seeds", "diverged")}
-        decisions.append(Decision(**{**entry, **sides, **tuples, "answer": answer}))
+        decisions.append(Decision(**{**entry, **sides_by_name, **tuples, "answer": answer}))
     totals = []
     for entry in record.get("totals", ()):
-        sides = {name: Side(**entry[name]) for name in ("first", "last")}
+        sides_by_name = {name: Side(**entry[name]) for name in ("first", "last")}
         tuples = {name: tuple(entry[name]) for name in ("seeds", "diverged")}
-        totals.append(Total(**{**entry, **sides, **tuples}))
+        totals.append(Total(**{**entry, **sides_by_name, **tuples}))
     return Sequence(terms=Terms(**record["terms"]), decisions=tuple(decisions), totals=tuple(totals))

@@ -28,11 +28,14 @@ def merge(stores: tuple[Path, ...], output: Path, kind: str) -> None:
     from lobench.engine.store.merge import MergeRecord, merge_stores
 
     merge_result = merge_stores(list(stores), output, on_problem=click.echo)
-    for merged in merge_result:
-        conflicts = len(merged.conflicts)
-        click.echo(f"{merged.store}: {merged.taken} taken, {merged.known} there already, {conflicts} conflicts")
-        for line in merged.conflicts:
+    for store_result in merge_result:
+        conflicts = len(store_result.conflicts)
+        click.echo(
+            f"{store_result.store}: {store_result.taken} taken, {store_result.known} there already, "
+            f"{conflicts} conflicts"
+        )
+        for line in store_result.conflicts:
             click.echo(f"  conflict, not taken: {line}")
     if kind == "json":
         emit("merge", MergeRecord(output=output, stores=merge_result))
-    sys.exit(ExitCode.VERDICT if any(merged.conflicts for merged in merge_result) else ExitCode.OK)
+    sys.exit(ExitCode.VERDICT if any(store_result.conflicts for store_result in merge_result) else ExitCode.OK)

@@ -107,8 +107,8 @@ def new(
     _check_free(kind, module, title)
     new_folder = folder if into is None else None
     _write(contents, new_folder=new_folder)
-    places = {"folder": folder, "file": folder / f"{module}.py", "theta": folder / "theta_0.npz"}
-    line = _NEXT[template].format(**{key: shlex.quote(str(path)) for key, path in places.items()})
+    named_paths = {"folder": folder, "file": folder / f"{module}.py", "theta": folder / "theta_0.npz"}
+    line = _NEXT[template].format(**{key: shlex.quote(str(path)) for key, path in named_paths.items()})
     return Skeleton(kind=kind, name=module, folder=folder, files=tuple(sorted(contents)), next_command=line)
 
 
@@ -138,18 +138,18 @@ def _names(kind: SkeletonKind, name: str) -> tuple[str, str]:
     if kind not in KINDS:
         raise UsageError("no such skeleton", got=repr(kind), expected=f"one of {', '.join(KINDS)}")
     module = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
-    title = "".join(word[:1].upper() + word[1:] for word in module.split("_"))
-    wrong = ""
+    title = "".join(part[:1].upper() + part[1:] for part in module.split("_"))
+    expected_name = ""
     if not (name.isascii() and name.isidentifier() and name[0].isalpha()):
-        wrong = "letters, digits and _, with a letter first, such as my_task"
+        expected_name = "letters, digits and _, with a letter first, such as my_task"
     elif len(name) > _MOST:
-        wrong = f"{_MOST} characters at most"
+        expected_name = f"{_MOST} characters at most"
     elif keyword.iskeyword(module) or keyword.iskeyword(title):
-        wrong = "no keyword of Python"
+        expected_name = "no keyword of Python"
     elif module.startswith("test") or module.endswith("_test") or module in ("conftest", "lobench"):
-        wrong = "a name that means nothing to pytest or lobench (no conftest, nothing that begins with test)"
-    if wrong:
-        raise UsageError("this cannot be the name", got=_shorten(name), expected=wrong)
+        expected_name = "a name that means nothing to pytest or lobench (no conftest, nothing that begins with test)"
+    if expected_name:
+        raise UsageError("this cannot be the name", got=_shorten(name), expected=expected_name)
     return module, title
 
 
@@ -173,11 +173,13 @@ def _is_there(path: Path) -> bool:
 
 def _check_free(kind: SkeletonKind, module: str, title: str) -> None:
     """Checks that no module, built-in or configurable has the name. The new one would hide it or be rejected."""
-    if used := {module, title} & _used_names(kind):
-        raise UsageError("Python or the skeleton has this name", got=repr(min(used)), next_step="take another name")
+    if used_names := {module, title} & _used_names(kind):
+        raise UsageError(
+            "Python or the skeleton has this name", got=repr(min(used_names)), next_step="take another name"
+        )
     package = f"lobench_{module}" if kind == "plugin" else module
-    shipped = shipped_folder()
-    if kind == "suite" and shipped is not None and (shipped / module).exists():
+    shipped_suites = shipped_folder()
+    if kind == "suite" and shipped_suites is not None and (shipped_suites / module).exists():
         raise UsageError("lobench has a suite of this name", got=repr(module), next_step="take another name")
     if kind in _DECLARES and module in load_plugins().declarations(_DECLARES[kind]):
         raise UsageError("a plugin has this name already", got=repr(module), next_step="take another name")
@@ -195,12 +197,12 @@ def _check_free(kind: SkeletonKind, module: str, title: str) -> None:
 
 def _used_names(kind: SkeletonKind) -> set[str]:
     """Returns the names of Python's built-ins, and the names that the skeleton imports."""
-    used = set(dir(builtins))
+    names = set(dir(builtins))
     for path in (_TEMPLATES / kind).rglob("*.py"):
         nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         imports = (node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
-        used |= {alias.asname or alias.name for node in imports for alias in node.names}
-    return used - {"skeleton", "Skeleton"}
+        names |= {alias.asname or alias.name for node in imports for alias in node.names}
+    return names - {"skeleton", "Skeleton"}
 
 
 def _contents(kind: str, module: str, title: str) -> dict[Path, str]:
@@ -226,17 +228,17 @@ def _distribution(module: str) -> str:
 
 def _write(contents: dict[Path, str], *, new_folder: Path | None) -> None:
     """Writes new files. If one fails, all are removed."""
-    done = list[Path]()
+    written_paths = list[Path]()
     with one_line_of(OSError, UsageError, "cannot write this", where=next(iter(contents)).parent):
         try:
             for path, text in contents.items():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with path.open("x", encoding="utf-8") as file:
-                    done.append(path)
+                    written_paths.append(path)
                     file.write(text)
         except OSError:
             if new_folder is not None:
                 shutil.rmtree(new_folder, ignore_errors=True)
-            for path in done:
+            for path in written_paths:
                 path.unlink(missing_ok=True)
             raise

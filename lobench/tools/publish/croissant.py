@@ -60,9 +60,9 @@ def write_croissant(store: Path, folder: Path, *, name: str, license: str = "") 
     results = open_results(store)
     frame = results.curves_frame().drop(columns=_LOCAL)
     data = frame.to_csv(index=False, na_rep="", float_format="%.9g", lineterminator="\n").encode()
-    described = _description(results, frame, data, name=name, license=license)
+    description = _description(results, frame, data, name=name, license=license)
     write_whole(folder / CURVES, data)
-    write_whole(folder / DESCRIPTION, f"{json.dumps(described, indent=1)}\n")
+    write_whole(folder / DESCRIPTION, f"{json.dumps(description, indent=1)}\n")
 
 
 def require_free_folder(folder: Path) -> None:
@@ -91,7 +91,7 @@ def _description(
         }
         for column, (kind, text) in _COLUMNS.items()
     ]
-    described = {
+    description = {
         "@context": _context(),
         "@type": "sc:Dataset",
         "conformsTo": f"{_CR}1.1",
@@ -113,7 +113,7 @@ def _description(
         ],
         "recordSet": [{"@type": "cr:RecordSet", "@id": "curves", "name": "curves", "field": fields}],
     }
-    return described | ({"license": license} if license else {})
+    return description | ({"license": license} if license else {})
 
 
 def _context() -> dict[str, Any]:

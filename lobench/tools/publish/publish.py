@@ -93,7 +93,7 @@ def publish(
     with Ledger.open(store, read_only=True) as ledger:
         rows = list(ledger.evaluations())
         subjects = list(ledger.sightings().values())
-        about = ledger_about(ledger, rows)
+        description = ledger_about(ledger, rows)
         gaps = ledger_gaps(ledger, rows)
         patch_files = patch_files_of(ledger)
     if croissant is not None and all(row.payload is None for row in rows):
@@ -104,20 +104,24 @@ def publish(
     if settings.no_thetas:
         unavailable = _not_included(subjects)
     elif bundle is None:
-        evaluated_whole = {row.key.checkpoint_sha256 for row in rows if row.case.evaluator}
-        thetas, unavailable = _thetas(store, subjects, evaluated_whole)
+        whole_checkpoints = {row.key.checkpoint_sha256 for row in rows if row.case.evaluator}
+        thetas, unavailable = _thetas(store, subjects, whole_checkpoints)
     else:
         thetas = {Path(name).stem: bundle.read(name) for name in bundle.below("theta")}
         unavailable = []
     without_patch = [] if has_patches else _patches_left_out(patch_files)
     earlier_left_out = [] if bundle is None else json.loads(bundle.read("about.json"))["left_out"]
     left_out = list(dict.fromkeys([*gaps, *earlier_left_out, *unavailable, *bundled_suites.left_out, *without_patch]))
-    private = _private_content_lines(patch_files if has_patches else [], subjects, rows)
-    for line in (*private, *_suite_lines(bundled_suites)):
+    private_lines = _private_content_lines(patch_files if has_patches else [], subjects, rows)
+    for line in (*private_lines, *_suite_lines(bundled_suites)):
         log(line)
-    about |= {"left_out": left_out, "suites": bundled_suites.places, "files_not_included": bundled_suites.not_included}
+    description |= {
+        "left_out": left_out,
+        "suites": bundled_suites.places,
+        "files_not_included": bundled_suites.not_included,
+    }
     members = {
-        "about.json": _json(about),
+        "about.json": _json(description),
         **bundled_suites.members,
         **{f"theta/{sha256}.npz": content for sha256, content in thetas.items()},
     }
@@ -125,8 +129,8 @@ def publish(
         store, with_baselines(bundled_suites.folders), left_out, patch_files if has_patches else []
     ).encode()
     with Ledger.open(store, read_only=True) as ledger:
-        signature_of = None if settings.key is None else functools.partial(sign, key=settings.key)
-        root = write_bundle(ledger.connection, output, members, has_patches=has_patches, sign=signature_of)
+        make_signature = None if settings.key is None else functools.partial(sign, key=settings.key)
+        root = write_bundle(ledger.connection, output, members, has_patches=has_patches, sign=make_signature)
     if croissant is not None:
         write_croissant(store, croissant, name=output.stem, license=settings.license)
     return PublishRecord(

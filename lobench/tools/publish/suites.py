@@ -43,45 +43,49 @@ class BundledSuites:
     left_out: tuple[str, ...] = ()
 
 
-def suites_of(store: Path, rows: Sequence[EvaluationRow], given: Sequence[Path]) -> BundledSuites:
+def suites_of(store: Path, rows: Sequence[EvaluationRow], given_suites: Sequence[Path]) -> BundledSuites:
     """Returns the current files that the cases of results depend on.
 
     Args:
       store: Folder of the store.
       rows: The results.
-      given: Folders of suites whose location is not in the store.
+      given_suites: Folders of suites whose location is not in the store.
     """
-    recorded = _recorded_files(store, rows)
+    recorded_files = _recorded_files(store, rows)
     folders: dict[Path, list[EvaluationRow]] = {}
-    lacking: dict[str, int] = {}
+    missing_suites: dict[str, int] = {}
     for row in rows:
         if not any(sighting.is_imported for sighting in row.sightings):
-            folder = _folder_of(row.case, given, recorded.around)
+            folder = _folder_of(row.case, given_suites, recorded_files.around)
             if folder is None:
-                lacking[row.case.suite] = lacking.get(row.case.suite, 0) + 1
+                missing_suites[row.case.suite] = missing_suites.get(row.case.suite, 0) + 1
             else:
                 folders.setdefault(folder, []).append(row)
     members: dict[str, bytes] = {}
-    places = dict[str, str]()
+    paths_by_suite = dict[str, str]()
     not_included = dict[str, str]()
     for number, folder in enumerate(sorted(folders, key=lambda folder: (folder.name, str(folder)))):
         root, base = folder.parent, f"suites/{number}"
-        name = folder.name if folder.name not in places else f"{folder.name} ({number})"
-        places[name] = f"{base}/{folder.name}"
+        name = folder.name if folder.name not in paths_by_suite else f"{folder.name} ({number})"
+        paths_by_suite[name] = f"{base}/{folder.name}"
         suite_rows = folders[folder]
         names = {
             name
             for row in suite_rows
             for code in parts_of_code(row.key.code)
-            for name in recorded.parts_of.get(code, ())
+            for name in recorded_files.parts_of.get(code, ())
         }
         cases = list(dict.fromkeys(row.case for row in suite_rows))
         texts = {text for row in suite_rows for sighting in row.sightings for text in _texts_of(sighting)}
         files = {
             Path(os.path.normpath(file)) for file in reached_files(folder, cases, code_names=names, texts=sorted(texts))
         }
-        packed = {f"{base}/{file.relative_to(root).as_posix()}": file for file in files if file.is_relative_to(root)}
-        for member, file in sorted({**_code_beside_experiments(base, packed, names, recorded), **packed}.items()):
+        packed_files = {
+            f"{base}/{file.relative_to(root).as_posix()}": file for file in files if file.is_relative_to(root)
+        }
+        for member, file in sorted(
+            {**_code_beside_experiments(base, packed_files, names, recorded_files), **packed_files}.items()
+        ):
             content = file.read_bytes()
             if len(content) > LARGEST:
                 not_included[member] = hashlib.sha256(content).hexdigest()
@@ -89,24 +93,28 @@ def suites_of(store: Path, rows: Sequence[EvaluationRow], given: Sequence[Path])
                 members[member] = content
     left_out = [
         f"the files of suite {suite}, of {counted(count, 'evaluation')}: give their folder with --suite"
-        for suite, count in sorted(lacking.items())
+        for suite, count in sorted(missing_suites.items())
     ]
     left_out += [f"{name}: larger than {LARGEST / 1e6:g} MB, its hash alone" for name in sorted(not_included)]
     suite_folders = tuple(folders)
     return BundledSuites(
-        members=members, folders=suite_folders, places=places, not_included=not_included, left_out=tuple(left_out)
+        members=members,
+        folders=suite_folders,
+        places=paths_by_suite,
+        not_included=not_included,
+        left_out=tuple(left_out),
     )
 
 
 def suites_in(bundle: ResultBundle) -> BundledSuites:
     """Returns the suite files of a bundle, to copy them into another bundle of the same results."""
-    about = json.loads(bundle.read("about.json"))
+    description = json.loads(bundle.read("about.json"))
     base = ledger_file(bundle.path).parent  # where this process keeps the baselines of the bundle
     return BundledSuites(
         members={name: bundle.read(name) for name in bundle.below("suites")},
-        folders=tuple(base / path for path in about["suites"].values()),
-        places=about["suites"],
-        not_included=about["files_not_included"],
+        folders=tuple(base / path for path in description["suites"].values()),
+        places=description["suites"],
+        not_included=description["files_not_included"],
     )
 
 
@@ -128,14 +136,14 @@ class _Recorded:
 
     def digests(self, name: str) -> set[str]:
         """Returns the hashes of a Python file's syntax tree in all fingerprints."""
-        return {parts[name] for parts in self.parts_of.values() if name in parts}
+        return {digests_by_name[name] for digests_by_name in self.parts_of.values() if name in digests_by_name}
 
 
 def _recorded_files(store: Path, rows: Sequence[EvaluationRow]) -> _Recorded:
     codes = {code for row in rows for code in parts_of_code(row.key.code)}
     with Ledger.open(store, read_only=True) as ledger:
         files = ledger.described_files() if store.is_dir() else {"around": [], "loaded": []}
-        parts_of = {
+        files_by_code = {
             code: {name: digest for name, digest in (ledger.code_parts(code) or {}).items() if name.endswith(".py")}
             for code in codes
         }
@@ -143,13 +151,13 @@ def _recorded_files(store: Path, rows: Sequence[EvaluationRow]) -> _Recorded:
     return _Recorded(
         around=tuple(map(Path, files["around"])),
         loaded=tuple(map(Path, files["loaded"])),
-        parts_of=parts_of,
+        parts_of=files_by_code,
         imports=imports,
     )
 
 
 def _code_beside_experiments(
-    base: str, packed: Mapping[str, Path], names: Collection[str], recorded: _Recorded
+    base: str, packed_files: Mapping[str, Path], names: Collection[str], recorded_files: _Recorded
 ) -> dict[str, Path]:
     """Returns the code of results in folders from which experiments import modules, by name in the bundle.
 
@@ -158,13 +166,13 @@ def _code_beside_experiments(
     """
     code_files: dict[str, Path] = {}
     for name in sorted(names):
-        if any(names_code(Path(f"/{member}"), [name]) for member in packed):
+        if any(names_code(Path(f"/{member}"), [name]) for member in packed_files):
             continue
         depth = len(PurePosixPath(name).parts)
-        for file in (*recorded.around, *recorded.loaded):
-            if not names_code(file, [name]) or not _has_module(file.parents[depth - 1], recorded.imports):
+        for file in (*recorded_files.around, *recorded_files.loaded):
+            if not names_code(file, [name]) or not _has_module(file.parents[depth - 1], recorded_files.imports):
                 continue
-            if file.is_file() and tree_sha256(file.read_bytes()) in recorded.digests(name):
+            if file.is_file() and tree_sha256(file.read_bytes()) in recorded_files.digests(name):
                 folder = PurePosixPath(base, name).parent
                 code_files |= {
                     str(folder / code_file.name): code_file for code_file in (file, *data_files_beside(file))
@@ -174,8 +182,11 @@ def _code_beside_experiments(
 
 
 def _has_module(folder: Path, modules: Iterable[str]) -> bool:
-    tops = {module.partition(".")[0] for module in modules}
-    return any((folder / f"{top}.py").is_file() or (folder / top / "__init__.py").is_file() for top in tops)
+    package_names = {module.partition(".")[0] for module in modules}
+    return any(
+        (folder / f"{package_name}.py").is_file() or (folder / package_name / "__init__.py").is_file()
+        for package_name in package_names
+    )
 
 
 def _texts_of(subject: Subject) -> tuple[str, ...]:
@@ -197,5 +208,7 @@ def _folder_of(case: CaseInfo, given_suites: Iterable[Path], recorded_files: Ite
     with contextlib.suppress(OSError):
         if file and Path(file).is_file():
             return Path(file).resolve().parent
-    shipped = shipped_suite(case.suite)
-    return None if shipped is None else (shipped if shipped.is_dir() else shipped.parent).resolve()
+    builtin_suite = shipped_suite(case.suite)
+    return (
+        None if builtin_suite is None else (builtin_suite if builtin_suite.is_dir() else builtin_suite.parent).resolve()
+    )

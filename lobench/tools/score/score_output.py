@@ -112,10 +112,17 @@ def scores_table(scores: AlgoPerfScores, rules: AlgoPerfRules | None) -> str:
     targets = scores.targets
     rows = [("submission", "score", "workloads left", "removed")]
     for name, submission in scores.submissions.items():
-        base = [(workload, submission.workloads[workload]) for workload in targets.base]
-        lost = [_why(workload, entry) for workload, entry in base if entry.removed is not None]
-        first_reason, *other_reasons = lost or [""]
-        rows.append((name, f"{submission.score:.4f}", f"{len(base) - len(lost)} of {len(base)}", first_reason))
+        base_entries = [(workload, submission.workloads[workload]) for workload in targets.base]
+        removed_reasons = [_why(workload, entry) for workload, entry in base_entries if entry.removed is not None]
+        first_reason, *other_reasons = removed_reasons or [""]
+        rows.append(
+            (
+                name,
+                f"{submission.score:.4f}",
+                f"{len(base_entries) - len(removed_reasons)} of {len(base_entries)}",
+                first_reason,
+            )
+        )
         rows += [("", "", "", reason) for reason in other_reasons]
     counts = (
         f"{counted(scores.num_evaluations, 'evaluation')}, {scores.num_not_finite} without a finite value, time or step"
@@ -128,12 +135,12 @@ def scores_table(scores: AlgoPerfScores, rules: AlgoPerfRules | None) -> str:
         )
         + (f"; not scored: {', '.join(scores.ignored_workloads)}" if scores.ignored_workloads else "")
     )
-    answer = []
+    answer_lines = []
     if scores.submissions:
         name, best = max(scores.submissions.items(), key=lambda item: item[1].score)
-        over = counted(len(scores.submissions), "submission")
-        answer = [one_line(f"{name} has the highest score of {over}: {best.score:.4f}"), ""]
-    return "\n".join([*answer, text_table(rows, left={0, 3}), counts, *_rules_lines(scores, rules)])
+        count_text = counted(len(scores.submissions), "submission")
+        answer_lines = [one_line(f"{name} has the highest score of {count_text}: {best.score:.4f}"), ""]
+    return "\n".join([*answer_lines, text_table(rows, left={0, 3}), counts, *_rules_lines(scores, rules)])
 
 
 def _rules_lines(scores: AlgoPerfScores, rules: AlgoPerfRules | None) -> list[str]:
@@ -147,9 +154,11 @@ def _rules_lines(scores: AlgoPerfScores, rules: AlgoPerfRules | None) -> list[st
         for workload, entry in submission.workloads.items()
         if entry.num_studies and (entry.num_studies, entry.num_trials) != rules_used
     ]
-    more = [f"and {len(differing_counts) - _MOST_NOTES} more"] if len(differing_counts) > _MOST_NOTES else []
-    differing = "; not so: " + "; ".join([*differing_counts[:_MOST_NOTES], *more]) if differing_counts else ""
-    return [one_line(f"AlgoPerf {rules.version}, studies x trials {rules_used[0]} x {rules_used[1]}{differing}")]
+    omission_note = [f"and {len(differing_counts) - _MOST_NOTES} more"] if len(differing_counts) > _MOST_NOTES else []
+    differences_note = (
+        "; not so: " + "; ".join([*differing_counts[:_MOST_NOTES], *omission_note]) if differing_counts else ""
+    )
+    return [one_line(f"AlgoPerf {rules.version}, studies x trials {rules_used[0]} x {rules_used[1]}{differences_note}")]
 
 
 def _why(workload: str, entry: WorkloadTime) -> str:
@@ -169,8 +178,8 @@ def velo_table(scores: Mapping[str, VeloScore]) -> str:
     rows = [("task", "speed-up", "highest", "mean", "last step", "seeds")]
     for task, score in scores.items():
         last_text = f"{'>= ' if score.is_bound else ''}{score.last:.4g}"
-        numbers = (f"{score.highest:.4g}", f"{score.mean:.4g}", f"{score.last_step:g}", str(score.num_seeds))
-        rows.append((task, last_text, *numbers))
+        number_cells = (f"{score.highest:.4g}", f"{score.mean:.4g}", f"{score.last_step:g}", str(score.num_seeds))
+        rows.append((task, last_text, *number_cells))
     summary = VeloSummary.of(scores)
     shares = ", ".join(f"{share}%: {value:.4g}" for share, value in summary.percentiles.items())
     line = f"mean {summary.mean:.4g}, standard deviation {summary.deviation:.4g}; {shares}"

@@ -83,14 +83,14 @@ def velo_score(steps: ArrayLike, losses: ArrayLike, normaliser: Normaliser) -> V
       normaliser: Envelope of the task.
     """
     curves = np.asarray(losses, np.float64)
-    places = np.asarray(steps, np.float64)
+    curve_steps = np.asarray(steps, np.float64)
     means = curves.mean(axis=0)
-    ratios = equivalent_steps(means, normaliser) / places[-1]
+    ratios = equivalent_steps(means, normaliser) / curve_steps[-1]
     return VeloScore(
         last=float(ratios[-1]),
         highest=float(ratios.max()),
         mean=float(ratios.mean()),
-        last_step=float(places[-1]),
+        last_step=float(curve_steps[-1]),
         num_seeds=len(curves),
         is_bound=bool(means[-1] < normaliser[1][-1]),
     )
@@ -137,13 +137,13 @@ def read_curves(path: Path, normalisers: Mapping[str, Normaliser]) -> dict[str, 
     """
     log = read_csv(path, names=("task", "seed"), numbers=("step", "loss"), what="loss")
     where = str(path)
-    unknown = sorted({*log["task"]} - normalisers.keys())
-    if unknown:
+    unknown_tasks = sorted({*log["task"]} - normalisers.keys())
+    if unknown_tasks:
         raise UsageError(
-            f"no normaliser of task {unknown[0]!r}",
+            f"no normaliser of task {unknown_tasks[0]!r}",
             where=where,
             expected=f"one of its {counted(len(normalisers), 'task')}",
-            next_step=suggestion(unknown[0], normalisers),
+            next_step=suggestion(unknown_tasks[0], normalisers),
         )
     if not np.isfinite(log["step"]).all() or (log["step"] < 0).any():
         raise UsageError("a step is not a number >= 0", where=where)
@@ -153,12 +153,12 @@ def read_curves(path: Path, normalisers: Mapping[str, Normaliser]) -> dict[str, 
         if rows.duplicated(["seed", "step"]).any():
             seed, step = rows[rows.duplicated(["seed", "step"])].iloc[0][["seed", "step"]]
             raise UsageError(f"seed {seed} has step {step:g} twice", where=task_text)
-        table = rows.pivot(index="seed", columns="step", values="loss")
-        lacks = rows.assign(known=1.0).pivot(index="seed", columns="step", values="known").isna().stack()
-        if lacks.any():
-            seed, step = lacks[lacks].index[0]
+        losses_by_seed = rows.pivot(index="seed", columns="step", values="loss")
+        is_missing = rows.assign(known=1.0).pivot(index="seed", columns="step", values="known").isna().stack()
+        if is_missing.any():
+            seed, step = is_missing[is_missing].index[0]
             raise UsageError(f"seed {seed} has no step {step:g}, which another seed has", where=task_text)
-        if not table.columns[-1] > 0:
+        if not losses_by_seed.columns[-1] > 0:
             raise UsageError("the curve ends at step 0", where=task_text)
-        scores[str(task)] = velo_score(table.columns, table.to_numpy(), normalisers[str(task)])
+        scores[str(task)] = velo_score(losses_by_seed.columns, losses_by_seed.to_numpy(), normalisers[str(task)])
     return scores

@@ -72,11 +72,11 @@ class PublishedBundle:
         """One line on the result of the audit."""
         if self.audit is None:
             return "not audited"
-        checked = self.audit["checked"]
+        checks = self.audit["checked"]
         if not self.is_audited:
             return f"not audited: none of {counted(self.audit['num_evaluations'], 'evaluation')} was made again"
-        counts = {name: sum(check["verdict"] == name for check in checked) for name in ("identical", "consistent")}
-        count_text = f"{len(checked)} of {self.audit['num_evaluations']} evaluations made again"
+        counts = {name: sum(check["verdict"] == name for check in checks) for name in ("identical", "consistent")}
+        count_text = f"{len(checks)} of {self.audit['num_evaluations']} evaluations made again"
         beacon = f", drawn by {self.audit['beacon']!r}" if self.audit["beacon"] else ""
         not_auditable_text = f"; not auditable: {'; '.join(self.not_auditable)}" if self.not_auditable else ""
         verdicts = f"{counts['identical']} identical, {counts['consistent']} consistent"
@@ -85,12 +85,12 @@ class PublishedBundle:
     @property
     def is_audited(self) -> bool:
         """Whether an audit repeated any of its evaluations."""
-        return bool(self._made_again)
+        return bool(self._confirmed_evaluations)
 
     @property
     def is_whole(self) -> bool:
         """Whether an audit repeated all evaluations, and could check all claims."""
-        return len(self._made_again) == len(self.snapshot.rows) and not self.not_auditable
+        return len(self._confirmed_evaluations) == len(self.snapshot.rows) and not self.not_auditable
 
     @property
     def not_auditable(self) -> Sequence[str]:
@@ -98,11 +98,11 @@ class PublishedBundle:
         return self.audit.get("not_auditable", ()) if self.audit is not None else ()
 
     @functools.cached_property
-    def _made_again(self) -> frozenset[tuple[str, str, int, int]]:
-        checked = self.audit["checked"] if self.audit is not None else ()
+    def _confirmed_evaluations(self) -> frozenset[tuple[str, str, int, int]]:
+        checks = self.audit["checked"] if self.audit is not None else ()
         return frozenset(
             (check["subject"], check["case"], check["first_seed"], check["num_seeds"])
-            for check in checked
+            for check in checks
             if check["verdict"] in ("identical", "consistent")
         )
 
@@ -124,7 +124,8 @@ class PublishedBundle:
         if any(line.startswith(f"metric {case.primary_metric} of ") for line in self.not_auditable):
             return False
         return all(
-            (row.sightings[0].label, f"{row.case.suite}/{row.case.name}", block.start, block.size) in self._made_again
+            (row.sightings[0].label, f"{row.case.suite}/{row.case.name}", block.start, block.size)
+            in self._confirmed_evaluations
             for row in rows
             for block in (row.key.seed_block,)
         )

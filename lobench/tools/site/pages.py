@@ -106,9 +106,11 @@ def _rules(choices: dict[str, list[str]]) -> str:
     """Returns style rules that hide rows that are not chosen, because the pages run no scripts."""
     rules = []
     for name, values in choices.items():
-        of = "tr.method" if name == "machine" else "section.board"
+        hidden_element = "tr.method" if name == "machine" else "section.board"
         for number in range(len(values)):
-            rules.append(f"body:has(#{name}-{number}:checked) {of}:not(.{name}-{number}) {{ display: none; }}")
+            rules.append(
+                f"body:has(#{name}-{number}:checked) {hidden_element}:not(.{name}-{number}) {{ display: none; }}"
+            )
     return "\n".join(rules)
 
 
@@ -127,7 +129,7 @@ def _anchor(bundle: PublishedBundle, key: Any, case: CaseInfo) -> str:
 def write_bundle_pages(bundle: PublishedBundle, folder: Path) -> None:
     """Writes a bundle's own pages: its report, and the curves, bindings, command and audit of each number."""
     snapshot = bundle.snapshot
-    parts = []
+    cell_parts = []
     for index in bundle.shown:
         subject = snapshot.subjects[index]
         for case_index, case in enumerate(snapshot.cases):
@@ -138,7 +140,7 @@ def write_bundle_pages(bundle: PublishedBundle, folder: Path) -> None:
             command = " ".join(
                 filter(None, [trained_by(case), with_subject(subject.who), seeds_arguments(case, blocks)])
             )
-            parts.append(
+            cell_parts.append(
                 {
                     "id": f"of-{index}-{case_index}",
                     "title": f"{snapshot.labels[index]} on {snapshot.name(case_index)}",
@@ -164,7 +166,7 @@ def write_bundle_pages(bundle: PublishedBundle, folder: Path) -> None:
         audit=bundle.audit_text,
         card=bundle.card,
         is_whole=bundle.is_whole,
-        parts=parts,
+        parts=cell_parts,
     )
     write_whole(folder / "index.html", text)
 

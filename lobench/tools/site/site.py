@@ -60,8 +60,8 @@ def make_site(bundles: Sequence[Path], output: Path, *, title: str = "Results") 
     entries_by_root = {entry.root: entry for entry in map(_read_bundle, bundles)}
     entries = sorted(entries_by_root.values(), key=lambda entry: (entry.path.name, entry.root))
     with tempfile.TemporaryDirectory(prefix="lobench-site-") as folder:
-        merged = merge_stores([entry.path for entry in entries], Path(folder) / "merged")
-        conflicts = [f"{entry.store.name}: {line}" for entry in merged for line in entry.conflicts]
+        merge_results = merge_stores([entry.path for entry in entries], Path(folder) / "merged")
+        conflicts = [f"{entry.store.name}: {line}" for entry in merge_results for line in entry.conflicts]
         boards = _boards(read_store(Path(folder) / "merged"), entries)
     try:
         for entry in entries:
@@ -82,8 +82,8 @@ def make_site(bundles: Sequence[Path], output: Path, *, title: str = "Results") 
 
 def site_text(record: SiteRecord) -> str:
     """Returns the lines of the text output."""
-    of = f"{counted(len(record['bundles']), 'bundle')} on {counted(len(record['suites']), 'suite')}"
-    lines = [f"{record['output']}/index.html: {of}"]
+    counts_text = f"{counted(len(record['bundles']), 'bundle')} on {counted(len(record['suites']), 'suite')}"
+    lines = [f"{record['output']}/index.html: {counts_text}"]
     lines += [
         f"not audited: {path} (audit it: lobench audit {shlex.quote(path)} --format json "
         f"> {shlex.quote(path + '.audit.json')})"
@@ -96,7 +96,7 @@ def site_text(record: SiteRecord) -> str:
 
 def site_markdown(record: SiteRecord) -> str:
     """Returns the tables of the first page as Markdown."""
-    parts = []
+    board_texts = []
     for board in record["boards"]:
         rows = [["group", "method", "mean score [95%]", *board["cases"]]]
         for method in board["methods"]:
@@ -108,9 +108,9 @@ def site_markdown(record: SiteRecord) -> str:
             rows.append([str(method["group"]), method["label"], score, *finals])
         board_text = f"{board['suite']}, {board['budget']}. Scores: {board['scale']}."
         notes = [*board["pooled"], *([MARKED] if any(MARK in cell for row in rows for cell in row) else [])]
-        below = "".join(f"\n{markdown_line(note)}\n" for note in notes)
-        parts.append(f"{markdown_line(board_text)}\n\n{markdown_table(rows)}\n{below}")
-    return "\n".join(parts)
+        notes_text = "".join(f"\n{markdown_line(note)}\n" for note in notes)
+        board_texts.append(f"{markdown_line(board_text)}\n\n{markdown_table(rows)}\n{notes_text}")
+    return "\n".join(board_texts)
 
 
 def _read_bundle(path: Path) -> PublishedBundle:
@@ -152,25 +152,25 @@ def _audit_of(path: Path, root: str) -> Mapping[str, Any] | None:
         record = json.loads(file.read_text(encoding="utf-8"))
         document: Mapping[str, Any] = record if "root" in record else record["audit"]
         is_passed = bool(document["passed"])
-        of_root = str(document["root"])
+        audited_root = str(document["root"])
         if not isinstance(document["checked"], list):
             raise TypeError("its checked evaluations are not a list")
     except (OSError, ValueError, KeyError, TypeError) as error:
         next_step = f"`lobench audit {path} --format json > {file}` makes it"
         raise UsageError("not an audit", where=str(file), got=cause(error), next_step=next_step) from error
-    if of_root != root:
+    if audited_root != root:
         return None
     if not is_passed:
         raise UsageError("its audit failed", where=str(path), next_step=f"`lobench audit {path}` shows why")
     return document
 
 
-def _boards(merged: Snapshot, entries: Sequence[PublishedBundle]) -> list[Board]:
+def _boards(snapshot: Snapshot, entries: Sequence[PublishedBundle]) -> list[Board]:
     """Returns a table for each suite and budget."""
     groups: dict[tuple[str, str], list[CaseInfo]] = {}
     suites: dict[str, set[int]] = {}
     # A case that two suites share is in both tables, although it counts once in the whole store.
-    cases = {row.case.identity: row.case for row in merged.rows if row.case.identity in merged.current.identities}
+    cases = {row.case.identity: row.case for row in snapshot.rows if row.case.identity in snapshot.current.identities}
     for case in cases.values():
         suites.setdefault(case.suite, set()).add(case.num_inner_steps)
     for case in cases.values():
@@ -178,13 +178,13 @@ def _boards(merged: Snapshot, entries: Sequence[PublishedBundle]) -> list[Board]
         groups.setdefault((case.suite, f"{budget} steps"), []).append(case)
     keys = {entry.snapshot.subjects[index].who.key for entry in entries for index in entry.shown}
     return [
-        _board(merged, entries, keys, *suite_and_budget, members)
+        _board(snapshot, entries, keys, *suite_and_budget, members)
         for suite_and_budget, members in sorted(groups.items())
     ]
 
 
 def _board(
-    merged: Snapshot,
+    snapshot: Snapshot,
     entries: Sequence[PublishedBundle],
     keys: set[SubjectKey],
     suite: str,
@@ -192,23 +192,23 @@ def _board(
     cases: Sequence[CaseInfo],
 ) -> Board:
     identities = {case.identity for case in cases}
-    rows = [row for row in merged.rows if row.case.identity in identities]
-    part = Snapshot.of(merged.store, rows, current=merged.current)
+    rows = [row for row in snapshot.rows if row.case.identity in identities]
+    board_snapshot = Snapshot.of(snapshot.store, rows, current=snapshot.current)
     indices = _without_duplicates(
-        part, (index for index, subject in enumerate(part.subjects) if subject.who.key in keys)
+        board_snapshot, (index for index, subject in enumerate(board_snapshot.subjects) if subject.who.key in keys)
     )
-    summary = Summary(part, Scales.of(part.subjects, None), compared=indices)
+    summary = Summary(board_snapshot, Scales.of(board_snapshot.subjects, None), compared=indices)
     lines = [
-        _line(summary, entries, place, group)
+        _line(summary, entries, method_index, group)
         for group, members in enumerate(_groups(summary, indices), 1)
-        for place in members
+        for method_index in members
     ]
     # Without a baseline, the scale depends on the best of the methods.
-    hangs_on_others = not summary.scales.tuned and not all(all(line.checked) for line in lines)
+    has_relative_scale = not summary.scales.tuned and not all(all(line.checked) for line in lines)
     is_named = any(name.startswith("the baseline ") for entry in entries for name in entry.not_auditable)
-    if is_named or hangs_on_others:
+    if is_named or has_relative_scale:
         lines = [dataclasses.replace(line, is_score_checked=False) for line in lines]
-    return Board(suite=suite, budget=budget, cases=part.cases, lines=tuple(lines), scale=summary.scale_label)
+    return Board(suite=suite, budget=budget, cases=board_snapshot.cases, lines=tuple(lines), scale=summary.scale_label)
 
 
 def _groups(summary: Summary, indices: Sequence[int]) -> list[list[int]]:
@@ -248,7 +248,7 @@ def _line(summary: Summary, entries: Sequence[PublishedBundle], index: int, grou
         finals.append(mean_of(values) if values else None)
     key = subject.who.key
     bundles = tuple(bundle for bundle in entries if any(bundle.has_rows(key, case) for case in summary.snapshot.cases))
-    checked = tuple(
+    is_checked_by_case = tuple(
         bool(bundles) and all(bundle.is_checked(key, case) for bundle in bundles) for case in summary.snapshot.cases
     )
     return BoardLine(
@@ -258,7 +258,7 @@ def _line(summary: Summary, entries: Sequence[PublishedBundle], index: int, grou
         score=summary.mean_score(index, "primary").interval,
         finals=tuple(finals),
         bundles=bundles,
-        checked=checked,
-        is_score_checked=all(checked),
+        checked=is_checked_by_case,
+        is_score_checked=all(is_checked_by_case),
         machines=tuple(sorted(machines)),
     )

@@ -70,7 +70,9 @@ def suite(
     from lobench.tools.suite.suite_output import suite_record, suite_text, write_suite_page
 
     if (store / "ledger.sqlite").exists() or not (suite_path := find_suite(str(store))).exists():
-        worth = worth_of_store(store, baselines, experiment or None, every=every, keep=keep, difference=difference)
+        measured_suite = worth_of_store(
+            store, baselines, experiment or None, every=every, keep=keep, difference=difference
+        )
     elif baselines or experiment or every:
         raise UsageError(
             "these options need a store",
@@ -79,7 +81,7 @@ def suite(
             next_step="name a store, or leave out --baseline, --experiment and --all",
         )
     else:
-        worth = worth_of_baselines(suite_path, keep=keep, difference=difference)
+        measured_suite = worth_of_baselines(suite_path, keep=keep, difference=difference)
     if output is not None:
-        write_suite_page(worth, output)
-    emit("suite", suite_record(worth)) if kind == "json" else show(suite_text(worth))
+        write_suite_page(measured_suite, output)
+    emit("suite", suite_record(measured_suite)) if kind == "json" else show(suite_text(measured_suite))

@@ -57,23 +57,23 @@ def worth_of_store(
         index: mean_score(subject, None, summary.scales).scores for index, subject in enumerate(snapshot.subjects)
     }
     scored_identities = set().union(*scores_by_subject.values())
-    scored = [case for case, info in enumerate(snapshot.cases) if info.identity in scored_identities]
-    left_out = {snapshot.name(case): "has no scale" for case in range(len(snapshot.cases)) if case not in scored}
+    scored_cases = [case for case, info in enumerate(snapshot.cases) if info.identity in scored_identities]
+    left_out = {snapshot.name(case): "has no scale" for case in range(len(snapshot.cases)) if case not in scored_cases}
     left_out |= dict.fromkeys(["baselines"][: len(summary.scales.moved)], "; ".join(summary.scales.moved))
     indices = []
-    for place, scores in scores_by_subject.items():
-        missing = [snapshot.name(case) for case in scored if snapshot.cases[case].identity not in scores]
+    for subject_index, scores in scores_by_subject.items():
+        missing = [snapshot.name(case) for case in scored_cases if snapshot.cases[case].identity not in scores]
         if missing:
-            left_out[snapshot.labels[place]] = f"has no score on {', '.join(missing)}"
+            left_out[snapshot.labels[subject_index]] = f"has no score on {', '.join(missing)}"
         else:
-            indices.append(place)
-    identities = [snapshot.cases[case].identity for case in scored]
+            indices.append(subject_index)
+    identities = [snapshot.cases[case].identity for case in scored_cases]
     groups = case_groups([snapshot.subjects[index].cells for index in indices], identities)
     suite_scores = SuiteScores(
         methods=[snapshot.labels[index] for index in indices],
-        cases=[snapshot.name(case) for case in scored],
+        cases=[snapshot.name(case) for case in scored_cases],
         scores=[[scores_by_subject[index][identity] for identity in identities] for index in indices],
-        seconds=[_seconds(summary, indices, case) for case in scored],
+        seconds=[_seconds(summary, indices, case) for case in scored_cases],
         groups=[[identities.index(case) for case in group] for group in groups if len(group) > 1],
         left_out=left_out,
     )
@@ -103,22 +103,26 @@ def worth_of_baselines(suite: Path, *, keep: float = 0.9, difference: float = 0.
 def baseline_scores(suite: Path) -> SuiteScores:
     """Returns the scores of the optimizers tuned on a suite, on the seeds that tuned Adam has too."""
     files = find_baselines(suite)
-    loaded = [Baseline.load(path) for path in files]
+    baselines_of_suite = [Baseline.load(path) for path in files]
     cases = (
-        [name for name in loaded[0].cases if all(name in other_baseline.cases for other_baseline in loaded)]
-        if loaded
+        [
+            name
+            for name in baselines_of_suite[0].cases
+            if all(name in other_baseline.cases for other_baseline in baselines_of_suite)
+        ]
+        if baselines_of_suite
         else []
     )
     scores = []
-    for baseline in loaded:
+    for baseline in baselines_of_suite:
         row = []
         for name in cases:
-            adam, case = loaded[0].cases[name], baseline.cases[name]
+            adam, case = baselines_of_suite[0].cases[name], baseline.cases[name]
             scale = adam.score_scale(_METRIC, Direction.MIN, is_primary=True)
             starts = dict(zip(adam.seeds, adam.starts[_METRIC], strict=True))
             finals = dict(zip(case.seeds, case.tuned[_METRIC], strict=True))
-            common = {seed: value for seed, value in finals.items() if seed in starts}
-            row.append(seed_scores(common, {seed: starts[seed] for seed in common}, (), scale))
+            common_finals = {seed: value for seed, value in finals.items() if seed in starts}
+            row.append(seed_scores(common_finals, {seed: starts[seed] for seed in common_finals}, (), scale))
         scores.append(row)
     return SuiteScores(
         methods=[file.stem for file in files],

@@ -61,17 +61,17 @@ class SuiteRecord(TypedDict):
     left_out: Annotated[dict[str, str], "Reason by method or case that was left out."]
 
 
-def suite_text(worth: SuiteWorth) -> str:
+def suite_text(suite: SuiteWorth) -> str:
     """Returns the cases that keep the order of the methods, then tables of the cases and the subsets."""
-    cases = text_table([_COLUMNS, *map(_case_row, worth.cases)], left={0, 8})
-    subsets = text_table([_SIZES, *_subset_rows(worth)], left={4})
-    return "\n".join([*map(one_line, _lines(worth)), _title(worth), "", cases, "", subsets])
+    cases = text_table([_COLUMNS, *map(_case_row, suite.cases)], left={0, 8})
+    subsets = text_table([_SIZES, *_subset_rows(suite)], left={4})
+    return "\n".join([*map(one_line, _lines(suite)), _title(suite), "", cases, "", subsets])
 
 
-def suite_record(worth: SuiteWorth) -> SuiteRecord:
+def suite_record(suite: SuiteWorth) -> SuiteRecord:
     """Returns the record for `--format json`."""
-    names = [case.name for case in worth.cases]
-    cases = [record_from(CaseRecord, case, is_informative=is_informative(case)) for case in worth.cases]
+    names = [case.name for case in suite.cases]
+    cases = [record_from(CaseRecord, case, is_informative=is_informative(case)) for case in suite.cases]
     subsets = [
         record_from(
             SubsetRecord,
@@ -80,25 +80,25 @@ def suite_record(worth: SuiteWorth) -> SuiteRecord:
             lower=subset.lower if has_interval(subset) else math.nan,
             upper=subset.upper if has_interval(subset) else math.nan,
         )
-        for subset in worth.subsets
+        for subset in suite.subsets
     ]
-    chosen = None if worth.chosen is None else subsets[worth.chosen]["cases"]
-    return record_from(SuiteRecord, worth, cases=cases, subsets=subsets, chosen=chosen)
+    chosen = None if suite.chosen is None else subsets[suite.chosen]["cases"]
+    return record_from(SuiteRecord, suite, cases=cases, subsets=subsets, chosen=chosen)
 
 
-def write_suite_page(worth: SuiteWorth, output: Path) -> None:
+def write_suite_page(suite: SuiteWorth, output: Path) -> None:
     """Writes the page atomically. It is self-contained, with plots."""
     text = rendered(
         "suite.html",
         folder=Path(__file__).parent,
         title="How much each case of a suite contributes",
-        subtitle=_title(worth),
-        lines=_lines(worth),
+        subtitle=_title(suite),
+        lines=_lines(suite),
         tables=[
-            ("Cases", _COLUMNS, list(map(_case_row, worth.cases))),
-            ("Subsets", _SIZES, _subset_rows(worth)),
+            ("Cases", _COLUMNS, list(map(_case_row, suite.cases))),
+            ("Subsets", _SIZES, _subset_rows(suite)),
         ],
-        figures=[_signal_figure(worth), _subset_figure(worth)],
+        figures=[_signal_figure(suite), _subset_figure(suite)],
     )
     with one_line_of(OSError, StoreError, "cannot write the page", where=output):
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -115,8 +115,8 @@ def is_informative(case: CaseWorth) -> bool:
     return not case.p_value > _ALIKE
 
 
-def _title(worth: SuiteWorth) -> str:
-    return f"{counted(len(worth.cases), 'case')} by {counted(len(worth.methods), 'method')}"
+def _title(suite: SuiteWorth) -> str:
+    return f"{counted(len(suite.cases), 'case')} by {counted(len(suite.methods), 'method')}"
 
 
 def _case_row(case: CaseWorth) -> list[str]:
@@ -129,12 +129,14 @@ def _case_row(case: CaseWorth) -> list[str]:
     return [case.name, *spreads, correlation, f"{case.own:.0%}", seconds, seeds, remark]
 
 
-def _subset_rows(worth: SuiteWorth) -> list[list[str]]:
+def _subset_rows(suite: SuiteWorth) -> list[list[str]]:
     rows = []
-    for size, subset in enumerate(worth.subsets, 1):
+    for size, subset in enumerate(suite.subsets, 1):
         bounds = f"[{subset.lower:.3f}, {subset.upper:.3f}]" if has_interval(subset) else "-"
-        added = worth.cases[subset.cases[-1]].name
-        rows.append([str(size), f"{subset.rank_correlation:.3f}", bounds, _cost(subset), f"{'+ ' * (size > 1)}{added}"])
+        added_case = suite.cases[subset.cases[-1]].name
+        rows.append(
+            [str(size), f"{subset.rank_correlation:.3f}", bounds, _cost(subset), f"{'+ ' * (size > 1)}{added_case}"]
+        )
     return rows
 
 
@@ -142,47 +144,48 @@ def _cost(subset: Subset) -> str:
     return "-" if math.isnan(subset.share_of_cost) else f"{subset.share_of_cost:.0%}"
 
 
-def _lines(worth: SuiteWorth) -> list[str]:
-    whole = worth.subsets[-1]
-    if len(worth.methods) < LEAST_FOR_INTERVAL:
+def _lines(suite: SuiteWorth) -> list[str]:
+    all_cases_subset = suite.subsets[-1]
+    if len(suite.methods) < LEAST_FOR_INTERVAL:
         lines = [
-            f"no subset is offered: {counted(len(worth.methods), 'method')} give no interval of the rank correlation, "
+            f"no subset is offered: {counted(len(suite.methods), 'method')} give no interval of the rank correlation, "
             f"which takes at least {LEAST_FOR_INTERVAL}"
         ]
-    elif worth.chosen is None:
+    elif suite.chosen is None:
         no_subset_line = (
-            f"no smaller subset keeps the order of methods (rank correlation {worth.keep:g} in 95 of 100 splits)"
+            f"no smaller subset keeps the order of methods (rank correlation {suite.keep:g} in 95 of 100 splits)"
         )
         lines = [no_subset_line]
     else:
-        subset = worth.subsets[worth.chosen]
-        names = ", ".join(worth.cases[case].name for case in subset.cases)
+        subset = suite.subsets[suite.chosen]
+        names = ", ".join(suite.cases[case].name for case in subset.cases)
         lines = [
-            f"{counted(len(subset.cases), 'case')} of {len(whole.cases)} keep the order of methods: {names}; "
+            f"{counted(len(subset.cases), 'case')} of {len(all_cases_subset.cases)} keep the order of "
+            f"methods: {names}; "
             f"rank correlation {subset.rank_correlation:.3f} [{subset.lower:.3f}, {subset.upper:.3f}] on methods that "
             f"did not choose them" + ("" if math.isnan(subset.share_of_cost) else f", at {_cost(subset)} of the cost")
         ]
-    needed = _seeds(worth.num_seeds, "all cases")
-    if worth.chosen is not None:
-        needed += f", {_seeds(worth.num_seeds_of_chosen, 'the subset')}"
-    lines.append(f"a difference of {worth.difference:g} between two mean scores needs {needed}")
-    silent = [case.name for case in worth.cases if not is_informative(case)]
-    if silent:
-        lines.append(f"methods do not differ by more than seeds do on {', '.join(silent)}")
-    lines += [f"left out: {name} {why}" for name, why in worth.left_out.items()]
+    seeds_text = _seeds(suite.num_seeds, "all cases")
+    if suite.chosen is not None:
+        seeds_text += f", {_seeds(suite.num_seeds_of_chosen, 'the subset')}"
+    lines.append(f"a difference of {suite.difference:g} between two mean scores needs {seeds_text}")
+    uninformative = [case.name for case in suite.cases if not is_informative(case)]
+    if uninformative:
+        lines.append(f"methods do not differ by more than seeds do on {', '.join(uninformative)}")
+    lines += [f"left out: {name} {why}" for name, why in suite.left_out.items()]
     return lines
 
 
-def _seeds(count: int | None, over: str) -> str:
-    return f"more seeds than are feasible over {over}" if count is None else f"{counted(count, 'seed')} over {over}"
+def _seeds(count: int | None, extent: str) -> str:
+    return f"more seeds than are feasible over {extent}" if count is None else f"{counted(count, 'seed')} over {extent}"
 
 
-def _signal_figure(worth: SuiteWorth) -> Figure:
-    order = sorted(worth.cases, key=lambda case: case.signal_to_noise)
-    places = [float(index) for index in range(len(order))]
+def _signal_figure(suite: SuiteWorth) -> Figure:
+    order = sorted(suite.cases, key=lambda case: case.signal_to_noise)
+    rows = [float(index) for index in range(len(order))]
     series = (
-        Series(label="signal", x=[case.signal for case in order], y=places, style="s1", dots=True, line=False),
-        Series(label="noise", x=[case.noise for case in order], y=places, style="s2", dots=True, line=False),
+        Series(label="signal", x=[case.signal for case in order], y=rows, style="s1", dots=True, line=False),
+        Series(label="noise", x=[case.noise for case in order], y=rows, style="s2", dots=True, line=False),
     )
     chart = Chart(
         title="Signal and noise",
@@ -196,13 +199,13 @@ def _signal_figure(worth: SuiteWorth) -> Figure:
     return Figure(chart=chart, title="Signal and noise", note="The case at the top separates methods best.")
 
 
-def _subset_figure(worth: SuiteWorth) -> Figure:
+def _subset_figure(suite: SuiteWorth) -> Figure:
     series = Series(
         label="rank correlation",
-        x=[float(len(subset.cases)) for subset in worth.subsets],
-        y=[subset.rank_correlation for subset in worth.subsets],
-        lower=[subset.lower if has_interval(subset) else subset.rank_correlation for subset in worth.subsets],
-        upper=[subset.upper if has_interval(subset) else subset.rank_correlation for subset in worth.subsets],
+        x=[float(len(subset.cases)) for subset in suite.subsets],
+        y=[subset.rank_correlation for subset in suite.subsets],
+        lower=[subset.lower if has_interval(subset) else subset.rank_correlation for subset in suite.subsets],
+        upper=[subset.upper if has_interval(subset) else subset.rank_correlation for subset in suite.subsets],
         dots=True,
     )
     chart = Chart(
@@ -212,5 +215,5 @@ def _subset_figure(worth: SuiteWorth) -> Figure:
         y_label="rank correlation",
         series=(series,),
     )
-    note = f"On methods that did not choose; mean and 95% of {worth.num_splits} splits."
+    note = f"On methods that did not choose; mean and 95% of {suite.num_splits} splits."
     return Figure(chart=chart, title="Subsets", note=note)

@@ -153,9 +153,9 @@ class SuiteScores:
 
         Cases in a group are dependent, groups are independent.
         """
-        group_of = {case: tuple(group) for group in self.groups for case in group}
+        group_by_case = {case: tuple(group) for group in self.groups for case in group}
         squares = []
-        for group in dict.fromkeys(group_of.get(case, (case,)) for case in cases):
+        for group in dict.fromkeys(group_by_case.get(case, (case,)) for case in cases):
             members = [case for case in group if case in cases]
             means = [
                 {
@@ -169,12 +169,12 @@ class SuiteScores:
 
 
 def suite_worth(
-    judged: SuiteScores, *, keep: float = 0.9, difference: float = 0.05, num_splits: int = 200, where: str = ""
+    suite: SuiteScores, *, keep: float = 0.9, difference: float = 0.05, num_splits: int = 200, where: str = ""
 ) -> SuiteWorth:
     """Returns the worth of the cases.
 
     Args:
-      judged: Scores of the methods on the cases.
+      suite: Scores of the methods on the cases.
       keep: Rank correlation that a subset must keep.
       difference: Difference between two methods' mean scores to be detected.
       num_splits: Number of splits of the methods.
@@ -182,7 +182,7 @@ def suite_worth(
     Raises:
       StoreError: There are fewer than six methods, or fewer than two cases.
     """
-    methods, cases = judged.methods, judged.cases
+    methods, cases = suite.methods, suite.cases
     if len(methods) < LEAST_METHODS or len(cases) < 2:
         raise StoreError(
             "too little to judge a suite by",
@@ -191,23 +191,23 @@ def suite_worth(
             expected=f"at least {LEAST_METHODS} methods and 2 cases",
             next_step="evaluate more optimizers on it: `lobench run` with one method each",
         )
-    means = judged.means()
-    subsets = subsets_of(means, np.asarray(judged.seconds, np.float64), num_splits=num_splits)
+    means = suite.means()
+    subsets = subsets_of(means, np.asarray(suite.seconds, np.float64), num_splits=num_splits)
     chosen = next((index for index, subset in enumerate(subsets[:-1]) if subset.lower >= keep), None)
     seeds_of_chosen = None
     if chosen is not None:
-        seeds_of_chosen = seeds_needed(judged.noise(subsets[chosen].cases), difference)
+        seeds_of_chosen = seeds_needed(suite.noise(subsets[chosen].cases), difference)
     return SuiteWorth(
         methods=tuple(methods),
-        cases=tuple(_case_worth(judged, case, means, difference) for case in range(len(cases))),
+        cases=tuple(_case_worth(suite, case, means, difference) for case in range(len(cases))),
         subsets=subsets,
         chosen=chosen,
         keep=keep,
         difference=difference,
         num_splits=num_splits,
-        num_seeds=seeds_needed(judged.noise(range(len(cases))), difference),
+        num_seeds=seeds_needed(suite.noise(range(len(cases))), difference),
         num_seeds_of_chosen=seeds_of_chosen,
-        left_out=judged.left_out,
+        left_out=suite.left_out,
     )
 
 
@@ -217,11 +217,16 @@ def noise_of(cells: Sequence[Mapping[int, float]]) -> float:
     Args:
       cells: Scores by seed, for each method on one case.
     """
-    common = sorted(set.intersection(*(set(cell) for cell in cells)))
-    if len(common) > 1:
-        table = np.array([[cell[seed] for seed in common] for cell in cells])
-        residuals = table - table.mean(axis=1, keepdims=True) - table.mean(axis=0) + table.mean()
-        return math.sqrt((residuals**2).sum() / ((len(cells) - 1) * (len(common) - 1)))
+    common_seeds = sorted(set.intersection(*(set(cell) for cell in cells)))
+    if len(common_seeds) > 1:
+        scores_by_cell = np.array([[cell[seed] for seed in common_seeds] for cell in cells])
+        residuals = (
+            scores_by_cell
+            - scores_by_cell.mean(axis=1, keepdims=True)
+            - scores_by_cell.mean(axis=0)
+            + scores_by_cell.mean()
+        )
+        return math.sqrt((residuals**2).sum() / ((len(cells) - 1) * (len(common_seeds) - 1)))
     degrees = sum(len(cell) - 1 for cell in cells)
     squares = sum(np.var(list(cell.values())) * len(cell) for cell in cells)
     return math.sqrt(squares / degrees) if degrees else math.nan
@@ -236,8 +241,8 @@ def seeds_needed(noise: float, difference: float, *, alpha: float = 0.05) -> int
     if not _is_found(high, spread, difference, alpha):
         return None
     while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if _is_found(middle, spread, difference, alpha) else (middle + 1, high)
+        candidate = (low + high) // 2
+        low, high = (low, candidate) if _is_found(candidate, spread, difference, alpha) else (candidate + 1, high)
     return low
 
 
@@ -246,26 +251,26 @@ def _is_found(count: int, spread: float, difference: float, alpha: float) -> boo
     return bound * spread <= difference * math.sqrt(count)
 
 
-def _case_worth(judged: SuiteScores, case: int, means: _Floats, difference: float) -> CaseWorth:
-    column = [row[case] for row in judged.scores]
+def _case_worth(suite: SuiteScores, case: int, means: _Floats, difference: float) -> CaseWorth:
+    column = [row[case] for row in suite.scores]
     noise = noise_of(column)
     counts = np.array([len(cell) for cell in column], np.float64)
     total = float(np.var(means[:, case], ddof=1))
-    of_means = noise**2 * float(np.mean(1.0 / counts))
-    signal = math.sqrt(max(0.0, total - (0.0 if math.isnan(noise) else of_means)))
+    variance_of_means = noise**2 * float(np.mean(1.0 / counts))
+    signal = math.sqrt(max(0.0, total - (0.0 if math.isnan(noise) else variance_of_means)))
     degrees = (len(means) - 1) * (float(counts.min()) - 1)
     p_value = math.nan
-    if degrees > 0 and of_means > 0:
-        p_value = float(fdtrc(len(means) - 1, degrees, total / of_means))
+    if degrees > 0 and variance_of_means > 0:
+        p_value = float(fdtrc(len(means) - 1, degrees, total / variance_of_means))
     elif degrees > 0:
         p_value = 0.0 if total > 0 else 1.0
     return CaseWorth(
-        name=judged.cases[case],
+        name=suite.cases[case],
         signal=signal,
         noise=noise,
         p_value=p_value,
         correlation=_correlation(means[:, case], np.delete(means, case, axis=1).mean(axis=1)),
-        seconds=judged.seconds[case],
+        seconds=suite.seconds[case],
         num_seeds=seeds_needed(noise, difference),
     )
 
@@ -309,14 +314,14 @@ def subsets_of(means: _Floats, seconds: _Floats | None = None, *, num_splits: in
         correlations_of_splits.append(
             _rank_correlations(_running_means(other_means[:, path]), other_means.mean(axis=1))
         )
-    judged = np.array(correlations_of_splits)
+    correlations = np.array(correlations_of_splits)
     path = _greedy_order(means)
-    intervals = [_interval(judged[:, size], len(means)) for size in range(len(path) - 1)]
+    intervals = [_interval(correlations[:, size], len(means)) for size in range(len(path) - 1)]
     intervals.append((1.0, 1.0))  # all cases, by definition
     return tuple(
         Subset(
             cases=tuple(path[: size + 1]),
-            rank_correlation=float(judged[:, size].mean()),
+            rank_correlation=float(correlations[:, size].mean()),
             lower=intervals[size][0],
             upper=intervals[size][1],
             share_of_cost=float(seconds[path[: size + 1]].sum() / seconds.sum()),
@@ -325,9 +330,9 @@ def subsets_of(means: _Floats, seconds: _Floats | None = None, *, num_splits: in
     )
 
 
-def _interval(judged: _Floats, num_methods: int) -> tuple[float, float]:
+def _interval(correlations: _Floats, num_methods: int) -> tuple[float, float]:
     """Returns the bounds of the middle 95% of the splits; NaN if they would not hold for a new method."""
-    lower, upper = (float(bound) for bound in np.quantile(judged, [0.025, 0.975]))
+    lower, upper = (float(bound) for bound in np.quantile(correlations, [0.025, 0.975]))
     if num_methods < LEAST_FOR_INTERVAL or not upper > lower:
         return math.nan, math.nan
     return lower, upper
@@ -338,14 +343,14 @@ def _greedy_order(means: _Floats) -> list[int]:
 
     Ties are broken by the correlation of the means with the means over all cases.
     """
-    whole = means.mean(axis=1)
+    overall_means = means.mean(axis=1)
     remaining = list(range(means.shape[1]))
     path = list[int]()
     while remaining:
         means_of_candidates = (means[:, path].sum(axis=1, keepdims=True) + means[:, remaining]) / (len(path) + 1)
-        orders = _rank_correlations(means_of_candidates, whole).round(9)
-        close = _correlations(means_of_candidates, whole)
-        path.append(remaining.pop(int(np.lexsort((close, orders))[-1])))
+        orders = _rank_correlations(means_of_candidates, overall_means).round(9)
+        correlations = _correlations(means_of_candidates, overall_means)
+        path.append(remaining.pop(int(np.lexsort((correlations, orders))[-1])))
     return path
 
 

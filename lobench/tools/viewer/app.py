@@ -75,17 +75,22 @@ def _page(page_cache: PageCache, request: Request) -> Response:
 def _data(page_cache: PageCache, request: Request) -> Response:
     """Returns the data that the page requests several times a second. Usually the answer is 304."""
     page, problem = page_cache.look(waits=True)
-    head = json.dumps({"version": page.version, "problem": problem, "note": page.note, "subtitle": page.subtitle})
+    status_json = json.dumps(
+        {"version": page.version, "problem": problem, "note": page.note, "subtitle": page.subtitle}
+    )
     # The version is a hash of the data.
     return _tagged(
-        request, head.encode(), lambda: f'{head[:-1]}, "explorer": {page.data}}}'.encode(), "application/json"
+        request,
+        status_json.encode(),
+        lambda: f'{status_json[:-1]}, "explorer": {page.data}}}'.encode(),
+        "application/json",
     )
 
 
-def _unless_gone(answer: Callable[[], Response]) -> Response:
+def _unless_gone(respond: Callable[[], Response]) -> Response:
     """Calls a function that reads curves from the store. Returns status 503 if the curves no longer exist."""
     try:
-        return answer()
+        return respond()
     except StoreError as error:
         return PlainTextResponse(headline(error), HTTPStatus.SERVICE_UNAVAILABLE)
 
@@ -93,7 +98,7 @@ def _unless_gone(answer: Callable[[], Response]) -> Response:
 _Places: TypeAlias = Callable[[ViewerIndex, int, int], object]
 
 
-def _values(page_cache: PageCache, request: Request, value_of: _Places) -> Response:
+def _values(page_cache: PageCache, request: Request, make_value: _Places) -> Response:
     """Answers a request for two indices, in the version of the data that the visitor has."""
     page, _ = page_cache.look()
     if page.viewer_index is None or request.query_params.get("version") != page.version:
@@ -103,7 +108,7 @@ def _values(page_cache: PageCache, request: Request, value_of: _Places) -> Respo
         if min(first_index, second_index) < 0:
             raise IndexError(first_index, second_index)
         body = json.dumps(
-            value_of(page.viewer_index, first_index, second_index), allow_nan=False, separators=(",", ":")
+            make_value(page.viewer_index, first_index, second_index), allow_nan=False, separators=(",", ":")
         )
     except (ValueError, IndexError):
         return PlainTextResponse("places: two places of what data.json lists, as in 3,0", HTTPStatus.BAD_REQUEST)
@@ -190,8 +195,8 @@ class _Guard:
                 MutableHeaders(scope=message).update(_HEADERS)
             await send(message)
 
-        answer = self._answer(Request(scope)) or self._app
-        await answer(scope, receive, send_with_headers)
+        responder = self._answer(Request(scope)) or self._app
+        await responder(scope, receive, send_with_headers)
 
     def _answer(self, request: Request) -> Response | None:
         """Returns the response that replaces the requested page; None if the request is accepted."""
@@ -201,9 +206,9 @@ class _Guard:
         if not self._token:
             return None
         if self._is_token(request.query_params.get("token", "")):
-            answer = RedirectResponse("./", HTTPStatus.SEE_OTHER)
-            answer.set_cookie(self._cookie, self._token, httponly=True, samesite="lax", path="/")
-            return answer
+            redirect = RedirectResponse("./", HTTPStatus.SEE_OTHER)
+            redirect.set_cookie(self._cookie, self._token, httponly=True, samesite="lax", path="/")
+            return redirect
         bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
         if self._is_token(request.cookies.get(self._cookie, "")) or self._is_token(bearer):
             return None

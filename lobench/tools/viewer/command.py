@@ -60,11 +60,11 @@ def view(store: Path, opens: bool, kind: str, **options: object) -> None:
     from lobench.tools.viewer.server import Served
     from lobench.tools.viewer.server import view as serve
 
-    def on_ready(served: Served) -> None:
-        click.echo(f"{one_line(str(store))}: {served.address}  (Ctrl-C ends it)")
+    def on_ready(server: Served) -> None:
+        click.echo(f"{one_line(str(store))}: {server.address}  (Ctrl-C ends it)")
         if kind == "json":
-            emit("view", ViewRecord(store=store, address=served.address))
+            emit("view", ViewRecord(store=store, address=server.address))
         if opens:
-            click.launch(served.address)
+            click.launch(server.address)
 
     serve(store, on_ready=on_ready, **options)  # type: ignore[arg-type]  # checked by click

@@ -198,9 +198,9 @@ class PageCache:
         stamp = whole_stamp = self._files()  # also after an error, so that it is not repeated before the store changes
         try:
             snapshot = read_methods(self._store, self._experiment, every=self._every, reading=self._reading)
-            early = self._with_new(snapshot)
-            if early is not None:
-                self._publish(early)
+            early_page = self._with_new(snapshot)
+            if early_page is not None:
+                self._publish(early_page)
                 self._is_current.set()
                 early_at = time.monotonic()
                 if waits and time.monotonic() < self._whole_at:
@@ -226,29 +226,29 @@ class PageCache:
             return Page(version="", html=waiting_page(self._store).encode(), viewer_index=None, data="null")
         started = time.monotonic()
         summary = summary_of(self._store, self._baselines or None, snapshot=snapshot)
-        listed = listed_part(summary)
-        viewer_index = ViewerIndex(listed.subjects)
+        listed_parts = listed_part(summary)
+        viewer_index = ViewerIndex(listed_parts.subjects)
         data = self._data_of(viewer_index)
-        draft = render_page(summary, version=_UNSAID, listed_parts=listed)
+        draft = render_page(summary, version=_UNSAID, listed_parts=listed_parts)
         version = _hash(f"{data}\0{draft}")
         html = draft.replace(f'data-version="{_UNSAID}"', f'data-version="{version}"', 1)
         page = Page(version=version, html=html.encode(), viewer_index=viewer_index, data=data)
         seconds = time.monotonic() - started
-        self._whole = _WholePage(page=page, summary=summary, listed=listed, seconds=seconds)
+        self._whole = _WholePage(page=page, summary=summary, listed=listed_parts, seconds=seconds)
         return page
 
     def _with_new(self, snapshot: Snapshot) -> Page | None:
         """Returns the last whole page with newer data; None if rendering a whole page is fast enough."""
-        whole = self._whole
-        if whole is None or whole.seconds < _SLOW:
+        whole_page = self._whole
+        if whole_page is None or whole_page.seconds < _SLOW:
             return None
-        listed = listed_with_new(whole.listed, whole.summary, snapshot)
-        if listed is None:
+        listed_summary = listed_with_new(whole_page.listed, whole_page.summary, snapshot)
+        if listed_summary is None:
             return None
-        viewer_index = ViewerIndex(listed)
+        viewer_index = ViewerIndex(listed_summary)
         data, text = self._data_of(viewer_index), subtitle(snapshot)
-        version = _hash(f"{data}\0{text}\0{whole.page.version}")
-        return Page(version=version, html=whole.page.html, viewer_index=viewer_index, data=data, subtitle=text)
+        version = _hash(f"{data}\0{text}\0{whole_page.page.version}")
+        return Page(version=version, html=whole_page.page.html, viewer_index=viewer_index, data=data, subtitle=text)
 
     def _data_of(self, viewer_index: ViewerIndex) -> str:
         data = explorer_data(viewer_index, served=True, cell_texts=self._cell_texts)

@@ -76,10 +76,13 @@ def view(
     with _listening(host, port) as listener:
         found_port = listener.getsockname()[1]
         is_loopback = ipaddress.ip_address(listener.getsockname()[0].partition("%")[0]).is_loopback
-        needed = token or ("" if is_loopback else secrets.token_urlsafe(24))
+        required_token = token or ("" if is_loopback else secrets.token_urlsafe(24))
         page_cache.start()
         app: ASGIApp = make_app(
-            page_cache, hosts=_hosts(host, is_loopback=is_loopback), token=needed, cookie=f"lobench_view_{found_port}"
+            page_cache,
+            hosts=_hosts(host, is_loopback=is_loopback),
+            token=required_token,
+            cookie=f"lobench_view_{found_port}",
         )
         server = uvicorn.Server(
             uvicorn.Config(
@@ -93,7 +96,7 @@ def view(
                 timeout_graceful_shutdown=3,
             )
         )
-        on_ready(Served(address=_address(host, found_port, needed), token=needed))
+        on_ready(Served(address=_address(host, found_port, required_token), token=required_token))
         try:
             server.run(sockets=[listener])
         except KeyboardInterrupt:  # uvicorn raises it again after closing all connections
@@ -116,9 +119,9 @@ def _listening(host: str, port: int) -> socket.socket:
                 where=f"--port {port}",
                 next_step="end what uses it, give another one, or --port 0 for a free one",
             ) from error
-        what = "this address cannot be served" if port >= 1024 or port == 0 else f"port {port} cannot be served"
+        problem = "this address cannot be served" if port >= 1024 or port == 0 else f"port {port} cannot be served"
         raise UsageError(
-            what, where=f"--host {host}", got=cause(error), expected="an address of this machine"
+            problem, where=f"--host {host}", got=cause(error), expected="an address of this machine"
         ) from error
 
 

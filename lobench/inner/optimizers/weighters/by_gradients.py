@@ -51,17 +51,17 @@ def gradnorm(
         ones = jnp.ones(count, jnp.float32)
         return _Rates(jnp.bool_(False), ones, adam.init(ones)), ones
 
-    def weigh(memory: _Rates, weights: jax.Array, seen: Seen) -> tuple[_Rates, jax.Array]:
-        first_losses = jnp.where(memory.is_begun, memory.first, seen.losses)
-        remaining = jnp.where(first_losses == 0, 1.0, seen.losses / jnp.where(first_losses == 0, 1.0, first_losses))
-        lengths = _lengths(seen)
+    def weigh(memory: _Rates, weights: jax.Array, inputs: Seen) -> tuple[_Rates, jax.Array]:
+        first_losses = jnp.where(memory.is_begun, memory.first, inputs.losses)
+        remaining = jnp.where(first_losses == 0, 1.0, inputs.losses / jnp.where(first_losses == 0, 1.0, first_losses))
+        lengths = _lengths(inputs)
         weighted = weights * lengths
         target = weighted.mean() * (remaining / remaining.mean()) ** alpha
-        above = weighted - target
-        sign = jnp.where(jnp.abs(above) <= _ROUNDING * weighted.mean(), 0.0, jnp.sign(above))
+        excess = weighted - target
+        sign = jnp.where(jnp.abs(excess) <= _ROUNDING * weighted.mean(), 0.0, jnp.sign(excess))
         step, state = adam.update(sign * lengths, memory.adam)
-        moved = jnp.maximum(weights - weight_rate * step, _LEAST_WEIGHT)
-        return _Rates(jnp.bool_(True), first_losses, state), of_sum_k(moved)
+        new_weights = jnp.maximum(weights - weight_rate * step, _LEAST_WEIGHT)
+        return _Rates(jnp.bool_(True), first_losses, state), of_sum_k(new_weights)
 
     return weighed("gradnorm", inner, WeightingRule(start=start, weigh=weigh, sees_gradients=True, shared=shared))
 
@@ -76,8 +76,8 @@ def slw(inner: Any = None, shared: str = "") -> optax.GradientTransformationExtr
     Source: Crawshaw and Kosecka 2021 (arXiv 2109.08218), which approximates it.
     """
 
-    def weigh(memory: PyTree, weights: jax.Array, seen: Seen) -> tuple[PyTree, jax.Array]:
-        return memory, one_over(_lengths(seen))
+    def weigh(memory: PyTree, weights: jax.Array, inputs: Seen) -> tuple[PyTree, jax.Array]:
+        return memory, one_over(_lengths(inputs))
 
     return weighed("slw", inner, WeightingRule(weigh=weigh, is_prompt=True, sees_gradients=True, shared=shared))
 
@@ -96,33 +96,33 @@ def pcgrad(inner: Any = None) -> optax.GradientTransformationExtraArgs:
     Source: Yu et al. 2020 (arXiv 2001.06782), algorithm 1.
     """
 
-    def weigh(memory: PyTree, weights: jax.Array, seen: Seen) -> tuple[PyTree, jax.Array]:
-        assert seen.gram is not None
-        gram = seen.gram
+    def weigh(memory: PyTree, weights: jax.Array, inputs: Seen) -> tuple[PyTree, jax.Array]:
+        assert inputs.gram is not None
+        gram = inputs.gram
         count = len(weights)
 
-        def parts(index: jax.Array, key: jax.Array) -> jax.Array:
+        def projection(index: jax.Array, key: jax.Array) -> jax.Array:
             """Returns the projected gradient of one loss, as weights of all gradients."""
             order = jax.random.permutation(key, count)
 
-            def project(position: jax.Array, parts: jax.Array) -> jax.Array:
+            def project(position: jax.Array, projection: jax.Array) -> jax.Array:
                 other_index = order[position]
-                product = jnp.dot(parts, gram[other_index], precision="highest")
+                product = jnp.dot(projection, gram[other_index], precision="highest")
                 square = gram[other_index, other_index]
-                against = (product < 0) & (square > 0) & (other_index != index)
-                share = jnp.where(against, product / jnp.where(square > 0, square, 1.0), 0.0)
-                return parts - share * jax.nn.one_hot(other_index, count, dtype=gram.dtype)
+                is_conflict = (product < 0) & (square > 0) & (other_index != index)
+                share = jnp.where(is_conflict, product / jnp.where(square > 0, square, 1.0), 0.0)
+                return projection - share * jax.nn.one_hot(other_index, count, dtype=gram.dtype)
 
-            whole = jax.nn.one_hot(index, count, dtype=gram.dtype)
-            return jax.lax.fori_loop(0, count, project, whole)
+            unit_weights = jax.nn.one_hot(index, count, dtype=gram.dtype)
+            return jax.lax.fori_loop(0, count, project, unit_weights)
 
-        projected = jax.vmap(parts)(jnp.arange(count), jax.random.split(seen.key, count))
+        projected = jax.vmap(projection)(jnp.arange(count), jax.random.split(inputs.key, count))
         return memory, projected.sum(axis=0)
 
     return weighed("pcgrad", inner, WeightingRule(weigh=weigh, is_prompt=True, sees_gradients=True))
 
 
-def _lengths(seen: Seen) -> jax.Array:
+def _lengths(inputs: Seen) -> jax.Array:
     """Returns the norms of the losses' gradients, float32[K]."""
-    assert seen.gram is not None
-    return jnp.sqrt(jnp.diagonal(seen.gram))
+    assert inputs.gram is not None
+    return jnp.sqrt(jnp.diagonal(inputs.gram))

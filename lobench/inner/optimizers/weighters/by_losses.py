@@ -56,14 +56,14 @@ def dwa(inner: Any = None, temperature: Rate = 2.0, window: int = 25) -> optax.G
         zeros = jnp.zeros(count, jnp.float32)
         return _Windows(jnp.int32(0), zeros, zeros, zeros), jnp.ones(count, jnp.float32)
 
-    def weigh(memory: _Windows, weights: jax.Array, seen: Seen) -> tuple[_Windows, jax.Array]:
+    def weigh(memory: _Windows, weights: jax.Array, inputs: Seen) -> tuple[_Windows, jax.Array]:
         num_steps = memory.num_steps + 1
-        total = memory.total + seen.losses
+        total = memory.total + inputs.losses
         is_end = num_steps % window == 0
         last_mean = jnp.where(is_end, total / window, memory.last)
         mean_before = jnp.where(is_end, memory.last, memory.before)
-        new = len(weights) * jax.nn.softmax(_ratio(last_mean, mean_before) / temperature)
-        weights = jnp.where(is_end & (num_steps >= 2 * window), new, weights)
+        new_weights = len(weights) * jax.nn.softmax(_ratio(last_mean, mean_before) / temperature)
+        weights = jnp.where(is_end & (num_steps >= 2 * window), new_weights, weights)
         return _Windows(num_steps, jnp.where(is_end, 0.0, total), last_mean, mean_before), weights
 
     return weighed("dwa", inner, WeightingRule(start=start, weigh=weigh))
@@ -91,10 +91,10 @@ def lbtw(inner: Any = None, alpha: Rate = 0.5, window: int = 100) -> optax.Gradi
     check_numbers("lbtw", alpha=alpha, at_least=0.0)
     check_whole("lbtw", window=window, at_least=1)
 
-    def weigh(memory: _Since, weights: jax.Array, seen: Seen) -> tuple[_Since, jax.Array]:
-        begun = jnp.where(memory.num_steps % window == 0, seen.losses, memory.losses)
-        remaining = jnp.maximum(_ratio(seen.losses, begun), 0.0)
-        return _Since(memory.num_steps + 1, begun), of_sum_k(remaining**alpha)
+    def weigh(memory: _Since, weights: jax.Array, inputs: Seen) -> tuple[_Since, jax.Array]:
+        start_losses = jnp.where(memory.num_steps % window == 0, inputs.losses, memory.losses)
+        remaining = jnp.maximum(_ratio(inputs.losses, start_losses), 0.0)
+        return _Since(memory.num_steps + 1, start_losses), of_sum_k(remaining**alpha)
 
     return weighed("lbtw", inner, WeightingRule(start=_since_nothing, weigh=weigh))
 
@@ -115,12 +115,12 @@ def mldw(inner: Any = None, decay: Rate = 0.9, gamma: Rate = 2.0) -> optax.Gradi
     check_numbers("mldw", decay=decay, at_least=0.0, at_most=1.0)
     check_numbers("mldw", gamma=gamma, at_least=0.0)
 
-    def weigh(memory: _Since, weights: jax.Array, seen: Seen) -> tuple[_Since, jax.Array]:
-        average = jnp.where(memory.num_steps == 0, seen.losses, memory.losses)
+    def weigh(memory: _Since, weights: jax.Array, inputs: Seen) -> tuple[_Since, jax.Array]:
+        average = jnp.where(memory.num_steps == 0, inputs.losses, memory.losses)
         # 1 - p without cancellation, since the average changes by (1 - decay) times the difference.
-        fall = jnp.maximum((1 - decay) * (1 - _ratio(seen.losses, average)), 0.0)
-        new = of_sum_k(fall**gamma * -jnp.log1p(-fall))
-        return _Since(memory.num_steps + 1, average + (1 - decay) * (seen.losses - average)), new
+        fall = jnp.maximum((1 - decay) * (1 - _ratio(inputs.losses, average)), 0.0)
+        new_weights = of_sum_k(fall**gamma * -jnp.log1p(-fall))
+        return _Since(memory.num_steps + 1, average + (1 - decay) * (inputs.losses - average)), new_weights
 
     return weighed("mldw", inner, WeightingRule(start=_since_nothing, weigh=weigh))
 
@@ -149,14 +149,14 @@ def slaw(inner: Any = None, decay: Rate = 0.99) -> optax.GradientTransformationE
         zeros = jnp.zeros(count, jnp.float32)
         return _Spread(jnp.int32(0), zeros, zeros), jnp.ones(count, jnp.float32)
 
-    def weigh(memory: _Spread, weights: jax.Array, seen: Seen) -> tuple[_Spread, jax.Array]:
-        mean = jnp.where(memory.num_steps == 0, seen.losses, memory.mean)
-        moved = seen.losses - mean
+    def weigh(memory: _Spread, weights: jax.Array, inputs: Seen) -> tuple[_Spread, jax.Array]:
+        mean = jnp.where(memory.num_steps == 0, inputs.losses, memory.mean)
+        difference = inputs.losses - mean
         # The same as E[L^2] - E[L]^2, without the difference of two large numbers.
-        variance = decay * (memory.variance + (1 - decay) * moved**2)
-        mean = mean + (1 - decay) * moved
+        variance = decay * (memory.variance + (1 - decay) * difference**2)
+        mean = mean + (1 - decay) * difference
         deviation = jnp.maximum(jnp.sqrt(variance), _LEAST_SPREAD * jnp.abs(mean))
-        new = one_over(deviation)
-        return _Spread(memory.num_steps + 1, mean, variance), new
+        new_weights = one_over(deviation)
+        return _Spread(memory.num_steps + 1, mean, variance), new_weights
 
     return weighed("slaw", inner, WeightingRule(start=start, weigh=weigh, is_prompt=True))

@@ -50,17 +50,17 @@ def uncertainty(inner: Any = None) -> optax.GradientTransformationExtraArgs:
     ) -> tuple[PyTree, Weighted]:
         variances = state.memory
         share = state.weights / len(task_losses)
-        joint = weighted_gradient(share), (1 - jnp.exp(-variances) * task_losses) / 2
+        joint_grads = weighted_gradient(share), (1 - jnp.exp(-variances) * task_losses) / 2
         value = jnp.sum(share * task_losses)
-        (updates, moved), stepped = call_accepting(
-            inner.update, joint, state.inner, (params, variances), value=value, key=key
+        (updates, variance_updates), inner_state = call_accepting(
+            inner.update, joint_grads, state.inner, (params, variances), value=value, key=key
         )
-        variances = variances + moved
-        return updates, Weighted(_weights(variances), variances, stepped)
+        variances = variances + variance_updates
+        return updates, Weighted(_weights(variances), variances, inner_state)
 
     def eval_params(state: Weighted, params: PyTree) -> PyTree:
-        evaluated = getattr(inner, "eval_params", None)
-        return params if evaluated is None else evaluated(state.inner, (params, state.memory))[0]
+        inner_eval_params = getattr(inner, "eval_params", None)
+        return params if inner_eval_params is None else inner_eval_params(state.inner, (params, state.memory))[0]
 
     return with_extra_inputs(
         init,

@@ -41,7 +41,7 @@ def constant_weights(
             raise ConfigError("constant_weights.weights", got=num_weights, expected=expected)
         return (), of_sum_k(jnp.asarray(weights or (1.0,) * count, jnp.float32))
 
-    def weigh(memory: PyTree, weights: jax.Array, seen: Seen) -> tuple[PyTree, jax.Array]:
+    def weigh(memory: PyTree, weights: jax.Array, inputs: Seen) -> tuple[PyTree, jax.Array]:
         return memory, weights
 
     return weighed("constant_weights", inner, WeightingRule(start=start, weigh=weigh))
@@ -51,11 +51,13 @@ def _check(weights: object) -> None:
     """Raises ConfigError unless the weights are numbers >= 0 whose sum is their count."""
     where = "constant_weights.weights"
     weights_text = repr(weights)
-    numbers = list(weights) if isinstance(weights, list | tuple) else []
-    if not numbers or not all(type(weight) in (int, float) and 0 <= weight < float("inf") for weight in numbers):
+    weight_list = list(weights) if isinstance(weights, list | tuple) else []
+    if not weight_list or not all(
+        type(weight) in (int, float) and 0 <= weight < float("inf") for weight in weight_list
+    ):
         raise ConfigError(where, got=weights_text, expected="numbers >= 0, one for each loss")
-    total = sum(numbers)
-    count = len(numbers)
+    total = sum(weight_list)
+    count = len(weight_list)
     if abs(total - count) > _ROUNDED * count:
         advice = f"multiply them by {count / total:g}" if total else ""
         raise ConfigError(f"{where} sum to {total:g}", got=weights_text, expected=f"the sum {count}", next_step=advice)
@@ -72,8 +74,8 @@ def noisy(inner: Any = None, std: Rate = 1.0) -> optax.GradientTransformationExt
     """
     check_numbers("noisy", std=std, at_least=0.0)
 
-    def weigh(memory: PyTree, weights: jax.Array, seen: Seen) -> tuple[PyTree, jax.Array]:
-        return memory, _softmax(jnp.ones_like(weights), std, seen.key)
+    def weigh(memory: PyTree, weights: jax.Array, inputs: Seen) -> tuple[PyTree, jax.Array]:
+        return memory, _softmax(jnp.ones_like(weights), std, inputs.key)
 
     return weighed("noisy", inner, WeightingRule(weigh=weigh))
 
@@ -89,8 +91,8 @@ def random_walk(inner: Any = None, std: Rate = 1.0) -> optax.GradientTransformat
     """
     check_numbers("random_walk", std=std, at_least=0.0)
 
-    def weigh(memory: PyTree, weights: jax.Array, seen: Seen) -> tuple[PyTree, jax.Array]:
-        return memory, _softmax(weights, std, seen.key)
+    def weigh(memory: PyTree, weights: jax.Array, inputs: Seen) -> tuple[PyTree, jax.Array]:
+        return memory, _softmax(weights, std, inputs.key)
 
     return weighed("random_walk", inner, WeightingRule(weigh=weigh))
 

@@ -113,12 +113,12 @@ def weighed(name: str, inner: Any, rule: WeightingRule) -> optax.GradientTransfo
         share = (weights if rule.is_prompt else state.weights) / len(task_losses)
         gradient = _weighted_sum(share, task_gradients) if rule.sees_gradients else weighted_gradient(share)
         value = jnp.sum(share * task_losses)
-        updates, stepped = call_accepting(inner.update, gradient, state.inner, params, value=value, key=inner_key)
-        return updates, Weighted(weights, memory, stepped)
+        updates, inner_state = call_accepting(inner.update, gradient, state.inner, params, value=value, key=inner_key)
+        return updates, Weighted(weights, memory, inner_state)
 
     def eval_params(state: Weighted, params: PyTree) -> PyTree:
-        evaluated = getattr(inner, "eval_params", None)
-        return params if evaluated is None else evaluated(state.inner, params)
+        inner_eval_params = getattr(inner, "eval_params", None)
+        return params if inner_eval_params is None else inner_eval_params(state.inner, params)
 
     extra_inputs = _OF_A_TASK if rule.sees_gradients else _OF_A_TASK[:1]
     return with_extra_inputs(
@@ -178,8 +178,8 @@ def _gram(name: str, gradients: PyTree, shared: str) -> jax.Array:
     """Returns the inner products of gradients, leaves [K, ...], float32[K, K]."""
     if shared:
         if not isinstance(gradients, dict) or shared not in gradients:
-            parts = ", ".join(map(repr, gradients)) if isinstance(gradients, dict) else "none that has a name"
-            raise ConfigError(f"{name}.shared is not a part of the parameters", got=repr(shared), expected=parts)
+            part_names = ", ".join(map(repr, gradients)) if isinstance(gradients, dict) else "none that has a name"
+            raise ConfigError(f"{name}.shared is not a part of the parameters", got=repr(shared), expected=part_names)
         gradients = gradients[shared]
     rows = [leaf.reshape(len(leaf), math.prod(leaf.shape[1:])) for leaf in jax.tree.leaves(gradients)]
     rows = [row.astype(jnp.float32) for row in rows]

@@ -56,19 +56,21 @@ class Memory(NamedTuple):
             jnp.where(jnp.arange(count) == task, jnp.sum(fills_at <= step), self.filled).astype(jnp.int32),
         )
 
-    def draw(self, key: jax.Array, before: jax.Array, count: int) -> tuple[Examples, jax.Array]:
+    def draw(self, key: jax.Array, task: jax.Array, count: int) -> tuple[Examples, jax.Array]:
         """Draws examples of the tasks before a given one, uniformly from all filled slots.
 
         Args:
           key: PRNG key.
-          before: int32[], index of the given task.
+          task: int32[], index of the given task.
           count: Number of examples.
         Returns:
           The examples, and whether the memory has any, bool[]. The examples of an empty memory are unfilled slots.
         """
-        filled = jnp.where(jnp.arange(len(self.filled)) < before, self.filled, 0)
-        ends = jnp.cumsum(filled)
-        positions = jax.random.randint(key, (count,), 0, jnp.maximum(ends[-1], 1))
-        tasks = jnp.minimum(jnp.searchsorted(ends, positions, side="right"), len(self.filled) - 1).astype(jnp.int32)
-        slots = positions - (ends - filled)[tasks]
-        return Examples(self.inputs[tasks, slots], self.labels[tasks, slots], tasks), ends[-1] > 0
+        num_filled = jnp.where(jnp.arange(len(self.filled)) < task, self.filled, 0)
+        slot_ends = jnp.cumsum(num_filled)
+        positions = jax.random.randint(key, (count,), 0, jnp.maximum(slot_ends[-1], 1))
+        tasks = jnp.minimum(jnp.searchsorted(slot_ends, positions, side="right"), len(self.filled) - 1).astype(
+            jnp.int32
+        )
+        slots = positions - (slot_ends - num_filled)[tasks]
+        return Examples(self.inputs[tasks, slots], self.labels[tasks, slots], tasks), slot_ends[-1] > 0

@@ -64,16 +64,16 @@ class RotatedDigits(RotatedStream):
 
 def _rotation(side: int, angle: float) -> np.ndarray:
     """Returns the linear map that rotates images, float64[side * side, side * side], from source to target pixels."""
-    middle = (side - 1) / 2
-    turn = np.deg2rad(angle)
-    rows, columns = np.mgrid[:side, :side] - middle
+    centre = (side - 1) / 2
+    radians = np.deg2rad(angle)
+    rows, columns = np.mgrid[:side, :side] - centre
     # Source position of each pixel; rows count downwards.
-    from_row = np.cos(turn) * rows + np.sin(turn) * columns + middle
-    from_column = np.cos(turn) * columns - np.sin(turn) * rows + middle
-    places = np.arange(side)
-    by_row = np.maximum(1 - np.abs(from_row.reshape(-1, 1) - places), 0)
-    by_column = np.maximum(1 - np.abs(from_column.reshape(-1, 1) - places), 0)
-    return (by_row[:, :, None] * by_column[:, None, :]).reshape(side * side, -1).T
+    from_row = np.cos(radians) * rows + np.sin(radians) * columns + centre
+    from_column = np.cos(radians) * columns - np.sin(radians) * rows + centre
+    coordinates = np.arange(side)
+    row_weights = np.maximum(1 - np.abs(from_row.reshape(-1, 1) - coordinates), 0)
+    column_weights = np.maximum(1 - np.abs(from_column.reshape(-1, 1) - coordinates), 0)
+    return (row_weights[:, :, None] * column_weights[:, None, :]).reshape(side * side, -1).T
 
 
 def _ring_shift(length: int, angle: float) -> np.ndarray:

@@ -41,9 +41,9 @@ class SplitStream(Stream):
     def __post_init__(self) -> None:
         super().__post_init__()
         arguments.choice(self.name, "head", self.head, _HEADS)
-        most = self.labelled.num_classes
-        arguments.integer(self.name, "classes_per_task", self.classes_per_task, at_most=most)
-        arguments.integer(self.name, "num_tasks", self.num_tasks, at_most=most // self.classes_per_task)
+        num_classes = self.labelled.num_classes
+        arguments.integer(self.name, "classes_per_task", self.classes_per_task, at_most=num_classes)
+        arguments.integer(self.name, "num_tasks", self.num_tasks, at_most=num_classes // self.classes_per_task)
         train = self.classifier.datasets.train
         assert isinstance(train, ArrayDataset)
         self.datasets = _by_task(self.labelled, self.classes_per_task, train.batch_size)
@@ -59,8 +59,8 @@ class SplitStream(Stream):
     def masked(self, logits: jax.Array, tasks: jax.Array, *, training: bool) -> jax.Array:
         if self.head == "single" or (self.head == "partial" and not training):
             return logits
-        of_class = jnp.arange(self.labelled.num_classes) // self.classes_per_task
-        return jnp.where(of_class == tasks[:, None], logits, _IMPOSSIBLE)
+        task_of_class = jnp.arange(self.labelled.num_classes) // self.classes_per_task
+        return jnp.where(task_of_class == tasks[:, None], logits, _IMPOSSIBLE)
 
     @property
     def num_guessed(self) -> int:

@@ -85,8 +85,12 @@ _OF_STATE = ("mean", "variance")
 def _norm_leaves(params: Params, network: Params) -> Params:
     """Returns the leaves of batch norm: scales and shifts from the parameters, and all of the model state."""
     layers = [name.removeprefix("mean") for name in network if name.startswith("mean")]
-    of_params = {f"{part}{layer}": params[f"{part}{layer}"] for layer in layers for part in _OF_PARAMS}
-    return of_params | {f"{part}{layer}": network[f"{part}{layer}"] for layer in layers for part in _OF_STATE}
+    param_leaves = {
+        f"{leaf_name}{layer}": params[f"{leaf_name}{layer}"] for layer in layers for leaf_name in _OF_PARAMS
+    }
+    return param_leaves | {
+        f"{leaf_name}{layer}": network[f"{leaf_name}{layer}"] for layer in layers for leaf_name in _OF_STATE
+    }
 
 
 def _with_norm_leaves(params: Params, network: Params, leaves: Params) -> tuple[Params, Params]:
@@ -210,8 +214,8 @@ class Stream(Wrapping):
         network = state["network"]
         if self._has_own:
             leaves = _norm_leaves(params, network)
-            stored = {name: rows.at[index - 1].set(leaves[name]) for name, rows in state["stored"].items()}
-            state = {**state, "stored": stored}
+            stored_rows = {name: rows.at[index - 1].set(leaves[name]) for name, rows in state["stored"].items()}
+            state = {**state, "stored": stored_rows}
             if self.protocol == "new":
                 params, network = _with_norm_leaves(params, network, _fresh(leaves))
             elif self.protocol == "frozen":
@@ -222,14 +226,18 @@ class Stream(Wrapping):
         return params, {**state, "task": jnp.asarray(index, jnp.int32), "network": network}
 
     def loss_with_state_and_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> LossStateAux:
-        batch = trained = self._batch(state, key, data)
+        batch = trained_batch = self._batch(state, key, data)
         if self.replay:
-            drawn, is_there = state["memory"].draw(key, state["task"], len(batch.labels))
+            remembered, is_there = state["memory"].draw(key, state["task"], len(batch.labels))
             # If the memory is empty, the batch is repeated, so that loss and batch norm are those of the batch alone.
-            drawn = jax.tree.map(lambda memory, own: jnp.where(is_there, memory, own), drawn, batch)
-            trained = jax.tree.map(lambda own, more: jnp.concatenate([own, more]), batch, drawn)
-        logits, network = self._logits(params, state, trained)
-        loss = softmax_cross_entropy(logits, trained.labels)
+            remembered = jax.tree.map(
+                lambda memory, batch_leaf: jnp.where(is_there, memory, batch_leaf), remembered, batch
+            )
+            trained_batch = jax.tree.map(
+                lambda batch_leaf, remembered_leaf: jnp.concatenate([batch_leaf, remembered_leaf]), batch, remembered
+            )
+        logits, network = self._logits(params, state, trained_batch)
+        loss = softmax_cross_entropy(logits, trained_batch.labels)
         size = len(batch.labels)
         after = {**state, "network": network}
         if self._remembers:
@@ -239,14 +247,14 @@ class Stream(Wrapping):
 
     def eval_loss_with_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> tuple[jax.Array, Aux]:
         weights = self._weights(params, state)
-        common = self._global_statistics(weights, state) if self.protocol == "global" else state["network"]
+        common_network = self._global_statistics(weights, state) if self.protocol == "global" else state["network"]
 
         def loss_and_accuracy(task: jax.Array) -> tuple[jax.Array, jax.Array]:
-            used, network = weights, common
+            task_weights, network = weights, common_network
             if self._has_own:
-                used, network = _with_norm_leaves(weights, network, self._norm_of(task, weights, state))
+                task_weights, network = _with_norm_leaves(weights, network, self._norm_of(task, weights, state))
             inputs, labels = self.examples(data, task)
-            logits, _ = self.classifier.logits(used, network, inputs, training=False)
+            logits, _ = self.classifier.logits(task_weights, network, inputs, training=False)
             logits = self.masked(logits, jnp.broadcast_to(task, labels.shape), training=False)
             return softmax_cross_entropy(logits, labels), accuracy(logits, labels)
 
@@ -254,11 +262,11 @@ class Stream(Wrapping):
         losses, accuracies = jax.vmap(loss_and_accuracy)(tasks)
         is_begun = tasks <= state["task"]
 
-        def over_those_begun(values: jax.Array) -> jax.Array:
+        def mean_of_begun_tasks(values: jax.Array) -> jax.Array:
             return jnp.sum(jnp.where(is_begun, values, 0.0)) / jnp.sum(is_begun)
 
-        of_tasks = {_accuracy_of_task(task): accuracies[task] for task in range(self.num_tasks)}
-        return over_those_begun(losses), {"accuracy": over_those_begun(accuracies), **of_tasks}
+        task_accuracies = {_accuracy_of_task(task): accuracies[task] for task in range(self.num_tasks)}
+        return mean_of_begun_tasks(losses), {"accuracy": mean_of_begun_tasks(accuracies), **task_accuracies}
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
         """Returns the loss relative to a uniform guess: 1 is untrained, 0 perfect, 2 the maximum."""
@@ -318,8 +326,8 @@ class Stream(Wrapping):
             return jnp.float32(0.0)
         train = self.datasets.train
         assert isinstance(train, ArrayDataset)
-        drawn, is_there = state["memory"].draw(key, state["task"], train.batch_size)
-        loss = softmax_cross_entropy(self._logits(params, state, drawn)[0], drawn.labels)
+        remembered, is_there = state["memory"].draw(key, state["task"], train.batch_size)
+        loss = softmax_cross_entropy(self._logits(params, state, remembered)[0], remembered.labels)
         return jnp.where(is_there, loss, 0.0)
 
     def _logits(self, params: PyTree, state: PyTree, batch: Examples) -> tuple[jax.Array, PyTree]:
@@ -351,9 +359,9 @@ class Stream(Wrapping):
         """
         inputs, tasks = self.training_inputs()
         start = jax.tree.map(jnp.zeros_like, state["network"])
-        counted = {**start, "row_weights": (tasks <= state["task"]).astype(jnp.float32)}
-        moved = self.classifier.logits(weights, counted, inputs, training=True)[1]
-        return {name: moved[name] / (1 - RUNNING_DECAY) for name in start}
+        weighted_state = {**start, "row_weights": (tasks <= state["task"]).astype(jnp.float32)}
+        new_statistics = self.classifier.logits(weights, weighted_state, inputs, training=True)[1]
+        return {name: new_statistics[name] / (1 - RUNNING_DECAY) for name in start}
 
 
 def _for_protocol(name: str, task: Classifier, protocol: str, groups: int) -> Classifier:
@@ -373,6 +381,6 @@ def _for_protocol(name: str, task: Classifier, protocol: str, groups: int) -> Cl
         )
     if protocol != "continual":
         return task
-    changed = copy.copy(task)
-    changed.norm = dataclasses.replace(task.norm, groups=arguments.integer(name, "groups", groups))
-    return changed
+    classifier = copy.copy(task)
+    classifier.norm = dataclasses.replace(task.norm, groups=arguments.integer(name, "groups", groups))
+    return classifier

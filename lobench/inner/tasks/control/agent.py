@@ -157,8 +157,8 @@ class ControlTask(MeasuredTask):
     def _count_streak(self, experience: Experience, steps: Transition) -> Experience:
         if self._threshold is None:
             return experience
-        good = (steps.final_return >= self._threshold).reshape(-1)
-        longest, streak = longest_streak(experience.streak, steps.done.reshape(-1), good)
+        is_good = (steps.final_return >= self._threshold).reshape(-1)
+        longest, streak = longest_streak(experience.streak, steps.done.reshape(-1), is_good)
         solved = jnp.maximum(experience.solved, (longest >= self.solved_episodes).astype(jnp.float32))
         return experience._replace(streak=streak, solved=solved)
 
@@ -172,18 +172,18 @@ class ControlTask(MeasuredTask):
         Processes without a finished episode are left out. If no process has one, the current episodes count.
         """
         processes = experience.processes
-        finished = processes.episode > 0
-        count = jnp.sum(finished)
+        has_finished = processes.episode > 0
+        count = jnp.sum(has_finished)
 
         def mean(last_values: jax.Array, so_far: jax.Array) -> jax.Array:
-            mean_finished = jnp.sum(jnp.where(finished, last_values, 0.0)) / jnp.maximum(count, 1)
+            mean_finished = jnp.sum(jnp.where(has_finished, last_values, 0.0)) / jnp.maximum(count, 1)
             return jnp.where(count > 0, mean_finished, jnp.mean(so_far))
 
         successes = mean(processes.last_success, processes.success)
         return self._aux(mean(processes.last_return, processes.so_far), successes, experience)
 
-    def _aux(self, returned: jax.Array, success: jax.Array, experience: Experience) -> Aux:
-        aux = {"return": returned}
+    def _aux(self, mean_return: jax.Array, success: jax.Array, experience: Experience) -> Aux:
+        aux = {"return": mean_return}
         if self._layout.has_success:
             aux["success"] = success
         if self._threshold is not None:
@@ -221,10 +221,10 @@ class ControlTask(MeasuredTask):
         _, _, processes = jax.lax.while_loop(
             goes_on, play, (jnp.int32(0), jnp.zeros_like(initial_processes.starts), initial_processes)
         )
-        returned = jnp.mean(processes.so_far)
+        mean_return = jnp.mean(processes.so_far)
         success = jnp.mean(processes.success)
         best = env.best_return or 0.0
-        return best - returned, self._aux(returned, success, experience)
+        return best - mean_return, self._aux(mean_return, success, experience)
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
         """Returns the loss relative to that of random actions, at most 2; unchanged if the latter is unknown."""

@@ -112,11 +112,11 @@ def layout_of(env: Environment) -> Layout:
         return (observation, state), env.step(key, state, env.actions.for_environment(components))
 
     outputs_of_reset, step = jax.eval_shape(reset_and_step)
-    for part, old, new in (
+    for output_name, old, new in (
         ("observation", outputs_of_reset[0], step.observation),
         ("state", outputs_of_reset[1], step.state),
     ):
-        _require_same(f"{name}.step changes the {part}", old, new)
+        _require_same(f"{name}.step changes the {output_name}", old, new)
     for flag in ("reward", "terminated", "truncated", "success", "life_lost"):
         value = getattr(step, flag)
         if value is not None and jnp.shape(value) != ():

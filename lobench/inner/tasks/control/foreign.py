@@ -116,13 +116,13 @@ def _from_gymnax(name: str) -> tuple[Any, Any]:
             where="GymnaxEnvironment.name",
             next_step="pip install 'lobench[gymnax]'",
         ) from error
-    registered = list(getattr(gymnax, "registered_envs", ()))
-    if registered and name not in registered:
+    known_names = list(getattr(gymnax, "registered_envs", ()))
+    if known_names and name not in known_names:
         raise ConfigError(
             f"gymnax knows no environment {name!r}",
             where="GymnaxEnvironment.name",
-            expected=f"one of {', '.join(registered)}",
-            next_step=suggestion(name, registered),
+            expected=f"one of {', '.join(known_names)}",
+            next_step=suggestion(name, known_names),
         )
     env, params = gymnax.make(name)
     return env, params

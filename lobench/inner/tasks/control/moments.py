@@ -40,8 +40,8 @@ class Moments(NamedTuple):
 
     def centred(self, rows: jax.Array) -> jax.Array:
         """Standardizes rows float32[..., size] and clips them to [-10, 10]; unchanged before the first row."""
-        scaled = (rows - self.mean) * jax.lax.rsqrt(self.variance + _SMALLEST_VARIANCE)
-        return jnp.where(self.seen > 0, jnp.clip(scaled, -_LARGEST, _LARGEST), rows)
+        standardized = (rows - self.mean) * jax.lax.rsqrt(self.variance + _SMALLEST_VARIANCE)
+        return jnp.where(self.seen > 0, jnp.clip(standardized, -_LARGEST, _LARGEST), rows)
 
     def scaled(self, values: jax.Array) -> jax.Array:
         """Divides values float32[...] by the standard deviation (of size 1), and clips them to [-10, 10]."""

@@ -64,8 +64,8 @@ class Pendulum(Environment):
     def frame(self, state: _State) -> jax.Array:
         """Returns the rod and its pivot as shapes to draw, float32[2, 4]."""
         tip = jnp.stack([0.5 + 0.4 * jnp.sin(state.angle), 0.5 + 0.4 * jnp.cos(state.angle)])
-        middle = jnp.full(2, 0.5, jnp.float32)
-        return jnp.stack([jnp.concatenate([middle, tip]), jnp.array([0.5, 0.5, 0.02, 0.0], jnp.float32)])
+        pivot = jnp.full(2, 0.5, jnp.float32)
+        return jnp.stack([jnp.concatenate([pivot, tip]), jnp.array([0.5, 0.5, 0.02, 0.0], jnp.float32)])
 
 
 def _seen(state: _State) -> jax.Array:

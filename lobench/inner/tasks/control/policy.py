@@ -119,8 +119,10 @@ class Policy:
         if self._cell is None:
             return self._heads(params, [self._apply_hidden_layers(params[name], observations) for name in self._bodies])
 
-        def step(memory: PyTree, at: tuple[jax.Array, jax.Array]) -> tuple[PyTree, tuple[jax.Array, jax.Array]]:
-            memory, output, values = self.apply(params, memory, *at)
+        def step(
+            memory: PyTree, observation_and_start: tuple[jax.Array, jax.Array]
+        ) -> tuple[PyTree, tuple[jax.Array, jax.Array]]:
+            memory, output, values = self.apply(params, memory, *observation_and_start)
             return memory, (output, values)
 
         return jax.lax.scan(step, memory, (observations, starts))[1]

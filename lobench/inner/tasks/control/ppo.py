@@ -107,8 +107,8 @@ class PPO(ControlTask):
         for setting in ("trace", "clip", "value_weight", "entropy_weight"):
             arguments.number("PPO", setting, getattr(self, setting))
         if self._num_examples % self.minibatches:
-            of_what = "processes: a memory learns from whole ones" if self.cell else "steps of a rollout"
-            expected = f"a divisor of {self._num_examples}, the {of_what}"
+            unit = "processes: a memory learns from whole ones" if self.cell else "steps of a rollout"
+            expected = f"a divisor of {self._num_examples}, the {unit}"
             raise ConfigError("PPO.minibatches", got=str(self.minibatches), expected=expected)
 
     @property
@@ -127,15 +127,15 @@ class PPO(ControlTask):
     def loss_with_state_and_aux(
         self, params: PyTree, state: _State, key: jax.Array, data: Batch
     ) -> tuple[jax.Array, _State, Aux]:
-        fixed = jax.lax.stop_gradient(params)
+        fixed_params = jax.lax.stop_gradient(params)
 
         def new_rollout() -> _State:
-            return _State(*self._collect_rollout(fixed, state.experience, key), state.step)
+            return _State(*self._collect_rollout(fixed_params, state.experience, key), state.step)
 
         cycle = self.epochs * self.minibatches
-        after = when(state.step % cycle == 0, new_rollout, state)
-        loss = self.surrogate(params, self._minibatch(after, after.step % cycle))
-        return loss, after._replace(step=after.step + 1), self.metrics(after.experience)
+        new_state = when(state.step % cycle == 0, new_rollout, state)
+        loss = self.surrogate(params, self._minibatch(new_state, new_state.step % cycle))
+        return loss, new_state._replace(step=new_state.step + 1), self.metrics(new_state.experience)
 
     def _collect_rollout(
         self, params: PyTree, experience: Experience, key: jax.Array
@@ -160,14 +160,14 @@ class PPO(ControlTask):
         ranks = jax.random.bits(order_key, (self.epochs, self._num_examples))
         return experience, lesson, jnp.argsort(ranks, axis=-1).astype(jnp.int32)
 
-    def _minibatch(self, state: _State, turn: jax.Array) -> _Lesson:
+    def _minibatch(self, state: _State, index: jax.Array) -> _Lesson:
         size = self._num_examples // self.minibatches
-        epoch = state.order[turn // self.minibatches]
-        chosen = jax.lax.dynamic_slice_in_dim(epoch, turn % self.minibatches * size, size)
+        epoch = state.order[index // self.minibatches]
+        chosen = jax.lax.dynamic_slice_in_dim(epoch, index % self.minibatches * size, size)
         if not self.cell:
             return jax.tree.map(lambda leaf: leaf[chosen], state.lesson)
-        part = jax.tree.map(lambda leaf: leaf[:, chosen], state.lesson._replace(memory=()))
-        return part._replace(memory=jax.tree.map(lambda leaf: leaf[chosen], state.lesson.memory))
+        lesson = jax.tree.map(lambda leaf: leaf[:, chosen], state.lesson._replace(memory=()))
+        return lesson._replace(memory=jax.tree.map(lambda leaf: leaf[chosen], state.lesson.memory))
 
     def surrogate(self, params: PyTree, lesson: _Lesson) -> jax.Array:
         """Returns the loss of a minibatch, float32[]."""
@@ -182,7 +182,7 @@ class PPO(ControlTask):
         targets = lesson.value + lesson.advantage
         errors = (values - targets) ** 2
         if self.clip_values:
-            near = lesson.value + jnp.clip(values - lesson.value, -self.clip, self.clip)
-            errors = jnp.maximum(errors, (near - targets) ** 2)
+            clipped_values = lesson.value + jnp.clip(values - lesson.value, -self.clip, self.clip)
+            errors = jnp.maximum(errors, (clipped_values - targets) ** 2)
         entropy = jnp.mean(actions.entropy(output))
         return policy_loss + 0.5 * self.value_weight * jnp.mean(errors) - self.entropy_weight * entropy

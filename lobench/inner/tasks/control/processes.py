@@ -100,8 +100,8 @@ class Keys(NamedTuple):
 
 def keys_of(key: jax.Array, num_steps: int, count: int) -> Keys:
     """Returns the keys of some steps, leaves [num_steps, count]. Those of a process do not depend on `count`."""
-    of_process = jax.vmap(lambda index: jax.random.fold_in(key, index))(jnp.arange(count))
-    keys = jax.vmap(lambda key: jax.random.split(key, (num_steps, 4)), out_axes=2)(of_process)
+    process_keys = jax.vmap(lambda index: jax.random.fold_in(key, index))(jnp.arange(count))
+    keys = jax.vmap(lambda key: jax.random.split(key, (num_steps, 4)), out_axes=2)(process_keys)
     return Keys(*(keys[:, stream_index] for stream_index in range(4)))
 
 
@@ -132,14 +132,14 @@ class Stage:
           keys: Keys of one step.
           episode: Number of episodes that count as finished.
         """
-        finished = jnp.asarray(episode, jnp.int32)
+        first_episode = jnp.asarray(episode, jnp.int32)
 
         def start_process(index: jax.Array, memory: PyTree, keys: Keys) -> Process:
             # The last task counts as the previous one.
-            task = self._next_task(keys.task, index, finished, jnp.int32(self.env.num_tasks - 1))
+            task = self._next_task(keys.task, index, first_episode, jnp.int32(self.env.num_tasks - 1))
             observation, state = self.env.reset(keys.reset, task)
             zeros = jnp.zeros((5,), jnp.float32)
-            return Process(index, state, flat(observation), memory, jnp.bool_(True), task, finished, *zeros)
+            return Process(index, state, flat(observation), memory, jnp.bool_(True), task, first_episode, *zeros)
 
         count = keys.act.shape[0]
         return jax.vmap(start_process)(jnp.arange(count, dtype=jnp.int32), self.policy.memory(count), keys)
@@ -178,7 +178,7 @@ class Stage:
         )
         next_value = self.policy.apply(params, memory, _normalized(moments, after.observation), after.starts)[2]
         done = result.terminated | result.truncated
-        cut = done if result.life_lost is None else done | result.life_lost
+        is_cut = done if result.life_lost is None else done | result.life_lost
         transition = Transition(
             observation=observation,
             starts=processes.starts,
@@ -188,7 +188,7 @@ class Stage:
             next_value=next_value,
             reward=result.reward.astype(jnp.float32),
             terminated=result.terminated,
-            cut=cut,
+            cut=is_cut,
             done=done,
             discounted=after.discounted,
             final_return=after.so_far,
@@ -204,7 +204,7 @@ class Stage:
             task = self._next_task(task_key, process.number, episode, process.task)
             observation, state = self.env.reset(reset_key, task)
             zero = jnp.float32(0.0)
-            fresh = process._replace(
+            new_process = process._replace(
                 state=state,
                 observation=flat(observation),
                 starts=jnp.bool_(True),
@@ -216,7 +216,7 @@ class Stage:
                 last_return=process.so_far,
                 last_success=process.success,
             )
-            return jax.tree.map(lambda new, old: jnp.where(done, new, old), fresh, process)
+            return jax.tree.map(lambda new, old: jnp.where(done, new, old), new_process, process)
 
         return jax.vmap(renew_process)(processes, done, keys.reset, keys.task)
 

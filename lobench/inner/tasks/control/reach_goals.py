@@ -88,7 +88,7 @@ class ReachGoals(Environment):
 
     def frame(self, state: _State) -> jax.Array:
         """Returns the first two coordinates of the goals and the points."""
-        places = 0.5 + 0.45 * jnp.concatenate([state.goals, state.points])[:, :2]
+        positions = 0.5 + 0.45 * jnp.concatenate([state.goals, state.points])[:, :2]
         num_points = self._shape[0]
         radii = jnp.concatenate([jnp.full(num_points, 0.045), jnp.full(num_points, 0.02)])
-        return jnp.concatenate([places, radii[:, None], jnp.zeros((2 * num_points, 1))], axis=-1).astype(jnp.float32)
+        return jnp.concatenate([positions, radii[:, None], jnp.zeros((2 * num_points, 1))], axis=-1).astype(jnp.float32)

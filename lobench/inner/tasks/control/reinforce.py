@@ -61,8 +61,8 @@ class REINFORCE(ControlTask):
     ) -> tuple[jax.Array, _State, Aux]:
         assert self.num_steps is not None
         first_keys, keys = first_of(keys_of(key, self.num_steps + 1, self.num_envs))
-        fresh = state.experience._replace(processes=self.stage.start(first_keys, state.step))
-        experience, (steps, memory) = self.collect(params, fresh, keys)
+        fresh_experience = state.experience._replace(processes=self.stage.start(first_keys, state.step))
+        experience, (steps, memory) = self.collect(params, fresh_experience, keys)
         output, _ = self.stage.policy.sequences(params, memory, steps.observation, steps.starts)
         is_first = jnp.cumsum(steps.done, axis=0) - steps.done == 0  # later episodes of the rollout do not count
         gains = returns_to_go(jnp.where(is_first, steps.reward, 0.0), discount=self.discount)
@@ -73,8 +73,8 @@ class REINFORCE(ControlTask):
 
     def _metrics_of(self, experience: Experience, steps: Transition, is_first: jax.Array) -> Aux:
         is_last = is_first & jnp.concatenate([~is_first[1:], jnp.ones_like(is_first[:1])])
-        returned, success = (
+        mean_return, success = (
             jnp.mean(jnp.sum(jnp.where(is_last, values, 0.0), axis=0))
             for values in (steps.final_return, steps.final_success)
         )
-        return self._aux(returned, success, experience)
+        return self._aux(mean_return, success, experience)

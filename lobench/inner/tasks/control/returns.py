@@ -35,9 +35,9 @@ def advantages(
     """
     deltas = rewards + discount * next_values * (1.0 - terminated) - values
 
-    def step(after: jax.Array, at: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        delta, goes_on = at
-        advantage = delta + discount * trace * goes_on * after
+    def step(next_advantage: jax.Array, delta_and_trace: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        delta, goes_on = delta_and_trace
+        advantage = delta + discount * trace * goes_on * next_advantage
         return advantage, advantage
 
     return jax.lax.scan(step, jnp.zeros_like(deltas[0]), (deltas, 1.0 - cut), reverse=True)[1]
@@ -53,21 +53,21 @@ def returns_to_go(rewards: jax.Array, *, discount: float) -> jax.Array:
     return jax.lax.scan(step, jnp.zeros_like(rewards[0]), rewards, reverse=True)[1]
 
 
-def longest_streak(before: jax.Array, done: jax.Array, good: jax.Array) -> tuple[jax.Array, jax.Array]:
+def longest_streak(open_streak: jax.Array, done: jax.Array, good: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Returns the longest streak of good episodes, and the one that is still open at the end, int32[] each.
 
     Args:
-      before: int32[], open streak before these episodes.
+      open_streak: int32[], open streak before these episodes.
       done: bool[count], whether an episode ended, in order.
       good: bool[count], whether it was good.
     """
 
-    def extend_streak(rows: tuple[jax.Array, jax.Array], at: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
+    def extend_streak(rows: tuple[jax.Array, jax.Array], row: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
         longest, streak = rows
-        done, good = at
+        done, good = row
         streak = jnp.where(done, jnp.where(good, streak + 1, 0), streak)
         return (jnp.maximum(longest, streak), streak), None
 
     # A scan, because a cumulative sum would be a hundred times as large a program.
-    (longest, streak), _ = jax.lax.scan(extend_streak, (before, before), (done, good))
+    (longest, streak), _ = jax.lax.scan(extend_streak, (open_streak, open_streak), (done, good))
     return longest, streak

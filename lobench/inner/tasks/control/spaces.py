@@ -94,8 +94,8 @@ class Box:
     def log_prob(self, output: jax.Array, action: jax.Array) -> jax.Array:
         """Returns the log density of actions, float32[...], summed over components."""
         mean, log_std = jnp.split(output, 2, axis=-1)
-        scaled = (action - mean) * jnp.exp(-log_std)
-        return -jnp.sum(0.5 * scaled * scaled + log_std + 0.5 * _LOG_TWO_PI, axis=-1)
+        standardized = (action - mean) * jnp.exp(-log_std)
+        return -jnp.sum(0.5 * standardized * standardized + log_std + 0.5 * _LOG_TWO_PI, axis=-1)
 
     def entropy(self, output: jax.Array) -> jax.Array:
         """Returns the entropy in nats, float32[...]."""
@@ -107,9 +107,9 @@ class Box:
         action = action.reshape(self.shape)
         if math.isinf(self.low) or math.isinf(self.high):
             return jnp.clip(action, self.low, self.high)
-        middle = (self.high + self.low) / 2
-        half = (self.high - self.low) / 2
-        return middle + half * jnp.clip(action, -1.0, 1.0)
+        centre = (self.high + self.low) / 2
+        half_range = (self.high - self.low) / 2
+        return centre + half_range * jnp.clip(action, -1.0, 1.0)
 
 
 Actions: TypeAlias = Discrete | Box

@@ -41,14 +41,14 @@ def Augmented(
     """
     name = "Augmented"
     std = arguments.number(name, "noise_std", noise_std)
-    most = arguments.integer(name, "shift", shift, at_least=0)
-    side = arguments.integer(name, "erase", erase, at_least=0)
+    max_shift = arguments.integer(name, "shift", shift, at_least=0)
+    erased_side = arguments.integer(name, "erase", erase, at_least=0)
     if not isinstance(flip, bool):
         raise ConfigError(f"{name}.flip", got=repr(flip), expected="True or False")
     steps: list[Callable[[jax.Array, jax.Array], jax.Array]] = []
     steps += [_flip] if flip else []
-    steps += [lambda key, image: _shift(key, image, most)] if most else []
-    steps += [lambda key, image: _erase(key, image, side)] if side else []
+    steps += [lambda key, image: _shift(key, image, max_shift)] if max_shift else []
+    steps += [lambda key, image: _erase(key, image, erased_side)] if erased_side else []
     if not steps and not std:
         expected = "one of noise_std, shift, erase and flip"
         raise ConfigError(f"{name} changes nothing", expected=expected)
@@ -67,11 +67,11 @@ class _Changed(Wrapping):
     def loss_with_state_and_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> LossStateAux:
         value = batch_field("Augmented", data, self._field)
         key_of_changes = jax.random.fold_in(key, _STREAM)
-        changed = self._images(key_of_changes, value) if self._steps else value
+        images = self._images(key_of_changes, value) if self._steps else value
         if self._noise_std:
             key_of_noise = jax.random.fold_in(key_of_changes, len(self._steps))
-            changed = changed + self._noise_std * jax.random.normal(key_of_noise, value.shape, value.dtype)
-        return super().loss_with_state_and_aux(params, state, key, {**data, self._field: changed})
+            images = images + self._noise_std * jax.random.normal(key_of_noise, value.shape, value.dtype)
+        return super().loss_with_state_and_aux(params, state, key, {**data, self._field: images})
 
     def _images(self, key: jax.Array, value: jax.Array) -> jax.Array:
         images = value.reshape(*_image_shape(value.shape, self._field))
@@ -95,17 +95,19 @@ def _flip(key: jax.Array, image: jax.Array) -> jax.Array:
     return jnp.where(jax.random.bernoulli(key), image[:, ::-1], image)
 
 
-def _shift(key: jax.Array, image: jax.Array, most: int) -> jax.Array:
-    padding = [(most, most), (most, most), *((0, 0) for _ in image.shape[2:])]
-    row, column = jax.random.randint(key, (2,), 0, 2 * most + 1)
+def _shift(key: jax.Array, image: jax.Array, max_shift: int) -> jax.Array:
+    padding = [(max_shift, max_shift), (max_shift, max_shift), *((0, 0) for _ in image.shape[2:])]
+    row, column = jax.random.randint(key, (2,), 0, 2 * max_shift + 1)
     start = (row, column, *(jnp.int32(0) for _ in image.shape[2:]))
     return jax.lax.dynamic_slice(jnp.pad(image, padding), start, image.shape)
 
 
-def _erase(key: jax.Array, image: jax.Array, side: int) -> jax.Array:
+def _erase(key: jax.Array, image: jax.Array, erased_side: int) -> jax.Array:
     height, width = image.shape[:2]
-    row, column = jax.random.randint(key, (2,), 0, jnp.asarray([max(height - side, 0) + 1, max(width - side, 0) + 1]))
+    row, column = jax.random.randint(
+        key, (2,), 0, jnp.asarray([max(height - erased_side, 0) + 1, max(width - erased_side, 0) + 1])
+    )
     rows = jnp.arange(height) - row
     columns = jnp.arange(width) - column
-    inside = ((rows >= 0) & (rows < side))[:, None] & ((columns >= 0) & (columns < side))[None, :]
+    inside = ((rows >= 0) & (rows < erased_side))[:, None] & ((columns >= 0) & (columns < erased_side))[None, :]
     return jnp.where(inside.reshape(height, width, *(1 for _ in image.shape[2:])), 0, image)

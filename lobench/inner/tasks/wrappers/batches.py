@@ -58,9 +58,13 @@ def _resized(dataset: Dataset, batch_size: int) -> Dataset:
 
 def _regrouped(batches: Iterator[Batch], batch_size: int) -> Iterator[Batch]:
     """Yields all examples in order, in batches of another size."""
-    pending: Batch = None
+    unused_examples: Batch = None
     for batch in batches:
-        pending = batch if pending is None else jax.tree.map(lambda *leaves: np.concatenate(leaves), pending, batch)
-        while jax.tree.leaves(pending)[0].shape[0] >= batch_size:
-            yield jax.tree.map(lambda leaf: np.asarray(leaf[:batch_size]), pending)
-            pending = jax.tree.map(lambda leaf: leaf[batch_size:], pending)
+        unused_examples = (
+            batch
+            if unused_examples is None
+            else jax.tree.map(lambda *leaves: np.concatenate(leaves), unused_examples, batch)
+        )
+        while jax.tree.leaves(unused_examples)[0].shape[0] >= batch_size:
+            yield jax.tree.map(lambda leaf: np.asarray(leaf[:batch_size]), unused_examples)
+            unused_examples = jax.tree.map(lambda leaf: leaf[batch_size:], unused_examples)

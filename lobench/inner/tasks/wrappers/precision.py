@@ -36,9 +36,9 @@ def Bfloat16(*, task: Any, params: str = "float32") -> Task | TaskFamily:
 
 
 class _Rounded(Wrapping):
-    def __init__(self, task: Task, stored: str) -> None:
+    def __init__(self, task: Task, dtype: str) -> None:
         super().__init__(task)
-        self._stored = jnp.dtype(stored)
+        self._stored = jnp.dtype(dtype)
 
     def init_with_state(self, key: jax.Array) -> tuple[PyTree, PyTree]:
         params, state = self.task.init_with_state(key)

@@ -170,10 +170,10 @@ def mapped_batches(dataset: Dataset, change: Callable[[Any, Batch], Batch]) -> D
 
 
 def _changed_batches(batches: Iterator[Batch], seed: int, change: Callable[[Any, Batch], Batch]) -> Iterator[Batch]:
-    changed = jax.jit(change)
+    compiled_change = jax.jit(change)
     key = jax.random.key(seed, impl="threefry2x32")
     for index, batch in enumerate(batches):
-        yield jax.tree.map(np.asarray, changed(jax.random.fold_in(key, index), batch))
+        yield jax.tree.map(np.asarray, compiled_change(jax.random.fold_in(key, index), batch))
 
 
 def batch_field(name: str, batch: Batch, field: str) -> Any:

@@ -16,15 +16,15 @@ def files_below(folder: Path) -> list[Path]:
     """
     paths: list[Path] = []
     starts = [folder]
-    visited = set[Path]()
+    visited_folders = set[Path]()
     has_links = False
     while starts:
         for folder_path, folders, names in os.walk(starts.pop(0)):
             current_folder = Path(folder_path)
-            if (real := current_folder.resolve()) in visited:
+            if (real_folder := current_folder.resolve()) in visited_folders:
                 folders.clear()
                 continue
-            visited.add(real)
+            visited_folders.add(real_folder)
             visible_names = sorted(name for name in folders if not name.startswith("."))
             links = [name for name in visible_names if (current_folder / name).is_symlink()]
             starts += [current_folder / name for name in links]
@@ -34,9 +34,9 @@ def files_below(folder: Path) -> list[Path]:
     files = [path for path in paths if path.is_file()]
     if not has_links and not any(path.is_symlink() for path in files):
         return sorted(files)
-    by_target: dict[Path, Path] = {}
+    paths_by_target: dict[Path, Path] = {}
     for path in files:  # those behind links come last
         target = path.resolve()
-        if target not in by_target or (by_target[target].is_symlink() and not path.is_symlink()):
-            by_target[target] = path
-    return sorted(by_target.values())
+        if target not in paths_by_target or (paths_by_target[target].is_symlink() and not path.is_symlink()):
+            paths_by_target[target] = path
+    return sorted(paths_by_target.values())

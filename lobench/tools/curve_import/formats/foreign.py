@@ -36,8 +36,8 @@ def refuse_database(path: Path) -> None:
       NotCurves: The file is a database of Optuna.
     """
     with contextlib.suppress(sqlite3.Error), contextlib.closing(_connected(path)) as database:
-        tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
-        if {"studies", "trial_intermediate_values"} <= tables:
+        table_names = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
+        if {"studies", "trial_intermediate_values"} <= table_names:
             names = [name for (name,) in database.execute("SELECT study_name FROM studies ORDER BY study_id")]
             raise _optuna("a database", path, names, repr(f"sqlite:///{path}"))
 
@@ -74,14 +74,14 @@ def _optuna(description: str, path: Path, studies: Sequence[str], storage: str) 
     )
 
 
-def refuse_pickle(path: Path, head: bytes) -> None:
+def refuse_pickle(path: Path, first_bytes: bytes) -> None:
     """Rejects pickles, also those of torch.
 
     Raises:
       NotCurves: The file is a pickle.
     """
-    is_torch = head.startswith(b"PK\x03\x04") and any(name.endswith("/data.pkl") for name in _members(path))
-    if is_torch or head[:2] in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
+    is_torch = first_bytes.startswith(b"PK\x03\x04") and any(name.endswith("/data.pkl") for name in _members(path))
+    if is_torch or first_bytes[:2] in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
         module = "torch" if is_torch else "pickle"
         content = f"torch.load({str(path)!r})" if is_torch else f"pickle.load(open({str(path)!r}, 'rb'))"
         code = f"import {module}, pandas; t = pandas.DataFrame({content}); "
@@ -100,17 +100,17 @@ def _members(path: Path) -> list[str]:
     return []
 
 
-def refuse_arrays(path: Path, head: bytes) -> None:
+def refuse_arrays(path: Path, first_bytes: bytes) -> None:
     """Rejects arrays of numpy, .npy or .npz.
 
     Raises:
       NotCurves: The file contains arrays of numpy.
     """
     code = ""
-    if head.startswith(b"\x93NUMPY"):
+    if first_bytes.startswith(b"\x93NUMPY"):
         description = "an array of numpy"
         code = f"import numpy, pandas; pandas.DataFrame(numpy.load({str(path)!r})).rename_axis('step')"
-    elif head.startswith(b"PK\x03\x04"):
+    elif first_bytes.startswith(b"PK\x03\x04"):
         description = "arrays of numpy"
         names = _arrays_of(path)
         if not names:
@@ -143,6 +143,6 @@ def _arrays_of(path: Path) -> list[str]:
                     )
                     shape = read_header(file)[0]
                     lengths[member.removesuffix(".npy")] = shape[0] if len(shape) == 1 else -1
-    long = [length for length in lengths.values() if length > 0]
-    most = max(long, key=long.count, default=0)
-    return [name for name, length in lengths.items() if length == most] or list(lengths)
+    array_lengths = [length for length in lengths.values() if length > 0]
+    common_length = max(array_lengths, key=array_lengths.count, default=0)
+    return [name for name, length in lengths.items() if length == common_length] or list(lengths)

@@ -61,37 +61,37 @@ def item_kind(path: Path) -> str:
             with zipfile.ZipFile(path) as archive:
                 return "inspect" if "header.json" in archive.namelist() else ""
         with opened(path) as text:
-            head = text.read(_HEAD).lstrip()
+            beginning = text.read(_HEAD).lstrip()
     except (*UNREADABLE, UsageError, zipfile.BadZipFile):
         return ""
-    if head[:1] not in ("{", "["):
-        names = [name.strip().strip('"') for name in head.partition("\n")[0].split(",")]
+    if beginning[:1] not in ("{", "["):
+        names = [name.strip().strip('"') for name in beginning.partition("\n")[0].split(",")]
         return "items" if ITEM in names and "step" not in names else ""
-    if head[:1] == "{" and re.search(r'"eval"\s*:\s*\{', head) and re.search(r'"status"\s*:', head):
+    if beginning[:1] == "{" and re.search(r'"eval"\s*:\s*\{', beginning) and re.search(r'"status"\s*:', beginning):
         return "inspect"
-    first_row = _first_object(head)
+    first_row = _first_object(beginning)
     if "doc_id" in first_row and "doc" in first_row:
         return "lm-eval"
-    if {"results", "versions"} <= _top_names(head) and bare_name(path).startswith("results"):
+    if {"results", "versions"} <= _top_names(beginning) and bare_name(path).startswith("results"):
         raise NotCurves(
             "this has means only", where=str(path), next_step="lm_eval --log_samples writes samples_TASK.jsonl"
         )
     return "items" if ITEM in first_row and "step" not in first_row else ""
 
 
-def _first_object(head: str) -> Mapping[str, Any]:
+def _first_object(beginning: str) -> Mapping[str, Any]:
     """Returns the first object of JSON lines, or of a list; {} if it is longer than the head."""
-    text = head[1:].lstrip() if head.startswith("[") else head
+    text = beginning[1:].lstrip() if beginning.startswith("[") else beginning
     try:
         document, _ = json.JSONDecoder().raw_decode(text)
     except (ValueError, RecursionError):
-        names = _top_names(head)
+        names = _top_names(beginning)
         return dict.fromkeys(names)
     return document if isinstance(document, dict) else {}
 
 
-def _top_names(head: str) -> set[str]:
-    return set(re.findall(r'"(\w+)"\s*:', head))
+def _top_names(beginning: str) -> set[str]:
+    return set(re.findall(r'"(\w+)"\s*:', beginning))
 
 
 def read_item_file(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
@@ -104,7 +104,7 @@ def read_item_file(path: Path, request: CurveRequest, notes: list[str]) -> Itera
     yield _points(run.method, run.case, item_values(path))
 
 
-def directions_of_items(path: Path, asked: CurveRequest) -> dict[str, Direction]:
+def directions_of_items(path: Path, request: CurveRequest) -> dict[str, Direction]:
     return {"correct": Direction.MAX}
 
 
@@ -145,8 +145,8 @@ def read_samples(path: Path, request: CurveRequest, notes: list[str]) -> Iterato
     yield _points(request.method or method, request.case or case, values)
 
 
-def directions_of_samples(path: Path, asked: CurveRequest) -> dict[str, Direction]:
-    metrics = {metric for points in read_samples(path, asked, []) for metric in points.metrics}
+def directions_of_samples(path: Path, request: CurveRequest) -> dict[str, Direction]:
+    metrics = {metric for points in read_samples(path, request, []) for metric in points.metrics}
     return {name: Direction.MIN if _LOWER.fullmatch(name.partition("/")[0]) else Direction.MAX for name in metrics}
 
 
@@ -182,20 +182,21 @@ def read_inspect(path: Path, request: CurveRequest, notes: list[str]) -> Iterato
     header, samples = _inspect_log(path)
     eval_header = header.get("eval", {})
     data = (eval_header.get("dataset") or {}).get("name") or eval_header.get("task") or ""
-    by_epoch: dict[str, dict[str, list[float]]] = {}
+    values_by_metric: dict[str, dict[str, list[float]]] = {}
     num_samples = 0
-    scored = set[str]()
+    scored_samples = set[str]()
     for sample in samples:
         num_samples += 1
         for metric, value in _scores_of(sample):
-            by_epoch.setdefault(metric, {}).setdefault(f"{data}/{sample.get('id')}", []).append(value)
-            scored.add(f"{sample.get('id')} {sample.get('epoch')}")
-    if not by_epoch:
+            values_by_metric.setdefault(metric, {}).setdefault(f"{data}/{sample.get('id')}", []).append(value)
+            scored_samples.add(f"{sample.get('id')} {sample.get('epoch')}")
+    if not values_by_metric:
         raise NotCurves("no sample of this log has a score", where=str(path), got=counted(num_samples, "sample"))
-    if num_without_score := num_samples - len(scored):
+    if num_without_score := num_samples - len(scored_samples):
         notes.append(f"{path}: {counted(num_without_score, 'sample')} of {num_samples:,} without a score left out")
     values = {
-        metric: {item: float(np.mean(row)) for item, row in by_item.items()} for metric, by_item in by_epoch.items()
+        metric: {item: float(np.mean(row)) for item, row in values_by_item.items()}
+        for metric, values_by_item in values_by_metric.items()
     }
     method = str(eval_header.get("model") or bare_name(path))
     case = str(eval_header.get("task") or UNNAMED_CASE)
@@ -205,8 +206,8 @@ def read_inspect(path: Path, request: CurveRequest, notes: list[str]) -> Iterato
     yield _points(request.method or method, request.case or case, values)
 
 
-def directions_of_inspect(path: Path, asked: CurveRequest) -> dict[str, Direction]:
-    metrics = {metric for points in read_inspect(path, asked, []) for metric in points.metrics}
+def directions_of_inspect(path: Path, request: CurveRequest) -> dict[str, Direction]:
+    metrics = {metric for points in read_inspect(path, request, []) for metric in points.metrics}
     return dict.fromkeys(metrics, Direction.MAX)
 
 
@@ -214,10 +215,10 @@ def _scores_of(sample: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """Yields the name and value of each score of a sample. A score of several values has one name for each."""
     for scorer, score in (sample.get("scores") or {}).items():
         value = score.get("value") if isinstance(score, Mapping) else score
-        parts = value.items() if isinstance(value, Mapping) else [("", value)]
-        for key, part in parts:
-            number = _LETTERS.get(part) if isinstance(part, str) else None
-            number = number_of(part) if number is None else number
+        named_values = value.items() if isinstance(value, Mapping) else [("", value)]
+        for key, part_value in named_values:
+            number = _LETTERS.get(part_value) if isinstance(part_value, str) else None
+            number = number_of(part_value) if number is None else number
             if number is not None:
                 yield (f"{scorer}/{key}" if key else scorer), number
 
@@ -254,23 +255,23 @@ def _read_inspect_log(path: Path, stamp: FileStamp | None) -> tuple[Mapping[str,
 
 def _points(method: str, case: str, values: Mapping[str, Mapping[str, float]]) -> Points:
     """Returns values of items, each a run of its own."""
-    items = list(dict.fromkeys(item for by_item in values.values() for item in by_item))
-    places = {item: index for index, item in enumerate(items)}
+    items = list(dict.fromkeys(item for values_by_item in values.values() for item in values_by_item))
+    index_by_item = {item: index for index, item in enumerate(items)}
     rows = [
-        (places[item], metric, value)
-        for metric, by_item in enumerate(values.values())
-        for item, value in by_item.items()
+        (index_by_item[item], metric, value)
+        for metric, values_by_item in enumerate(values.values())
+        for item, value in values_by_item.items()
     ]
-    run, metrics, numbers = zip(*rows, strict=True)
-    none = np.zeros(len(rows), np.int64)
+    run, metrics, point_values = zip(*rows, strict=True)
+    zeros = np.zeros(len(rows), np.int64)
     return Points(
         runs=[CurveRun(method, case, item, is_item=True) for item in items],
         metrics=list(values),
         run=np.asarray(run, np.int64),
         metric=np.asarray(metrics, np.int64),
-        step=none,
-        value=np.asarray(numbers, np.float64),
-        line=none,
+        step=zeros,
+        value=np.asarray(point_values, np.float64),
+        line=zeros,
     )
 
 

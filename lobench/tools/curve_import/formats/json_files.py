@@ -178,9 +178,9 @@ def _rows_of_object(document: dict[str, Any]) -> list[Mapping[str, Any]] | None:
     values = list(document.values())
     if isinstance(document.get("columns"), list) and isinstance(document.get("data"), list):  # orient="split"
         return [dict(zip(document["columns"], row, strict=False)) for row in document["data"]]
-    of_rows = [name for name, value in document.items() if _are_rows(value)]
-    if "log_history" in of_rows or len(of_rows) == 1:
-        return list(document["log_history" if "log_history" in of_rows else of_rows[0]])
+    row_list_names = [name for name, value in document.items() if _are_rows(value)]
+    if "log_history" in row_list_names or len(row_list_names) == 1:
+        return list(document["log_history" if "log_history" in row_list_names else row_list_names[0]])
     if values and all(isinstance(value, dict) for value in values):
         if all(isinstance(column.get("steps"), list) and isinstance(column.get("values"), list) for column in values):
             return [

@@ -49,71 +49,73 @@ def kinds() -> dict[str, FileKind]:
 
     If a plugin declares the name of a shipped format, the plugin's is left out, and named on standard error.
     """
-    shipped = {
+    builtin_registrations = {
         declaration.name: Registered(declaration=declaration, plugin=builtin.__name__, module=builtin)
         for declaration in builtin.lobench_import_formats()
     }
     manager = load_plugins()
-    declared = manager.usable_declarations(_HOOK)
-    for broken in manager.broken:
-        if broken.distribution == _HOOK:
-            print(f"lobench: {broken.cause}; going on", file=sys.stderr)
-    of_plugins = {
-        name: _guarded_format(name, registered) for name, registered in declared.items() if name not in shipped
+    declarations = manager.usable_declarations(_HOOK)
+    for broken_plugin in manager.broken:
+        if broken_plugin.distribution == _HOOK:
+            print(f"lobench: {broken_plugin.cause}; going on", file=sys.stderr)
+    plugin_formats = {
+        name: _guarded_format(name, registration)
+        for name, registration in declarations.items()
+        if name not in builtin_registrations
     }
-    own_formats = {
-        name: dataclasses.replace(registered.make(where="lobench import"), about=registered.declaration.summary)
-        for name, registered in shipped.items()
+    builtin_formats = {
+        name: dataclasses.replace(registration.make(where="lobench import"), about=registration.declaration.summary)
+        for name, registration in builtin_registrations.items()
     }
-    return of_plugins | own_formats
+    return plugin_formats | builtin_formats
 
 
-def _guarded_format(name: str, declared: Registered) -> FileKind:
+def _guarded_format(name: str, registration: Registered) -> FileKind:
     """Returns the format of a plugin, with guarded calls. A format that cannot be made recognises nothing."""
-    where = f"plugin {declared.plugin!r}, hook {_HOOK}, {name!r}"
+    where = f"plugin {registration.plugin!r}, hook {_HOOK}, {name!r}"
 
-    def failure(what: str, got: str) -> PluginFailure:
-        return PluginFailure(what, where=where, got=got)
+    def failure(problem: str, got: str) -> PluginFailure:
+        return PluginFailure(problem, where=where, got=got)
 
     try:
-        kind = declared.make(where="lobench import")
+        kind = registration.make(where="lobench import")
         if not isinstance(kind, FileKind):
             raise failure("the factory returned something else", described(kind))
     except LobenchError as error:
-        broken = error
-        print(f"lobench: {broken}; going on", file=sys.stderr)
+        format_error = error
+        print(f"lobench: {format_error}; going on", file=sys.stderr)
 
-        def refuse(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
-            raise broken
+        def refuse(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
+            raise format_error
 
-        return FileKind(about=f"cannot be used: {broken}", read=refuse)
-    about = kind.about or declared.declaration.summary
-    plugin_format = dataclasses.replace(kind, about=about if isinstance(about, str) else described(about))
+        return FileKind(about=f"cannot be used: {format_error}", read=refuse)
+    summary = kind.about or registration.declaration.summary
+    plugin_format = dataclasses.replace(kind, about=summary if isinstance(summary, str) else described(summary))
 
-    def read(path: Path, asked: CurveRequest, notes: list[str]) -> Iterator[Points]:
-        used: set[str] = set()
+    def read(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
+        used_options: set[str] = set()
         try:
-            own_notes: list[str] = []
-            for points in _contained(plugin_format.read, path, watched_request(asked, used), own_notes):
+            plugin_notes: list[str] = []
+            for points in _contained(plugin_format.read, path, watched_request(request, used_options), plugin_notes):
                 if not isinstance(points, Points):
                     raise failure("read() yielded something else", described(points))
                 _check_points(points)
                 yield points
-            notes += map(str, own_notes)
+            notes += map(str, plugin_notes)
         except (LobenchError, OSError, KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:
             raise failure("read() failed", headline(error)) from error
-        ignored = [option for option in _SAID if getattr(asked, option) and option not in used]
+        ignored = [option for option in _SAID if getattr(request, option) and option not in used_options]
         for option in ignored:
             note = f"the format {name!r} ignores --{option}, as far as it was read: {path}"
             if note not in notes:
                 notes.append(note)
 
     results: dict[str, Callable[[Any], bool]] = {
-        "recognises": lambda returned: True,
-        "cases": lambda returned: _is_mapping(returned, CaseInfo),
-        "directions": lambda returned: _is_mapping(returned, Direction),
+        "recognises": lambda result: True,
+        "cases": lambda result: _is_mapping(result, CaseInfo),
+        "directions": lambda result: _is_mapping(result, Direction),
         "files": _are_paths,
     }
     guarded = GuardedPlugin(plugin_format, where, results, {"recognises": False}, PluginFailure, (OSError,))
@@ -127,7 +129,7 @@ def _guarded_format(name: str, declared: Registered) -> FileKind:
     )
 
 
-def _contained(read: Callable[..., Iterator[Points]], *arguments: Any) -> Iterator[Points]:
+def _contained(read_points: Callable[..., Iterator[Points]], *arguments: Any) -> Iterator[Points]:
     """Yields the points of a plugin's reader. Attempts of the reader to exit the process become errors."""
 
     def contained(call: Callable[[], Any]) -> Any:
@@ -137,7 +139,7 @@ def _contained(read: Callable[..., Iterator[Points]], *arguments: Any) -> Iterat
         except GeneratorExit as error:
             raise RuntimeError("it raised GeneratorExit") from error
 
-    points = contained(lambda: iter(read(*arguments)))
+    points = contained(lambda: iter(read_points(*arguments)))
     end = object()
     while (points_or_end := contained(lambda: next(points, end))) is not end:
         yield points_or_end
@@ -148,20 +150,20 @@ def _check_points(points: Points) -> None:
     is_named = all(isinstance(metric, str) for metric in points.metrics)
     if not is_named or not all(isinstance(run, CurveRun) for run in points.runs):
         raise TypeError("runs are CurveRun, and metrics are texts")
-    parts = {name: np.asarray(getattr(points, name)) for name in ("run", "metric", "step", "value", "line")}
-    if len({part.shape for part in parts.values()}) > 1 or parts["step"].ndim != 1:
-        raise ValueError(f"columns of points have shapes {', '.join(str(part.shape) for part in parts.values())}")
-    if not all(part.dtype.kind in "iu" for name, part in parts.items() if name != "value"):
+    columns = {name: np.asarray(getattr(points, name)) for name in ("run", "metric", "step", "value", "line")}
+    if len({column.shape for column in columns.values()}) > 1 or columns["step"].ndim != 1:
+        raise ValueError(f"columns of points have shapes {', '.join(str(column.shape) for column in columns.values())}")
+    if not all(column.dtype.kind in "iu" for name, column in columns.items() if name != "value"):
         raise TypeError("run, metric, step and line are whole numbers")
-    if parts["value"].dtype.kind != "f":
+    if columns["value"].dtype.kind != "f":
         raise TypeError("values are floats")
     for name, size in (("run", len(points.runs)), ("metric", len(points.metrics))):
-        if parts[name].size and not 0 <= parts[name].min() <= parts[name].max() < size:
+        if columns[name].size and not 0 <= columns[name].min() <= columns[name].max() < size:
             raise ValueError(f"{name} has numbers outside of 0 to {size - 1}")
 
 
 def _is_mapping(value: object, kind: type) -> bool:
-    return isinstance(value, Mapping) and all(isinstance(one, kind) for one in value.values())
+    return isinstance(value, Mapping) and all(isinstance(entry, kind) for entry in value.values())
 
 
 def _are_paths(value: object) -> bool:
@@ -197,12 +199,12 @@ def table_files(folder: Path) -> list[Path]:
 
 def nothing_reads(path: Path) -> NotCurves:
     """Returns the error for a file or folder of unknown format."""
-    known = kinds()
-    other_formats = ", ".join(name for name in known if name != "tidy")
+    all_kinds = kinds()
+    other_formats = ", ".join(name for name in all_kinds if name != "tidy")
     return NotCurves(
         "nothing reads this",
         where=str(path),
-        expected=f"a table ({known['tidy'].about}), or a format of another program ({other_formats})",
+        expected=f"a table ({all_kinds['tidy'].about}), or a format of another program ({other_formats})",
         next_step="name its format with --kind",
     )
 
@@ -219,14 +221,14 @@ def _folder_kind(path: Path) -> str:
 
 def _file_kind(path: Path) -> str:
     with path.open("rb") as file:
-        head = file.read(16)
-    if not head:
+        first_bytes = file.read(16)
+    if not first_bytes:
         raise NotCurves("the file is empty", where=str(path))
     if "tfevents" in path.name:
         raise UsageError(
             "this is one event file", where=str(path), next_step="name its folder, whose name is the run's"
         )
-    if head.startswith(b"PAR1"):
+    if first_bytes.startswith(b"PAR1"):
         return "wandb-history" if wandb.is_api(tables.column_names(path)) else "tidy"
     if wandb_log.is_log(path):
         return "wandb-run"
@@ -235,8 +237,8 @@ def _file_kind(path: Path) -> str:
         return "trackio" if trackio.is_trackio(path) else "mlflow"
     if kind := item_kind(path):
         return kind
-    foreign.refuse_pickle(path, head)
-    foreign.refuse_arrays(path, head)
+    foreign.refuse_pickle(path, first_bytes)
+    foreign.refuse_arrays(path, first_bytes)
     if is_json(path):
         foreign.refuse_journal(path)
         return "lobench" if is_records(path) else _table_kind(path)

@@ -33,14 +33,14 @@ def is_database(path: Path) -> bool:
         return file.read(len(_MAGIC)) == _MAGIC
 
 
-def mlflow_files(place: Path) -> list[Path]:
+def mlflow_files(store_path: Path) -> list[Path]:
     """Returns the files of all runs in or below a folder of the file store, or the database itself."""
-    if place.is_file():
-        return [place]
-    return sorted(path for run in _folders(place) for path in run.rglob("*") if path.is_file())
+    if store_path.is_file():
+        return [store_path]
+    return sorted(path for run in _folders(store_path) for path in run.rglob("*") if path.is_file())
 
 
-def read_mlflow(place: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
+def read_mlflow(store_path: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
     """Yields the metrics of MLflow's runs. If a step is logged twice the later time counts, as in MLflow.
 
     Runs with the same name are seeds of one method; see `named_runs`.
@@ -48,10 +48,10 @@ def read_mlflow(place: Path, request: CurveRequest, notes: list[str]) -> Iterato
     Raises:
       UsageError: A line is not `TIME VALUE STEP`, or the database is not MLflow's.
     """
-    if place.is_file():
-        yield from _database_points(place, request, notes)
+    if store_path.is_file():
+        yield from _database_points(store_path, request, notes)
         return
-    folders = {folder.name: folder for folder in _folders(place)}
+    folders = {folder.name: folder for folder in _folders(store_path)}
     for id, run in named_runs([_logged_run(folder) for folder in folders.values()], request, notes):
         metrics = folders[id] / "metrics"  # no files: the run was created and never logged
         for file in sorted(path for path in metrics.rglob("*") if path.is_file()):
@@ -60,9 +60,9 @@ def read_mlflow(place: Path, request: CurveRequest, notes: list[str]) -> Iterato
                 yield _points(run, metric, _lines(file))
 
 
-def _folders(place: Path) -> list[Path]:
+def _folders(root: Path) -> list[Path]:
     """Returns the folders of runs, without deleted runs and logged models, which have metrics too."""
-    files = [path for path in files_below(place) if path.name == "meta.yaml"]
+    files = [path for path in files_below(root) if path.name == "meta.yaml"]
     run_folders = [path.parent for path in files if (path.parent / "metrics").is_dir()]
     return [
         folder
@@ -90,11 +90,11 @@ def _lines(file: Path) -> Iterator[tuple[int, float, int]]:
     """Yields time, value and step of each line."""
     with opened(file) as lines:
         for number, line in enumerate(lines, 1):
-            words = line.split()
-            if not words:
+            fields = line.split()
+            if not fields:
                 continue
             try:
-                yield int(words[0]), float(words[1]), int(words[2]) if len(words) > 2 else 0
+                yield int(fields[0]), float(fields[1]), int(fields[2]) if len(fields) > 2 else 0
             except (ValueError, IndexError) as error:
                 location = f"{file}, line {number}"
                 got = repr(line.strip()[:60])
@@ -105,15 +105,15 @@ def _lines(file: Path) -> Iterator[tuple[int, float, int]]:
 
 def _points(run: CurveRun, metric: str, lines: Iterable[tuple[int, float, int]]) -> Points:
     points = list(lines)
-    times, values, steps = (np.asarray([point[part] for point in points]) for part in range(3))
+    times, values, steps = (np.asarray([point[column] for point in points]) for column in range(3))
     order = np.lexsort((values, times, steps))
     return Points.of_curve(run, metric, steps[order], values[order], order + 1)
 
 
-def _database_points(place: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
-    address = f"{place.absolute().as_uri()}?mode=ro"
+def _database_points(database_path: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
+    address = f"{database_path.absolute().as_uri()}?mode=ro"
     with (
-        one_line_of(sqlite3.Error, UsageError, "not a database of MLflow", where=place),
+        one_line_of(sqlite3.Error, UsageError, "not a database of MLflow", where=database_path),
         contextlib.closing(sqlite3.connect(address, uri=True)) as database,
     ):
         run_rows = database.execute(
@@ -129,10 +129,12 @@ def _database_points(place: Path, request: CurveRequest, notes: list[str]) -> It
             keys = database.execute("SELECT DISTINCT key FROM metrics WHERE run_uuid = ? ORDER BY key", (id,))
             for (metric,) in keys.fetchall():
                 if not request.metrics or metric in request.metrics:
-                    chosen = "SELECT timestamp, value, is_nan, step FROM metrics WHERE run_uuid = ? AND key = ?"
-                    metric_rows = database.execute(chosen, (id, metric))
+                    query = "SELECT timestamp, value, is_nan, step FROM metrics WHERE run_uuid = ? AND key = ?"
+                    metric_rows = database.execute(query, (id, metric))
                     yield _points(
-                        run, metric, [(at, _number(value, nan), step) for at, value, nan, step in metric_rows]
+                        run,
+                        metric,
+                        [(timestamp, _number(value, nan), step) for timestamp, value, nan, step in metric_rows],
                     )
 
 

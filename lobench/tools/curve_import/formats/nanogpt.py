@@ -41,12 +41,12 @@ def is_log(path: Path) -> bool:
         return False
 
 
-def log_files(place: Path) -> list[Path]:
+def log_files(folder: Path) -> list[Path]:
     """Returns the logs in and below a folder."""
-    return [path for path in files_below(place) if path.suffix in _SUFFIXES and is_log(path)]
+    return [path for path in files_below(folder) if path.suffix in _SUFFIXES and is_log(path)]
 
 
-def read_logs(place: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
+def read_logs(log_path: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
     """Yields the curves of a log, or of a folder of them.
 
     The logs in and below a folder are seeds of one method, which has the folder's name. If all of them are in
@@ -55,43 +55,43 @@ def read_logs(place: Path, request: CurveRequest, notes: list[str]) -> Iterator[
     Raises:
       UsageError: A file cannot be read.
     """
-    files = log_files(place) if place.is_dir() else [place]
-    home = request.name or (place.name if place.is_dir() else bare_name(place))
-    are_apart = place.is_dir() and all(path.parent != place for path in files)
+    files = log_files(log_path) if log_path.is_dir() else [log_path]
+    base_name = request.name or (log_path.name if log_path.is_dir() else bare_name(log_path))
+    in_subfolders = log_path.is_dir() and all(path.parent != log_path for path in files)
     logs: dict[str, set[Path]] = {}
-    of_files = [(path, rows) for path in files for rows in _runs(path)]
-    repeated = _repeated_runs([rows for _, rows in of_files])
-    numbers = Counter[Path]()
+    rows_of_paths = [(path, rows) for path in files for rows in _runs(path)]
+    repeated = _repeated_runs([rows for _, rows in rows_of_paths])
+    num_runs = Counter[Path]()
     runs_by_path: dict[Path, CurveRun] = {}
-    for index, (path, rows) in enumerate(of_files):
+    for index, (path, rows) in enumerate(rows_of_paths):
         if index in repeated:
             continue
         if path not in runs_by_path:
-            part = path.parent.relative_to(place).as_posix() if are_apart else "."
-            name = home if part == "." else f"{request.prefix}{part}"
-            request_of_log = _request_of_log(path, place, name, request)
-            is_seed = part.partition("_")[0].partition("-")[0].startswith("seed")
+            subfolder = path.parent.relative_to(log_path).as_posix() if in_subfolders else "."
+            name = base_name if subfolder == "." else f"{request.prefix}{subfolder}"
+            request_of_log = _request_of_log(path, log_path, name, request)
+            is_seed = subfolder.partition("_")[0].partition("-")[0].startswith("seed")
             runs_by_path[path] = named_run(
-                f"{home}/{part}" if is_seed else name, request_of_log, is_file=not place.is_dir()
+                f"{base_name}/{subfolder}" if is_seed else name, request_of_log, is_file=not log_path.is_dir()
             )
-        run, number = runs_by_path[path], numbers[path]
-        numbers[path] += 1
+        run, number = runs_by_path[path], num_runs[path]
+        num_runs[path] += 1
         logs.setdefault(run.method, set()).add(path)
-        inner = path.relative_to(place) if place.is_dir() else Path(path.name)
-        label = (inner.parent / bare_name(inner)).as_posix()
-        seed = f"{label} {number}" if request.method or place.is_dir() else str(number)
+        inner_path = path.relative_to(log_path) if log_path.is_dir() else Path(path.name)
+        label = (inner_path.parent / bare_name(inner_path)).as_posix()
+        seed = f"{label} {number}" if request.method or log_path.is_dir() else str(number)
         if request.seed or request.pattern:
             seed = f"{run.seed} run {number + 1}" if number else run.seed
         yield from _curves(CurveRun(run.method, run.case, seed, f"{path} {number}"), rows, request)
-    for path, count in Counter(of_files[index][0] for index in repeated).items():
+    for path, count in Counter(rows_of_paths[index][0] for index in repeated).items():
         notes.append(f"{path}: {counted(count, 'part')} repeat rows of another run, and are left out")
-    if place.is_dir() and not (request.method or request.pattern or request.seed):
+    if log_path.is_dir() and not (request.method or request.pattern or request.seed):
         for method, paths in logs.items():
             if len(paths) > 1:
                 folders = len({path.parent for path in paths})
                 in_folders = f" in {folders} folders" if folders > 1 else ""
                 notes.append(
-                    f"{place}: {len(paths)} logs{in_folders} are seeds of one method, {method!r}; name the files "
+                    f"{log_path}: {len(paths)} logs{in_folders} are seeds of one method, {method!r}; name the files "
                     "if they are methods"
                 )
 

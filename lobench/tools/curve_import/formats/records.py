@@ -71,8 +71,8 @@ def read_records(path: Path, request: CurveRequest, notes: list[str]) -> Iterato
                 items = record.get("items")
                 for seed, curve in zip(items or record["seeds"], values, strict=True):
                     run = CurveRun(request.method or names[_subject(record)], case, str(seed), is_item=bool(items))
-                    numbers = [math.nan if value is None else value for _, value in zip(steps, curve, strict=True)]
-                    yield Points.of_curve(run, metric, steps, numbers)
+                    curve_values = [math.nan if value is None else value for _, value in zip(steps, curve, strict=True)]
+                    yield Points.of_curve(run, metric, steps, curve_values)
 
 
 def _steps(values: Sequence[float], path: Path) -> NDArray[np.int64]:
@@ -123,7 +123,7 @@ def cases_of_records(path: Path) -> dict[str, CaseInfo]:
         }
 
 
-def directions_of_records(path: Path, asked: CurveRequest) -> dict[str, Direction]:
+def directions_of_records(path: Path, request: CurveRequest) -> dict[str, Direction]:
     """Returns the directions of the metrics of lobench's own results."""
     with _damage(path):
         names_of_directions = {
@@ -154,9 +154,9 @@ def read_algoperf(path: Path, request: CurveRequest, notes: list[str]) -> Iterat
         yield Points.of_curve(run, f"val/{target.metric}", steps, rows["val_metric"].to_numpy()[is_known])
 
 
-def algoperf_directions(path: Path, asked: CurveRequest) -> dict[str, Direction]:
+def algoperf_directions(path: Path, request: CurveRequest) -> dict[str, Direction]:
     """Returns the directions of AlgoPerf's metrics."""
-    targets = _targets(path, asked).targets.values()
+    targets = _targets(path, request).targets.values()
     return {f"val/{target.metric}": Direction.MAX if target.higher else Direction.MIN for target in targets}
 
 

@@ -74,10 +74,10 @@ def column_names(path: Path, *, of_all_rows: bool = False) -> list[str]:
         rows = (row for _, row in itertools.islice(json_rows(path), None if of_all_rows else _SNIFFED))
         return list(dict.fromkeys(name for row in rows for name, value in row.items() if value is not None))
     with one_line_of((*UNREADABLE, csv.Error), UsageError, "this is not a csv file", where=path), opened(path) as file:
-        head = _Head.of(file)
-    if not any(head.names):
+        header = _Head.of(file)
+    if not any(header.names):
         raise NotCurves("the file is empty", where=str(path))
-    return list(head.names)
+    return list(header.names)
 
 
 def _numeric_columns(path: Path) -> list[str]:
@@ -86,9 +86,9 @@ def _numeric_columns(path: Path) -> list[str]:
 
     columns = list(dict.fromkeys(name for name in column_names(path, of_all_rows=True) if name))
     kinds: dict[str, bool] = {}
-    for part in parts_of(path, columns):
+    for chunk in parts_of(path, columns):
         for name in columns:
-            column = part.frame[name]
+            column = chunk.frame[name]
             if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
                 if column.notna().any():
                     kinds.setdefault(name, True)
@@ -180,19 +180,19 @@ def read_monitor(path: Path, request: CurveRequest, notes: list[str]) -> Iterato
         raise NotCurves("the monitor has no such column", where=str(path), got=", ".join(names), expected=expected)
     run = named_run(request.name or bare_name(path), request, is_file=True)
     last_step = 0
-    for part in parts_of(path, list(dict.fromkeys(["l", *columns]))):
-        steps = last_step + np.cumsum(part.steps("l"))
+    for chunk in parts_of(path, list(dict.fromkeys(["l", *columns]))):
+        steps = last_step + np.cumsum(chunk.steps("l"))
         last_step = int(steps[-1]) if len(steps) else last_step
         for name in columns:
-            yield Points.of_curve(run, name, steps, part.values(name), part.lines)
+            yield Points.of_curve(run, name, steps, chunk.values(name), chunk.lines)
 
 
 def _json_parts(path: Path, columns: Sequence[str], texts: Sequence[str]) -> Iterator[Part]:
     """Yields the rows with a value in any column besides the step and the texts. Others log other metrics."""
     import pandas as pd
 
-    numbers = [name for name in columns if name not in texts]
-    metrics = numbers[1:] or numbers or columns  # the first column is the step
+    number_columns = [name for name in columns if name not in texts]
+    metrics = number_columns[1:] or number_columns or columns  # the first column is the step
     rows = (
         (line, _with_nulls(row, metrics, columns))
         for line, row in json_rows(path)
@@ -266,13 +266,13 @@ class Part:
 
     def names(self, column: str) -> tuple[list[str], NDArray[np.integer]]:
         """Returns the distinct names in a column of texts, and the index of each row's name."""
-        column_of = self.frame[column].cat
-        names = [str(name).strip() for name in column_of.categories]
-        codes = column_of.codes.to_numpy()
+        categorical = self.frame[column].cat
+        names = [str(name).strip() for name in categorical.categories]
+        codes = categorical.codes.to_numpy()
         empty = [index for index, name in enumerate(names) if not name]
-        odd = (codes < 0) | np.isin(codes, empty)
-        if odd.any():
-            row = int(odd.argmax())
+        is_missing = (codes < 0) | np.isin(codes, empty)
+        if is_missing.any():
+            row = int(is_missing.argmax())
             location = f"{self.path}, line {self.lines[row]}" if self.lines[row] else str(self.path)
             raise UsageError(f"no {column}", where=location)
         return names, codes
@@ -282,12 +282,12 @@ class Part:
 
         column = self.frame[name]
         values = np.asarray(pd.to_numeric(column, errors="coerce"), np.float64)
-        odd = np.isnan(values)
-        if odd.any() and may_be_empty:
-            odd &= self.is_given(name)  # pandas writes NaN as an empty value
-            odd &= ~column.astype(str).str.strip().str.lower().isin(_NAN).to_numpy(bool)
-        if odd.any():
-            row = int(odd.argmax())
+        is_not_number = np.isnan(values)
+        if is_not_number.any() and may_be_empty:
+            is_not_number &= self.is_given(name)  # pandas writes NaN as an empty value
+            is_not_number &= ~column.astype(str).str.strip().str.lower().isin(_NAN).to_numpy(bool)
+        if is_not_number.any():
+            row = int(is_not_number.argmax())
             cell, line = column.iloc[row], self.lines[row]
             location = f"{self.path}, line {line}" if line else f"{self.path}, row {row + 1}"
             raise UsageError(f"{name} is no number", where=location, got=repr("" if cell != cell else cell))
@@ -316,12 +316,12 @@ def parts_of(path: Path, columns: Sequence[str], *, texts: Sequence[str] = ()) -
         return
     import pandas as pd
 
-    odd = (*UNREADABLE, pd.errors.ParserError, pd.errors.EmptyDataError)
-    with one_line_of(odd, UsageError, "this is not a csv file", where=path):
+    error_types = (*UNREADABLE, pd.errors.ParserError, pd.errors.EmptyDataError)
+    with one_line_of(error_types, UsageError, "this is not a csv file", where=path):
         with opened(path) as file:
             body = _Body(file)
             line = body.head.num_lines + 1
-            parts = pd.read_csv(
+            frames = pd.read_csv(
                 body,  # pandas only needs the method `read`
                 usecols=lambda name: name in columns or name == body.more,
                 dtype=dict.fromkeys(texts, object) | {body.more: "category"},  # as a category 1e-3 would be 0.001
@@ -333,7 +333,7 @@ def parts_of(path: Path, columns: Sequence[str], *, texts: Sequence[str] = ()) -
                 index_col=False,
                 low_memory=False,
             )
-            for frame in body.frames(parts):
+            for frame in body.frames(frames):
                 _check_no_more(frame.pop(body.more), line, str(path), body.names)
                 lines = line + np.arange(len(frame), dtype=np.int64)
                 yield Part(path=path, frame=frame.astype(dict.fromkeys(texts, "category")), lines=lines)
@@ -381,13 +381,13 @@ class _Body:
         self._tail = [text[end:]] if end else [*self._tail, text]
         return text
 
-    def frames(self, parts: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    def frames(self, unchecked_frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         """Yields the frames from pandas.
 
         Raises the original error of a failed read, which pandas turns into `ParserError`.
         """
         try:
-            yield from parts
+            yield from unchecked_frames
         except Exception:
             if self._failed is not None:
                 raise self._failed from None
@@ -395,23 +395,23 @@ class _Body:
 
     def check_whole(self, where: str) -> None:
         """Raises UsageError if the last line is unfinished and lacks cells, since the file is still being written."""
-        tail = "".join(self._tail)
-        cells = next(csv.reader([tail], delimiter=self.head.delimiter), [])
-        if cells and len(cells) < len(self.names) and '"' not in tail:  # a cell may have lines
+        last_line = "".join(self._tail)
+        cells = next(csv.reader([last_line], delimiter=self.head.delimiter), [])
+        if cells and len(cells) < len(self.names) and '"' not in last_line:  # a cell may have lines
             raise UsageError(
                 "the last line is cut off",
                 where=where,
-                got=f"{len(cells)} cells: {tail[:60]!r}",
+                got=f"{len(cells)} cells: {last_line[:60]!r}",
                 expected=f"{len(self.names)}",
                 next_step="import it again when it is written",
             )
 
 
-def _check_no_more(more: pd.Series, line: int, where: str, names: Sequence[str]) -> None:
+def _check_no_more(extra_cells: pd.Series, line: int, where: str, names: Sequence[str]) -> None:
     """Checks that no row has more cells than the header. An empty cell from a trailing comma is allowed."""
-    odd = [index for index, cell in enumerate(more.cat.categories) if str(cell).strip()]
-    if odd:
-        row = int(np.isin(more.cat.codes, odd).argmax())
+    filled_codes = [index for index, cell in enumerate(extra_cells.cat.categories) if str(cell).strip()]
+    if filled_codes:
+        row = int(np.isin(extra_cells.cat.codes, filled_codes).argmax())
         raise UsageError(
             "a row has more cells than the header",
             where=f"{where}, line {line + row}",
@@ -446,19 +446,29 @@ def read_table(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[
     """
     header = column_names(path)
     column_of_role = {role: request.columns.get(role, role) for role in _ROLES}
-    fixed = _fixed_roles(path, request, header, column_of_role)
+    fixed_roles = _fixed_roles(path, request, header, column_of_role)
     is_long = column_of_role["metric"] in header or column_of_role["value"] in header
-    wide = request.metrics.columns(header) if request.metrics and not is_long else []
-    if any(name not in header for name in [column_of_role["step"], *wide]) and is_json(path):
+    metric_columns = request.metrics.columns(header) if request.metrics and not is_long else []
+    if any(name not in header for name in [column_of_role["step"], *metric_columns]) and is_json(path):
         header = column_names(path, of_all_rows=True)  # a metric may be logged late
-        wide = request.metrics.columns(header) if wide else []
-    if not is_long and not wide and all(fixed[role] or column_of_role[role] in header for role in fixed):
-        used = {*column_of_role.values(), *STEPS}
-        wide = [name for name in _numeric_columns(path) if name not in used and name.lower() not in _NOT_METRICS]
-    needed = ["step", *([] if wide else ["metric", "value"])]
-    needed += [role for role in fixed if column_of_role[role] in header or role in request.columns or not fixed[role]]
-    missing = [column_of_role[role] for role in needed if column_of_role[role] not in header]
-    missing += [name for name in wide if name not in header]
+        metric_columns = request.metrics.columns(header) if metric_columns else []
+    if (
+        not is_long
+        and not metric_columns
+        and all(fixed_roles[role] or column_of_role[role] in header for role in fixed_roles)
+    ):
+        role_columns = {*column_of_role.values(), *STEPS}
+        metric_columns = [
+            name for name in _numeric_columns(path) if name not in role_columns and name.lower() not in _NOT_METRICS
+        ]
+    needed_roles = ["step", *([] if metric_columns else ["metric", "value"])]
+    needed_roles += [
+        role
+        for role in fixed_roles
+        if column_of_role[role] in header or role in request.columns or not fixed_roles[role]
+    ]
+    missing = [column_of_role[role] for role in needed_roles if column_of_role[role] not in header]
+    missing += [name for name in metric_columns if name not in header]
     missing += [name for name in request.columns.values() if name not in header and name not in missing]
     if missing and (separator_advice := _other_separator(header)):
         raise NotCurves(
@@ -469,37 +479,49 @@ def read_table(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[
             f"the table lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}",
             where=str(path),
             got=", ".join(header)[:200],
-            expected=", ".join(column_of_role[role] for role in needed),
+            expected=", ".join(column_of_role[role] for role in needed_roles),
             next_step=_advice(
                 path,
                 header,
-                [role for role in needed if column_of_role[role] not in header],
-                wide=bool(wide),
+                [role for role in needed_roles if column_of_role[role] not in header],
+                wide=bool(metric_columns),
             ),
         )
-    names = [role for role in ("method", "case", "seed", "metric") if role in needed]
-    texts = [column_of_role[role] for role in names]
-    columns = [*texts, *(column_of_role[role] for role in needed if role not in names), *wide]
-    if twice := [name for name in columns if header.count(name) > 1]:
-        raise UsageError(f"the table has the column {twice[0]} twice", where=str(path), expected="one of each name")
+    names = [role for role in ("method", "case", "seed", "metric") if role in needed_roles]
+    text_columns = [column_of_role[role] for role in names]
+    columns = [*text_columns, *(column_of_role[role] for role in needed_roles if role not in names), *metric_columns]
+    if repeated_columns := [name for name in columns if header.count(name) > 1]:
+        raise UsageError(
+            f"the table has the column {repeated_columns[0]} twice", where=str(path), expected="one of each name"
+        )
     num_rows, num_empty = 0, 0
-    for part in parts_of(path, columns, texts=texts):
-        steps = part.steps(column_of_role["step"])
-        runs, run = _runs(part, {role: column_of_role[role] for role in names if role != "metric"}, fixed, request)
-        if not wide:
-            metrics, metric = part.names(column_of_role["metric"])
-            values = part.values(column_of_role["value"])
+    for chunk in parts_of(path, columns, texts=text_columns):
+        steps = chunk.steps(column_of_role["step"])
+        runs, run = _runs(
+            chunk, {role: column_of_role[role] for role in names if role != "metric"}, fixed_roles, request
+        )
+        if not metric_columns:
+            metrics, metric = chunk.names(column_of_role["metric"])
+            values = chunk.values(column_of_role["value"])
             is_asked = np.asarray([not request.metrics or name in request.metrics for name in metrics], bool)[metric]
             num_rows += int(is_asked.sum())
-            num_empty += int((is_asked & ~part.is_given(column_of_role["value"])).sum())
-            yield Points(runs=runs, metrics=metrics, run=run, metric=metric, step=steps, value=values, line=part.lines)
+            num_empty += int((is_asked & ~chunk.is_given(column_of_role["value"])).sum())
+            yield Points(runs=runs, metrics=metrics, run=run, metric=metric, step=steps, value=values, line=chunk.lines)
             continue
-        for name in wide:
-            values = part.values(name)
-            has_value = part.is_given(name)
-            none = np.zeros(int(has_value.sum()), np.int64)
-            at = (run[has_value], none, steps[has_value], values[has_value], part.lines[has_value])
-            yield Points(runs=runs, metrics=(name,), run=at[0], metric=at[1], step=at[2], value=at[3], line=at[4])
+        for name in metric_columns:
+            values = chunk.values(name)
+            has_value = chunk.is_given(name)
+            zeros = np.zeros(int(has_value.sum()), np.int64)
+            columns_of_points = (run[has_value], zeros, steps[has_value], values[has_value], chunk.lines[has_value])
+            yield Points(
+                runs=runs,
+                metrics=(name,),
+                run=columns_of_points[0],
+                metric=columns_of_points[1],
+                step=columns_of_points[2],
+                value=columns_of_points[3],
+                line=columns_of_points[4],
+            )
     if num_empty:
         notes.append(
             f"{path}: {num_empty:,} of {num_rows:,} rows have no {column_of_role['value']}, and are read as NaN: their "
@@ -511,15 +533,17 @@ def _fixed_roles(
     path: Path, request: CurveRequest, columns: Sequence[str], column_of_role: Mapping[str, str]
 ) -> dict[str, str]:
     """Returns the method, case and seed of tables without a column for them; "" if unknown."""
-    fixed = {"method": request.method, "case": request.case, "seed": request.seed}
+    values_by_role = {"method": request.method, "case": request.case, "seed": request.seed}
     is_named = column_of_role["method"] in columns
-    of_name = not request.seed and column_of_role["seed"] not in columns and has_seed(request.name or bare_name(path))
-    if not is_named and (request.pattern or request.is_one_of_many or of_name):
+    has_named_seed = (
+        not request.seed and column_of_role["seed"] not in columns and has_seed(request.name or bare_name(path))
+    )
+    if not is_named and (request.pattern or request.is_one_of_many or has_named_seed):
         run = named_run(request.name or bare_name(path), request, is_file=True)
-        fixed = {"method": run.method, "case": run.case or UNNAMED_CASE, "seed": run.seed}
+        values_by_role = {"method": run.method, "case": run.case or UNNAMED_CASE, "seed": run.seed}
     elif request.pattern or request.is_one_of_many:
-        fixed |= {"case": request.case or UNNAMED_CASE, "seed": request.seed or "0"}
-    return fixed
+        values_by_role |= {"case": request.case or UNNAMED_CASE, "seed": request.seed or "0"}
+    return values_by_role
 
 
 def _advice(path: Path, columns: Sequence[str], missing: Sequence[str], *, wide: bool) -> str:
@@ -539,7 +563,7 @@ def _advice(path: Path, columns: Sequence[str], missing: Sequence[str], *, wide:
     texts = [name for name in columns if name not in numeric] if "method" in missing else []
     run = next((name for name in _RUNS if name in texts and "seed" in missing), "")
     method = run or next((name for name in _METHODS if name in texts), "")
-    words = {
+    option_texts = {
         "method": f"--column method={method}" if method else f"--method {shlex.quote(bare_name(path))}",
         "case": "--case NAME",
         "seed": f"--pattern {shlex.quote(WITH_SEED.pattern)}" if run else "--seed 0",
@@ -549,15 +573,15 @@ def _advice(path: Path, columns: Sequence[str], missing: Sequence[str], *, wide:
         else f"--metric {shlex.quote(losses[-1]) if losses else 'COLUMN'}",
         "value": "--column value=COLUMN" if is_long else "",
     }
-    typed = " ".join(words[role] for role in words if role in missing and words[role])
-    for_all = [f"--{role}" for role in ("method", "case", "seed") if words[role].startswith(f"--{role}")]
-    of_all = [option for option in for_all if option in typed.split()]
-    apply = "applies" if len(of_all) == 1 else "apply"
-    parts = [f"add {typed}"] * bool(typed)
-    parts += [f"{' and '.join(of_all)} {apply} to all rows"] * bool(of_all)
-    parts += ["or name a column that the table has: --column ROLE=COLUMN"] * bool(typed)
-    parts += [f"--metric NAME takes one of the numeric columns {', '.join(values)}"] * (wide and len(values) > 1)
-    return "; ".join(parts)
+    options_text = " ".join(option_texts[role] for role in option_texts if role in missing and option_texts[role])
+    for_all = [f"--{role}" for role in ("method", "case", "seed") if option_texts[role].startswith(f"--{role}")]
+    options_of_all_rows = [option for option in for_all if option in options_text.split()]
+    verb = "applies" if len(options_of_all_rows) == 1 else "apply"
+    hints = [f"add {options_text}"] * bool(options_text)
+    hints += [f"{' and '.join(options_of_all_rows)} {verb} to all rows"] * bool(options_of_all_rows)
+    hints += ["or name a column that the table has: --column ROLE=COLUMN"] * bool(options_text)
+    hints += [f"--metric NAME takes one of the numeric columns {', '.join(values)}"] * (wide and len(values) > 1)
+    return "; ".join(hints)
 
 
 def _other_shape(path: Path, columns: Sequence[str], numeric: Sequence[str], step: str, missing: Sequence[str]) -> str:
@@ -600,37 +624,40 @@ def _writes_rows(shape: str, path: Path, code: str) -> str:
 
 
 def _runs(
-    part: Part, column_of_role: Mapping[str, str], fixed: Mapping[str, str], request: CurveRequest
+    chunk: Part, column_of_role: Mapping[str, str], fixed_roles: Mapping[str, str], request: CurveRequest
 ) -> tuple[list[CurveRun], NDArray[np.integer]]:
     """Returns the runs of a part, and the index of each row's run."""
-    parts = {role: part.names(column) for role, column in column_of_role.items()}
-    if "seed" in parts:  # pandas writes 3.0 where another row of the column was empty
-        seeds, codes = parts["seed"]
-        parts["seed"] = [_WHOLE.sub(r"\1", seed) for seed in seeds], codes
-    code = np.zeros(len(part.frame), np.int64)
-    for names, codes in parts.values():
+    codes_by_role = {role: chunk.names(column) for role, column in column_of_role.items()}
+    if "seed" in codes_by_role:  # pandas writes 3.0 where another row of the column was empty
+        seeds, codes = codes_by_role["seed"]
+        codes_by_role["seed"] = [_WHOLE.sub(r"\1", seed) for seed in seeds], codes
+    code = np.zeros(len(chunk.frame), np.int64)
+    for names, codes in codes_by_role.values():
         code = code * (len(names) + 1) + codes
     distinct_codes, first_rows, run = np.unique(code, return_index=True, return_inverse=True)
     order = np.argsort(first_rows)  # runs in the order of the file
     rank = np.empty(len(distinct_codes), np.int64)
     rank[order] = np.arange(len(distinct_codes))
     named_rows = (
-        {role: parts[role][0][parts[role][1][row]] if role in parts else fixed[role] for role in fixed}
+        {
+            role: codes_by_role[role][0][codes_by_role[role][1][row]] if role in codes_by_role else fixed_roles[role]
+            for role in fixed_roles
+        }
         for row in first_rows[order].tolist()
     )
     runs = [CurveRun(row["method"], row["case"], row["seed"]) for row in named_rows]
-    if request.pattern and "method" in parts:  # the method column contains names of runs, as in other formats
+    if request.pattern and "method" in codes_by_role:  # the method column contains names of runs, as in other formats
         pattern_runs = [named_run(run.method, request) for run in runs]
         runs = [
             CurveRun(
-                method=new.method,
-                case=run.case if "case" in parts else new.case or run.case,
-                seed=run.seed if "seed" in parts else new.seed,
+                method=pattern_run.method,
+                case=run.case if "case" in codes_by_role else pattern_run.case or run.case,
+                seed=run.seed if "seed" in codes_by_role else pattern_run.seed,
             )
-            for run, new in zip(runs, pattern_runs, strict=True)
+            for run, pattern_run in zip(runs, pattern_runs, strict=True)
         ]
-    if "case" not in parts:  # a method and seed of such a file are one training, for any name of the case
-        runs = [replace(run, training=f"{part.path}: {run.method} {run.seed}") for run in runs]
+    if "case" not in codes_by_role:  # a method and seed of such a file are one training, for any name of the case
+        runs = [replace(run, training=f"{chunk.path}: {run.method} {run.seed}") for run in runs]
     return runs, rank[run]
 
 
@@ -639,4 +666,4 @@ def tidy() -> FileKind:
 
 
 def monitor() -> FileKind:
-    return FileKind(read=read_monitor, directions=lambda path, asked: {"r": Direction.MAX})
+    return FileKind(read=read_monitor, directions=lambda path, request: {"r": Direction.MAX})

@@ -22,17 +22,17 @@ __all__ = ["event_files", "events", "page_csv"]
 _CSV_NAME = re.compile(r"run-(?P<run>.+)-tag-(?P<tag>.+)")
 
 
-def event_files(place: Path) -> list[Path]:
+def event_files(folder: Path) -> list[Path]:
     """Returns TensorBoard's event files in or below a folder, in the order of writing."""
-    return sorted((path for path in files_below(place) if "tfevents" in path.name), key=_age)
+    return sorted((path for path in files_below(folder) if "tfevents" in path.name), key=_age)
 
 
 def _age(path: Path) -> tuple[Path, list[str | int]]:
     """Returns a sort key for the order of writing. File names end in time, process and number."""
-    return path.parent, [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", path.name)]
+    return path.parent, [int(piece) if piece.isdecimal() else piece for piece in re.split(r"(\d+)", path.name)]
 
 
-def read_events(place: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
+def read_events(root: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
     """Yields the scalars of TensorBoard's event files. Each folder is a run.
 
     A file continues the run of an earlier file in its folder if it begins later, or ends later. If a step is logged
@@ -46,8 +46,8 @@ def read_events(place: Path, request: CurveRequest, notes: list[str]) -> Iterato
         from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
     except ImportError as error:
         advice = "pip install tensorboard"
-        raise UsageError("event files need tensorboard", where=str(place), next_step=advice) from error
-    files = event_files(place)
+        raise UsageError("event files need tensorboard", where=str(root), next_step=advice) from error
+    files = event_files(root)
     folders = {file.parent for file in files}
     spans: dict[tuple[Path, str], list[tuple[int, int]]] = {}  # first and last step of each run of a folder
     kinds_of_others = Counter[str]()
@@ -65,28 +65,32 @@ def read_events(place: Path, request: CurveRequest, notes: list[str]) -> Iterato
         if not curves:
             kinds_of_others.update(kinds or {"nothing"})
             continue
-        home, names = _home(file.parent, list(curves), folders, place)
+        run_folder, names = _home(file.parent, list(curves), folders, root)
         steps = [step for points in curves.values() for step, _ in points]
-        number = _run_number(spans.setdefault((home, str(file.parent)), []), min(steps), max(steps))
-        requested = {names[tag]: points for tag, points in curves.items() if _is_wanted(tag, names[tag], request)}
-        if not requested:  # as the run below another one in which add_hparams logs; `--pattern` need not fit its name
+        number = _run_number(spans.setdefault((run_folder, str(file.parent)), []), min(steps), max(steps))
+        requested_curves = {
+            names[tag]: points for tag, points in curves.items() if _is_wanted(tag, names[tag], request)
+        }
+        if (
+            not requested_curves
+        ):  # as the run below another one in which add_hparams logs; `--pattern` need not fit its name
             continue
-        folder = "/".join(run_folders(home.relative_to(place).parts))
-        title = f"{request.prefix}{folder}" if folder else request.name or place.name
-        training = f"{home} {number}" if number else str(home)
+        folder = "/".join(run_folders(run_folder.relative_to(root).parts))
+        title = f"{request.prefix}{folder}" if folder else request.name or root.name
+        training = f"{run_folder} {number}" if number else str(run_folder)
         run = replace(named_run(title, request), training=training)
         run = replace(run, seed=f"{run.seed} run {number + 1}" if run.seed != "0" else str(number)) if number else run
-        yield from Points.of_curves(run, requested)
-    restarted_runs = {home: len(runs) for (home, _), runs in spans.items() if len(runs) > 1}
-    for home, count in restarted_runs.items():
-        notes.append(f"{home}: its event files restart at the first step: {count} runs, which are seeds")
+        yield from Points.of_curves(run, requested_curves)
+    restarted_runs = {run_folder: len(runs) for (run_folder, _), runs in spans.items() if len(runs) > 1}
+    for run_folder, count in restarted_runs.items():
+        notes.append(f"{run_folder}: its event files restart at the first step: {count} runs, which are seeds")
     kinds_text = ", ".join(f"{count} with {kind}" for kind, count in sorted(kinds_of_others.items()))
     if kinds_of_others and not spans:
         advice = "log numbers with add_scalar"
-        raise UsageError("the event files hold no scalars", where=str(place), got=kinds_text, next_step=advice)
+        raise UsageError("the event files hold no scalars", where=str(root), got=kinds_text, next_step=advice)
     if kinds_of_others:
         notes.append(
-            f"{place}: {counted(kinds_of_others.total(), 'event file')} without scalars left out ({kinds_text})"
+            f"{root}: {counted(kinds_of_others.total(), 'event file')} without scalars left out ({kinds_text})"
         )
 
 
@@ -107,9 +111,9 @@ def _home(folder: Path, tags: Sequence[str], folders: Collection[Path], root: Pa
         return folder.parent, {tag: tag if _has_split(tag) else f"{split}/{tag}" for tag in tags}
     start = f"{tags[0].replace('/', '_')}_"
     if len(tags) == 1 and folder.name.startswith(start) and folder.parent in folders:
-        part = folder.name[len(start) :]
-        split = split_name(part)
-        return folder.parent, {tags[0]: f"{split}/{tags[0]}" if split else f"{tags[0]}/{part}"}
+        suffix = folder.name[len(start) :]
+        split = split_name(suffix)
+        return folder.parent, {tags[0]: f"{split}/{tags[0]}" if split else f"{tags[0]}/{suffix}"}
     return folder, {tag: tag for tag in tags}
 
 
@@ -117,24 +121,24 @@ def _has_split(tag: str) -> bool:
     return bool(split_name(tag.partition("/")[0]) or split_name(tag.partition("_")[0]))
 
 
-def _run_number(spans: list[tuple[int, int]], first: int, last: int) -> int:
+def _run_number(spans: list[tuple[int, int]], first_step: int, last_step: int) -> int:
     """Returns the number of the run to which a file's steps belong, and updates `spans`.
 
     Args:
       spans: First and last step of each run so far.
       first, last: First and last step of the file.
     """
-    later = [number for number, (begin, _) in enumerate(spans) if first > begin]
+    fitting_runs = [number for number, (begin, _) in enumerate(spans) if first_step > begin]
     longest = max((end for _, end in spans), default=-1)
-    if later:  # resumed: the run that it fits best, the latest of equal ones
-        number = min(reversed(later), key=lambda one: max(0, first - spans[one][1]))
-    elif spans and last > longest:
+    if fitting_runs:  # resumed: the run that it fits best, the latest of equal ones
+        number = min(reversed(fitting_runs), key=lambda candidate: max(0, first_step - spans[candidate][1]))
+    elif spans and last_step > longest:
         number = len(spans) - 1
     else:
-        spans.append((first, last))
+        spans.append((first_step, last_step))
         return len(spans) - 1
     begin, end = spans[number]
-    spans[number] = min(begin, first), max(end, last)
+    spans[number] = min(begin, first_step), max(end, last_step)
     return number
 
 
@@ -146,8 +150,8 @@ def _scalar(value: Any) -> float | None:
         return None
     from tensorboard.util.tensor_util import make_ndarray
 
-    found = make_ndarray(value.tensor)
-    return float(found) if found.size == 1 and found.dtype.kind in "fiu" else None
+    array = make_ndarray(value.tensor)
+    return float(array) if array.size == 1 and array.dtype.kind in "fiu" else None
 
 
 def read_tensorboard_csv(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
@@ -170,8 +174,8 @@ def read_tensorboard_csv(path: Path, request: CurveRequest, notes: list[str]) ->
     run = named_run(name, request, is_file=not match)
     if request.metrics and tag not in request.metrics:
         return
-    for part in parts_of(path, ["Step", "Value"]):
-        yield Points.of_curve(run, tag, part.steps("Step"), part.values("Value"), part.lines)
+    for chunk in parts_of(path, ["Step", "Value"]):
+        yield Points.of_curve(run, tag, chunk.steps("Step"), chunk.values("Value"), chunk.lines)
 
 
 def events() -> FileKind:

@@ -46,8 +46,8 @@ def read_trackio(path: Path, request: CurveRequest, notes: list[str]) -> Iterato
         contextlib.closing(_connected(path)) as database,
     ):
         configs = dict(database.execute("SELECT run_id, config FROM configs"))
-        found = database.execute("SELECT run_id, MAX(run_name) FROM metrics GROUP BY run_id ORDER BY MIN(id)")
-        runs = [LoggedRun(id, name, _facts(configs.get(id, "{}"))) for id, name in found]
+        run_rows = database.execute("SELECT run_id, MAX(run_name) FROM metrics GROUP BY run_id ORDER BY MIN(id)")
+        runs = [LoggedRun(id, name, _facts(configs.get(id, "{}"))) for id, name in run_rows]
         for id, run in named_runs(runs, request, notes):
             curves: dict[str, list[tuple[int, float, int]]] = {}
             rows = database.execute("SELECT id, step, metrics FROM metrics WHERE run_id = ? ORDER BY step, id", (id,))
@@ -56,8 +56,8 @@ def read_trackio(path: Path, request: CurveRequest, notes: list[str]) -> Iterato
                     if (not request.metrics or metric in request.metrics) and _is_number(value):
                         curves.setdefault(metric, []).append((step, float(value), number))
             for metric in sorted(curves):
-                steps, values, numbers = (np.asarray(part) for part in zip(*curves[metric], strict=True))
-                yield Points.of_curve(run, metric, steps, values, numbers)
+                steps, values, row_ids = (np.asarray(column) for column in zip(*curves[metric], strict=True))
+                yield Points.of_curve(run, metric, steps, values, row_ids)
 
 
 def _connected(path: Path) -> sqlite3.Connection:

@@ -74,19 +74,21 @@ def read_chart(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[
             next_step="export it over Step, with no grouping by time",
         )
     columns = [name for name in other_columns if not name.endswith(_BOUNDS) and name.rpartition(" - ")[2] != "_step"]
-    split = {name: name.rpartition(" - ")[::2] for name in columns}
-    requested_columns = {name for name in columns if not request.metrics or split[name][1] in request.metrics}
+    title_and_metric = {name: name.rpartition(" - ")[::2] for name in columns}
+    requested_columns = {
+        name for name in columns if not request.metrics or title_and_metric[name][1] in request.metrics
+    }
     is_bucketed = False
-    for part in parts_of(path, [axis, *other_columns]):
-        steps = part.steps(axis)
+    for chunk in parts_of(path, [axis, *other_columns]):
+        steps = chunk.steps(axis)
         for name in sorted(requested_columns, key=columns.index):
-            title, metric = split[name]
+            title, metric = title_and_metric[name]
             run = named_run(f"{request.prefix}{title.removeprefix('Group: ')}", request)
-            values = part.values(name)
-            has_value = part.is_given(name)
-            low, high = (part.frame.get(name + bound) for bound in _BOUNDS)
+            values = chunk.values(name)
+            has_value = chunk.is_given(name)
+            low, high = (chunk.frame.get(name + bound) for bound in _BOUNDS)
             is_bucketed |= low is not None and high is not None and bool((low < high).any())
-            yield Points.of_curve(run, metric, steps[has_value], values[has_value], part.lines[has_value])
+            yield Points.of_curve(run, metric, steps[has_value], values[has_value], chunk.lines[has_value])
     if is_bucketed:
         notes.append(
             f"{path}: the chart has means of several points or runs (its MIN and MAX differ), not the logged values"
@@ -110,28 +112,28 @@ def read_api(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[Po
         )
         raise NotCurves("the history has no such metric", where=str(path), got=", ".join(names), expected=expected)
     texts = [run_column] if run_column else []
-    home = request.name or bare_name(path)
-    for part in parts_of(path, [*texts, axis, *columns], texts=texts):
-        steps = part.steps(axis)
-        groups = part.frame[run_column].astype(str) if run_column else None
+    base_name = request.name or bare_name(path)
+    for chunk in parts_of(path, [*texts, axis, *columns], texts=texts):
+        steps = chunk.steps(axis)
+        groups = chunk.frame[run_column].astype(str) if run_column else None
         for name in columns:
-            values = part.values(name)
-            has_value = part.is_given(name)
+            values = chunk.values(name)
+            has_value = chunk.is_given(name)
             for title in [""] if groups is None else groups.unique():
                 is_of_run = has_value if groups is None else has_value & (groups == title).to_numpy(bool)
-                run = named_run(f"{request.prefix}{title}" if title else home, request, is_file=not title)
-                yield Points.of_curve(run, name, steps[is_of_run], values[is_of_run], part.lines[is_of_run])
+                run = named_run(f"{request.prefix}{title}" if title else base_name, request, is_file=not title)
+                yield Points.of_curve(run, name, steps[is_of_run], values[is_of_run], chunk.lines[is_of_run])
 
 
-def run_files(place: Path) -> list[Path]:
+def run_files(root: Path) -> list[Path]:
     """Returns W&B's own files of runs in or below a folder, in the order of writing; or the file itself."""
-    if place.is_file():
-        return [place]
-    wandb_files = [path for path in files_below(place) if path.suffix == ".wandb"]
+    if root.is_file():
+        return [root]
+    wandb_files = [path for path in files_below(root) if path.suffix == ".wandb"]
     return sorted(wandb_files, key=lambda path: (path.parent.name, path))
 
 
-def read_runs(place: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
+def read_runs(root: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
     """Yields the points of W&B's own files. Several files of a resumed run are joined.
 
     In a folder, files that are not W&B's, or end before the name of their run, are left out.
@@ -141,22 +143,22 @@ def read_runs(place: Path, request: CurveRequest, notes: list[str]) -> Iterator[
     """
     axis = request.columns.get("step", "_step")
     files: dict[Path, LoggedRun] = {}
-    odd: list[UsageError] = []
-    for file in run_files(place):
+    errors: list[UsageError] = []
+    for file in run_files(root):
         try:
             files[file] = wandb_run(file)
         except UsageError as error:
-            odd.append(error)
-    if odd and not files:
-        raise odd[0]
-    if odd:
-        left_out_text = first_of(list(map(str, odd)), _MOST_SHOWN)
-        notes.append(f"{counted(len(odd), 'file')} of {len(odd) + len(files):,} left out: {left_out_text}")
+            errors.append(error)
+    if errors and not files:
+        raise errors[0]
+    if errors:
+        left_out_text = first_of(list(map(str, errors)), _MOST_SHOWN)
+        notes.append(f"{counted(len(errors), 'file')} of {len(errors) + len(files):,} left out: {left_out_text}")
     runs = dict(named_runs(list({file.id: file for file in files.values()}.values()), request, notes))
     runs_without = list[str]()
     cut_files = list[str]()
-    for file, logged in files.items():
-        if logged.id not in runs:
+    for file, logged_run in files.items():
+        if logged_run.id not in runs:
             continue
         values_by_metric: dict[str, list[tuple[float, float]]] = {}
         num_found, num_rows, has_values = 0, 0, False
@@ -168,13 +170,13 @@ def read_runs(place: Path, request: CurveRequest, notes: list[str]) -> Iterator[
                     values_by_metric.setdefault(name, []).append((row[axis], row[name]))
                     num_found += 1
             if num_found >= _CHUNK:
-                yield from _row_points(runs[logged.id], values_by_metric, file, axis)
+                yield from _row_points(runs[logged_run.id], values_by_metric, file, axis)
                 values_by_metric, num_found, has_values = {}, 0, True
         if not values_by_metric and not has_values:
-            runs_without.append(f"{logged.name!r} ({logged.id})")
+            runs_without.append(f"{logged_run.name!r} ({logged_run.id})")
         if not end.is_whole:
             cut_files.append(f"{file}: {counted(num_rows, 'row')}")
-        yield from _row_points(runs[logged.id], values_by_metric, file, axis)
+        yield from _row_points(runs[logged_run.id], values_by_metric, file, axis)
     if runs_without and len(runs_without) < len(files):
         notes.append(
             f"{counted(len(runs_without), 'run')} without values left out: {first_of(runs_without, _MOST_SHOWN)}"
@@ -191,8 +193,10 @@ def _row_points(
     run: CurveRun, rows: Mapping[str, list[tuple[float, float]]], file: Path, axis: str
 ) -> Iterator[Points]:
     for name, points in rows.items():
-        at, values = (np.asarray(part, np.float64) for part in zip(*points, strict=True))
-        yield Points.of_curve(run, name, step_numbers(at, np.zeros(len(at), np.int64), str(file), axis), values)
+        row_steps, values = (np.asarray(column, np.float64) for column in zip(*points, strict=True))
+        yield Points.of_curve(
+            run, name, step_numbers(row_steps, np.zeros(len(row_steps), np.int64), str(file), axis), values
+        )
 
 
 def chart() -> FileKind:

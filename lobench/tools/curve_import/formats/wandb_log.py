@@ -98,8 +98,8 @@ def _config(name: str, text: str) -> dict[str, str]:
     except ValueError:
         return {name: text}
     if isinstance(value, dict) and value:
-        parts = (_config(f"{name}.{key}", json.dumps(element)) for key, element in value.items())
-        return {key: text for part in parts for key, text in part.items()}
+        flattened = (_config(f"{name}.{key}", json.dumps(element)) for key, element in value.items())
+        return {key: text for entries in flattened for key, text in entries.items()}
     return {name: value if isinstance(value, str) else text}
 
 
@@ -129,11 +129,11 @@ def _records(path: Path, start: int) -> Iterator[tuple[bytes, int]]:
     with one_line_of(OSError, UsageError, "cannot read this file", where=path), path.open("rb") as file:
         if file.read(len(_IDENT)) != _IDENT:
             raise UsageError("not a file of a W&B run", where=str(path))
-        begun = b""
+        record = b""
         for kind, content, end in _parts(file, max(start, len(_IDENT))):
-            begun = content if kind in (_WHOLE, _FIRST) else begun + content
+            record = content if kind in (_WHOLE, _FIRST) else record + content
             if kind in (_WHOLE, _LAST):
-                yield begun, end
+                yield record, end
 
 
 def _parts(file: IO[bytes], start: int) -> Iterator[tuple[int, bytes, int]]:
