@@ -143,7 +143,7 @@ def play(
     evaluate: Callable[[Sequence[int], int], bool],
     entrants: Callable[[], Sequence[Entrant]],
     rules: Race,
-    places: Sequence[Path],
+    suite_paths: Sequence[Path],
     log: Callable[[str], None],
     *,
     count: int,
@@ -163,7 +163,7 @@ def play(
     while True:
         log(f"{counted(num_rounds * rules.block, 'seed')} a case of {counted(len(racing_indices), 'method')}")
         goes_on = evaluate(racing_indices, num_rounds)
-        race_result = decided(entrants(), rules, places, until=num_rounds)
+        race_result = decided(entrants(), rules, suite_paths, last_look=num_rounds)
         if race_result.ending is not None or not goes_on:
             return race_result
         if race_result.looks < num_rounds:

@@ -113,7 +113,7 @@ def report(
     if figure is not None and kind in (*_PRINTED, "latex"):
         raise UsageError(f"{kind} has no charts", next_step="give --format html, png or pdf, or leave --figure out")
     spec = read_table(table) if table is not None else None
-    snapshot = read_methods(store, options["experiment"] or None, every=options["every"], summarized=True)
+    snapshot = read_methods(store, options["experiment"] or None, include_all=options["every"], summarized=True)
     summary = summary_of(store, baselines or None, snapshot=snapshot)
     summary = Summary(narrowed(summary.snapshot, only), summary.scales)  # methods left out still define the scale
     if output is None or kind in _PRINTED:

@@ -224,7 +224,7 @@ def by_method_text(
     from lobench.report.tables.method_table import method_records, method_text
 
     spec = read_table(table) if table is not None else TableSpec(rows="method", costs=True)
-    summary = summary_of_methods(store, experiment, every=every)
+    summary = summary_of_methods(store, experiment, include_all=every)
     if metrics:
         stored_names = {name for subject in summary.snapshot.subjects for name in subject.metrics()}
         spec = replace(spec, metrics=[*(spec.metrics or summary.metrics), *_stored_metrics(metrics, stored_names)])

@@ -183,7 +183,7 @@ def test_an_experiments_methods_are_its_members_and_their_sessions(tmp_path: Pat
     snapshot = read_methods(store)
     assert (snapshot.labels, snapshot.methods) == (("Adam", "b"), ("a", "b"))
     assert [cell.seeds for subject in snapshot.subjects for cell in subject.cells.values()] == [(0, 1)] * 4
-    assert len(read_methods(store, every=True).subjects) == 3
+    assert len(read_methods(store, include_all=True).subjects) == 3
     shown = lobench("results", "--store", store, "--by", "method")
     lines = shown.stdout.splitlines()
     assert [line.split()[0] for line in lines[1:3]] == ["Adam", "b"] and "*" in lines[1] and "*" not in lines[2]

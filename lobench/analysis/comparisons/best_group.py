@@ -57,21 +57,21 @@ def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alo
     if direction is None:  # the metric has no declared direction
         return Bold()
     sign = -1.0 if direction is Direction.MAX else 1.0
-    evaluated = [cell for cell in cells if cell is not None]
-    is_whole = [cell is not None and not cell.missing and not cell.lacking(evaluated) for cell in cells]
+    evaluated_cells = [cell for cell in cells if cell is not None]
+    is_whole = [cell is not None and not cell.missing and not cell.lacking(evaluated_cells) for cell in cells]
     means = [
-        sign * mean_of(list(values.values())) if values and whole else math.nan
-        for values, whole in zip(finals, is_whole, strict=True)
+        sign * mean_of(list(values.values())) if values and is_complete else math.nan
+        for values, is_complete in zip(finals, is_whole, strict=True)
     ]
     if all(map(math.isnan, means)):
         return Bold()
     best = int(np.nanargmin(means))
     if alone:
         return Bold(places=frozenset(index for index, mean in enumerate(means) if mean == means[best]))
-    others = [index for index, mean in enumerate(means) if index != best and not math.isnan(mean)]
-    alpha = _ALPHA / max(1, len(others))
+    other_indices = [index for index, mean in enumerate(means) if index != best and not math.isnan(mean)]
+    alpha = _ALPHA / max(1, len(other_indices))
     best_cell = cells[best]
-    other_cells = {index: cell for index in others if (cell := cells[index]) is not None}
+    other_cells = {index: cell for index in other_indices if (cell := cells[index]) is not None}
     if best_cell is None:
         return Bold(places=frozenset({best}))
     indices, block = paired_block(best_cell, other_cells, metric, scales)
@@ -113,13 +113,15 @@ def bold_means(summary: Summary, subjects: Sequence[int], metric: str, suite: st
     """
     mean_scores = [summary.mean_score(subject, metric, suite) for subject in subjects]
     # A mean over fewer, easier cases is not comparable.
-    most = max((mean_score.num_cases for mean_score in mean_scores), default=0)
-    stored = [summary.snapshot.subjects[subject] for subject in subjects]
+    max_cases = max((mean_score.num_cases for mean_score in mean_scores), default=0)
+    stored_subjects = [summary.snapshot.subjects[subject] for subject in subjects]
     means = [
         mean_score.interval.mean
-        if mean_score.num_cases == most and mean_score.has_surviving_seed and not subject.lacks_seeds(stored)
+        if mean_score.num_cases == max_cases
+        and mean_score.has_surviving_seed
+        and not subject.lacks_seeds(stored_subjects)
         else math.nan
-        for mean_score, subject in zip(mean_scores, stored, strict=True)
+        for mean_score, subject in zip(mean_scores, stored_subjects, strict=True)
     ]
     if all(map(math.isnan, means)):
         return Bold()
@@ -127,12 +129,14 @@ def bold_means(summary: Summary, subjects: Sequence[int], metric: str, suite: st
     if alone:
         return Bold(places=frozenset(index for index, mean in enumerate(means) if mean == means[best]))
     survived = mean_scores[best].survived_cases
-    others = {
+    subjects_by_index = {
         index: subjects[index]
         for index, mean in enumerate(means)
         if index != best and not math.isnan(mean) and survived <= mean_scores[index].survived_cases
     }
-    verdicts = _mean_verdicts(summary, subjects[best], others, metric, suite, _ALPHA / max(1, len(others)))
+    verdicts = _mean_verdicts(
+        summary, subjects[best], subjects_by_index, metric, suite, _ALPHA / max(1, len(subjects_by_index))
+    )
     tests = {test for _, test_names in verdicts.values() for test in test_names}
     return _make_bold(best, {index: verdict is Effect.WORSE for index, (verdict, _) in verdicts.items()}, tests)
 
@@ -146,31 +150,37 @@ def _mean_verdicts(
     """
     subjects = summary.snapshot.subjects
     metric_name = None if metric == "primary" else metric
-    parts = {index: MeanParts() for index in others}
+    mean_parts_by_index = {index: MeanParts() for index in others}
     tests = {index: set[Method]() for index in others}
     cases = summary.cases_of(suite) if suite else subjects[best].cells.keys()
-    compared = [case for case in subjects[best].cells if case in cases]
-    groups = case_groups([subjects[at].cells for at in (best, *others.values())], compared)
-    grouped = {case for group in groups if len(group) > 1 for case in group}
-    for identity in compared:
+    compared_cases = [case for case in subjects[best].cells if case in cases]
+    groups = case_groups([subjects[subject_index].cells for subject_index in (best, *others.values())], compared_cases)
+    grouped_cases = {case for group in groups if len(group) > 1 for case in group}
+    for identity in compared_cases:
         cell_of_best = subjects[best].cells[identity]
-        cells = {index: cell for index, at in others.items() if (cell := subjects[at].cells.get(identity)) is not None}
+        cells = {
+            index: cell
+            for index, subject_index in others.items()
+            if (cell := subjects[subject_index].cells.get(identity)) is not None
+        }
         # Arrays contain means over seeds, which cannot be grouped.
-        by_arrays = {} if identity in grouped else cells
-        indices, block = paired_block(cell_of_best, by_arrays, metric_name, summary.scales)
+        cells_for_arrays = {} if identity in grouped_cases else cells
+        indices, block = paired_block(cell_of_best, cells_for_arrays, metric_name, summary.scales)
         if block is not None:
             none_diverged = Counts(0, block.num_seeds, 0, block.num_seeds)
             for index, estimate in zip(indices, block.estimates(), strict=True):
-                parts[index].located.extend([Location(method="paired", estimate=estimate)] if estimate else [])
-                parts[index].counts.extend([none_diverged] if block.num_seeds > 1 else [])
+                mean_parts_by_index[index].located.extend(
+                    [Location(method="paired", estimate=estimate)] if estimate else []
+                )
+                mean_parts_by_index[index].counts.extend([none_diverged] if block.num_seeds > 1 else [])
                 tests[index].add("paired")
         for index in sorted(cells.keys() - indices):
             samples = paired_values(cell_of_best, cells[index], metric_name, summary.scales).samples
             difference = mean_difference(samples, 1 - alpha)
-            parts[index].add(samples, difference)
+            mean_parts_by_index[index].add(samples, difference)
             tests[index].update([difference.method] if difference.num_seeds else [])
     verdicts: dict[int, tuple[Effect, Collection[Method]]] = {}
-    for index, mean_parts in parts.items():
+    for index, mean_parts in mean_parts_by_index.items():
         if tests[index]:
             verdicts[index] = mean_parts.effect(alpha).verdict, tests[index]
         elif comparison := summary.comparison(best, others[index], metric, alpha=alpha, suite=suite):

@@ -121,12 +121,17 @@ def numbers_of(
         return [Number(group=Group.HEADLINE, name=f"alarm/{event.kind}", value=event.value)]
     if isinstance(event, EvaluationFinished):
         return _case_numbers([[event]])
-    by_case: dict[str, list[EvaluationFinished]] = {}
+    evaluations_by_case: dict[str, list[EvaluationFinished]] = {}
     for evaluation in event.evaluations:
-        by_case.setdefault(evaluation.case.key, []).append(evaluation)
+        evaluations_by_case.setdefault(evaluation.case.key, []).append(evaluation)
     names = sorted({evaluation.case.suite for evaluation in event.evaluations})
     warnings = [number for name in names for number in _problem_numbers(name, event.evaluations)]
-    return [*_score_numbers(event, suites, names), *_passed_numbers(event), *_case_numbers(by_case.values()), *warnings]
+    return [
+        *_score_numbers(event, suites, names),
+        *_passed_numbers(event),
+        *_case_numbers(evaluations_by_case.values()),
+        *warnings,
+    ]
 
 
 def run_label(store: Path, delivery: Delivery) -> str:
@@ -142,8 +147,8 @@ def run_label(store: Path, delivery: Delivery) -> str:
     return f"{label} generation {generation}" if generation else label
 
 
-def row_of(event: EvaluationFinished, at: float) -> EvaluationRow:
-    """Returns an event as an evaluation of a store, recorded at the time `at`."""
+def row_of(event: EvaluationFinished, recorded_at: float) -> EvaluationRow:
+    """Returns an event as an evaluation of a store, recorded at the time `recorded_at`."""
     return EvaluationRow(
         key=EvaluationKey.of(event.subject.sha256, event.case, event.seed_block, ""),
         program=Program(),
@@ -155,7 +160,7 @@ def row_of(event: EvaluationFinished, at: float) -> EvaluationRow:
         experiment="",
         trial="",
         session="",
-        recorded_at=at,
+        recorded_at=recorded_at,
         at_hand=event.curves,
     )
 
@@ -209,12 +214,16 @@ def _lost_seed_numbers(evaluations: Sequence[EvaluationFinished], suite: str, ca
 
 
 def _problem_numbers(suite: str, evaluations: Iterable[EvaluationFinished]) -> list[Number]:
-    of_suite = [evaluation for evaluation in evaluations if evaluation.case.suite == suite]
+    evaluations_of_suite = [evaluation for evaluation in evaluations if evaluation.case.suite == suite]
     outcomes = Counter({Outcome.PASSED: 0, Outcome.FAILED: 0})
-    outcomes.update(evaluation.outcome for evaluation in of_suite)
-    missing = sum(evaluation.curves is None for evaluation in of_suite)
-    counted = [_count_number(f"outcomes/{outcome}", outcomes[outcome], suite) for outcome in sorted(outcomes)]
-    return [*_lost_seed_numbers(of_suite, suite), _count_number("not_evaluated", missing, suite), *counted]
+    outcomes.update(evaluation.outcome for evaluation in evaluations_of_suite)
+    missing = sum(evaluation.curves is None for evaluation in evaluations_of_suite)
+    outcome_counts = [_count_number(f"outcomes/{outcome}", outcomes[outcome], suite) for outcome in sorted(outcomes)]
+    return [
+        *_lost_seed_numbers(evaluations_of_suite, suite),
+        _count_number("not_evaluated", missing, suite),
+        *outcome_counts,
+    ]
 
 
 def _count_number(name: str, count: int, suite: str, case: str = "") -> Number:
@@ -229,16 +238,16 @@ def _passed_numbers(event: CheckpointFinished) -> list[Number]:
 
 
 def _score_numbers(event: CheckpointFinished, suites: Sequence[str], names: Sequence[str]) -> list[Number]:
-    places = [Path(suite) for suite in suites]
-    if not event.evaluations or not any(map(find_baselines, places)):
+    suite_paths = [Path(suite) for suite in suites]
+    if not event.evaluations or not any(map(find_baselines, suite_paths)):
         return []
     subject = subjects_of(row_of(evaluation, float(index)) for index, evaluation in enumerate(event.evaluations))[0]
-    scales = Scales.of([subject], places)
+    scales = Scales.of([subject], suite_paths)
     numbers = [_score_number(subject, subject.cells, scales)]
     if len(names) > 1:
         for name in names:
-            of_suite = [identity for identity, cell in subject.cells.items() if cell.case.suite == name]
-            numbers.append(_score_number(subject, of_suite, scales, suite=name))
+            cases_of_suite = [identity for identity, cell in subject.cells.items() if cell.case.suite == name]
+            numbers.append(_score_number(subject, cases_of_suite, scales, suite=name))
     for cell in subject.cells.values():
         numbers.append(_score_number(subject, [cell.case.identity], scales, suite=cell.case.suite, case=cell.case.name))
     return [number for number in numbers if not math.isnan(number.value)]

@@ -23,10 +23,10 @@ def look_sizes(num_seeds: int, step: int, maximum: int) -> tuple[int, ...]:
       maximum: Largest number of seeds. Below `num_seeds + step` there is a single look.
     """
     sizes = [num_seeds]
-    most = num_seeds + max(0, maximum - num_seeds) // step * step
-    while sizes[-1] < most:
+    largest = num_seeds + max(0, maximum - num_seeds) // step * step
+    while sizes[-1] < largest:
         blocks = -(-sizes[-1] // step)
-        sizes.append(min(most, sizes[-1] + blocks * step))
+        sizes.append(min(largest, sizes[-1] + blocks * step))
     return tuple(sizes)
 
 
@@ -57,11 +57,11 @@ def decide(samples: Mapping[str, Samples], rules: GateRules, margins: Mapping[st
       margins: Margins of cases that declare one. The margin of the mean is the mean of its cases' margins.
     """
     margin_by_case = {case: (margins or {}).get(case, rules.margin) for case in samples}
-    with_own = {case: with_margin(values, margin_by_case[case], rules) for case, values in samples.items()}
-    report = _replay(with_own, rules)
+    shifted_samples = {case: with_margin(values, margin_by_case[case], rules) for case, values in samples.items()}
+    report = _replay(shifted_samples, rules)
     cases = tuple(_shift_back(result, margin_by_case[result.case] - rules.margin) for result in report.cases)
-    measured = [case for group in report.groups for case in group] or list(margin_by_case)
-    mean_margin = math.fsum(margin_by_case[case] for case in measured) / len(measured)
+    measured_cases = [case for group in report.groups for case in group] or list(margin_by_case)
+    mean_margin = math.fsum(margin_by_case[case] for case in measured_cases) / len(measured_cases)
     return dataclasses.replace(report, cases=cases, overall=_shift_back(report.overall, mean_margin - rules.margin))
 
 
@@ -77,12 +77,12 @@ def _shift_back(result: GateResult, shift: float) -> GateResult:
 def _replay(samples: Mapping[str, Samples], rules: GateRules) -> GateReport:
     if rules.looks is None:
         return gate_cases(samples, rules)
-    most = max(len(values) for values in samples.values())
-    sizes: Iterable[int] = [size for size in rules.looks.sizes if size <= most] or [most]
+    max_seeds = max(len(values) for values in samples.values())
+    sizes: Iterable[int] = [size for size in rules.looks.sizes if size <= max_seeds] or [max_seeds]
     previous: dict[str, GateResult] = {}
     for size in sizes:
-        seen = {case: values.first(usable(min(size, len(values)), rules)) for case, values in samples.items()}
-        report = gate_cases(seen, rules, previous=previous)
+        seen_samples = {case: values.first(usable(min(size, len(values)), rules)) for case, values in samples.items()}
+        report = gate_cases(seen_samples, rules, previous=previous)
         previous = {result.case: result for result in report.cases}
         if len(samples) > 1:
             previous[""] = report.overall

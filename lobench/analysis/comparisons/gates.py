@@ -176,9 +176,9 @@ def gate(samples: Samples, rules: GateRules | None = None, *, case: str = "") ->
       ValueError: The number of seeds is not a planned look.
     """
     rules = rules or GateRules()
-    measured = _measure(samples, case)
-    result = _settle(_decide(measured, rules), rules, alpha=rules.alpha, num_tests=1)
-    return _with_bounds(result, measured, rules, alpha=rules.alpha, num_tests=1)
+    measured_case = _measure(samples, case)
+    result = _settle(_decide(measured_case, rules), rules, alpha=rules.alpha, num_tests=1)
+    return _with_bounds(result, measured_case, rules, alpha=rules.alpha, num_tests=1)
 
 
 def gate_cases(
@@ -202,31 +202,31 @@ def gate_cases(
     if not samples:
         raise ValueError("gate_cases needs at least one case")
     rules = rules or GateRules()
-    several = len(samples) > 1
-    half = rules.alpha / 2 if several else rules.alpha
-    measured = {case: _measure(values, case) for case, values in samples.items()}
-    alone = [_decide(measured_case, rules) for measured_case in measured.values()]
-    alone = [_remember(result, (previous or {}).get(result.case)) for result in alone]
-    adjusted = holm([result.p_regressed for result in alone])
+    has_several = len(samples) > 1
+    half_alpha = rules.alpha / 2 if has_several else rules.alpha
+    measured_cases = {case: _measure(values, case) for case, values in samples.items()}
+    case_results = [_decide(measured_case, rules) for measured_case in measured_cases.values()]
+    case_results = [_remember(result, (previous or {}).get(result.case)) for result in case_results]
+    adjusted_p_values = holm([result.p_regressed for result in case_results])
     cases = tuple(
         _with_bounds(
-            _settle(dataclasses.replace(result, p_holm=p_holm), rules, alpha=half, num_tests=len(samples)),
-            measured[result.case],
+            _settle(dataclasses.replace(result, p_holm=p_holm), rules, alpha=half_alpha, num_tests=len(samples)),
+            measured_cases[result.case],
             rules,
-            alpha=half,
+            alpha=half_alpha,
             num_tests=len(samples),
             previous=(previous or {}).get(result.case),
         )
-        for result, p_holm in zip(alone, adjusted, strict=True)
+        for result, p_holm in zip(case_results, adjusted_p_values, strict=True)
     )
     overall = cases[0]
     groups = tuple[tuple[str, ...], ...]()
-    if several:
-        measured_mean = _measure_mean(measured.values())
-        earlier = (previous or {}).get("")
+    if has_several:
+        measured_mean = _measure_mean(measured_cases.values())
+        previous_mean = (previous or {}).get("")
         groups = measured_mean.groups
-        mean = _settle(_remember(_decide(measured_mean, rules), earlier), rules, alpha=half, num_tests=1)
-        overall = _with_bounds(mean, measured_mean, rules, alpha=half, num_tests=1, previous=earlier)
+        mean = _settle(_remember(_decide(measured_mean, rules), previous_mean), rules, alpha=half_alpha, num_tests=1)
+        overall = _with_bounds(mean, measured_mean, rules, alpha=half_alpha, num_tests=1, previous=previous_mean)
     verdicts = {overall.verdict, *(case.verdict for case in cases)}
     worst = next(v for v in (Verdict.REGRESSED, Verdict.INCONCLUSIVE, Verdict.PASS) if v in verdicts)
     return GateReport(cases=cases, overall=overall, verdict=worst, rules=rules, groups=groups)
@@ -268,22 +268,22 @@ def seeds_to_decide(
     if limit == 0:
         return 2
 
-    def power_with(n: int) -> float:
-        quantile = t_isf(alpha, strata * (n - 1))
-        shift = resolution / limit * math.sqrt(n)
+    def power_with(num_seeds: int) -> float:
+        quantile = t_isf(alpha, strata * (num_seeds - 1))
+        shift = resolution / limit * math.sqrt(num_seeds)
         # Far from both, the noncentral t has no precision left, and is practically normal.
         if shift > 30:
             return float(norm_sf(quantile - shift))
-        return float(nct_sf(quantile, strata * (n - 1), shift))
+        return float(nct_sf(quantile, strata * (num_seeds - 1), shift))
 
     # The normal approximation is slightly too small, so a few steps up from it suffice.
     quantiles = float(norm_isf(alpha)) + float(norm_isf(1 - power))
-    n = max(2, math.ceil((quantiles * limit / resolution) ** 2))
-    if n > _MAX_SEEDS:
+    num_seeds = max(2, math.ceil((quantiles * limit / resolution) ** 2))
+    if num_seeds > _MAX_SEEDS:
         return None
-    while power_with(n) < power:
-        n += 1
-    return n
+    while power_with(num_seeds) < power:
+        num_seeds += 1
+    return num_seeds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -376,7 +376,7 @@ def _measure_mean(cases: Collection[_Measured]) -> _Measured:
         missing_of_group([samples[index] for index in indices])
         for indices in group_places([sample.shared for sample in samples])
     ]
-    lacking = (sum(a for a, _ in missing_by_group), sum(b for _, b in missing_by_group))
+    num_missing = (sum(a for a, _ in missing_by_group), sum(b for _, b in missing_by_group))
     usable = [case for case in cases if case.difference is not None]
     mean = mean_over_cases([case.samples for case in usable])
     if mean.location is None:
@@ -385,7 +385,7 @@ def _measure_mean(cases: Collection[_Measured]) -> _Measured:
             num_seeds=0,
             counts=counts,
             note="no case can be measured",
-            missing=lacking,
+            missing=num_missing,
             missing_a=missing_a,
         )
     hidden = math.fsum(
@@ -408,78 +408,80 @@ def _measure_mean(cases: Collection[_Measured]) -> _Measured:
         raised=math.fsum(case.raised for case in usable) / len(usable),
         note=note,
         groups=groups,
-        missing=lacking,
+        missing=num_missing,
         missing_a=missing_a,
         hidden=hidden,
     )
 
 
-def _decide(measured: _Measured, rules: GateRules) -> GateResult:
+def _decide(measured_case: _Measured, rules: GateRules) -> GateResult:
     """Returns the p-values and bounds of a test. `_settle` adds the verdict and the number of seeds to decide."""
-    looks = rules.looks
+    sequential_looks = rules.looks
     alpha = rules.alpha
-    difference = measured.difference
-    num_a, num_b = (sum(getattr(case_counts, name) for case_counts in measured.counts) for name in ("num_a", "num_b"))
-    lost_a, lost_b = (sum(getattr(case_counts, name) for case_counts in measured.counts) for name in ("a", "b"))
+    difference = measured_case.difference
+    num_a, num_b = (
+        sum(getattr(case_counts, name) for case_counts in measured_case.counts) for name in ("num_a", "num_b")
+    )
+    lost_a, lost_b = (sum(getattr(case_counts, name) for case_counts in measured_case.counts) for name in ("a", "b"))
     result = GateResult(
-        case=measured.case,
+        case=measured_case.case,
         verdict=Verdict.INCONCLUSIVE,
-        num_seeds=measured.num_seeds,
-        num_converged=measured.num_converged,
-        harm=measured.harm,
+        num_seeds=measured_case.num_seeds,
+        num_converged=measured_case.num_converged,
+        harm=measured_case.harm,
         num_a=num_a,
         num_b=num_b,
         diverged_a=lost_a,
         diverged_b=lost_b,
         most_diverged=most_share(lost_b, num_b, alpha) if num_b else math.nan,
-        missing_a=measured.missing[0],
-        missing_b=measured.missing[1],
-        note=measured.note,
+        missing_a=measured_case.missing[0],
+        missing_b=measured_case.missing[1],
+        note=measured_case.note,
     )
     # Seeds that A lacks may have diverged.
     counts = [
         Counts(case_counts.a + missing, case_counts.num_a + missing, case_counts.b, case_counts.num_b)
-        for case_counts, missing in zip(measured.counts, measured.missing_a, strict=True)
+        for case_counts, missing in zip(measured_case.counts, measured_case.missing_a, strict=True)
     ]
     p_diverged = max(LEAST_P, p_more(counts)) if lost_a + lost_b else math.nan
     if difference is None and math.isnan(p_diverged):
         return result
     # The harm is -(b - a), so it is above the margin if b - a is below -margin.
-    p_regressed = difference.below(-rules.margin - measured.hidden) if difference else 1.0
+    p_regressed = difference.below(-rules.margin - measured_case.hidden) if difference else 1.0
     p_pass = difference.above(-rules.margin) if difference else 1.0
     # Smallest share of equal seeds if the harm is the case's margin.
-    unseen = 1.0 - (rules.margin + measured.raised) / _UNSEEN_STEP
-    if difference and measured.is_one_value and 0 < unseen < 1:
-        p_pass = max(p_pass, unseen**measured.num_converged)
-        needed = math.ceil(math.log(alpha) / math.log(unseen))
+    equal_share = 1.0 - (rules.margin + measured_case.raised) / _UNSEEN_STEP
+    if difference and measured_case.is_one_value and 0 < equal_share < 1:
+        p_pass = max(p_pass, equal_share**measured_case.num_converged)
+        needed_seeds = math.ceil(math.log(alpha) / math.log(equal_share))
         if p_pass > alpha:
-            note = f"too few seeds: all {measured.num_converged} have one value; {needed} are needed"
-            result = dataclasses.replace(_with_note(result, note), seeds_to_decide=needed)
+            note = f"too few seeds: all {measured_case.num_converged} have one value; {needed_seeds} are needed"
+            result = dataclasses.replace(_with_note(result, note), seeds_to_decide=needed_seeds)
     if not math.isnan(p_diverged):
         p_regressed = two_sided(p_regressed, p_diverged)
-    if looks is not None and measured.num_seeds:
-        alpha = looks.level(measured.num_seeds, alpha)
-        p_regressed, p_pass = (looks.p_value(measured.num_seeds, p) for p in (p_regressed, p_pass))
+    if sequential_looks is not None and measured_case.num_seeds:
+        alpha = sequential_looks.level(measured_case.num_seeds, alpha)
+        p_regressed, p_pass = (sequential_looks.p_value(measured_case.num_seeds, p) for p in (p_regressed, p_pass))
     low, high = difference.bounds(alpha) if difference else (math.nan, math.nan)
-    if difference and measured.is_one_value:
-        low = min(low, measured.raised - _UNSEEN_STEP * (1.0 - alpha ** (1.0 / measured.num_converged)))
+    if difference and measured_case.is_one_value:
+        low = min(low, measured_case.raised - _UNSEEN_STEP * (1.0 - alpha ** (1.0 / measured_case.num_converged)))
     degrees = difference.estimate.degrees if difference else math.nan
     return dataclasses.replace(
         result,
-        lower=0.0 - high - measured.hidden,
+        lower=0.0 - high - measured_case.hidden,
         upper=0.0 - low,
         p_regressed=p_regressed,
         p_pass=p_pass,
         p_holm=p_regressed,
         p_diverged=p_diverged,
-        sd=difference.error * math.sqrt(measured.num_converged) if difference else math.nan,
+        sd=difference.error * math.sqrt(measured_case.num_converged) if difference else math.nan,
         degrees=degrees,
     )
 
 
 def _with_bounds(
     result: GateResult,
-    measured: _Measured,
+    measured_case: _Measured,
     rules: GateRules,
     *,
     alpha: float,
@@ -492,14 +494,14 @@ def _with_bounds(
     steps decide a case that Bonferroni's leaves open, the bound is that of Holm's own step. A verdict of an earlier
     look keeps the bound of that look. `alpha` is the level of REGRESSED for all `num_tests` tests together.
     """
-    difference = measured.difference
+    difference = measured_case.difference
     if difference is None:
         return result
-    parts = 1 if math.isnan(result.p_diverged) else 2  # harm and divergence have half of the level each
+    num_tests_of_case = 1 if math.isnan(result.p_diverged) else 2  # harm and divergence have half of the level each
 
     def lower_bound(level: float) -> float:
-        nominal = rules.looks.level(measured.num_seeds, level) if rules.looks is not None else level
-        return 0.0 - difference.bounds(nominal / parts)[1] - measured.hidden
+        nominal = rules.looks.level(measured_case.num_seeds, level) if rules.looks is not None else level
+        return 0.0 - difference.bounds(nominal / num_tests_of_case)[1] - measured_case.hidden
 
     lower = lower_bound(alpha / num_tests)
     upper = result.upper
@@ -538,9 +540,9 @@ def _settle(result: GateResult, rules: GateRules, *, alpha: float, num_tests: in
     if result.p_holm <= alpha:
         return dataclasses.replace(result, verdict=Verdict.REGRESSED)
     if result.missing_a or result.missing_b:
-        sides = {"A": result.missing_a, "B": result.missing_b}
-        lacking = ", ".join(f"{side} lacks {count}" for side, count in sides.items() if count)
-        return _with_note(result, f"no PASS without all planned seeds: {lacking}")
+        missing_by_side = {"A": result.missing_a, "B": result.missing_b}
+        missing_text = ", ".join(f"{side_name} lacks {count}" for side_name, count in missing_by_side.items() if count)
+        return _with_note(result, f"no PASS without all planned seeds: {missing_text}")
     if result.p_pass <= rules.alpha:
         if result.p_diverged <= rules.alpha:
             return _with_note(result, f"no PASS: B diverges or explodes more often (p {result.p_diverged:.2g})")
@@ -550,7 +552,7 @@ def _settle(result: GateResult, rules: GateRules, *, alpha: float, num_tests: in
     if math.isnan(result.sd) or result.seeds_to_decide is not None:
         return result
     level = alpha / num_tests
-    needed = seeds_to_decide(
+    needed_seeds = seeds_to_decide(
         result.sd,
         result.num_converged,
         resolution=rules.resolution,
@@ -558,8 +560,8 @@ def _settle(result: GateResult, rules: GateRules, *, alpha: float, num_tests: in
         power=rules.power,
         strata=1.0 if math.isinf(result.degrees) else result.degrees / (result.num_converged - 1),
     )
-    if needed is not None:  # scaled up by the seeds that do not converge
-        needed = math.ceil(needed * result.num_seeds / result.num_converged)
-    if needed is not None and needed <= result.num_seeds:
+    if needed_seeds is not None:  # scaled up by the seeds that do not converge
+        needed_seeds = math.ceil(needed_seeds * result.num_seeds / result.num_converged)
+    if needed_seeds is not None and needed_seeds <= result.num_seeds:
         return _with_note(result, "the harm is too near the margin to tell")
-    return dataclasses.replace(result, seeds_to_decide=needed)
+    return dataclasses.replace(result, seeds_to_decide=needed_seeds)

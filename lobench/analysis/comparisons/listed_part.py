@@ -64,41 +64,41 @@ def listed_part(summary: Summary) -> ListedPart:
     )
 
 
-def listed_with_new(listed: ListedPart, whole: Summary, snapshot: Snapshot) -> Summary | None:
+def listed_with_new(listed_parts: ListedPart, whole_summary: Summary, snapshot: Snapshot) -> Summary | None:
     """Returns the listed subjects of an earlier reading, and all subjects with later evaluations.
 
     Scores use the earlier scales, so that only new evaluations are scored.
 
     Args:
-      listed: Part that was listed.
-      whole: Summary of the earlier reading.
+      listed_parts: Part that was listed.
+      whole_summary: Summary of the earlier reading.
       snapshot: Later reading that continues it, with the same objects for unchanged subjects.
 
     Returns:
       None if there are cases that the earlier scales do not have, or more changed subjects than a page lists.
     """
-    if {case.identity for case in snapshot.cases} - {case.identity for case in whole.snapshot.cases}:
+    if {case.identity for case in snapshot.cases} - {case.identity for case in whole_summary.snapshot.cases}:
         return None
-    ids_of_whole = {*map(id, whole.snapshot.subjects)}
-    listed_keys = {(subject.who, subject.optimizer_hashes) for subject in listed.subjects.snapshot.subjects}
-    changed = [index for index, subject in enumerate(snapshot.subjects) if id(subject) not in ids_of_whole]
-    if len(changed) > MOST_CHECKPOINTS + MOST_METHODS:
+    ids_of_whole = {*map(id, whole_summary.snapshot.subjects)}
+    listed_keys = {(subject.who, subject.optimizer_hashes) for subject in listed_parts.subjects.snapshot.subjects}
+    changed_indices = [index for index, subject in enumerate(snapshot.subjects) if id(subject) not in ids_of_whole]
+    if len(changed_indices) > MOST_CHECKPOINTS + MOST_METHODS:
         return None
     listed_indices = [
         index
         for index, subject in enumerate(snapshot.subjects)
         if (subject.who, subject.optimizer_hashes) in listed_keys
     ]
-    return whole.of_later(_part_with(snapshot, sorted({*listed_indices, *changed})))
+    return whole_summary.of_later(_part_with(snapshot, sorted({*listed_indices, *changed_indices})))
 
 
 def best_methods(summary: Summary) -> tuple[Summary, str]:
     """Returns `ListedPart.methods`, and a text such as "the best 200 of 2,002 methods"; "" if these are all."""
     checkpoints, methods = _checkpoints_and_methods(summary.snapshot)
-    listed, note = _listed_methods(summary, methods)
+    listed_indices, note = _listed_methods(summary, methods)
     if not note:
         return summary, ""
-    return summary.of_part(_part_with(summary.snapshot, sorted([*checkpoints, *listed]))), note
+    return summary.of_part(_part_with(summary.snapshot, sorted([*checkpoints, *listed_indices]))), note
 
 
 def _checkpoints_and_methods(snapshot: Snapshot) -> tuple[list[int], list[int]]:
@@ -111,8 +111,8 @@ def _checkpoints_and_methods(snapshot: Snapshot) -> tuple[list[int], list[int]]:
 def _listed_methods(summary: Summary, methods: Sequence[int]) -> tuple[Sequence[int], str]:
     if len(methods) <= MOST_METHODS or summary.snapshot.race is not None:  # standings of a race are of all its methods
         return methods, ""
-    listed = _first_listed(MOST_METHODS, [*_needed_subjects(summary), *_best_first(summary, methods)], methods)
-    return listed, f"the best {len(listed)} of {counted(len(methods), 'method')}"
+    listed_indices = _first_listed(MOST_METHODS, [*_needed_subjects(summary), *_best_first(summary, methods)], methods)
+    return listed_indices, f"the best {len(listed_indices)} of {counted(len(methods), 'method')}"
 
 
 def _checkpoints_by_importance(summary: Summary, indices: Sequence[int]) -> Iterator[int]:
@@ -127,13 +127,15 @@ def _checkpoints_by_importance(summary: Summary, indices: Sequence[int]) -> Iter
 
 def _needed_subjects(summary: Summary) -> list[int]:
     """Returns the subjects that a part needs for the headline and the common cases of the whole."""
-    lacking = list[int]()
+    subjects_without_case = list[int]()
     for metric in summary.metrics:
-        common = summary.common_cases(metric) if summary.compared else frozenset()
-        for case in {case.identity for case in summary.snapshot.cases} - common:
-            own_scores = ((index, summary.own_scores(index, metric)) for index in sorted(summary.compared))
-            lacking += [index for index, scores in own_scores if scores and case not in scores][:1]
-    return [summary.shown, summary.first, *lacking]
+        common_cases = summary.common_cases(metric) if summary.compared else frozenset()
+        for case in {case.identity for case in summary.snapshot.cases} - common_cases:
+            scores_of_subjects = ((index, summary.own_scores(index, metric)) for index in sorted(summary.compared))
+            subjects_without_case += [index for index, scores in scores_of_subjects if scores and case not in scores][
+                :1
+            ]
+    return [summary.shown, summary.first, *subjects_without_case]
 
 
 def _best_first(summary: Summary, indices: Iterable[int]) -> list[int]:
@@ -146,9 +148,9 @@ def _best_first(summary: Summary, indices: Iterable[int]) -> list[int]:
     return sorted(means, key=order)
 
 
-def _first_listed(most: int, order: Iterable[int], among: Sequence[int]) -> list[int]:
-    permitted = set(among)
-    return [index for index in dict.fromkeys(order) if index in permitted][:most]
+def _first_listed(max_subjects: int, order: Iterable[int], candidates: Sequence[int]) -> list[int]:
+    permitted = set(candidates)
+    return [index for index in dict.fromkeys(order) if index in permitted][:max_subjects]
 
 
 def _part_with(snapshot: Snapshot, indices: Sequence[int]) -> Snapshot:

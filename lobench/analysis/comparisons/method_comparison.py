@@ -151,9 +151,9 @@ class MethodComparison:
     @property
     def has_labels(self) -> bool:
         """Whether the seeds of several cases are labels of a table, so that shared seeds cannot be inferred."""
-        compared = [self.cases[case.case].identity for case in self.primary.comparison.cases]
-        cells = [side.cells[case] for side in (self.a, self.b) for case in compared if case in side.cells]
-        return self.design == "by design" and len(compared) > 1 and any(map(are_labels, cells))
+        identities = [self.cases[case.case].identity for case in self.primary.comparison.cases]
+        cells = [side.cells[case] for side in (self.a, self.b) for case in identities if case in side.cells]
+        return self.design == "by design" and len(identities) > 1 and any(map(are_labels, cells))
 
     @property
     def primary(self) -> MetricEffect:
@@ -168,8 +168,8 @@ class MethodComparison:
     def primary_metrics(self) -> dict[str, str]:
         """Metric of each compared case on which the verdict is based, by the case's identity."""
         metric = self.primary.metric
-        compared = [self.cases[case.case] for case in self.primary.comparison.cases]
-        return {case.identity: case.primary_metric if metric == "primary" else metric for case in compared}
+        cases = [self.cases[case.case] for case in self.primary.comparison.cases]
+        return {case.identity: case.primary_metric if metric == "primary" else metric for case in cases}
 
     def name(self, identity: str) -> str:
         """Returns the name of a case."""
@@ -201,11 +201,12 @@ def compare_subjects(
     """
     rules = rules or GateRules()
     scales = scales or Scales.of(subjects)
-    for metric in (name for requested in metrics for name in scales.undeclared(requested)):
+    for metric in (name for requested_name in metrics for name in scales.undeclared(requested_name)):
         raise UnknownDirection(metric)
-    first, *others = subjects
+    first_subject, *other_subjects = subjects
     return [
-        _compare(*_on_common_forms(first, other), subjects, metrics, rules, scales, margin, design) for other in others
+        _compare(*_on_common_forms(first_subject, other_subject), subjects, metrics, rules, scales, margin, design)
+        for other_subject in other_subjects
     ]
 
 
@@ -219,14 +220,14 @@ def _compare(
     margin: float | None,
     design: CaseDesign,
 ) -> MethodComparison:
-    changed = _changed(first, other)
+    changed_names = _changed(first, other)
     if not first.cells.keys() & other.cells.keys():
         raise UsageError(
             f"{first.label} and {other.label} have no case in common",
-            got=f"changed between the two: {', '.join(changed)}"
-            if changed
+            got=f"changed between the two: {', '.join(changed_names)}"
+            if changed_names
             else f"{_names(first)}, and {_names(other)}",
-            next_step="evaluate both on the same suite" + (", in its current form" if changed else ""),
+            next_step="evaluate both on the same suite" + (", in its current form" if changed_names else ""),
         )
     chosen = _metrics([first, other, *subjects], metrics)
     effects = [_effect(first, other, label, metric, scales, rules, margin, design) for label, metric in chosen]
@@ -246,7 +247,7 @@ def _compare(
         b=other,
         effects=tuple(_with_names(effect, names) for effect in effects if effect),
         cases={names[identity]: case for identity, case in cases.items()},
-        changed=changed,
+        changed=changed_names,
         parted={
             names[identity]: step
             for identity, step in first_differences(first, other).items()
@@ -276,10 +277,10 @@ def _without_cases(rules: GateRules) -> MetricEffect:
 
 def _with_names(effect: MetricEffect, names: Mapping[str, str]) -> MetricEffect:
     """Returns an effect with the names of the cases in place of their identities."""
-    by_case = {part.name: getattr(effect, part.name) for part in dataclasses.fields(effect)}
-    by_name: dict[str, Any] = {
-        part: {names[identity]: value for identity, value in values.items()}
-        for part, values in by_case.items()
+    values_by_field = {attribute.name: getattr(effect, attribute.name) for attribute in dataclasses.fields(effect)}
+    renamed_fields: dict[str, Any] = {
+        attribute: {names[identity]: value for identity, value in values.items()}
+        for attribute, values in values_by_field.items()
         if isinstance(values, Mapping)
     }
 
@@ -299,18 +300,20 @@ def _with_names(effect: MetricEffect, names: Mapping[str, str]) -> MetricEffect:
             cases=tuple(dataclasses.replace(case, case=names[case.case]) for case in gate.cases),
             groups=in_groups(gate.groups),
         ),
-        **by_name,
+        **renamed_fields,
     )
 
 
 def _on_common_forms(a: StoredSubject, b: StoredSubject) -> tuple[StoredSubject, StoredSubject]:
     """Returns both subjects with the cells to compare: those of former forms only if no current forms are common."""
-    common = a.every_form().keys() & b.every_form().keys()
-    if a.cells.keys() & b.cells.keys() or not common:
+    common_forms = a.every_form().keys() & b.every_form().keys()
+    if a.cells.keys() & b.cells.keys() or not common_forms:
         return a, b
     former_a, former_b = (
-        dataclasses.replace(side, cells={key: cell for key, cell in side.every_form().items() if key in common})
-        for side in (a, b)
+        dataclasses.replace(
+            subject, cells={key: cell for key, cell in subject.every_form().items() if key in common_forms}
+        )
+        for subject in (a, b)
     )
     return former_a, former_b
 
@@ -350,7 +353,7 @@ def _effect(
         return None
     cases = {key: (a.cells.get(key) or b.cells[key]).case for key in values_by_case}
     names = {key: metric or case.primary_metric for key, case in cases.items()}
-    signed = {
+    signed_cases = {
         key
         for key, case in cases.items()
         if scales.is_signed(case, names[key]) and not values_by_case[key].is_of_finals
@@ -358,19 +361,29 @@ def _effect(
     margins = {key: values.scale.default_margin if margin is None else margin for key, values in values_by_case.items()}
     samples = {key: redesigned(values.samples, design) for key, values in values_by_case.items()}
     # If a loss is signed, reports use the linear scale, but a gate does not: only the suite can declare it.
-    gated = {key: without_scale(sample) if key in signed else sample for key, sample in samples.items()}
+    gated = {key: without_scale(sample) if key in signed_cases else sample for key, sample in samples.items()}
     comparison = compare_cases(samples, alpha=rules.alpha)
-    ends = {key: ends for key in values_by_case if (ends := _Ends.of(a, b, key, names[key], scales))}
+    final_values = {
+        key: final_values for key in values_by_case if (final_values := _Ends.of(a, b, key, names[key], scales))
+    }
     effects = {effect.case: effect.paired for effect in comparison.cases}
-    words = {effect.case: effect_words(effect.paired, effect.p_holm, rules.alpha) for effect in comparison.cases}
-    lacks = {key: lack_note(a, b, key) for key in values_by_case}
+    verdict_words = {
+        effect.case: effect_words(effect.paired, effect.p_holm, rules.alpha) for effect in comparison.cases
+    }
+    missing_notes = {key: lack_note(a, b, key) for key in values_by_case}
     notes = {
         key: _note(
-            end, values_by_case[key], effects[key], words[key], key in signed, cases[key].replicate, bool(lacks[key])
+            end,
+            values_by_case[key],
+            effects[key],
+            verdict_words[key],
+            key in signed_cases,
+            cases[key].replicate,
+            bool(missing_notes[key]),
         )
-        for key, end in ends.items()
+        for key, end in final_values.items()
     }
-    limits = {key: (lacks[key], ends_note(a, b, key), labels_note(a, b, key)) for key in values_by_case}
+    limits = {key: (missing_notes[key], ends_note(a, b, key), labels_note(a, b, key)) for key in values_by_case}
     notes = {key: "; ".join(filter(None, (*limits[key], notes.get(key, "")))) for key in values_by_case}
     notes = {key: note for key, note in notes.items() if note}
     return MetricEffect(
@@ -381,14 +394,14 @@ def _effect(
         num_pairs=sum(len(sample) for sample in samples.values() if sample.is_paired),
         margins=margins,
         tolerated={key: values.ratio(-margins[key]) for key, values in values_by_case.items()},
-        ratios={key: _ratio(effects[key], end, values_by_case[key]) for key, end in ends.items()},
-        values=simultaneous_differences({key: end.samples for key, end in ends.items()}, alpha=rules.alpha),
+        ratios={key: _ratio(effects[key], end, values_by_case[key]) for key, end in final_values.items()},
+        values=simultaneous_differences({key: end.samples for key, end in final_values.items()}, alpha=rules.alpha),
         is_of_finals=all(values.is_of_finals for values in values_by_case.values()),
         notes=notes,
-        directions={key: scales.direction(cases[key], names[key]) for key in ends},
+        directions={key: scales.direction(cases[key], names[key]) for key in final_values},
         geometric_means={
             key: end.geometric_means(values_by_case[key].scale.minimum or 0.0)
-            for key, end in ends.items()
+            for key, end in final_values.items()
             if not math.isnan(_ratio(effects[key], end, values_by_case[key]).mean)
         },
     )
@@ -421,45 +434,49 @@ class _Ends:
     def of(cls, a: StoredSubject, b: StoredSubject, identity: str, metric: str, scales: Scales) -> _Ends | None:
         if identity not in a.cells or identity not in b.cells:
             return None
-        cells = [side.cells[identity] for side in (a, b)]
+        cells = [finals_of_side.cells[identity] for finals_of_side in (a, b)]
         finals = [cell.converged_finals(metric) for cell in cells]
         samples = samples_of(finals[0], finals[1], *cells)
         if not len(samples):
             return None
-        common = sorted(finals[0].keys() & finals[1].keys()) if samples.is_paired else None
-        seeds = [common or list(side) for side in finals]
+        common_seeds = sorted(finals[0].keys() & finals[1].keys()) if samples.is_paired else None
+        seeds = [common_seeds or list(finals_of_side) for finals_of_side in finals]
         starts = [scales.starts_of(cell, metric) for cell in cells]
-        ours, theirs = (
-            [side[seed] for seed in seeds_of_side] for side, seeds_of_side in zip(finals, seeds, strict=True)
+        values_a, values_b = (
+            [finals_of_side[seed] for seed in seeds_of_side]
+            for finals_of_side, seeds_of_side in zip(finals, seeds, strict=True)
         )
-        begun_a, begun_b = (
-            [begun.get(seed, math.nan) for seed in seeds_of_side]
-            for begun, seeds_of_side in zip(starts, seeds, strict=True)
+        starts_a, starts_b = (
+            [start_values.get(seed, math.nan) for seed in seeds_of_side]
+            for start_values, seeds_of_side in zip(starts, seeds, strict=True)
         )
         counts = (len(finals[0]), len(finals[1]))
-        return cls(ours=ours, theirs=theirs, begins=(begun_a, begun_b), num_seeds=counts, samples=samples)
+        return cls(ours=values_a, theirs=values_b, begins=(starts_a, starts_b), num_seeds=counts, samples=samples)
 
     def geometric_means(self, minimum: float) -> tuple[float, float]:
         """Returns the geometric mean of each side's losses less the minimum, over the seeds that converge.
 
         For pairs, these are the pairs in which both sides converge.
         """
-        sides = [np.asarray(self.ours) - minimum, np.asarray(self.theirs) - minimum]
+        losses_of_sides = [np.asarray(self.ours) - minimum, np.asarray(self.theirs) - minimum]
         if self.samples.is_paired:
-            converged = np.isfinite(sides[0]) & np.isfinite(sides[1])
-            sides = [side[converged] for side in sides]
+            converged = np.isfinite(losses_of_sides[0]) & np.isfinite(losses_of_sides[1])
+            losses_of_sides = [losses[converged] for losses in losses_of_sides]
         with np.errstate(divide="ignore", invalid="ignore"):
-            logs = [np.log(side[np.isfinite(side)]) for side in sides]
-        ours, theirs = (float(np.exp(np.mean(log))) if len(log) else math.nan for log in logs)
-        return ours, theirs
+            logs = [np.log(losses[np.isfinite(losses)]) for losses in losses_of_sides]
+        mean_a, mean_b = (float(np.exp(np.mean(log))) if len(log) else math.nan for log in logs)
+        return mean_a, mean_b
 
 
-def _ratio(paired: MeanDifference, ends: _Ends, values: PairedValues) -> Interval:
+def _ratio(paired: MeanDifference, final_values: _Ends, values: PairedValues) -> Interval:
     """Returns B's mean loss divided by A's, over converged seeds. NaN if one of them is clipped."""
     scale, is_plain = values.scale, values.is_of_finals
     if not is_plain:
-        sides = zip((ends.ours, ends.theirs), ends.begins, strict=True)
-        is_plain = all((are_plain(side, scale, starts=begins) | ~np.isfinite(side)).all() for side, begins in sides)
+        values_and_starts = zip((final_values.ours, final_values.theirs), final_values.begins, strict=True)
+        is_plain = all(
+            (are_plain(losses, scale, starts=begins) | ~np.isfinite(losses)).all()
+            for losses, begins in values_and_starts
+        )
     mean, lower, upper = (
         values.ratio(value) if is_plain else math.nan for value in (paired.mean, paired.upper, paired.lower)
     )
@@ -474,25 +491,25 @@ APART = {
 
 
 def _note(
-    ends: _Ends,
+    final_values: _Ends,
     values: PairedValues,
     paired: MeanDifference,
-    words: str,
+    verdict_words: str,
     is_signed: bool,
     replicate: str,
     has_lack: bool,
 ) -> str:
     notes = [SIGNED] if is_signed else []
-    seeds = len(ends.ours)
+    seeds = len(final_values.ours)
     scale = values.scale
-    notes += [text for text in (words, values.note) if text]
-    if not ends.samples.is_paired:
+    notes += [text for text in (verdict_words, values.note) if text]
+    if not final_values.samples.is_paired:
         notes.append(APART.get(paired.method, ""))
-    elif seeds < max(ends.num_seeds) and not has_lack:  # `lack_note` counts the common ones
-        notes.append("{} of {} and {}".format(counted(seeds, f"common {replicate}"), *ends.num_seeds))
+    elif seeds < max(final_values.num_seeds) and not has_lack:  # `lack_note` counts the common ones
+        notes.append("{} of {} and {}".format(counted(seeds, f"common {replicate}"), *final_values.num_seeds))
     notes += ["McNemar's exact test"] * (paired.method == "mcnemar")
     if not values.is_of_finals:
-        if silent := are_undecided(ends.ours, ends.theirs, scale, starts=ends.begins[0]).sum():
+        if silent := are_undecided(final_values.ours, final_values.theirs, scale, starts=final_values.begins[0]).sum():
             notes.append(silence(silent, seeds))
         if scale.is_usable and scale.is_thin:
             notes.append("thin scale")
@@ -504,15 +521,15 @@ def lack_note(a: StoredSubject, b: StoredSubject, identity: str) -> str:
 
     Example: "theta_2.npz has 2 of 3 seeds (1 error): compared on the 2 common seeds".
     """
-    sides = [(side.label, side.cells[identity]) for side in (a, b) if identity in side.cells]
-    lacking = [f"{label} has {_count_of(cell)}" for label, cell in sides if cell.missing]
-    if not lacking:
+    labels_and_cells = [(subject.label, subject.cells[identity]) for subject in (a, b) if identity in subject.cells]
+    missing_texts = [f"{label} has {_count_of(cell)}" for label, cell in labels_and_cells if cell.missing]
+    if not missing_texts:
         return ""
-    cells = [cell for _, cell in sides]
+    cells = [cell for _, cell in labels_and_cells]
     num_common = len(cells[0].sources.keys() & cells[-1].sources.keys()) if len(cells) == 2 else 0
     is_paired = num_common > 0 and are_common(cells[0].draws, cells[-1].draws)
     on = f": compared on the {counted(num_common, f'common {cells[0].case.replicate}')}" if is_paired else ""
-    return "; ".join(lacking) + on
+    return "; ".join(missing_texts) + on
 
 
 def _count_of(cell: Cell) -> str:
@@ -532,19 +549,19 @@ def labels_note(a: StoredSubject, b: StoredSubject, identity: str) -> str:
 
 def ends_note(a: StoredSubject, b: StoredSubject, identity: str) -> str:
     """Returns a note on the last steps of a case, if they differ between seeds; "" otherwise."""
-    cells = [side.cells[identity] for side in (a, b) if identity in side.cells]
-    ends = [
+    cells = [subject.cells[identity] for subject in (a, b) if identity in subject.cells]
+    last_steps = [
         sorted({step for seed, step in cell.last_steps().items() if seed not in cell.unconverged}) for cell in cells
     ]
-    if len({step for steps in ends for step in steps}) < 2:
+    if len({step for steps in last_steps for step in steps}) < 2:
         return ""
-    spans = [f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}" for steps in ends if steps]
+    spans = [f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}" for steps in last_steps if steps]
     return f"finals at different steps, {' against '.join(spans)}: --until-step common compares at one step"
 
 
 def _changed(a: StoredSubject, b: StoredSubject) -> tuple[str, ...]:
     """Returns the names of cases that both subjects have, in forms that they do not share."""
-    cases = {identity: cell.case for side in (a, b) for identity, cell in side.cells.items()}
+    cases = {identity: cell.case for subject in (a, b) for identity, cell in subject.cells.items()}
     names = {f"{case.suite}/{case.name}" for identity, case in cases.items() if is_changed(identity, a, b)}
     return tuple(sorted(names))
 
@@ -557,8 +574,8 @@ def first_differences(a: StoredSubject, b: StoredSubject) -> FirstDifferences:
 
     Cases without common seeds drawn by lobench are left out, because nothing is equal at their start.
     """
-    common = {key: (cell, b.cells[key]) for key, cell in a.cells.items() if key in b.cells}
-    first_steps = {key: _first_difference(*sides) for key, sides in common.items()}
+    common_cells = {key: (cell, b.cells[key]) for key, cell in a.cells.items() if key in b.cells}
+    first_steps = {key: _first_difference(*cell_pair) for key, cell_pair in common_cells.items()}
     return {key: step for key, step in first_steps.items() if step is not None}
 
 
@@ -575,11 +592,11 @@ def _first_difference(a: Cell, b: Cell) -> float | None:
 
 
 def _first_difference_of_seed(a: Cell, b: Cell, metric: str, seed: int) -> float:
-    sides = [
+    values_by_step = [
         dict(zip(curves.eval_steps, np.asarray(curves.metrics[metric])[row], strict=False))
         for curves, row in (a.sources[seed], b.sources[seed])
     ]
-    common = sorted(sides[0].keys() & sides[1].keys())
-    values = [np.asarray([side[step] for step in common]) for side in sides]
-    apart = np.flatnonzero(~((values[0] == values[1]) | (np.isnan(values[0]) & np.isnan(values[1]))))
-    return float(common[apart[0]]) if len(apart) else math.inf
+    common_steps = sorted(values_by_step[0].keys() & values_by_step[1].keys())
+    values = [np.asarray([step_values[step] for step in common_steps]) for step_values in values_by_step]
+    differing = np.flatnonzero(~((values[0] == values[1]) | (np.isnan(values[0]) & np.isnan(values[1]))))
+    return float(common_steps[differing[0]]) if len(differing) else math.inf

@@ -43,8 +43,8 @@ class OutcomesOfTests:
     def with_names(self, names: Mapping[str, str]) -> OutcomesOfTests:
         """Returns the tests with the names of the cases in place of their identities, sorted."""
         named_parts = {
-            part.name: tuple(sorted(names[identity] for identity in getattr(self, part.name)))
-            for part in dataclasses.fields(self)
+            field.name: tuple(sorted(names[identity] for identity in getattr(self, field.name)))
+            for field in dataclasses.fields(self)
         }
         return OutcomesOfTests(**named_parts)
 
@@ -54,10 +54,10 @@ def outcomes_of_tests(a: StoredSubject, b: StoredSubject) -> OutcomesOfTests:
     outcomes_by_test: dict[str, list[str]] = {}
     for identity, cell in {**b.cells, **a.cells}.items():
         if cell.case.evaluator == TEST:
-            ours, theirs = (_has_passed(side.cells.get(identity)) for side in (a, b))
-            outcomes_by_test.setdefault(_PARTS[ours, theirs], []).append(identity)
+            has_passed_a, has_passed_b = (_has_passed(subject.cells.get(identity)) for subject in (a, b))
+            outcomes_by_test.setdefault(_PARTS[has_passed_a, has_passed_b], []).append(identity)
     outcomes_by_test.pop("", None)
-    return OutcomesOfTests(**{part: tuple(identities) for part, identities in outcomes_by_test.items()})
+    return OutcomesOfTests(**{group: tuple(identities) for group, identities in outcomes_by_test.items()})
 
 
 # Part of `OutcomesOfTests` by whether the test passed under A and B; None without an outcome.

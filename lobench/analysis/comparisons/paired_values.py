@@ -65,8 +65,8 @@ class PairedValues:
         if math.isnan(self.share_of_a):
             return self.scale.ratio(difference)
         relative = difference * self.scale.unit  # (A - B) / mean of all values
-        below = 1 + relative * (1 - self.share_of_a)
-        return (1 - relative * self.share_of_a) / below if below > 0 else math.inf
+        denominator = 1 + relative * (1 - self.share_of_a)
+        return (1 - relative * self.share_of_a) / denominator if denominator > 0 else math.inf
 
 
 def paired_values(a: Cell | None, b: Cell | None, metric: str | None, scales: Scales) -> PairedValues:
@@ -90,15 +90,15 @@ def paired_values(a: Cell | None, b: Cell | None, metric: str | None, scales: Sc
     no_values = Samples(missing=(len(missing_seeds[0]), len(missing_seeds[1])), missing_seeds=missing_seeds)
     if a is None or b is None:
         return PairedValues(samples=no_values, scale=scale)
-    sides = [cell.converged_finals(name) for cell in (a, b)]
+    finals_of_sides = [cell.converged_finals(name) for cell in (a, b)]
     has_scores = a.draws == b.draws == LOBENCH_SEEDS and not (a.has_single_values and b.has_single_values)
     if has_scores:
         starts = {**scales.starts_of(b, name), **scales.starts_of(a, name)}
         is_paired = _is_fresh(a) == _is_fresh(b)
-        samples = scored(sides[0], sides[1], starts, scale, is_paired=is_paired)
+        samples = scored(finals_of_sides[0], finals_of_sides[1], starts, scale, is_paired=is_paired)
         samples = dataclasses.replace(samples, shared=_shared_trainings(a, b))
     else:
-        samples = samples_of(sides[0], sides[1], a, b)
+        samples = samples_of(finals_of_sides[0], finals_of_sides[1], a, b)
     samples = dataclasses.replace(
         samples,
         may_vary=samples.may_vary or _have_same_curves(a, b),
@@ -126,20 +126,20 @@ def _missing_seeds(a: Cell | None, b: Cell | None, metric: str) -> tuple[frozens
     cells = [cell for cell in (a, b) if cell is not None and cell.draws == LOBENCH_SEEDS]
     end = max((step for cell in cells for step in cell.last_steps().values()), default=0)
     missing_by_side = [frozenset[int](), frozenset[int]()]
-    for side, cell in enumerate((a, b)):
+    for index, cell in enumerate((a, b)):
         if cell is not None:
-            ended = cell.last_steps().items() if cell in cells else ()
-            early = {seed for seed, step in ended if step < end and seed not in cell.unconverged}
+            last_steps = cell.last_steps().items() if cell in cells else ()
+            early_seeds = {seed for seed, step in last_steps if step < end and seed not in cell.unconverged}
             without_metric = (
                 cell.sources.keys() - cell.final.get(metric, {}).keys() if cell.final.get(metric) else set()
             )
-            lacking = cell.lacking(other for other in (a, b) if other is not None)
-            missing_by_side[side] = frozenset({*cell.missing, *early, *without_metric, *lacking})
+            lacking_seeds = cell.lacking(other_cell for other_cell in (a, b) if other_cell is not None)
+            missing_by_side[index] = frozenset({*cell.missing, *early_seeds, *without_metric, *lacking_seeds})
     return missing_by_side[0], missing_by_side[1]
 
 
 def paired_block(
-    a: Cell, others: Mapping[int, Cell], metric: str | None, scales: Scales
+    a: Cell, other_cells: Mapping[int, Cell], metric: str | None, scales: Scales
 ) -> tuple[tuple[int, ...], PairBlock | None]:
     """Returns the others for which arrays give the same result as `paired_values`, and their pairs in this order.
 
@@ -148,7 +148,7 @@ def paired_block(
 
     Args:
       a: Results of A on a case.
-      others: Results of other subjects on the same case, by index.
+      other_cells: Results of other subjects on the same case, by index.
       metric: Name of the metric. None: the case's primary metric.
       scales: Scales of the cases.
     """
@@ -156,27 +156,29 @@ def paired_block(
     scale = scales.scale(a.case, name)
     finals = a.final.get(name, {})
     starts = scales.starts_of(a, name)
-    unknown = [seed for seed in finals if seed not in starts]
+    seeds_without_start = [seed for seed in finals if seed not in starts]
     finals_of_others = dict[int, list[float]]()
     may_be_fresh = min(finals, default=-1) >= FIRST_REPORT_SEED
     is_fresh = _is_fresh(a)
-    ends = a.ends()  # empty without curves
+    last_steps = a.ends()  # empty without curves
     if finals and scale.is_usable and a.is_whole and not a.has_single_values:
         seeds = tuple(finals)
-        for index, cell in others.items():
+        for index, cell in other_cells.items():
             seeds_of_cell, values = cell.final_column(name)
             if (
                 len(seeds_of_cell) == len(seeds)
                 and cell.is_whole
-                and ends.issuperset(cell.ends())
+                and last_steps.issuperset(cell.ends())
                 and (not may_be_fresh or _is_fresh(cell) == is_fresh)
-                and not (unknown and any(seed in cell.untrained.get(name, {}) for seed in unknown))
+                and not (
+                    seeds_without_start and any(seed in cell.untrained.get(name, {}) for seed in seeds_without_start)
+                )
             ):
                 if tuple(seeds_of_cell) == seeds:
                     finals_of_others[index] = list(values)
                 elif finals.keys() == {*seeds_of_cell}:
-                    by_seed = dict(zip(seeds_of_cell, values, strict=True))
-                    finals_of_others[index] = [by_seed[seed] for seed in finals]
+                    values_by_seed = dict(zip(seeds_of_cell, values, strict=True))
+                    finals_of_others[index] = [values_by_seed[seed] for seed in finals]
     if not finals_of_others:
         return (), None
     values_of_others = np.asarray(list(finals_of_others.values()), np.float64)
@@ -206,8 +208,8 @@ def _in_unit_of_each(steps: FloatArray, values: FloatArray, scale: ScoreScale) -
     if scale.kind is ScaleKind.LINEAR or not steps.any():
         return steps / abs(scale.unit)
     lowest = np.where(steps > 0, steps, np.inf)[:, None]  # 0 without a step
-    parts = steps[:, None] / np.maximum(values - (scale.minimum or 0.0), lowest)
-    return np.asarray(np.sqrt(np.mean(parts**2, axis=1)) / scale.unit)
+    relative_steps = steps[:, None] / np.maximum(values - (scale.minimum or 0.0), lowest)
+    return np.asarray(np.sqrt(np.mean(relative_steps**2, axis=1)) / scale.unit)
 
 
 def _precision_of_each(values: FloatArray, scale: ScoreScale) -> FloatArray:
@@ -216,46 +218,50 @@ def _precision_of_each(values: FloatArray, scale: ScoreScale) -> FloatArray:
     return FLOAT_STEP * (np.ones(len(values)) if scale.kind is ScaleKind.LOG else largest) / abs(scale.unit)
 
 
-def samples_of(a: Finals, b: Finals, of_a: Cell, of_b: Cell) -> Samples:
+def samples_of(a: Finals, b: Finals, cell_a: Cell, cell_b: Cell) -> Samples:
     """Returns values of two cells as samples, which are pairs if their seeds are the same draws.
 
     Non-finite values diverged.
     """
-    is_paired = are_common(of_a.draws, of_b.draws) and _is_fresh(of_a) == _is_fresh(of_b)
-    common = sorted(a.keys() & b.keys()) if is_paired else []
-    seeds_a, seeds_b = ([*common] if is_paired else [*side] for side in (a, b))
-    sides = ([side[seed] for seed in seeds] for side, seeds in ((a, seeds_a), (b, seeds_b)))
-    ours, theirs = ([DIVERGED if not math.isfinite(value) else value for value in side] for side in sides)
-    samples = Samples.of(ours, theirs, is_paired=is_paired)
+    is_paired = are_common(cell_a.draws, cell_b.draws) and _is_fresh(cell_a) == _is_fresh(cell_b)
+    common_seeds = sorted(a.keys() & b.keys()) if is_paired else []
+    seeds_a, seeds_b = ([*common_seeds] if is_paired else [*side_values] for side_values in (a, b))
+    values_of_sides = ([side_values[seed] for seed in seeds] for side_values, seeds in ((a, seeds_a), (b, seeds_b)))
+    values_a, values_b = (
+        [DIVERGED if not math.isfinite(value) else value for value in side_values] for side_values in values_of_sides
+    )
+    samples = Samples.of(values_a, values_b, is_paired=is_paired)
     return dataclasses.replace(
-        samples, seeds_a=tuple(seeds_a), seeds_b=tuple(seeds_b), shared=_shared_trainings(of_a, of_b)
+        samples, seeds_a=tuple(seeds_a), seeds_b=tuple(seeds_b), shared=_shared_trainings(cell_a, cell_b)
     )
 
 
 def _shared_trainings(a: Cell, b: Cell) -> frozenset[str]:
     """Returns the names of the trainings of two cells of a case."""
-    ours = shared_trainings(a)
-    theirs = shared_trainings(b)
-    return ours if ours is theirs else ours | theirs
+    names_a = shared_trainings(a)
+    names_b = shared_trainings(b)
+    return names_a if names_a is names_b else names_a | names_b
 
 
 def values_of(a: Cell, b: Cell, metric: str, direction: Direction | None) -> Samples:
     """Returns the final values of two cells with their signs chosen so that higher is better."""
     sign = 1.0 if direction is Direction.MAX else -1.0
-    ours, theirs = ({seed: sign * value for seed, value in cell.converged_finals(metric).items()} for cell in (a, b))
-    return samples_of(ours, theirs, a, b)
+    signed_a, signed_b = (
+        {seed: sign * value for seed, value in cell.converged_finals(metric).items()} for cell in (a, b)
+    )
+    return samples_of(signed_a, signed_b, a, b)
 
 
 def without_scale(samples: Samples) -> Samples:
     """Returns samples whose values are all NaN, so that no test is possible."""
-    a, b = ((math.nan,) * len(side) for side in (samples.a, samples.b))
+    a, b = ((math.nan,) * len(values) for values in (samples.a, samples.b))
     return dataclasses.replace(samples, a=a, b=b)
 
 
 def _have_same_curves(a: Cell, b: Cell) -> bool:
     """Returns True if two cells contain the same curves, as when a subject is compared with itself."""
-    mine, theirs = ({seed: (id(curves), row) for seed, (curves, row) in cell.sources.items()} for cell in (a, b))
-    return bool(mine) and mine == theirs
+    curves_a, curves_b = ({seed: (id(curves), row) for seed, (curves, row) in cell.sources.items()} for cell in (a, b))
+    return bool(curves_a) and curves_a == curves_b
 
 
 def _is_fresh(cell: Cell) -> bool:
@@ -272,31 +278,36 @@ def scored(a: Finals, b: Finals, starts: Mapping[int, float], scale: ScoreScale,
       scale: Scale of the case. If it is not usable, every score is NaN.
       is_paired: Whether the seeds form pairs. If not, all seeds of either side are used.
     """
-    common = a.keys() & b.keys()
-    sides = [{seed: side[seed] for seed in sorted(common if is_paired else side)} for side in (a, b)]
-    values = [list(side.values()) for side in sides]
-    all_values = [*values[0], *values[1]]
-    begun = [starts.get(seed, math.nan) for side in sides for seed in side]
-    flat = scores(all_values, scale, starts=begun).tolist()  # both sides in one call, because tables need thousands
-    both = [
-        DIVERGED if scale.is_usable and not math.isfinite(value) else score
-        for value, score in zip(all_values, flat, strict=True)
+    common_seeds = a.keys() & b.keys()
+    finals_of_sides = [
+        {seed: side_finals[seed] for seed in sorted(common_seeds if is_paired else side_finals)}
+        for side_finals in (a, b)
     ]
-    scores_by_side = both[: len(values[0])], both[len(values[0]) :]
+    values = [list(side_finals.values()) for side_finals in finals_of_sides]
+    all_values = [*values[0], *values[1]]
+    start_values = [starts.get(seed, math.nan) for side_finals in finals_of_sides for seed in side_finals]
+    raw_scores = scores(
+        all_values, scale, starts=start_values
+    ).tolist()  # both sides in one call, because tables need thousands
+    all_scores = [
+        DIVERGED if scale.is_usable and not math.isfinite(value) else score
+        for value, score in zip(all_values, raw_scores, strict=True)
+    ]
+    scores_by_side = all_scores[: len(values[0])], all_scores[len(values[0]) :]
     step = _in_unit(rounding_step(values[0], values[1], is_paired=is_paired), all_values, scale)
     precision = _precision(all_values, scale)
     finite = [value for value in all_values if math.isfinite(value)]
     may_vary = bool(finite) and max(finite) - min(finite) > 4 * FLOAT_STEP * max(map(abs, finite))
-    ours, theirs = (tuple(side) for side in scores_by_side)
+    scores_a, scores_b = (tuple(side_finals) for side_finals in scores_by_side)
     return Samples(
-        a=ours,
-        b=theirs,
+        a=scores_a,
+        b=scores_b,
         is_paired=is_paired,
         step=step,
         precision=precision,
         may_vary=may_vary,
-        seeds_a=tuple(sides[0]),
-        seeds_b=tuple(sides[1]),
+        seeds_a=tuple(finals_of_sides[0]),
+        seeds_b=tuple(finals_of_sides[1]),
     )
 
 
@@ -353,7 +364,8 @@ def _in_units(samples: Samples, scale: ScoreScale, *, is_relative: bool) -> tupl
             return -math.log(max(value - low, scale.floor)) / scale.unit
 
     a, b = (
-        tuple(value if value == DIVERGED else signed_value(value) for value in side) for side in (samples.a, samples.b)
+        tuple(value if value == DIVERGED else signed_value(value) for value in values)
+        for values in (samples.a, samples.b)
     )
     precision = _precision([value + low for value in finite], scale)
     return dataclasses.replace(samples, a=a, b=b, step=step, precision=precision), share_of_a
@@ -372,23 +384,23 @@ def _is_relative(a: Cell, b: Cell, metric: str) -> bool:
 def _scale_of_two(a: Cell, b: Cell, metric: str, scales: Scales) -> tuple[ScoreScale, str]:
     """Returns the scale of two sides, which does not depend on other subjects, and a note on its unit."""
     scale = scales.scale(a.case, metric)
-    tuned = scales.tuned.get(a.case.identity)
-    if tuned is not None and metric in tuned.tuned and scale.is_usable:
+    tuned_case = scales.tuned.get(a.case.identity)
+    if tuned_case is not None and metric in tuned_case.tuned and scale.is_usable:
         return scale, "final values, in units of the tuned baseline"
     is_primary = metric == a.case.primary_metric
     minimum = a.case.minimum if is_primary else None
     low = minimum or 0.0
     direction = scale.direction or Direction.MIN
     finals = [cell.converged_finals(metric) for cell in (a, b)]
-    finite = [value - low for side in finals for value in side.values() if math.isfinite(value)]
+    finite = [value - low for side_finals in finals for value in side_finals.values() if math.isfinite(value)]
     lowest = min(finite, default=math.nan)
-    declared = (a.case.scale or "") if is_primary else ""
+    declared_scale = (a.case.scale or "") if is_primary else ""
     is_loss = metric.rpartition("/")[2] == "loss" and direction is Direction.MIN
     start, why = _common_start(a, b, metric) if a.draws != ITEM_DRAWS else (math.nan, "each item has one value")
     # Losses of 0 count as the floor, and do not make the scale linear, on which their orders of magnitude are nothing.
-    least = ROUNDED_ZERO * (start - low) if start > low else 0.0
-    is_log = (is_loss or bool(declared)) and declared != ScaleKind.LINEAR
-    is_log = is_log and lowest >= least and max(finite) > 0
+    smallest_loss = ROUNDED_ZERO * (start - low) if start > low else 0.0
+    is_log = (is_loss or bool(declared_scale)) and declared_scale != ScaleKind.LINEAR
+    is_log = is_log and lowest >= smallest_loss and max(finite) > 0
     pair_scale = ScoreScale.among(
         metric,
         direction,
@@ -399,7 +411,9 @@ def _scale_of_two(a: Cell, b: Cell, metric: str, scales: Scales) -> tuple[ScoreS
     )
     if pair_scale.is_usable:
         return pair_scale, "final values, in units of the better one's gain from step 0"
-    if math.isfinite(start) and any(2 * sum(map(math.isfinite, side.values())) < len(side) for side in finals):
+    if math.isfinite(start) and any(
+        2 * sum(map(math.isfinite, side_finals.values())) < len(side_finals) for side_finals in finals
+    ):
         why = "no side that keeps half of its seeds ends better than step 0"
     unit = 1.0 if direction is Direction.MIN else -1.0
     how = ""
@@ -418,12 +432,12 @@ def _common_start(a: Cell, b: Cell, metric: str) -> tuple[float, str]:
     if a.has_single_values and b.has_single_values:
         return math.nan, "each seed has one value, and no step 0 before it"
     starts = [[v for v in cell.untrained.get(metric, {}).values() if math.isfinite(v)] for cell in (a, b)]
-    missing = [side for side, values in zip(("first", "second"), starts, strict=True) if not values]
+    missing = [side_name for side_name, values in zip(("first", "second"), starts, strict=True) if not values]
     if missing:
         return math.nan, f"the {missing[0]} has no step 0" if len(missing) == 1 else "neither has a step 0"
     means = [math.fsum(values) / len(values) for values in starts]
-    close = abs(means[1] - means[0]) <= _CLOSE * max(map(abs, means))
-    if not close and not mean_difference(Samples.of(starts[0], starts[1], is_paired=False)).p_value > 0.05:
+    are_close = abs(means[1] - means[0]) <= _CLOSE * max(map(abs, means))
+    if not are_close and not mean_difference(Samples.of(starts[0], starts[1], is_paired=False)).p_value > 0.05:
         return math.nan, f"the trainings start from other values ({means[0]:.4g} and {means[1]:.4g})"
     return math.fsum([*starts[0], *starts[1]]) / len([*starts[0], *starts[1]]), "both end no better than step 0"
 

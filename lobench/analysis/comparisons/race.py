@@ -79,11 +79,11 @@ class RaceResult:
     @property
     def racing(self) -> tuple[int, ...]:
         """Indices of the methods that are still in the race."""
-        return tuple(index for index, look in enumerate(self.out_at) if look is None)
+        return tuple(index for index, exit_look in enumerate(self.out_at) if exit_look is None)
 
 
 def decided(
-    entrants: Sequence[Entrant], rules: Race, places: Sequence[Path] = (), *, until: int | None = None
+    entrants: Sequence[Entrant], rules: Race, suite_paths: Sequence[Path] = (), *, last_look: int | None = None
 ) -> RaceResult:
     """Returns the state of a race, computed from its first round on.
 
@@ -93,50 +93,53 @@ def decided(
     Args:
       entrants: Methods with their evaluations.
       rules: Rules of the race.
-      places: Suites or baseline files that define the score 1. (): those recorded with the evaluations.
-      until: Last look. None: as far as there are evaluations.
+      suite_paths: Suites or baseline files that define the score 1. (): those recorded with the evaluations.
+      last_look: Last look. None: as far as there are evaluations.
 
     Raises:
       LobenchError: No case has a scale.
     """
     out_at: list[int | None] = [None] * len(entrants)
-    standings: list[Standing | None] = [None] * len(entrants)
+    gaps: list[Standing | None] = [None] * len(entrants)
     level = log_threshold(len(entrants), rules.alpha)
-    looks = 0
+    num_looks = 0
     leader = None
     ending = None
     missing = tuple[str, ...]()
-    racing = list(range(len(entrants)))
+    racing_methods = list(range(len(entrants)))
     scales = None
-    while ending is None and looks != until:
-        missing = _missing_evaluations([entrants[index] for index in racing], rules, looks + 1)
+    while ending is None and num_looks != last_look:
+        missing = _missing_evaluations([entrants[index] for index in racing_methods], rules, num_looks + 1)
         if missing:
             break
-        looks += 1
+        num_looks += 1
         if scales is None:
-            scales = _scales(entrants, rules, places)
-        subjects = [_subject_so_far(entrants[index], rules, looks) for index in racing]
-        pairs = _pairs(subjects, rules.block * looks, scales)
-        out, beats = losers(pairs, level)
+            scales = _scales(entrants, rules, suite_paths)
+        subjects = [_subject_so_far(entrants[index], rules, num_looks) for index in racing_methods]
+        pairs = _pairs(subjects, rules.block * num_looks, scales)
+        is_out, beats = losers(pairs, level)
         width = pairs.half_width(level)
-        first = _leader(subjects, scales, out)
-        for index, method in enumerate(racing):
-            rivals = np.flatnonzero(beats[:, index]) if out[index] else np.array([first])
+        leader_index = _leader(subjects, scales, is_out)
+        for index, method in enumerate(racing_methods):
+            rivals = np.flatnonzero(beats[:, index]) if is_out[index] else np.array([leader_index])
             rival = int(rivals[np.argmax((pairs.mean - width)[rivals, index])])
-            standings[method] = None if index == first else _standing(pairs, width, index, rival, racing)
-            out_at[method] = looks if out[index] else None
-        leader = racing[first]
-        racing = [method for index, method in enumerate(racing) if not out[index]]
-        ending = _ending([standings[method] for method in racing if method != leader], looks, rules)
+            gaps[method] = None if index == leader_index else _standing(pairs, width, index, rival, racing_methods)
+            out_at[method] = num_looks if is_out[index] else None
+        leader = racing_methods[leader_index]
+        racing_methods = [method for index, method in enumerate(racing_methods) if not is_out[index]]
+        ending = _ending([gaps[method] for method in racing_methods if method != leader], num_looks, rules)
     sizes = [sum(case.num_inner_steps for case in entrant.cases) * rules.block for entrant in entrants]
     return RaceResult(
         labels=tuple(entrant.label for entrant in entrants),
-        looks=looks,
+        looks=num_looks,
         out_at=tuple(out_at),
-        standings=tuple(standings),
+        standings=tuple(gaps),
         leader=leader,
         ending=ending,
-        steps=tuple(size * (looks if at is None else at) for size, at in zip(sizes, out_at, strict=True)),
+        steps=tuple(
+            size * (num_looks if exit_look is None else exit_look)
+            for size, exit_look in zip(sizes, out_at, strict=True)
+        ),
         all_steps=max(sizes) * rules.rounds,
         missing=missing,
         scale="" if scales is None else scales.describe().replace(_STORED_MEAN, "the best mean of the first round"),
@@ -144,28 +147,30 @@ def decided(
     )
 
 
-def _ending(others: Sequence[Standing | None], looks: int, rules: Race) -> Ending | None:
-    if not others:
+def _ending(gaps: Sequence[Standing | None], num_looks: int, rules: Race) -> Ending | None:
+    if not gaps:
         return "one left"
-    if rules.margin and all(standing is not None and standing.gap.upper < rules.margin for standing in others):
+    if rules.margin and all(
+        gap_to_leader is not None and gap_to_leader.gap.upper < rules.margin for gap_to_leader in gaps
+    ):
         return "within the margin"
-    return "all seeds" if looks == rules.rounds else None
+    return "all seeds" if num_looks == rules.rounds else None
 
 
-def _round_blocks(case: CaseInfo, rules: Race, look: int) -> list[SeedBlock]:
+def _round_blocks(case: CaseInfo, rules: Race, round_number: int) -> list[SeedBlock]:
     """Returns the seed blocks of a case in a round. The first round is 1."""
-    start = case.first_seed + (look - 1) * rules.block
+    start = case.first_seed + (round_number - 1) * rules.block
     return list(seed_blocks(rules.block, case.seed_block, start))
 
 
-def _missing_evaluations(entrants: Sequence[Entrant], rules: Race, look: int) -> tuple[str, ...]:
+def _missing_evaluations(entrants: Sequence[Entrant], rules: Race, round_number: int) -> tuple[str, ...]:
     """Returns the evaluations that a round lacks. Skipped evaluations are not missing."""
     missing_pairs = []
     for entrant in entrants:
         row_of_block = {(row.key.case_identity, row.key.seed_block): row for row in entrant.rows}
         row_of_block |= {(row.key.case_identity, row.key.seed_block): row for row in entrant.rows if row.has_curves}
         for case in entrant.cases:
-            for block in _round_blocks(case, rules, look):
+            for block in _round_blocks(case, rules, round_number):
                 row = row_of_block.get((case.identity, block))
                 if row is None or not (row.has_curves or row.outcome is Outcome.SKIPPED):
                     why = f": {row.outcome}" if row is not None else ""
@@ -173,15 +178,17 @@ def _missing_evaluations(entrants: Sequence[Entrant], rules: Race, look: int) ->
     return tuple(missing_pairs)
 
 
-def _subject_so_far(entrant: Entrant, rules: Race, looks: int) -> StoredSubject:
+def _subject_so_far(entrant: Entrant, rules: Race, num_rounds: int) -> StoredSubject:
     """Returns a method with its results of the first rounds only."""
-    rounds = itertools.product(entrant.cases, range(1, looks + 1))
-    blocks = {(case.identity, block) for case, look in rounds for block in _round_blocks(case, rules, look)}
+    rounds = itertools.product(entrant.cases, range(1, num_rounds + 1))
+    blocks = {
+        (case.identity, block) for case, round_number in rounds for block in _round_blocks(case, rules, round_number)
+    }
     rows = [row for row in entrant.rows if (row.key.case_identity, row.key.seed_block) in blocks]
     return subject_of(entrant.who, rows, {case.identity for case in entrant.cases})
 
 
-def _scales(entrants: Sequence[Entrant], rules: Race, places: Sequence[Path]) -> Scales:
+def _scales(entrants: Sequence[Entrant], rules: Race, suite_paths: Sequence[Path]) -> Scales:
     """Returns the scales of a race.
 
     Without a tuned baseline they are those of the first round, and do not change later.
@@ -189,7 +196,7 @@ def _scales(entrants: Sequence[Entrant], rules: Race, places: Sequence[Path]) ->
     Raises:
       LobenchError: No case has a scale.
     """
-    scales = Scales.of([_subject_so_far(entrant, rules, 1) for entrant in entrants], list(places) or None)
+    scales = Scales.of([_subject_so_far(entrant, rules, 1) for entrant in entrants], list(suite_paths) or None)
     cases = scales.cases.values()
     if not any(scales.scale(case, case.primary_metric).is_usable for case in cases):
         raise LobenchError(
@@ -204,33 +211,35 @@ def _pairs(subjects: Sequence[StoredSubject], num_seeds: int, scales: Scales) ->
     """Returns the sums of all pairs: [j, i] compares j (as `a`) with i."""
     count = len(subjects)
     cases = {identity: cell.case for subject in subjects for identity, cell in subject.cells.items()}
-    sides = np.full((2, count, count, len(cases), num_seeds), math.nan)
+    scores_of_sides = np.full((2, count, count, len(cases), num_seeds), math.nan)
     steps = np.zeros((count, count, len(cases)))
     for j, i in itertools.combinations(range(count), 2):
         for index, (identity, case) in enumerate(cases.items()):
-            a, b = (subjects[side].cells.get(identity) for side in (j, i))
+            a, b = (subjects[subject_index].cells.get(identity) for subject_index in (j, i))
             if a is None or b is None:
                 continue
             samples = paired_values(a, b, None, scales).samples
-            common = sorted(a.finals(case.primary_metric).keys() & b.finals(case.primary_metric).keys())
-            seeds = [seed - case.first_seed for seed in common]
-            sides[0, j, i, index, seeds] = sides[1, i, j, index, seeds] = samples.a
-            sides[1, j, i, index, seeds] = sides[0, i, j, index, seeds] = samples.b
+            common_seeds = sorted(a.finals(case.primary_metric).keys() & b.finals(case.primary_metric).keys())
+            seeds = [seed - case.first_seed for seed in common_seeds]
+            scores_of_sides[0, j, i, index, seeds] = scores_of_sides[1, i, j, index, seeds] = samples.a
+            scores_of_sides[1, j, i, index, seeds] = scores_of_sides[0, i, j, index, seeds] = samples.b
             steps[j, i, index] = steps[i, j, index] = math.sqrt(12 * samples.converged().floor)
-    return PairSums.of(sides[0], sides[1], steps)
+    return PairSums.of(scores_of_sides[0], scores_of_sides[1], steps)
 
 
-def _leader(subjects: Sequence[StoredSubject], scales: Scales, out: NDArray[np.bool_]) -> int:
+def _leader(subjects: Sequence[StoredSubject], scales: Scales, is_out: NDArray[np.bool_]) -> int:
     """Returns the index of the remaining method with the best mean score, in which a diverged seed scores -1."""
     means = [mean_score(subject, None, scales).mean for subject in subjects]
-    return int(max(np.flatnonzero(~out), key=lambda index: np.nan_to_num(means[index], nan=-math.inf)))
+    return int(max(np.flatnonzero(~is_out), key=lambda index: np.nan_to_num(means[index], nan=-math.inf)))
 
 
-def _standing(pairs: PairSums, width: NDArray[np.float64], index: int, rival: int, racing: Sequence[int]) -> Standing:
+def _standing(
+    pairs: PairSums, width: NDArray[np.float64], index: int, rival: int, racing_methods: Sequence[int]
+) -> Standing:
     gap = -float(pairs.mean[rival, index])
     half = float(width[rival, index])
     return Standing(
-        against=racing[rival],
+        against=racing_methods[rival],
         gap=Interval(mean=gap, lower=gap - half, upper=gap + half),
         diverged=(int(pairs.lost_by_b[rival, index]), int(pairs.lost_by_a[rival, index])),
     )

@@ -92,11 +92,11 @@ def history(stores: Iterable[Path]) -> list[RunSummary]:
     """Returns the runs of stores, the latest last."""
     runs: list[tuple[str, Snapshot]] = []
     for store in stores:
-        whole = read_store(store, all_codes=True)
+        store_snapshot = read_store(store, all_codes=True)
         groups: dict[tuple[str, int], list[EvaluationRow]] = {}
         codes: dict[str, list[str]] = {}
         revision = ""
-        for row in whole.rows:
+        for row in store_snapshot.rows:
             # Evaluations without curves have no provenance, and count as made at the previous one's revision.
             revision = _revision(row) if row.payload is not None else revision
             codes_of_case = codes.setdefault(row.case.key, [])
@@ -105,21 +105,21 @@ def history(stores: Iterable[Path]) -> list[RunSummary]:
             # Code can differ in a revision.
             groups.setdefault((revision, codes_of_case.index(row.code)), []).append(row)
         if len(groups) == 1:
-            runs.append((revision, whole))
+            runs.append((revision, store_snapshot))
         else:
-            positions = {subject.who: index for index, subject in enumerate(whole.subjects)}
+            positions = {subject.who: index for index, subject in enumerate(store_snapshot.subjects)}
             for (name, _), rows in groups.items():
                 # If all cases of a run were changed since, the run keeps its own forms.
-                current = whole.current if any(map(whole.current.is_current, rows)) else None
+                current = store_snapshot.current if any(map(store_snapshot.current.is_current, rows)) else None
                 runs.append((name, Snapshot.of(store, rows, positions=positions, current=current)))
     scales = Scales.of([subject for _, snapshot in runs for subject in snapshot.subjects], None)
     summaries = [_run_summary(revision, snapshot, scales) for revision, snapshot in runs]
     # Runs of one store are in the order of its ledger, whatever the clocks; stores are ordered by their last result.
-    last_of = {
+    last_times = {
         store: max(run.last for run in summaries if run.store == store) for store in {run.store for run in summaries}
     }
     order = {id(run): max(row.id for row in snapshot.rows) for run, (_, snapshot) in zip(summaries, runs, strict=True)}
-    return sorted(summaries, key=lambda run: (last_of[run.store], str(run.store), order[id(run)]))
+    return sorted(summaries, key=lambda run: (last_times[run.store], str(run.store), order[id(run)]))
 
 
 def _revision(row: EvaluationRow) -> str:
@@ -128,17 +128,17 @@ def _revision(row: EvaluationRow) -> str:
 
 
 def _run_summary(revision: str, snapshot: Snapshot, scales: Scales) -> RunSummary:
-    last = snapshot.subjects[snapshot.shown]
-    metrics = [metric for _, metric in headline_metrics([last])]
+    last_subject = snapshot.subjects[snapshot.shown]
+    metrics = [metric for _, metric in headline_metrics([last_subject])]
     unscored = [
         cell
-        for cell in last.cells.values()
+        for cell in last_subject.cells.values()
         if cell.sources
         and not all(scales.scale(cell.case, metric or cell.case.primary_metric).is_usable for metric in metrics)
     ]
     cases = [case.identity for case in snapshot.cases]
     scores_by_metric = {
-        label: mean_score(last, metric, scales, cases) for label, metric in headline_metrics(snapshot.subjects)
+        label: mean_score(last_subject, metric, scales, cases) for label, metric in headline_metrics(snapshot.subjects)
     }
     return RunSummary(
         store=snapshot.store,
@@ -147,14 +147,14 @@ def _run_summary(revision: str, snapshot: Snapshot, scales: Scales) -> RunSummar
         git_revision=revision,
         num_checkpoints=len({row.key.checkpoint_sha256 for row in snapshot.rows}),
         num_evaluations=len(snapshot.rows),
-        last_checkpoint=last.label,
+        last_checkpoint=last_subject.label,
         scores={label: score.interval for label, score in scores_by_metric.items() if score.num_cases},
         scale=scales.describe(_ADVICE),
-        num_diverged=last.num_diverged,
-        num_exploded=last.num_exploded,
-        num_seeds=last.num_seeds,
+        num_diverged=last_subject.num_diverged,
+        num_exploded=last_subject.num_exploded,
+        num_seeds=last_subject.num_seeds,
         num_unscored=len(unscored),
-        programs=tuple(sorted(map(str, last.programs))),
+        programs=tuple(sorted(map(str, last_subject.programs))),
     )
 
 
@@ -195,10 +195,12 @@ def experiment_history(stores: Iterable[Path]) -> list[ExperimentSummary]:
             forms = [row for row in ledger.experiments() if row.config]
             if not forms:
                 continue
-            whole = read_store(store, all_codes=True)
+            store_snapshot = read_store(store, all_codes=True)
             for row in forms:
-                part = of_members(whole, row.config, ledger.memberships(row.id), ledger.trials(row.id))
-                experiment_runs.append((row, with_race(part, row.config, ledger)))
+                form_snapshot = of_members(
+                    store_snapshot, row.config, ledger.memberships(row.id), ledger.trials(row.id)
+                )
+                experiment_runs.append((row, with_race(form_snapshot, row.config, ledger)))
     subjects = [subject for _, snapshot in experiment_runs for subject in snapshot.subjects]
     scales = Scales.of(
         subjects, None, among=[subject for _, snapshot in experiment_runs for subject in snapshot.setting_scales]
@@ -259,8 +261,8 @@ def patch_of(store: Path, experiment: int) -> bytes:
     with Ledger.open(store, read_only=True) as ledger:
         revisions = {row.id: row.revision for row in ledger.experiments() if row.config}
     if experiment not in revisions:
-        numbers = ", ".join(map(str, sorted(revisions))) or "no experiment here"
-        raise UsageError("no such experiment", where=str(store), got=str(experiment), expected=numbers)
+        known_ids = ", ".join(map(str, sorted(revisions))) or "no experiment here"
+        raise UsageError("no such experiment", where=str(store), got=str(experiment), expected=known_ids)
     revision = revisions[experiment]
     if revision.patch is None:
         why = (

@@ -158,7 +158,12 @@ def _pooled_costs(cells: Sequence[Cell | None], costs: Sequence[Sequence[StepCos
     """
     keys = [_program_key(cell) for cell in cells]
     return [
-        [cost for other, costs_of_other in zip(keys, costs, strict=True) if other == key for cost in costs_of_other]
+        [
+            cost
+            for other_key, costs_of_other in zip(keys, costs, strict=True)
+            if other_key == key
+            for cost in costs_of_other
+        ]
         if key and costs_of_cell
         else costs_of_cell
         for key, costs_of_cell in zip(keys, costs, strict=True)
@@ -172,7 +177,7 @@ def _program_key(cell: Cell | None) -> str:
 
 def timed_difference(
     a: Mapping[int, float],
-    others: Sequence[Mapping[int, float]],
+    values_of_b: Sequence[Mapping[int, float]],
     cells: Sequence[Cell],
     sides: Sequence[SideCost],
     alpha: float,
@@ -182,20 +187,24 @@ def timed_difference(
 
     Args:
       a: Values of A, by seed.
-      others: Values of B as measured, and at the bounds of the times. The interval is the union of their intervals, and
-        the p-value the largest.
+      values_of_b: Values of B as measured, and at the bounds of the times. The interval is the union of their
+        intervals, and the p-value the largest.
       cells: Results of both sides.
       sides: Costs of both sides.
       alpha: Level of the interval.
       step: Lower bound of the step to which the values are rounded.
     """
-    pairs = [samples_of(a, other, *cells) for other in others]
+    pairs = [samples_of(a, values, *cells) for values in values_of_b]
     differences = [mean_difference(dataclasses.replace(pair, step=max(pair.step, step)), 1 - alpha) for pair in pairs]
-    first = differences[0]
-    if any(side.is_unsteady for side in sides):
-        note = f"{first.mean:+.4g}, no verdict: unsteady times" if math.isfinite(first.mean) else "unsteady times"
+    first_difference = differences[0]
+    if any(cost.is_unsteady for cost in sides):
+        note = (
+            f"{first_difference.mean:+.4g}, no verdict: unsteady times"
+            if math.isfinite(first_difference.mean)
+            else "unsteady times"
+        )
         return dataclasses.replace(
-            first,
+            first_difference,
             lower=math.nan,
             upper=math.nan,
             p_value=math.nan,
@@ -204,7 +213,7 @@ def timed_difference(
             note=note,
         )
     return dataclasses.replace(
-        first,
+        first_difference,
         lower=min(difference.lower for difference in differences),
         upper=max(difference.upper for difference in differences),
         p_value=max(difference.p_value for difference in differences),
@@ -214,7 +223,7 @@ def timed_difference(
 
 def time_factors(cells: Sequence[Cell], sides: Sequence[SideCost]) -> tuple[float, ...]:
     """Returns factors on the ratio of two times: 1 and its two 95% bounds, or only 1 for one program."""
-    error = math.hypot(*(side.seconds.error for side in sides))
+    error = math.hypot(*(cost.seconds.error for cost in sides))
     if (_program_key(cells[0]) and _program_key(cells[0]) == _program_key(cells[1])) or not error > 0:
         return (1.0,)
     return 1.0, math.exp(-_Z * error), math.exp(_Z * error)
@@ -240,17 +249,21 @@ def _values_at(cell: Cell, metric: str, step: float) -> dict[int, float]:
     """
     values_by_seed = {}
     for seed, (curves, row) in sorted(cell.sources.items()):
-        at = curves.eval_steps
+        eval_steps = curves.eval_steps
         values = np.asarray(curves.metrics.get(metric, ()))
-        if values.ndim != 2 or values.shape[1] != len(at):
+        if values.ndim != 2 or values.shape[1] != len(eval_steps):
             continue  # one value a seed, taken at the end
-        index_before = bisect.bisect_right(at, step + 1e-6) - 1
+        index_before = bisect.bisect_right(eval_steps, step + 1e-6) - 1
         if index_before < 0:
             continue  # imported curves that begin later
-        index_after = min(index_before + 1, len(at) - 1)
+        index_after = min(index_before + 1, len(eval_steps) - 1)
         value_before = float(values[row, index_before])
         value_after = float(values[row, index_after])
-        share = (step - at[index_before]) / (at[index_after] - at[index_before]) if index_after > index_before else 0.0
+        share = (
+            (step - eval_steps[index_before]) / (eval_steps[index_after] - eval_steps[index_before])
+            if index_after > index_before
+            else 0.0
+        )
         values_by_seed[seed] = (
             value_before + max(share, 0.0) * (value_after - value_before)
             if math.isfinite(value_after)
@@ -300,29 +313,33 @@ def compare_costs(
 def _at_equal_time(cells: Sequence[Cell], metric: str, sides: Sequence[SideCost], alpha: float) -> MeanDifference:
     """Returns B less A at equal time, with the uncertainty of the ratio of both times in the slower side's steps."""
     slower = 0 if sides[0].steps < cells[0].steps[-1] else 1
-    last = float(cells[slower].steps[-1])
+    last_step = float(cells[slower].steps[-1])
     values = [
-        _values_at(cells[slower], metric, min(sides[slower].steps * factor, last))
+        _values_at(cells[slower], metric, min(sides[slower].steps * factor, last_step))
         for factor in time_factors(cells, sides)
     ]
-    other = sides[1 - slower].at_equal_time
+    faster_values = sides[1 - slower].at_equal_time
     if slower == 1:
-        return timed_difference(other, values, cells, sides, alpha)
-    turned = timed_difference(other, values, cells[::-1], sides, alpha)
+        return timed_difference(faster_values, values, cells, sides, alpha)
+    reversed_difference = timed_difference(faster_values, values, cells[::-1], sides, alpha)
     return dataclasses.replace(
-        turned,
-        mean=0.0 - turned.mean,
-        lower=0.0 - turned.upper,
-        upper=0.0 - turned.lower,
-        num_a=turned.num_b,
-        num_b=turned.num_a,
-        diverged_a=turned.diverged_b,
-        diverged_b=turned.diverged_a,
-        note=turned.note.replace(f"{turned.mean:+.4g}", f"{0.0 - turned.mean:+.4g}"),
+        reversed_difference,
+        mean=0.0 - reversed_difference.mean,
+        lower=0.0 - reversed_difference.upper,
+        upper=0.0 - reversed_difference.lower,
+        num_a=reversed_difference.num_b,
+        num_b=reversed_difference.num_a,
+        diverged_a=reversed_difference.diverged_b,
+        diverged_b=reversed_difference.diverged_a,
+        note=reversed_difference.note.replace(
+            f"{reversed_difference.mean:+.4g}", f"{0.0 - reversed_difference.mean:+.4g}"
+        ),
     )
 
 
 def shared_costs(cells: Sequence[Cell], metric: str) -> ClassCosts | None:
     """Returns the costs on the class of machines on which all cells have times. Of several, that with most chunks."""
-    both = [class_cost for class_cost in class_costs(cells, metric) if None not in class_cost.sides]
-    return max(both, key=lambda costs: min(side.seconds.num_samples for side in costs.timed_sides), default=None)
+    costs_of_all_cells = [class_cost for class_cost in class_costs(cells, metric) if None not in class_cost.sides]
+    return max(
+        costs_of_all_cells, key=lambda costs: min(side.seconds.num_samples for side in costs.timed_sides), default=None
+    )

@@ -159,20 +159,20 @@ def _median(values: Sequence[float], alpha: float) -> Interval:
 
     Source: Conover 1999, section 3.2.
     """
-    n = len(values)
-    ordered = sorted(values)
-    if not n:
+    count = len(values)
+    sorted_values = sorted(values)
+    if not count:
         return Interval()
-    middle = ordered[n // 2] if n % 2 else (ordered[n // 2 - 1] + ordered[n // 2]) / 2
-    tail, rank = 0.0, 0
-    while rank <= n // 2:  # probability that the median is below the rank-th value
-        tail += math.comb(n, rank) / 2**n
-        if tail > alpha / 2:
+    median = sorted_values[count // 2] if count % 2 else (sorted_values[count // 2 - 1] + sorted_values[count // 2]) / 2
+    tail_probability, rank = 0.0, 0
+    while rank <= count // 2:  # probability that the median is below the rank-th value
+        tail_probability += math.comb(count, rank) / 2**count
+        if tail_probability > alpha / 2:
             break
         rank += 1
     if rank == 0:
-        return Interval(mean=middle)
-    return Interval(mean=middle, lower=ordered[rank - 1], upper=ordered[n - rank], method="sign")
+        return Interval(mean=median)
+    return Interval(mean=median, lower=sorted_values[rank - 1], upper=sorted_values[count - rank], method="sign")
 
 
 def compare_steps(
@@ -199,13 +199,13 @@ def compare_steps(
         time = None
         if (shared := shared_costs(cells, metric)) is not None:
             costs = shared.timed_sides
-            timed = [side.timed(cost) for side, cost in zip((steps_of_a, steps_of_b), costs, strict=True)]
+            times_of_sides = [steps.timed(cost) for steps, cost in zip((steps_of_a, steps_of_b), costs, strict=True)]
             time = TimeToTarget(
                 machine=shared.machine,
                 is_unsteady=any(cost.is_unsteady for cost in costs),
-                a=timed[0],
-                b=timed[1],
-                difference=_time_difference(timed, cells, costs, alpha),
+                a=times_of_sides[0],
+                b=times_of_sides[1],
+                difference=_time_difference(times_of_sides, cells, costs, alpha),
             )
         case_steps.append(
             CaseSteps(case=identity, target=case_target, a=steps_of_a, b=steps_of_b, difference=difference, time=time)
@@ -229,25 +229,29 @@ def compare_steps(
 
 
 def _time_difference(
-    timed: Sequence[StepsToTarget], cells: tuple[Cell, Cell], costs: Sequence[SideCost], alpha: float
+    times_of_sides: Sequence[StepsToTarget], cells: tuple[Cell, Cell], costs: Sequence[SideCost], alpha: float
 ) -> MeanDifference:
     """Returns the difference of times. Its interval includes the uncertainty of the ratio of both step times."""
-    if any(side.num_reached < len(side.steps) for side in timed):
-        return _difference(timed[0], timed[1], cells, alpha)
-    scaled = [{seed: time * factor for seed, time in timed[1].steps.items()} for factor in time_factors(cells, costs)]
-    return timed_difference(timed[0].steps, scaled, cells, costs, alpha, step=_agreed_gap(*timed))
+    if any(times.num_reached < len(times.steps) for times in times_of_sides):
+        return _difference(times_of_sides[0], times_of_sides[1], cells, alpha)
+    scaled_times = [
+        {seed: time * factor for seed, time in times_of_sides[1].steps.items()} for factor in time_factors(cells, costs)
+    ]
+    return timed_difference(
+        times_of_sides[0].steps, scaled_times, cells, costs, alpha, step=_agreed_gap(*times_of_sides)
+    )
 
 
-def _agreed_gap(*sides: StepsToTarget) -> float:
+def _agreed_gap(*steps_of_sides: StepsToTarget) -> float:
     """Returns the largest gap, if the seeds of each side agree, so that their values have no variance; else 0."""
-    agree = all(len(set(side.steps.values())) == 1 for side in sides)
-    return max(side.gap for side in sides) if agree else 0.0
+    all_agree = all(len(set(steps.steps.values())) == 1 for steps in steps_of_sides)
+    return max(steps.gap for steps in steps_of_sides) if all_agree else 0.0
 
 
 def _difference(a: StepsToTarget, b: StepsToTarget, cells: tuple[Cell, Cell], alpha: float) -> MeanDifference:
     samples = samples_of(a.steps, b.steps, *cells)
     samples = dataclasses.replace(samples, step=max(samples.step, _agreed_gap(a, b)))
     difference = mean_difference(samples, 1 - alpha)
-    if all(side.num_reached == len(side.steps) for side in (a, b)):
+    if all(steps.num_reached == len(steps.steps) for steps in (a, b)):
         return difference
     return MeanDifference(num_seeds=difference.num_seeds, method=difference.method, note="a seed did not get there")

@@ -64,9 +64,11 @@ def improvement(
     ranks_of_b = []
     ranks_of_a = []
     cases = list[str]()
-    common = (identity for identity, cell in a.cells.items() if identity in b.cells and not cell.case.has_outcome_alone)
-    for identity in common:
-        x, y = (scales.merits(side.cells[identity], metric) for side in (b, a))
+    common_cases = (
+        identity for identity, cell in a.cells.items() if identity in b.cells and not cell.case.has_outcome_alone
+    )
+    for identity in common_cases:
+        x, y = (scales.merits(subject.cells[identity], metric) for subject in (b, a))
         if x and y:
             ranks = np.unique([*x, *y], return_inverse=True)[1].tolist()  # ranks are finite also for diverged seeds
             ranks_of_b.append(ranks[: len(x)])
@@ -75,8 +77,8 @@ def improvement(
     if not ranks_of_b:
         return Interval()
     groups = case_groups([a.cells, b.cells], cases, design)
-    places = [[cases.index(case) for case in group] for group in groups]
-    return probability_of_improvement_interval(ranks_of_b, ranks_of_a, groups=places)
+    indices_of_groups = [[cases.index(case) for case in group] for group in groups]
+    return probability_of_improvement_interval(ranks_of_b, ranks_of_a, groups=indices_of_groups)
 
 
 def seeds_note(comparison: PairComparison, interval: Interval) -> str:
@@ -114,22 +116,22 @@ def differences(a: StoredSubject, b: StoredSubject, metric: str | None, scales: 
     for identity in {**a.cells, **b.cells}:
         if is_changed(identity, a, b):
             continue
-        sides = [subject.cells.get(identity) for subject in (a, b)]
-        present_cells = [cell for cell in sides if cell is not None]
+        cell_pair = [subject.cells.get(identity) for subject in (a, b)]
+        present_cells = [cell for cell in cell_pair if cell is not None]
         if any(cell.case.has_outcome_alone for cell in present_cells):
             continue
         if any(cell.lost or cell.final.get(metric or cell.case.primary_metric) for cell in present_cells):
-            values_by_case[identity] = paired_values(sides[0], sides[1], metric, scales)
+            values_by_case[identity] = paired_values(cell_pair[0], cell_pair[1], metric, scales)
     return values_by_case
 
 
 def is_changed(identity: str, a: StoredSubject, b: StoredSubject) -> bool:
     """Returns whether only one side has a case, and the other side has another form of it."""
-    sides = (a, b) if identity in a.cells else (b, a)
-    if identity in sides[1].cells:
+    subject_and_other = (a, b) if identity in a.cells else (b, a)
+    if identity in subject_and_other[1].cells:
         return False
-    case_place = place_of(sides[0].cells[identity].case)
-    return any(place_of(cell.case) == case_place for cell in sides[1].every_form().values())
+    case_place = place_of(subject_and_other[0].cells[identity].case)
+    return any(place_of(cell.case) == case_place for cell in subject_and_other[1].every_form().values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,19 +189,19 @@ class Summary:
         has_test = "test/loss" in labels and primary != {"test/loss"}
         self.metrics = ("primary", *(("test/loss",) if has_test else ()))
 
-    def of_part(self, part: Snapshot) -> Summary:
+    def of_part(self, snapshot: Snapshot) -> Summary:
         """Returns the summary of a part of its subjects. Scores computed for one of the two are reused by the other."""
-        summary = Summary(part, self.scales)
+        summary = Summary(snapshot, self.scales)
         summary._means = self._means
         return summary
 
-    def of_later(self, part: Snapshot) -> Summary:
+    def of_later(self, snapshot: Snapshot) -> Summary:
         """Returns the summary of some subjects of a later reading, on the scales of this one.
 
         Scores of subjects that are the same objects are reused. Scores of other subjects are not cached, because the
         cache has keys by `id`, which may become that of another object.
         """
-        summary = Summary(part, self.scales)
+        summary = Summary(snapshot, self.scales)
         summary._means = dict(self._means)
         return summary
 
@@ -213,9 +215,13 @@ class Summary:
         if self.has_checkpoints or not subjects:
             return self.snapshot.shown if subjects else 0
         means = {index: self.mean_score(index, "primary") for index in range(len(subjects))}
-        scored = [index for index, score in means.items() if not math.isnan(score.mean) and score.has_surviving_seed]
-        scored = [index for index in scored if not subjects[index].lacks_seeds(subjects)] or scored
-        return max(scored, key=lambda index: means[index].mean) if scored else self.snapshot.shown
+        scored_indices = [
+            index for index, score in means.items() if not math.isnan(score.mean) and score.has_surviving_seed
+        ]
+        scored_indices = [
+            index for index in scored_indices if not subjects[index].lacks_seeds(subjects)
+        ] or scored_indices
+        return max(scored_indices, key=lambda index: means[index].mean) if scored_indices else self.snapshot.shown
 
     @property
     def has_checkpoints(self) -> bool:
@@ -268,11 +274,11 @@ class Summary:
         return frozenset(case.identity for case in self.snapshot.cases if case.suite == suite)
 
     def _own_mean(self, subject: int, metric: str) -> MeanScore:
-        stored = self.snapshot.subjects[subject]
-        key = (id(stored), metric)
+        stored_subject = self.snapshot.subjects[subject]
+        key = (id(stored_subject), metric)
         if key not in self._means:
             cases = [case.identity for case in self.snapshot.cases]
-            self._means[key] = mean_score(stored, _metric_or_none(metric), self.scales, cases)
+            self._means[key] = mean_score(stored_subject, _metric_or_none(metric), self.scales, cases)
         return self._means[key]
 
     def own_scores(self, subject: int, metric: str) -> Mapping[str, Mapping[int, float]]:
@@ -312,20 +318,20 @@ class Summary:
     def over_which_cases(self, metric: str, *, names: bool = True) -> str:
         """Returns the cases in the compared means, with the subjects that lack the others; "" if none lacks any."""
         missing = self.left_out(metric)
-        common = len(self.common_cases(metric))
+        num_common = len(self.common_cases(metric))
         lacking_subjects = "; ".join(f"{case}: not of {', '.join(labels)}" for case, labels in sorted(missing.items()))
-        text = f"the {common} of {counted(len(self.snapshot.cases), 'case')} that all methods have"
+        text = f"the {num_common} of {counted(len(self.snapshot.cases), 'case')} that all methods have"
         return (f"{text} ({lacking_subjects})" if names else text) if missing else ""
 
     def scores_by_role(self, metric: str) -> dict[str, tuple[Interval, int]]:
         """Returns the shown subject's mean score and number of cases, for each role that its suites declare."""
         cells = self.snapshot.subjects[self.shown].cells
-        whole = self.mean_score(self.shown, metric)
+        overall_score = self.mean_score(self.shown, metric)
         identities_by_role: dict[str, list[str]] = {}
-        for identity in whole.scores:
+        for identity in overall_score.scores:
             identities_by_role.setdefault(cells[identity].case.role, []).append(identity)
         return {
-            role: (whole.over(identities_by_role[role]).interval, len(identities_by_role[role]))
+            role: (overall_score.over(identities_by_role[role]).interval, len(identities_by_role[role]))
             for role in ROLES
             if role in identities_by_role
         }
@@ -407,8 +413,8 @@ class Summary:
             baseline = self.baseline(index)
             name = self.metric_of(index, metric)
             if baseline is not None and name in baseline.tuned:
-                tuned = dict(zip(baseline.seeds, baseline.tuned[name], strict=True))
-                scores[case.identity] = self.scales.seed_scores(case, name, tuned)
+                tuned_finals = dict(zip(baseline.seeds, baseline.tuned[name], strict=True))
+                scores[case.identity] = self.scales.seed_scores(case, name, tuned_finals)
         return scores
 
     def against_tuned(self, metric: str) -> PairComparison | None:
@@ -419,9 +425,9 @@ class Summary:
         samples_by_case: dict[str, Samples] = {}
         for identity, cell in self.snapshot.subjects[self.shown].cells.items():
             name = _metric_or_none(metric) or cell.case.primary_metric
-            tuned = self.tuned_cell(cell.case, name)
-            if tuned is not None and name in cell.final:
-                samples_by_case[identity] = paired_values(tuned, cell, name, self.scales).samples
+            tuned_cell = self.tuned_cell(cell.case, name)
+            if tuned_cell is not None and name in cell.final:
+                samples_by_case[identity] = paired_values(tuned_cell, cell, name, self.scales).samples
         return compare_cases(samples_by_case) if samples_by_case else None
 
     def comparison(
@@ -435,10 +441,10 @@ class Summary:
           alpha: Level of the verdicts.
           suite: Suite whose cases are compared. "": all suites.
         """
-        sides = [self.snapshot.subjects[index] for index in (before, after)]
-        if not sides[0].cells.keys() & sides[1].cells.keys():
+        subjects = [self.snapshot.subjects[index] for index in (before, after)]
+        if not subjects[0].cells.keys() & subjects[1].cells.keys():
             return None
-        values_by_case = differences(sides[0], sides[1], _metric_or_none(metric), self.scales)
+        values_by_case = differences(subjects[0], subjects[1], _metric_or_none(metric), self.scales)
         if suite:
             cases = self.cases_of(suite)
             values_by_case = {case: values for case, values in values_by_case.items() if case in cases}
@@ -450,8 +456,8 @@ class Summary:
 
     def improvement(self) -> Interval:
         """Returns the probability that a seed of the shown subject ends better than one of the first."""
-        first, shown = (self.snapshot.subjects[index] for index in (self.first, self.shown))
-        return improvement(first, shown, None, self.scales)
+        first_subject, shown_subject = (self.snapshot.subjects[index] for index in (self.first, self.shown))
+        return improvement(first_subject, shown_subject, None, self.scales)
 
     def change(self) -> PairComparison | None:
         """Compares the shown subject with the first one. Returns None if they are the same, or share no case."""
@@ -459,8 +465,8 @@ class Summary:
 
     def shown_cases(self, comparison: PairComparison | None) -> list[CaseFinding]:
         """Returns the results of the shown subject on each case for which it has curves."""
-        places = range(len(self.snapshot.cases))
-        return [finding for case in places if (finding := self.case(self.shown, case, comparison)) is not None]
+        case_indices = range(len(self.snapshot.cases))
+        return [finding for case in case_indices if (finding := self.case(self.shown, case, comparison)) is not None]
 
     def case(self, subject: int, case: int, comparison: PairComparison | None) -> CaseFinding | None:
         """Returns the results of a subject on a case; None if it has no curve."""
@@ -470,7 +476,7 @@ class Summary:
         means = {metric: self._own_mean(subject, metric) for metric in self.metrics}
         identity = self.snapshot.cases[case].identity
         effects = {effect.case: effect for effect in comparison.cases} if comparison else {}
-        single, envelope = _speedups(cell, self.baseline(case))
+        best_single, envelope = _speedups(cell, self.baseline(case))
         names = [self.metric_of(case, metric) for metric in self.metrics]
         return CaseFinding(
             case=case,
@@ -479,7 +485,7 @@ class Summary:
             num_seeds=len(cell.seeds),
             num_diverged=len(cell.diverged_at),
             num_exploded=len(cell.exploded),
-            best_single=single,
+            best_single=best_single,
             envelope=envelope,
             effect=effects.get(identity),
         )
@@ -523,7 +529,7 @@ def summary_of(store: Path, baselines: Sequence[Path] | None = None, *, snapshot
     return Summary(snapshot, Scales.of(snapshot.subjects, baselines, among=snapshot.setting_scales))
 
 
-def summary_of_methods(store: Path, experiment: str | None = None, *, every: bool = False) -> Summary:
+def summary_of_methods(store: Path, experiment: str | None = None, *, include_all: bool = False) -> Summary:
     """Reads the methods of an experiment, or of the whole store, for tables and rankings, without curves.
 
     Args:
@@ -535,7 +541,7 @@ def summary_of_methods(store: Path, experiment: str | None = None, *, every: boo
       BaselineError: A baseline file cannot be read.
       UsageError: The store lacks the experiment.
     """
-    return summary_of(store, snapshot=read_methods(store, experiment, every=every, summarized=True))
+    return summary_of(store, snapshot=read_methods(store, experiment, include_all=include_all, summarized=True))
 
 
 def _metric_or_none(metric: str) -> str | None:
@@ -561,5 +567,5 @@ def _baseline_curve(steps: np.ndarray, losses: np.ndarray, form: Form) -> Baseli
 
 
 def _first_step_at(curve: np.ndarray, steps: np.ndarray, target: float) -> float:
-    reached = np.asarray(curve) <= target
-    return float(max(steps[int(reached.argmax())], 1)) if reached.any() else math.inf
+    has_reached = np.asarray(curve) <= target
+    return float(max(steps[int(has_reached.argmax())], 1)) if has_reached.any() else math.inf

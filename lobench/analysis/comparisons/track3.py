@@ -76,15 +76,15 @@ def judge(subjects: Sequence[StoredSubject], target: Target | None = None) -> Tr
     """
     wanted_target = target or Target(value=TARGET)
     results = tuple(_judge_subject(subject, wanted_target) for subject in subjects)
-    first = results[0]
+    first_result = results[0]
     pairs = [
         Pair(
-            old=first.label,
-            new=other.label,
-            steps_saved=first.step - other.step,
-            test=better_than(first.losses, other.losses, first.step - other.step),
+            old=first_result.label,
+            new=later_result.label,
+            steps_saved=first_result.step - later_result.step,
+            test=better_than(first_result.losses, later_result.losses, first_result.step - later_result.step),
         )
-        for other in results[1:]
+        for later_result in results[1:]
     ]
     return Track3(target=wanted_target.value, results=results, pairs=tuple(pairs))
 
@@ -101,40 +101,40 @@ def _judge_subject(subject: StoredSubject, target: Target) -> Judged:
         raise UsageError("no such metric", where=subject.label, got=metric, expected=expected)
     if cell.directions.get(metric) is Direction.MAX:
         raise UsageError("--rule track3 needs a loss", where=subject.label, got=f"{metric}, for which higher is better")
-    ends = {curves.eval_steps[-1] for curves, _ in cell.sources.values()}
-    if len(ends) != 1:
+    last_steps = {curves.eval_steps[-1] for curves, _ in cell.sources.values()}
+    if len(last_steps) != 1:
         raise UsageError(
             "the runs end at different steps, and the rule wants one for all",
             where=subject.label,
-            got=", ".join(map(str, sorted(ends))),
+            got=", ".join(map(str, sorted(last_steps))),
             next_step="import them with --until-step",
         )
     losses = (*map(_shortest_float32, cell.final[metric].values()), *[math.nan] * sum(cell.lost.values()))
     test = below_target(losses, target.value)
-    reachable = test.difference > 0
+    is_below_target = test.difference > 0
     return Judged(
         label=subject.label,
         metric=metric,
-        step=int(ends.pop()),
+        step=int(last_steps.pop()),
         losses=losses,
         mean=float(np.mean(losses)),
         test=test,
         deviation=Deviation.of(losses, target.value),
         earliest=_earliest_step(cell, metric, target.value, len(losses)),
-        runs_needed=max(1, math.ceil((NEEDED / test.difference) ** 2 - 1e-6)) if reachable else None,
+        runs_needed=max(1, math.ceil((NEEDED / test.difference) ** 2 - 1e-6)) if is_below_target else None,
     )
 
 
 def _earliest_step(cell: Cell, metric: str, target: float, num_runs: int) -> int | None:
-    by_run = [
+    losses_by_run = [
         dict(zip(curves.eval_steps, np.asarray(curves.metrics[metric])[row], strict=True))
         for curves, row in cell.sources.values()
         if metric in curves.metrics
     ]
-    if len(by_run) < num_runs:
+    if len(losses_by_run) < num_runs:
         return None
-    for step in sorted(set.intersection(*map(set, by_run))):
-        if below_target([_shortest_float32(run[step]) for run in by_run], target).is_passed:
+    for step in sorted(set.intersection(*map(set, losses_by_run))):
+        if below_target([_shortest_float32(losses[step]) for losses in losses_by_run], target).is_passed:
             return int(step)
     return None
 

@@ -37,22 +37,24 @@ class ViewerIndex:
     def __init__(self, summary: Summary) -> None:
         self.summary, self.snapshot = summary, summary.snapshot
         names_with_values = {name for subject in self.snapshot.subjects for name in subject.metrics()}
-        first = dict.fromkeys(case.primary_metric for case in self.snapshot.cases)
+        primary_metrics = dict.fromkeys(case.primary_metric for case in self.snapshot.cases)
         self.metrics = tuple(
-            dict.fromkeys([*(name for name in first if name in names_with_values), *sorted(names_with_values)])
+            dict.fromkeys(
+                [*(name for name in primary_metrics if name in names_with_values), *sorted(names_with_values)]
+            )
         )
         cells = [cell for subject in self.snapshot.subjects for cell in subject.cells.values()]
-        declared = {name: way for cell in cells for name, way in cell.directions.items()}
-        self.directions = {name: direction_of(name, declared) for name in self.metrics}
+        declared_directions = {name: way for cell in cells for name, way in cell.directions.items()}
+        self.directions = {name: direction_of(name, declared_directions) for name in self.metrics}
         self.finals = {name: _final_bounds(self.snapshot, name, self.directions[name]) for name in self.metrics}
         self.runs = self.snapshot.groups.runs
         self.best = tuple(_best_checkpoint(summary, run) for run in self.runs)
 
-    def keys_of(self, place: int) -> list[CurveKey]:
+    def keys_of(self, subject: int) -> list[CurveKey]:
         """Returns the curves that a subject may have."""
-        cells = ((case, self.snapshot.cell(place, case)) for case in range(len(self.snapshot.cases)))
+        cells = ((case, self.snapshot.cell(subject, case)) for case in range(len(self.snapshot.cases)))
         return [
-            (place, case, metric)
+            (subject, case, metric)
             for case, cell in cells
             if cell is not None and cell.sources
             for metric in self.metrics
@@ -62,18 +64,20 @@ class ViewerIndex:
     def by_interest(self) -> list[int]:
         """Returns the subjects' places by importance: shown, first, last and best of each run, then ever finer ones."""
         subjects = [self.summary.shown, self.summary.first]
-        ends = ((run[-1], best, run[0]) for run, best in zip(self.runs, self.best, strict=True))
-        subjects += [index for indices in ends for index in indices if index is not None]
+        important_checkpoints = ((run[-1], best, run[0]) for run, best in zip(self.runs, self.best, strict=True))
+        subjects += [index for indices in important_checkpoints for index in indices if index is not None]
         subjects += ever_finer(len(self.snapshot.subjects))
         return list(dict.fromkeys(subjects))
 
 
 def _best_checkpoint(summary: Summary, run: Sequence[int]) -> int | None:
     means = {index: summary.mean_score(index, "primary") for index in run}
-    scored = {index: score for index, score in means.items() if not math.isnan(score.interval.mean)}
-    most = max((score.num_cases for score in scored.values()), default=0)
-    whole = {index: score.interval.mean for index, score in scored.items() if score.num_cases == most}
-    return max(whole, key=lambda index: whole[index]) if whole else None
+    known_scores = {index: score for index, score in means.items() if not math.isnan(score.interval.mean)}
+    max_cases = max((score.num_cases for score in known_scores.values()), default=0)
+    complete_means = {
+        index: score.interval.mean for index, score in known_scores.items() if score.num_cases == max_cases
+    }
+    return max(complete_means, key=lambda index: complete_means[index]) if complete_means else None
 
 
 def ever_finer(count: int) -> Iterator[int]:
@@ -94,8 +98,8 @@ def _final_bounds(snapshot: Snapshot, metric: str, direction: Direction | None) 
                 groups.setdefault(len(values), []).append((index, case, values))
     for cells in groups.values():
         rows = np.asarray([values for *_, values in cells], np.float64)[:, :, None]
-        places, cases = (np.asarray([cell[axis] for cell in cells]) for axis in (0, 1))
-        finals[places, cases] = bands(rows, metric, direction)[:, :3, 0]
+        subject_indices, cases = (np.asarray([cell[axis] for cell in cells]) for axis in (0, 1))
+        finals[subject_indices, cases] = bands(rows, metric, direction)[:, :3, 0]
     return finals
 
 

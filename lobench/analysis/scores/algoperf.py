@@ -241,24 +241,26 @@ def score_log(log: pd.DataFrame, targets: Targets, rules: AlgoPerfRules | None =
         raise ValueError("the log holds no evaluation")
     if rules is not None:
         targets = rules.scored(targets, set(log["workload"]))
-    wanted = log[log["workload"].isin(targets.names)]
+    scored_log = log[log["workload"].isin(targets.names)]
     ignored = log.loc[~log["workload"].isin(targets.names), "workload"].value_counts()
-    finite = wanted[np.isfinite(wanted[["val_metric", "time", "global_step"]]).all(axis=1) & (wanted["time"] >= 0)]
+    finite = scored_log[
+        np.isfinite(scored_log[["val_metric", "time", "global_step"]]).all(axis=1) & (scored_log["time"] >= 0)
+    ]
     trial = ["submission", "study", "workload", "trial"]
     budgets = rules.budgets if rules is not None else {}
     seconds = finite["workload"].map({name: budgets.get(targets.base_of.get(name, name)) for name in targets.names})
     in_time = finite[~(finite["time"] > seconds.astype(float))]
     usable = in_time.sort_values([*trial, "global_step", "time"]).drop_duplicates([*trial, "global_step"])
-    studies = _studies(wanted)
-    trials = wanted.groupby(["submission", "workload", "study"])["trial"].nunique()
-    reached = _study_times(usable, trial, targets)
+    studies = _studies(scored_log)
+    trials = scored_log.groupby(["submission", "workload", "study"])["trial"].nunique()
+    times_by_study = _study_times(usable, trial, targets)
     medians = {
-        key: float(np.median([reached.get((*key, study), math.inf) for study in names_of_studies]))
+        key: float(np.median([times_by_study.get((*key, study), math.inf) for study in names_of_studies]))
         for key, names_of_studies in studies.items()
     }
     times = np.array([[medians.get((s, w), math.inf) for w in targets.names] for s in submissions])
-    removed = _removals(times, targets, [[(s, w) in studies for w in targets.names] for s in submissions])
-    remaining_times = np.where(removed == None, times, math.inf)  # noqa: E711  (elementwise: which cells hold no rule)
+    removals = _removals(times, targets, [[(s, w) in studies for w in targets.names] for s in submissions])
+    remaining_times = np.where(removals == None, times, math.inf)  # noqa: E711  (elementwise: which cells hold no rule)
     ratios = time_ratios(remaining_times)
     scores = ratio_profile_score(ratios[:, : len(targets.base)], max_ratio=MAX_RATIO)
     scores_by_name = {}
@@ -270,10 +272,10 @@ def score_log(log: pd.DataFrame, targets: Targets, rules: AlgoPerfRules | None =
             workloads[workload] = WorkloadTime(
                 seconds=times[row, column],
                 ratio=ratios[row, column],
-                removed=removed[row, column],
-                cause=_cause(removed[row], column, targets),
+                removed=removals[row, column],
+                cause=_cause(removals[row], column, targets),
                 num_studies=len(studies.get(key, ())),
-                num_reached=sum((*key, study) in reached for study in studies.get(key, ())),
+                num_reached=sum((*key, study) in times_by_study for study in studies.get(key, ())),
                 num_trials=min((int(trials[(*key, study)]) for study in studies.get(key, ())), default=0),
             )
         scores_by_name[name] = SubmissionScore(score=float(scores[row]), workloads=workloads)
@@ -281,7 +283,7 @@ def score_log(log: pd.DataFrame, targets: Targets, rules: AlgoPerfRules | None =
         submissions=scores_by_name,
         ignored_workloads={str(name): int(count) for name, count in ignored.items()},
         num_evaluations=len(log),
-        num_not_finite=len(wanted) - len(finite),
+        num_not_finite=len(scored_log) - len(finite),
         num_repeated=len(in_time) - len(usable),
         num_past_budget=len(finite) - len(in_time),
         targets=targets,
@@ -302,11 +304,11 @@ def _study_times(usable: pd.DataFrame, trial: list[str], targets: Targets) -> di
     values = {name: target.value for name, target in targets.targets.items()}
     signs = {name: 1.0 if target.higher else -1.0 for name, target in targets.targets.items()}
     # Without any evaluation pandas would make strings.
-    value, sign = (usable["workload"].map(by_workload).astype(float) for by_workload in (values, signs))
+    value, sign = (usable["workload"].map(workload_values).astype(float) for workload_values in (values, signs))
     numbered = usable.assign(evaluation=usable.groupby(trial).cumcount())
-    there = numbered[sign * usable["val_metric"] >= sign * value]
+    on_target = numbered[sign * usable["val_metric"] >= sign * value]
     # First evaluation of a trial that reaches the target, then the trial with the fewest, and on ties the shorter time.
-    order = there.sort_values(["evaluation", "time"]).drop_duplicates(["submission", "workload", "study"])
+    order = on_target.sort_values(["evaluation", "time"]).drop_duplicates(["submission", "workload", "study"])
     return {
         (submission, workload, study): float(time)
         for submission, workload, study, time in order[["submission", "workload", "study", "time"]].itertuples(
@@ -317,36 +319,40 @@ def _study_times(usable: pd.DataFrame, trial: list[str], targets: Targets) -> di
 
 def _removals(times: np.ndarray, targets: Targets, in_log: Sequence[Sequence[bool]]) -> np.ndarray:
     """Returns the rule that removed each workload, or None: object[num_submissions, num_workloads]."""
-    removed: np.ndarray = np.full(times.shape, None, object)
+    removals: np.ndarray = np.full(times.shape, None, object)
     missing = ~np.asarray(in_log, bool)
-    removed[np.isinf(times)] = Removal.NOT_REACHED
-    removed[missing] = Removal.NO_EVALUATION
-    column_of = {name: column for column, name in enumerate(targets.names)}
+    removals[np.isinf(times)] = Removal.NOT_REACHED
+    removals[missing] = Removal.NO_EVALUATION
+    column_by_workload = {name: column for column, name in enumerate(targets.names)}
     for variant, base in targets.base_of.items():
-        fell = _is_removed(removed[:, column_of[base]]) & ~_is_removed(removed[:, column_of[variant]])
-        removed[fell, column_of[variant]] = Removal.BASE_MISSED
-    remaining_times = np.where(_is_removed(removed), math.inf, times)
-    removed[(remaining_times > MAX_RATIO * remaining_times.min(axis=0)) & np.isfinite(remaining_times)] = (
+        newly_removed = _is_removed(removals[:, column_by_workload[base]]) & ~_is_removed(
+            removals[:, column_by_workload[variant]]
+        )
+        removals[newly_removed, column_by_workload[variant]] = Removal.BASE_MISSED
+    remaining_times = np.where(_is_removed(removals), math.inf, times)
+    removals[(remaining_times > MAX_RATIO * remaining_times.min(axis=0)) & np.isfinite(remaining_times)] = (
         Removal.TOO_SLOW
     )
     for variant, base in targets.base_of.items():
-        fell = _is_removed(removed[:, column_of[variant]]) & ~_is_removed(removed[:, column_of[base]])
-        removed[fell, column_of[base]] = Removal.HELD_OUT_MISSED
-    return removed
+        newly_removed = _is_removed(removals[:, column_by_workload[variant]]) & ~_is_removed(
+            removals[:, column_by_workload[base]]
+        )
+        removals[newly_removed, column_by_workload[base]] = Removal.HELD_OUT_MISSED
+    return removals
 
 
-def _is_removed(removed: np.ndarray) -> Any:
-    return removed != None  # noqa: E711  (elementwise)
+def _is_removed(removals: np.ndarray) -> Any:
+    return removals != None  # noqa: E711  (elementwise)
 
 
 def _cause(removed: np.ndarray, column: int, targets: Targets) -> str:
     """Returns the workload whose miss removed this one, with its rule; else ""."""
     name = targets.names[column]
     if removed[column] is Removal.BASE_MISSED:
-        others = [targets.base_of[name]]
+        related = [targets.base_of[name]]
     elif removed[column] is Removal.HELD_OUT_MISSED:
-        others = [variant for variant, base in targets.base_of.items() if base == name]
+        related = [variant for variant, base in targets.base_of.items() if base == name]
     else:
         return ""
-    removals = [(other, removed[targets.names.index(other)]) for other in others]
-    return "; ".join(f"{other}: {rule}" for other, rule in removals if rule is not None)
+    removals = [(related_name, removed[targets.names.index(related_name)]) for related_name in related]
+    return "; ".join(f"{related_name}: {rule}" for related_name, rule in removals if rule is not None)

@@ -114,6 +114,6 @@ def _workload_names(column: pd.Series, targets: Targets) -> dict[str, str]:
     names = {}
     for name in set(column):
         plain = plain_name(name)
-        without = re.sub(r"_(jax|pytorch)$", "", plain)
-        names[name] = without if plain not in targets.names and without in targets.names else plain
+        without_framework = re.sub(r"_(jax|pytorch)$", "", plain)
+        names[name] = without_framework if plain not in targets.names and without_framework in targets.names else plain
     return names

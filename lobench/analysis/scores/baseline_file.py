@@ -135,7 +135,7 @@ class BaselineCase:
 
     def score_scale(self, metric: str, direction: Direction | None, *, is_primary: bool) -> ScoreScale:
         """Returns the score scale of a metric. `scale` and `minimum` apply to the case's primary metric only."""
-        declared = (self.scale or "") if is_primary else ""
+        declared_scale = (self.scale or "") if is_primary else ""
         return ScoreScale.of_baseline(
             metric,
             direction,
@@ -143,7 +143,7 @@ class BaselineCase:
             tuned=self.tuned[metric],
             starts=self.starts.get(metric, ()),
             curve=self.curves.get(metric, ()),
-            declared=declared,
+            declared=declared_scale,
             minimum=self.minimum if is_primary else None,
         )
 
@@ -210,13 +210,13 @@ class Baseline:
           BaselineError: The file has no baseline of the case.
         """
         baseline_case = self.find(info.problem, info.name)
-        own_folder = shlex.quote(str(Path(info.node_id.split("::")[0]).parent))
-        named = any(_is_called(key, info.name) for key in self.cases)
-        named &= self._suite in ("", info.suite)  # a case with that name in another suite is different
+        suite_folder = shlex.quote(str(Path(info.node_id.split("::")[0]).parent))
+        has_name = any(_is_called(key, info.name) for key in self.cases)
+        has_name &= self._suite in ("", info.suite)  # a case with that name in another suite is different
         where = f"{info.suite}/{info.name}"
-        if baseline_case is None and not named:
+        if baseline_case is None and not has_name:
             raise BaselineError(
-                f"{self.label} has no such case", where=where, next_step=f"run `lobench baseline {own_folder}`"
+                f"{self.label} has no such case", where=where, next_step=f"run `lobench baseline {suite_folder}`"
             )
         if baseline_case is None or self.program_version != PROGRAM_VERSION or not baseline_case.is_current:
             change = "the case changed" if baseline_case is None else "the inner program changed"
@@ -238,8 +238,8 @@ class Baseline:
     @property
     def _suite(self) -> str:
         """Name of the suite in the command that made the file; "" if it names none."""
-        words = shlex.split(self.refresh)[2:3]
-        path = Path(words[0]) if words else Path()
+        suite_arguments = shlex.split(self.refresh)[2:3]
+        path = Path(suite_arguments[0]) if suite_arguments else Path()
         return path.parent.name if path.suffix == ".gin" else path.name
 
     def save(self, path: Path) -> None:
@@ -291,28 +291,28 @@ def find_baselines(suite: Path) -> list[Path]:
     return sorted(retried_briefly(lambda: list(folder.glob("*.json"))), key=place)
 
 
-def check_baselines(places: Iterable[Path]) -> None:
+def check_baselines(suite_paths: Iterable[Path]) -> None:
     """Reads all baseline files, so that broken ones fail before an evaluation starts.
 
     Args:
-      places: Suites, or baseline files.
+      suite_paths: Suites, or baseline files.
 
     Raises:
       BaselineError: A file cannot be read.
     """
-    for file in baseline_files(places):
+    for file in baseline_files(suite_paths):
         Baseline.load(file)
 
 
-def baseline_files(places: Iterable[Path]) -> list[Path]:
+def baseline_files(suite_paths: Iterable[Path]) -> list[Path]:
     """Returns the baseline files of suites, in the order of `find_baselines`, or the files themselves.
 
     Args:
-      places: Suites, or baseline files.
+      suite_paths: Suites, or baseline files.
     """
     return [
         path
-        for folder_or_file in places
+        for folder_or_file in suite_paths
         for path in ([folder_or_file] if folder_or_file.suffix == ".json" else find_baselines(folder_or_file))
     ]
 

@@ -60,11 +60,11 @@ def baselines_of_cases(cases: Iterable[CaseInfo]) -> PlacedBaselines:
     working directory. The baselines of lobench's own suites are found by the suite's name.
     """
     texts = functools.cache(lambda suite: [file.read_text() for file in find_baselines(suite)])
-    look = functools.cache(_permitted_folder)
+    find_folder = functools.cache(_permitted_folder)
     folders: set[Path] = set()
     notes: dict[str, None] = {}
     for case in cases:
-        folder, note = _baselines_of_case(case, look, texts)
+        folder, note = _baselines_of_case(case, find_folder, texts)
         if folder is not None:
             folders.add(folder)
         if note:
@@ -81,7 +81,7 @@ def folder_of_suite(case: CaseInfo) -> Path | None:
 
 def _baselines_of_case(
     case: CaseInfo,
-    look: Callable[[SuitePlace, str], tuple[Path | None, str]],
+    find_folder: Callable[[SuitePlace, str], tuple[Path | None, str]],
     texts: Callable[[Path], Sequence[str]],
 ) -> tuple[Path | None, str]:
     """Returns the folder whose baselines apply to a case, if any, and a note if they differ from the recorded ones."""
@@ -90,84 +90,90 @@ def _baselines_of_case(
         return any(case.problem in text for text in texts(folder))
 
     file = case.node_id.partition("::")[0]
-    looked = [look(suite_place, file) for suite_place in case.places or (SuitePlace(suite=case.suite),)]
-    folders = [(folder, note) for folder, note in looked if folder is not None]
+    folders_and_notes = [
+        find_folder(suite_place, file) for suite_place in case.places or (SuitePlace(suite=case.suite),)
+    ]
+    folders = [(folder, note) for folder, note in folders_and_notes if folder is not None]
     # If a store has two suites with one name, the suite with a baseline of the case counts.
     best = next((candidate for candidate in folders if serves(candidate[0])), folders[0] if folders else None)
-    shipped = shipped_suite(case.suite)
-    if (best is None or not find_baselines(best[0])) and shipped is not None and serves(shipped):
-        return shipped, ""  # a user's suite may have the name of a built-in one
-    return best if best is not None else (None, looked[0][1])
+    builtin_suite = shipped_suite(case.suite)
+    if (best is None or not find_baselines(best[0])) and builtin_suite is not None and serves(builtin_suite):
+        return builtin_suite, ""  # a user's suite may have the name of a built-in one
+    return best if best is not None else (None, folders_and_notes[0][1])
 
 
-def _permitted_folder(place: SuitePlace, file: str) -> tuple[Path | None, str]:
+def _permitted_folder(suite_place: SuitePlace, file: str) -> tuple[Path | None, str]:
     """Returns the folder of a suite with its baselines, and a note if these differ from the recorded ones.
 
     A suite counts as absent if this user is not permitted to read it.
     """
     try:
-        return _folder_with_note(place, file)
+        return _folder_with_note(suite_place, file)
     except PermissionError as error:
-        names = ", ".join(name for name, _ in place.baselines)
+        names = ", ".join(name for name, _ in suite_place.baselines)
         if not names:
             return None, ""
         return None, (
-            f"the baselines of suite {place.suite!r} that the store was scored by ({names}) may not be read by this "
+            f"the baselines of suite {suite_place.suite!r} that the store was scored by ({names}) may not "
+            "be read by this "
             f"user ({error.filename}): --baseline SUITE names others"
         )
 
 
-def _folder_with_note(place: SuitePlace, file: str) -> tuple[Path | None, str]:
-    folders = [Path(path) for path in place.candidates() if path_exists(path, kind="folder")]
-    around = [folder for folder in _folders_around(place, file) if find_baselines(folder)]
-    if not place.path:
-        return (around[0] if around else None), ""
-    recorded = dict(place.baselines)
-    for folder in (folder / BASELINES for folder in folders if recorded):
+def _folder_with_note(suite_place: SuitePlace, file: str) -> tuple[Path | None, str]:
+    folders = [Path(path) for path in suite_place.candidates() if path_exists(path, kind="folder")]
+    nearby_folders = [folder for folder in _folders_around(suite_place, file) if find_baselines(folder)]
+    if not suite_place.path:
+        return (nearby_folders[0] if nearby_folders else None), ""
+    recorded_hashes = dict(suite_place.baselines)
+    for folder in (folder / BASELINES for folder in folders if recorded_hashes):
         if path_exists(folder, kind="folder"):
             os.listdir(folder)  # a glob finds nothing in a folder that may not be read
-    for folder in (*folders, *(around if recorded else ())):
-        if _is_same(recorded, _hashes(folder)):
+    for folder in (*folders, *(nearby_folders if recorded_hashes else ())):
+        if _is_same(recorded_hashes, _hashes(folder)):
             return folder, ""
     if not folders:
-        if not recorded:
+        if not recorded_hashes:
             return None, ""
-        files = ", ".join(recorded)
+        files = ", ".join(recorded_hashes)
         return None, (
-            f"suite {place.suite!r} is gone from {place.path}, and with it the baselines that the store was scored by "
+            f"suite {suite_place.suite!r} is gone from {suite_place.path}, and with it the baselines that "
+            "the store was scored by "
             f"({files}): --baseline SUITE names others"
         )
-    today = _hashes(folders[0])
-    lost = [name for name in recorded if name not in today]
-    if lost:
+    present_hashes = _hashes(folders[0])
+    missing_names = [name for name in recorded_hashes if name not in present_hashes]
+    if missing_names:
         return folders[0], (
-            f"the baseline {', '.join(lost)} of suite {place.suite!r}, which the store was scored by, is gone from "
+            f"the baseline {', '.join(missing_names)} of suite {suite_place.suite!r}, which the store was "
+            "scored by, is gone from "
             f"{folders[0]}"
         )
     return folders[0], (
-        f"the baselines of suite {place.suite!r} changed since the store was written: scores are by those of today, in "
+        f"the baselines of suite {suite_place.suite!r} changed since the store was written: scores are by "
+        "those of today, in "
         f"{folders[0]}"
     )
 
 
-def _folders_around(place: SuitePlace, file: str) -> Iterator[Path]:
+def _folders_around(suite_place: SuitePlace, file: str) -> Iterator[Path]:
     """Yields folders that may contain a case's file, below the folders around the store and the working directory."""
     if not file:
         return
-    for folder in Path(place.store).parents if place.store else ():
+    for folder in Path(suite_place.store).parents if suite_place.store else ():
         with contextlib.suppress(PermissionError):
             if path_exists(folder / file):
                 yield (folder / file).parent
     yield Path(file).parent
 
 
-def _is_same(recorded: dict[str, str], today: dict[str, str]) -> bool:
+def _is_same(recorded_hashes: dict[str, str], present_hashes: dict[str, str]) -> bool:
     """Returns whether the recorded baselines are unchanged, and the first of them still defines the scale."""
-    if not recorded:
+    if not recorded_hashes:
         return True
-    return all(today.get(name) == sha256 for name, sha256 in recorded.items()) and next(iter(today)) == next(
-        iter(recorded)
-    )
+    return all(present_hashes.get(name) == sha256 for name, sha256 in recorded_hashes.items()) and next(
+        iter(present_hashes)
+    ) == next(iter(recorded_hashes))
 
 
 def _hashes(suite: Path) -> dict[str, str]:

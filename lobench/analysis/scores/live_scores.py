@@ -64,8 +64,8 @@ class StoreScores:
       places: Suites whose tuned baselines define the scales.
     """
 
-    def __init__(self, ledger: Ledger, places: Sequence[Path]) -> None:
-        self._ledger, self._places = ledger, tuple(places)
+    def __init__(self, ledger: Ledger, suite_paths: Sequence[Path]) -> None:
+        self._ledger, self._places = ledger, tuple(suite_paths)
         self._current: CurrentCases | None = None
         self._current_forms: frozenset[str] = frozenset()
         self._last_event = -1
@@ -78,10 +78,10 @@ class StoreScores:
           StoreError: The store cannot be read.
           BaselineError: A baseline file cannot be read.
         """
-        wanted = {(subject.key, subject.outer_step) for subject in wanted_subjects}
+        wanted_checkpoints = {(subject.key, subject.outer_step) for subject in wanted_subjects}
         subjects = self._read_subjects({subject.sha256 for subject in wanted_subjects})
         return self._score_subjects(
-            [subject for subject in subjects if (subject.who.key, subject.who.outer_step) in wanted]
+            [subject for subject in subjects if (subject.who.key, subject.who.outer_step) in wanted_checkpoints]
         )
 
     def everyone(self) -> list[Scored]:
@@ -94,12 +94,12 @@ class StoreScores:
     def _score_subjects(self, subjects: Sequence[StoredSubject]) -> list[Scored]:
         all_subjects = sorted(self._known_subjects(), key=_position)
         scales = Scales.of(all_subjects, self._places)
-        scored = [_score_subject(subject, scales) for subject in sorted(subjects, key=_position)]
-        if all(entry.score is not None for entry in scored):
-            return scored
+        scored_subjects = [_score_subject(subject, scales) for subject in sorted(subjects, key=_position)]
+        if all(entry.score is not None for entry in scored_subjects):
+            return scored_subjects
         # The best mean may have changed, and with it all scores.
         means = [(subject, mean_score(subject, None, scales).mean) for subject in all_subjects]
-        return [entry if entry.score is not None else _with_fallback(entry, scales, means) for entry in scored]
+        return [entry if entry.score is not None else _with_fallback(entry, scales, means) for entry in scored_subjects]
 
     def _read_subjects(self, hashes: Collection[str]) -> list[StoredSubject]:
         """Reads and returns subjects by checkpoint hash.
@@ -134,7 +134,9 @@ class StoreScores:
     def _is_restarted(self, rows: Sequence[EvaluationRow]) -> bool:
         """Returns True if a known path now has another checkpoint, a sign that its run was restarted."""
         hashes_by_path = {
-            stored.who.uri: stored.who.sha256 for stored in self._known_subjects() if stored.who.has_theta
+            stored_subject.who.uri: stored_subject.who.sha256
+            for stored_subject in self._known_subjects()
+            if stored_subject.who.has_theta
         }
         return any(
             hashes_by_path.get(subject.uri, subject.sha256) != subject.sha256 for row in rows for subject in row.present
@@ -147,13 +149,15 @@ def _score_subject(subject: StoredSubject, scales: Scales) -> Scored:
     return Scored(subject=subject, score=score, num_untuned=num_untuned, label=scales.label)
 
 
-def _with_fallback(scored: Scored, scales: Scales, means: Sequence[tuple[StoredSubject, float]]) -> Scored:
+def _with_fallback(scored_subject: Scored, scales: Scales, means: Sequence[tuple[StoredSubject, float]]) -> Scored:
     """Returns a subject without a score with its fallback. `means` are those of all subjects, in order."""
-    subject = scored.subject
+    subject = scored_subject.subject
     earlier_means = [
-        (other.who, mean)
-        for other, mean in means
-        if _position(other) < _position(subject) and other.cells.keys() == subject.cells.keys() and math.isfinite(mean)
+        (stored_subject.who, mean)
+        for stored_subject, mean in means
+        if _position(stored_subject) < _position(subject)
+        and stored_subject.cells.keys() == subject.cells.keys()
+        and math.isfinite(mean)
     ]
     cells = sorted(subject.cells.values(), key=lambda cell: (cell.case.suite, cell.case.name))
     fallback = Fallback(
@@ -161,7 +165,7 @@ def _with_fallback(scored: Scored, scales: Scales, means: Sequence[tuple[StoredS
         finals=tuple((cell.case.name, cell.case.primary_metric, _final_mean(cell)) for cell in cells),
         before=tuple(earlier_means),
     )
-    return dataclasses.replace(scored, fallback=fallback)
+    return dataclasses.replace(scored_subject, fallback=fallback)
 
 
 def _final_mean(cell: Cell) -> float:

@@ -93,8 +93,8 @@ class MeanScore:
 
     @property
     def _places(self) -> list[list[int]]:
-        place_of = {case: index for index, case in enumerate(self.scores)}
-        return [[place_of[case] for case in group] for group in self.groups]
+        index_by_case = {case: index for index, case in enumerate(self.scores)}
+        return [[index_by_case[case] for case in group] for group in self.groups]
 
     def interquartile_mean(self) -> Interval:
         """Returns the mean of the middle half of all seeds of all cases.
@@ -106,24 +106,24 @@ class MeanScore:
         if not self.scores:
             return Interval()
         seeds_of_case = dict[str, list[int]]()
-        places = list[list[int]]()
-        have_all = True
+        indices_of_groups = list[list[int]]()
+        is_complete = True
         for group, members in zip(self.groups, self._places, strict=True):
             seeds = complete_seeds([self.scores[case] for case in group])
             if self.cells[group[0]].case.has_items and any(len(self.scores[case]) > len(seeds) for case in group):
                 seeds_of_case |= {case: sorted(self.scores[case]) for case in group}
-                places += [[index] for index in members]
-                have_all = False
+                indices_of_groups += [[index] for index in members]
+                is_complete = False
             else:
                 seeds_of_case |= dict.fromkeys(group, seeds)
-                places.append(members)
+                indices_of_groups.append(members)
         cells = [[scores[seed] for seed in seeds_of_case[case]] for case, scores in self.scores.items()]
         if not all(cells):
             return Interval()
-        interval = iqm_interval(cells, groups=places)
-        if not have_all and interval.upper > interval.lower:
-            apart = grouped_t_mean(list(self.scores.values()), places)
-            factor = (self.interval.upper - self.interval.lower) / (apart.upper - apart.lower)
+        interval = iqm_interval(cells, groups=indices_of_groups)
+        if not is_complete and interval.upper > interval.lower:
+            interval_of_items = grouped_t_mean(list(self.scores.values()), indices_of_groups)
+            factor = (self.interval.upper - self.interval.lower) / (interval_of_items.upper - interval_of_items.lower)
             lower, upper = (
                 interval.mean + factor * (bound - interval.mean) for bound in (interval.lower, interval.upper)
             )
@@ -202,8 +202,8 @@ class Ranked:
         """
         cells = self.subject.cells.values()
         all_seeds = set[int]().union(*(cell.seeds for cell in cells))
-        lost = set[int]().union(*(cell.diverged | cell.exploded for cell in cells))
-        return len(lost), len(all_seeds), most_share(len(lost), len(all_seeds), 0.05)
+        unconverged_seeds = set[int]().union(*(cell.diverged | cell.exploded for cell in cells))
+        return len(unconverged_seeds), len(all_seeds), most_share(len(unconverged_seeds), len(all_seeds), 0.05)
 
 
 def rank(subjects: Sequence[StoredSubject], metric: str | None, scales: Scales) -> list[Ranked]:
@@ -214,10 +214,10 @@ def rank(subjects: Sequence[StoredSubject], metric: str | None, scales: Scales) 
       metric: Name of the metric. None: the primary metric of each case.
       scales: Scales of the cases. A case without a usable scale is in no mean.
     """
-    most = max((len(subject.cells) for subject in subjects), default=0)
-    latest = {subject.checkpoint.sha256: subject for subject in subjects if len(subject.cells) == most}
+    max_cases = max((len(subject.cells) for subject in subjects), default=0)
+    latest = {subject.checkpoint.sha256: subject for subject in subjects if len(subject.cells) == max_cases}
     ranking = [_rank_subject(subject, metric, scales) for subject in latest.values()]
-    return sorted(ranking, key=lambda ranked: (math.isnan(ranked.worth), -ranked.worth))
+    return sorted(ranking, key=lambda ranked_subject: (math.isnan(ranked_subject.worth), -ranked_subject.worth))
 
 
 def _rank_subject(subject: StoredSubject, metric: str | None, scales: Scales) -> Ranked:

@@ -122,38 +122,40 @@ class Scales:
         subjects = tuple(subjects)
         cells = dict[str, list[Cell]]()
         labels = dict[int, str]()
-        scored = subjects if among is None else tuple(among)
+        scale_subjects = subjects if among is None else tuple(among)
         # A file without a step (`last.pt`) has the number of its arrival, so that it comes before `ckpt_20.pt`, and
         # would set the score 0.
-        scored = tuple(sorted(scored, key=lambda subject: subject.who.has_theta and not has_number(subject.who.uri)))
-        for subject, label in zip(scored, distinct_labels(scored), strict=True):
+        scale_subjects = tuple(
+            sorted(scale_subjects, key=lambda subject: subject.who.has_theta and not has_number(subject.who.uri))
+        )
+        for subject, label in zip(scale_subjects, distinct_labels(scale_subjects), strict=True):
             for identity, cell in subject.every_form().items():
                 cells.setdefault(identity, []).append(cell)
                 labels[id(cell)] = label
         current = {identity: cell.case for subject in subjects for identity, cell in subject.cells.items()}
-        moved: tuple[str, ...] = ()
+        notes: tuple[str, ...] = ()
         if places is None:
-            placed = baselines_of_cases(current.values())
-            places, moved = placed.folders, placed.notes
-        loaded = [Baseline.load(path) for path in baseline_files(places)]
-        loaded = [baseline_case for baseline_case in loaded if baseline_case.label == loaded[0].label]
-        tuned: dict[str, BaselineCase] = {}
+            found_baselines = baselines_of_cases(current.values())
+            places, notes = found_baselines.folders, found_baselines.notes
+        baselines = [Baseline.load(path) for path in baseline_files(places)]
+        baselines = [baseline_case for baseline_case in baselines if baseline_case.label == baselines[0].label]
+        tuned_cases: dict[str, BaselineCase] = {}
         problems = []
         for identity, info in current.items():
-            baseline_case = _baseline_or_error(loaded, info)
+            baseline_case = _baseline_or_error(baselines, info)
             if isinstance(baseline_case, BaselineError):
                 problems.append(baseline_case)
             elif baseline_case is not None:
-                tuned[identity] = baseline_case
-        baseline = loaded[0] if loaded else None
+                tuned_cases[identity] = baseline_case
+        baseline = baselines[0] if baselines else None
         return cls(
             among=cells,
             labels=labels,
-            tuned=tuned,
+            tuned=tuned_cases,
             baseline=baseline,
             problems=tuple(problems),
             cases=current,
-            moved=moved,
+            moved=notes,
         )
 
     @property
@@ -176,11 +178,11 @@ class Scales:
         identity = cell.case.identity
         if (identity, name) not in self._scored:
             self._scored[identity, name] = self._scores_among(identity, name)
-        of_block, places, values = self._scored[identity, name]
+        of_block, starts_by_cell, values = self._scored[identity, name]
         block = self._columns[identity, name].block
         if block is not None and of_block is not None and (row := block.rows.get(id(cell))) is not None:
             return dict(zip(block.seeds, of_block[row].tolist(), strict=True))
-        if (start := places.get(id(cell))) is not None:
+        if (start := starts_by_cell.get(id(cell))) is not None:
             seeds = cell.seeds_of(name)
             return dict(zip(seeds, values[start : start + len(seeds)].tolist(), strict=True))
         starts = self.starts_of(cell, name)
@@ -215,28 +217,28 @@ class Scales:
         if not column.cells:
             return _CaseScores(None, {}, column.finals)
         block = column.block
-        others = column.others
+        other_cells = column.others
         case = column.cells[0].case
-        common = self.starts(case, metric)
+        common_starts = self.starts(case, metric)
         scale = self.scale(case, metric)
         of_block = None
         if block is not None:
-            starts = np.broadcast_to([common.get(seed, math.nan) for seed in block.seeds], block.finals.shape)
+            starts = np.broadcast_to([common_starts.get(seed, math.nan) for seed in block.seeds], block.finals.shape)
             of_block = scores(block.finals, scale, starts=starts, diverged=block.lost)
         of_others = np.zeros(0)
-        if others:
-            began = list[float]()
+        if other_cells:
+            start_values = list[float]()
             diverged = list[bool]()
-            for cell in others:
+            for cell in other_cells:
                 # A lobench seed that is not in `common` has no finite start in any cell.
-                starts_by_seed = common if cell.draws == LOBENCH_SEEDS else {}
-                lost = cell.unconverged
+                starts_by_seed = common_starts if cell.draws == LOBENCH_SEEDS else {}
+                unconverged = cell.unconverged
                 seeds = cell.seeds_of(metric)
-                began += map(starts_by_seed.get, seeds, itertools.repeat(math.nan))
-                diverged += map(lost.__contains__, seeds)
-            of_others = scores(column.finals[-len(began) :], scale, starts=began, diverged=diverged)
-        places = itertools.accumulate([len(cell.seeds_of(metric)) for cell in others], initial=0)
-        return _CaseScores(of_block, dict(zip(map(id, others), places, strict=False)), of_others)
+                start_values += map(starts_by_seed.get, seeds, itertools.repeat(math.nan))
+                diverged += map(unconverged.__contains__, seeds)
+            of_others = scores(column.finals[-len(start_values) :], scale, starts=start_values, diverged=diverged)
+        cell_starts = itertools.accumulate([len(cell.seeds_of(metric)) for cell in other_cells], initial=0)
+        return _CaseScores(of_block, dict(zip(map(id, other_cells), cell_starts, strict=False)), of_others)
 
     def _column(self, identity: str, metric: str) -> _Column:
         key = (identity, metric)
@@ -255,8 +257,8 @@ class Scales:
                     if seeds_of_cell and id(cell) not in cell_ids:
                         cells.append(cell)
                         values += finals
-            of_others = np.asarray(values, np.float64)
-            parts = [*([block.finals.ravel()] if block is not None else []), *([of_others] if values else [])]
+            values_of_others = np.asarray(values, np.float64)
+            parts = [*([block.finals.ravel()] if block is not None else []), *([values_of_others] if values else [])]
             self._columns[key] = _Column(cells, parts[0] if len(parts) == 1 else np.concatenate([*parts, []]), block)
         return self._columns[key]
 
@@ -302,8 +304,8 @@ class Scales:
             first_values: dict[int, float] = {}
             for cell in self._cells_that_differ(key[0], metric):
                 if cell.draws == LOBENCH_SEEDS and cell.has_further_starts(metric, first_values):
-                    begun = cell.untrained.get(metric, {})
-                    first_values |= {s: v for s, v in begun.items() if s not in first_values and math.isfinite(v)}
+                    cell_starts = cell.untrained.get(metric, {})
+                    first_values |= {s: v for s, v in cell_starts.items() if s not in first_values and math.isfinite(v)}
             self._starts[key] = first_values
         return self._starts[key]
 
@@ -317,8 +319,8 @@ class Scales:
         scale = self.scale(cell.case, name)
         if scale.direction is None:
             return []
-        lost = cell.unconverged
-        diverged = [seed in lost for seed in finals]
+        unconverged = cell.unconverged
+        diverged = [seed in unconverged for seed in finals]
         return [float(value) for value in merits(list(finals.values()), scale, diverged=diverged)]
 
     def scale(self, case: CaseInfo, metric: str) -> ScoreScale:
@@ -343,16 +345,22 @@ class Scales:
 
     def undeclared(self, metric: str | None = None) -> list[str]:
         """Returns the primary metrics, or the given one, whose direction no subject declares."""
-        requested = ((identity, metric or cells[0].case.primary_metric) for identity, cells in self.among.items())
-        unknown = ((identity, name) for identity, name in requested if self._direction(identity, name) is None)
+        requested_metrics = (
+            (identity, metric or cells[0].case.primary_metric) for identity, cells in self.among.items()
+        )
+        undirected = (
+            (identity, name) for identity, name in requested_metrics if self._direction(identity, name) is None
+        )
         return sorted(
-            {name for identity, name in unknown if any(name in cell.metric_names for cell in self.among[identity])}
+            {name for identity, name in undirected if any(name in cell.metric_names for cell in self.among[identity])}
         )
 
     def _direction(self, identity: str, metric: str) -> Direction | None:
         if identity not in self._declared:
             cells = self.among.get(identity, ())
-            self._declared[identity] = {name: at for cell in cells for name, at in cell.directions.items()}
+            self._declared[identity] = {
+                name: direction for cell in cells for name, direction in cell.directions.items()
+            }
         return direction_of(metric, self._declared[identity])
 
     def _identity(self, case: CaseInfo) -> str:
@@ -376,18 +384,18 @@ class Scales:
         return self._made[key]
 
     def _make(self, identity: str, case: CaseInfo, metric: str) -> ScoreScale:
-        tuned = self.tuned.get(identity)
+        tuned_case = self.tuned.get(identity)
         cells = self.among.get(identity, ())
         direction = self._direction(identity, metric)
-        if tuned is not None and metric in tuned.tuned:
-            return tuned.score_scale(metric, direction, is_primary=metric == case.primary_metric)
+        if tuned_case is not None and metric in tuned_case.tuned:
+            return tuned_case.score_scale(metric, direction, is_primary=metric == case.primary_metric)
         is_primary = metric == case.primary_metric
-        common = self.starts(case, metric)
+        common_starts = self.starts(case, metric)
         column = self._column(identity, metric)
         finals = list[float]()
         starts = dict[Any, float]()
         for cell in self._cells_that_differ(identity, metric):
-            if cell.draws == LOBENCH_SEEDS and (not starts or cell.has_further_starts(metric, common)):
+            if cell.draws == LOBENCH_SEEDS and (not starts or cell.has_further_starts(metric, common_starts)):
                 starts |= self.starts_of(cell, metric)  # other cells have no further starts
         # Seeds of other draws differ even if their numbers are equal, so their key includes the cell.
         seeds = list[tuple[Sequence[Any], int]]()
@@ -395,27 +403,35 @@ class Scales:
             seeds.append((block.seeds, len(block.cells)))
         for index, cell in enumerate(column.others):
             seeds_of_cell, values = cell.final_column(metric)
-            lost = cell.unconverged
-            finals += [math.nan if seed in lost else value for seed, value in zip(seeds_of_cell, values, strict=True)]
+            unconverged = cell.unconverged
+            finals += [
+                math.nan if seed in unconverged else value for seed, value in zip(seeds_of_cell, values, strict=True)
+            ]
             is_drawn = cell.draws == LOBENCH_SEEDS
             seeds.append((tuple(seed if is_drawn else (index, seed) for seed in seeds_of_cell), 1))
         if not starts:  # imported seeds are scored from the mean of all starts
-            begun = [cell.untrained.get(metric, {}) for cell in cells]
-            begun = begun if any(begun) else [cell.starts(metric) for cell in cells]  # no cell has step 0
-            begun = begun[:1] if case.has_items else begun
-            starts = {(-1 - index, seed): at for index, side in enumerate(begun) for seed, at in side.items()}
+            starts_of_cells = [cell.untrained.get(metric, {}) for cell in cells]
+            starts_of_cells = (
+                starts_of_cells if any(starts_of_cells) else [cell.starts(metric) for cell in cells]
+            )  # no cell has step 0
+            starts_of_cells = starts_of_cells[:1] if case.has_items else starts_of_cells
+            starts = {
+                (-1 - index, seed): start_value
+                for index, cell_starts in enumerate(starts_of_cells)
+                for seed, start_value in cell_starts.items()
+            }
         flat = np.asarray(finals, np.float64)
         if block is not None:
-            of_block = block.finals if block.lost is None else np.where(block.lost, np.nan, block.finals)
-            flat = np.concatenate([of_block.ravel(), flat])
-        declared = (case.scale or "") if is_primary else ""
+            block_finals = block.finals if block.lost is None else np.where(block.lost, np.nan, block.finals)
+            flat = np.concatenate([block_finals.ravel(), flat])
+        declared_scale = (case.scale or "") if is_primary else ""
         scale = ScoreScale.among_values(
             metric,
             direction,
             finals=flat,
             seeds=seeds,
             starts=starts,
-            declared=declared,
+            declared=declared_scale,
             minimum=case.minimum if is_primary else None,
             is_either_way=self._has_single_values(identity, case),
         )
@@ -429,13 +445,13 @@ class Scales:
     @property
     def one(self) -> str:
         """Description of the score 1."""
-        otherwise = "the best mean that is stored"
+        stored_mean_text = "the best mean that is stored"
         if self.num_cases and self._num_single == self.num_cases:
             return "the largest change of a stored mean from it, on each case"
         if not self.tuned:
-            return f"{otherwise}, on each case"
-        rest = f" on {len(self.tuned)} of {self.num_cases} cases, {otherwise} on the others"
-        return self.label + (rest if len(self.tuned) < self.num_cases else "")
+            return f"{stored_mean_text}, on each case"
+        partial_note = f" on {len(self.tuned)} of {self.num_cases} cases, {stored_mean_text} on the others"
+        return self.label + (partial_note if len(self.tuned) < self.num_cases else "")
 
     @property
     def zero(self) -> str:
@@ -444,14 +460,14 @@ class Scales:
         Commands and tests that record one value have no value before training. Their scores begin at the first stored
         value of each seed, or at the mean over the items of the first subject.
         """
-        single = self._num_single
-        if not single:
+        num_single = self._num_single
+        if not num_single:
             return "the untrained network"
         have_items = {case.has_items for case in self.cases.values()}
-        first = "the first stored mean" if have_items == {True} else "the first stored value of each seed"
-        first += ", or mean over items" if len(have_items) > 1 else ""
-        some = f"the untrained network ({first} on {single} of {self.num_cases} cases)"
-        return first if single == self.num_cases else some
+        first_value_text = "the first stored mean" if have_items == {True} else "the first stored value of each seed"
+        first_value_text += ", or mean over items" if len(have_items) > 1 else ""
+        partial_text = f"the untrained network ({first_value_text} on {num_single} of {self.num_cases} cases)"
+        return first_value_text if num_single == self.num_cases else partial_text
 
     @property
     def _replicate(self) -> str:
@@ -469,8 +485,8 @@ class Scales:
         """
         if not (case.evaluator or case.has_items) or identity in self.tuned:
             return False
-        ended = [cell for cell in self.among.get(identity, ()) if cell.num_seeds]
-        return bool(ended) and all(cell.has_single_values for cell in ended)
+        evaluated_cells = [cell for cell in self.among.get(identity, ()) if cell.num_seeds]
+        return bool(evaluated_cells) and all(cell.has_single_values for cell in evaluated_cells)
 
     @property
     def is_tunable(self) -> bool:
@@ -528,8 +544,8 @@ class Scales:
         assert case_scores is not None
         is_known = np.isfinite(block.finals) if block.lost is None else np.isfinite(block.finals) & ~block.lost
         distances = np.abs(np.where(is_known, case_scores - 1, 0.0).sum(axis=1))
-        near = np.flatnonzero(distances < 2 * len(block.seeds) * _AT_ONE).tolist()
-        return [*(block.cells[index] for index in near), *column.others]
+        near_indices = np.flatnonzero(distances < 2 * len(block.seeds) * _AT_ONE).tolist()
+        return [*(block.cells[index] for index in near_indices), *column.others]
 
     def describe_shortly(self) -> str:
         """Returns one line that describes 0 and 1, and names baselines that differ from those of the store."""
@@ -592,14 +608,14 @@ def _problem_line(kind: str, problems: Sequence[BaselineError]) -> str:
     if len(cases) == 1:
         return str(problems[0])
     steps = sorted({problem.next_step.removeprefix("run ") for problem in problems})
-    some = ", ".join(cases[:_NAMED]) + (f" and {len(cases) - _NAMED} more" if len(cases) > _NAMED else "")
-    more = f" and likewise for {counted(len(steps) - _NAMED, 'more suite')}" if len(steps) > _NAMED else ""
-    return f"{kind} ({counted(len(cases), 'case')}: {some}); run {', '.join(steps[:_NAMED])}{more}"
+    cases_text = ", ".join(cases[:_NAMED]) + (f" and {len(cases) - _NAMED} more" if len(cases) > _NAMED else "")
+    omission_note = f" and likewise for {counted(len(steps) - _NAMED, 'more suite')}" if len(steps) > _NAMED else ""
+    return f"{kind} ({counted(len(cases), 'case')}: {cases_text}); run {', '.join(steps[:_NAMED])}{omission_note}"
 
 
-def _baseline_or_error(loaded: Sequence[Baseline], info: CaseInfo) -> BaselineCase | BaselineError | None:
+def _baseline_or_error(baselines: Sequence[Baseline], info: CaseInfo) -> BaselineCase | BaselineError | None:
     errors: list[BaselineError] = []
-    for baseline in loaded:
+    for baseline in baselines:
         try:
             return baseline.case(info)
         except BaselineError as error:

@@ -127,20 +127,20 @@ class ScoreScale:
         """
         low = minimum or 0.0
         zero = untrained - low
-        ends = np.asarray(tuned, np.float64) - low
-        begins = np.asarray(starts, np.float64) - low if len(starts) else np.full(len(ends), zero)
+        final_values = np.asarray(tuned, np.float64) - low
+        start_values = np.asarray(starts, np.float64) - low if len(starts) else np.full(len(final_values), zero)
         floor = _floor(zero, minimum)
-        lowest = np.concatenate([ends, np.asarray(curve, np.float64).ravel() - low])
-        kind = _kind(metric, zero, begins, lowest, declared, direction)
-        gains = _logs(begins, floor) - _logs(ends, floor)
+        lowest = np.concatenate([final_values, np.asarray(curve, np.float64).ravel() - low])
+        kind = _kind(metric, zero, start_values, lowest, declared, direction)
+        gains = _logs(start_values, floor) - _logs(final_values, floor)
         unit = float(gains.mean()) if len(gains) else math.nan
         spread = float(gains.std(ddof=1)) if len(gains) > 1 else math.inf
-        is_thin = len(ends) == 1 or (kind is ScaleKind.LOG and unit < 2 * spread)
+        is_thin = len(final_values) == 1 or (kind is ScaleKind.LOG and unit < 2 * spread)
         return cls(
             kind=kind,
             untrained=zero,
             log_unit=_unit(unit, floor),
-            linear_unit=_linear_unit(zero, float(ends.mean()) if len(ends) else math.nan, direction),
+            linear_unit=_linear_unit(zero, float(final_values.mean()) if len(final_values) else math.nan, direction),
             floor=floor if kind is ScaleKind.LOG else -math.inf,
             minimum=minimum,
             direction=direction,
@@ -203,12 +203,12 @@ class ScoreScale:
           metric, direction, starts, declared, minimum: As in `among`.
         """
         low = minimum or 0.0
-        begins = np.asarray([value for value in starts.values() if math.isfinite(value)], np.float64) - low
-        zero = float(begins.mean()) if len(begins) else math.nan
+        start_values = np.asarray([value for value in starts.values() if math.isfinite(value)], np.float64) - low
+        zero = float(start_values.mean()) if len(start_values) else math.nan
         floor = _floor(zero, minimum)
         distinct_seeds = set(itertools.chain.from_iterable(of_subject for of_subject, _ in seeds))
-        begun = {seed: starts.get(seed, zero + low) - low for seed in distinct_seeds}
-        logs = {seed: _log(start if start > 0 else zero, floor) for seed, start in begun.items()}
+        starts_by_seed = {seed: starts.get(seed, zero + low) - low for seed in distinct_seeds}
+        logs = {seed: _log(start if start > 0 else zero, floor) for seed, start in starts_by_seed.items()}
         values = finals - low
         is_finite = np.isfinite(values)
         counts = np.repeat(
@@ -218,15 +218,15 @@ class ScoreScale:
         if floor > 0:
             parts = [np.tile([logs[seed] for seed in of_subject], number) for of_subject, number in seeds]
             begins_of_all = np.concatenate([np.zeros(0), *parts])
-            ended = np.asarray(list(map(math.log, np.maximum(values, floor).tolist())), np.float64)
-            gain = _best_mean(begins_of_all - ended, is_finite, counts, higher=True)
+            final_logs = np.asarray(list(map(math.log, np.maximum(values, floor).tolist())), np.float64)
+            gain = _best_mean(begins_of_all - final_logs, is_finite, counts, higher=True)
             if is_either_way:
-                gain = max(gain, -_best_mean(begins_of_all - ended, is_finite, counts, higher=False))
+                gain = max(gain, -_best_mean(begins_of_all - final_logs, is_finite, counts, higher=False))
         end = _best_mean(values, is_finite, counts, higher=direction is Direction.MAX)
         if is_either_way:
             worst = _best_mean(values, is_finite, counts, higher=direction is not Direction.MAX)
             end = max(end, 2 * zero - worst, key=lambda value: abs(value - zero))
-        kind = _kind(metric, zero, begins, values[is_finite], declared, direction)
+        kind = _kind(metric, zero, start_values, values[is_finite], declared, direction)
         return cls(
             kind=kind,
             untrained=zero,
@@ -286,12 +286,12 @@ def own_scale(
       starts: U_s, the value of each seed at step 0.
       declared, minimum: Scale and minimum of the case.
     """
-    begun = {seed: value for seed, value in enumerate(starts) if math.isfinite(value)}
+    starts_by_seed = {seed: value for seed, value in enumerate(starts) if math.isfinite(value)}
     # Without final values, the kind of scale depends only on the starts.
-    scale = ScoreScale.among(metric, direction, finals=[], starts=begun, declared=declared, minimum=minimum)
+    scale = ScoreScale.among(metric, direction, finals=[], starts=starts_by_seed, declared=declared, minimum=minimum)
     zero = scale.untrained
-    way = 1 - zero if metric.rsplit("/", 1)[-1] == "accuracy" else abs(zero)
-    size = way if way > 0 else 1.0
+    distance = 1 - zero if metric.rsplit("/", 1)[-1] == "accuracy" else abs(zero)
+    size = distance if distance > 0 else 1.0
     is_log = scale.kind is ScaleKind.LOG
     linear_unit = math.nan if math.isnan(zero) else size if direction is Direction.MIN else -size
     return dataclasses.replace(
@@ -317,19 +317,19 @@ def scores(
     values = np.asarray(final, np.float64)
     if not scale.is_usable:
         return np.full(values.shape, np.nan)
-    lost = _is_lost(values, diverged)
-    values = np.where(lost, np.nan, values) - (scale.minimum or 0.0)
+    is_lost = _is_lost(values, diverged)
+    values = np.where(is_lost, np.nan, values) - (scale.minimum or 0.0)
     if scale.kind is ScaleKind.LINEAR:
         values_in_units = (scale.untrained - values) / scale.linear_unit
     else:
-        below = np.log(_starts(values.shape, starts, scale)) - np.log(np.maximum(values, scale.floor))
+        log_decrease = np.log(_starts(values.shape, starts, scale)) - np.log(np.maximum(values, scale.floor))
         # Above the start of a training, a loss that doubles scores -1 on every scale.
         with np.errstate(over="ignore"):
-            doubling = np.inf if scale.is_either_way else -np.expm1(-below)
-        above = np.minimum(doubling, below / scale.log_unit)
-        values_in_units = np.where(below >= 0, below / scale.log_unit, above)
+            doubling = np.inf if scale.is_either_way else -np.expm1(-log_decrease)
+        score_above_start = np.minimum(doubling, log_decrease / scale.log_unit)
+        values_in_units = np.where(log_decrease >= 0, log_decrease / scale.log_unit, score_above_start)
     return np.where(
-        lost,
+        is_lost,
         DIVERGED_SCORE,
         np.clip(values_in_units, DIVERGED_SCORE, scale.best) if scale.is_clipped else values_in_units,
     )
@@ -348,23 +348,23 @@ def are_plain(final: ArrayLike, scale: ScoreScale, *, starts: ArrayLike | None =
     values = np.asarray(final, np.float64)
     if scale.kind is ScaleKind.LINEAR or not scale.is_usable:
         return np.zeros(values.shape, bool)
-    lowered = values - (scale.minimum or 0.0)
+    distances = values - (scale.minimum or 0.0)
     seed_scores = scores(values, scale, starts=starts)
     with np.errstate(invalid="ignore"):
-        inside = (lowered >= scale.floor) & (lowered <= _starts(values.shape, starts, scale))
-    return np.asarray(inside & (seed_scores < BEST_SCORE) & ~_is_lost(values, None))
+        is_in_range = (distances >= scale.floor) & (distances <= _starts(values.shape, starts, scale))
+    return np.asarray(is_in_range & (seed_scores < BEST_SCORE) & ~_is_lost(values, None))
 
 
 def are_undecided(
-    ours: ArrayLike, theirs: ArrayLike, scale: ScoreScale, *, starts: ArrayLike | None = None
+    values_a: ArrayLike, values_b: ArrayLike, scale: ScoreScale, *, starts: ArrayLike | None = None
 ) -> BoolArray:
     """Returns whether both sides are clipped or at the floor, so that 0 is no evidence: bool[num_seeds]."""
-    sides = [np.asarray(side, np.float64) for side in (ours, theirs)]
-    a, b = (scores(side, scale, starts=starts) for side in sides)
-    ends = (a == b) & ((a == BEST_SCORE) | (a == DIVERGED_SCORE))
+    value_arrays = [np.asarray(values, np.float64) for values in (values_a, values_b)]
+    a, b = (scores(values, scale, starts=starts) for values in value_arrays)
+    is_clipped = (a == b) & ((a == BEST_SCORE) | (a == DIVERGED_SCORE))
     with np.errstate(invalid="ignore"):
-        low = [side - (scale.minimum or 0.0) <= scale.floor for side in sides]
-    return np.asarray(ends | (low[0] & low[1]))
+        is_at_floor = [values - (scale.minimum or 0.0) <= scale.floor for values in value_arrays]
+    return np.asarray(is_clipped | (is_at_floor[0] & is_at_floor[1]))
 
 
 def silence(num_silent: int, num_seeds: int) -> str:
@@ -379,10 +379,10 @@ def merits(final: ArrayLike, scale: ScoreScale, *, diverged: ArrayLike | None = 
     A log scale that is not usable has the floor 0. A linear scale has no floor.
     """
     values = np.asarray(final, np.float64)
-    lost = _is_lost(values, diverged)
+    is_lost = _is_lost(values, diverged)
     floor = scale.floor if scale.is_usable or scale.kind is ScaleKind.LINEAR else 0.0
-    raised = np.maximum(np.where(lost, 0.0, values), floor + (scale.minimum or 0.0))
-    return np.where(lost, -np.inf, raised if scale.direction is Direction.MAX else -raised)
+    floored_values = np.maximum(np.where(is_lost, 0.0, values), floor + (scale.minimum or 0.0))
+    return np.where(is_lost, -np.inf, floored_values if scale.direction is Direction.MAX else -floored_values)
 
 
 def check_score_versions(versions: Mapping[str, object], *, where: str = "") -> None:
@@ -407,12 +407,12 @@ def check_score_versions(versions: Mapping[str, object], *, where: str = "") -> 
 
 
 def _kind(
-    metric: str, zero: float, starts: FloatArray, ends: FloatArray, declared: str, direction: Direction | None
+    metric: str, zero: float, starts: FloatArray, final_values: FloatArray, declared: str, direction: Direction | None
 ) -> ScaleKind:
     if declared:
         return ScaleKind(declared)
     is_loss = metric.rsplit("/", 1)[-1] == "loss" and direction is Direction.MIN
-    is_positive = zero > 0 and bool((starts > 0).all()) and not bool((ends < ROUNDED_ZERO * zero).any())
+    is_positive = zero > 0 and bool((starts > 0).all()) and not bool((final_values < ROUNDED_ZERO * zero).any())
     return ScaleKind.LOG if is_loss and is_positive else ScaleKind.LINEAR
 
 
@@ -435,8 +435,8 @@ def _best_mean(values: FloatArray, is_known: BoolArray, sizes: NDArray[np.int_],
         sums = np.add.reduceat(np.where(is_known, values, 0.0), starts)
         means = np.where((counts > 0) & (2 * counts >= sizes), sums / counts, np.nan)
         best = float((np.fmax if higher else np.fmin).reduce(means))
-        near = np.flatnonzero(np.abs(means - best) <= 1e-9 * abs(best)).tolist()
-    rows = (slice(starts[group], stops[group]) for group in near)
+        near_groups = np.flatnonzero(np.abs(means - best) <= 1e-9 * abs(best)).tolist()
+    rows = (slice(starts[group], stops[group]) for group in near_groups)
     known_values = (values[row][is_known[row]].tolist() for row in rows)
     return (max if higher else min)((math.fsum(row) / len(row) for row in known_values), default=best)
 
@@ -466,8 +466,8 @@ def _log(value: float, floor: float) -> float:
 
 
 def _is_lost(values: FloatArray, diverged: ArrayLike | None) -> BoolArray:
-    lost = ~np.isfinite(values)
-    return lost if diverged is None else lost | np.asarray(diverged, bool)
+    is_lost = ~np.isfinite(values)
+    return is_lost if diverged is None else is_lost | np.asarray(diverged, bool)
 
 
 def _starts(shape: tuple[int, ...], starts: ArrayLike | None, scale: ScoreScale) -> FloatArray:

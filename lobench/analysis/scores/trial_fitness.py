@@ -32,7 +32,7 @@ _LEAST = 1e-12  # of a loss above its minimum; smaller ones count as this one
 
 
 def fitness(
-    rows: Sequence[EvaluationRow], cases: Sequence[CaseInfo], seeds: range | None, places: Sequence[str | Path]
+    rows: Sequence[EvaluationRow], cases: Sequence[CaseInfo], seeds: range | None, suite_paths: Sequence[str | Path]
 ) -> float | None:
     """Returns the mean over cases of the mean score over seeds; None if a seed of a case has no curve.
 
@@ -44,7 +44,7 @@ def fitness(
       rows: Evaluations of one subject, in the order of their recording.
       cases: Cases that must all be evaluated.
       seeds: Seeds that count. None: all seeds of each case.
-      places: Suites whose baselines define the scales.
+      suite_paths: Suites whose baselines define the scales.
 
     Raises:
       UnknownDirection: The direction in which a case's metric is better is not declared.
@@ -53,7 +53,7 @@ def fitness(
     if not rows or not cases:
         return None
     subject = subject_of(rows[0].sightings[-1], rows, {case.identity for case in cases})
-    scales = Scales.of([subject], [Path(path) for path in places])
+    scales = Scales.of([subject], [Path(path) for path in suite_paths])
     means = []
     for case in cases:
         if case.identity in subject.repeated:
@@ -61,14 +61,14 @@ def fitness(
         cell = subject.cells.get(case.identity)
         if cell is None:
             return None
-        wanted = {seed for block in case.blocks() for seed in block.seeds if seeds is None or seed in seeds}
-        wanted = set(cell.seeds) if case.has_items else wanted
-        if not wanted or wanted - set(cell.seeds):
+        wanted_seeds = {seed for block in case.blocks() for seed in block.seeds if seeds is None or seed in seeds}
+        wanted_seeds = set(cell.seeds) if case.has_items else wanted_seeds
+        if not wanted_seeds or wanted_seeds - set(cell.seeds):
             return None
         direction = _direction(scales, case, subject)
-        tuned = scales.tuned.get(case.identity)
-        mean = _mean_value if cell.has_single_values and tuned is None else _mean_score
-        value = mean(case, cell, wanted, tuned, direction)
+        tuned_case = scales.tuned.get(case.identity)
+        mean = _mean_value if cell.has_single_values and tuned_case is None else _mean_score
+        value = mean(case, cell, wanted_seeds, tuned_case, direction)
         if value is None:
             return None
         means.append(value)
@@ -76,24 +76,26 @@ def fitness(
 
 
 def fitness_of_sessions(
-    rows: Sequence[EvaluationRow], sessions: Collection[int], places: Sequence[str | Path]
+    rows: Sequence[EvaluationRow], sessions: Collection[int], suite_paths: Sequence[str | Path]
 ) -> float | None:
     """Returns the fitness of a script, each of whose sessions is an evaluation; None if a session has no curve.
 
     Args:
       rows: Evaluations of one subject, each of one session.
       sessions: Sessions that count.
-      places: Suites whose baselines define the scales.
+      suite_paths: Suites whose baselines define the scales.
 
     Raises:
       LobenchError: As in `fitness`.
     """
     rows_of_sessions = [row for row in rows if row.key.seed_block.start in sessions]
-    first = min(sessions)
+    first_seed = min(sessions)
     count = len(sessions)
     cases = {row.case.identity: row.case for row in rows_of_sessions}
-    case_forms = [replace(case, first_seed=first, block_sizes=(1,) * count, num_seeds=count) for case in cases.values()]
-    return fitness(rows_of_sessions, case_forms, range(first, max(sessions) + 1), places)
+    case_forms = [
+        replace(case, first_seed=first_seed, block_sizes=(1,) * count, num_seeds=count) for case in cases.values()
+    ]
+    return fitness(rows_of_sessions, case_forms, range(first_seed, max(sessions) + 1), suite_paths)
 
 
 def _direction(scales: Scales, case: CaseInfo, subject: StoredSubject) -> Direction:
@@ -104,7 +106,7 @@ def _direction(scales: Scales, case: CaseInfo, subject: StoredSubject) -> Direct
 
 
 def _mean_value(
-    case: CaseInfo, cell: Cell, seeds: Collection[int], tuned: BaselineCase | None, direction: Direction
+    case: CaseInfo, cell: Cell, seeds: Collection[int], tuned_case: BaselineCase | None, direction: Direction
 ) -> float | None:
     """Returns the mean of single values, on a logarithmic scale for a loss; higher is better. None if one diverged."""
     finals = [cell.final.get(case.primary_metric, {}).get(seed, math.nan) for seed in sorted(seeds)]
@@ -115,10 +117,10 @@ def _mean_value(
     if kind is ScaleKind.LINEAR:
         sign = 1.0 if direction is Direction.MAX else -1.0
         return sign * math.fsum(finals) / len(finals)
-    above = [value - (case.minimum or 0.0) for value in finals]
-    if min(above) < 0:
+    distances = [value - (case.minimum or 0.0) for value in finals]
+    if min(distances) < 0:
         raise _no_fitness(case, SIGNED)
-    return -math.fsum(math.log10(max(value, _LEAST)) for value in above) / len(above)
+    return -math.fsum(math.log10(max(value, _LEAST)) for value in distances) / len(distances)
 
 
 def _no_fitness(case: CaseInfo, why: str) -> LobenchError:
@@ -130,13 +132,13 @@ def _no_fitness(case: CaseInfo, why: str) -> LobenchError:
 
 
 def _mean_score(
-    case: CaseInfo, cell: Cell, seeds: Collection[int], tuned: BaselineCase | None, direction: Direction
+    case: CaseInfo, cell: Cell, seeds: Collection[int], tuned_case: BaselineCase | None, direction: Direction
 ) -> float | None:
     metric = case.primary_metric
     finals = {seed: cell.final.get(metric, {}).get(seed, math.nan) for seed in sorted(seeds)}
     starts = {seed: cell.untrained.get(metric, {}).get(seed, math.nan) for seed in finals}
-    if tuned is not None and metric in tuned.tuned:
-        scale = tuned.score_scale(metric, direction, is_primary=metric == case.primary_metric)
+    if tuned_case is not None and metric in tuned_case.tuned:
+        scale = tuned_case.score_scale(metric, direction, is_primary=metric == case.primary_metric)
     else:
         scale = own_scale(metric, direction, starts.values(), declared=case.scale or "", minimum=case.minimum)
     converged = [value for seed, value in finals.items() if seed not in cell.diverged_at]

@@ -87,23 +87,23 @@ def bootstrap_interval(
     if any(len(cell) < 2 or not np.isfinite(cell).all() for cell in values):
         return math.nan, math.nan
     draw = np.random.default_rng(seed)
-    group_of = {index: group for group, places in enumerate(groups or ()) for index in places}
-    drawn: dict[int, NDArray[np.int64]] = {}
+    group_by_index = {index: group for group, members in enumerate(groups or ()) for index in members}
+    draws_by_group: dict[int, NDArray[np.int64]] = {}
     resampled = []
     for index, cell in enumerate(values):
-        n = len(cell)
-        group = group_of.get(index, -1 - index)
-        if group not in drawn:
-            drawn[group] = draw.integers(0, n, (num_resamples, n))
-        resampled.append(cell[drawn[group]])
+        num_seeds = len(cell)
+        group = group_by_index.get(index, -1 - index)
+        if group not in draws_by_group:
+            draws_by_group[group] = draw.integers(0, num_seeds, (num_resamples, num_seeds))
+        resampled.append(cell[draws_by_group[group]])
     statistics, estimate = statistic(resampled), float(statistic([cell[None] for cell in values])[0])
-    tail, degrees = (1 - confidence) / 2, sum(places.shape[1] - 1 for places in drawn.values())
+    tail_probability, degrees = (1 - confidence) / 2, sum(members.shape[1] - 1 for members in draws_by_group.values())
     inflated = math.sqrt(math.fsum(len(cell) / (len(cell) - 1) for cell in values) / len(values))
-    stretch = inflated * max(_LEAST_STRETCH, -t_isf(tail, degrees) / NormalDist().inv_cdf(tail))
-    middle = float(np.median(statistics))
+    stretch = inflated * max(_LEAST_STRETCH, -t_isf(tail_probability, degrees) / NormalDist().inv_cdf(tail_probability))
+    median_statistic = float(np.median(statistics))
     percents = 50 * (1 - confidence), 100 - 50 * (1 - confidence)
     bounds = np.percentile(statistics, percents)
-    lower, upper = (estimate + stretch * (float(bound) - middle) for bound in bounds)
+    lower, upper = (estimate + stretch * (float(bound) - median_statistic) for bound in bounds)
     return lower, upper
 
 
@@ -142,34 +142,38 @@ def probability_of_improvement_interval(
     Source: Newcombe 2006, part 2, method 5.
     """
     mean = probability_of_improvement(ours, theirs)
-    both = [*ours, *theirs]
-    if any(len(cell) < 2 or not all(map(math.isfinite, cell)) for cell in both):
+    all_cells = [*ours, *theirs]
+    if any(len(cell) < 2 or not all(map(math.isfinite, cell)) for cell in all_cells):
         return Interval(mean=mean, method="newcombe")
     sizes = [(len(x), len(y)) for x, y in zip(ours, theirs, strict=True)]
-    places = groups or [(index,) for index in range(len(sizes))]
+    index_groups = groups or [(index,) for index in range(len(sizes))]
     z = -NormalDist().inv_cdf((1 - confidence) / 2)
     half_step = 0.5 / sum(x * y for x, y in sizes)
 
-    def holds(chance: float) -> bool:
-        errors = [math.sqrt(_rank_variance(chance, *size)) for size in sizes]
-        variance = math.fsum(math.fsum(errors[index] for index in group) ** 2 for group in places) / len(sizes) ** 2
-        return abs(mean - chance) <= z * math.sqrt(variance) + half_step
+    def holds(probability: float) -> bool:
+        errors = [math.sqrt(_rank_variance(probability, *size)) for size in sizes]
+        variance = (
+            math.fsum(math.fsum(errors[index] for index in group) ** 2 for group in index_groups) / len(sizes) ** 2
+        )
+        return abs(mean - probability) <= z * math.sqrt(variance) + half_step
 
     lower = _edge(mean, 0.0, holds)
     upper = _edge(mean, 1.0, holds)
     # The seeds of a group are those of its smallest case.
-    arrangements = math.prod(min(math.comb(sum(sizes[index]), sizes[index][0]) for index in group) for group in places)
+    arrangements = math.prod(
+        min(math.comb(sum(sizes[index]), sizes[index][0]) for index in group) for group in index_groups
+    )
     if 2 / arrangements > 1 - confidence:
         lower = min(lower, 0.5)
         upper = max(upper, 0.5)
     return Interval(mean=mean, lower=lower, upper=upper, method="newcombe")
 
 
-def _rank_variance(chance: float, size_x: int, size_y: int) -> float:
-    """Returns the variance of the share of pairs that x wins, if it wins each pair with probability `chance`."""
-    more = (size_x + size_y) / 2 - 1
-    factor = 1 + more * ((1 - chance) / (2 - chance) + chance / (1 + chance))
-    return chance * (1 - chance) * factor / (size_x * size_y)
+def _rank_variance(probability: float, size_x: int, size_y: int) -> float:
+    """Returns the variance of the share of pairs that x wins, if it wins each pair with probability `probability`."""
+    half_excess = (size_x + size_y) / 2 - 1
+    factor = 1 + half_excess * ((1 - probability) / (2 - probability) + probability / (1 + probability))
+    return probability * (1 - probability) * factor / (size_x * size_y)
 
 
 def _edge(inside: float, outside: float, holds: Callable[[float], bool]) -> float:
@@ -177,8 +181,8 @@ def _edge(inside: float, outside: float, holds: Callable[[float], bool]) -> floa
     if holds(outside):
         return outside
     for _ in range(50):
-        middle = (inside + outside) / 2
-        inside, outside = (middle, outside) if holds(middle) else (inside, middle)
+        midpoint = (inside + outside) / 2
+        inside, outside = (midpoint, outside) if holds(midpoint) else (inside, midpoint)
     return inside
 
 
@@ -203,5 +207,7 @@ def _pool(cells: SeedScores) -> FloatArray:
 def trimmed_mean(values: Any, share: float) -> Any:
     """Returns the mean over the last axis, after dropping the fraction `share` of the values at either end."""
     size = values.shape[-1]
-    cut = int(share * size)
-    return np.partition(values, (cut, size - cut - 1), axis=-1)[..., cut : size - cut].mean(axis=-1)
+    num_dropped = int(share * size)
+    return np.partition(values, (num_dropped, size - num_dropped - 1), axis=-1)[
+        ..., num_dropped : size - num_dropped
+    ].mean(axis=-1)

@@ -99,16 +99,16 @@ def nominal_levels(sizes: tuple[int, ...], alpha: float) -> tuple[float, ...]:
       alpha: Overall one-sided level, strictly between 0 and 1.
     Source: Armitage, McPherson and Rowe 1969, the recursion.
     """
-    last = sizes[-1]
-    levels = [alpha * sizes[0] / last]
+    last_size = sizes[-1]
+    levels = [alpha * sizes[0] / last_size]
     if len(sizes) == 1:
         return tuple(levels)
     bound = float(norm_isf(levels[0])) * math.sqrt(sizes[0])  # bound of the sum of differences with sd 1
-    low = -8 * math.sqrt(last)
+    low = -8 * math.sqrt(last_size)
     grid = np.linspace(low, bound, _POINTS)
     density = norm_pdf(grid / math.sqrt(sizes[0])) / math.sqrt(sizes[0])
     for previous, size in itertools.pairwise(sizes):
-        share = alpha * (size - previous) / last
+        share = alpha * (size - previous) / last_size
         step = math.sqrt(size - previous)
         weights = density * np.gradient(grid)
         weights[[0, -1]] /= 2  # the trapezoid rule

@@ -38,14 +38,14 @@ def bands(rows: NDArray[np.float64], metric: str, direction: Direction | None) -
 
 def _quantiles(rows: NDArray[np.float64], direction: Direction | None) -> list[NDArray[np.float64]]:
     worst = -np.inf if direction is Direction.MAX else np.inf
-    ordered = np.sort(np.where(np.isnan(rows), worst, rows), axis=-2)
+    sorted_rows = np.sort(np.where(np.isnan(rows), worst, rows), axis=-2)
     quantiles = []
     for share in _QUANTILES:
-        position = share * (ordered.shape[-2] - 1)
-        below = math.floor(position)
-        part = position - math.floor(position)
-        value = ordered[..., below, :]
-        if part > 0:  # numpy's interpolation gives NaN between a finite and an infinite value
-            value = value * (1 - part) + ordered[..., below + 1, :] * part
+        position = share * (sorted_rows.shape[-2] - 1)
+        lower_index = math.floor(position)
+        fraction = position - math.floor(position)
+        value = sorted_rows[..., lower_index, :]
+        if fraction > 0:  # numpy's interpolation gives NaN between a finite and an infinite value
+            value = value * (1 - fraction) + sorted_rows[..., lower_index + 1, :] * fraction
         quantiles.append(value)
     return quantiles

@@ -94,8 +94,8 @@ class Belief:
     @property
     def place(self) -> int:
         """Index of the most probable first broken checkpoint. In a stretch without probes it is the middle."""
-        top = max(self.by_place)
-        ties = [index for index, probability in enumerate(self.by_place) if probability > top * (1 - 1e-9)]
+        highest = max(self.by_place)
+        ties = [index for index, probability in enumerate(self.by_place) if probability > highest * (1 - 1e-9)]
         return ties[len(ties) // 2]
 
     def within(self, distance: int) -> float:
@@ -103,90 +103,92 @@ class Belief:
         return math.fsum(self.by_place[max(self.place - distance, 0) : self.place + distance + 1])
 
 
-def window(belief: Belief, level: float) -> tuple[int, int]:
+def window(posterior: Belief, level: float) -> tuple[int, int]:
     """Returns the first and last place of the shortest interval that contains the break with probability `level`."""
-    ends = [0.0, *itertools.accumulate(belief.by_place)]
-    bounds = (0, len(belief.by_place) - 1)
-    for first in range(len(belief.by_place)):
-        last = search.bisect_left(ends, ends[first] + level - 1e-12) - 1
-        if last < len(belief.by_place) and last - first < bounds[1] - bounds[0]:
-            bounds = first, max(last, first)
+    cumulated = [0.0, *itertools.accumulate(posterior.by_place)]
+    bounds = (0, len(posterior.by_place) - 1)
+    for first_index in range(len(posterior.by_place)):
+        last_index = search.bisect_left(cumulated, cumulated[first_index] + level - 1e-12) - 1
+        if last_index < len(posterior.by_place) and last_index - first_index < bounds[1] - bounds[0]:
+            bounds = first_index, max(last_index, first_index)
     return bounds
 
 
-def named_pair(belief: Belief, probed: Collection[int]) -> tuple[int, int]:
+def named_pair(posterior: Belief, probed_indices: Collection[int]) -> tuple[int, int]:
     """Returns the places of the last good and the first broken checkpoint, as far as they were probed.
 
     If the most probable place or its predecessor was not probed, these are the nearest probed places around the break.
 
     Args:
-      belief: Posterior distribution of the break.
-      probed: Places that have a probe.
+      posterior: Posterior distribution of the break.
+      probed_indices: Places that have a probe.
     """
-    last_good = max((index for index in probed if index < belief.place), default=belief.place - 1)
-    first_broken = min((index for index in probed if index >= belief.place), default=belief.place)
+    last_good = max((index for index in probed_indices if index < posterior.place), default=posterior.place - 1)
+    first_broken = min((index for index in probed_indices if index >= posterior.place), default=posterior.place)
     return last_good, first_broken
 
 
-def is_located(belief: Belief, probed: Collection[int], confidence: float) -> bool:
+def is_located(posterior: Belief, probed_indices: Collection[int], confidence: float) -> bool:
     """Returns whether the most probable place is probable enough, and it and its predecessor were probed.
 
     Args:
-      belief: Posterior distribution of the break.
-      probed: Places that have a probe.
+      posterior: Posterior distribution of the break.
+      probed_indices: Places that have a probe.
       confidence: Probability that the most probable place must reach.
     """
-    best_place = belief.place
-    return belief.by_place[best_place] >= confidence and {best_place - 1, best_place} <= {*probed}
+    best_place = posterior.place
+    return posterior.by_place[best_place] >= confidence and {best_place - 1, best_place} <= {*probed_indices}
 
 
-def scan(probes: Iterable[Probe], num_places: int, closed: Collection[int] = ()) -> list[int]:
+def scan(probes: Iterable[Probe], num_places: int, excluded: Collection[int] = ()) -> list[int]:
     """Returns the places to probe first: evenly spaced ones that have no probe nearby, and both ends.
 
     Args:
       probes: Probes made so far.
       num_places: Number of checkpoints.
-      closed: Places that cannot be probed.
+      excluded: Places that cannot be probed.
     """
-    probed = {probe.place for probe in probes}
-    wanted = sorted({round(index * (num_places - 1) / (_SCANNED - 1)) for index in range(_SCANNED)})
-    near = (num_places - 1) / (_SCANNED - 1) / 2
-    ends = (0, num_places - 1)  # other places cannot replace the ends
+    probed_indices = {probe.place for probe in probes}
+    scan_indices = sorted({round(index * (num_places - 1) / (_SCANNED - 1)) for index in range(_SCANNED)})
+    min_distance = (num_places - 1) / (_SCANNED - 1) / 2
+    end_indices = (0, num_places - 1)  # other places cannot replace the ends
     return [
         index
-        for index in wanted
-        if index not in closed
-        and index not in probed
-        and (index in ends or not any(abs(other - index) < near for other in probed))
+        for index in scan_indices
+        if index not in excluded
+        and index not in probed_indices
+        and (
+            index in end_indices or not any(abs(probed_index - index) < min_distance for probed_index in probed_indices)
+        )
     ]
 
 
-def next_probes(belief: Belief, probes: Iterable[Probe], count: int, closed: Collection[int] = ()) -> list[int]:
+def next_probes(posterior: Belief, probes: Iterable[Probe], count: int, excluded: Collection[int] = ()) -> list[int]:
     """Returns up to `count` distinct places to probe next.
 
     They divide the probability into equal shares. While the levels are not known well, one of the places is almost
     surely before the break, or almost surely after it.
 
     Args:
-      belief: Posterior distribution given the probes.
+      posterior: Posterior distribution given the probes.
       probes: Probes made so far.
       count: Largest number of places.
-      closed: Places that cannot be probed.
+      excluded: Places that cannot be probed.
     """
     counts = Counter(probe.place for probe in probes)
-    below = list(itertools.accumulate(belief.by_place))
+    cumulated = list(itertools.accumulate(posterior.by_place))
     shares = [(index + 1) / (count + 1) for index in range(count)]
-    if belief.size < _LEVELS_KNOWN * belief.size_error:
-        num_before = sum(counts[index] for index in counts if index >= belief.begin and below[index] <= _SURE)
-        num_behind = sum(counts[index] for index in counts if below[index] >= 1 - _SURE)
+    if posterior.size < _LEVELS_KNOWN * posterior.size_error:
+        num_before = sum(counts[index] for index in counts if index >= posterior.begin and cumulated[index] <= _SURE)
+        num_behind = sum(counts[index] for index in counts if cumulated[index] >= 1 - _SURE)
         if min(num_before, num_behind) < counts.total() / 4:
             shares[0] = _SURE if num_before <= num_behind else 1 - _SURE
     chosen_places: list[int] = []
     for share in shares:
         gains = {
-            index: min(below[index] / share, (1 - below[index]) / (1 - share)) / (1 + counts[index])
-            for index in range(belief.begin, len(below))
-            if index not in closed and index not in chosen_places
+            index: min(cumulated[index] / share, (1 - cumulated[index]) / (1 - share)) / (1 + counts[index])
+            for index in range(posterior.begin, len(cumulated))
+            if index not in excluded and index not in chosen_places
         }
         if gains:
             chosen_places.append(max(gains, key=lambda index: (gains[index], -counts[index])))
@@ -212,15 +214,15 @@ def believe(probes: Iterable[Probe], num_places: int) -> Belief:
     Raises:
       ValueError: Fewer than two checkpoints were probed.
     """
-    ordered = sorted(probes, key=lambda probe: (probe.place, probe.block))
-    if len({probe.place for probe in ordered}) < 2:
+    sorted_probes = sorted(probes, key=lambda probe: (probe.place, probe.block))
+    if len({probe.place for probe in sorted_probes}) < 2:
         raise ValueError("a fall takes two checkpoints")
-    begin = _first_good_place(ordered)
-    trained = [probe for probe in ordered if probe.place >= begin]
-    if len({probe.place for probe in trained}) < 2:
-        begin = min(probe.place for probe in ordered)
-        trained = ordered
-    return _posterior(trained, num_places, begin)
+    begin = _first_good_place(sorted_probes)
+    probes_from_begin = [probe for probe in sorted_probes if probe.place >= begin]
+    if len({probe.place for probe in probes_from_begin}) < 2:
+        begin = min(probe.place for probe in sorted_probes)
+        probes_from_begin = sorted_probes
+    return _posterior(probes_from_begin, num_places, begin)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,7 +253,7 @@ def _converged(probes: Sequence[Probe]) -> list[_Converged]:
     have no weight: a probe counts as many seeds as converged.
     """
     rows = [probe for probe in probes if probe.num_lost < len(probe.scores)]
-    filled: dict[int, tuple[float, ...]] = {}
+    filled_scores: dict[int, tuple[float, ...]] = {}
     for block in {probe.block for probe in rows if probe.num_lost}:
         members = [probe for probe in rows if probe.block == block]
         scores = np.asarray([probe.scores for probe in members])  # float64[num_probes, num_seeds]
@@ -262,12 +264,12 @@ def _converged(probes: Sequence[Probe]) -> list[_Converged]:
         for _ in range(_FITTED):
             additive = fitted.mean(axis=1, keepdims=True) + fitted.mean(axis=0) - fitted.mean()
             fitted[is_lost] = additive[is_lost]
-        filled |= {id(probe): tuple(row) for probe, row in zip(members, fitted.tolist(), strict=True)}
+        filled_scores |= {id(probe): tuple(row) for probe, row in zip(members, fitted.tolist(), strict=True)}
     return [
         _Converged(
             place=probe.place,
             block=probe.block,
-            scores=filled.get(id(probe), probe.scores),
+            scores=filled_scores.get(id(probe), probe.scores),
             num_seeds=len(probe.scores) - probe.num_lost,
         )
         for probe in rows
@@ -281,16 +283,16 @@ def _noise(probes: Sequence[_Converged]) -> _Noise:
     squares, degrees, spreads = 0.0, 0, []
     for rows in blocks.values():
         scores = np.asarray([probe.scores for probe in rows])  # float64[num_probes, num_seeds]
-        (count, size), columns, middle = scores.shape, scores.mean(axis=0), scores.mean()
-        squares += float(((scores - scores.mean(axis=1, keepdims=True) - columns + middle) ** 2).sum())
+        (count, size), columns, overall_mean = scores.shape, scores.mean(axis=0), scores.mean()
+        squares += float(((scores - scores.mean(axis=1, keepdims=True) - columns + overall_mean) ** 2).sum())
         degrees += max((count - 1) * (size - 1) - sum(size - probe.num_seeds for probe in rows), 0)
         if size > 1:
-            spreads.append((count, count * float(((columns - middle) ** 2).sum()) / (size - 1)))
-    seeds = math.fsum(between / count for count, between in spreads) / len(spreads) if spreads else 0.0
+            spreads.append((count, count * float(((columns - overall_mean) ** 2).sum()) / (size - 1)))
+    seeds = math.fsum(block_variance / count for count, block_variance in spreads) / len(spreads) if spreads else 0.0
     variance = max(squares / degrees, seeds * _EXACT) if degrees else 0.0
     if not variance:
         return _Noise(squares=0.0, degrees=degrees, spread=100.0)
-    ratios = [max(between - variance, 0.0) / count for count, between in spreads]
+    ratios = [max(block_variance - variance, 0.0) / count for count, block_variance in spreads]
     spread = max(sum(ratios) / len(ratios) / variance, 0.1)
     return _Noise(squares=variance * degrees, degrees=degrees, spread=spread)
 
@@ -301,9 +303,9 @@ def _first_good_place(probes: Sequence[Probe]) -> int:
     A checkpoint whose seeds all diverged does not qualify, except in a row with reversed signs.
     """
     converged = _converged(probes)
-    good = {probe.place for probe in probes if not all(score == -math.inf for score in probe.scores)}
-    if len(good) < 2 or len({probe.place for probe in converged}) < 2:
-        return min(good, default=probes[0].place)
+    indices_with_scores = {probe.place for probe in probes if not all(score == -math.inf for score in probe.scores)}
+    if len(indices_with_scores) < 2 or len({probe.place for probe in converged}) < 2:
+        return min(indices_with_scores, default=probes[0].place)
     noise = _noise(converged)
     # Noise from seeds, or from neighbouring checkpoints, because a run may wobble by more than its seeds differ. The
     # smallest quarter of the steps is assumed to be on one level.
@@ -314,42 +316,46 @@ def _first_good_place(probes: Sequence[Probe]) -> int:
     best: dict[int, float] = {}
     for probe in converged:
         best[probe.block] = max(best.get(probe.block, -math.inf), probe.mean)
-    behind = {probe.place for probe in converged if probe.mean < best[probe.block] - _RISEN * error}
-    return next((index for index in sorted(good) if index not in behind), min(good))
+    worse_indices = {probe.place for probe in converged if probe.mean < best[probe.block] - _RISEN * error}
+    return next(
+        (index for index in sorted(indices_with_scores) if index not in worse_indices), min(indices_with_scores)
+    )
 
 
 def _posterior(probes: Sequence[Probe], num_places: int, begin: int) -> Belief:
-    places = sorted({probe.place for probe in probes})
-    lost, size = np.zeros((2, len(places)))
+    probed_indices = sorted({probe.place for probe in probes})
+    lost, size = np.zeros((2, len(probed_indices)))
     for probe in probes:
-        lost[places.index(probe.place)] += probe.num_lost
-        size[places.index(probe.place)] += len(probe.scores)
+        lost[probed_indices.index(probe.place)] += probe.num_lost
+        size[probed_indices.index(probe.place)] += len(probe.scores)
     # The break is between two probed places; all places between them are equally probable.
-    lengths = np.diff([begin, *places[1:], num_places - 1])
+    lengths = np.diff([begin, *probed_indices[1:], num_places - 1])
     is_there = lengths > 0
-    scores = _scores_part(_converged(probes), places)
+    scores = _scores_part(_converged(probes), probed_indices)
     # Log evidence of each class over all wobbles and sizes, float64[num_classes], and that of no fall.
-    of_scores = logsumexp(scores.logs, axis=(0, 2))
+    score_evidence = logsumexp(scores.logs, axis=(0, 2))
     no_fall_of_scores = float(logsumexp(scores.never, axis=0))
-    in_scores = np.zeros(len(places))  # share of the evidence in which the scores fall
-    evidence, none = of_scores, no_fall_of_scores
+    in_scores = np.zeros(len(probed_indices))  # share of the evidence in which the scores fall
+    evidence, no_fall_evidence = score_evidence, no_fall_of_scores
     if lost.any():
         is_turned = any(score > 0 for probe in probes for score in probe.scores if math.isinf(score))
-        of_rates, same_rate = _rates_part(lost, size, is_turned=is_turned)
-        ways = np.stack([of_scores + same_rate, of_scores + of_rates, no_fall_of_scores + of_rates]) - math.log(3)
-        evidence = logsumexp(ways, axis=0)
-        none = no_fall_of_scores + same_rate
-        in_scores = np.exp(logsumexp(ways[:2], axis=0) - evidence)
+        rate_evidence, same_rate = _rates_part(lost, size, is_turned=is_turned)
+        evidence_by_cause = np.stack(
+            [score_evidence + same_rate, score_evidence + rate_evidence, no_fall_of_scores + rate_evidence]
+        ) - math.log(3)
+        evidence = logsumexp(evidence_by_cause, axis=0)
+        no_fall_evidence = no_fall_of_scores + same_rate
+        in_scores = np.exp(logsumexp(evidence_by_cause[:2], axis=0) - evidence)
     else:
         in_scores[:] = 1.0
     evidence = evidence[is_there] + np.log((1 - _NEVER) * lengths[is_there] / lengths.sum())
-    none += math.log(_NEVER)
-    top = max(evidence.max(), none)
-    weights = np.exp(evidence - top)
-    no_fall = math.exp(none - top)
+    no_fall_evidence += math.log(_NEVER)
+    highest = max(evidence.max(), no_fall_evidence)
+    weights = np.exp(evidence - highest)
+    no_fall = math.exp(no_fall_evidence - highest)
     total = weights.sum()
     # Weights of wobbles and sizes within each class: float64[num_wobbles, num_classes, num_sizes].
-    inner = np.exp(scores.logs - of_scores[None, :, None])[:, is_there] * (weights / total)[None, :, None]
+    inner = np.exp(scores.logs - score_evidence[None, :, None])[:, is_there] * (weights / total)[None, :, None]
     falls = inner * in_scores[is_there][None, :, None]
     drops = scores.drops[:, is_there]
     errors = scores.errors[:, is_there]
@@ -357,16 +363,16 @@ def _posterior(probes: Sequence[Probe], num_places: int, begin: int) -> Belief:
     mean = (falls * drops).sum()
     square = (falls * (drops**2 + errors**2)).sum()
     variance = (inner * noises).sum()
-    by_place = np.repeat(weights / total / lengths[is_there], lengths[is_there])
+    probability_by_index = np.repeat(weights / total / lengths[is_there], lengths[is_there])
     posterior = Belief(
-        by_place=(*(0.0,) * (begin + 1), *by_place.tolist()),
+        by_place=(*(0.0,) * (begin + 1), *probability_by_index.tolist()),
         fall=float(total / (total + no_fall)),
         size=float(mean),
         size_error=math.sqrt(max(square - mean**2, 0.0)),
         noise=math.sqrt(variance),
         begin=begin,
     )
-    is_before = np.asarray(places) < posterior.place
+    is_before = np.asarray(probed_indices) < posterior.place
     counts = (lost[is_before], size[is_before], lost[~is_before], size[~is_before])
     lost_before, all_before, lost_after, all_after = (int(side_counts.sum()) for side_counts in counts)
     return dataclasses.replace(posterior, lost=(lost_before, all_before, lost_after, all_after))
@@ -389,13 +395,13 @@ class _ScoresPart:
     never: Array
 
 
-def _scores_part(probes: Sequence[_Converged], places: Sequence[int]) -> _ScoresPart:
-    """Returns the log evidence of the scores for a fall at each of `places`.
+def _scores_part(probes: Sequence[_Converged], probed_indices: Sequence[int]) -> _ScoresPart:
+    """Returns the log evidence of the scores for a fall at each of `probed_indices`.
 
     If fewer than two checkpoints have scores, the evidence is the same for all places.
     """
     blocks = sorted({probe.block for probe in probes})
-    shape = (len(_WOBBLES), len(places), len(_SIZES))
+    shape = (len(_WOBBLES), len(probed_indices), len(_SIZES))
     if len({probe.place for probe in probes}) < 2:
         nothing = np.zeros(shape)
         flat = np.full(shape, -math.log(shape[0] * shape[2]))
@@ -403,11 +409,11 @@ def _scores_part(probes: Sequence[_Converged], places: Sequence[int]) -> _Scores
             logs=flat, drops=nothing, errors=nothing, noises=nothing, never=np.full(shape[0], -math.log(shape[0]))
         )
     noise = _noise(probes)
-    middle = math.fsum(probe.mean for probe in probes) / len(probes)
-    seeds, scores = np.zeros((2, len(places), len(blocks)))
+    overall_mean = math.fsum(probe.mean for probe in probes) / len(probes)
+    seeds, scores = np.zeros((2, len(probed_indices), len(blocks)))
     for probe in probes:
-        where = places.index(probe.place), blocks.index(probe.block)
-        seeds[where], scores[where] = probe.num_seeds, probe.mean - middle
+        where = probed_indices.index(probe.place), blocks.index(probe.block)
+        seeds[where], scores[where] = probe.num_seeds, probe.mean - overall_mean
     evidence = [_evidence_of_wobble(seeds, scores, wobble, noise) for wobble in _WOBBLES]
     priors = np.log(list(_WOBBLES.values()))
     logs, drops, errors, noises = np.stack([logs_of_wobble for logs_of_wobble, _ in evidence], axis=1)
@@ -433,17 +439,21 @@ def _rates_part(lost: Array, size: Array, *, is_turned: bool) -> tuple[Array, fl
     def logs_of(num_lost: float, num_all: float) -> Array:
         return np.asarray(num_lost * np.log(rates) + (num_all - num_lost) * np.log1p(-rates))
 
-    parts = []
+    log_evidence = []
     for index in range(len(lost)):
         low = (lost[: index + 1].sum(), size[: index + 1].sum())
         high = (lost[index + 1 :].sum(), size[index + 1 :].sum())
         low, high = (high, low) if is_turned else (low, high)
-        above = logs_of(*high)
-        top = above.max()
-        mass = np.exp(above - top)[::-1].cumsum()[::-1] / np.arange(_RATES, 0, -1)  # its mean over the rates above
-        parts.append(float(logsumexp(logs_of(*low) + np.log(np.maximum(mass, 1e-300)) + np.log(prior), axis=0)) + top)
+        high_logs = logs_of(*high)
+        highest = high_logs.max()
+        mass = np.exp(high_logs - highest)[::-1].cumsum()[::-1] / np.arange(
+            _RATES, 0, -1
+        )  # its mean over the rates above
+        log_evidence.append(
+            float(logsumexp(logs_of(*low) + np.log(np.maximum(mass, 1e-300)) + np.log(prior), axis=0)) + highest
+        )
     same = float(logsumexp(logs_of(lost.sum(), size.sum()) + np.log(prior), axis=0))
-    return np.asarray(parts), same
+    return np.asarray(log_evidence), same
 
 
 def _evidence_of_wobble(seeds: Array, scores: Array, wobble: float, noise: _Noise) -> tuple[Array, float]:
@@ -464,38 +474,42 @@ def _evidence_of_wobble(seeds: Array, scores: Array, wobble: float, noise: _Nois
     """
     num_probes = np.count_nonzero(seeds)
     width = seeds[seeds > 0].mean()
-    own_wobble = wobble / width  # in variances of one seed's noise, like all variances here
+    relative_wobble = wobble / width  # in variances of one seed's noise, like all variances here
     weighed = (seeds * scores).sum(axis=1)
-    shrinkage = 1 / (1 + own_wobble * seeds.sum(axis=1))
-    square = (seeds * scores**2).sum() - (own_wobble * shrinkage * weighed**2).sum()
-    sides = (seeds * (scores - (own_wobble * shrinkage * weighed)[:, None])).sum(axis=0)
-    system = np.diag(seeds.max(axis=0) / noise.spread + seeds.sum(axis=0)) - own_wobble * (seeds.T * shrinkage) @ seeds
+    shrinkage = 1 / (1 + relative_wobble * seeds.sum(axis=1))
+    square = (seeds * scores**2).sum() - (relative_wobble * shrinkage * weighed**2).sum()
+    block_sides = (seeds * (scores - (relative_wobble * shrinkage * weighed)[:, None])).sum(axis=0)
+    system = (
+        np.diag(seeds.max(axis=0) / noise.spread + seeds.sum(axis=0)) - relative_wobble * (seeds.T * shrinkage) @ seeds
+    )
     inverse = np.linalg.inv(system)
     # For the checkpoints from each place on: weight with each block, total weight, weighted scores.
     with_block = _sums_from(seeds * shrinkage[:, None])
-    there = _sums_from(weighed * shrinkage)
+    sums_from_index = _sums_from(weighed * shrinkage)
     weight = with_block.sum(axis=1)
-    through = with_block @ inverse
-    level = weight[0] - through[0] @ with_block[0]
-    level_side = there[0] - through[0] @ sides
-    rest = square - sides @ inverse @ sides - level_side**2 / level
+    block_weights = with_block @ inverse
+    level = weight[0] - block_weights[0] @ with_block[0]
+    level_side = sums_from_index[0] - block_weights[0] @ block_sides
+    residual_square = square - block_sides @ inverse @ block_sides - level_side**2 / level
     half = (noise.degrees + num_probes - 1) / 2
     tiny = 1e-12 * (square + noise.squares) + 1e-300
     log_det = -np.log(shrinkage).sum() - np.log(seeds[seeds > 0]).sum() + np.linalg.slogdet(system)[1]
-    common = -0.5 * (log_det + math.log(level))
-    cross = weight[1:] - through[1:] @ with_block[0]
-    alone = weight[1:] - (through * with_block)[1:].sum(axis=1) - cross**2 / level
-    side = there[1:] - through[1:] @ sides - cross * level_side / level
-    alone, side = (np.append(values, 0.0)[:, None] for values in (alone, side))  # no probes follow the last place
-    variance = _SIZES**2 * (1 / width + own_wobble)
-    precise = alone + 1 / variance
-    scale = (noise.squares + np.maximum(rest - side**2 / precise, 0.0)) / 2 + tiny
-    fall = -side / precise
+    log_constant = -0.5 * (log_det + math.log(level))
+    cross = weight[1:] - block_weights[1:] @ with_block[0]
+    fall_weight = weight[1:] - (block_weights * with_block)[1:].sum(axis=1) - cross**2 / level
+    fall_side = sums_from_index[1:] - block_weights[1:] @ block_sides - cross * level_side / level
+    fall_weight, fall_side = (
+        np.append(values, 0.0)[:, None] for values in (fall_weight, fall_side)
+    )  # no probes follow the last place
+    variance = _SIZES**2 * (1 / width + relative_wobble)
+    precise = fall_weight + 1 / variance
+    scale = (noise.squares + np.maximum(residual_square - fall_side**2 / precise, 0.0)) / 2 + tiny
+    fall = -fall_side / precise
     error = np.sqrt(scale / half / precise)
-    log = common - 0.5 * np.log(precise * variance) - half * np.log(scale)
+    log = log_constant - 0.5 * np.log(precise * variance) - half * np.log(scale)
     log += np.log(2 * np.maximum(stdtr(2 * half, fall / error), 1e-300)) - math.log(len(_SIZES))
-    none = common - half * math.log((noise.squares + max(rest, 0.0)) / 2 + tiny)
-    return np.stack([log, fall, error, scale / half * (1 / width + own_wobble)]), none
+    none = log_constant - half * math.log((noise.squares + max(residual_square, 0.0)) / 2 + tiny)
+    return np.stack([log, fall, error, scale / half * (1 / width + relative_wobble)]), none
 
 
 def _sums_from(values: Array) -> Array:

@@ -195,27 +195,29 @@ def mean_difference(samples: Samples, confidence: float = 0.95) -> MeanDifferenc
 
     Source: Student 1908; Welch 1947; Janssen 1997; Boschloo 1970.
     """
-    n = len(samples)
+    num_seeds = len(samples)
     counts = counts_of(samples)
-    lost = dict(zip(_COUNTS, counts, strict=True))
-    usual: Method = "paired" if samples.is_paired else "welch"
-    if n == 0 or not samples.has_scale:
+    count_fields = dict(zip(_COUNTS, counts, strict=True))
+    default_method: Method = "paired" if samples.is_paired else "welch"
+    if num_seeds == 0 or not samples.has_scale:
         nothing_common = f"no common {samples.replicate}" if samples.is_paired else f"no {samples.replicate}"
-        all_diverged = n > 0 and counts.a == counts.num_a and counts.b == counts.num_b
+        all_diverged = num_seeds > 0 and counts.a == counts.num_a and counts.b == counts.num_b
         why = "every seed diverged" if all_diverged else "no method improves on step 0"
-        note = nothing_common if n == 0 else f"no score: {why}"
-        return MeanDifference(num_seeds=n, method=usual, note=note, **lost)
+        note = nothing_common if num_seeds == 0 else f"no score: {why}"
+        return MeanDifference(num_seeds=num_seeds, method=default_method, note=note, **count_fields)
     location = locate(samples)
     converged = samples.converged()
     p_diverged = _p_diverged([counts])
     level = 1 - confidence if math.isnan(p_diverged) else (1 - confidence) / 2
-    note = _too_few_reason(location, converged, n, level)
-    if n < 2:
-        return MeanDifference(num_seeds=n, mean=location.estimate.mean, method=location.method, note=note, **lost)
+    note = _too_few_reason(location, converged, num_seeds, level)
+    if num_seeds < 2:
+        return MeanDifference(
+            num_seeds=num_seeds, mean=location.estimate.mean, method=location.method, note=note, **count_fields
+        )
     lower, upper = (math.nan, math.nan) if note and location.permutation is None else location.bounds(level / 2)
     p_converged = math.nan if note and location.permutation is None else location.p_value()
     return MeanDifference(
-        num_seeds=n,
+        num_seeds=num_seeds,
         mean=location.estimate.mean,
         lower=lower,
         upper=upper,
@@ -227,7 +229,7 @@ def mean_difference(samples: Samples, confidence: float = 0.95) -> MeanDifferenc
         p_converged=p_converged,
         p_diverged=p_diverged,
         note=note,
-        **lost,
+        **count_fields,
     )
 
 
@@ -270,15 +272,15 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """
     values = np.asarray(p_values, np.float64)
     order = np.argsort(values, kind="stable")  # NaN last
-    adjusted = np.empty_like(values)
+    adjusted_p_values = np.empty_like(values)
     highest = 0.0
     for rank, index in enumerate(order):
         if math.isnan(values[index]):
-            adjusted[index] = math.nan
+            adjusted_p_values[index] = math.nan
             continue
         highest = max(highest, min(1.0, float(values[index]) * (len(values) - rank)))
-        adjusted[index] = highest
-    return [float(value) for value in adjusted]
+        adjusted_p_values[index] = highest
+    return [float(value) for value in adjusted_p_values]
 
 
 def compare_cases(samples: Mapping[str, Samples], *, alpha: float = 0.05) -> PairComparison:
@@ -294,7 +296,7 @@ def compare_cases(samples: Mapping[str, Samples], *, alpha: float = 0.05) -> Pai
     if not samples:
         raise ValueError("compare_cases needs at least one case")
     differences = {case: mean_difference(sample, 1 - alpha) for case, sample in samples.items()}
-    adjusted = holm([paired.p_value for paired in differences.values()])
+    adjusted_p_values = holm([paired.p_value for paired in differences.values()])
     cases = tuple(
         CaseEffect(
             case=case,
@@ -302,16 +304,16 @@ def compare_cases(samples: Mapping[str, Samples], *, alpha: float = 0.05) -> Pai
             p_holm=p_holm,
             verdict=capped(_case_verdict(paired, p_holm, alpha), samples[case].missing),
         )
-        for (case, paired), p_holm in zip(differences.items(), adjusted, strict=True)
+        for (case, paired), p_holm in zip(differences.items(), adjusted_p_values, strict=True)
     )
-    parts = MeanParts()
+    mean_parts = MeanParts()
     for case, paired in differences.items():
-        parts.add(samples[case], paired)
-    overall = parts.effect(alpha)
+        mean_parts.add(samples[case], paired)
+    overall = mean_parts.effect(alpha)
     level = alpha if math.isnan(overall.p_diverged) else alpha / 2
     tested = [case for case, paired in differences.items() if not math.isnan(paired.p_converged)]
     groups = tuple(tuple(tested[index] for index in indices) for indices in overall.groups)
-    ratio, p_ratio = seed_means_ratio(parts.tested)
+    ratio, p_ratio = seed_means_ratio(mean_parts.tested)
     return PairComparison(
         cases=cases,
         overall=_interval(overall.mean, level) if overall.mean else Interval(),
@@ -373,10 +375,10 @@ def simultaneous(
 def simultaneous_differences(samples: Mapping[str, Samples], *, alpha: float) -> dict[str, MeanDifference]:
     """Returns the difference on each case, with the bounds of `simultaneous`."""
     differences = {case: mean_difference(sample, 1 - alpha) for case, sample in samples.items()}
-    adjusted = holm([paired.p_value for paired in differences.values()])
+    adjusted_p_values = holm([paired.p_value for paired in differences.values()])
     return {
         case: simultaneous(samples[case], paired, p_holm, alpha=alpha, num_cases=len(samples))
-        for (case, paired), p_holm in zip(differences.items(), adjusted, strict=True)
+        for (case, paired), p_holm in zip(differences.items(), adjusted_p_values, strict=True)
     }
 
 
@@ -435,7 +437,7 @@ def _case_verdict(paired: MeanDifference, p_holm: float, alpha: float) -> Effect
 
 
 def _verdict(
-    mean: float, p_converged: float, p_diverged: float, is_fewer: bool, adjusted: float, alpha: float
+    mean: float, p_converged: float, p_diverged: float, is_fewer: bool, adjusted_p_value: float, alpha: float
 ) -> Effect:
     """Returns the verdict that follows from the significant parts.
 
@@ -443,13 +445,13 @@ def _verdict(
       mean: Mean of b - a.
       p_converged, p_diverged: p-values of the mean and of the counts of diverged seeds.
       is_fewer: Whether a smaller share of B diverged.
-      adjusted: p-value of both parts, adjusted by Holm if there are several cases.
+      adjusted_p_value: p-value of both parts, adjusted by Holm if there are several cases.
       alpha: Level of the verdict.
     """
     p_value = _combined_p_value(p_converged, p_diverged)
-    if math.isnan(adjusted) or adjusted > alpha or not p_value > 0:
+    if math.isnan(adjusted_p_value) or adjusted_p_value > alpha or not p_value > 0:
         return Effect.UNDECIDED
-    level = alpha * p_value / adjusted / (1 if math.isnan(p_diverged) else 2)  # level of each part
+    level = alpha * p_value / adjusted_p_value / (1 if math.isnan(p_diverged) else 2)  # level of each part
     directions = set()
     if p_converged <= level and mean != 0:
         directions.add(Effect.BETTER if mean > 0 else Effect.WORSE)

@@ -23,8 +23,8 @@ def norm_sf(value: Any) -> Any:
     return scipy.special.ndtr(-value)
 
 
-def norm_isf(chance: Any) -> Any:
-    return -scipy.special.ndtri(chance)
+def norm_isf(probability: Any) -> Any:
+    return -scipy.special.ndtri(probability)
 
 
 def norm_pdf(value: Any) -> Any:
@@ -32,6 +32,6 @@ def norm_pdf(value: Any) -> Any:
     return np.exp(-np.square(value) / 2) / np.sqrt(2 * np.pi)
 
 
-def chi2_ppf(chance: Any, degrees: Any) -> Any:
+def chi2_ppf(probability: Any, degrees: Any) -> Any:
     """Returns the quantile of the chi-squared distribution."""
-    return 2 * scipy.special.gammaincinv(degrees / 2, chance)
+    return 2 * scipy.special.gammaincinv(degrees / 2, probability)

@@ -38,15 +38,15 @@ def expected_best(values: Sequence[float], *, are_independent: bool = True, alph
       are_independent: Whether no trial was chosen by the results of others, as in a random search.
       alpha: One minus the confidence level.
     """
-    ordered = _best_to_worst(values)
-    if ordered is None:
+    sorted_values = _best_to_worst(values)
+    if sorted_values is None:
         return [Interval()] * len(values)
-    count = len(ordered)
+    count = len(sorted_values)
     with_interval = _most_with_interval(count, are_independent=are_independent)
-    samples = _resample(ordered, _num_resamples(count), seed=0) if with_interval else ordered[None]
+    samples = _resample(sorted_values, _num_resamples(count), seed=0) if with_interval else sorted_values[None]
     intervals = [_interval(*_mean_and_error(samples, k), alpha) for k in range(1, with_interval + 1)]
-    rest = [Interval(mean=float(ordered @ _weights(count, k))) for k in range(with_interval + 1, count + 1)]
-    return intervals + rest
+    means_only = [Interval(mean=float(sorted_values @ _weights(count, k))) for k in range(with_interval + 1, count + 1)]
+    return intervals + means_only
 
 
 def are_ahead(
@@ -70,29 +70,31 @@ def are_ahead(
       As many values as the shorter search has trials.
     """
     shorter = min(len(a), len(b))
-    sides = (_best_to_worst(a), _best_to_worst(b))
-    if sides[0] is None or sides[1] is None:
+    sorted_sides = (_best_to_worst(a), _best_to_worst(b))
+    if sorted_sides[0] is None or sorted_sides[1] is None:
         return [False] * shorter
-    most = min(
-        _most_with_interval(len(side), are_independent=independent)
-        for side, independent in zip((a, b), are_independent, strict=True)
+    most_with_interval = min(
+        _most_with_interval(len(values), are_independent=independent)
+        for values, independent in zip((a, b), are_independent, strict=True)
     )
     num_resamples = _num_resamples(max(len(a), len(b)))
-    ours, theirs = (_resample(side, num_resamples, seed) for seed, side in enumerate(sides) if side is not None)
+    samples_a, samples_b = (
+        _resample(values, num_resamples, seed) for seed, values in enumerate(sorted_sides) if values is not None
+    )
     largest = np.full(num_resamples, -math.inf)
-    observed = list[float]()
-    for k in range(1, most + 1):
-        (mean_a, error_a), (mean_b, error_b) = _mean_and_error(ours, k), _mean_and_error(theirs, k)
+    observed_ratios = list[float]()
+    for k in range(1, most_with_interval + 1):
+        (mean_a, error_a), (mean_b, error_b) = _mean_and_error(samples_a, k), _mean_and_error(samples_b, k)
         difference = mean_a - mean_b
         error = np.hypot(error_a, error_b)
         has_spread = error > 1e-12 * max(1.0, abs(mean_a[0]), abs(mean_b[0]))
         ratios = np.full(len(error), -math.inf)
         ratios[has_spread] = (difference - difference[0])[has_spread] / error[has_spread]
         largest = np.maximum(largest, ratios[1:])
-        observed.append(float(difference[0] / error[0]) if has_spread[0] else -math.inf)
+        observed_ratios.append(float(difference[0] / error[0]) if has_spread[0] else -math.inf)
     level = _SHARE_OF_LEVEL * alpha
-    threshold = max(0.0, float(np.quantile(largest, 1 - level))) if observed else math.inf
-    return [difference > threshold for difference in observed] + [False] * (shorter - len(observed))
+    threshold = max(0.0, float(np.quantile(largest, 1 - level))) if observed_ratios else math.inf
+    return [difference > threshold for difference in observed_ratios] + [False] * (shorter - len(observed_ratios))
 
 
 def _best_to_worst(values: Sequence[float]) -> NDArray[np.float64] | None:
@@ -115,12 +117,12 @@ def _num_resamples(count: int) -> int:
     return max(99, min(999, 60_000 // count))
 
 
-def _resample(ordered: NDArray[np.float64], num_resamples: int, seed: int) -> NDArray[np.float64]:
+def _resample(sorted_values: NDArray[np.float64], num_resamples: int, seed: int) -> NDArray[np.float64]:
     """Returns the sample itself, then its resamples: float64[1 + num_resamples, num_trials]."""
-    count = len(ordered)
+    count = len(sorted_values)
     # Sorted indices of an ordered sample, so that the resamples are ordered too.
-    places = np.sort(np.random.default_rng(seed).integers(0, count, (num_resamples, count)), axis=1)
-    samples: NDArray[np.float64] = ordered[np.concatenate([np.arange(count)[None], places])]
+    sorted_indices = np.sort(np.random.default_rng(seed).integers(0, count, (num_resamples, count)), axis=1)
+    samples: NDArray[np.float64] = sorted_values[np.concatenate([np.arange(count)[None], sorted_indices])]
     return samples
 
 
@@ -132,8 +134,13 @@ def _interval(means: NDArray[np.float64], errors: NDArray[np.float64], alpha: fl
     if not error or not is_spread.any():
         return Interval(mean=mean, lower=mean, upper=mean, method="bootstrap")
     ratios = (means[1:] - mean)[is_spread] / errors[1:][is_spread]
-    most, least = np.quantile(ratios, [1 - alpha / 2, alpha / 2])
-    return Interval(mean=mean, lower=mean - float(most) * error, upper=mean - float(least) * error, method="bootstrap")
+    highest_ratio, lowest_ratio = np.quantile(ratios, [1 - alpha / 2, alpha / 2])
+    return Interval(
+        mean=mean,
+        lower=mean - float(highest_ratio) * error,
+        upper=mean - float(lowest_ratio) * error,
+        method="bootstrap",
+    )
 
 
 def _mean_and_error(samples: NDArray[np.float64], k: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -144,12 +151,12 @@ def _mean_and_error(samples: NDArray[np.float64], k: int) -> tuple[NDArray[np.fl
       k: Number of trials.
     """
     count = samples.shape[1]
-    fewer = _weights(count - 1, k)
+    weights_of_fewer = _weights(count - 1, k)
     # Without the trial at index j, earlier trials keep their indices and later ones move up by one.
-    without = np.zeros(samples.shape)
-    np.cumsum(samples[:, :-1] * fewer, axis=1, out=without[:, 1:])
-    without[:, :-1] += np.cumsum((samples[:, 1:] * fewer)[:, ::-1], axis=1)[:, ::-1]
-    spread = ((without - without.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
+    leave_one_out = np.zeros(samples.shape)
+    np.cumsum(samples[:, :-1] * weights_of_fewer, axis=1, out=leave_one_out[:, 1:])
+    leave_one_out[:, :-1] += np.cumsum((samples[:, 1:] * weights_of_fewer)[:, ::-1], axis=1)[:, ::-1]
+    spread = ((leave_one_out - leave_one_out.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
     return samples @ _weights(count, k), np.sqrt((count - 1) / count * spread)
 
 

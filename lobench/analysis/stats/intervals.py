@@ -159,11 +159,13 @@ def grouped_t_mean(
         if not have_items or not any(index in have_items for index in group):
             seeds = complete_seeds(members)
             members = [{seed: mean_of([cell[seed] for cell in members]) for seed in seeds}]
-        part = clustered_mean(members, [1 / len(members)] * len(members))
+        group_mean = clustered_mean(members, [1 / len(members)] * len(members))
         size = min(map(len, members))
         if size < 2:
             return Interval(mean=mean)
-        estimates.append(Estimate(mean=part.mean, variance=max(part.variance, floor / size), degrees=part.degrees))
+        estimates.append(
+            Estimate(mean=group_mean.mean, variance=max(group_mean.variance, floor / size), degrees=group_mean.degrees)
+        )
     interval = stratified_t(estimates, confidence, [len(group) / len(cells) for group in groups])
     shift = mean - interval.mean
     return Interval(mean=mean, lower=interval.lower + shift, upper=interval.upper + shift, degrees=interval.degrees)
@@ -241,15 +243,15 @@ def metric_means(metric: str, rows: Sequence[Sequence[float]]) -> list[Interval]
       metric: Name of the metric.
       rows: Values of the seeds of each row, at least one. Rows may have different lengths.
     """
-    by_size: dict[int, list[int]] = {}
+    indices_by_size: dict[int, list[int]] = {}
     for index, row in enumerate(rows):
-        by_size.setdefault(len(row), []).append(index)
+        indices_by_size.setdefault(len(row), []).append(index)
     intervals = [Interval()] * len(rows)
-    for size, indices in by_size.items():
+    for size, indices in indices_by_size.items():
         with np.errstate(invalid="ignore", over="ignore"):
             values = np.asarray([rows[index] for index in indices], np.float64)[:, :, None]
-            numbers = (array.ravel().tolist() for array in metric_bounds(metric, values))
-        for index, lower, upper, method in zip(indices, *numbers, strict=True):
+            bound_lists = (array.ravel().tolist() for array in metric_bounds(metric, values))
+        for index, lower, upper, method in zip(indices, *bound_lists, strict=True):
             mean = mean_of(rows[index])
             intervals[index] = Interval(mean=mean, lower=lower, upper=upper, degrees=size - 1, method=method)
     return intervals
@@ -284,8 +286,8 @@ def logged_step(value: float) -> float:
     binary = next((2.0 ** (exponent - bits) for bits in _HALF_BITS if (fraction * 2**bits).is_integer()), 0.0)
     leading = math.floor(math.log10(abs(value)) + EQUAL)  # of a float32 just below a power of ten
     for index in range(max(-leading, 0), _MOST_DIGITS - leading):
-        scaled = value * 10.0**index
-        if abs(scaled - round(scaled)) <= EQUAL * abs(scaled):
+        shifted = value * 10.0**index
+        if abs(shifted - round(shifted)) <= EQUAL * abs(shifted):
             return max(binary, 10.0**-index)
     return binary
 
@@ -358,17 +360,17 @@ def metric_bounds(
     count = rows.shape[-2]
     mean = rows.mean(axis=-2)
     # Elementwise, so that one cell's method does not depend on other cells in the array.
-    share = _is_share_name(metric) & (rows >= 0).all(axis=-2) & (rows <= 1).all(axis=-2)
-    positive = _is_loss_name(metric) & (rows > 0).all(axis=-2)
-    methods = np.where(share, "logit-t", np.where(positive, "log-t", "t"))
+    is_share = _is_share_name(metric) & (rows >= 0).all(axis=-2) & (rows <= 1).all(axis=-2)
+    is_positive = _is_loss_name(metric) & (rows > 0).all(axis=-2)
+    methods = np.where(is_share, "logit-t", np.where(is_positive, "log-t", "t"))
     if count < 2:
         return np.full_like(mean, np.nan), np.full_like(mean, np.nan), methods
     deviation = rows.std(axis=-2, ddof=1)
-    for at in zip(*np.nonzero(positive & (np.ptp(rows, axis=-2) <= EQUAL * np.abs(mean))), strict=True):
-        deviation[at] = max(deviation[at], logged_step(float(mean[at])) / math.sqrt(12))
+    for mask in zip(*np.nonzero(is_positive & (np.ptp(rows, axis=-2) <= EQUAL * np.abs(mean))), strict=True):
+        deviation[mask] = max(deviation[mask], logged_step(float(mean[mask])) / math.sqrt(12))
     half = t_isf(_TAIL, count - 1) * deviation / math.sqrt(count)
     lower, upper = mean - half, mean + half
-    if positive.any():
+    if is_positive.any():
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             factor = np.exp(half / mean)
             low, high = mean / factor, mean * factor
@@ -376,26 +378,26 @@ def metric_bounds(
                 lowest, highest = _lognormal_bounds(rows)
                 low = np.minimum(low, lowest)
                 high = np.maximum(high, highest)
-            lower = np.where(positive, low, lower)
-            upper = np.where(positive, high, upper)
-    if not share.any():
+            lower = np.where(is_positive, low, lower)
+            upper = np.where(is_positive, high, upper)
+    if not is_share.any():
         return lower, upper, methods
-    inside = share & (mean > 0) & (mean < 1) & (half > 0)
-    safe = np.where(inside, mean, 0.5)
+    is_inside = is_share & (mean > 0) & (mean < 1) & (half > 0)
+    safe = np.where(is_inside, mean, 0.5)
     centre = np.log(safe / (1 - safe))
-    reach = half / (safe * (1 - safe))
+    logit_half_width = half / (safe * (1 - safe))
     lower, upper = (
-        np.where(inside, 0.5 + np.tanh((centre + side) / 2) / 2, plain)
-        for side, plain in ((-reach, lower), (reach, upper))
+        np.where(is_inside, 0.5 + np.tanh((centre + shift) / 2) / 2, plain)
+        for shift, plain in ((-logit_half_width, lower), (logit_half_width, upper))
     )
-    agree = share & (np.ptp(rows, axis=-2) <= EQUAL * np.abs(mean))
-    for at in zip(*np.nonzero(agree), strict=True):
-        lower[at], upper[at] = _agreed_bounds(float(mean[at]), count)
-        methods[at] = "exact"
-    whole = share & ((rows == 0) | (rows == 1)).all(axis=-2)
-    for right in range(count + 1) if is_trial(metric) else ():
-        at = whole & (np.rint(mean * count) == right)
-        if at.any():
-            lower[at], upper[at] = least_share(right, count, _TAIL), most_share(right, count, _TAIL)
-            methods[at] = "exact"
+    are_equal = is_share & (np.ptp(rows, axis=-2) <= EQUAL * np.abs(mean))
+    for mask in zip(*np.nonzero(are_equal), strict=True):
+        lower[mask], upper[mask] = _agreed_bounds(float(mean[mask]), count)
+        methods[mask] = "exact"
+    is_binary = is_share & ((rows == 0) | (rows == 1)).all(axis=-2)
+    for num_successes in range(count + 1) if is_trial(metric) else ():
+        mask = is_binary & (np.rint(mean * count) == num_successes)
+        if mask.any():
+            lower[mask], upper[mask] = least_share(num_successes, count, _TAIL), most_share(num_successes, count, _TAIL)
+            methods[mask] = "exact"
     return lower, upper, methods

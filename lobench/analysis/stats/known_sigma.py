@@ -63,16 +63,16 @@ class Deviation:
 
     @classmethod
     def of(cls, losses: Sequence[float], target: float) -> Deviation:
-        free = len(losses) - 1
-        if free < 1:
+        degrees = len(losses) - 1
+        if degrees < 1:
             return cls(value=math.nan, p_larger=math.nan, p_t_test=math.nan)
         value = float(np.std(losses, ddof=1))
-        below = target - float(np.mean(losses))
-        t = below * math.sqrt(len(losses)) / value if value else math.copysign(math.inf, below)
+        distance = target - float(np.mean(losses))
+        t = distance * math.sqrt(len(losses)) / value if value else math.copysign(math.inf, distance)
         return cls(
             value=value,
-            p_larger=float(special.chdtrc(free, free * (value / SIGMA) ** 2)),
-            p_t_test=float(special.stdtr(free, -t)),
+            p_larger=float(special.chdtrc(degrees, degrees * (value / SIGMA) ** 2)),
+            p_t_test=float(special.stdtr(degrees, -t)),
         )
 
 

@@ -67,19 +67,19 @@ class Location:
             return 1.0
         return two_sided(self.above(), self.below()) if self.is_known else math.nan
 
-    def bounds(self, tail: float) -> tuple[float, float]:
-        """Returns the interval of shifts that no one-sided test rejects at the level `tail`; NaN if not finite."""
+    def bounds(self, tail_level: float) -> tuple[float, float]:
+        """Returns the interval of shifts that no one-sided test rejects at `tail_level`; NaN if not finite."""
         mean, error = self.estimate.mean, self.error
         if not self.is_known:
             return math.nan, math.nan
         if self.mcnemar is not None:
             unit, raised = self.samples.binary_unit, self.samples.raised
-            low, high = self.mcnemar.bounds(tail)
+            low, high = self.mcnemar.bounds(tail_level)
             return unit * low + raised, unit * high + raised
-        half = t_isf(tail, self.estimate.degrees) * error if error else 0.0
+        half = t_isf(tail_level, self.estimate.degrees) * error if error else 0.0
         if self.permutation is None:
             return mean - half, mean + half
-        lower, upper = self.permutation.bounds(tail, error)
+        lower, upper = self.permutation.bounds(tail_level, error)
         if math.isinf(lower) or math.isinf(upper):
             return math.nan, math.nan
         return min(lower, mean - half), max(upper, mean + half)
@@ -125,31 +125,33 @@ def locate(samples: Samples) -> Location:
     return Location(method="permutation", estimate=estimate, samples=converged, permutation=Permutation([converged]))
 
 
-def mean_location(parts: Sequence[Location], sizes: Sequence[int] | None = None) -> Location:
+def mean_location(group_locations: Sequence[Location], sizes: Sequence[int] | None = None) -> Location:
     """Returns the mean over groups of cases: a single group itself, or the stratified t of several.
 
     The variance is the weighted sum of the groups' variances, with Satterthwaite's degrees of freedom. If one group
     needs a permutation test, the samples of all groups are permuted, each within its group.
 
     Args:
-      parts: Mean of each group, at least one.
+      group_locations: Mean of each group, at least one.
       sizes: Number of cases of each group, which is its weight. None: equal weights.
     """
-    if len(parts) == 1:
-        return parts[0]
-    estimates = [part.estimate for part in parts]
+    if len(group_locations) == 1:
+        return group_locations[0]
+    estimates = [group_location.estimate for group_location in group_locations]
     weights = None if sizes is None or len(set(sizes)) == 1 else [size / sum(sizes) for size in sizes]
     variance, degrees = pooled_mean(estimates, weights)
     shares = weights or [1 / len(estimates)] * len(estimates)
     mean = math.fsum(estimate.mean * share for estimate, share in zip(estimates, shares, strict=True))
     if weights is None:
         mean = math.fsum(estimate.mean for estimate in estimates) / len(estimates)
-    is_permuted = any(part.permutation for part in parts)
-    method = "permutation" if is_permuted else "paired" if parts[0].mcnemar else parts[0].method
+    is_permuted = any(group_location.permutation for group_location in group_locations)
+    method = "permutation" if is_permuted else "paired" if group_locations[0].mcnemar else group_locations[0].method
     return Location(
         method=method,
         estimate=Estimate(mean=mean, variance=variance, degrees=degrees),
-        permutation=Permutation([part.samples for part in parts], weights) if is_permuted else None,
+        permutation=Permutation([group_location.samples for group_location in group_locations], weights)
+        if is_permuted
+        else None,
     )
 
 

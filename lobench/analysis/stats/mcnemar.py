@@ -53,49 +53,49 @@ class McNemar:
         """Returns the p-value of "the difference is at least `shift`"."""
         return self.reversed.above(-shift)
 
-    def bounds(self, tail: float) -> tuple[float, float]:
+    def bounds(self, tail_level: float) -> tuple[float, float]:
         """Returns the interval of differences that neither tail rejects. It excludes 0 exactly if the test does."""
-        return self._lower(tail), -self.reversed._lower(tail)
+        return self._lower(tail_level), -self.reversed._lower(tail_level)
 
     def _conditional(self, shift: float) -> float:
         from scipy.stats import binom  # slow to import, and seldom needed
 
         discordant = self.gains + self.losses
-        reached = shift * self.num_items  # a difference of as many items as count has this probability or none
-        if not -discordant <= reached < discordant:
-            return 1.0 if reached >= discordant else 0.0
-        share = (1 + reached / discordant) / 2
+        shifted_items = shift * self.num_items  # a difference of as many items as count has this probability or none
+        if not -discordant <= shifted_items < discordant:
+            return 1.0 if shifted_items >= discordant else 0.0
+        share = (1 + shifted_items / discordant) / 2
         return float(binom.sf(self.gains - 1, discordant, share))
 
     def _score(self, shift: float) -> float:
         """Returns the p-value of Tango's score test."""
         if shift <= -1:
             return 0.0
-        n = self.num_items
-        a = 2 * n
-        b = -self.gains - self.losses + (2 * n - self.gains + self.losses) * shift
+        num_items = self.num_items
+        a = 2 * num_items
+        b = -self.gains - self.losses + (2 * num_items - self.gains + self.losses) * shift
         c = -self.losses * shift * (1 - shift)
         share = (math.sqrt(max(b * b - 4 * a * c, 0.0)) - b) / (2 * a)  # of losses, at this difference
-        variance = n * (2 * share + shift * (1 - shift))
-        distance = self.gains - self.losses - n * shift
+        variance = num_items * (2 * share + shift * (1 - shift))
+        distance = self.gains - self.losses - num_items * shift
         if variance <= 0:
             return 0.0 if distance > 0 else 1.0
         return math.erfc(distance / math.sqrt(2 * variance)) / 2
 
-    def _lower(self, tail: float) -> float:
-        return _lower_bound(self.gains, self.losses, self.num_items, tail)
+    def _lower(self, tail_level: float) -> float:
+        return _lower_bound(self.gains, self.losses, self.num_items, tail_level)
 
 
 @functools.lru_cache(maxsize=256)
-def _lower_bound(gains: int, losses: int, num_items: int, tail: float) -> float:
+def _lower_bound(gains: int, losses: int, num_items: int, tail_level: float) -> float:
     from scipy.optimize import brentq  # slow to import, and seldom needed
 
     test = McNemar(gains=gains, losses=losses, num_items=num_items)
     discordant = gains + losses
     conditional = 0.0
     if discordant:
-        conditional = (2 * least_share(gains, discordant, tail) - 1) * discordant / num_items
+        conditional = (2 * least_share(gains, discordant, tail_level) - 1) * discordant / num_items
     score = -1.0
-    if test._score(-1 + 1e-9) < tail:
-        score = float(brentq(lambda shift: test._score(shift) - tail, -1 + 1e-9, test.mean, xtol=1e-9))
+    if test._score(-1 + 1e-9) < tail_level:
+        score = float(brentq(lambda shift: test._score(shift) - tail_level, -1 + 1e-9, test.mean, xtol=1e-9))
     return conditional if score <= 0 < conditional else min(score, conditional)

@@ -20,7 +20,7 @@ _FEW_SEEDS = 6  # up to this number, many draws are equal
 Scores = Mapping[str, Mapping[int, float]]
 
 
-def mean_ranks(sides: Sequence[Scores], groups: Sequence[Sequence[str]] = ()) -> tuple[list[Interval], int]:
+def mean_ranks(subject_scores: Sequence[Scores], groups: Sequence[Sequence[str]] = ()) -> tuple[list[Interval], int]:
     """Returns the mean rank of each side over the cases that all sides have, and the number of these cases.
 
     In a case the side with the highest seed mean has rank 1, and equal means share the mean of their ranks. The
@@ -30,39 +30,40 @@ def mean_ranks(sides: Sequence[Scores], groups: Sequence[Sequence[str]] = ()) ->
     the mean 1.33.
 
     Args:
-      sides: Scores of each side, by case identity and seed. Higher is better. A case with a NaN does not count.
+      subject_scores: Scores of each side, by case identity and seed. Higher is better. A case with a NaN does not
+        count.
       groups: Identities of the cases in each group. A case in no group is independent.
     """
-    cases = [case for case in sides[0] if all(_is_known(side.get(case)) for side in sides)]
+    cases = [case for case in subject_scores[0] if all(_is_known(scores.get(case)) for scores in subject_scores)]
     if not cases:
-        return [Interval() for _ in sides], 0
+        return [Interval() for _ in subject_scores], 0
     draw = np.random.default_rng(0)  # equal scores give equal intervals
-    means = np.asarray([_means([list(side[case].values()) for side in sides]) for case in cases])
-    group_of = {case: group for group, members in enumerate(groups) for case in members if len(members) > 1}
+    means = np.asarray([_means([list(scores[case].values()) for scores in subject_scores]) for case in cases])
+    group_by_case = {case: group for group, members in enumerate(groups) for case in members if len(members) > 1}
     drawn_for: dict[int, tuple[tuple[int, ...], NDArray[np.intp]]] = {}
     resampled = []
     for case in cases:
-        values = [side[case] for side in sides]
-        group = group_of.get(case)
-        if group is None or not all(side.keys() == values[0].keys() for side in values):
+        values = [scores[case] for scores in subject_scores]
+        group = group_by_case.get(case)
+        if group is None or not all(scores.keys() == values[0].keys() for scores in values):
             resampled.append(_resampled_ranks(values, draw))
             continue
         seeds = tuple(sorted(values[0]))
         if drawn_for.get(group, ((), None))[0] != seeds:
             drawn_for[group] = seeds, draw.integers(0, len(seeds), (_NUM_RESAMPLES, len(seeds)))
         resampled.append(_resampled_ranks(values, draw, drawn_for[group][1].copy()))
-    drawn = draw.integers(0, len(cases), (_NUM_RESAMPLES, len(cases)))
+    drawn_cases = draw.integers(0, len(cases), (_NUM_RESAMPLES, len(cases)))
     # Sums of halves are exact in any order, and below 2^23 also in float32, which takes half the memory.
-    kind = np.float32 if len(cases) * len(sides) < 1 << 23 else np.float64
+    kind = np.float32 if len(cases) * len(subject_scores) < 1 << 23 else np.float64
     times = []  # how often a resample has each draw of a case
     for index, (ranks, rows) in enumerate(resampled):
         times_of_case = np.zeros((_NUM_RESAMPLES, len(ranks)), kind)
-        times_of_case[np.arange(_NUM_RESAMPLES), rows] = np.count_nonzero(drawn == index, axis=1)
+        times_of_case[np.arange(_NUM_RESAMPLES), rows] = np.count_nonzero(drawn_cases == index, axis=1)
         times.append(times_of_case)
     every_draw = np.concatenate(times, axis=1)
     every_rank = np.concatenate([ranks for ranks, _ in resampled]).astype(kind)
     bounds = list[tuple[float, float]]()
-    for start in range(0, len(sides), _MOST_SIDES):
+    for start in range(0, len(subject_scores), _MOST_SIDES):
         chosen = every_draw @ every_rank[:, start : start + _MOST_SIDES]
         lower, upper = np.percentile(chosen.astype(np.float64) / len(cases), _PERCENTS, axis=0)
         bounds += zip(lower.tolist(), upper.tolist(), strict=True)
@@ -78,15 +79,15 @@ def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
     `scipy.stats` has this function, but takes longer to import than a run's table takes to compute.
     """
     order = np.argsort(-values, axis=-1)
-    ordered = np.take_along_axis(values, order, axis=-1)
-    places = np.arange(values.shape[-1])
-    differs = ordered[..., 1:] != ordered[..., :-1]
+    sorted_values = np.take_along_axis(values, order, axis=-1)
+    positions = np.arange(values.shape[-1])
+    differs = sorted_values[..., 1:] != sorted_values[..., :-1]
     edge = np.ones((*values.shape[:-1], 1), bool)
-    first = np.maximum.accumulate(np.where(np.concatenate([edge, differs], axis=-1), places, 0), axis=-1)
-    ends = np.where(np.concatenate([differs, edge], axis=-1), places, values.shape[-1])
-    last = np.minimum.accumulate(ends[..., ::-1], axis=-1)[..., ::-1]
+    first_of_ties = np.maximum.accumulate(np.where(np.concatenate([edge, differs], axis=-1), positions, 0), axis=-1)
+    tie_ends = np.where(np.concatenate([differs, edge], axis=-1), positions, values.shape[-1])
+    last_of_ties = np.minimum.accumulate(tie_ends[..., ::-1], axis=-1)[..., ::-1]
     ranks = np.empty(values.shape)
-    np.put_along_axis(ranks, order, (first + last) / 2 + 1, axis=-1)
+    np.put_along_axis(ranks, order, (first_of_ties + last_of_ties) / 2 + 1, axis=-1)
     return ranks
 
 
@@ -101,33 +102,33 @@ def _is_known(scores: Mapping[int, float] | None) -> bool:
 
 
 def _resampled_ranks(
-    scores: Sequence[Mapping[int, float]], draw: np.random.Generator, places: NDArray[np.intp] | None = None
+    scores: Sequence[Mapping[int, float]], draw: np.random.Generator, draws: NDArray[np.intp] | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
     """Returns the ranks by the means of one case's resampled seeds, computed once for each distinct draw.
 
     Args:
       scores: Scores of each side, by seed.
       draw: Random generator.
-      places: Draws of the common seeds, int[num_resamples, num_seeds]. None: draws them here.
+      draws: Draws of the common seeds, int[num_resamples, num_seeds]. None: draws them here.
 
     Returns:
       ranks: float64[num_draws, num_sides].
       rows: int[num_resamples], the draw of each resample. Four common seeds have 35 distinct draws, ignoring their
         order.
     """
-    columns = [np.asarray([side[seed] for seed in sorted(side)], np.float64) for side in scores]
-    if all(side.keys() == scores[0].keys() for side in scores):
+    columns = [np.asarray([case_scores[seed] for seed in sorted(case_scores)], np.float64) for case_scores in scores]
+    if all(case_scores.keys() == scores[0].keys() for case_scores in scores):
         num_seeds = len(columns[0])
-        if places is None:
-            places = draw.integers(0, num_seeds, (_NUM_RESAMPLES, num_seeds))
+        if draws is None:
+            draws = draw.integers(0, num_seeds, (_NUM_RESAMPLES, num_seeds))
         rows = np.arange(_NUM_RESAMPLES)
         if num_seeds <= _FEW_SEEDS:
-            places.sort(axis=1)
-            numbers = places @ num_seeds ** np.arange(num_seeds)
-            _, first_indices, rows = np.unique(numbers, return_index=True, return_inverse=True)
-            places = places[first_indices]
-        means = np.take(np.stack(columns), places, axis=1).mean(-1)
+            draws.sort(axis=1)
+            draw_codes = draws @ num_seeds ** np.arange(num_seeds)
+            _, first_indices, rows = np.unique(draw_codes, return_index=True, return_inverse=True)
+            draws = draws[first_indices]
+        means = np.take(np.stack(columns), draws, axis=1).mean(-1)
         return _ranks(np.ascontiguousarray(means.T)), rows
-    drawn = [draw.integers(0, len(values), (_NUM_RESAMPLES, len(values))) for values in columns]
-    means = [values[places].mean(1) for values, places in zip(columns, drawn, strict=True)]
+    draws_by_subject = [draw.integers(0, len(values), (_NUM_RESAMPLES, len(values))) for values in columns]
+    means = [values[draws].mean(1) for values, draws in zip(columns, draws_by_subject, strict=True)]
     return _ranks(np.stack(means, axis=1)), np.arange(_NUM_RESAMPLES)

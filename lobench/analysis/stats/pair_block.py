@@ -52,8 +52,8 @@ class PairBlock:
         floor = np.maximum(np.maximum(step, precision), FLOAT_STEP * size) ** 2 / 12
         mean = differences.sum(axis=1) / num_seeds
         if num_seeds < 2:
-            unknown = np.full(len(b), np.nan)
-            return cls(mean=mean, variance=unknown, num_seeds=num_seeds, can_tell=np.zeros(len(b), bool))
+            no_variance = np.full(len(b), np.nan)
+            return cls(mean=mean, variance=no_variance, num_seeds=num_seeds, can_tell=np.zeros(len(b), bool))
         variance = np.maximum(differences.var(axis=1, ddof=1), 2 * floor) / num_seeds
         spread = differences.max(axis=1) - differences.min(axis=1)
         has_spread = spread > np.maximum(EQUAL * size, 4 * precision)
@@ -70,9 +70,9 @@ class PairBlock:
 
     def estimates(self) -> list[Estimate | None]:
         """Returns each pair's mean and its noise; None if the pair cannot be tested."""
-        numbers = zip(self.mean.tolist(), self.variance.tolist(), self.can_tell.tolist(), strict=True)
+        rows = zip(self.mean.tolist(), self.variance.tolist(), self.can_tell.tolist(), strict=True)
         degrees = self.num_seeds - 1
-        return [Estimate(mean=m, variance=v, degrees=degrees) if is_testable else None for m, v, is_testable in numbers]
+        return [Estimate(mean=m, variance=v, degrees=degrees) if is_testable else None for m, v, is_testable in rows]
 
 
 def rounding_steps(a: FloatArray, b: FloatArray) -> FloatArray:
@@ -82,15 +82,15 @@ def rounding_steps(a: FloatArray, b: FloatArray) -> FloatArray:
       a: Values of A, float64[num_seeds]; finite.
       b: Values of B, float64[num_pairs, num_seeds]; finite.
     """
-    both = np.broadcast_to(a, b.shape)
-    are_one = np.abs(b - both) <= EQUAL * np.maximum(np.abs(both), np.abs(b))
-    values = np.sort(np.concatenate([both, np.where(are_one, np.nan, b)], axis=1), axis=1)  # NaN last
+    values_of_a = np.broadcast_to(a, b.shape)
+    are_one = np.abs(b - values_of_a) <= EQUAL * np.maximum(np.abs(values_of_a), np.abs(b))
+    values = np.sort(np.concatenate([values_of_a, np.where(are_one, np.nan, b)], axis=1), axis=1)  # NaN last
     gaps = np.diff(values)
     sizes = np.maximum(np.abs(values[:, :-1]), np.abs(values[:, 1:]))
-    repeat = (gaps <= EQUAL * sizes).any(axis=1)
-    differences = np.sort(np.where(are_one, np.nan, b - both), axis=1)
+    has_repeats = (gaps <= EQUAL * sizes).any(axis=1)
+    differences = np.sort(np.where(are_one, np.nan, b - values_of_a), axis=1)
     size = np.fmax.reduce(np.abs(values), axis=1)[:, None]
     sizes_of_both = np.maximum(np.abs(differences[:, :-1]), np.abs(differences[:, 1:]))
-    repeat |= (np.diff(differences) <= EQUAL * np.maximum(size, sizes_of_both)).any(axis=1)
-    distinct = np.where(gaps > EQUAL * sizes, gaps, math.inf).min(axis=1, initial=math.inf)
-    return np.where(repeat & np.isfinite(distinct), distinct, 0.0)
+    has_repeats |= (np.diff(differences) <= EQUAL * np.maximum(size, sizes_of_both)).any(axis=1)
+    smallest_gap = np.where(gaps > EQUAL * sizes, gaps, math.inf).min(axis=1, initial=math.inf)
+    return np.where(has_repeats & np.isfinite(smallest_gap), smallest_gap, 0.0)

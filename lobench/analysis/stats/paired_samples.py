@@ -111,9 +111,12 @@ class Samples:
                 for seed, value_a, value_b in zip(a, self.a, self.b, strict=True)
                 if DIVERGED not in (value_a, value_b)
             ]
-            a, b = ({seed: side[seed] for seed in converged_seeds} for side in (a, b))
+            a, b = ({seed: values_by_seed[seed] for seed in converged_seeds} for values_by_seed in (a, b))
         else:
-            a, b = ({seed: value for seed, value in side.items() if value != DIVERGED} for side in (a, b))
+            a, b = (
+                {seed: value for seed, value in values_by_seed.items() if value != DIVERGED}
+                for values_by_seed in (a, b)
+            )
         values = (tuple(a.values()), tuple(b.values()))
         return replace(self, a=values[0], b=values[1], seeds_a=tuple(a), seeds_b=tuple(b))
 
@@ -163,14 +166,14 @@ class Samples:
         return changes.count(1), changes.count(-1)
 
     def _binary_estimate(self) -> Estimate:
-        (gains, losses), n = self.discordant(), len(self)
-        discordant = (gains + losses + 1) / (n + 2)
-        mean = (gains - losses) / (n + 2)
-        variance = self.binary_unit**2 * (discordant - mean**2) / n
-        degrees = n - 1 if n > 1 else math.nan
+        (gains, losses), num_items = self.discordant(), len(self)
+        discordant = (gains + losses + 1) / (num_items + 2)
+        mean = (gains - losses) / (num_items + 2)
+        variance = self.binary_unit**2 * (discordant - mean**2) / num_items
+        degrees = num_items - 1 if num_items > 1 else math.nan
         return Estimate(
-            mean=self.binary_unit * (gains - losses) / n + self.raised,
-            variance=variance if n > 1 else math.nan,
+            mean=self.binary_unit * (gains - losses) / num_items + self.raised,
+            variance=variance if num_items > 1 else math.nan,
             degrees=degrees,
         )
 
@@ -197,33 +200,37 @@ class Samples:
         return Estimate(mean=b.mean - a.mean, variance=variance, degrees=degrees)
 
 
-def pooled(parts: Sequence[Estimate]) -> tuple[float, float]:
+def pooled(estimates: Sequence[Estimate]) -> tuple[float, float]:
     """Returns the variance of a sum of independent means, and Satterthwaite's degrees of freedom.
 
     Source: Satterthwaite 1946.
     """
-    return _pooled([(part.variance, part.degrees) for part in parts])
+    return _pooled([(estimate.variance, estimate.degrees) for estimate in estimates])
 
 
-def pooled_mean(parts: Sequence[Estimate], weights: Sequence[float] | None = None) -> tuple[float, float]:
+def pooled_mean(estimates: Sequence[Estimate], weights: Sequence[float] | None = None) -> tuple[float, float]:
     """Returns the variance of the mean of independent means, and Satterthwaite's degrees of freedom.
 
     Args:
-      parts: The means.
+      estimates: The means.
       weights: Weights of the means, with sum 1. None: equal weights.
     """
     if weights is None:
-        square = len(parts) ** 2
-        return _pooled([(part.variance / square, part.degrees) for part in parts])
-    return _pooled([(part.variance * w**2, part.degrees) for part, w in zip(parts, weights, strict=True)])
+        square = len(estimates) ** 2
+        return _pooled([(estimate.variance / square, estimate.degrees) for estimate in estimates])
+    return _pooled(
+        [(estimate.variance * w**2, estimate.degrees) for estimate, w in zip(estimates, weights, strict=True)]
+    )
 
 
-def _pooled(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    total = math.fsum(variance for variance, _ in parts)
+def _pooled(variances_and_degrees: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    total = math.fsum(variance for variance, _ in variances_and_degrees)
     if not total > 0:  # or NaN
         return total, math.inf if total == 0 else math.nan
     # Shares of the variance, not the parts themselves: their squares would underflow for small losses.
-    return total, 1 / math.fsum((part / total) ** 2 / degrees for part, degrees in parts if part > 0)
+    return total, 1 / math.fsum(
+        (part_variance / total) ** 2 / degrees for part_variance, degrees in variances_and_degrees if part_variance > 0
+    )
 
 
 def rounding_step(a: Sequence[float], b: Sequence[float], *, is_paired: bool) -> float:
@@ -258,8 +265,8 @@ def _smallest_gap(values: Sequence[float]) -> float:
 
 
 def _sample_estimate(values: Sequence[float], floor: float) -> Estimate:
-    n = len(values)
-    mean = math.fsum(values) / n if n and all(map(math.isfinite, values)) else math.nan
-    if n < 2 or math.isnan(mean):
+    count = len(values)
+    mean = math.fsum(values) / count if count and all(map(math.isfinite, values)) else math.nan
+    if count < 2 or math.isnan(mean):
         return Estimate(mean=mean, variance=math.nan, degrees=math.nan)
-    return Estimate(mean=mean, variance=max(float(np.var(values, ddof=1)), floor) / n, degrees=n - 1)
+    return Estimate(mean=mean, variance=max(float(np.var(values, ddof=1)), floor) / count, degrees=count - 1)

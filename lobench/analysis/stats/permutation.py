@@ -31,11 +31,11 @@ class _Sides:
         self._floor = floor
         values = np.asarray([*a, *b], np.float64)
         values = values - values.mean()
-        of_b = to_b[:, len(a) :]  # values of b that stay with b
+        stays_in_b = to_b[:, len(a) :]  # values of b that stay with b
         self._total, self._total_square = values.sum(), (values**2).sum()
         self._own_total = values[len(a) :].sum()
         self._sums, self._squares = to_b @ values, to_b @ values**2
-        self._own_sums, self._counts = of_b @ values[len(a) :], of_b.sum(axis=1)
+        self._own_sums, self._counts = stays_in_b @ values[len(a) :], stays_in_b.sum(axis=1)
 
     def differences(self, shift: float) -> tuple[FloatArray, FloatArray]:
         """Returns mean difference and squared standard error of every permutation, after subtracting a shift from b."""
@@ -97,8 +97,8 @@ class Permutation:
                     _Signs(case_samples.a, case_samples.b, case_samples.floor, _signs(len(case_samples.a), index))
                 )
             else:
-                ways = _permutations(len(case_samples.a), len(case_samples.b), -1 if is_alone else index)
-                self._cases.append(_Sides(case_samples.a, case_samples.b, case_samples.floor, ways))
+                permutations = _permutations(len(case_samples.a), len(case_samples.b), -1 if is_alone else index)
+                self._cases.append(_Sides(case_samples.a, case_samples.b, case_samples.floor, permutations))
         means = [
             math.fsum(case_samples.b) / len(case_samples.b) - math.fsum(case_samples.a) / len(case_samples.a)
             for case_samples in cases
@@ -116,39 +116,39 @@ class Permutation:
         statistics = self._statistics(shift)
         return float((statistics <= statistics[0] + _SAME * abs(statistics[0])).mean())
 
-    def bounds(self, tail: float, error: float) -> tuple[float, float]:
+    def bounds(self, tail_level: float, error: float) -> tuple[float, float]:
         """Returns the interval of shifts that neither tail rejects; infinite if a tail can never reject.
 
         Args:
-          tail: Level of each tail.
+          tail_level: Level of each tail.
           error: Approximate standard error of the mean.
         """
-        lower = self._bound(lambda step: self.above(self.mean - step), tail, error)
-        upper = self._bound(lambda step: self.below(self.mean + step), tail, error)
+        lower = self._bound(lambda step: self.above(self.mean - step), tail_level, error)
+        upper = self._bound(lambda step: self.below(self.mean + step), tail_level, error)
         return self.mean - lower, self.mean + upper
 
-    def _bound(self, p_value: Callable[[float], float], tail: float, error: float) -> float:
-        if self.least > tail or not error > 0:
+    def _bound(self, p_value: Callable[[float], float], tail_level: float, error: float) -> float:
+        if self.least > tail_level or not error > 0:
             return math.inf if error > 0 else 0.0
         low, high = 0.0, 2 * error
         for _ in range(30):
-            if p_value(high) <= tail:
+            if p_value(high) <= tail_level:
                 break
             low, high = high, 2 * high
         else:
             return math.inf
         for _ in range(16):
-            middle = (low + high) / 2
-            low, high = (low, middle) if p_value(middle) <= tail else (middle, high)
+            midpoint = (low + high) / 2
+            low, high = (low, midpoint) if p_value(midpoint) <= tail_level else (midpoint, high)
         return high
 
     def _statistics(self, shift: float) -> FloatArray:
         difference = np.zeros(1)
         square = np.zeros(1)
         for case, weight in zip(self._cases, self._weights, strict=True):
-            own_difference, own_square = case.differences(shift)
-            difference = difference + weight * own_difference
-            square = square + weight**2 * own_square
+            case_difference, case_square = case.differences(shift)
+            difference = difference + weight * case_difference
+            square = square + weight**2 * case_square
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.asarray(np.nan_to_num(difference / np.sqrt(square)))
 
@@ -165,13 +165,13 @@ def _permutations(size_a: int, size_b: int, case_index: int) -> FloatArray:
     size = size_a + size_b
     if case_index < 0 and math.comb(size, size_b) <= _NUM_DRAWN:
         chosen = sorted(itertools.combinations(range(size), size_b), key=lambda combination: combination[0] != size_a)
-        places = np.asarray(chosen)
+        indices_of_b = np.asarray(chosen)
     else:
         draw = np.random.default_rng([size_a, size_b, case_index + 1])
         ranks = draw.random((_NUM_DRAWN - 1, size)).argsort(axis=1)
-        places = np.concatenate([np.arange(size_a, size)[None], ranks[:, :size_b]])
-    assignments = np.zeros((len(places), size))
-    np.put_along_axis(assignments, places, 1.0, axis=1)
+        indices_of_b = np.concatenate([np.arange(size_a, size)[None], ranks[:, :size_b]])
+    assignments = np.zeros((len(indices_of_b), size))
+    np.put_along_axis(assignments, indices_of_b, 1.0, axis=1)
     return assignments
 
 

@@ -19,8 +19,8 @@ FloatArray = NDArray[np.float64]
 def score_profile(cells: Sequence[Sequence[float]], taus: ArrayLike) -> FloatArray:
     """Returns the share of runs (seeds of all cases) with a score > tau, for each tau. A NaN score is above no tau."""
     values = np.concatenate([np.asarray(cell, np.float64) for cell in cells])
-    places = np.asarray(taus, np.float64)
-    return np.asarray((values[None, :] > places[:, None]).mean(axis=1))
+    thresholds = np.asarray(taus, np.float64)
+    return np.asarray((values[None, :] > thresholds[:, None]).mean(axis=1))
 
 
 def time_ratios(times: ArrayLike) -> FloatArray:
@@ -43,8 +43,8 @@ def ratio_profile(ratios: ArrayLike, taus: ArrayLike) -> FloatArray:
       taus: float[num_taus].
     """
     values = np.asarray(ratios, np.float64)
-    places = np.asarray(taus, np.float64)
-    return np.asarray((values[:, None, :] <= places[None, :, None]).mean(axis=2))
+    thresholds = np.asarray(taus, np.float64)
+    return np.asarray((values[:, None, :] <= thresholds[None, :, None]).mean(axis=2))
 
 
 def ratio_profile_score(ratios: ArrayLike, *, max_ratio: float = 4.0, num_points: int = 100) -> FloatArray:

@@ -60,9 +60,9 @@ def p_fewer(strata: Sequence[Counts]) -> float:
     return p_more([counts.reversed for counts in strata])
 
 
-def two_sided(one: float, other: float) -> float:
+def two_sided(p_value: float, other_p_value: float) -> float:
     """Returns the p-value of the union of two tests, such as the two tails of one, by Bonferroni: twice the smaller."""
-    return min(1.0, 2 * min(one, other))
+    return min(1.0, 2 * min(p_value, other_p_value))
 
 
 @functools.lru_cache(maxsize=256)
@@ -77,23 +77,25 @@ def _boschloo(num_a: int, num_b: int) -> FloatArray:
     for total in range(num_a + num_b + 1):
         low, chances = _hypergeometric(total, num_a, num_b)
         tails = np.cumsum(chances[::-1])[::-1]
-        for index, tail in enumerate(tails):
-            fisher[total - low - index, low + index] = min(1.0, float(tail))
+        for index, tail_probability in enumerate(tails):
+            fisher[total - low - index, low + index] = min(1.0, float(tail_probability))
     if fisher.size > _MOST_OUTCOMES:
         return fisher
     shares = np.sin(np.linspace(0, math.pi / 2, _NUM_SHARES)[1:-1]) ** 2
-    sides = []
-    for ways in log_ways:
-        counts = np.arange(len(ways), dtype=np.float64)
-        logs = ways + np.outer(np.log(shares), counts) + np.outer(np.log1p(-shares), counts[::-1])
-        sides.append(np.exp(logs))
-    joint = (sides[0][:, :, None] * sides[1][:, None, :]).reshape(len(shares), -1)
+    probabilities_of_sides = []
+    for log_ways_of_side in log_ways:
+        counts = np.arange(len(log_ways_of_side), dtype=np.float64)
+        logs = log_ways_of_side + np.outer(np.log(shares), counts) + np.outer(np.log1p(-shares), counts[::-1])
+        probabilities_of_sides.append(np.exp(logs))
+    joint = (probabilities_of_sides[0][:, :, None] * probabilities_of_sides[1][:, None, :]).reshape(len(shares), -1)
     order = np.argsort(fisher.ravel(), kind="stable")
-    ordered = fisher.ravel()[order]
+    sorted_p_values = fisher.ravel()[order]
     cumulated = np.cumsum(joint[:, order], axis=1).max(axis=0)
-    last = np.searchsorted(ordered, ordered * (1 + 1e-9), side="right") - 1  # last outcome that is equally extreme
+    last_equal = (
+        np.searchsorted(sorted_p_values, sorted_p_values * (1 + 1e-9), side="right") - 1
+    )  # last outcome that is equally extreme
     p_values = np.empty(fisher.size)
-    p_values[order] = np.minimum(1.0, cumulated[last])
+    p_values[order] = np.minimum(1.0, cumulated[last_equal])
     return p_values.reshape(fisher.shape)
 
 
@@ -116,28 +118,28 @@ def _hypergeometric(total: int, num_a: int, num_b: int) -> tuple[int, FloatArray
 
 
 @functools.lru_cache(maxsize=1024)
-def least_share(count: int, trials: int, tail: float) -> float:
-    """Returns the share at which `count` or more successes in `trials` trials have the probability `tail`.
+def least_share(count: int, trials: int, tail_level: float) -> float:
+    """Returns the share at which `count` or more successes in `trials` trials have the probability `tail_level`.
 
     Source: Clopper and Pearson 1934.
     """
     low = 0.0
     high = 1.0
-    ways = _log_ways(trials)
+    log_ways = _log_ways(trials)
     for _ in range(60 if count else 0):
-        middle = (low + high) / 2
+        midpoint = (low + high) / 2
         successes = np.arange(count, trials + 1)
-        logs = ways[count:] + successes * math.log(middle) + (trials - successes) * math.log1p(-middle)
-        low, high = (middle, high) if float(np.exp(logs).sum()) < tail else (low, middle)
+        logs = log_ways[count:] + successes * math.log(midpoint) + (trials - successes) * math.log1p(-midpoint)
+        low, high = (midpoint, high) if float(np.exp(logs).sum()) < tail_level else (low, midpoint)
     return low
 
 
-def most_share(count: int, trials: int, tail: float) -> float:
-    """Returns the share at which `count` or fewer successes in `trials` have the probability `tail`; 1 without trials.
+def most_share(count: int, trials: int, tail_level: float) -> float:
+    """Returns the share at which `count` or fewer successes in `trials` have this probability; 1 without trials.
 
     Example: none of four has an upper bound of .527 at tail .05, since .473^4 = .05; none of 29 has one below .1.
     """
-    return 1 - least_share(trials - count, trials, tail) if trials else 1.0
+    return 1 - least_share(trials - count, trials, tail_level) if trials else 1.0
 
 
 def escape_chance(num_all: int, num_false: int, num_drawn: int) -> float:

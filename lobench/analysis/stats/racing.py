@@ -54,19 +54,21 @@ class PairSums:
         """
         ok_a = np.isfinite(a)
         ok_b = np.isfinite(b)
-        both = ok_a & ok_b
-        cases = both.sum(axis=-2)  # of a seed
+        have_both = ok_a & ok_b
+        cases = have_both.sum(axis=-2)  # of a seed
         # Seeds without a case have the quotient 0, and add 0 to every sum.
-        per_seed = np.where(both, np.where(ok_a, a, 0.0) - np.where(ok_b, b, 0.0), 0.0).sum(axis=-2)
+        per_seed = np.where(have_both, np.where(ok_a, a, 0.0) - np.where(ok_b, b, 0.0), 0.0).sum(axis=-2)
         per_seed = per_seed / np.maximum(cases, 1)
-        rounding = (both * (np.asarray(steps, np.float64)[..., None] ** 2 / 6)).sum(axis=-2) / np.maximum(cases, 1) ** 2
-        down_a = np.isneginf(a)
-        down_b = np.isneginf(b)
+        rounding = (have_both * (np.asarray(steps, np.float64)[..., None] ** 2 / 6)).sum(axis=-2) / np.maximum(
+            cases, 1
+        ) ** 2
+        diverged_a = np.isneginf(a)
+        diverged_b = np.isneginf(b)
         # A case on which one side has no value counts for neither.
-        lost_a = (down_a & (ok_b | down_b)).any(axis=-2)
-        lost_b = (down_b & (ok_a | down_a)).any(axis=-2)
+        lost_a = (diverged_a & (ok_b | diverged_b)).any(axis=-2)
+        lost_b = (diverged_b & (ok_a | diverged_a)).any(axis=-2)
         return cls(
-            seeds=(both | down_a | down_b).any(axis=-2).sum(axis=-1).astype(np.float64),
+            seeds=(have_both | diverged_a | diverged_b).any(axis=-2).sum(axis=-1).astype(np.float64),
             converged=(cases > 0).sum(axis=-1).astype(np.float64),
             total=per_seed.sum(axis=-1),
             squares=(per_seed**2 + rounding).sum(axis=-1),
@@ -74,8 +76,8 @@ class PairSums:
             lost_by_b=(lost_b & ~lost_a).sum(axis=-1).astype(np.float64),
         )
 
-    def __add__(self, more: PairSums) -> PairSums:
-        return PairSums(**{name: getattr(self, name) + getattr(more, name) for name in PairSums.__slots__})
+    def __add__(self, other: PairSums) -> PairSums:
+        return PairSums(**{name: getattr(self, name) + getattr(other, name) for name in PairSums.__slots__})
 
     @property
     def mean(self) -> FloatArray:
@@ -91,14 +93,14 @@ class PairSums:
 
         Source: Wang and Ramdas 2023, arXiv 2310.03722; solved for the mean.
         """
-        n = np.maximum(self.converged, 1.0)
-        spread = np.maximum(self.squares - self.total**2 / n, 0.0)
-        prior = n * _PRIOR
+        num_pairs = np.maximum(self.converged, 1.0)
+        spread = np.maximum(self.squares - self.total**2 / num_pairs, 0.0)
+        prior = num_pairs * _PRIOR
         # log E = -1/2 log(1 + n g) - n/2 log(1 - n g / (1 + n g) r), r the share of the squares that the mean explains.
-        level = 2 / n * (log_level - math.log(2) + np.log1p(prior) / 2)
+        level = 2 / num_pairs * (log_level - math.log(2) + np.log1p(prior) / 2)
         share = -np.expm1(-level) * (1 + prior) / prior
         with np.errstate(divide="ignore", invalid="ignore"):
-            width = np.sqrt(spread / n * share / (1 - share))
+            width = np.sqrt(spread / num_pairs * share / (1 - share))
         return np.where((share < 1) & (self.seeds >= LEAST_SEEDS) & (self.converged > 1), width, np.inf)
 
     def log_evidence_of_mean(self) -> FloatArray:
@@ -109,11 +111,11 @@ class PairSums:
 
         Source: Wang and Ramdas 2023, arXiv 2310.03722.
         """
-        n = np.maximum(self.converged, 1.0)
-        prior = n * _PRIOR
+        num_pairs = np.maximum(self.converged, 1.0)
+        prior = num_pairs * _PRIOR
         with np.errstate(divide="ignore", invalid="ignore"):
-            explained = self.total**2 / (n * self.squares)  # share of the squares that the mean explains
-            log_evidence = -np.log1p(prior) / 2 - n / 2 * np.log1p(-prior / (1 + prior) * explained)
+            explained = self.total**2 / (num_pairs * self.squares)  # share of the squares that the mean explains
+            log_evidence = -np.log1p(prior) / 2 - num_pairs / 2 * np.log1p(-prior / (1 + prior) * explained)
         return np.where((self.total > 0) & (self.seeds >= LEAST_SEEDS) & (self.converged > 1), log_evidence, -np.inf)
 
     def log_evidence_of_divergence(self) -> FloatArray:
@@ -137,7 +139,7 @@ def log_threshold(num_methods: int, alpha: float) -> float:
     return math.log(max(3 * math.comb(num_methods, 2), 1) / alpha)
 
 
-def losers(sums: PairSums, log_level: float, racing: BoolArray | None = None) -> tuple[BoolArray, BoolArray]:
+def losers(sums: PairSums, log_level: float, is_racing: BoolArray | None = None) -> tuple[BoolArray, BoolArray]:
     """Returns the methods that a look eliminates, bool[..., num_methods], and by which methods, [..., by, eliminated].
 
     If each of two methods is shown to be worse in one of the two parts, neither eliminates the other.
@@ -145,7 +147,7 @@ def losers(sums: PairSums, log_level: float, racing: BoolArray | None = None) ->
     Args:
       sums: Sums of all pairs; [..., j, i] has j as `a` and i as `b`.
       log_level: Threshold of the log evidence.
-      racing: Methods still in the race, bool[..., num_methods]. None: all.
+      is_racing: Methods still in the race, bool[..., num_methods]. None: all.
 
     Returns:
       out: bool[..., num_methods].
@@ -153,12 +155,12 @@ def losers(sums: PairSums, log_level: float, racing: BoolArray | None = None) ->
     """
     beats = (sums.mean > sums.half_width(log_level)) | (sums.log_evidence_of_divergence() > log_level)
     beats &= ~np.swapaxes(beats, -1, -2)
-    if racing is not None:
-        beats &= racing[..., :, None] & racing[..., None, :]
-    out: BoolArray = np.asarray(beats.any(axis=-2))
-    is_left = ~out if racing is None else racing & ~out
-    out &= is_left.any(axis=-1, keepdims=True)  # a cycle over both parts eliminates no method
-    return out, beats
+    if is_racing is not None:
+        beats &= is_racing[..., :, None] & is_racing[..., None, :]
+    is_out: BoolArray = np.asarray(beats.any(axis=-2))
+    is_left = ~is_out if is_racing is None else is_racing & ~is_out
+    is_out &= is_left.any(axis=-1, keepdims=True)  # a cycle over both parts eliminates no method
+    return is_out, beats
 
 
 def least_seeds(num_methods: int, alpha: float) -> int:

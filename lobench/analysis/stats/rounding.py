@@ -70,17 +70,19 @@ def rounding_test(excesses: Sequence[FloatArray]) -> RoundingTest:
 
     Source: Barnard 1963, Monte Carlo tests; Westfall and Young 1993 for the maximum over evaluations.
     """
-    table = np.asarray(excesses)
-    largest = table.max(axis=0)
+    excess_rows = np.asarray(excesses)
+    largest = excess_rows.max(axis=0)
     return RoundingTest(
         p_value=float((largest >= largest[0]).mean()),
-        excess=tuple(table[:, 0].tolist()),
+        excess=tuple(excess_rows[:, 0].tolist()),
         limit=float(largest[1:].max()) + _BEYOND,
     )
 
 
 def differences(
-    claim: Mapping[str, FloatArray], base: Mapping[str, FloatArray], moved: Sequence[Mapping[str, FloatArray]]
+    claimed_metrics: Mapping[str, FloatArray],
+    base: Mapping[str, FloatArray],
+    perturbed_metrics: Sequence[Mapping[str, FloatArray]],
 ) -> tuple[FloatArray, FloatArray]:
     """Returns the arguments of `excess`, from metrics with equal names and shapes."""
     names = sorted(base)
@@ -88,12 +90,12 @@ def differences(
     def flat(metrics: Mapping[str, FloatArray]) -> FloatArray:
         return np.concatenate([np.asarray(metrics[name], np.float64).ravel() for name in names])
 
-    ours = flat(base)
+    base_values = flat(base)
     rows = []
-    for metrics in (claim, *moved):
-        theirs = flat(metrics)
+    for metrics in (claimed_metrics, *perturbed_metrics):
+        other_values = flat(metrics)
         with np.errstate(invalid="ignore"):
-            row = np.where(theirs == ours, 0.0, theirs - ours)
-        apart = np.isfinite(theirs) != np.isfinite(ours)
-        rows.append(np.where(apart, math.inf, np.where(np.isfinite(ours), row, math.nan)))
-    return np.asarray(rows), np.where(np.isfinite(ours), np.abs(ours), 0.0)
+            row = np.where(other_values == base_values, 0.0, other_values - base_values)
+        has_other_finiteness = np.isfinite(other_values) != np.isfinite(base_values)
+        rows.append(np.where(has_other_finiteness, math.inf, np.where(np.isfinite(base_values), row, math.nan)))
+    return np.asarray(rows), np.where(np.isfinite(base_values), np.abs(base_values), 0.0)

@@ -69,7 +69,7 @@ def group_places(cases: Sequence[frozenset[str]]) -> tuple[tuple[int, ...], ...]
 
 @functools.lru_cache(maxsize=256)  # cases may have thousands of items each, and a comparison asks several times
 def _group_places(cases: tuple[frozenset[str], ...]) -> tuple[tuple[int, ...], ...]:
-    first_of: dict[str, int] = {}
+    first_index_by_training: dict[str, int] = {}
     root = list(range(len(cases)))
 
     def find(index: int) -> int:
@@ -79,7 +79,7 @@ def _group_places(cases: tuple[frozenset[str], ...]) -> tuple[tuple[int, ...], .
 
     for index, trainings in enumerate(cases):
         for training in trainings:
-            smaller_root, larger_root = sorted((find(first_of.setdefault(training, index)), find(index)))
+            smaller_root, larger_root = sorted((find(first_index_by_training.setdefault(training, index)), find(index)))
             root[larger_root] = smaller_root
     groups: dict[int, list[int]] = {}
     for index in range(len(cases)):
@@ -105,8 +105,8 @@ def group_counts(cases: Sequence[Samples]) -> list[Counts]:
             groups.append(counts_of(members[0]))
             continue
         counts = []
-        for side in ("a", "b"):
-            values = [member.by_seed(side) for member in members]
+        for side_name in ("a", "b"):
+            values = [member.by_seed(side_name) for member in members]
             seeds = set[int]().union(*values)
             diverged = {
                 seed for values_of_side in values for seed, value in values_of_side.items() if value == DIVERGED
@@ -119,11 +119,11 @@ def group_counts(cases: Sequence[Samples]) -> list[Counts]:
 def missing_of_group(cases: Sequence[Samples]) -> tuple[int, int]:
     """Returns the numbers of seeds that A and B lack on any case of a group. A seed counts once, if it is known."""
     counts = [0, 0]
-    for side in (0, 1):
-        seeds = [case.missing_seeds[side] for case in cases]
-        numbers = [case.missing[side] for case in cases]
-        are_known = all(len(seed) == number for seed, number in zip(seeds, numbers, strict=True))
-        counts[side] = len(frozenset[int]().union(*seeds)) if are_known else sum(numbers)
+    for index in (0, 1):
+        seeds = [case.missing_seeds[index] for case in cases]
+        missing_counts = [case.missing[index] for case in cases]
+        are_known = all(len(seed) == number for seed, number in zip(seeds, missing_counts, strict=True))
+        counts[index] = len(frozenset[int]().union(*seeds)) if are_known else sum(missing_counts)
     return counts[0], counts[1]
 
 
@@ -140,20 +140,20 @@ def joined(cases: Sequence[Samples], weights: Sequence[float] | None = None) -> 
         return cases[0]
     weights = [1 / len(cases)] * len(cases) if weights is None else weights
     is_paired = all(case.is_paired for case in cases)
-    sides, seeds = [], []
-    for side in ("a", "b"):
-        values = [case.by_seed(side) for case in cases]
+    values_of_sides, seeds = [], []
+    for side_name in ("a", "b"):
+        values = [case.by_seed(side_name) for case in cases]
         seeds_of_all = [seed for seed in values[0] if all(seed in values_of_case for values_of_case in values[1:])]
         seeds.append(seeds_of_all)
-        sides.append(
+        values_of_sides.append(
             [_weighted_sum([values_of_case[seed] for values_of_case in values], weights) for seed in seeds_of_all]
         )
     if is_paired and seeds[0] != seeds[1]:  # only for inconsistent input, because each case is paired by seed
         raise ValueError("pairs of a group have other seeds on either side")
     floor = math.fsum(weight**2 * case.converged().floor for case, weight in zip(cases, weights, strict=True))
     return Samples(
-        a=tuple(sides[0]),
-        b=tuple(sides[1]),
+        a=tuple(values_of_sides[0]),
+        b=tuple(values_of_sides[1]),
         is_paired=is_paired,
         step=math.sqrt(12 * floor),
         may_vary=any(case.may_vary for case in cases),
@@ -185,7 +185,7 @@ def mean_over_cases(cases: Sequence[Samples], independent: Sequence[Location] = 
       cases: Cases that can be tested.
       independent: Means of further cases that are their own groups.
     """
-    parts = list(independent)
+    locations = list(independent)
     sizes = [1] * len(independent)
     groups = list[tuple[int, ...]]()
     num_converged = list[int]()
@@ -193,17 +193,17 @@ def mean_over_cases(cases: Sequence[Samples], independent: Sequence[Location] = 
     for indices in group_places([case.shared for case in cases]):
         members = [cases[index] for index in indices]
         have_items = share_items(members)
-        whole = members[0] if have_items else joined(members)
-        location = item_mean(members) if have_items else locate(whole)
+        joined_samples = members[0] if have_items else joined(members)
+        location = item_mean(members) if have_items else locate(joined_samples)
         if not location.is_known:
             continue
-        parts.append(location)
+        locations.append(location)
         sizes.append(len(indices))
         groups.append(indices)
-        num_converged.append(min(len(sample.converged()) for sample in (members if have_items else [whole])))
-        num_incomplete += 0 if have_items else max(len(member) for member in members) - len(whole)
+        num_converged.append(min(len(sample.converged()) for sample in (members if have_items else [joined_samples])))
+        num_incomplete += 0 if have_items else max(len(member) for member in members) - len(joined_samples)
     return CasesMean(
-        location=mean_location(parts, sizes) if parts else None,
+        location=mean_location(locations, sizes) if locations else None,
         groups=tuple(groups),
         num_converged=min(num_converged, default=0),
         num_incomplete=num_incomplete,
@@ -217,16 +217,16 @@ def contrast_location(cases: Sequence[Samples], weights: Sequence[float]) -> Loc
       cases: Cases that can be tested.
       weights: Weights of the cases, of either sign.
     """
-    parts = []
+    estimates = []
     for indices in group_places([case.shared for case in cases]):
         location = locate(joined([cases[index] for index in indices], [weights[index] for index in indices]))
         if not location.is_known:
             return None
-        parts.append(location.estimate)
-    if not parts:
+        estimates.append(location.estimate)
+    if not estimates:
         return None
-    variance, degrees = pooled(parts)
-    mean = math.fsum(part.mean for part in parts)
+    variance, degrees = pooled(estimates)
+    mean = math.fsum(estimate.mean for estimate in estimates)
     return Location(method="paired", estimate=Estimate(mean=mean, variance=variance, degrees=degrees))
 
 
@@ -245,24 +245,24 @@ def seed_means_ratio(cases: Sequence[Samples]) -> tuple[float, float]:
         eight seeds that have all cases.
     """
     groups = group_places([case.shared for case in cases])
-    parts = [joined([cases[index] for index in indices]).converged() for indices in groups]
-    if len(parts) < 2 or not all(part.is_paired for part in parts):
+    group_samples = [joined([cases[index] for index in indices]).converged() for indices in groups]
+    if len(group_samples) < 2 or not all(samples.is_paired for samples in group_samples):
         return math.nan, math.nan
     sizes = [len(indices) / len(cases) for indices in groups]
-    whole = joined(parts, sizes)
-    if len(whole) < _LEAST_TO_CHECK:
+    all_samples = joined(group_samples, sizes)
+    if len(all_samples) < _LEAST_TO_CHECK:
         return math.nan, math.nan
-    rows = np.asarray([[_differences(part)[seed] for seed in whole.seeds_a] for part in parts])
+    rows = np.asarray([[_differences(samples)[seed] for seed in all_samples.seeds_a] for samples in group_samples])
     variances = rows.var(axis=1, ddof=1) * np.square(sizes)
     together = float(np.var(np.asarray(sizes) @ rows, ddof=1))
     total = float(variances.sum())
     if not total > 0:
         return math.nan, math.nan
-    freedom = len(whole) - 1
-    degrees = freedom / float(np.square(variances / total).sum())
+    num_degrees = len(all_samples) - 1
+    degrees = num_degrees / float(np.square(variances / total).sum())
     from scipy.special import fdtrc  # slow to import, and seldom needed
 
-    return together / total, float(fdtrc(freedom, degrees, together / total))
+    return together / total, float(fdtrc(num_degrees, degrees, together / total))
 
 
 def _differences(pairs: Samples) -> dict[int, float]:

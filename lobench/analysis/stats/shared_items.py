@@ -46,28 +46,30 @@ def clustered_mean(
         return Estimate(mean=mean, variance=math.nan, degrees=math.nan)
     rows = [np.fromiter(case, np.int64, len(case)) for case in cases]
     items = np.unique(np.concatenate(rows))
-    places = [np.searchsorted(items, row) for row in rows]
+    rows_of_items = [np.searchsorted(items, row) for row in rows]
     terms = np.zeros(len(items))
     leverage = np.zeros(len(items))
-    added = np.zeros(3)  # terms of the added items: a success of B alone, of A alone, and items without a difference
+    added_terms = np.zeros(
+        3
+    )  # terms of the added items: a success of B alone, of A alone, and items without a difference
     belongs = np.zeros((len(items), len(cases)), bool)
-    for case, (values_of_case, at) in enumerate(zip(cases, places, strict=True)):
+    for case, (values_of_case, item_rows) in enumerate(zip(cases, rows_of_items, strict=True)):
         unit = units[case] if units else 0.0
         size = len(values_of_case)
         weight = weights[case]
         centre = means[case] * size / (size + 2) if unit else means[case]
         spread = math.sqrt(size * (size + 2 if unit else size - 1)) / weight
-        terms[at] += (np.fromiter(values_of_case.values(), np.float64, size) - centre) / spread
-        added += (np.asarray([unit, -unit, 0.0]) - centre) / spread if unit else 0.0
-        leverage[at] = np.maximum(leverage[at], 1 / size)
-        belongs[at, case] = True
+        terms[item_rows] += (np.fromiter(values_of_case.values(), np.float64, size) - centre) / spread
+        added_terms += (np.asarray([unit, -unit, 0.0]) - centre) / spread if unit else 0.0
+        leverage[item_rows] = np.maximum(leverage[item_rows], 1 / size)
+        belongs[item_rows, case] = True
     _, kind = np.unique(belongs, axis=0, return_inverse=True)
     kind = kind.reshape(-1)  # of one dimension in every version of numpy
-    parts = np.bincount(kind, terms**2)
+    squares_by_kind = np.bincount(kind, terms**2)
     degrees = np.bincount(kind, 1 - leverage)
-    total = float(parts.sum())
-    variance = total + float(added**2 @ [0.5, 0.5, 1.0])
-    share = parts / total if total > 0 else degrees / degrees.sum()
+    total = float(squares_by_kind.sum())
+    variance = total + float(added_terms**2 @ [0.5, 0.5, 1.0])
+    share = squares_by_kind / total if total > 0 else degrees / degrees.sum()
     return Estimate(mean=mean, variance=variance, degrees=1 / float((share**2 / degrees).sum()))
 
 
@@ -79,13 +81,13 @@ def item_mean(cases: Sequence[Samples]) -> Location:
     Args:
       cases: Pairs on each case, each with a scale.
     """
-    both = [(case.by_seed("a"), case.by_seed("b")) for case in cases]
-    lost = {item for a, b in both for item in a if DIVERGED in (a[item], b[item])}
+    values_of_sides = [(case.by_seed("a"), case.by_seed("b")) for case in cases]
+    diverged_items = {item for a, b in values_of_sides for item in a if DIVERGED in (a[item], b[item])}
     weights = [1 / len(cases)] * len(cases)
     difference = clustered_mean(
         [
-            {item: b[item] - value - case.raised for item, value in a.items() if item not in lost}
-            for case, (a, b) in zip(cases, both, strict=True)
+            {item: b[item] - value - case.raised for item, value in a.items() if item not in diverged_items}
+            for case, (a, b) in zip(cases, values_of_sides, strict=True)
         ],
         weights,
         [case.binary_unit for case in cases],

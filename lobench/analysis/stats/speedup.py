@@ -90,13 +90,13 @@ def envelope(curves: ArrayLike, steps: Sequence[float]) -> BaselineCurve:
     for column in range(1, means.shape[1]):
         smooth[:, column] = _SMOOTHING * smooth[:, column - 1] + (1 - _SMOOTHING) * means[:, column]
     lowest = np.where(np.isfinite(smooth), smooth, np.inf).min(axis=0)
-    places = np.asarray(steps, np.float64)
+    curve_steps = np.asarray(steps, np.float64)
     is_known = np.isfinite(lowest)
-    grid = np.linspace(places[0], places[-1], _ENVELOPE_POINTS)
+    grid = np.linspace(curve_steps[0], curve_steps[-1], _ENVELOPE_POINTS)
     losses = np.full(_ENVELOPE_POINTS, np.inf)
     if is_known.any():
-        has_losses = grid >= places[is_known][0]
-        losses[has_losses] = np.interp(grid[has_losses], places[is_known], lowest[is_known])
+        has_losses = grid >= curve_steps[is_known][0]
+        losses[has_losses] = np.interp(grid[has_losses], curve_steps[is_known], lowest[is_known])
     return BaselineCurve(steps=grid, losses=_running_minimum(losses), form=Form.ENVELOPE)
 
 

@@ -17,34 +17,38 @@ def t_sf(value: float, degrees: float) -> float:
     """Returns the probability of a larger value (the survival function)."""
     if math.isnan(value) or math.isnan(degrees):
         return math.nan
-    tail = _upper_tail(abs(value), degrees)
-    return tail if value >= 0 else 1 - tail
+    upper_tail = _upper_tail(abs(value), degrees)
+    return upper_tail if value >= 0 else 1 - upper_tail
 
 
 @functools.lru_cache(maxsize=4096)  # a gate needs the same few quantiles for all of its cases
-def t_isf(chance: float, degrees: float) -> float:
-    """Returns the value that is exceeded with probability `chance` (the inverse survival function).
+def t_isf(probability: float, degrees: float) -> float:
+    """Returns the value that is exceeded with probability `probability` (the inverse survival function).
 
     >>> round(t_isf(0.025, 3), 3)  # half-width of a 95% interval of four seeds, in standard errors
     3.182
 
     Args:
-      chance: Probability, strictly between 0 and 1; 0.025 for the upper end of a 95% interval.
+      probability: Probability, strictly between 0 and 1; 0.025 for the upper end of a 95% interval.
       degrees: Degrees of freedom, > 0. Satterthwaite's may be fractional.
 
     Source: Newton's steps on the logarithm of the upper tail, starting from the series of Cornish and Fisher.
     """
-    if math.isnan(degrees) or not 0 < chance <= 0.5:
-        return math.nan if math.isnan(degrees) or not 0 < chance < 1 else -t_isf(1 - chance, degrees)
-    z = -NormalDist().inv_cdf(chance)
+    if math.isnan(degrees) or not 0 < probability <= 0.5:
+        return math.nan if math.isnan(degrees) or not 0 < probability < 1 else -t_isf(1 - probability, degrees)
+    z = -NormalDist().inv_cdf(probability)
     value = z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
-    if degrees > _MANY or chance == 0.5:
+    if degrees > _MANY or probability == 0.5:
         return value
     low, high = 0.0, math.inf
     for _ in range(200):
-        there = _upper_tail(value, degrees)
-        low, high = (value, high) if there > chance else (low, value)
-        step = there * math.log(there / chance) / _density(value, degrees) if there > 0 else math.inf
+        tail_at_value = _upper_tail(value, degrees)
+        low, high = (value, high) if tail_at_value > probability else (low, value)
+        step = (
+            tail_at_value * math.log(tail_at_value / probability) / _density(value, degrees)
+            if tail_at_value > 0
+            else math.inf
+        )
         # If a step would leave the bracket, bisect.
         inside = low < value + step < high
         following = value + step if inside else (2 * value if math.isinf(high) else (low + high) / 2)
@@ -74,10 +78,10 @@ def _upper_tail(value: float, degrees: float) -> float:
     x = degrees / (degrees + square)
     y = square / (degrees + square)
     # x^a y^b / B(a, b), the factor of the continued fractions from both ends.
-    front = math.exp(-a * math.log1p(square / degrees)) * math.sqrt(y) * _gamma_ratio(a) / math.sqrt(math.pi)
+    factor = math.exp(-a * math.log1p(square / degrees)) * math.sqrt(y) * _gamma_ratio(a) / math.sqrt(math.pi)
     if x < (a + 1) / (a + b + 2):
-        return front * _fraction(a, b, x) / a / 2
-    return (1 - front * _fraction(b, a, y) / b) / 2
+        return factor * _fraction(a, b, x) / a / 2
+    return (1 - factor * _fraction(b, a, y) / b) / 2
 
 
 def _fraction(a: float, b: float, x: float) -> float:

@@ -24,7 +24,7 @@ def until_common_step(subjects: Sequence[StoredSubject]) -> list[StoredSubject]:
     Raises:
       UsageError: The seeds of a case have no step in common.
     """
-    cut: list[dict[str, Cell]] = [dict(subject.cells) for subject in subjects]
+    cells_of_subjects: list[dict[str, Cell]] = [dict(subject.cells) for subject in subjects]
     for identity in {identity: None for subject in subjects for identity in subject.cells}:
         cells = [subject.cells[identity] for subject in subjects if identity in subject.cells]
         grids = [
@@ -33,35 +33,39 @@ def until_common_step(subjects: Sequence[StoredSubject]) -> list[StoredSubject]:
             for seed, (curves, _) in cell.sources.items()
             if seed not in cell.unconverged
         ]
-        common = set.intersection(*grids) if grids else set[int]()
-        if grids and not common:
+        common_steps = set.intersection(*grids) if grids else set[int]()
+        if grids and not common_steps:
             case = cells[0].case
             raise UsageError("--until-step common: the seeds have no step in common", where=f"{case.suite}/{case.name}")
-        for cut_cells in cut if common else ():
+        for cut_cells in cells_of_subjects if common_steps else ():
             if identity in cut_cells:
-                cut_cells[identity] = _cell_until(cut_cells[identity], max(common))
-    return [dataclasses.replace(subject, cells=cells) for subject, cells in zip(subjects, cut, strict=True)]
+                cut_cells[identity] = _cell_until(cut_cells[identity], max(common_steps))
+    return [
+        dataclasses.replace(subject, cells=cells) for subject, cells in zip(subjects, cells_of_subjects, strict=True)
+    ]
 
 
 def _cell_until(cell: Cell, step: int) -> Cell:
-    cut = {id(curves): _curves_until(curves.whole(), step) for curves, _ in cell.sources.values()}
-    sources = {seed: (cut[id(curves)], row) for seed, (curves, row) in cell.sources.items()}
+    cut_curves = {id(curves): _curves_until(curves.whole(), step) for curves, _ in cell.sources.values()}
+    sources = {seed: (cut_curves[id(curves)], row) for seed, (curves, row) in cell.sources.items()}
     final: dict[str, dict[int, float]] = {}
     for seed, (curves, row) in sources.items():
         for name, values in curves.metrics.items():
             if not is_of_batch(name):
                 final.setdefault(name, {})[seed] = float(np.asarray(values)[row, -1])
-    diverged_at = {seed: at for seed, at in cell.diverged_at.items() if at <= step}
+    diverged_at = {
+        seed: divergence_step for seed, divergence_step in cell.diverged_at.items() if divergence_step <= step
+    }
     return dataclasses.replace(cell, sources=sources, final=final, diverged_at=diverged_at)
 
 
 def _curves_until(curves: Curves, step: int) -> Curves:
     count = max(sum(eval_step <= step for eval_step in curves.eval_steps), 1)
-    whole = {name: np.asarray(values, np.float32) for name, values in curves.metrics.items()}
+    arrays = {name: np.asarray(values, np.float32) for name, values in curves.metrics.items()}
     metrics: dict[str, memoryview[float]] = {
         name: memoryview(values[:, :count].copy().data)
-        for name, values in whole.items()
+        for name, values in arrays.items()
         if not is_of_batch(name) and values.shape[1] == len(curves.eval_steps)
     }
-    diverged_at = tuple(at if at <= step else -1 for at in curves.diverged_at)
+    diverged_at = tuple(divergence_step if divergence_step <= step else -1 for divergence_step in curves.diverged_at)
     return dataclasses.replace(curves, metrics=metrics, eval_steps=curves.eval_steps[:count], diverged_at=diverged_at)

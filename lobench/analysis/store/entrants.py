@@ -39,28 +39,28 @@ class StoredRace:
 
 
 def entrants_of(
-    ledger: Ledger, wanted: Iterable[tuple[Subject, str]], first_seed: int | None = None
+    ledger: Ledger, subjects_and_labels: Iterable[tuple[Subject, str]], first_seed: int | None = None
 ) -> tuple[Entrant, ...]:
     """Returns methods as entrants of a race.
 
     Args:
       ledger: Ledger of the store.
-      wanted: Subjects of the methods, with their labels.
+      subjects_and_labels: Subjects of the methods, with their labels.
       first_seed: First seed of the race. None: that of each case.
     """
-    wanted = list(wanted)
-    described = {subject.variant.key: ledger.described(subject.variant.key) for subject, _ in wanted}
+    subjects_and_labels = list(subjects_and_labels)
+    descriptions = {subject.variant.key: ledger.described(subject.variant.key) for subject, _ in subjects_and_labels}
     codes = {
         case.key: case.code
-        for description in described.values()
+        for description in descriptions.values()
         if description is not None
         for case in description.cases
     }
     rows: Sequence[EvaluationRow] = list(ledger.evaluations(codes=codes))
     current = ledger.current_cases(rows)
     entrants = []
-    for subject, label in wanted:
-        description = described[subject.variant.key]
+    for subject, label in subjects_and_labels:
+        description = descriptions[subject.variant.key]
         rows_of_subject = [row for row in rows if row.key.checkpoint_sha256 == subject.sha256]
         cases = current.cases_of(
             subject.variant.key, description.cases if description is not None else (), rows_of_subject

@@ -55,30 +55,30 @@ class EvaluationSummary:
 
 
 def evaluation_summaries(
-    rows: Sequence[EvaluationRow], measured: Iterable[Curves | CurveSummary | None] | None = None
+    rows: Sequence[EvaluationRow], curves_of_rows: Iterable[Curves | CurveSummary | None] | None = None
 ) -> list[EvaluationSummary]:
     """Returns a summary for each evaluation and sighting, in the order of the rows.
 
     Args:
       rows: Evaluations.
-      measured: Curves of each row, or their summary, if they are already read. None: they are read here.
+      curves_of_rows: Curves of each row, or their summary, if they are already read. None: they are read here.
     """
     numbers_by_row: list[_Numbers] = [{}] * len(rows)
-    added: list[Sequence[str]] = [()] * len(rows)
+    plugin_metrics: list[Sequence[str]] = [()] * len(rows)
     groups: dict[Hashable, list[_Member]] = {}
-    for index, (row, curves) in enumerate(zip(rows, measured or (row.measured for row in rows), strict=True)):
+    for index, (row, curves) in enumerate(zip(rows, curves_of_rows or (row.measured for row in rows), strict=True)):
         if curves is not None:
             primary = row.case.primary_metric
             summary = curves if isinstance(curves, CurveSummary) else CurveSummary.of(curves, primary)
             shapes = tuple(summary.shapes.items())
             groups.setdefault((shapes, primary, tuple(summary.directions.items())), []).append(_Member(index, summary))
             if len(summary.eval_steps) > 1:  # a plugin's metric has one value a seed
-                added[index] = [name for name in summary.kept if summary.shapes[name][-1] == 1]
+                plugin_metrics[index] = [name for name in summary.kept if summary.shapes[name][-1] == 1]
     for members in groups.values():
         _measure(members, [rows[member.place].case for member in members], numbers_by_row)
     return [
         EvaluationSummary(row=row, subject=subject, added=tuple(names), **numbers)
-        for row, numbers, names in zip(rows, numbers_by_row, added, strict=True)
+        for row, numbers, names in zip(rows, numbers_by_row, plugin_metrics, strict=True)
         for subject in row.sightings
     ]
 
@@ -88,25 +88,27 @@ class _Member(NamedTuple):
     summary: CurveSummary
 
 
-def _measure(members: Sequence[_Member], cases: Sequence[CaseInfo], numbers: list[_Numbers]) -> None:
+def _measure(members: Sequence[_Member], cases: Sequence[CaseInfo], fields_by_row: list[_Numbers]) -> None:
     """Fills in the numbers of evaluations whose metrics have the same names and shapes."""
-    first, primary = members[0].summary, cases[0].primary_metric
-    finals = {name: _mean([member.summary.final(name) for member in members]) for name in first.kept}
-    direction = first.direction(primary)
-    is_known = primary in first.kept
-    unknown = [math.nan] * len(members)
+    first_summary, primary = members[0].summary, cases[0].primary_metric
+    finals = {name: _mean([member.summary.final(name) for member in members]) for name in first_summary.kept}
+    direction = first_summary.direction(primary)
+    is_known = primary in first_summary.kept
+    unknown_values = [math.nan] * len(members)
     best = (
-        _mean([member.summary.best(primary) for member in members]) if is_known and direction is not None else unknown
+        _mean([member.summary.best(primary) for member in members])
+        if is_known and direction is not None
+        else unknown_values
     )
     names = list(finals)
     columns = zip(members, cases, zip(*finals.values(), strict=True), best, strict=True)
-    for (index, summary), case, last, own_best in columns:
+    for (index, summary), case, final_values, best_value in columns:
         num_diverged = summary.num_diverged
-        final = dict.fromkeys(names, math.nan) if num_diverged else dict(zip(names, last, strict=True))
-        numbers[index] = {
+        final = dict.fromkeys(names, math.nan) if num_diverged else dict(zip(names, final_values, strict=True))
+        fields_by_row[index] = {
             "direction": direction,
             "final": final,
-            "best": own_best,
+            "best": best_value,
             "curve": np.asarray(summary.sparks() or [math.nan] * NUM_SPARKS),
             "diverged": num_diverged,
             "exploded": summary.num_exploded(case),

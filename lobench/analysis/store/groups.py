@@ -40,9 +40,9 @@ class MethodGroups:
         """Whether there are at least two methods, where a run counts as one."""
         return len(self.runs) + len(self.alone) > 1
 
-    def run_of(self, place: int) -> tuple[int, ...]:
+    def run_of(self, subject: int) -> tuple[int, ...]:
         """Returns the run that contains a subject, or ()."""
-        return next((run for run in self.runs if place in run), ())
+        return next((run for run in self.runs if subject in run), ())
 
     def ends(self, shown: int) -> list[int]:
         """Returns the indices of the first and last subject of each run, for tables too small for all checkpoints.
@@ -60,9 +60,9 @@ class MethodGroups:
 
         Other runs are represented by their last checkpoint.
         """
-        own_run = self.run_of(shown)
-        others = sorted([*self.alone, *(run[-1] for run in self.runs if run != own_run)])
-        return list(dict.fromkeys([shown, *own_run[:1], *others]))
+        run_of_shown = self.run_of(shown)
+        other_subjects = sorted([*self.alone, *(run[-1] for run in self.runs if run != run_of_shown)])
+        return list(dict.fromkeys([shown, *run_of_shown[:1], *other_subjects]))
 
 
 def groups_of(subjects: Sequence[StoredSubject], *, are_methods: bool = False) -> MethodGroups:
@@ -80,12 +80,12 @@ def groups_of(subjects: Sequence[StoredSubject], *, are_methods: bool = False) -
     for index, subject in enumerate(subjects):
         if subject.who.has_theta and not are_methods:
             groups.setdefault(_run_of(subject.who), []).append(index)
-    parts = [part for group in groups.values() for part in _by_optimizer(subjects, group)]
-    runs = [tuple(sorted(_by_step(subjects, part).values())) for part in parts]
+    divided_runs = [run_indices for group in groups.values() for run_indices in _by_optimizer(subjects, group)]
+    runs = [tuple(sorted(_by_step(subjects, run_indices).values())) for run_indices in divided_runs]
     runs = [run for run in runs if len(run) > 1]
     members = {index for run in runs for index in run}
-    alone = tuple(index for index in range(len(subjects)) if index not in members)
-    return MethodGroups(runs=tuple(runs), alone=alone)
+    single_subjects = tuple(index for index in range(len(subjects)) if index not in members)
+    return MethodGroups(runs=tuple(runs), alone=single_subjects)
 
 
 def _run_of(subject: Who) -> tuple[object, ...]:
@@ -101,10 +101,10 @@ def _by_optimizer(subjects: Sequence[StoredSubject], indices: Sequence[int]) -> 
     """Divides a run that was evaluated with several bindings: each of its checkpoints is then several subjects."""
     if len(_by_step(subjects, indices)) == len(indices):
         return [list(indices)]
-    parts: dict[frozenset[str], list[int]] = {}
+    indices_by_optimizer: dict[frozenset[str], list[int]] = {}
     for index in indices:
-        parts.setdefault(subjects[index].optimizer_hashes, []).append(index)
-    return list(parts.values())
+        indices_by_optimizer.setdefault(subjects[index].optimizer_hashes, []).append(index)
+    return list(indices_by_optimizer.values())
 
 
 def are_by_step(subjects: Sequence[StoredSubject], runs: Sequence[Sequence[int]]) -> bool:

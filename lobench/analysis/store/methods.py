@@ -47,7 +47,7 @@ def read_methods(
     store: Path,
     experiment: str | None = None,
     *,
-    every: bool = False,
+    include_all: bool = False,
     summarized: bool = False,
     reading: StoreReading | None = None,
 ) -> Snapshot:
@@ -56,7 +56,7 @@ def read_methods(
     Args:
       store: Folder of the store.
       experiment: Name of the experiment. None: the last one that was run, or all subjects of a store without any.
-      every: Whether to return all subjects instead.
+      include_all: Whether to return all subjects instead.
       summarized: Whether to read summaries of curves, as in `read_store`.
       reading: Earlier reading of the same store, which is continued. None: reads all of it.
 
@@ -65,7 +65,7 @@ def read_methods(
       UsageError: The store has no such experiment.
     """
     snapshot = reading.read() if reading is not None else read_store(store, summarized=summarized)
-    if every:
+    if include_all:
         return snapshot
     with Ledger.open(store, read_only=True) as ledger:
         experiment_rows = [row for row in ledger.experiments() if row.config]
@@ -85,23 +85,31 @@ def read_parts(store: Path) -> list[Snapshot]:
     Raises:
       StoreError: The path is neither a store nor a bundle.
     """
-    whole = read_store(store)
+    store_snapshot = read_store(store)
     with Ledger.open(store, read_only=True) as ledger:
         positions = {subject: position for position, subject in ledger.sightings().items()}
-        last = {row.name: row for row in ledger.experiments() if row.config}
-        rows = sorted(last.values(), key=lambda row: (row.last_at, row.id))
-        parts = [experiment_part for row in rows if (experiment_part := _experiment_part(whole, row, ledger)).rows]
-    used = {row.id for part in parts for row in part.rows}  # some are copies with another identity, as of `_Forms`
-    others = [row for row in whole.rows if row.id not in used]
-    if others:
-        parts.append(Snapshot.of(store, others, positions=positions, events=whole.events, current=whole.current))
-    return parts
+        last_rows = {row.name: row for row in ledger.experiments() if row.config}
+        rows = sorted(last_rows.values(), key=lambda row: (row.last_at, row.id))
+        snapshots = [
+            experiment_part for row in rows if (experiment_part := _experiment_part(store_snapshot, row, ledger)).rows
+        ]
+    used_ids = {
+        row.id for snapshot in snapshots for row in snapshot.rows
+    }  # some are copies with another identity, as of `_Forms`
+    other_rows = [row for row in store_snapshot.rows if row.id not in used_ids]
+    if other_rows:
+        snapshots.append(
+            Snapshot.of(
+                store, other_rows, positions=positions, events=store_snapshot.events, current=store_snapshot.current
+            )
+        )
+    return snapshots
 
 
-def _experiment_part(whole: Snapshot, row: ExperimentRow, ledger: Ledger) -> Snapshot:
+def _experiment_part(store_snapshot: Snapshot, row: ExperimentRow, ledger: Ledger) -> Snapshot:
     """Returns the part of a store's snapshot that belongs to an experiment, with its race."""
-    part = of_members(whole, row.config, ledger.memberships(row.id), ledger.trials(row.id))
-    return with_race(dataclasses.replace(part, experiment=row.name), row.config, ledger)
+    experiment_snapshot = of_members(store_snapshot, row.config, ledger.memberships(row.id), ledger.trials(row.id))
+    return with_race(dataclasses.replace(experiment_snapshot, experiment=row.name), row.config, ledger)
 
 
 def with_race(snapshot: Snapshot, config: str, ledger: Ledger) -> Snapshot:
@@ -112,8 +120,10 @@ def with_race(snapshot: Snapshot, config: str, ledger: Ledger) -> Snapshot:
     rules = race_of(_bindings(config))
     if rules is None or list(snapshot.methods) != list(_bindings_of_methods(config)):
         return snapshot
-    wanted = [(subject.who, label) for subject, label in zip(snapshot.subjects, snapshot.labels, strict=True)]
-    entrants = entrants_of(ledger, wanted, rules.first_seed)
+    subjects_and_labels = [
+        (subject.who, label) for subject, label in zip(snapshot.subjects, snapshot.labels, strict=True)
+    ]
+    entrants = entrants_of(ledger, subjects_and_labels, rules.first_seed)
     return dataclasses.replace(snapshot, race=StoredRace(rules=rules, entrants=entrants))
 
 
@@ -153,36 +163,40 @@ def of_members(
     rows: dict[object, EvaluationRow] = {}
     for stored_row in snapshot.rows:
         rows[_evaluation_key(stored_row)] = rows[_evaluation_key(stored_row), stored_row.key.code] = stored_row
-    bindings_of = _bindings_of_methods(config)
+    bindings_by_method = _bindings_of_methods(config)
     groups: dict[tuple[str, int | str], dict[int, list[_Part]]] = {}
-    by_place: dict[object, tuple[Membership, EvaluationRow | None]] = {}
+    latest_members: dict[object, tuple[Membership, EvaluationRow | None]] = {}
     for member in members:
-        work = (member.evaluation.sha256, member.evaluation.case_key, member.evaluation.block, member.program)
-        stored = rows.get((work, member.code), rows.get(work))  # or the result of edited code that replaces it
-        by_place[member.method, member.trial, member.session, work] = member, stored
-    held = list(by_place.values())
+        evaluation_key = (member.evaluation.sha256, member.evaluation.case_key, member.evaluation.block, member.program)
+        row_of_member = rows.get(
+            (evaluation_key, member.code), rows.get(evaluation_key)
+        )  # or the result of edited code that replaces it
+        latest_members[member.method, member.trial, member.session, evaluation_key] = member, row_of_member
+    members_and_rows = list(latest_members.values())
     # If the suite was edited between two runs, members have both forms; former forms are in no table.
-    forms = _Forms(held, snapshot.current, are_own=_may_differ(config))
-    for member, row in held:
+    forms = _Forms(members_and_rows, snapshot.current, are_own=_may_differ(config))
+    for member, row in members_and_rows:
         if row is None or not isinstance(member.session, int) or not isinstance(member.trial, int):
             continue
         if (row := forms.as_one(member, row)) is None:
             continue
         # Each meta-training of a command is a trial; together they are one method, or one trial of it (`mine/3`).
         method, _, number = member.method.partition("/")
-        is_command = _is_training(bindings_of.get(method, {}))
+        is_command = _is_training(bindings_by_method.get(method, {}))
         key, session = (
             ((method, int(number or 0)), member.trial) if is_command else ((method, member.trial), member.session)
         )
         groups.setdefault(key, {}).setdefault(session, []).append(_Part(row, member.session))
-    used = [part.row for sessions in groups.values() for parts in sessions.values() for part in parts]
-    best = best_trials(trials, groups, [name for name, bindings in bindings_of.items() if "search" in bindings])
+    used_rows = [
+        part.row for sessions in groups.values() for member_parts in sessions.values() for part in member_parts
+    ]
+    best = best_trials(trials, groups, [name for name, bindings in bindings_by_method.items() if "search" in bindings])
     groups = {(name, trial): sessions for (name, trial), sessions in groups.items() if best.get(name, trial) == trial}
-    order = [name for name in bindings_of if any(method == name for method, _ in groups)]
+    order = [name for name in bindings_by_method if any(method == name for method, _ in groups)]
     counts = Counter(name for name, _ in groups)
-    subjects, names, searched = [], [], []
+    subjects, names, searches = [], [], []
     for method, trial in sorted(groups, key=lambda key: (order.index(key[0]) if key[0] in order else len(order), key)):
-        bindings = bindings_of.get(method, {})
+        bindings = bindings_by_method.get(method, {})
         sessions = groups[method, trial]
         name = f"{method} {trial}" if counts[method] > 1 else method
         label = bindings.get("label", method)
@@ -203,27 +217,27 @@ def of_members(
             )
         if "command" in bindings:
             subject = _with_failed(subject, trials, [method, f"{method}/{trial}"])
-        mark = " (imported)" if subject.who.is_imported and "command" not in bindings else ""
-        subjects.append(subject.named(label + mark))
+        label_suffix = " (imported)" if subject.who.is_imported and "command" not in bindings else ""
+        subjects.append(subject.named(label + label_suffix))
         names.append(name)
-        searched.append(search)
+        searches.append(search)
     cases: dict[str, CaseInfo] = {}
-    for row in used:
+    for row in used_rows:
         cases.setdefault(row.case.identity, row.case)
-    ordered = tuple(sorted(cases.values(), key=lambda case: (case.suite, case.name, case.identity)))
+    sorted_cases = tuple(sorted(cases.values(), key=lambda case: (case.suite, case.name, case.identity)))
     labels = tuple(subject.label for subject in subjects)
     return dataclasses.replace(
         snapshot,
         subjects=tuple(subjects),
         stored=snapshot.stored or snapshot.subjects,
-        cases=ordered,
-        rows=tuple({id(row): row for row in used}.values()),
+        cases=sorted_cases,
+        rows=tuple({id(row): row for row in used_rows}.values()),
         changed=forms.changed(),
         labels=labels,
         openings=labels,
-        names=case_names(ordered),
+        names=case_names(sorted_cases),
         methods=tuple(names),
-        searched=tuple(searched),
+        searched=tuple(searches),
         trials=tuple(row for row in trials if "folder" not in row.parameters),  # sessions of commands have a folder
         num_outside=len(
             {subject.who.sha256 for subject in snapshot.subjects if subject.who.kind == "optimizer"}
@@ -252,17 +266,21 @@ class _Forms:
     """
 
     def __init__(
-        self, held: Sequence[tuple[Membership, EvaluationRow | None]], current: CurrentCases, *, are_own: bool
+        self,
+        members_and_rows: Sequence[tuple[Membership, EvaluationRow | None]],
+        current: CurrentCases,
+        *,
+        are_own: bool,
     ) -> None:
         self._cases, self._are_own = current, are_own
         self._current: dict[tuple[str, CasePlace], str] = {}
         self._one: dict[CasePlace, str] = {}
         self._rows: dict[int, EvaluationRow] = {}
         self._former: dict[int, EvaluationRow] = {}
-        there = [(member, row) for member, row in held if row is not None]
-        for member, row in sorted(there, key=lambda pair: current.last_planned(pair[1])):
+        recorded_members = [(member, row) for member, row in members_and_rows if row is not None]
+        for member, row in sorted(recorded_members, key=lambda pair: current.last_planned(pair[1])):
             self._current[self._form_key(member, row)] = row.case.identity
-        for member, row in there:
+        for member, row in recorded_members:
             if self._current[self._form_key(member, row)] == row.case.identity:
                 self._one.setdefault(place_of(row.case), row.case.identity)
 
@@ -326,8 +344,10 @@ def _bindings_of_methods(config: str) -> dict[str, dict[str, str]]:
     for binding in _bindings(config):
         if binding.name == "Method":
             value = binding.value
-            named = last_name(value.scoped_selector.rsplit("/", 1)[-1]) if isinstance(value, Reference) else str(value)
-            bindings_by_method.setdefault(binding.scope, {})[binding.parameter] = named
+            value_text = (
+                last_name(value.scoped_selector.rsplit("/", 1)[-1]) if isinstance(value, Reference) else str(value)
+            )
+            bindings_by_method.setdefault(binding.scope, {})[binding.parameter] = value_text
     return bindings_by_method
 
 
@@ -347,15 +367,15 @@ def _method(sessions: Mapping[int, Sequence[_Part]], *, current: CurrentCases, i
         )
     cells: dict[str, dict[int, Cell]] = {}
     for session, group in sessions.items():
-        by_step = sorted(group, key=lambda part: (part.row.sightings[-1].outer_step, part.row.id))
-        last = by_step[-1].row.key.checkpoint_sha256
-        trained = list({id(p.row): p.row for p in group if p.row.key.checkpoint_sha256 == last}.values())
+        sorted_parts = sorted(group, key=lambda part: (part.row.sightings[-1].outer_step, part.row.id))
+        last_sha256 = sorted_parts[-1].row.key.checkpoint_sha256
+        last_rows = list({id(p.row): p.row for p in group if p.row.key.checkpoint_sha256 == last_sha256}.values())
         seeds = {part.seed for part in group}
-        sighting = trained[0].sightings[-1]
-        for identity, cell in subject_of(sighting, current.ordered(sighting, trained), identities).cells.items():
+        sighting = last_rows[0].sightings[-1]
+        for identity, cell in subject_of(sighting, current.ordered(sighting, last_rows), identities).cells.items():
             cells.setdefault(identity, {})[session] = _cell_of_seeds(cell, seeds)
-    whole = subject_of(rows[-1].sightings[-1], rows, identities)
-    return dataclasses.replace(whole, cells={key: _cell_of_sessions(cell) for key, cell in cells.items()})
+    method_subject = subject_of(rows[-1].sightings[-1], rows, identities)
+    return dataclasses.replace(method_subject, cells={key: _cell_of_sessions(cell) for key, cell in cells.items()})
 
 
 def _with_failed(subject: StoredSubject, trials: Sequence[TrialRow], methods: Collection[str]) -> StoredSubject:
@@ -385,18 +405,20 @@ def _with_failed(subject: StoredSubject, trials: Sequence[TrialRow], methods: Co
 
 def _cell_of_seeds(cell: Cell, seeds: Collection[int]) -> Cell:
     """Returns a cell with only the given seeds."""
-    wanted = {seed for seed in cell.sources if seed in seeds}
+    kept_seeds = {seed for seed in cell.sources if seed in seeds}
 
     def of(values: Mapping[str, Mapping[int, float]]) -> dict[str, dict[int, float]]:
-        return {name: {seed: value for seed, value in row.items() if seed in wanted} for name, row in values.items()}
+        return {
+            name: {seed: value for seed, value in row.items() if seed in kept_seeds} for name, row in values.items()
+        }
 
     return dataclasses.replace(
         cell,
         final=of(cell.final),
         untrained=of(cell.untrained),
-        diverged_at={seed: at for seed, at in cell.diverged_at.items() if seed in wanted},
+        diverged_at={seed: divergence_step for seed, divergence_step in cell.diverged_at.items() if seed in kept_seeds},
         missing={seed: outcome for seed, outcome in cell.missing.items() if seed in seeds},
-        sources={seed: cell.sources[seed] for seed in sorted(wanted)},
+        sources={seed: cell.sources[seed] for seed in sorted(kept_seeds)},
     )
 
 
@@ -411,9 +433,9 @@ def _cell_of_sessions(cells: Mapping[int, Cell]) -> Cell:
                 values_by_metric.setdefault(metric, {})[session] = mean_of(values)
         return values_by_metric
 
-    first = next(iter(cells.values()))
+    first_cell = next(iter(cells.values()))
     return dataclasses.replace(
-        first,
+        first_cell,
         final=of("final"),
         untrained=of("untrained"),
         diverged_at={
@@ -425,22 +447,22 @@ def _cell_of_sessions(cells: Mapping[int, Cell]) -> Cell:
     )
 
 
-def hyperparameters(snapshot: Snapshot, place: int) -> str:
+def hyperparameters(snapshot: Snapshot, index: int) -> str:
     """Returns the bindings of a subject that its label does not contain, as text.
 
     For a search over a checkpoint or a command these are the values of its best trial, because lobench sets the
     subject's bindings to choose seeds. A search without a feasible trial has no best values.
     """
-    subject = snapshot.subjects[place]
-    search = snapshot.search(place)
+    subject = snapshot.subjects[index]
+    search = snapshot.search(index)
     if search is not None and search.num_infeasible:
         return f"none of {counted(search.num_infeasible, 'trial')} is feasible, and no values are the best"
     identity = subject.who
     if search is not None and search.parameters and not identity.is_optimizer:
         return "; ".join(f"{path} = {value!r}" for path, value in search.parameters.items() if path != "folder")
     text = "; ".join(identity.variant.bindings)
-    bindings_of = identity.uri if identity.is_optimizer else ""
-    bindings_text = bindings_of if identity.is_optimizer and bindings_of else text
+    optimizer_text = identity.uri if identity.is_optimizer else ""
+    bindings_text = optimizer_text if identity.is_optimizer and optimizer_text else text
     return "" if bindings_text == subject.label else bindings_text
 
 
@@ -512,10 +534,10 @@ def place_of_method(snapshot: Snapshot, key: str, name: str) -> int:
     raise unknown_name(key, name, [names_of(snapshot, index)[0] for index in range(len(snapshot.subjects))])
 
 
-def unknown_name(key: str, name: str, known: Sequence[str]) -> ConfigError:
+def unknown_name(key: str, name: str, known_names: Sequence[str]) -> ConfigError:
     """Returns an error for an unknown name in `Table.KEY`."""
-    expected = "one of " + ", ".join(map(repr, known))
-    return ConfigError(f"Table.{key}: there is no {name!r}", expected=expected, next_step=suggestion(name, known))
+    expected = "one of " + ", ".join(map(repr, known_names))
+    return ConfigError(f"Table.{key}: there is no {name!r}", expected=expected, next_step=suggestion(name, known_names))
 
 
 def place_of_case(snapshot: Snapshot, name: str) -> int | None:

@@ -26,11 +26,11 @@ class Called(NamedTuple):
     is_exact: bool
 
 
-def names_of(snapshot: Snapshot, place: int) -> list[str]:
+def names_of(snapshot: Snapshot, index: int) -> list[str]:
     """Returns the names of a subject: its scope in an experiment, its labels, its text or path."""
-    subject = snapshot.subjects[place]
-    scopes = [snapshot.methods[place]] if snapshot.methods else []
-    labels = [snapshot.labels[place], snapshot.openings[place], subject.label, subject.who.label, subject.who.name]
+    subject = snapshot.subjects[index]
+    scopes = [snapshot.methods[index]] if snapshot.methods else []
+    labels = [snapshot.labels[index], snapshot.openings[index], subject.label, subject.who.label, subject.who.name]
     return [name for name in dict.fromkeys([*scopes, *labels, subject.who.uri]) if name]
 
 
@@ -53,18 +53,22 @@ def called(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey] = (
             index for index in permitted if subjects[index].has_theta and subjects[index].outer_step == int(text)
         ]:
             return Called(tuple(steps), is_exact=False)
-    exact = [index for index in permitted if text in names_of(snapshot, index)]
-    exact = exact or [index for index in permitted if _is_text_or_path(snapshot.subjects[index].who, text)]
-    if exact:
-        return Called(tuple(exact), is_exact=True)
-    near = [index for index in permitted if _is_near(snapshot.subjects[index].who, text)]
-    ends = [index for index in near if snapshot.subjects[index].who.uri.endswith(f"/{text}")]
-    return Called(tuple(ends or near), is_exact=False)
+    exact_matches = [index for index in permitted if text in names_of(snapshot, index)]
+    exact_matches = exact_matches or [
+        index for index in permitted if _is_text_or_path(snapshot.subjects[index].who, text)
+    ]
+    if exact_matches:
+        return Called(tuple(exact_matches), is_exact=True)
+    similar = [index for index in permitted if _is_near(snapshot.subjects[index].who, text)]
+    path_matches = [index for index in similar if snapshot.subjects[index].who.uri.endswith(f"/{text}")]
+    return Called(tuple(path_matches or similar), is_exact=False)
 
 
-def is_called(who: Who, text: str) -> bool:
+def is_called(subject: Who, text: str) -> bool:
     """Returns whether a text matches a subject. It may match others too."""
-    return text in (who.label, who.name, who.uri) or _is_text_or_path(who, text) or _is_near(who, text)
+    return (
+        text in (subject.label, subject.name, subject.uri) or _is_text_or_path(subject, text) or _is_near(subject, text)
+    )
 
 
 def one_called(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey] = ()) -> int:
@@ -136,11 +140,11 @@ def _lines(text: str) -> Sequence[str] | None:
 
     None if it is invalid.
     """
-    whole = text if any(mark in text for mark in "(=@") or text.endswith(".gin") else f"{text}()"
+    full_text = text if any(character in text for character in "(=@") or text.endswith(".gin") else f"{text}()"
     try:
         return [
             binding_text(binding)
-            for binding in only_bindings(parse_text("\n".join(optimizer_bindings(whole)), "a name"))
+            for binding in only_bindings(parse_text("\n".join(optimizer_bindings(full_text)), "a name"))
         ]
     except ConfigError:
         return None

@@ -43,27 +43,27 @@ class StoreReading:
         """
         with Ledger.open(self._store, read_only=True) as ledger:
             # Before the evaluations: a change in between shows in the next call.
-            part = ledger.unchanged_part()
+            unchanged_part = ledger.unchanged_part()
             sightings = ledger.sightings()
-            last_event, planned = ledger.planned_after(self._last_event)
+            last_event, planned_hashes = ledger.planned_after(self._last_event)
             current = ledger.current_cases()
-            is_kept = part is not None and part == self._part and self._are_further(sightings)
+            is_kept = unchanged_part is not None and unchanged_part == self._part and self._are_further(sightings)
             is_kept = is_kept and current.accepts_as(self._current)
             kept_rows = self._rows if is_kept else ()
-            last = kept_rows[-1].id if kept_rows else 0
-            new = tuple(ledger.evaluations(summarized=True, sightings=sightings, after=last))
+            last_row_id = kept_rows[-1].id if kept_rows else 0
+            new_rows = tuple(ledger.evaluations(summarized=True, sightings=sightings, after=last_row_id))
             identities_before = self._current.identities
-            current = current.seen_before(self._current).seen(new) if is_kept else current.seen(new)
+            current = current.seen_before(self._current).seen(new_rows) if is_kept else current.seen(new_rows)
             if not is_kept or current.identities != identities_before:
                 self._made = {}
-            for subject in [subject for subject in self._made if subject.sha256 in planned]:
+            for subject in [subject for subject in self._made if subject.sha256 in planned_hashes]:
                 del self._made[subject]
-            self._part = part
-            self._rows = (*kept_rows, *new)
-            self._groups = rows_by_subject(new, self._groups if is_kept else None)
-            self._evaluated = {*(self._evaluated if is_kept else ()), *(row.key.checkpoint_sha256 for row in new)}
+            self._part = unchanged_part
+            self._rows = (*kept_rows, *new_rows)
+            self._groups = rows_by_subject(new_rows, self._groups if is_kept else None)
+            self._evaluated = {*(self._evaluated if is_kept else ()), *(row.key.checkpoint_sha256 for row in new_rows)}
             self._sightings = sightings
-            self._current, self._last_event, self.num_read = current, last_event, len(new)
+            self._current, self._last_event, self.num_read = current, last_event, len(new_rows)
             positions = {subject: position for position, subject in sightings.items()}
             events = tuple(ledger.events())
             return Snapshot.of(

@@ -64,7 +64,7 @@ def kept_choices(stores: Iterable[Path]) -> list[Choice]:
 
 
 def choose_reference(
-    snapshot: Snapshot, candidates: Collection[SubjectKey], kept: Sequence[Choice] = ()
+    snapshot: Snapshot, candidates: Collection[SubjectKey], choices: Sequence[Choice] = ()
 ) -> StoredSubject:
     """Returns the reference of a store: the recorded one, or else the last suitable subject.
 
@@ -74,13 +74,14 @@ def choose_reference(
     Args:
       snapshot: Snapshot of the store.
       candidates: Subjects to compare with the reference. They are never chosen.
-      kept: Earlier choices. The first one for a candidate and this store counts if the store still has its reference.
+      choices: Earlier choices. The first one for a candidate and this store counts if the store still has its
+        reference.
 
     Raises:
       UsageError: The store contains the candidates only.
     """
-    others = other_subjects(snapshot.subjects, candidates)
-    if not others:
+    other_stored_subjects = other_subjects(snapshot.subjects, candidates)
+    if not other_stored_subjects:
         got = "the candidate alone" if snapshot.subjects else ""
         raise UsageError(
             "the store holds no evaluation to compare with" if not snapshot.subjects else "the store has no reference",
@@ -89,15 +90,17 @@ def choose_reference(
             next_step="evaluate the reference into this store, or name another store or checkpoint",
         )
     store_path = str(snapshot.store.resolve())
-    for choice in kept:
+    for choice in choices:
         if choice.candidate in candidates and choice.chosen_in == store_path:
-            recorded_subjects = [subject for subject in others if subject.who.key == choice.reference]
+            recorded_subjects = [subject for subject in other_stored_subjects if subject.who.key == choice.reference]
             if recorded_subjects:
                 return last_subject(recorded_subjects)
     regressed = _regressed_candidates(snapshot.events)
-    fit = [subject for subject in others if subject.who.key not in regressed] or others
-    with_curves = [subject for subject in fit if subject.num_seeds]
-    return last_subject(with_curves or fit)
+    suitable = [
+        subject for subject in other_stored_subjects if subject.who.key not in regressed
+    ] or other_stored_subjects
+    with_curves = [subject for subject in suitable if subject.num_seeds]
+    return last_subject(with_curves or suitable)
 
 
 def other_subjects(subjects: Iterable[StoredSubject], candidates: Collection[SubjectKey]) -> list[StoredSubject]:
@@ -117,8 +120,8 @@ def hash_of(sha256: str) -> str:
 
 def _regressed_candidates(events: Iterable[tuple[str, Mapping[str, Any]]]) -> set[SubjectKey]:
     """Returns the candidates whose last gate in this store gave REGRESSED."""
-    last: dict[SubjectKey, str] = {}
+    last_verdicts: dict[SubjectKey, str] = {}
     for kind, detail in events:
         if kind == GATE:
-            last.update({SubjectKey(*key): str(detail["verdict"]) for key in detail.get("candidates", ())})
-    return {key for key, verdict in last.items() if verdict == "REGRESSED"}
+            last_verdicts.update({SubjectKey(*key): str(detail["verdict"]) for key in detail.get("candidates", ())})
+    return {key for key, verdict in last_verdicts.items() if verdict == "REGRESSED"}

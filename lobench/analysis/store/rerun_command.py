@@ -30,27 +30,27 @@ def shown_by(case: CaseInfo) -> str:
 
 
 def with_subject(
-    who: Subject, *, gin_files: Sequence[str] = (), gin_params: Sequence[str] = (), allow_pickle: bool = False
+    subject: Subject, *, gin_files: Sequence[str] = (), gin_params: Sequence[str] = (), allow_pickle: bool = False
 ) -> str:
     """Returns the options that select a subject; "" if its curves were imported, because lobench cannot train it.
 
     Args:
-      who: The subject.
+      subject: The subject.
       gin_files, gin_params: Bindings of the original command, added to the subject's own.
       allow_pickle: Whether the checkpoint may be a pickle. Always true if its name ends in `.pkl` or `.pickle`.
     """
-    if who.is_imported:
+    if subject.is_imported:
         return ""
-    subject_words = [who.uri] if who.is_optimizer else [who.uri or "CHECKPOINT"]
-    words = (
+    subject_words = [subject.uri] if subject.is_optimizer else [subject.uri or "CHECKPOINT"]
+    arguments = (
         []
         if subject_words == [""]
-        else ["--lobench-optimizer" if who.is_optimizer else "--lobench-checkpoint", *subject_words]
+        else ["--lobench-optimizer" if subject.is_optimizer else "--lobench-checkpoint", *subject_words]
     )
-    own_bindings = who.variant.bindings[len(optimizer_bindings(who.uri)) if who.is_optimizer else 0 :]
-    words += [word for path in gin_files for word in ("--lobench-gin-file", path)]
-    words += _params([*gin_params, *own_bindings])
-    return shlex.join([*words, *["--lobench-allow-pickle"] * (allow_pickle or who.uri.endswith(_PICKLES))])
+    further_bindings = subject.variant.bindings[len(optimizer_bindings(subject.uri)) if subject.is_optimizer else 0 :]
+    arguments += [argument for path in gin_files for argument in ("--lobench-gin-file", path)]
+    arguments += _params([*gin_params, *further_bindings])
+    return shlex.join([*arguments, *["--lobench-allow-pickle"] * (allow_pickle or subject.uri.endswith(_PICKLES))])
 
 
 def seeds_arguments(case: CaseInfo, blocks: Sequence[SeedBlock]) -> str:
@@ -59,14 +59,20 @@ def seeds_arguments(case: CaseInfo, blocks: Sequence[SeedBlock]) -> str:
     The width of a block affects the bits of its results, so the blocks keep their sizes. If the blocks are not
     contiguous, only the last one is selected.
     """
-    ordered = sorted(blocks)
-    if case.has_items or not ordered or (ordered == case.blocks() and not case.block_sizes and not case.first_seed):
+    sorted_blocks = sorted(blocks)
+    if (
+        case.has_items
+        or not sorted_blocks
+        or (sorted_blocks == case.blocks() and not case.block_sizes and not case.first_seed)
+    ):
         return ""
-    follow = all(block.start + block.size == next_block.start for block, next_block in itertools.pairwise(ordered))
-    kept_blocks = ordered if follow else ordered[-1:]
+    are_consecutive = all(
+        block.start + block.size == next_block.start for block, next_block in itertools.pairwise(sorted_blocks)
+    )
+    kept_blocks = sorted_blocks if are_consecutive else sorted_blocks[-1:]
     sizes = ", ".join(str(block.size) for block in kept_blocks)
     return shlex.join(_params([f"Case.first_seed = {kept_blocks[0].start}", f"Case.block_sizes = ({sizes},)"]))
 
 
 def _params(bindings: Sequence[str]) -> list[str]:
-    return [word for binding in bindings for word in ("--lobench-gin-param", binding)]
+    return [argument for binding in bindings for argument in ("--lobench-gin-param", binding)]

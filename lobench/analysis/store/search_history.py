@@ -55,10 +55,10 @@ def best_trials(
     """
     best: dict[str, int | str] = {}
     for name in methods:
-        there = sorted(number for method, number in members if method == name and isinstance(number, int))
-        best_row = best_trial([row for row in rows if row.method == name and row.number in there])
-        if there:
-            best[name] = there[0] if best_row is None else best_row.number
+        member_numbers = sorted(number for method, number in members if method == name and isinstance(number, int))
+        best_row = best_trial([row for row in rows if row.method == name and row.number in member_numbers])
+        if member_numbers:
+            best[name] = member_numbers[0] if best_row is None else best_row.number
     return best
 
 
@@ -72,20 +72,24 @@ def chosen_by_search(
     sessions: Mapping[int, Sequence[_Part]], make: Callable[[Mapping[int, Sequence[_Part]]], StoredSubject]
 ) -> tuple[StoredSubject, BestTrial]:
     """Returns the best trial on fresh seeds, if there are some, and on the seeds that chose it."""
-    of_search = _filtered_sessions(sessions, lambda part: part.seed < FIRST_REPORT_SEED)
-    fresh = _filtered_sessions(sessions, lambda part: part.seed >= FIRST_REPORT_SEED)
-    if not of_search or not fresh:
-        subject = make(of_search or fresh)
+    search_sessions = _filtered_sessions(sessions, lambda part: part.seed < FIRST_REPORT_SEED)
+    fresh_sessions = _filtered_sessions(sessions, lambda part: part.seed >= FIRST_REPORT_SEED)
+    if not search_sessions or not fresh_sessions:
+        subject = make(search_sessions or fresh_sessions)
         return subject, BestTrial(subject=subject, is_fresh=False)
-    searched = make(of_search)
-    return dataclasses.replace(make(fresh), who=searched.who), BestTrial(subject=searched, is_fresh=True)
+    search_subject = make(search_sessions)
+    return dataclasses.replace(make(fresh_sessions), who=search_subject.who), BestTrial(
+        subject=search_subject, is_fresh=True
+    )
 
 
 def _filtered_sessions(
     sessions: Mapping[int, Sequence[_Part]], is_wanted: Callable[[_Part], bool]
 ) -> dict[int, Sequence[_Part]]:
-    wanted_parts = {session: [part for part in parts if is_wanted(part)] for session, parts in sessions.items()}
-    return {session: parts for session, parts in wanted_parts.items() if parts}
+    wanted_parts = {
+        session: [part for part in session_parts if is_wanted(part)] for session, session_parts in sessions.items()
+    }
+    return {session: session_parts for session, session_parts in wanted_parts.items() if session_parts}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,23 +189,23 @@ def edges_in(snapshot: Snapshot) -> dict[str, list[str]]:
     return {label: lines for label, lines in edges_by_label.items() if lines}
 
 
-def edges_among(who: Sequence[Subject], best: int) -> list[str]:
+def edges_among(subjects: Sequence[Subject], best: int) -> list[str]:
     """Returns the lines of `edges_of` for one subject among others that bind other values of the same settings.
 
     Args:
-      who: The subjects.
+      subjects: The subjects.
       best: Index of the subject.
     """
-    settings = [_settings(subject) for subject in who]
-    alike = [index for index, setting in enumerate(settings) if _form(setting) == _form(settings[best])]
-    axes = [_axis(path, [settings[index][path] for index in alike]) for path in settings[best]]
-    return _edges(axes, alike.index(best))
+    settings = [_settings(subject) for subject in subjects]
+    same_form_indices = [index for index, setting in enumerate(settings) if _form(setting) == _form(settings[best])]
+    axes = [_axis(path, [settings[index][path] for index in same_form_indices]) for path in settings[best]]
+    return _edges(axes, same_form_indices.index(best))
 
 
 def _settings(subject: Subject) -> dict[str, str | float]:
     """Returns the bindings of a subject as texts or numbers, by path. The optimizer or checkpoint has the path ""."""
-    called, *bindings = (part.strip() for part in (subject.uri if subject.is_optimizer else "").split(";"))
-    settings: dict[str, str | float] = {"": called or subject.sha256}
+    name, *bindings = (statement.strip() for statement in (subject.uri if subject.is_optimizer else "").split(";"))
+    settings: dict[str, str | float] = {"": name or subject.sha256}
     for binding in bindings or subject.variant.bindings:
         path, _, text = map(str.strip, binding.partition("="))
         try:
@@ -218,10 +222,10 @@ def _form(settings: Mapping[str, str | float]) -> tuple[object, ...]:
 def _edges(axes: Sequence[Axis], best: int) -> list[str]:
     lines = []
     for axis in axes:
-        tried = sorted({value for value in axis.values if not math.isnan(value)})
+        tried_values = sorted({value for value in axis.values if not math.isnan(value)})
         value = axis.values[best]
-        if not axis.names and len(tried) > 2 and value in (tried[0], tried[-1]):
-            end = "least" if value == tried[0] else "largest"
+        if not axis.names and len(tried_values) > 2 and value in (tried_values[0], tried_values[-1]):
+            end = "least" if value == tried_values[0] else "largest"
             lines.append(f"the best {axis.path}, {value:.6g}, is the {end} that was tried: the optimum may lie beyond")
     return lines
 
@@ -231,39 +235,44 @@ def search_notes(snapshot: Snapshot, history: StoppedTrials) -> list[str]:
     searching = {trial.method for trial in snapshot.trials if trial.parameters}
     names = dict(zip(snapshot.methods, snapshot.labels, strict=False))
     lines = []
-    if others := [label for method, label in names.items() if method not in searching]:
-        shown = first_of(others, _MOST_NAMED)
-        lines.append(f"tried: {counted(len(history.numbers), 'setting')} of this method, one of each other ({shown})")
+    if other_labels := [label for method, label in names.items() if method not in searching]:
+        named_labels = first_of(other_labels, _MOST_NAMED)
+        lines.append(
+            f"tried: {counted(len(history.numbers), 'setting')} of this method, one of each other ({named_labels})"
+        )
     for method, search in zip(snapshot.methods, snapshot.searched, strict=False):
         if method == history.method and search is not None:
             cells = snapshot.subjects[snapshot.methods.index(method)].cells.values()
             seeds = sorted({len(cell.seeds) for cell in cells if cell.seeds})
-            many = " to ".join(str(count) for count in dict.fromkeys((seeds[0], seeds[-1]))) if seeds else "no"
-            fresh = f"its results on the other views are of {many} fresh seeds a case, which did not choose the setting"
-            flatter = "its results on the other views are of the seeds that chose the setting, and optimistic"
-            lines.append(fresh if search.is_fresh else flatter)
+            seeds_text = " to ".join(str(count) for count in dict.fromkeys((seeds[0], seeds[-1]))) if seeds else "no"
+            fresh_text = (
+                f"its results on the other views are of {seeds_text} fresh seeds a case, which did "
+                "not choose the setting"
+            )
+            optimistic_text = "its results on the other views are of the seeds that chose the setting, and optimistic"
+            lines.append(fresh_text if search.is_fresh else optimistic_text)
     return [*lines, *edges_of(history)]
 
 
 def _history(method: str, label: str, rows: Sequence[TrialRow]) -> StoppedTrials:
-    ended = sorted((row for row in rows if row.state not in ("waiting", "running")), key=lambda row: row.number)
-    trials = [dataclasses.replace(row, number=index) for index, row in enumerate(ended)]
+    ended_rows = sorted((row for row in rows if row.state not in ("waiting", "running")), key=lambda row: row.number)
+    trials = [dataclasses.replace(row, number=index) for index, row in enumerate(ended_rows)]
     best: list[int | None] = []
     so_far: Trial | None = None
     for trial in trials:
         so_far = best_trial([trial] if so_far is None else [so_far, trial])
         best.append(so_far.number if so_far is not None else None)
-    paths = dict.fromkeys(path for row in ended for path in row.parameters)
+    paths = dict.fromkeys(path for row in ended_rows for path in row.parameters)
     finite = (trial.fitness if trial.is_feasible else math.nan for trial in trials)
     return StoppedTrials(
         method=method,
         label=label,
-        numbers=tuple(row.number for row in ended),
+        numbers=tuple(row.number for row in ended_rows),
         fitness=Axis(path="fitness", values=tuple(math.nan if value is None else value for value in finite)),
-        parameters=tuple(_axis(path, [row.parameters.get(path) for row in ended]) for path in paths),
+        parameters=tuple(_axis(path, [row.parameters.get(path) for row in ended_rows]) for path in paths),
         best=tuple(best),
-        num_waiting=len(rows) - len(ended),
-        stopped=tuple(stopped_between(row.note) if row.state == "stopped" else None for row in ended),
+        num_waiting=len(rows) - len(ended_rows),
+        stopped=tuple(stopped_between(row.note) if row.state == "stopped" else None for row in ended_rows),
     )
 
 
@@ -275,8 +284,8 @@ def _axis(path: str, values: Sequence[str | bool | int | float | None]) -> Axis:
             and float(min(present_values)) > 0
             and float(max(present_values)) > _LOG_FROM * float(min(present_values))
         )
-        numbers = tuple(math.nan if value is None else float(value) for value in values)
-        return Axis(path=path, values=numbers, is_log=is_log)
+        axis_values = tuple(math.nan if value is None else float(value) for value in values)
+        return Axis(path=path, values=axis_values, is_log=is_log)
     names = sorted({str(value) for value in present_values})
-    places = (math.nan if value is None else float(names.index(str(value))) for value in values)
-    return Axis(path=path, values=tuple(places), names=tuple(names))
+    name_indices = (math.nan if value is None else float(names.index(str(value))) for value in values)
+    return Axis(path=path, values=tuple(name_indices), names=tuple(names))

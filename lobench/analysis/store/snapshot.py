@@ -145,13 +145,15 @@ class Snapshot:
             else:
                 former[f"{case.suite}/{case.name}"] += 1
         subjects = tuple(subjects_of(rows, positions, current, made=made, groups=groups))
-        shown = {identity for subject in subjects for identity in subject.cells}
-        repeated = [case for identity, case in cases_by_identity.items() if identity not in shown]
-        cases_by_identity = {identity: case for identity, case in cases_by_identity.items() if identity in shown}
+        shown_identities = {identity for subject in subjects for identity in subject.cells}
+        repeated = [case for identity, case in cases_by_identity.items() if identity not in shown_identities]
+        cases_by_identity = {
+            identity: case for identity, case in cases_by_identity.items() if identity in shown_identities
+        }
         cases = tuple(sorted(cases_by_identity.values(), key=lambda case: (case.suite, case.name, case.identity)))
-        by_arrival = numbered_by_arrival({position: subject for subject, position in (positions or {}).items()})
+        numbered_positions = numbered_by_arrival({position: subject for subject, position in (positions or {}).items()})
         labels = _labels(
-            subjects, {subject for subject, position in (positions or {}).items() if position in by_arrival}
+            subjects, {subject for subject, position in (positions or {}).items() if position in numbered_positions}
         )
         return cls(
             store=store,
@@ -181,8 +183,8 @@ class Snapshot:
         For a run with additional optimizers, it is a checkpoint. For an experiment's methods, it is the last one.
         `Summary.shown`, the subject of headlines, is the best method.
         """
-        last = last_on_most_cases(self.subjects) if self.methods else last_subject(self.subjects)
-        return next(index for index, subject in enumerate(self.subjects) if subject is last)
+        last_shown = last_on_most_cases(self.subjects) if self.methods else last_subject(self.subjects)
+        return next(index for index, subject in enumerate(self.subjects) if subject is last_shown)
 
     @property
     def nothing(self) -> str:
@@ -205,7 +207,7 @@ class Snapshot:
         if not self.stored:
             return self.subjects
         stored_keys = {(subject.who.key, identity) for subject in self.stored for identity in subject.every_form()}
-        added = [
+        unstored = [
             dataclasses.replace(
                 subject,
                 cells={key: cell for key, cell in subject.cells.items() if (subject.who.key, key) not in stored_keys},
@@ -213,7 +215,7 @@ class Snapshot:
             )
             for subject in self.subjects
         ]
-        return (*self.stored, *(subject for subject in added if subject.cells))
+        return (*self.stored, *(subject for subject in unstored if subject.cells))
 
     @functools.cached_property
     def groups(self) -> MethodGroups:
@@ -279,17 +281,19 @@ def _labels(subjects: Sequence[StoredSubject], without_step: Collection[Who]) ->
 
     Checkpoints in `without_step` are labelled by name: their `outer_step` only counts arrivals.
     """
-    by_step = {subject.who for subject in subjects if subject.who.has_theta} - {*without_step}
-    steps = Counter((subject.who.generation, subject.who.outer_step) for subject in subjects if subject.who in by_step)
+    subjects_with_step = {subject.who for subject in subjects if subject.who.has_theta} - {*without_step}
+    steps = Counter(
+        (subject.who.generation, subject.who.outer_step) for subject in subjects if subject.who in subjects_with_step
+    )
     has_runs = len({subject.who.run for subject in subjects if subject.who.has_theta}) > 1
     labels = []
     for subject in subjects:
         generation = subject.checkpoint.generation
         outer_step = subject.checkpoint.outer_step
-        by_name = subject.who not in by_step or len(steps) == 1 or steps[generation, outer_step] > 1
+        has_own_name = subject.who not in subjects_with_step or len(steps) == 1 or steps[generation, outer_step] > 1
         lineage = f"generation {generation}, " if generation else ""
         lineage = f"{subject.who.run}, {lineage}" if has_runs and subject.who.run else lineage
-        labels.append(subject.label if by_name else f"{lineage}outer step {outer_step}")
+        labels.append(subject.label if has_own_name else f"{lineage}outer step {outer_step}")
     return _make_distinct(labels, subjects)
 
 
@@ -300,7 +304,7 @@ def distinct_labels(subjects: Sequence[StoredSubject]) -> list[str]:
 
 def _make_distinct(labels: list[str], subjects: Sequence[StoredSubject]) -> list[str]:
     for label in [label for label, count in Counter(labels).items() if count > 1]:
-        indices = [index for index, other in enumerate(labels) if other == label]
+        indices = [index for index, other_label in enumerate(labels) if other_label == label]
         for index, new_name in zip(indices, _longer_labels([subjects[index] for index in indices]), strict=True):
             labels[index] = new_name
     return labels
@@ -308,24 +312,24 @@ def _make_distinct(labels: list[str], subjects: Sequence[StoredSubject]) -> list
 
 def _longer_labels(namesakes: Sequence[StoredSubject]) -> list[str]:
     """Returns distinct labels for subjects with one label, by adding more of the path or a hash."""
-    parts = [namesake.who.uri.rstrip("/").split("/") for namesake in namesakes]
-    named = [
+    path_parts = [namesake.who.uri.rstrip("/").split("/") for namesake in namesakes]
+    candidates = [
         [
             "/".join(path[-depth:]) + namesake.label.removeprefix(path[-1])
-            for path, namesake in zip(parts, namesakes, strict=True)
+            for path, namesake in zip(path_parts, namesakes, strict=True)
         ]
-        for depth in range(2, max(map(len, parts)) + 1)
-        if all(namesake.label.startswith(path[-1]) for path, namesake in zip(parts, namesakes, strict=True))
+        for depth in range(2, max(map(len, path_parts)) + 1)
+        if all(namesake.label.startswith(path[-1]) for path, namesake in zip(path_parts, namesakes, strict=True))
     ]
     hashes = (
         [namesake.who.sha256 for namesake in namesakes],
         ["".join(sorted(namesake.optimizer_hashes)) for namesake in namesakes],
     )
-    named += [
+    candidates += [
         [f"{namesake.label} ({text[:8]})" for namesake, text in zip(namesakes, texts, strict=True)] for texts in hashes
     ]
     return next(
-        (labels for labels in named if len(set(labels)) == len(labels)), [namesake.label for namesake in namesakes]
+        (labels for labels in candidates if len(set(labels)) == len(labels)), [namesake.label for namesake in namesakes]
     )
 
 
@@ -335,10 +339,10 @@ def case_names(cases: Sequence[CaseInfo]) -> dict[str, str]:
     Forms of one case, such as those of experiments that bind other values, are distinguished by the start of their
     identity.
     """
-    places = Counter(case_place[:2] for case_place in {place_of(case) for case in cases})
+    name_counts = Counter(case_place[:2] for case_place in {place_of(case) for case in cases})
     names = {
         case.identity: f"{case.suite}/{case.name}"
-        + (f" ({place_of(case).test})" if places[case.suite, case.name] > 1 else "")
+        + (f" ({place_of(case).test})" if name_counts[case.suite, case.name] > 1 else "")
         for case in cases
     }
     counts = Counter(names.values())

@@ -63,9 +63,9 @@ _MOST_STEPS = 6  # outer steps named of each group
 _LABELS = ""  # draws of seeds that are labels
 
 
-def are_common(draws: str, others: str) -> bool:
+def are_common(draws: str, other_draws: str) -> bool:
     """Returns whether seeds with equal numbers have the same draws on two sides, so that they form pairs."""
-    return draws == others != _LABELS
+    return draws == other_draws != _LABELS
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots, which cached properties do not allow
@@ -130,9 +130,9 @@ class Cell:
         """Metrics that a seed has."""
         return self.final.keys()
 
-    def has_further_starts(self, metric: str, known: Collection[int]) -> bool:
-        """Returns whether `untrained[metric]` has seeds that are not in `known`."""
-        return not all(seed in known for seed in self.untrained.get(metric, ()))
+    def has_further_starts(self, metric: str, known_seeds: Collection[int]) -> bool:
+        """Returns whether `untrained[metric]` has seeds that are not in `known_seeds`."""
+        return not all(seed in known_seeds for seed in self.untrained.get(metric, ()))
 
     @functools.cached_property
     def blocks(self) -> tuple[Curves | CurveSummary, ...]:
@@ -220,8 +220,8 @@ class Cell:
         grids = {curves.eval_steps for curves in self.blocks}
         if len(grids) == 1:
             return _grid(grids.pop())
-        common = set.intersection(*map(set, grids)) or {max(steps[-1] for steps in grids)}
-        return np.asarray(sorted(common), np.int64)
+        common_steps = set.intersection(*map(set, grids)) or {max(steps[-1] for steps in grids)}
+        return np.asarray(sorted(common_steps), np.int64)
 
     def curves_of_seeds(self, metric: str) -> NDArray[np.float64]:
         """Returns the curve of each seed that has the metric, at `steps`: float64[num_seeds, num_evals].
@@ -256,8 +256,8 @@ class Cell:
 
     def surviving(self, metric: str) -> frozenset[int]:
         """Returns the seeds that ended with a finite value and neither diverged nor exploded."""
-        lost, (seeds, finals) = self.unconverged, self.final_column(metric)
-        return frozenset(itertools.compress(seeds, map(math.isfinite, finals))) - lost
+        unconverged, (seeds, finals) = self.unconverged, self.final_column(metric)
+        return frozenset(itertools.compress(seeds, map(math.isfinite, finals))) - unconverged
 
     def starts(self, metric: str) -> dict[int, float]:
         """Returns the first value of each seed, at the step at which its curve begins."""
@@ -336,10 +336,10 @@ class _OneBlockCell(Cell):
         curves = self._curves
         return (curves.seeds, curves.final(metric)) if metric in curves.kept else ((), ())
 
-    def has_further_starts(self, metric: str, known: Collection[int]) -> bool:
+    def has_further_starts(self, metric: str, known_seeds: Collection[int]) -> bool:
         curves = self._curves
         begins = curves.eval_steps[0] == 0 and metric in curves.kept
-        return begins and not all(seed in known for seed in curves.seeds)
+        return begins and not all(seed in known_seeds for seed in curves.seeds)
 
     def seeds_of(self, metric: str) -> Collection[int]:
         return self._curves.seeds if metric in self._curves.kept else ()
@@ -472,7 +472,7 @@ def _diverged_of_one(cell: _OneBlockCell) -> Mapping[int, int]:
     curves = cell._curves
     if not curves.num_diverged:
         return _NOTHING
-    return {seed: at for seed, at in sorted(zip(curves.seeds, curves.diverged_at, strict=True)) if at >= 0}
+    return {seed: step for seed, step in sorted(zip(curves.seeds, curves.diverged_at, strict=True)) if step >= 0}
 
 
 def _exploded_of_one(cell: _OneBlockCell) -> frozenset[int]:
@@ -554,7 +554,7 @@ class StoredSubject:
         """Returns whether a seed is missing: a planned one, or for imports one that others have; see `Cell.lacking`."""
         rivals = list(others)
         return self.num_missing > 0 or any(
-            cell.lacking(other.cells[key] for other in rivals if key in other.cells)
+            cell.lacking(rival.cells[key] for rival in rivals if key in rival.cells)
             for key, cell in self.cells.items()
             if cell.is_imported
         )
@@ -636,12 +636,12 @@ def subjects_of(
         if key in made and made[key][0] == len(members):
             subjects += made[key][1]
             continue
-        ordered = current.ordered(key, members)
-        counting = current.with_bindings(ordered, key)
+        ordered_rows = current.ordered(key, members)
+        counting = current.with_bindings(ordered_rows, key)
         # If the present bindings have no result yet, nothing is current.
-        parts = _by_optimizer(counting) if counting else [ordered]
+        row_groups = _by_optimizer(counting) if counting else [ordered_rows]
         identities = current.identities if counting else frozenset[str]()
-        made[key] = len(members), [subject_of(key, part, identities) for part in parts]
+        made[key] = len(members), [subject_of(key, group, identities) for group in row_groups]
         subjects += made[key][1]
     sights = positions or {}
 
@@ -690,8 +690,8 @@ def last_subject(subjects: Sequence[StoredSubject]) -> StoredSubject:
 
 def last_on_most_cases(subjects: Sequence[StoredSubject]) -> StoredSubject:
     """Returns the last subject, of any kind, among those with the most evaluated cases."""
-    most = max(len(subject.cells) for subject in subjects)
-    return [subject for subject in subjects if len(subject.cells) == most][-1]
+    max_cases = max(len(subject.cells) for subject in subjects)
+    return [subject for subject in subjects if len(subject.cells) == max_cases][-1]
 
 
 def headline_metrics(subjects: Sequence[StoredSubject]) -> list[tuple[str, str | None]]:
@@ -720,10 +720,10 @@ def _by_optimizer(rows: Sequence[EvaluationRow]) -> list[Sequence[EvaluationRow]
     block_keys = {(row.key.case_identity, row.key.seed_block, row.key.optimizer_hash) for row in rows}
     if len({block_key[:2] for block_key in block_keys}) == len(block_keys):
         return [rows]
-    parts: dict[str, list[EvaluationRow]] = {}
+    rows_by_optimizer: dict[str, list[EvaluationRow]] = {}
     for row in rows:
-        parts.setdefault(row.key.optimizer_hash, []).append(row)
-    return list(parts.values())
+        rows_by_optimizer.setdefault(row.key.optimizer_hash, []).append(row)
+    return list(rows_by_optimizer.values())
 
 
 def subject_of(who: Who, rows: Sequence[EvaluationRow], current: Collection[str]) -> StoredSubject:
@@ -734,10 +734,10 @@ def subject_of(who: Who, rows: Sequence[EvaluationRow], current: Collection[str]
       rows: Evaluations in order of precedence.
       current: Identities of the current cases. All others are former forms.
     """
-    by_case: dict[str, list[EvaluationRow]] = {}
+    rows_by_case: dict[str, list[EvaluationRow]] = {}
     for row in rows:
-        by_case.setdefault(row.case.identity, []).append(row)
-    cells = {identity: _cell(members) for identity, members in by_case.items()}
+        rows_by_case.setdefault(row.case.identity, []).append(row)
+    cells = {identity: _cell(members) for identity, members in rows_by_case.items()}
     repeated = _repeated_identities([cell for identity, cell in cells.items() if identity in current])
     cells = _with_holes({identity: cell for identity, cell in cells.items() if identity not in repeated})
     origins = [curves.origin for cell in cells.values() for curves in cell.blocks]
@@ -804,11 +804,11 @@ def bindings_note(rows: Iterable[EvaluationRow], current: CurrentCases) -> str:
                     row_by_subject[subject] = row
     subjects_by_bindings: dict[str, list[Who]] = {}
     for row_by_subject in latest.values():
-        by_bindings: dict[str, list[Who]] = {}
+        subjects_of_case: dict[str, list[Who]] = {}
         for subject, row in row_by_subject.items():
-            by_bindings.setdefault(row.case.optimizer_hash, []).append(subject)
-        if len(by_bindings) > max(len(subjects_by_bindings), 1):
-            subjects_by_bindings = by_bindings
+            subjects_of_case.setdefault(row.case.optimizer_hash, []).append(subject)
+        if len(subjects_of_case) > max(len(subjects_by_bindings), 1):
+            subjects_by_bindings = subjects_of_case
     groups = sorted(sorted({subject.outer_step for subject in group}) for group in subjects_by_bindings.values())
     if not groups:
         return ""
@@ -842,8 +842,10 @@ def _repeated_identities(cells: Sequence[Cell]) -> set[str]:
             continue
         group.sort(key=lambda cell: (-cell.num_seeds, place_of(cell.case), cell.case.identity))
         for position, cell in enumerate(group):
-            counted = (other for other in group[:position] if other.case.identity not in repeated)
-            if any(_is_same(other, cell) for other in counted):
+            earlier_cells = (
+                earlier_cell for earlier_cell in group[:position] if earlier_cell.case.identity not in repeated
+            )
+            if any(_is_same(earlier_cell, cell) for earlier_cell in earlier_cells):
                 repeated.add(cell.case.identity)
     return repeated
 
@@ -895,9 +897,9 @@ def _planned_seeds(rows: Sequence[EvaluationRow]) -> frozenset[int]:
     for row in reversed(rows):
         if row.key.program_version != _OF_IMPORTS and not row.case.has_items:
             case = row.case
-            planned = _seeds_of((case.num_seeds, case.seed_block, case.first_seed, case.block_sizes))
-            if planned.issuperset(row.key.seed_block.seeds):
-                return planned
+            planned_seeds = _seeds_of((case.num_seeds, case.seed_block, case.first_seed, case.block_sizes))
+            if planned_seeds.issuperset(row.key.seed_block.seeds):
+                return planned_seeds
     return frozenset()
 
 
@@ -928,28 +930,31 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell:
     if rows[-1].case.has_items:
         rows = _last_of_items(rows)
     elif (
-        len(rows) == 1 and isinstance(only := rows[0].at_hand, CurveSummary) and only.seeds and not only.origin.imported
+        len(rows) == 1
+        and isinstance(only_curves := rows[0].at_hand, CurveSummary)
+        and only_curves.seeds
+        and not only_curves.origin.imported
     ):
         (row,) = rows
         case = row.case
         missing = _NOTHING
         if row.key.program_version != _OF_IMPORTS:
             plan = case.num_seeds, case.seed_block, case.first_seed, case.block_sizes
-            missing = _not_run(plan, (row.key.seed_block.start, row.key.seed_block.size), only.seeds)
-        return _OneBlockCell.of(row, only, missing)
+            missing = _not_run(plan, (row.key.seed_block.start, row.key.seed_block.size), only_curves.seeds)
+        return _OneBlockCell.of(row, only_curves, missing)
     sources: dict[int, tuple[Curves | CurveSummary, int]] = {}
-    lost: dict[int, str] = {}
+    lost_outcomes: dict[int, str] = {}
     for row in rows:
         curves = row.measured
         # Errors and timeouts do not replace values of an earlier evaluation.
         if curves is None:
-            lost.update(dict.fromkeys(set(row.key.seed_block.seeds) - sources.keys(), str(row.outcome)))
+            lost_outcomes.update(dict.fromkeys(set(row.key.seed_block.seeds) - sources.keys(), str(row.outcome)))
             continue
         # If a seed was evaluated twice, the later evaluation counts.
         for index, seed in enumerate(curves.seeds):
             sources[seed] = curves, index
-        for seed in lost.keys() & curves.seeds if lost else ():
-            del lost[seed]
+        for seed in lost_outcomes.keys() & curves.seeds if lost_outcomes else ():
+            del lost_outcomes[seed]
     directions: dict[str, Direction] = {}
     blocks = {id(curves): curves for curves, _ in sources.values()}
     has_diverged = False
@@ -971,9 +976,9 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell:
         case=rows[-1].case,
         final=final,
         untrained=untrained,
-        diverged_at={seed: at for seed, at in diverged if at >= 0},
-        lost=Counter(lost.values()) if lost else {},
-        missing={**dict.fromkeys(_planned_seeds(rows) - sources.keys(), NOT_RUN), **lost},
+        diverged_at={seed: divergence_step for seed, divergence_step in diverged if divergence_step >= 0},
+        lost=Counter(lost_outcomes.values()) if lost_outcomes else {},
+        missing={**dict.fromkeys(_planned_seeds(rows) - sources.keys(), NOT_RUN), **lost_outcomes},
         failures=tuple([(row.outcome, row.message) for row in rows if row.outcome is not Outcome.PASSED]),
         sources=sources,
         directions=directions,
@@ -1024,8 +1029,8 @@ def _ends(
         indices = [index for index, seed in enumerate(curves.seeds) if sources[seed][0] is curves]
         seeds = [curves.seeds[index] for index in indices]
         for name in _measured_metrics(curves):
-            ends = curves.final(name)
-            final.setdefault(name, {}).update(zip(seeds, (ends[index] for index in indices), strict=True))
+            final_values = curves.final(name)
+            final.setdefault(name, {}).update(zip(seeds, (final_values[index] for index in indices), strict=True))
             if curves.eval_steps[0] == 0:
                 starts = curves.first(name)
                 untrained.setdefault(name, {}).update(zip(seeds, (starts[index] for index in indices), strict=True))

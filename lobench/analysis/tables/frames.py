@@ -160,19 +160,19 @@ class StoredResults:
         if metric is not None:
             self._require_metric(metric)
         blocks = list(self._blocks(case=case))
-        parts = []
+        frames = []
         for name in [metric] if metric is not None else sorted(metric_names):
             for info, subject, latest in blocks:
-                by_seed = _curves_by_seed(name, latest)
-                if not by_seed:
+                curves_by_seed = _curves_by_seed(name, latest)
+                if not curves_by_seed:
                     continue
-                steps, values = (np.concatenate(arrays) for arrays in zip(*by_seed.values(), strict=True))
-                seeds = np.repeat(list(by_seed), [len(seed_steps) for seed_steps, _ in by_seed.values()])
+                steps, values = (np.concatenate(arrays) for arrays in zip(*curves_by_seed.values(), strict=True))
+                seeds = np.repeat(list(curves_by_seed), [len(seed_steps) for seed_steps, _ in curves_by_seed.values()])
                 columns = dict(zip(_SUBJECT, _subject(info, subject, info.optimizer_hash), strict=True))
                 columns |= zip(_CURVE, (seeds, name, steps, values), strict=True)
-                parts.append(pd.DataFrame(columns).astype(dict.fromkeys(_STEPS, "Int64")))
+                frames.append(pd.DataFrame(columns).astype(dict.fromkeys(_STEPS, "Int64")))
         empty = pd.DataFrame(columns=[*_SUBJECT, *_CURVE])
-        return pd.concat(parts, ignore_index=True) if parts else empty
+        return pd.concat(frames, ignore_index=True) if frames else empty
 
     def plot(
         self, metric: str | None = None, *, case: str | None = None, ax: Axes | None = None
@@ -223,8 +223,8 @@ class StoredResults:
         """
         self._require_metric(metric)
         blocks = self._blocks(case=case, outer_step=outer_step, checkpoint=checkpoint)
-        joined = (_join_curves(metric, *block) for block in blocks)
-        return [curves for curves in joined if curves is not None]
+        joined_curves = (_join_curves(metric, *block) for block in blocks)
+        return [curves for curves in joined_curves if curves is not None]
 
     def _blocks(
         self, *, case: str | None = None, outer_step: int | None = None, checkpoint: str | None = None
@@ -232,17 +232,17 @@ class StoredResults:
         """Yields each case and subject with the latest valid evaluation of each seed, sorted by seed."""
         groups: dict[tuple[str, Subject], list[tuple[EvaluationRow, Curves]]] = {}
         for row, subject in self._sightings():
-            wanted = case is None or row.case.is_called(case)
-            wanted &= outer_step is None or (subject.has_theta and outer_step == subject.outer_step)
-            wanted &= checkpoint is None or is_called(subject, checkpoint)
-            curves_of_row = row.curves if wanted else None
+            is_wanted = case is None or row.case.is_called(case)
+            is_wanted &= outer_step is None or (subject.has_theta and outer_step == subject.outer_step)
+            is_wanted &= checkpoint is None or is_called(subject, checkpoint)
+            curves_of_row = row.curves if is_wanted else None
             if curves_of_row is not None:
                 groups.setdefault((row.case.key, subject), []).append((row, curves_of_row))
         for (_, subject), blocks in groups.items():
-            curves_of = {id(row): curves for row, curves in blocks}
+            curves_by_row = {id(row): curves for row, curves in blocks}
             rows = self._current.ordered(subject, [row for row, _ in blocks])
             latest: _Latest = {}
-            for curves in [curves_of[id(row)] for row in rows]:
+            for curves in [curves_by_row[id(row)] for row in rows]:
                 if curves.items:  # those of an earlier evaluation may be of another data set
                     latest.clear()
                 latest.update({seed: (curves, index) for index, seed in enumerate(curves.seeds)})
@@ -265,9 +265,9 @@ class StoredResults:
 
     def __repr__(self) -> str:
         cases = {row.case.identity for row in self.rows}
-        whos = Counter({subject.key: subject.kind for row in self.rows for subject in row.sightings}.values())
-        called = {"imported": "imported method"}
-        subjects = [counted(number, called.get(kind, kind)) for kind, number in sorted(whos.items())]
+        kind_counts = Counter({subject.key: subject.kind for row in self.rows for subject in row.sightings}.values())
+        nouns = {"imported": "imported method"}
+        subjects = [counted(number, nouns.get(kind, kind)) for kind, number in sorted(kind_counts.items())]
         counts = ", ".join([counted(len(self.rows), "evaluation"), *subjects, counted(len(cases), "case")])
         return f"StoredResults({str(self.store)!r}: {counts})"
 
@@ -291,8 +291,8 @@ def open_results(store: str | Path) -> StoredResults:
         positions = {subject: position for position, subject in ledger.sightings().items()}
         rows = tuple(ledger.evaluations())
         current = ledger.current_cases(rows)
-        edited = edited_code(ledger, rows)
-    if line := edited_code_line([row for row in rows if current.is_current(row)], edited):
+        changed_files = edited_code(ledger, rows)
+    if line := edited_code_line([row for row in rows if current.is_current(row)], changed_files):
         warnings.warn(f"{path}: {line}", stacklevel=2)
     return StoredResults(path, rows, positions, current)
 

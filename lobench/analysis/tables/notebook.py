@@ -28,24 +28,24 @@ _MOST_DRAWN = 9
 _MOST_ROWS = 40
 
 
-def html_of_results(snapshot: Snapshot, head: str) -> str:
+def html_of_results(snapshot: Snapshot, heading: str) -> str:
     """Returns the numbers of a store as HTML.
 
     Args:
       snapshot: Content of the store.
-      head: Text above the table.
+      heading: Text above the table.
     """
     if not snapshot.rows:
-        return paragraph(head)
+        return paragraph(heading)
     summary = Summary(snapshot, Scales.of(snapshot.subjects, None))
-    tabulated = tabulate(summary, TableSpec(costs=True))
-    parts: list[str] = [paragraph(head)]
-    for panel in tabulated.panels:
-        header, *rows = tabulated.texts(panel)
-        parts.append(table([header[0] or "mean score", *header[1:]], rows[:_MOST_ROWS]))
+    results = tabulate(summary, TableSpec(costs=True))
+    elements: list[str] = [paragraph(heading)]
+    for panel in results.panels:
+        header, *rows = results.texts(panel)
+        elements.append(table([header[0] or "mean score", *header[1:]], rows[:_MOST_ROWS]))
         if len(panel.lines) > _MOST_ROWS:
-            parts.append(paragraph(f"the first {_MOST_ROWS} of {len(panel.lines)} rows"))
-    return "".join([*parts, *map(paragraph, [f"Scores: {summary.scale_label}.", *tabulated.footnotes()])])
+            elements.append(paragraph(f"the first {_MOST_ROWS} of {len(panel.lines)} rows"))
+    return "".join([*elements, *map(paragraph, [f"Scores: {summary.scale_label}.", *results.footnotes()])])
 
 
 def plot_results(
@@ -58,10 +58,10 @@ def plot_results(
         raise UsageError(f"no case {case!r}", where=str(snapshot.store), expected=f"one of {case_names_text}")
     if ax is not None and len(cases) > 1:
         raise UsageError("several cases do not fit into one pair of axes", got=f"{len(cases)} cases", expected="case=")
-    places = snapshot.groups.beside(snapshot.shown)[:_MOST_DRAWN]
+    subject_indices = snapshot.groups.beside(snapshot.shown)[:_MOST_DRAWN]
     axes = [ax] if ax is not None else new_axes(len(cases))
     for axes_of_case, index in zip(axes, cases, strict=True):
-        plot(axes_of_case, _chart(snapshot, places, index, metric or snapshot.cases[index].primary_metric))
+        plot(axes_of_case, _chart(snapshot, subject_indices, index, metric or snapshot.cases[index].primary_metric))
     return axes[0] if len(axes) == 1 else np.asarray(axes)
 
 

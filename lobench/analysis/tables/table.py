@@ -220,9 +220,9 @@ def cell_text(entry: Entry | None, digits: int | None, style: CellStyle | None =
         return style.unknown
     digits = None if entry.is_score else digits
     if entry.against:
-        ends = (entry.interval.lower, entry.interval.upper)
-        below, above = (f"{end:+z.3f}" if math.isfinite(end) else "?" for end in ends)
-        return f"{style.bounds(below, above)} against {style.name(entry.against)}"
+        interval_ends = (entry.interval.lower, entry.interval.upper)
+        lower_text, upper_text = (f"{end:+z.3f}" if math.isfinite(end) else "?" for end in interval_ends)
+        return f"{style.bounds(lower_text, upper_text)} against {style.name(entry.against)}"
     if entry.num_missing and not entry.num_seeds and not entry.is_score:
         text = "no result"
     elif entry.is_diverged:

@@ -108,15 +108,15 @@ class _Maker:
         method_groups, case_groups = _groups(summary, spec)
         self._summary = renamed(summary, spec)
         snapshot = self._summary.snapshot
-        places = list(range(len(snapshot.subjects)))
+        indices = list(range(len(snapshot.subjects)))
         groups = summary.snapshot.groups
-        if not spec.methods and groups.runs and len(places) > _MOST_COLUMNS:
-            places = groups.ends(summary.shown)
-            self._notes += _left_out_notes(snapshot, places)
+        if not spec.methods and groups.runs and len(indices) > _MOST_COLUMNS:
+            indices = groups.ends(summary.shown)
+            self._notes += _left_out_notes(snapshot, indices)
         self._whole = summary.snapshot
-        titles = [snapshot.labels[index] for index in places]
+        titles = [snapshot.labels[index] for index in indices]
         titles += [spec.names.get(baseline, baseline)] if self._has_baseline else []
-        self._methods = _order_by_group([*places, *([-1] if self._has_baseline else [])], titles, method_groups)
+        self._methods = _order_by_group([*indices, *([-1] if self._has_baseline else [])], titles, method_groups)
         self._cases = _order_by_group(
             list(range(len(snapshot.cases))),
             [self._case_title(case) for case in range(len(snapshot.cases))],
@@ -162,13 +162,13 @@ class _Maker:
         columns = [heading for _, heading in (self._methods if rows == "case" else self._cases)]
         panels = self._panels_of_cases() if rows == "case" else self._panels_of_methods()
         panels += self._panels_of_costs(rows) if self._spec.costs else []
-        most = max((len(line.entries) for panel in panels for line in panel.lines), default=0)
-        more = [Heading(label=label) for label in ("mean score", "mean rank")] if rows == "method" else []
-        shown = sorted(index for index, _ in self._methods if index >= 0)
-        legend = [(snapshot.labels[index], hyperparameters(snapshot, index)) for index in shown]
+        max_entries = max((len(line.entries) for panel in panels for line in panel.lines), default=0)
+        mean_headings = [Heading(label=label) for label in ("mean score", "mean rank")] if rows == "method" else []
+        method_indices = sorted(index for index, _ in self._methods if index >= 0)
+        legend = [(snapshot.labels[index], hyperparameters(snapshot, index)) for index in method_indices]
         return Tabulated(
             rows=rows,
-            columns=(*columns, *more[: most - len(columns)]),
+            columns=(*columns, *mean_headings[: max_entries - len(columns)]),
             panels=tuple(panels),
             legend=tuple((label, text) for label, text in legend if text),
             bold=self._bold_legend(),
@@ -222,22 +222,22 @@ class _Maker:
     def _panels_of_costs(self, rows: str) -> list[Panel]:
         """Returns four panels for each class of machines with times. Numbers of different classes are never mixed."""
         entries_by_panel: dict[str, dict[str, dict[int, list[Entry | None]]]] = {}
-        tuned = self._steps_to_tuned()
+        steps_to_tuned = self._steps_to_tuned()
         for case, _ in self._cases:
             name = self._summary.metric_of(case, self._metrics[0])
             cells = [self._cell(method, case, name) if method >= 0 else None for method, _ in self._methods]
             for class_cost in class_costs(cells, name):
-                of_class = entries_by_panel.setdefault(str(class_cost.machine), {})
-                for title, entries in self._costs(name, class_cost.sides, tuned.get(case, {})).items():
-                    of_class.setdefault(title, {})[case] = entries
+                entries_of_class = entries_by_panel.setdefault(str(class_cost.machine), {})
+                for title, entries in self._costs(name, class_cost.sides, steps_to_tuned.get(case, {})).items():
+                    entries_of_class.setdefault(title, {})[case] = entries
         if not entries_by_panel:
             return []
         has_several = len(entries_by_panel) > 1
         self._notes += [COSTS_NOTE if has_several else f"{COSTS_NOTE}; measured on {next(iter(entries_by_panel))}"]
         panels = []
         for machine, titles in entries_by_panel.items():
-            for title, by_case in titles.items():
-                columns = [by_case.get(case, [None] * len(self._methods)) for case, _ in self._cases]
+            for title, entries_by_case in titles.items():
+                columns = [entries_by_case.get(case, [None] * len(self._methods)) for case, _ in self._cases]
                 if rows == "case":
                     lines = [
                         Line(heading=heading, entries=tuple(entries))
@@ -263,32 +263,36 @@ class _Maker:
         return panels
 
     def _costs(
-        self, metric: str, sides: Sequence[SideCost | None], tuned: Mapping[int, float]
+        self, metric: str, side_costs: Sequence[SideCost | None], steps_to_tuned: Mapping[int, float]
     ) -> dict[str, list[Entry | None]]:
         """Returns the entries of each panel of costs on a case, by method. Empty panels are left out."""
         entries_by_panel: dict[str, list[Entry | None]] = {
-            "seconds of a step": [_time_entry(side.seconds.median, side) if side else None for side in sides],
+            "seconds of a step": [_time_entry(cost.seconds.median, cost) if cost else None for cost in side_costs],
             "times a gradient step": [
-                _time_entry(side.overhead.ratio, side.overhead) if side is not None else None for side in sides
+                _time_entry(cost.overhead.ratio, cost.overhead) if cost is not None else None for cost in side_costs
             ],
-            f"{metric} at equal time": [self._at_equal_time(side, metric) if side else None for side in sides],
+            f"{metric} at equal time": [self._at_equal_time(cost, metric) if cost else None for cost in side_costs],
             "seconds to tuned train/loss": [
-                _time_entry(tuned.get(method, math.nan) * side.seconds.median, side) if side is not None else None
-                for (method, _), side in zip(self._methods, sides, strict=True)
+                _time_entry(steps_to_tuned.get(method, math.nan) * cost.seconds.median, cost)
+                if cost is not None
+                else None
+                for (method, _), cost in zip(self._methods, side_costs, strict=True)
             ],
         }
         return {title: entries for title, entries in entries_by_panel.items() if any(entries)}
 
-    def _at_equal_time(self, side: SideCost, metric: str) -> Entry | None:
-        (entry,) = self._entries_of([side.at_equal_time], metric)
-        return entry and dataclasses.replace(entry, is_unsteady=side.is_unsteady)
+    def _at_equal_time(self, cost: SideCost, metric: str) -> Entry | None:
+        (entry,) = self._entries_of([cost.at_equal_time], metric)
+        return entry and dataclasses.replace(entry, is_unsteady=cost.is_unsteady)
 
     def _steps_to_tuned(self) -> dict[int, dict[int, float]]:
         """Returns each method's inner steps to the baseline's loss, for the cases with a baseline, by place."""
-        places = [method for method, _ in self._methods if method >= 0]
+        method_indices = [method for method, _ in self._methods if method >= 0]
         cases = [case for case in range(len(self._summary.snapshot.cases)) if self._summary.baseline(case) is not None]
-        columns = self._summary.times_to_tuned(places)[:-1].T.tolist() if cases else []
-        return {case: dict(zip(places, column, strict=True)) for case, column in zip(cases, columns, strict=True)}
+        columns = self._summary.times_to_tuned(method_indices)[:-1].T.tolist() if cases else []
+        return {
+            case: dict(zip(method_indices, column, strict=True)) for case, column in zip(cases, columns, strict=True)
+        }
 
     def _digits_of(self, metric: str) -> int:
         names = {self._summary.metric_of(case, metric) for case, _ in self._cases}
@@ -303,7 +307,7 @@ class _Maker:
         entries = self._entries_of(columns, name, bold)
         entries = [_with_counts(entry, cell) for entry, cell in zip(entries, cells, strict=True)]
         return [
-            self._with_search(entry, method, lambda searched: self._case_mean(searched, case, name))
+            self._with_search(entry, method, lambda subject: self._case_mean(subject, case, name))
             for entry, (method, _) in zip(entries, self._methods, strict=True)
         ]
 
@@ -334,13 +338,13 @@ class _Maker:
     ) -> list[Entry | None]:
         """Returns an entry for each column of seeds; None if the column is empty."""
         entries: list[Entry | None] = [None] * len(columns)
-        places = [index for index, column in enumerate(columns) if column]
-        rows = [list(columns[index].values()) for index in places]
-        for index, values, interval in zip(places, rows, metric_means(metric, rows), strict=True):
+        filled_indices = [index for index, column in enumerate(columns) if column]
+        rows = [list(columns[index].values()) for index in filled_indices]
+        for index, values, interval in zip(filled_indices, rows, metric_means(metric, rows), strict=True):
             if not self._spec.interval.get(metric, True):
                 interval = Interval(mean=interval.mean, degrees=interval.degrees)
-            lost = sum(map(math.isnan, values))
-            entries[index] = Entry(interval=interval, num_lost=lost, num_seeds=len(values), is_bold=index in bold)
+            num_lost = sum(map(math.isnan, values))
+            entries[index] = Entry(interval=interval, num_lost=num_lost, num_seeds=len(values), is_bold=index in bold)
         return entries
 
     def _bold(self, metric: str, cells: Sequence[Cell | None]) -> frozenset[int]:
@@ -362,19 +366,22 @@ class _Maker:
 
         Methods without a score are left out, and so are trials on the seeds that chose them.
         """
-        sides = {method: self._scores(method, metric) for method, _ in self._methods}
-        sides = {method: scores for method, scores in sides.items() if scores}
+        scores_by_method = {method: self._scores(method, metric) for method, _ in self._methods}
+        scores_by_method = {method: scores for method, scores in scores_by_method.items() if scores}
         subjects = self._summary.snapshot.subjects
-        cells = [subjects[method].cells for method in sides if method >= 0]
-        groups = case_groups(cells, list(dict.fromkeys(case for side in sides.values() for case in side)))
-        ranks, num_cases = mean_ranks(list(sides.values()), groups) if len(sides) > 2 else ([], 0)
+        cells = [subjects[method].cells for method in scores_by_method if method >= 0]
+        groups = case_groups(
+            cells,
+            list(dict.fromkeys(case for scores_of_method in scores_by_method.values() for case in scores_of_method)),
+        )
+        ranks, num_cases = mean_ranks(list(scores_by_method.values()), groups) if len(scores_by_method) > 2 else ([], 0)
         if num_cases < 2:
             return []
-        self._note_ranks(self._summary.metric_label(metric), len(sides), num_cases)
-        by_place = dict(zip(sides, ranks, strict=True))
+        self._note_ranks(self._summary.metric_label(metric), len(scores_by_method), num_cases)
+        ranks_by_method = dict(zip(scores_by_method, ranks, strict=True))
         return [
-            Entry(interval=by_place[method], num_lost=0, num_seeds=0, is_bold=False, is_score=True)
-            if method in by_place
+            Entry(interval=ranks_by_method[method], num_lost=0, num_seeds=0, is_bold=False, is_score=True)
+            if method in ranks_by_method
             else None
             for method, _ in self._methods
         ]
@@ -402,13 +409,15 @@ class _Maker:
 
     def _means(self, metric: str) -> list[Entry | None]:
         """Returns each method's mean score, where the tuned baseline scores 1; [] if no case has a scale."""
-        places = [method for method, _ in self._methods if method >= 0 and method not in self._eliminated]
-        means = {method: self._summary.mean_score(method, metric).interval for method in places}
+        method_indices = [method for method, _ in self._methods if method >= 0 and method not in self._eliminated]
+        means = {method: self._summary.mean_score(method, metric).interval for method in method_indices}
         self._note_left_out(metric)
         if all(math.isnan(interval.mean) for interval in means.values()):
             return []
-        whole = self._whole
-        is_all = {subject.who.key for subject in whole.stored} <= {subject.who.key for subject in whole.subjects}
+        full_snapshot = self._whole
+        is_all = {subject.who.key for subject in full_snapshot.stored} <= {
+            subject.who.key for subject in full_snapshot.subjects
+        }
         best = "the best mean of all methods here" if is_all else "the best mean that is stored"
         note = f"mean score: 0 is {self._summary.scales.zero}, 1 {best}, on each case (no baseline found)"
         if not is_all:
@@ -417,24 +426,26 @@ class _Maker:
             self._notes.append(note)
         snapshot = self._summary.snapshot
         cases = self._summary.snapshot.cases
-        is_primary = all(self._summary.metric_of(at, metric) == case.primary_metric for at, case in enumerate(cases))
+        is_primary = all(
+            self._summary.metric_of(case_index, metric) == case.primary_metric for case_index, case in enumerate(cases)
+        )
         bold: set[int] = set()
         if self._spec.bold != "none":
-            marked = bold_means(self._summary, places, metric, alone=self._spec.bold == "best")
-            self._tests |= marked.tests
-            bold = {places[index] for index in marked.places}
+            bold_methods = bold_means(self._summary, method_indices, metric, alone=self._spec.bold == "best")
+            self._tests |= bold_methods.tests
+            bold = {method_indices[index] for index in bold_methods.places}
             # The tuned baseline scores 1 by definition.
             references = {method for method, _ in self._methods if method < 0}
             if references and not any(interval.mean >= 1 for interval in means.values()):
                 bold = references
-        of_tuned = Interval(mean=1.0)
+        baseline_interval = Interval(mean=1.0)
         entries = [
             (self._eliminated[method] if is_primary else None)
             if method in self._eliminated
             else None
             if method >= 0 and math.isnan(means[method].mean)
             else Entry(
-                interval=means.get(method, of_tuned),
+                interval=means.get(method, baseline_interval),
                 num_lost=snapshot.subjects[method].num_diverged if method >= 0 else 0,
                 num_seeds=snapshot.subjects[method].num_seeds if method >= 0 else 0,
                 is_bold=method in bold,
@@ -462,14 +473,19 @@ class _Maker:
             self._notes += [note] if note not in self._notes else []
             return
         labels = self._summary.snapshot.labels
-        num_cases_of = {
+        num_cases_by_method = {
             method: self._summary.mean_score(method, metric).num_cases for method, _ in self._methods if method >= 0
         }
-        fewer = [
-            f"{labels[method]} {few}" for method, few in num_cases_of.items() if 0 < few < max(num_cases_of.values())
+        incomplete_methods = [
+            f"{labels[method]} {num_scored}"
+            for method, num_scored in num_cases_by_method.items()
+            if 0 < num_scored < max(num_cases_by_method.values())
         ]
-        note = f"mean scores over fewer than {max(num_cases_of.values())} cases, never bold: {', '.join(fewer)}"
-        self._notes += [note] if fewer and note not in self._notes else []
+        note = (
+            f"mean scores over fewer than {max(num_cases_by_method.values())} cases, never bold: "
+            f"{', '.join(incomplete_methods)}"
+        )
+        self._notes += [note] if incomplete_methods and note not in self._notes else []
 
 
 def _with_counts(entry: Entry | None, cell: Cell | None) -> Entry | None:
@@ -480,82 +496,94 @@ def _with_counts(entry: Entry | None, cell: Cell | None) -> Entry | None:
     return dataclasses.replace(entry, num_missing=len(cell.missing), num_exploded=len(cell.exploded))
 
 
-def _time_entry(value: float, of: SideCost | Overhead) -> Entry | None:
+def _time_entry(value: float, measurement: SideCost | Overhead) -> Entry | None:
     if math.isnan(value):
         return None
-    return Entry(interval=Interval(mean=value), num_lost=0, num_seeds=0, is_bold=False, is_unsteady=of.is_unsteady)
+    return Entry(
+        interval=Interval(mean=value), num_lost=0, num_seeds=0, is_bold=False, is_unsteady=measurement.is_unsteady
+    )
 
 
 def _eliminated_entries(summary: Summary, snapshot: Snapshot) -> dict[int, Entry]:
     """Returns the methods eliminated from a race, with their distance from the method that eliminated them."""
     if summary.race is None:
         return {}
-    whole = summary.snapshot
-    labels = dict(zip(whole.methods, whole.labels, strict=True)) | dict(
+    full_snapshot = summary.snapshot
+    labels = dict(zip(full_snapshot.methods, full_snapshot.labels, strict=True)) | dict(
         zip(snapshot.methods, snapshot.labels, strict=True)
     )
     entries = {}
-    for name, look, standing in zip(whole.methods, summary.race.out_at, summary.race.standings, strict=True):
-        if look is not None and standing is not None and name in snapshot.methods:
+    for name, exit_look, gap_to_leader in zip(
+        full_snapshot.methods, summary.race.out_at, summary.race.standings, strict=True
+    ):
+        if exit_look is not None and gap_to_leader is not None and name in snapshot.methods:
             entries[snapshot.methods.index(name)] = Entry(
-                interval=standing.gap,
+                interval=gap_to_leader.gap,
                 num_lost=0,
                 num_seeds=0,
                 is_bold=False,
                 is_score=True,
-                against=labels[whole.methods[standing.against]],
+                against=labels[full_snapshot.methods[gap_to_leader.against]],
             )
     return entries
 
 
 def _ranks_note(labels: Sequence[str], num_sides: int, num_cases: int) -> str:
-    of = f"{', '.join(labels)}: mean rank of {num_sides} by the score"
-    return f"{of}, 1 is best, over the {num_cases} cases that all of them have; 95% bootstrap over cases and seeds"
+    text = f"{', '.join(labels)}: mean rank of {num_sides} by the score"
+    return f"{text}, 1 is best, over the {num_cases} cases that all of them have; 95% bootstrap over cases and seeds"
 
 
 def race_notes(summary: Summary) -> list[str]:
     """Returns the notes on a race: its leader, and the looks at which methods were eliminated."""
-    race, stored = summary.race, summary.snapshot.race
-    if race is None or stored is None or race.leader is None:
+    race, stored_race = summary.race, summary.snapshot.race
+    if race is None or stored_race is None or race.leader is None:
         return []
-    looks = [f"look {look} ({counted(look * stored.rules.block, 'seed')} a case)" for look in range(1, race.looks + 1)]
+    look_texts = [
+        f"look {exit_look} ({counted(exit_look * stored_race.rules.block, 'seed')} a case)"
+        for exit_look in range(1, race.looks + 1)
+    ]
     leader = race.labels[race.leader]
-    notes = [f"race: {leader} leads after {looks[-1]}; {race.ending or 'it goes on'}"]
-    for label, look, standing in zip(race.labels, race.out_at, race.standings, strict=True):
-        if look is not None and standing is not None:
-            than, (ours, theirs) = race.labels[standing.against], standing.diverged
-            lost = f"; diverged on {ours} where {than} did not, and the other way round on {theirs}" if ours else ""
-            notes.append(f"{label} left at {looks[look - 1]}: worse than {than}{lost}")
+    notes = [f"race: {leader} leads after {look_texts[-1]}; {race.ending or 'it goes on'}"]
+    for label, exit_look, gap_to_leader in zip(race.labels, race.out_at, race.standings, strict=True):
+        if exit_look is not None and gap_to_leader is not None:
+            opponent, (num_diverged, num_diverged_of_other) = race.labels[gap_to_leader.against], gap_to_leader.diverged
+            divergence_text = (
+                f"; diverged on {num_diverged} where {opponent} did not, and the other way round on "
+                f"{num_diverged_of_other}"
+                if num_diverged
+                else ""
+            )
+            notes.append(f"{label} left at {look_texts[exit_look - 1]}: worse than {opponent}{divergence_text}")
     is_over = len(notes) > 1
     notes += [f"{leader}: {edge}" for edge in race.edges]
     if is_over:
-        level = f"{1 - stored.rules.alpha:g}"
+        level = f"{1 - stored_race.rules.alpha:g}"
         notes.append(
             f"against: its score less the other's, by bounds that hold at all looks and for all pairs with {level}"
         )
     return notes
 
 
-def _left_out_notes(snapshot: Snapshot, shown: Sequence[int]) -> list[str]:
+def _left_out_notes(snapshot: Snapshot, shown_indices: Sequence[int]) -> list[str]:
     """Returns the note on checkpoints of runs that a table leaves out; [] if it shows all."""
-    if len(shown) == len(snapshot.subjects):
+    if len(shown_indices) == len(snapshot.subjects):
         return []
     count = sum(subject.who.has_theta for subject in snapshot.subjects)
     is_one_run = snapshot.groups.is_one_run
     shown_checkpoints = (
-        " and ".join(snapshot.labels[index] for index in shown) if is_one_run else "each run's first and last"
+        " and ".join(snapshot.labels[index] for index in shown_indices) if is_one_run else "each run's first and last"
     )
     return [f"{shown_checkpoints} of {counted(count, 'checkpoint')}; Table.methods names others"]
 
 
 def _order_by_group(
-    places: Sequence[int], titles: Sequence[str], groups: dict[str, list[int]]
+    indices: Sequence[int], titles: Sequence[str], groups: dict[str, list[int]]
 ) -> list[tuple[int, Heading]]:
     """Returns places and their headings, group by group, with those without a group at the end."""
-    title = dict(zip(places, titles, strict=True))
+    title = dict(zip(indices, titles, strict=True))
     grouped_methods = [(index, group) for group, members in groups.items() for index in members if index in title]
-    grouped = {index for index, _ in grouped_methods}
-    grouped_methods += [(index, "") for index in places if index not in grouped]
+    grouped_indices = {index for index, _ in grouped_methods}
+    grouped_methods += [(index, "") for index in indices if index not in grouped_indices]
     return [(index, Heading(label=title[index], group=group)) for index, group in grouped_methods]
 
 
@@ -566,15 +594,15 @@ def _groups(summary: Summary, spec: TableSpec) -> tuple[dict[str, list[int]], di
       ConfigError: A member is neither a method nor a case, or a group has both.
     """
     snapshot = pick_methods(summary.snapshot, spec.methods)
-    of_methods: dict[str, list[int]] = {}
-    of_cases: dict[str, list[int]] = {}
+    groups_of_methods: dict[str, list[int]] = {}
+    groups_of_cases: dict[str, list[int]] = {}
     for group, members in spec.groups.items():
         cases = [place_of_case(snapshot, name) for name in members]
         if members and all(index is not None for index in cases):
-            of_cases[group] = [index for index in cases if index is not None]
+            groups_of_cases[group] = [index for index in cases if index is not None]
             continue
         find: Callable[[str], int] = lambda name: (  # noqa: E731
             -1 if name == summary.baseline_label else place_of_method(snapshot, "groups", name)
         )
-        of_methods[group] = [find(name) for name in members]
-    return of_methods, of_cases
+        groups_of_methods[group] = [find(name) for name in members]
+    return groups_of_methods, groups_of_cases

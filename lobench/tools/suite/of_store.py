@@ -51,7 +51,7 @@ def worth_of_store(
       StoreError: The folder is not a store, or the store has too few methods or cases.
       UsageError: The store lacks the experiment.
     """
-    summary = summary_of(store, baselines or None, snapshot=read_methods(store, experiment, every=every))
+    summary = summary_of(store, baselines or None, snapshot=read_methods(store, experiment, include_all=every))
     snapshot = summary.snapshot
     scores_by_subject = {
         index: mean_score(subject, None, summary.scales).scores for index, subject in enumerate(snapshot.subjects)

@@ -197,7 +197,7 @@ class PageCache:
         started = early_at = time.monotonic()
         stamp = whole_stamp = self._files()  # also after an error, so that it is not repeated before the store changes
         try:
-            snapshot = read_methods(self._store, self._experiment, every=self._every, reading=self._reading)
+            snapshot = read_methods(self._store, self._experiment, include_all=self._every, reading=self._reading)
             early_page = self._with_new(snapshot)
             if early_page is not None:
                 self._publish(early_page)

@@ -92,14 +92,14 @@ def test_seeds_that_fall_by_the_same_as_accuracies_do(by: float) -> None:
 def test_the_first_places_are_even_and_what_is_near_one_stands_for_it() -> None:
     assert scan([], 200) == [0, 50, 100, 149, 199] and scan([], 3) == [0, 1, 2] and scan([], 2) == [0, 1]
     assert scan([probe(45, 1.0), probe(198, 1.0)], 200) == [0, 100, 149, 199]
-    assert scan([], 200, closed=(199,)) == [0, 50, 100, 149]
+    assert scan([], 200, excluded=(199,)) == [0, 50, 100, 149]
 
 
 def test_a_checkpoint_that_cannot_be_looked_at_is_passed_by() -> None:
     probes = [probe(0, 1.0, 1.1), probe(9, 0.0, 0.12)]
     (first,) = next_probes(believe(probes, 10), probes, 1)
-    (other,) = next_probes(believe(probes, 10), probes, 1, closed=(first,))
-    assert other != first and not next_probes(believe(probes, 10), probes, 1, closed=range(10))
+    (other,) = next_probes(believe(probes, 10), probes, 1, excluded=(first,))
+    assert other != first and not next_probes(believe(probes, 10), probes, 1, excluded=range(10))
 
 
 def test_planted_change_points_are_found_with_a_fifth_of_the_evaluations_and_small_ones_are_said_to_be_uncertain() -> (
