@@ -233,7 +233,8 @@ class _Maker:
         if not entries_by_panel:
             return []
         has_several = len(entries_by_panel) > 1
-        self._notes += [COSTS_NOTE if has_several else f"{COSTS_NOTE}; measured on {next(iter(entries_by_panel))}"]
+        measured_on = f"measured on {next(iter(entries_by_panel))} (x: threads, or devices)"
+        self._notes += [COSTS_NOTE if has_several else f"{COSTS_NOTE}; {measured_on}"]
         panels = []
         for machine, titles in entries_by_panel.items():
             for title, entries_by_case in titles.items():

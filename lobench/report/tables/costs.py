@@ -88,7 +88,7 @@ def _reached_cell(side: SideCost) -> str:
 def cost_notes(case_costs: Sequence[CaseCosts]) -> list[str]:
     """Returns notes on the machines of the times, on unsteady times, and on cases without common machines."""
     machines = sorted({str(costs.shared.machine) for costs in case_costs if costs.shared is not None})
-    notes = [f"times are of {', and '.join(machines)}"] if machines else []
+    notes = [f"times are of {', and '.join(machines)} (x: threads, or devices)"] if machines else []
     side_costs = [side for costs in case_costs for side in _sides(costs)]
     notes += [UNSTEADY_NOTE] if any(side.is_unsteady or side.overhead.is_unsteady for side in side_costs) else []
     without_common_machines = [costs for costs in case_costs if costs.shared is None]
