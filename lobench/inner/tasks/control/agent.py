@@ -54,7 +54,7 @@ class Rollout(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ControlTask(MeasuredTask):
-    """A policy that learns to act. Subclasses document the settings: one field each, under its gin name."""
+    """A policy that learns to act. Subclasses document the fields, each of which gin binds by its name."""
 
     metric_directions = {"return": "max", "success": "max", "solved": "max"}  # noqa: RUF012  (of the class)
 

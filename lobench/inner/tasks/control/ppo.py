@@ -14,7 +14,7 @@ from lobench.inner.optimizer import PyTree
 from lobench.inner.task import Batch
 from lobench.inner.tasks import arguments
 from lobench.inner.tasks.control.agent import ControlTask, Experience
-from lobench.inner.tasks.control.processes import keys_of
+from lobench.inner.tasks.control.processes import Decision, keys_of
 from lobench.inner.tasks.control.returns import advantages
 from lobench.inner.tasks.measured import Aux
 from lobench.inner.vmap_periodic import when
@@ -31,11 +31,7 @@ class _Lesson(NamedTuple):
       memory: Memory of the policy before the first step, leaves [num_envs, ...].
     """
 
-    observation: jax.Array
-    starts: jax.Array
-    action: jax.Array
-    log_prob: jax.Array
-    value: jax.Array
+    decision: Decision
     advantage: jax.Array
     memory: PyTree
 
@@ -146,14 +142,14 @@ class PPO(ControlTask):
         experience, (steps, memory) = self.collect(params, experience, keys_of(play_key, self.num_steps, self.num_envs))
         estimates = advantages(
             steps.reward,
-            steps.value,
+            steps.decision.value,
             steps.next_value,
             steps.terminated,
             steps.cut,
             discount=self.discount,
             trace=self.trace,
         )
-        lesson = _Lesson(steps.observation, steps.starts, steps.action, steps.log_prob, steps.value, estimates, memory)
+        lesson = _Lesson(steps.decision, estimates, memory)
         if not self.cell:
             lesson = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), lesson)
         # Ranks of random numbers, because a shuffle needs several sorts and a longer program.
@@ -172,17 +168,18 @@ class PPO(ControlTask):
     def surrogate(self, params: PyTree, lesson: _Lesson) -> jax.Array:
         """Returns the loss of a minibatch, float32[]."""
         actions = self._env.actions
-        output, values = self.stage.policy.sequences(params, lesson.memory, lesson.observation, lesson.starts)
+        decision = lesson.decision
+        output, values = self.stage.policy.sequences(params, lesson.memory, decision.observation, decision.starts)
         gain = lesson.advantage
         if self.normalize_advantages:
             gain = (gain - jnp.mean(gain)) / (jnp.std(gain) + _SMALLEST_DEVIATION)
-        ratio = jnp.exp(actions.log_prob(output, lesson.action) - lesson.log_prob)
+        ratio = jnp.exp(actions.log_prob(output, decision.action) - decision.log_prob)
         clipped = jnp.clip(ratio, 1.0 - self.clip, 1.0 + self.clip)
         policy_loss = -jnp.mean(jnp.minimum(ratio * gain, clipped * gain))
-        targets = lesson.value + lesson.advantage
+        targets = decision.value + lesson.advantage
         errors = (values - targets) ** 2
         if self.clip_values:
-            clipped_values = lesson.value + jnp.clip(values - lesson.value, -self.clip, self.clip)
+            clipped_values = decision.value + jnp.clip(values - decision.value, -self.clip, self.clip)
             errors = jnp.maximum(errors, (clipped_values - targets) ** 2)
         entropy = jnp.mean(actions.entropy(output))
         return policy_loss + 0.5 * self.value_weight * jnp.mean(errors) - self.entropy_weight * entropy

@@ -14,7 +14,7 @@ from lobench.inner.tasks.control.environment import Environment, Step, flat
 from lobench.inner.tasks.control.moments import Moments
 from lobench.inner.tasks.control.policy import Policy
 
-__all__ = ["COLLECTIONS", "Keys", "Process", "Stage", "Transition", "first_of", "keys_of"]
+__all__ = ["COLLECTIONS", "Decision", "Keys", "Process", "Stage", "Transition", "first_of", "keys_of"]
 
 # Next task of a process: (key, process, number of its episodes, its previous task, number of tasks) -> int32[].
 COLLECTIONS: Mapping[str, Callable[[jax.Array, jax.Array, jax.Array, jax.Array, int], jax.Array]] = {
@@ -56,15 +56,27 @@ class Process(NamedTuple):
     last_success: jax.Array
 
 
-class Transition(NamedTuple):
-    """One step of each process, leaves [num_envs, ...]; in a rollout [num_steps, num_envs, ...].
-
-    Each array is a field, because learners read different ones and `jax.lax.scan` stacks them all.
+class Decision(NamedTuple):
+    """The policy's part of one step of each process, leaves [num_envs, ...].
 
     Attributes:
       observation: float32[observation_size], as seen by the policy.
       starts: bool, whether it is the first of its episode.
       action, log_prob, value: Action, its log probability, and the value of the observation.
+    """
+
+    observation: jax.Array
+    starts: jax.Array
+    action: jax.Array
+    log_prob: jax.Array
+    value: jax.Array
+
+
+class Transition(NamedTuple):
+    """One step of each process, leaves [num_envs, ...]; in a rollout [num_steps, num_envs, ...].
+
+    Attributes:
+      decision: What the policy saw and chose.
       next_value: float32, value of the observation after the step, before any reset.
       reward: float32.
       terminated: bool, whether the episode is over and no reward could follow.
@@ -74,11 +86,7 @@ class Transition(NamedTuple):
       final_return, final_success: float32, return and success of the episode up to this step.
     """
 
-    observation: jax.Array
-    starts: jax.Array
-    action: jax.Array
-    log_prob: jax.Array
-    value: jax.Array
+    decision: Decision
     next_value: jax.Array
     reward: jax.Array
     terminated: jax.Array
@@ -180,11 +188,7 @@ class Stage:
         done = result.terminated | result.truncated
         is_cut = done if result.life_lost is None else done | result.life_lost
         transition = Transition(
-            observation=observation,
-            starts=processes.starts,
-            action=action,
-            log_prob=actions.log_prob(output, action),
-            value=value,
+            decision=Decision(observation, processes.starts, action, actions.log_prob(output, action), value),
             next_value=next_value,
             reward=result.reward.astype(jnp.float32),
             terminated=result.terminated,

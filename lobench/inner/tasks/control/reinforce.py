@@ -63,11 +63,11 @@ class REINFORCE(ControlTask):
         first_keys, keys = first_of(keys_of(key, self.num_steps + 1, self.num_envs))
         fresh_experience = state.experience._replace(processes=self.stage.start(first_keys, state.step))
         experience, (steps, memory) = self.collect(params, fresh_experience, keys)
-        output, _ = self.stage.policy.sequences(params, memory, steps.observation, steps.starts)
+        output, _ = self.stage.policy.sequences(params, memory, steps.decision.observation, steps.decision.starts)
         is_first = jnp.cumsum(steps.done, axis=0) - steps.done == 0  # later episodes of the rollout do not count
         gains = returns_to_go(jnp.where(is_first, steps.reward, 0.0), discount=self.discount)
         mean_of_others = (jnp.sum(gains, axis=1, keepdims=True) - gains) / (self.num_envs - 1)
-        log_probs = self._env.actions.log_prob(output, steps.action)
+        log_probs = self._env.actions.log_prob(output, steps.decision.action)
         loss = -jnp.mean(jnp.where(is_first, log_probs * (gains - mean_of_others), 0.0))
         return loss, _State(experience, state.step + 1), self._metrics_of(experience, steps, is_first)
 

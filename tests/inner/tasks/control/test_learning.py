@@ -125,7 +125,7 @@ def test_the_draws_of_a_process_do_not_hang_on_how_many_there_are() -> None:
         experience = task.start(KEY)
         after, rollout = jax.jit(task.collect)(params, experience, keys_of(jax.random.key(1), 60, count))
         tasks = (np.asarray(experience.processes.task)[:3], np.asarray(after.processes.task)[:3])
-        runs.append((tasks, np.asarray(rollout.steps.action)[:, :3], np.asarray(after.processes.episode)[:3]))
+        runs.append((tasks, np.asarray(rollout.steps.decision.action)[:, :3], np.asarray(after.processes.episode)[:3]))
     np.testing.assert_array_equal(runs[0][0], runs[1][0])
     np.testing.assert_allclose(runs[0][1], runs[1][1], atol=1e-4)
     np.testing.assert_array_equal(runs[0][2], runs[1][2])
@@ -175,8 +175,9 @@ def test_a_rollout_is_learned_from_whole_and_then_comes_the_next() -> None:
     assert played[0] == played[5] > 0 and played[6] == played[7] > played[5]
     for epoch in lessons[0].order:
         assert sorted(epoch.tolist()) == list(range(12))
-    np.testing.assert_array_equal(lessons[0].lesson.action, lessons[5].lesson.action)
-    assert not np.array_equal(lessons[5].lesson.log_prob, lessons[6].lesson.log_prob) or played[6] > played[5]
+    np.testing.assert_array_equal(lessons[0].lesson.decision.action, lessons[5].lesson.decision.action)
+    log_probs = [state.lesson.decision.log_prob for state in lessons[5:7]]
+    assert not np.array_equal(*log_probs) or played[6] > played[5]
 
 
 class Lives:
@@ -206,14 +207,14 @@ def test_time_limits_and_lost_lives_cut_advantages_and_keep_the_value_of_what_co
     after, (steps, _) = jax.jit(task.collect)(params, task.start(KEY), keys_of(KEY, 7, 1))
     np.testing.assert_array_equal(steps.cut[:, 0], [0, 1, 0, 0, 1, 0, 1])
     np.testing.assert_array_equal(steps.done[:, 0], [0, 0, 0, 0, 1, 0, 0])
-    np.testing.assert_array_equal(steps.starts[:, 0], [1, 0, 0, 0, 0, 1, 0])
+    np.testing.assert_array_equal(steps.decision.starts[:, 0], [1, 0, 0, 0, 0, 1, 0])
     assert not steps.terminated.any() and float(after.processes.last_return[0]) == 5.0
     # The value is of the observation before the reset, 5, and not of the next episode's first one.
     features = jnp.tanh(jnp.full(2, 5.0) @ params["critic"]["w0"])
     value = float((features @ params["value"]["w"])[0])
     assert float(steps.next_value[4, 0]) == pytest.approx(value, rel=1e-5) and value != 0
-    assert float(steps.next_value[5, 0]) == pytest.approx(float(steps.value[6, 0]), rel=1e-5)
-    assert steps.action.shape == (7, 1, 4)
+    assert float(steps.next_value[5, 0]) == pytest.approx(float(steps.decision.value[6, 0]), rel=1e-5)
+    assert steps.decision.action.shape == (7, 1, 4)
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -249,7 +250,7 @@ def test_observations_and_rewards_are_normalized_each_by_itself() -> None:
     collect = jax.jit(task.collect)
     state, (raw, _) = collect(params, state, keys_of(KEY, 64, 4))
     state, (steps, _) = collect(params, state, keys_of(jax.random.key(1), 64, 4))
-    spreads = [np.asarray(each.observation).reshape(-1, 4).std(axis=0) for each in (raw, steps)]
+    spreads = [np.asarray(each.decision.observation).reshape(-1, 4).std(axis=0) for each in (raw, steps)]
     assert (np.abs(spreads[1] - 1) < 0.4).all() and not (np.abs(spreads[0] - 1) < 0.4).all()
     scale = np.sqrt(float(state.rewards.variance[0]))
     np.testing.assert_allclose(steps.reward, np.ones((64, 4)) / scale, rtol=1e-5)
@@ -319,4 +320,4 @@ def test_a_policy_with_a_memory_learns_from_whole_processes() -> None:
     params, state = task.init_with_state(KEY)
     grads, state = jax.jit(jax.grad(task.loss_with_state, has_aux=True))(params, state, KEY, None)
     assert all(np.isfinite(leaf).all() and np.any(leaf) for leaf in jax.tree.leaves(grads))
-    assert state.order.shape == (4, 4) and state.lesson.observation.shape == (8, 4, 2)
+    assert state.order.shape == (4, 4) and state.lesson.decision.observation.shape == (8, 4, 2)
