@@ -63,11 +63,13 @@ algorithm best/ (the best of the population), evolve.sqlite and logs/."""
 )
 @click.option("--gin-param", "gin_params", multiple=True, help="gin binding that overrides the file's.")
 @format_option("text", "json", prints={"evolve": "lobench_evolve.experiments:EvolveRecord"})
-def evolve(kind: str, **options: object) -> None:
+def evolve(kind: str, executor: str, ray_address: str, insecure: bool, **options: object) -> None:
     """Meta-train theta by a genetic algorithm or evolution strategies, and write checkpoints for `lobench watch`."""
     from lobench_evolve.experiments import EvolveCommand, run_command
+    from lobench_evolve.run import Machines
 
-    outcome = run_command(EvolveCommand(**options))  # type: ignore[arg-type]  # click's values, checked by click
+    machines = Machines(executor=executor, address=ray_address, insecure=insecure)
+    outcome = run_command(EvolveCommand(machines=machines, **options))  # type: ignore[arg-type]  # click's values, checked by click
     if kind == "json":
         emit("evolve", outcome)
     sys.exit(outcome.exit_code)

@@ -28,13 +28,11 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvolveCommand:
-    """Options of `lobench evolve`: one field each, under the names of the command line."""
+    """Options of `lobench evolve`, under the names of the command line; those of the executor are in `machines`."""
 
     config: Path
     store: Path
-    executor: str
-    ray_address: str
-    insecure: bool
+    machines: Machines
     workers: int
     seed: int
     seeds: int
@@ -88,8 +86,7 @@ def run_command(command: EvolveCommand) -> Evolved:
         if command.extend:
             experiment = extended(experiment)
         workers = command.workers or os.cpu_count() or 1
-        machines = Machines(executor=command.executor, address=command.ray_address, insecure=command.insecure)
-        generations = run_experiment(experiment, machines, num_workers=workers, log=_log)
+        generations = run_experiment(experiment, command.machines, num_workers=workers, log=_log)
     except KeyboardInterrupt:
         _log("interrupted; the same command goes on from here")
         return Evolved(exit_code=130)
@@ -170,8 +167,9 @@ def _command_of_run(command: EvolveCommand, name: str, case: str, seed: int, wor
         "--store",
         str(command.store / name),
     ]
-    arguments += ["--seed", str(seed), "--executor", command.executor, "--workers", str(workers)]
-    arguments += ["--ray-address", command.ray_address, *(["--insecure"] if command.insecure else [])]
+    machines = command.machines
+    arguments += ["--seed", str(seed), "--executor", machines.executor, "--workers", str(workers)]
+    arguments += ["--ray-address", machines.address, *(["--insecure"] if machines.insecure else [])]
     arguments += ["--extend"] if command.extend else []
     for scope in [case] if case else []:
         arguments += ["--case", scope]

@@ -12,7 +12,7 @@ import optax
 
 from lobench import ArrayDataset, Case, ConfigError, SampledDataset, Task, TaskFamily
 from lobench.extend import as_learned_optimizer, as_stepper, as_task, compiler_options
-from lobench_evolve.settings import Evolve
+from lobench_evolve.settings import FitnessSettings
 from lobench_evolve.weights import Weights, key_of
 
 __all__ = ["MemberProgram"]
@@ -27,14 +27,14 @@ class MemberProgram:
     Args:
       case: Case with its task and learned optimizer.
       where: Name of the case in error messages.
-      settings: Definition of the fitness, and number of members per program.
+      settings: Definition of the fitness.
       weights: Conversion of vectors to theta.
     Raises:
       ConfigError: The data come from a Python iterator, the task does not have the split to evaluate, or the case does
         not evaluate the final loss.
     """
 
-    def __init__(self, case: Case, where: str, settings: Evolve, weights: Weights) -> None:
+    def __init__(self, case: Case, where: str, settings: FitnessSettings, weights: Weights) -> None:
         self._case = case
         self._settings = settings
         self._weights = weights

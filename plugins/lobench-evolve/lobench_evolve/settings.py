@@ -20,7 +20,25 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evolve:
+class FitnessSettings:
+    """Definition of a member's fitness on one case, bound as part of `Evolve`.
+
+    Attributes:
+      fitness: "curve": minus the mean of the clipped training losses, with a weight of `last_weight` on the last
+        `last_fraction` of them. "final": minus the loss of an evaluation after the last inner step, on `split`.
+      loss_clip: Upper bound of losses. It replaces losses that are not finite. 0: no bound, and NaN ranks last.
+      split: Split of "final". A task without data has only "train".
+    """
+
+    fitness: str = "curve"
+    loss_clip: float = 5.0
+    last_weight: float = 0.5
+    last_fraction: float = 0.3
+    split: str = "train"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evolve(FitnessSettings):
     """Settings of a run: one field each, under its gin name.
 
     Attributes:
@@ -32,10 +50,6 @@ class Evolve:
       members_per_program: Number of members trained together in one compiled program, which is the unit of work; at
         most the population. Affects the bits.
       first_n: Number of results at which a generation is closed. 0: all. The order of arrival is stored.
-      fitness: "curve": minus the mean of the clipped training losses, with a weight of `last_weight` on the last
-        `last_fraction` of them. "final": minus the loss of an evaluation after the last inner step, on `split`.
-      loss_clip: Upper bound of losses. It replaces losses that are not finite. 0: no bound, and NaN ranks last.
-      split: Split of "final". A task without data has only "train".
       initial_scale: Factors of leaves of the initial theta, by path (`{"nn/~/w2": 0.1}`).
     """
 
@@ -46,11 +60,6 @@ class Evolve:
     checkpoint_every: int = 10
     members_per_program: int = 16
     first_n: int = 0
-    fitness: str = "curve"
-    loss_clip: float = 5.0
-    last_weight: float = 0.5
-    last_fraction: float = 0.3
-    split: str = "train"
     initial_scale: Mapping[str, float] = field(default_factory=dict)
 
 
