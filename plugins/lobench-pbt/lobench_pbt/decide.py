@@ -21,8 +21,6 @@ from lobench_pbt.trial import Outline, State, StudyTrial
 
 __all__ = ["Suggestion", "Table", "TrialDecision", "reproduce", "suggest"]
 
-Peer = StudyTrial | Outline
-
 
 class Table(Protocol):
     """Trial table as decisions read it. Reads do not take longer with a longer history."""
@@ -38,10 +36,10 @@ class Table(Protocol):
 
     def num_trials(self, generation: int, *, terminal: bool = False) -> int: ...
 
-    def childless(self, below: int) -> Iterable[Peer]:
+    def childless(self, below: int) -> Iterable[Outline]:
         """Yields terminal trials of generation < below without a child, by (generation, completed_seq)."""
 
-    def of_generations(self, generations: Sequence[int]) -> Sequence[Peer]: ...
+    def of_generations(self, generations: Sequence[int]) -> Sequence[Outline]: ...
 
     def has_unfinished(self, below: int) -> bool:
         """Returns whether a trial is ACTIVE or STOPPING, or is not terminal and of a generation < `below`."""
@@ -145,7 +143,7 @@ def _is_ready(study: Study, strategy: SelectionStrategy, table: Table, generatio
     return not (study.budget and meets_others) or table.num_trials(generation, terminal=True) >= study.population
 
 
-def reproduce(study: Study, strategy: SelectionStrategy, table: Table, initiator: Peer) -> StudyTrial | None:
+def reproduce(study: Study, strategy: SelectionStrategy, table: Table, initiator: Outline) -> StudyTrial | None:
     """Returns the child of a terminal trial; None while the trial waits for others. Each trial initiates one child."""
     generation = initiator.generation
     if not _is_ready(study, strategy, table, generation):
@@ -173,12 +171,12 @@ def reproduce(study: Study, strategy: SelectionStrategy, table: Table, initiator
     )
 
 
-def _place(trial: Peer) -> int:
+def _place(trial: Outline) -> int:
     """Returns the number of a trial in random draws, which depends on its generation and slot and not on its id."""
     return (trial.generation << 32) + trial.slot
 
 
-def _pool(study: Study, pool: Pool, table: Table, initiator: Peer) -> list[Peer]:
+def _pool(study: Study, pool: Pool, table: Table, initiator: Outline) -> list[Outline]:
     """Returns the possible opponents of an initiator, from its generation and the previous one, in any state."""
     if pool is Pool.NONE:
         return []
@@ -193,8 +191,8 @@ def _pool(study: Study, pool: Pool, table: Table, initiator: Peer) -> list[Peer]
     return other_trials
 
 
-def _newest_of_slots(trials: Iterable[Peer]) -> list[Peer]:
-    newest: dict[int, Peer] = {}
+def _newest_of_slots(trials: Iterable[Outline]) -> list[Outline]:
+    newest: dict[int, Outline] = {}
     for trial in trials:
         if trial.slot not in newest or newest[trial.slot].generation < trial.generation:
             newest[trial.slot] = trial
@@ -202,7 +200,7 @@ def _newest_of_slots(trials: Iterable[Peer]) -> list[Peer]:
 
 
 def _child(
-    study: Study, table: Table, initiator: Peer, winner: Peer, loser: Peer | None, *, seed: int, explore: bool
+    study: Study, table: Table, initiator: Outline, winner: Outline, loser: Outline | None, *, seed: int, explore: bool
 ) -> StudyTrial:
     parent = table.trial(winner.id)
     other_parent = table.trial(loser.id) if loser is not None else None

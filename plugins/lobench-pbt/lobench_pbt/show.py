@@ -25,6 +25,8 @@ __all__ = ["ExportRecord", "StatusRecord", "TrialReplayRecord", "show_export", "
 
 
 class TrialRecord(TypedDict):
+    """Row of the table of `lobench pbt status`, with a key for each column."""
+
     id: int
     generation: int
     state: State

@@ -75,7 +75,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """Settings of a study: one field each, under the name that a study file binds.
+    """Settings of a study. A study file binds each field by its name, so that the fields are not grouped.
 
     Attributes:
       population: Number of trials per generation, N.

@@ -41,7 +41,7 @@ class Score:
     reason: str = ""
 
 
-def check_lease(trial: StudyTrial | Outline, attempt: int) -> None:
+def check_lease(trial: Outline, attempt: int) -> None:
     """Checks that a trial still belongs to the worker that reports on it.
 
     Raises:
@@ -162,7 +162,7 @@ def _infeasible(trial: StudyTrial, reason: str, next_seq: int) -> StudyTrial:
     )
 
 
-def _fence(trial: StudyTrial | Outline, attempt: int) -> None:
+def _fence(trial: Outline, attempt: int) -> None:
     if attempt != trial.attempt:
         raise Refused(
             Refusal.STALE,

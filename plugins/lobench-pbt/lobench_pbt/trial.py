@@ -59,27 +59,42 @@ ARTIFACTS = ("warm_checkpoint", "warm_state", "checkpoint", "train_state")  # fi
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StudyTrial:
-    """Row of the trial table: one field per column.
+class Outline:
+    """Fields of a trial that decisions about other trials read, without decoding the rest of its row.
 
     Attributes:
       slot: Position in the population, 0 to N-1, inherited from the initiator.
-      parent_ids: Winner first, then the loser if crossover took one of its values. Empty: from scratch.
-      params: Values of the active parameters, by gin path.
-      start_step, n_steps: First outer step, and number of outer steps.
-      checkpoint, train_state: Results of the training: theta, and further state that the trainer needs to continue.
       attempt: Number of lost leases. Late completions of earlier attempts are refused.
-      metrics: Reported metrics; None before, and for an infeasible trial.
       fitness: Oriented fitness; None unless SUCCEEDED.
-      completed_seq: Position in the order in which trials ended, from 1.
-      has_child: Whether it has initiated its child.
-      is_kept: Whether the store still has its checkpoint.
     """
 
     id: int
     state: State = State.REQUESTED
     generation: int = 0
     slot: int = 0
+    attempt: int = 0
+    fitness: tuple[float, ...] | None = None
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.state in TERMINAL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyTrial(Outline):
+    """Row of the trial table: one field per column of the database, and per key of `lobench pbt export`.
+
+    Attributes:
+      parent_ids: Winner first, then the loser if crossover took one of its values. Empty: from scratch.
+      params: Values of the active parameters, by gin path.
+      start_step, n_steps: First outer step, and number of outer steps.
+      checkpoint, train_state: Results of the training: theta, and further state that the trainer needs to continue.
+      metrics: Reported metrics; None before, and for an infeasible trial.
+      completed_seq: Position in the order in which trials ended, from 1.
+      has_child: Whether it has initiated its child.
+      is_kept: Whether the store still has its checkpoint.
+    """
+
     initiator_id: int | None = None
     opponent_id: int | None = None
     parent_ids: tuple[int, ...] = ()
@@ -91,12 +106,10 @@ class StudyTrial:
     checkpoint: Artifact | None = None
     train_state: Artifact | None = None
     seed: int = 0
-    attempt: int = 0
     worker_id: str = ""
     lease_deadline: float | None = None
     fitness_deadline: float | None = None
     metrics: Mapping[str, float] | None = None
-    fitness: tuple[float, ...] | None = None
     reason: str = ""
     completed_seq: int | None = None
     has_child: bool = False
@@ -105,23 +118,3 @@ class StudyTrial:
     @property
     def end_step(self) -> int:
         return self.start_step + self.n_steps
-
-    @property
-    def is_terminal(self) -> bool:
-        return self.state in TERMINAL
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outline:
-    """Fields of a trial that decisions about other trials read, without decoding. Names are those of `StudyTrial`."""
-
-    id: int
-    state: State
-    generation: int
-    slot: int
-    attempt: int
-    fitness: tuple[float, ...] | None
-
-    @property
-    def is_terminal(self) -> bool:
-        return self.state in TERMINAL
