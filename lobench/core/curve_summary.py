@@ -36,6 +36,8 @@ SUMMARY_VERSION = "1"  # stores recompute their summaries if it changes
 NUM_SPARKS = 12
 _SECONDS = struct.Struct("<dd")  # wall and compile
 _NUM_COLUMNS = 4  # per metric: first, last, lowest and highest value of each seed
+_VALUE_SIZE = 4  # bytes of a value
+_STEP_SIZE = 8  # bytes of a step in `diverged_at`
 
 
 def summarize(curves: Curves, primary: str) -> tuple[str, bytes]:
@@ -115,12 +117,9 @@ class _Head:
     origin: Provenance
     training: str
     has_film: bool
-    steps: struct.Struct
-    column: struct.Struct
     places: Mapping[str, int]
     sparks_at: int
     cost_at: int
-    kept: Collection[str]
     has_sorted_seeds: bool
 
 
@@ -130,12 +129,10 @@ def _read_head(text: str) -> _Head:
     seeds = tuple(fields["seeds"])
     offsets = dict[str, int]()
     sparks_at = -1
-    steps = struct.Struct(f"<{len(seeds)}q")
-    column = struct.Struct(f"<{len(seeds)}f")
-    offset = _SECONDS.size + steps.size
+    offset = _SECONDS.size + _STEP_SIZE * len(seeds)
     for name in _metrics_per_eval(shapes):
         offsets[name] = offset
-        offset += _NUM_COLUMNS * column.size
+        offset += _NUM_COLUMNS * _VALUE_SIZE * len(seeds)
         if name == fields["primary"]:
             sparks_at, offset = offset, offset + 8 * NUM_SPARKS
     return _Head(
@@ -146,12 +143,9 @@ def _read_head(text: str) -> _Head:
         origin=Provenance(**fields["origin"]),
         training=fields["training"],
         has_film=fields["film"],
-        steps=steps,
-        column=column,
         places=offsets,
         sparks_at=sparks_at,
         cost_at=offset,
-        kept=offsets.keys(),
         has_sorted_seeds=list(seeds) == sorted({*seeds}),
     )
 
@@ -195,7 +189,7 @@ def packed_ends(summaries: Iterable[CurveSummary], metric: str) -> bytes:
         if summary._head is not head:  # neighbours mostly share theirs
             head = summary._head
             start = head.places[metric]
-            stop = start + 2 * head.column.size
+            stop = start + 2 * _VALUE_SIZE * len(head.seeds)
         parts.append(summary._numbers[start:stop])
     return b"".join(parts)
 
@@ -203,7 +197,7 @@ def packed_ends(summaries: Iterable[CurveSummary], metric: str) -> bytes:
 def packed_steps(summaries: Sequence[CurveSummary]) -> bytes:
     """Returns `diverged_at` of many evaluations, one evaluation after another, as little-endian int64."""
     offset = _SECONDS.size
-    return b"".join([summary._numbers[offset : offset + summary._head.steps.size] for summary in summaries])
+    return b"".join([summary._numbers[offset : offset + _STEP_SIZE * len(summary.seeds)] for summary in summaries])
 
 
 class CurveSummary:
@@ -247,7 +241,7 @@ class CurveSummary:
     @property
     def kept(self) -> Collection[str]:
         """Metrics whose numbers are in the summary: those with values at evaluations."""
-        return self._head.kept
+        return self._head.places.keys()
 
     @property
     def directions(self) -> Mapping[str, Direction]:
@@ -272,7 +266,7 @@ class CurveSummary:
 
     @property
     def diverged_at(self) -> tuple[int, ...]:
-        return self._head.steps.unpack_from(self._numbers, _SECONDS.size)
+        return struct.unpack_from(f"<{len(self.seeds)}q", self._numbers, _SECONDS.size)
 
     @property
     def num_diverged(self) -> int:
@@ -313,8 +307,9 @@ class CurveSummary:
         return list(struct.unpack_from(f"<{NUM_SPARKS}d", self._numbers, offset)) if offset >= 0 else []
 
     def _column(self, metric: str, step_index: int) -> list[float]:
-        head = self._head
-        return list(head.column.unpack_from(self._numbers, head.places[metric] + step_index * head.column.size))
+        num_seeds = len(self.seeds)
+        offset = self._head.places[metric] + step_index * _VALUE_SIZE * num_seeds
+        return list(struct.unpack_from(f"<{num_seeds}f", self._numbers, offset))
 
     # Read from the complete curves:
 
