@@ -122,7 +122,7 @@ class IsolatedRunner:
         Args:
           layers: gin text around the case.
           spec, test, theta, block, together, perturbation: As of `BlockRunner.run` and `repeat`.
-          code: `BoundCase.code_parts` of the case as the caller imported its code. None: any code is right.
+          code: `BoundCode.parts` of the case as the caller imported its code. None: any code is right.
           key: `CaseInfo.whole_key` of the case as the caller bound it. "": any bindings are right.
         Raises:
           EditedCode: The child imported other code, or read other gin files.
@@ -227,7 +227,7 @@ def _refuse_other_code(request: Train, runner: BlockRunner) -> None:
     bound = runner.bind(request.spec, request.test)
     if request.key and bound.info.whole_key != request.key:
         raise EditedCode.of(request.spec, ["its gin files"])
-    present_code = {**bound.code_parts, **parts_run_otherwise(bound.info)}
+    present_code = {**bound.code.parts, **parts_run_otherwise(bound.info)}
     if edited := [name for name, sha256 in request.code.items() if present_code.get(name, sha256) != sha256]:
         raise EditedCode.of(request.spec, edited)
 

@@ -140,8 +140,8 @@ _warm: _Warm | None = None
 def _runner(layers: Layers, bound: BoundCase) -> IsolatedRunner:
     """Returns the shared child process, whose programs are warm. It ends with this process, when its pipe closes."""
     global _warm
-    case, code = (bound.bindings, bound.case), bound.code_parts
-    named_files = map(Path, bound.case_code.data | bound.subject_code.data)
+    case, code = (bound.bindings, bound.case), bound.code.parts
+    named_files = map(Path, bound.code.case.data | bound.code.subject.data)
     files = [*data_of_suite(Path(bound.spec.path)), *named_files]
     data = {path: (size, changed_ns) for path, size, changed_ns in marks_of(files)}
     if _warm is None or not _warm.serves(layers, bound.spec, case, code):

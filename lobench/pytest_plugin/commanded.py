@@ -30,7 +30,7 @@ from lobench.core.result import Curves, Outcome, Provenance
 from lobench.core.wording import first_of
 from lobench.engine.checkpoints.spool import fingerprint
 from lobench.engine.checkpoints.whole_files import identity_of
-from lobench.engine.config.bound import BoundCase
+from lobench.engine.config.bound import BoundCase, BoundCommand
 from lobench.engine.config.user_code import parts_run_otherwise
 from lobench.engine.item_values import ItemValues, read_items
 from lobench.engine.paths import identity_in
@@ -97,7 +97,7 @@ def _values(item: pytest.Item, block: SeedBlock) -> dict[str, str]:
     return {"checkpoint": path, "step": str(step), "run": run, "seed": str(block.start), "devices": devices}
 
 
-def _run(bound: BoundCase, block: SeedBlock, placeholders: Mapping[str, str]) -> Curves:
+def _run(bound: BoundCommand, block: SeedBlock, placeholders: Mapping[str, str]) -> Curves:
     """Runs a command for one seed.
 
     Raises:

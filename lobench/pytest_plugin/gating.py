@@ -66,7 +66,7 @@ class GateReporter:
         for result in map(ItemResult.from_bytes, getattr(report, "lobench", [])):
             self._evaluated.setdefault(f"{result.case.suite}/{result.case.name}", []).append(result)
         for record in getattr(report, "lobench_gate", []):
-            measured = Measured(**record)
+            measured = Measured.from_report(record)
             # Items repeated by a plugin are one case. Tests with parameters of their own may have trained the same
             # case, and equal bits are no further evidence.
             earlier = self._measured.values()
@@ -189,14 +189,16 @@ class GateReporter:
     def _record(self) -> None:
         """Records the reference's evaluations and the verdict in the store."""
         assert self._report is not None
-        records = [record for measured in self._measured.values() for record in measured.reference]
+        records = [record for measured in self._measured.values() for record in measured.reference.evaluations]
         subject = reference_of(self._config).subject if records else None
         if subject is not None:
             for record in records:
                 self._recorder.record(ItemResult.from_bytes(record), subject)
         margins = {result.case: self._margin(result) for result in (*self._report.cases, self._report.overall)}
         choices = {
-            json.dumps(choice): choice for case_measured in self._measured.values() for choice in case_measured.choices
+            json.dumps(choice): choice
+            for case_measured in self._measured.values()
+            for choice in case_measured.reference.choices
         }
         for choice in choices.values():
             self._recorder.record_event(CHOICE, **choice)
@@ -206,7 +208,7 @@ class GateReporter:
 
     def _references(self) -> list[str]:
         """Returns the references of the cases, each with its hash."""
-        return list(dict.fromkeys(measured.against for _, measured in sorted(self._measured.items())))
+        return list(dict.fromkeys(measured.reference.label for _, measured in sorted(self._measured.items())))
 
     def _margin(self, result: GateResult) -> float:
         margins = self._margins()
@@ -260,7 +262,7 @@ class GateReporter:
             terminalreporter.write_line("nothing was compared: no case has a seed with results on both sides", red=True)
         for line in self._answer(self._report):
             terminalreporter.write_line(line, bold=True, **{_COLOURS[self._report.verdict]: True})
-        if any(measured.is_itself for measured in self._measured.values()):
+        if any(measured.reference.is_itself for measured in self._measured.values()):
             terminalreporter.write_line("the reference and the checkpoint of this session have the same content")
         if not all(measured.has_starts for measured in self._measured.values()):
             terminalreporter.write_line(
@@ -323,11 +325,8 @@ _HEADER = ("case", "verdict", "difference", "bounds", "margin", "ratio", "on tes
 
 
 def _is_same(measured: Measured, earlier: Measured) -> bool:
-    return measured.node_id == earlier.node_id or (measured.a, measured.b, measured.margin) == (
-        earlier.a,
-        earlier.b,
-        earlier.margin,
-    )
+    scores, earlier_scores = ((side.samples.a, side.samples.b, side.margin) for side in (measured, earlier))
+    return measured.node_id == earlier.node_id or scores == earlier_scores
 
 
 def describe(result: GateResult, margin: float, *, ratio: str = "-", note: str = "") -> str:

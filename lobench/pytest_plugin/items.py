@@ -17,7 +17,7 @@ from lobench.core.code import CodeFingerprint
 from lobench.core.code_origin import Origin, file_of, origin_of_file
 from lobench.core.subject import Variant
 from lobench.engine.config import bound as binding
-from lobench.engine.config.bound import BoundCase
+from lobench.engine.config.bound import BoundCase, BoundCommand
 from lobench.engine.config.command_case import is_command
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.user_code import fingerprint_of, united_fingerprint
@@ -167,20 +167,22 @@ def is_trained(spec: CaseSpec) -> bool:
     return not spec.is_test and not is_command(spec)
 
 
-def bound_command(item: pytest.Item, spec: CaseSpec, variant: Variant) -> BoundCase:
+def bound_command(item: pytest.Item, spec: CaseSpec, variant: Variant) -> BoundCommand:
     """Returns the case of an item that evaluates a command. Imports no user code.
 
     Raises:
       ConfigError: The case cannot be bound.
     """
-    return binding.bind_case(spec, _layers_of(item.config, variant), test=test_name(item))
+    bound = binding.bind_case(spec, _layers_of(item.config, variant), test=test_name(item))
+    assert isinstance(bound, BoundCommand), spec
+    return bound
 
 
 def with_item(bound: BoundCase, item: pytest.Item) -> CaseInfo:
     """Returns a bound case as the case of an item. Code of its test, conftest files and metrics belongs to the case."""
     if _CODE not in item.stash:  # the code at the time of its import
         item.stash[_CODE] = fingerprint_of(files_of_test(item), modules=_metric_modules(item.config))
-    code = united_fingerprint((bound.case_code, item.stash[_CODE]))
+    code = united_fingerprint((bound.code.case, item.stash[_CODE]))
     return replace(bound.info, node_id=plain_node_id(item), case_code=code.id)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,18 +43,31 @@ _GATE: pytest.StashKey[Gate] = pytest.StashKey()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredReference:
+    """Reference of a measurement.
+
+    Attributes:
+      label: Label of the reference, with its hash.
+      is_itself: Whether the reference has the content of the session's own subject.
+      choices: Choices of the reference, as details of events of the store.
+      evaluations: Records of the evaluations made for the reference.
+    """
+
+    label: str
+    is_itself: bool
+    choices: list[dict[str, Any]]
+    evaluations: list[bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """Measurement of one item, as attached to its report.
 
-    All fields are plain values, because pytest-xdist sends them from a worker as a dict.
 
     Attributes:
       name: Suite and case.
       node_id: Node id of the item.
-      a, b: Scores on the primary metric for each common seed used, in order; -inf if it diverged.
-      step, precision, may_vary: Fields of `Samples`.
-      seeds: The common seeds.
-      shared: Names of the trainings that the case shares with others.
+      samples: Scores of both sides on the primary metric for each common seed used, in order; -inf if it diverged.
       test_harm: Mean of score(A) - score(B) on `test/loss`; NaN without one. It is shown, but does not affect the
         verdict.
       margin: Margin of this case.
@@ -62,48 +75,30 @@ class Measured:
       has_starts: Whether the baseline file contains the starts of its seeds.
       looks: The session's planned looks; empty without adaptive seeds.
       note: Limits of the verdict: fewer seeds than the case has, a thin scale, seeds without information.
-      missing: The case's own seeds that the reference lacks.
-      against: Label of the reference, with its hash.
-      is_itself: Whether the reference has the content of the session's own subject.
-      choices: Choices of the reference, as details of events of the store.
-      reference: Records of the evaluations made for the reference.
+      reference: What the session's subject was compared with.
     """
 
     name: str
     node_id: str
-    a: list[float]
-    b: list[float]
-    step: float
-    precision: float
-    may_vary: bool
-    seeds: list[int]
-    shared: list[str]
+    samples: Samples
     test_harm: float
     margin: float
     tolerated_ratio: float
     has_starts: bool
     looks: list[int]
     note: str
-    missing: list[int]
-    against: str
-    is_itself: bool
-    choices: list[dict[str, Any]]
-    reference: list[bytes]
+    reference: MeasuredReference
 
-    @property
-    def samples(self) -> Samples:
-        return Samples(
-            a=tuple(self.a),
-            b=tuple(self.b),
-            step=self.step,
-            precision=self.precision,
-            may_vary=self.may_vary,
-            seeds_a=tuple(self.seeds),
-            seeds_b=tuple(self.seeds),
-            shared=frozenset(self.shared),
-            missing=(len(self.missing), 0),
-            missing_seeds=(frozenset(self.missing), frozenset()),
-        )
+    def to_report(self) -> dict[str, Any]:
+        """Returns the measurement as plain values, as pytest-xdist carries them from a worker."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_report(cls, values: Mapping[str, Any]) -> Measured:
+        """Returns the measurement that `to_report` returned the values of."""
+        samples = Samples(**values["samples"])
+        reference = MeasuredReference(**values["reference"])
+        return cls(**{**values, "samples": samples, "reference": reference})
 
 
 class Gate:
@@ -135,7 +130,7 @@ class Gate:
         return scale_of(spec, info, self._against)
 
     def _shared(self, blocks: Sequence[tuple[SeedBlock, Curves]]) -> frozenset[str]:
-        """Returns the names of the trainings that a case shares with others; see `Measured.shared`."""
+        """Returns the names of the trainings that a case shares with others; see `Samples.shared`."""
         if self._takes_seed_means:
             return EVERY_CASE
         return frozenset(curves.training for _, curves in blocks) - {""}
@@ -183,27 +178,29 @@ class Gate:
             if count < size or paired.is_signed or is_settled(shifted, self.rules, self._num_cases):
                 break
         note = _note(paired, scale, count, sum(block.size for block, _ in blocks))
+        missing = _missing_seeds(self.reference, reference, own_blocks, info.primary_metric)
+        samples = dataclasses.replace(
+            paired.samples.first(count),
+            shared=self._shared(blocks),
+            missing=(len(missing), 0),
+            missing_seeds=(missing, frozenset()),
+        )
         return Measured(
             name=f"{info.suite}/{info.name}",
             node_id=info.node_id,
-            a=list(paired.samples.a[:count]),
-            b=list(paired.samples.b[:count]),
-            step=paired.samples.step,
-            precision=paired.samples.precision,
-            may_vary=paired.samples.may_vary,
-            seeds=list(paired.samples.seeds_a[:count]),
-            shared=sorted(self._shared(blocks)),
+            samples=samples,
             test_harm=_test_harm(FinalValues.of(blocks, info), reference, baseline, info),
             margin=margin,
             tolerated_ratio=scale.tolerated_ratio(margin) if scale else math.nan,
             has_starts=scale is None or scale.has_starts,
             looks=list(self._looks),
             note="; ".join(filter(None, (note, _program_note(reference, blocks), _code_note(reference)))),
-            missing=_missing_seeds(self.reference, reference, own_blocks, info.primary_metric),
-            against=self.reference.name(spec, info),
-            is_itself=self.reference.sha256 in self._candidates,
-            choices=[choice.to_event() for choice in self.reference.choices],
-            reference=trained,
+            reference=MeasuredReference(
+                label=self.reference.name(spec, info),
+                is_itself=self.reference.sha256 in self._candidates,
+                choices=[choice.to_event() for choice in self.reference.choices],
+                evaluations=trained,
+            ),
         )
 
     def _sizes(self, info: CaseInfo) -> tuple[int, ...]:
@@ -328,11 +325,11 @@ def _are_one(new: FinalValues, old: FinalValues) -> bool:
 
 def _missing_seeds(
     reference: GateReference, finals: FinalValues, own_blocks: Sequence[tuple[SeedBlock, Curves]], metric: str
-) -> list[int]:
+) -> frozenset[int]:
     """Returns the case's own seeds that the reference lacks. Baselines, which have their own plan, lack none."""
     if not reference.has_own_seeds:
-        return []
-    return sorted({seed for block, _ in own_blocks for seed in block.seeds} - finals.metrics.get(metric, {}).keys())
+        return frozenset()
+    return frozenset(seed for block, _ in own_blocks for seed in block.seeds) - finals.metrics.get(metric, {}).keys()
 
 
 def _test_harm(new: FinalValues, old: FinalValues, baseline: BaselineCase, info: CaseInfo) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 from collections.abc import Callable, Hashable, Iterator
 from functools import partial
@@ -63,7 +62,7 @@ def trained(item: pytest.Item, case: CaseSpec) -> Result:
             runners.apart.compilation_cache = str(kept_in)
             bound_case = runners.here.bind(case, test)
             curves = runners.apart.run(
-                runners.layers, case, test, theta, block, code=bound_case.code_parts, key=bound_case.info.whole_key
+                runners.layers, case, test, theta, block, code=bound_case.code.parts, key=bound_case.info.whole_key
             )
             if job is not None:
                 reason = f"this worker has another number of threads than its num_cpus = {bound.case.num_cpus}"
@@ -87,7 +86,7 @@ def trained(item: pytest.Item, case: CaseSpec) -> Result:
         measured = gate.measure(
             case, info, bound.expectations.margin, own_blocks, _GateTraining(item, case, train), further_blocks
         )
-        item.stash.setdefault(MEASURED, []).append(dataclasses.asdict(measured))
+        item.stash.setdefault(MEASURED, []).append(measured.to_report())
     return Result([curves for _, curves in own_blocks], bound.case)
 
 

@@ -67,6 +67,7 @@ from lobench.engine.config.user_code import fingerprint_of
 
 __all__ = [
     "BoundCase",
+    "BoundCommand",
     "as_identified",
     "bind_case",
     "bind_learned_optimizer",
@@ -101,6 +102,24 @@ _OF_SEEDS = ("num_seeds", "first_seed", "block_sizes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BoundCode:
+    """User's code behind a bound case.
+
+    Attributes:
+      case: Code behind the task, without that of tests.
+      subject: Code behind the optimizer.
+    """
+
+    case: CodeFingerprint = field(default_factory=CodeFingerprint)
+    subject: CodeFingerprint = field(default_factory=CodeFingerprint)
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """Hashes of files by name, and versions of packages."""
+        return {**self.case.parts, **self.subject.parts}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BoundCase:
     """Case with its values.
 
@@ -115,35 +134,26 @@ class BoundCase:
       phases: Phases; empty if there is a single one.
       theta_part: `Checkpoint.theta`.
       problems: One line for each invalid binding of a known name in the config of a trainer or a checkpoint.
-      case_code: User's code behind the task, without code of tests.
-      subject_code: User's code behind the optimizer.
-      values: Values of the placeholders of a command that its scope binds, as text.
+      code: User's code behind the task and the optimizer.
     """
 
     spec: CaseSpec
     case: Case
-    expectations: Expectations
+    expectations: Expectations = field(default_factory=Expectations)
     info: CaseInfo
     bindings: str
-    optimizer_bindings: str
-    prefixes: tuple[str, ...]
-    settings: Settings
+    optimizer_bindings: str = ""
+    prefixes: tuple[str, ...] = ()
+    settings: Settings = field(default_factory=Settings)
     phases: tuple[BoundPhase, ...] = ()
     theta_part: str = ""
     problems: tuple[str, ...] = ()
-    case_code: CodeFingerprint = field(default_factory=CodeFingerprint)
-    subject_code: CodeFingerprint = field(default_factory=CodeFingerprint)
-    values: Mapping[str, str] = field(default_factory=dict)
+    code: BoundCode = field(default_factory=BoundCode)
 
     @property
     def phase_lines(self) -> tuple[str, ...]:
         """Lines of the case about its phases."""
         return tuple(line for phase in self.phases for line in phase.case_lines)
-
-    @property
-    def code_parts(self) -> dict[str, str]:
-        """User's code behind the case and its optimizer: hashes of files by name, and versions of packages."""
-        return {**self.case_code.parts, **self.subject_code.parts}
 
     def require_optimizer(self) -> None:
         """Raises ConfigError if no layer binds an optimizer. A command needs none."""
@@ -154,6 +164,17 @@ class BoundCase:
                 next_step="put `Case.learned_optimizer = @...()` into the config.gin next to the checkpoints, or give "
                 "it with --gin-param (watch), --lobench-gin-param or --lobench-optimizer (pytest)",
             )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundCommand(BoundCase):
+    """Case that is a command.
+
+    Attributes:
+      values: Values of the placeholders that the case's scope binds, as text.
+    """
+
+    values: Mapping[str, str]
 
 
 def as_identified(case: Case) -> Case:
@@ -194,7 +215,7 @@ def bind_case(
         fixed = (_home_of(spec, parsed.case), spec.name, test)
         stop = f"{spec.scope}/lobench.Case.stop_after = "
         identity = _sha256(*fixed, *reached_case)
-        case_code, subject_code = _code_fingerprints(spec, parsed, phases, paths)
+        code = _bound_code(spec, parsed, phases, paths)
         whole_identity = _sha256(*fixed, *(line for line in reached_case if not line.startswith(stop)))
         settings = settings_of_phases([phase.settings for phase in phases]) if phases else None
         settings = settings or settings_of(spec.scope, reached_optimizer, paths)
@@ -218,9 +239,9 @@ def bind_case(
         whole=whole_identity if whole_identity != identity else "",
         optimizer_hash=_sha256(*reached_optimizer),
         program_hash=settings.program_hash,
-        case_code=case_code.id,
-        subject_code=subject_code.id,
-        task_code=case_code.id,
+        case_code=code.case.id,
+        subject_code=code.subject.id,
+        task_code=code.case.id,
         # Number and length of a stream's tasks belong to the problem; phases of an optimizer do not.
         problem=_sha256(
             _budget(case), *lines_of_task, *(line for phase in phases if phase.is_of_task for line in phase.case_lines)
@@ -235,9 +256,8 @@ def bind_case(
         info=info,
         bindings="\n".join((*reached_case, *reached_optimizer)),
         optimizer_bindings="\n".join(reached_optimizer),
-        prefixes=prefixes(case, lines_of_task, reached_optimizer, phases, (case_code.id, subject_code.id)),
-        case_code=case_code,
-        subject_code=subject_code,
+        prefixes=prefixes(case, lines_of_task, reached_optimizer, phases, (code.case.id, code.subject.id)),
+        code=code,
         settings=settings,
         phases=tuple(phases),
         theta_part=part,
@@ -275,7 +295,7 @@ def _is_task_of(binding: Binding, spec: CaseSpec) -> bool:
     return (binding.scope, binding.name, binding.parameter) == (spec.scope, "Case", "task")
 
 
-def _bind_command(spec: CaseSpec, layers: Layers, test: str) -> BoundCase:
+def _bind_command(spec: CaseSpec, layers: Layers, test: str) -> BoundCommand:
     """Binds a case that is a command. Modules of other cases are not imported."""
     where = f"{spec.path}: case {spec.name!r}"
     with isolated_gin():
@@ -323,17 +343,14 @@ def _bind_command(spec: CaseSpec, layers: Layers, test: str) -> BoundCase:
         evaluator=COMMAND,
         fixed_seeds=case.replicates == ITEMS or (case.num_seeds == 1 and "seed" not in named_in(case.command)),
     )
-    return BoundCase(
+    return BoundCommand(
         spec=spec,
         case=case,
         expectations=expectations,
         info=info,
         bindings="\n".join(lines_of_case),
-        optimizer_bindings="",
-        prefixes=(),
-        settings=Settings(),
         problems=tuple(problems),
-        case_code=code,
+        code=BoundCode(case=code),
         values=values,
     )
 
@@ -381,12 +398,8 @@ def bind_test(spec: CaseSpec, settings: Mapping[str, Any], layers: Layers | None
     return BoundCase(
         spec=spec,
         case=case,
-        expectations=Expectations(),
         info=info,
         bindings="\n".join(lines),
-        optimizer_bindings="",
-        prefixes=(),
-        settings=Settings(),
     )
 
 
@@ -581,10 +594,8 @@ def _reached_lines(scope: str, where: str, phases: Sequence[BoundPhase]) -> tupl
     return case_lines, lines_of_all(phases) if phases else optimizer_lines(scope)
 
 
-def _code_fingerprints(
-    spec: CaseSpec, parsed: ParsedLayers, phases: Sequence[BoundPhase], paths: Sequence[str]
-) -> tuple[CodeFingerprint, CodeFingerprint]:
-    """Returns the fingerprints of the code behind the case and behind its optimizer. The modules must be imported."""
+def _bound_code(spec: CaseSpec, parsed: ParsedLayers, phases: Sequence[BoundPhase], paths: Sequence[str]) -> BoundCode:
+    """Returns the fingerprints of the user's code. The modules must be imported."""
     layers = (parsed.modules, parsed.trainer, parsed.case, parsed.overrides)
     common_modules = modules_without_names(statement for layer in layers for statement in layer)
     fields = bindings_in(spec.scope, "lobench.Case").keys() - {*OPTIMIZER_FIELDS, "phases"}
@@ -599,7 +610,7 @@ def _code_fingerprints(
         fingerprint_of(modules=sorted(modules | common_modules), texts=sorted(texts), folders=paths)
         for modules, texts in ((case_modules, texts_of_case), (subject_modules, texts_of_subject))
     )
-    return case_code, subject_code
+    return BoundCode(case=case_code, subject=subject_code)
 
 
 def _num_inner_steps(scope: str) -> Any:

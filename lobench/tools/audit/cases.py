@@ -75,7 +75,7 @@ def case_findings(
 
 
 def _has_packages(bound: BoundCase, name: str) -> bool:
-    code = bound.case_code if name == "task_code" else bound.subject_code
+    code = bound.code.case if name == "task_code" else bound.code.subject
     return not all(map(_is_file, code.parts.values()))
 
 
