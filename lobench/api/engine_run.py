@@ -27,7 +27,7 @@ from lobench.engine.checkpoints.given import has_run_configs, run_variant
 from lobench.engine.checkpoints.population_source import runs_below
 from lobench.engine.checkpoints.spool import Spool
 from lobench.engine.chief.case_cache import KnownCases
-from lobench.engine.chief.interfaces import Arrivals, Ending, WatchProgress
+from lobench.engine.chief.interfaces import Arrivals, Ending, WatchPlan, WatchProgress
 from lobench.engine.chief.loop import Chief
 from lobench.engine.config.run_configs import trainer_config_at
 from lobench.engine.config.suite import takes_any_checkpoint
@@ -55,7 +55,7 @@ class Guest(Protocol):
 
     def begin(self, ledger: Ledger, readers: Mapping[str, CheckpointReader], progress: WatchProgress) -> Arrivals: ...
 
-    def end(self, ledger: Ledger, ending: Ending) -> None: ...
+    def end(self, ledger: Ledger, watched: WatchPlan) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +244,7 @@ def _run_round(
         )
         ending = chief.run()
         if guest is not None:
-            guest.end(ledger, ending)
+            guest.end(ledger, ending.plan)
         return ending
 
 

@@ -14,7 +14,7 @@ from lobench.core.case import CaseInfo
 from lobench.core.result import Outcome
 from lobench.core.subject import Subject
 from lobench.core.wording import short_path
-from lobench.engine.chief.interfaces import Ending
+from lobench.engine.chief.interfaces import WatchPlan
 from lobench.engine.config.run_configs import trainer_config_at
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
@@ -56,21 +56,19 @@ def _node(case: CaseInfo, suites: Iterable[str]) -> str:
     return case.node_id
 
 
-def failed_rows(store: Path, ending: Ending) -> list[EvaluationRow]:
+def failed_rows(store: Path, plan: WatchPlan) -> list[EvaluationRow]:
     """Returns the planned evaluations whose expectations failed, those of the latest subjects first.
 
     Raises:
       StoreError: The store cannot be read.
     """
-    keys = {case.key for cases in ending.cases.values() for case in cases}
-    hashes = {subject.sha256 for subject in ending.subjects}
+    keys = plan.cases_by_key
+    hashes = {subject.sha256 for subject in plan.subjects}
     with Ledger.open(store, read_only=True) as ledger:
         rows = [
             row
             for row in ledger.evaluations(outcome=Outcome.FAILED)
-            if row.key.program_version in ending.programs
-            and row.case.key in keys
-            and row.key.checkpoint_sha256 in hashes
+            if row.key.program_version in plan.programs and row.case.key in keys and row.key.checkpoint_sha256 in hashes
         ]
     return sorted(
         rows, key=lambda row: (-max(sighting.outer_step for sighting in row.sightings), row.case.suite, row.case.name)

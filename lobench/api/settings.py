@@ -32,6 +32,7 @@ __all__ = [
     "WatchKeywords",
     "WatchSettings",
     "WorkerKeywords",
+    "WorkerSettings",
     "command_text",
     "default_store",
     "min_workers",
@@ -44,13 +45,26 @@ HERE = ("local", "inline")  # executors whose workers run on this machine
 NAME = r"[A-Za-z_]\w*"
 
 
+@dataclass(frozen=True, kw_only=True)  # a class with two bases has the slots of one of them
+class WorkerSettings:
+    """Options of commands that evaluate on workers.
+
+    Attributes:
+      workers: Number of workers, or "auto".
+    """
+
+    workers: str | int = option("auto", "Worker processes, one core each: a number, MIN:MAX or auto.")
+    executor: str = option("local", "local, inline, or a plugin's.", metavar="NAME[:ARG]")
+    ray_address: str = option("auto", "For --executor ray: auto, HOST:PORT or local.")
+    insecure: bool = option(False, "Use a cluster without authentication.")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WatchSettings(WatchOptions):
-    """Options of `lobench watch`, under the same names. Options of the chief are inherited.
+class WatchSettings(WorkerSettings, WatchOptions):
+    """Options of `lobench watch`, under the same names. Options of workers and of the chief are inherited.
 
     Attributes:
       location: A run's folder, or one checkpoint. "": the subjects are given and belong to no run.
-      workers: Number of workers, or "auto".
       import_folders: Folders searched for modules that gin files import, besides those of the suites.
     """
 
@@ -59,10 +73,6 @@ class WatchSettings(WatchOptions):
         MISSING, "Suite folder, .gin file or name of a shipped suite; repeatable.", flag="--suite", required=True
     )
     name: str = option("", "Name of this watch and its store (default: the suite's).")
-    workers: str | int = option("auto", "Worker processes, one core each: a number, MIN:MAX or auto.")
-    executor: str = option("local", "local, inline, or a plugin's.", metavar="NAME[:ARG]")
-    ray_address: str = option("auto", "For --executor ray: auto, HOST:PORT or local.")
-    insecure: bool = option(False, "Use a cluster without authentication.")
     checkpoints: str = option("latest", "latest (the newest of each run), all, or every:N.")
     sinks: tuple[str, ...] = option((), "Sink for results; repeatable.", flag="--sink", metavar="NAME[:ARG]")
     quiet: bool = option(False, "Print only the lines of finished checkpoints and of failures.", flag="--quiet -q")
@@ -112,7 +122,7 @@ class WatchSettings(WatchOptions):
 
 
 class WorkerKeywords(TypedDict, total=False):
-    """Keywords of functions that run on workers. All of these keywords are described at `WatchSettings`."""
+    """Keywords of functions that run on workers, described at `WorkerSettings`."""
 
     workers: str | int
     executor: str
@@ -121,7 +131,7 @@ class WorkerKeywords(TypedDict, total=False):
 
 
 class EvaluationKeywords(WorkerKeywords, total=False):
-    """Keywords of functions that evaluate subjects."""
+    """Keywords of functions that evaluate subjects, described at `WatchSettings`."""
 
     gin_files: Sequence[str | Path]
     gin_params: Sequence[str]

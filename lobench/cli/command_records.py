@@ -134,7 +134,7 @@ def watched_record(outcome: Watched) -> WatchRecord:
         **ending_record(outcome.ending),
         "left_out": {str(path): str(reason) for path, reason in outcome.left_out.items()},
         "utilisation": outcome.utilisation,
-        "subjects": [_subject(subject) for subject in outcome.ending.subjects],
+        "subjects": [_subject(subject) for subject in outcome.ending.plan.subjects],
     }
 
 

@@ -57,7 +57,7 @@ def log_failed(
     from lobench.report.tables.failures import curve_lines
     from lobench.report.tables.text import subject_name
 
-    rows = failed_rows(store, ending)
+    rows = failed_rows(store, ending.plan)
     for row in rows[:_MOST]:
         subject = max(row.sightings, key=lambda sighting: sighting.outer_step)
         log(f"FAILED {row.case.suite}/{row.case.name}, {subject_name(subject)}: {row.message}", "red")

@@ -39,8 +39,9 @@ def options_of(settings: type, *names: str) -> Callable[[C], C]:
       names: Names of the fields, in the order of the help. None given: all fields that are options.
     """
     fields_by_name = {field.name: field for field in fields(settings) if "option" in field.metadata}
-    inherited = {field.name for base in settings.__bases__ if is_dataclass(base) for field in fields(base)}
-    order = names or tuple(sorted(fields_by_name, key=inherited.__contains__))  # own fields before inherited ones
+    bases = filter(is_dataclass, settings.__mro__)
+    depth_of_field = {field.name: depth for depth, base in enumerate(bases) for field in fields(base)}
+    order = names or tuple(sorted(fields_by_name, key=depth_of_field.__getitem__))  # own fields before inherited ones
 
     def decorate(command: C) -> C:
         for name in reversed(order):

@@ -70,6 +70,8 @@ class LeftToDefault(float):
 class Case:
     """One inner-training job, or a command that evaluates a checkpoint, as bound by gin or written in Python.
 
+    gin binds each field by its name, so that the fields are not grouped.
+
     Example:
         relu32/Case.task = @DigitsMLP()
         relu32/Case.num_inner_steps = 500
@@ -249,6 +251,8 @@ def seed_blocks(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseInfo:
     """Description of a case that needs no task or optimizer object. Chief, ledger and analysis use it.
+
+    Its fields are the keys of its JSON in stores and messages, which has no groups.
 
     A store omits fields that have their default. So the default of a field must never change, and the default of a new
     field must describe the cases in older stores.

@@ -69,6 +69,7 @@ class Method:
     """One method of an experiment: `adam/Method.optimizer = @adam()` is the method `adam`.
 
     A method has one of `optimizer`, `checkpoint`, `command` and `curves`; a script has both `command` and `curves`.
+    gin binds each field by its name, so that the fields are not grouped.
 
     Attributes:
       name: gin scope of the method.

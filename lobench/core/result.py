@@ -114,7 +114,7 @@ class EvaluationKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """Origin of a result. Not part of the result's identity.
+    """Origin of a result. Not part of the result's identity. Its fields are keys of the stored header of `Curves`.
 
     Attributes:
       together: "2 of 4" for the second of four checkpoints computed by one program; "" if computed alone; "alone: ..."
@@ -155,7 +155,7 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curves:
-    """Metrics of one seed block.
+    """Metrics of one seed block. Its fields are keys of the header of `to_payload`, which stores have.
 
     Attributes:
       seeds: Seed of each row, or the number of its item; see `lobench.core.items`.

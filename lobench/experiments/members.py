@@ -15,7 +15,7 @@ from lobench.core.program import IMPORTED
 from lobench.core.search.search import TrialState
 from lobench.core.trials import FIRST_REPORT_SEED
 from lobench.engine.chief.commands import CommandRun, holds_checkpoint
-from lobench.engine.chief.interfaces import ERRORS, Arrivals, Ending, WatchProgress
+from lobench.engine.chief.interfaces import ERRORS, Arrivals, WatchPlan, WatchProgress
 from lobench.engine.config.experiment.file import ExperimentFile
 from lobench.engine.config.origin import revision_of
 from lobench.engine.store.edited_code import edited_code
@@ -215,35 +215,35 @@ class ExperimentRunExtension:
         texts_by_method = self._commands.growths() if self._commands is not None else {}
         return {self._file.method(name).title: texts for name, texts in texts_by_method.items()}
 
-    def end(self, ledger: Ledger, ending: Ending) -> None:
+    def end(self, ledger: Ledger, watched: WatchPlan) -> None:
         """Adds the recorded evaluations to the experiment, and counts them."""
         if self.curves is not None:
-            cases = {case.identity: case for cases_of_variant in ending.cases.values() for case in cases_of_variant}
+            cases = {case.identity: case for case in watched.cases_by_key.values()}
             self.curves.record(ledger, self.form, list(cases.values()), self._log)
         of_scripts = list(self._members_of_scripts())
         ledger.add_memberships(self.form, of_scripts, programs=[IMPORTED.key])
-        planned = list(self._members(ending))
-        cases_by_key = {case.key: case for cases in ending.cases.values() for case in cases}
+        planned = list(self._members(watched))
+        cases_by_key = watched.cases_by_key
         codes = {key: case.code for key, case in cases_by_key.items()}
-        plan = Plan(ledger.history(ending.programs, keeps_code=self._keep_results))
+        plan = Plan(ledger.history(watched.programs, keeps_code=self._keep_results))
         rows = [
             replace(member, evaluation=part)
             for member in planned
             for part in plan.parts(member.evaluation)
             if member.session in part.block.seeds
         ]
-        ledger.add_memberships(self.form, rows, programs=ending.programs, codes=codes)
+        ledger.add_memberships(self.form, rows, programs=watched.programs, codes=codes)
         wanted = {part for member in planned for part in plan.parts(member.evaluation)}
         self.wanted = frozenset(wanted)
         num_of_scripts = len({member.evaluation for member in of_scripts})
         num_current = sum(plan.is_current(part, cases_by_key[part.case_key]) for part in wanted)
         self.num_done = num_current + num_of_scripts
-        self.num_planned = len(wanted) + num_of_scripts + self._num_expected(ending)
+        self.num_planned = len(wanted) + num_of_scripts + self._num_expected(watched)
 
-    def _num_expected(self, ending: Ending) -> int:
+    def _num_expected(self, watched: WatchPlan) -> int:
         """Returns the expected number of evaluations of commands without a checkpoint yet, one checkpoint each."""
-        cases = next(iter(ending.cases.values()), ())
-        begun = {(role.name, role.trial) for subject in ending.subjects for role in self._method_index.of(subject)}
+        cases = next(iter(watched.cases.values()), ())
+        begun = {(role.name, role.trial) for subject in watched.subjects for role in self._method_index.of(subject)}
         states = self._commands.states if self._commands is not None else {}
         scripts = {run.id for run in self._method_index.runs if run.is_script}
         of_searches = {search.method.name for search in self._method_index.searches if search.method.kind == "script"}
@@ -270,9 +270,9 @@ class ExperimentRunExtension:
             if isinstance(search, ScriptSearch):
                 yield from search.members()
 
-    def _members(self, ending: Ending) -> Iterator[SessionMember]:
-        for subject in ending.subjects:
-            cases = ending.cases.get(subject.variant.key, ())
+    def _members(self, watched: WatchPlan) -> Iterator[SessionMember]:
+        for subject in watched.subjects:
+            cases = watched.cases.get(subject.variant.key, ())
             for role in self._method_index.of(subject):
                 yield from members(role.name, subject.sha256, cases, role.sessions, trial=role.trial)
 

@@ -17,7 +17,7 @@ from lobench.api.components import components_of
 from lobench.api.dry_run import joined_problems
 from lobench.api.engine_run import HERE, Watched, run_rounds
 from lobench.api.rerun import repeating_command
-from lobench.api.settings import WatchSettings, WorkerKeywords, num_workers
+from lobench.api.settings import WatchSettings, WorkerKeywords, WorkerSettings, num_workers
 from lobench.core.case import CaseSpec
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.experiment import Experiment, Method, Race, SessionBlocks
@@ -55,7 +55,7 @@ _OWN_OPTIONS = ("experiment", "store", "methods", "cases", "gin_params")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunSettings:
+class RunSettings(WorkerSettings):
     """Options of `lobench run`: one field each, under the names of the command line.
 
     Attributes:
@@ -69,10 +69,6 @@ class RunSettings:
     methods: tuple[str, ...] = ()
     cases: tuple[str, ...] = ()
     gin_params: tuple[str, ...] = ()
-    workers: str | int = "auto"
-    executor: str = "local"
-    ray_address: str = "auto"
-    insecure: bool = False
     sinks: tuple[str, ...] = ()
     max_core_hours: float | None = None
     retry_errors: bool = False
@@ -447,8 +443,11 @@ def _join_endings(rounds: Sequence[Ending]) -> Ending:
         outcomes=sum((Counter(ending.outcomes) for ending in rounds), Counter[Outcome]()),
         recorded=recorded,
         core_seconds=sum(ending.core_seconds for ending in rounds),
-        subjects=tuple(dict.fromkeys(subject for ending in rounds for subject in ending.subjects)),
-        cases={variant: cases for ending in rounds for variant, cases in ending.cases.items()},
+        plan=replace(
+            rounds[-1].plan,
+            subjects=tuple(dict.fromkeys(subject for ending in rounds for subject in ending.plan.subjects)),
+            cases={variant: cases for ending in rounds for variant, cases in ending.plan.cases.items()},
+        ),
     )
 
 

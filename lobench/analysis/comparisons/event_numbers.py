@@ -19,6 +19,7 @@ from lobench.analysis.scores.scales import Scales
 from lobench.analysis.stats.intervals import Interval, metric_means
 from lobench.analysis.store.subjects import StoredSubject, subjects_of
 from lobench.core.case import CaseInfo
+from lobench.core.labels import NO_LABELS
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome
 from lobench.engine.store.ledger import EvaluationRow
@@ -157,9 +158,7 @@ def row_of(event: EvaluationFinished, recorded_at: float) -> EvaluationRow:
         message=event.message,
         payload=None,
         subjects=(event.subject,),
-        experiment="",
-        trial="",
-        session="",
+        labels=NO_LABELS,
         recorded_at=recorded_at,
         at_hand=event.curves,
     )

@@ -355,9 +355,9 @@ def _evaluation(row: EvaluationRow, subject: Subject) -> dict[str, Any]:
         "num_params": curves.num_params if curves else 0,
         "primary_metric": row.case.primary_metric,
         "program_version": row.key.program_version,
-        "experiment": row.experiment,
-        "trial": row.trial,
-        "session": row.session,
+        "experiment": row.labels.experiment,
+        "trial": row.labels.trial,
+        "session": row.labels.session,
         "recorded_at": row.recorded_at,
         **_provenance(curves),
     }

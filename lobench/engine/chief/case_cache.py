@@ -19,42 +19,28 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
 
 from lobench.core.case import CaseInfo
 from lobench.core.experiment import SessionBlocks
 from lobench.core.subject import Variant
 from lobench.engine.config.code_walk import listing_sha256
 from lobench.engine.config.import_path import INI_FILES
-from lobench.engine.config.layers import Layers
 from lobench.engine.config.run_configs import config_chain
 from lobench.engine.config.suite_files import SuiteFiles, files_above, included_files, marks_of
 from lobench.engine.paths import path_exists
 from lobench.engine.store.data_files import note_named_data
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.provenance import versions_here
-from lobench.engine.workers.protocol import Described
+from lobench.engine.workers.protocol import Described, WorkerSession
 from lobench.plugins import installed_entry_points
 
-__all__ = ["Collecting", "KnownCases"]
+__all__ = ["KnownCases"]
 
 _SUFFIXES = (".py", ".gin")
 _ENVIRONMENT = ("PYTHONPATH", "PYTEST_ADDOPTS", "PYTEST_PLUGINS")  # variables that affect what a worker collects
 _PLUGIN_GROUPS = ("lobench", "pytest11")
 
 _Mark = tuple[str, int, int]  # path, size, time of the last change in nanoseconds
-
-
-class Collecting(Protocol):
-    """Inputs of a worker's collection; implemented by `WorkerConfig`."""
-
-    @property
-    def arguments(self) -> tuple[str, ...]: ...
-
-    @property
-    def layers(self) -> Layers: ...
-    @property
-    def with_tests(self) -> bool: ...
 
 
 class KnownCases:
@@ -67,7 +53,7 @@ class KnownCases:
       suite: Files of the suite.
     """
 
-    def __init__(self, ledger: Ledger, config: Callable[[], Collecting], suite: SuiteFiles) -> None:
+    def __init__(self, ledger: Ledger, config: Callable[[], WorkerSession], suite: SuiteFiles) -> None:
         self._ledger = ledger
         self._config = config
         self._suite = suite

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from lobench.core.case import CaseInfo
+from lobench.core.labels import Labels
 from lobench.core.planner import CommandEnded, CommandId, LeaseCommand, Left, Size
 from lobench.core.result import Outcome
 from lobench.core.settings_field import option
@@ -15,7 +16,7 @@ from lobench.engine.chief.worker_link import WatchWorkers
 from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import EvaluationFinished
 
-__all__ = ["ERRORS", "Arrivals", "Ending", "WatchOptions", "WatchProgress"]
+__all__ = ["ERRORS", "Arrivals", "Ending", "WatchOptions", "WatchPlan", "WatchProgress"]
 
 # Outcomes that another attempt may change. A watch with any of them exits with code 3.
 ERRORS = (Outcome.ERROR, Outcome.TIMEOUT, Outcome.OOM, Outcome.POISONED, Outcome.EXPIRED)
@@ -109,7 +110,7 @@ class Arrivals(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WatchOptions:
+class WatchOptions(Labels):
     """Options of a watch: when it ends and what it evaluates. Each `option` is also an option of `lobench watch`.
 
     Attributes:
@@ -134,9 +135,6 @@ class WatchOptions:
         metavar="N",
     )  # fmt: skip
     max_core_hours: float | None = option(None, "Start no more evaluations after this many core hours.", above=0)
-    experiment: str = option("", "Label of the evaluations, for studies.")
-    trial: str = option("", "Label of the evaluations, for studies.")
-    session: str = option("", "Label of the evaluations, for studies.")
     cases: tuple[str, ...] = option(
         (), "Only this case: relu32, quick/relu32 or digits.relu32; repeatable.", flag="--case"
     )
@@ -160,6 +158,26 @@ class WatchOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WatchPlan:
+    """Evaluations that a watch was for: all of its subjects on all of their cases.
+
+    Attributes:
+      subjects: Subjects that were evaluated, in this call or earlier.
+      cases: Cases of each variant, by the variant's key.
+      programs: Keys of the programs whose results count.
+    """
+
+    subjects: Sequence[Subject]
+    cases: Mapping[str, Sequence[CaseInfo]]
+    programs: Collection[str]
+
+    @property
+    def cases_by_key(self) -> dict[str, CaseInfo]:
+        """Cases of all variants, by `CaseInfo.key`."""
+        return {case.key: case for cases in self.cases.values() for case in cases}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
     """Summary of a watch.
 
@@ -171,12 +189,9 @@ class Ending:
       num_left: Number of missing evaluations of the known checkpoints.
       suite_changed: Whether it ended because the suite changed, so that the caller should start a new watch.
       core_seconds: Core seconds used by its workers.
-      num_checkpoints: Number of subjects.
       behind: Number of outstanding deliveries by sink, for sinks that have any.
       earlier: Number of deliveries of earlier calls that were outstanding at the start, by sink.
-      programs: Keys of the programs whose results count.
-      subjects: Subjects that were evaluated, in this call or earlier.
-      cases: Cases of each variant, by the variant's key.
+      plan: Evaluations that the watch was for.
       unread: Reason why the newest checkpoint of a run could not be read, by path. An older one was evaluated.
       unbound: Reason why a run was not evaluated with its `config.gin`, by the run's folder.
     """
@@ -188,11 +203,12 @@ class Ending:
     num_left: int
     suite_changed: bool
     core_seconds: float
-    num_checkpoints: int
     behind: Mapping[str, int]
-    earlier: Mapping[str, int] = field(default_factory=dict)
-    programs: Collection[str] = ()
-    subjects: Sequence[Subject] = ()
-    cases: Mapping[str, Sequence[CaseInfo]] = field(default_factory=dict)
-    unread: Mapping[str, str] = field(default_factory=dict)
-    unbound: Mapping[str, str] = field(default_factory=dict)
+    earlier: Mapping[str, int]
+    plan: WatchPlan
+    unread: Mapping[str, str]
+    unbound: Mapping[str, str]
+
+    @property
+    def num_checkpoints(self) -> int:
+        return len(self.plan.subjects)

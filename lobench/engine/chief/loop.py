@@ -26,7 +26,7 @@ from lobench.engine.checkpoints.spool import Spool
 from lobench.engine.chief.case_cache import KnownCases
 from lobench.engine.chief.commands import CommandRuns
 from lobench.engine.chief.dispatch import Dispatch
-from lobench.engine.chief.interfaces import ERRORS, Arrivals, Ending, WatchOptions, WatchProgress
+from lobench.engine.chief.interfaces import ERRORS, Arrivals, Ending, WatchOptions, WatchPlan, WatchProgress
 from lobench.engine.chief.journal import Journal
 from lobench.engine.chief.observers import Observers
 from lobench.engine.chief.signals import Signals
@@ -195,12 +195,13 @@ class Chief:
             num_left=self._planner.num_left,
             suite_changed=self._suite_changed,
             core_seconds=self._workers.core_seconds,
-            num_checkpoints=len(self._subjects),
             behind=outstanding,
             earlier=self._deliverer.earlier,
-            programs=frozenset(self._journal.programs),
-            subjects=self._subjects.all(),
-            cases=self._subjects.cases_by_variant(),
+            plan=WatchPlan(
+                subjects=self._subjects.all(),
+                cases=self._subjects.cases_by_variant(),
+                programs=frozenset(self._journal.programs),
+            ),
             unread=self._intake.unread,
             unbound=self._intake.unbound,
         )

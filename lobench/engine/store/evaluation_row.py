@@ -8,6 +8,7 @@ from typing import Any
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.curve_summary import CurveSummary
+from lobench.core.labels import Labels
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome, read_header
 from lobench.core.subject import Subject
@@ -28,7 +29,7 @@ class EvaluationRow:
       message: Error message, if any.
       payload: `Curves.to_payload()`; None without curves, or if they are in `at_hand`.
       subjects: Sightings of its subject.
-      experiment, trial, session: Labels; "" if unknown.
+      labels: Labels of the evaluation.
       recorded_at: Time of the record in seconds since 1970, by the clock of its machine. Not suitable for ordering.
       id: Number of the record in its store; 0 if it is not from a store.
       at_hand: Curves of an evaluation that was not read from a store, or summary of the curves of one that was.
@@ -44,9 +45,7 @@ class EvaluationRow:
     message: str
     payload: bytes | None
     subjects: tuple[Subject, ...]
-    experiment: str
-    trial: str
-    session: str
+    labels: Labels
     recorded_at: float
     id: int = 0
     at_hand: Curves | CurveSummary | None = None

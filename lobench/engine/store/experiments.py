@@ -15,6 +15,7 @@ from typing import Any
 from lobench.core.case import SeedBlock
 from lobench.core.experiment import SessionMember
 from lobench.core.history import EvaluationId
+from lobench.core.labels import Labels
 from lobench.core.search.search import Trial, TrialState
 from lobench.engine.config.origin import Revision
 from lobench.engine.store.codes import Codes
@@ -250,7 +251,7 @@ def _trial_of(row: tuple[Any, ...]) -> TrialRow:
     )
 
 
-def label(db: sqlite3.Connection, identity: Sequence[object], *, experiment: str, trial: str, session: str) -> None:
+def label(db: sqlite3.Connection, identity: Sequence[object], labels: Labels) -> None:
     """Makes an evaluation a member of the experiment that `lobench watch --experiment` names.
 
     It writes in the caller's transaction.
@@ -258,19 +259,17 @@ def label(db: sqlite3.Connection, identity: Sequence[object], *, experiment: str
     Args:
       db: Connection to the ledger.
       identity: Values of the columns that identify an evaluation, in the order of the table.
-      experiment: Name of the experiment.
-      trial: Label of the trial.
-      session: Label of the session.
+      labels: Name of the experiment, and labels of the trial and of the session in it.
     """
     now = time.time()
     db.execute(
         "INSERT OR IGNORE INTO experiments (name, config, config_sha256, git_revision, git_dirty, patch_sha256, "
         "patch_note, versions, created_at, last_at) VALUES (?, '', '', '', 0, '', '', '{}', ?, ?)",
-        (experiment, now, now),
+        (labels.experiment, now, now),
     )
     db.execute(
         "INSERT OR IGNORE INTO memberships SELECT x.id, '', ?, ?, e.id FROM experiments x, evaluations e WHERE "
         "x.name = ? AND x.config_sha256 = '' AND e.checkpoint_sha256 = ? AND e.optimizer_hash = ? "
         "AND e.case_identity = ? AND e.seed_start = ? AND e.seed_count = ? AND e.program_version = ? AND e.code = ?",
-        (trial, session, experiment, *identity),
+        (labels.trial, labels.session, labels.experiment, *identity),
     )

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.errors import StoreError
 from lobench.core.history import EvaluationId
+from lobench.core.labels import NO_LABELS, Labels
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome
 from lobench.core.subject import Subject
@@ -272,9 +273,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
         *,
         curves: Curves | None,
         message: str = "",
-        experiment: str = "",
-        trial: str = "",
-        session: str = "",
+        labels: Labels = NO_LABELS,
         positions: Collection[int] | None = None,
         replace: bool = False,
         program: Program | None = None,
@@ -288,7 +287,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
           outcome: Outcome to record.
           curves: Curves of the evaluation. None: the outcome has none.
           message: Error message, if any.
-          experiment, trial, session: Labels given to `lobench watch`.
+          labels: Labels given to `lobench watch`.
           positions: Positions of the sightings for which it was computed. None: unknown; then a sighting of a theta
             that was seen with several bindings receives the evaluation when it is finished.
           replace: Whether an outcome that the evaluation already has is replaced.
@@ -338,8 +337,8 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
                 self.record_summary(row[0], curves, case)
             if program is not None:
                 register(self._db, program, expected)
-            if experiment or trial or session:
-                label(self._db, identity, experiment=experiment, trial=trial, session=session)
+            if labels.experiment or labels.trial or labels.session:
+                label(self._db, identity, labels)
             if positions is None or positions:
                 self._add_deliveries(identity, positions)
         return True

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.history import EvaluationId, History
+from lobench.core.labels import NO_LABELS, Labels
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome
 from lobench.core.subject import Subject, SubjectKey
@@ -43,7 +44,6 @@ _READ_COLUMNS = (
     "message, recorded_at, code"
 )
 _OUTCOMES = {str(outcome): outcome for outcome in Outcome}  # a call of the enum takes longer, for each of many rows
-_NO_LABELS = ("", "", "")
 _LABEL_COLUMNS = "evaluation, experiment, trial, session"
 PASSED_OVER = "passed over "  # prefix of the fingerprints of checkpoints that were not read
 _EVENT_COLUMNS = "case_json, seed_start, seed_count, outcome, message, payload"
@@ -377,7 +377,9 @@ class LedgerReader(Places, Codes):
             labelled = self._db.execute(
                 f"SELECT {_LABEL_COLUMNS} FROM labels WHERE {selection}", tuple(conditions.values())
             )
-            labels = {row[0]: tuple(map(str, row[1:])) for row in labelled}
+            labels = {
+                row[0]: Labels(experiment=str(row[1]), trial=str(row[2]), session=str(row[3])) for row in labelled
+            }
             cases = dict[str, CaseInfo]()  # thousands of rows have a few
             texts = dict[str, str]()  # equal texts of rows are one object: a sixth of the memory of a large store
             blocks = dict[tuple[int, int], SeedBlock]()
@@ -428,7 +430,6 @@ class LedgerReader(Places, Codes):
                         program = old.get(number, program)
                         version = program.key
                 subjects = subjects_of_evaluation(number, checkpoint_sha256)
-                experiment, trial, session = labels.get(number, _NO_LABELS)
                 block = blocks.get((start, size))
                 if block is None:
                     block = blocks[start, size] = SeedBlock(start=start, size=size)
@@ -450,9 +451,7 @@ class LedgerReader(Places, Codes):
                     payload=payload,
                     at_hand=at_hand,
                     subjects=subjects,
-                    experiment=experiment,
-                    trial=trial,
-                    session=session,
+                    labels=labels.get(number, NO_LABELS),
                     recorded_at=recorded_at,
                     superseded=tuple(subject for subject in subjects if subject in superseded) if superseded else (),
                     code=canonical_codes[code],

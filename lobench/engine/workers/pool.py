@@ -16,7 +16,6 @@ from typing import Any
 
 from lobench.core.errors import LobenchError
 from lobench.core.wording import cause, headline
-from lobench.engine.config.layers import Layers
 from lobench.engine.environment import environment_with
 from lobench.engine.group_files import open_to_group
 from lobench.engine.workers.channel import Channel
@@ -26,7 +25,7 @@ from lobench.engine.workers.keeper import Keeper
 from lobench.engine.workers.oom_kills import OomKills
 from lobench.engine.workers.process import KILLED as _KILLED
 from lobench.engine.workers.process import WorkerProcess
-from lobench.engine.workers.protocol import Configure, Exit
+from lobench.engine.workers.protocol import Configure, Exit, WorkerSession
 from lobench.hookspecs import ExecutorEvent, Notice, WorkerExited, WorkerMessage
 
 __all__ = ["InlineExecutor", "LocalPool", "WorkerConfig"]
@@ -36,12 +35,11 @@ _LOOK_SECONDS = 0.5  # between checks of a worker that may have failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerConfig:
+class WorkerConfig(WorkerSession):
     """Configuration of all workers of a watch.
 
     Attributes:
-      arguments, layers, serve, compilation_cache, file_folder, state_folder, working_folder, with_tests: As in
-        `Configure`; None stands for "".
+      compilation_cache, file_folder, state_folder: As in `Configure`; None stands for "".
       log_folder: Folder of the workers' logs, one file each.
       max_cores: Number of cores that all workers may use together. None: the number of available cores, even if that
         changes.
@@ -57,9 +55,6 @@ class WorkerConfig:
     True
     """
 
-    arguments: tuple[str, ...]
-    layers: Layers
-    serve: str
     log_folder: Path
     compilation_cache: Path
     max_cores: int | None = None
@@ -69,8 +64,6 @@ class WorkerConfig:
     insecure: bool = False
     file_folder: Path | None = None
     state_folder: Path | None = None
-    working_folder: str = ""
-    with_tests: bool = False
 
     def configure(self, num_cpus: int, *, log: str = "", log_start: int = 0) -> Configure:
         """Returns the first message to a worker."""

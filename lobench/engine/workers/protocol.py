@@ -36,30 +36,45 @@ __all__ = [
     "Remark",
     "StopCommand",
     "ToWorker",
+    "WorkerSession",
 ]
 
 # Messages of a chief to a worker.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Configure(Message):
+class WorkerSession:
+    """Work of all workers of a watch, wherever they run.
+
+    Attributes:
+      arguments: Arguments of pytest, including the suites.
+      layers: gin text around the cases.
+      serve: "module:function" that runs the worker: `serve(connection, configure, *, owns_process)`. It returns on
+        `Exit` and at the end of the pipe. `owns_process` states whether the process is the worker's own, which then
+        ends too.
+      working_folder: Working directory of the process, if this machine has it. "": not changed.
+      with_tests: Whether ordinary tests of the suites are cases, because all subjects are checkpoints.
+    """
+
+    arguments: tuple[str, ...]
+    layers: Layers
+    serve: str
+    working_folder: str = ""
+    with_tests: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configure(WorkerSession, Message):
     """First message to a worker: its configuration.
 
     Attributes:
       num_cpus: Number of cores that it computes with.
-      arguments: Arguments of pytest, including the suites.
-      layers: gin text around the cases.
       compilation_cache: Folder of jax's persistent cache.
-      serve: "module:function" that runs the worker: `serve(connection, configure, *, owns_process)`. It returns on
-        `Exit` and at the end of the pipe. `owns_process` states whether the process is the worker's own, which then
-        ends too.
       log: File to which the process's output is written; "" for no file.
       log_start: Position in `log` at which the output begins.
       file_folder: Folder with the files named in messages, by their names alone. "": their paths are as in the
         messages.
       state_folder: Folder in which trainings save their states. "": states are not saved.
-      working_folder: Working directory of the process, if this machine has it. "": not changed.
-      with_tests: Whether ordinary tests of the suites are cases, because all subjects are checkpoints.
 
     >>> serve = "lobench.pytest_plugin.worker:serve"
     >>> first = Configure(num_cpus=1, arguments=(), layers=Layers(), compilation_cache="", serve=serve)
@@ -68,16 +83,11 @@ class Configure(Message):
     """
 
     num_cpus: int
-    arguments: tuple[str, ...]
-    layers: Layers
     compilation_cache: str
-    serve: str
     log: str = ""
     log_start: int = 0
     file_folder: str = ""
     state_folder: str = ""
-    working_folder: str = ""
-    with_tests: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -188,9 +188,9 @@ def _record(row: EvaluationRow, subject: Subject, with_curves: bool) -> ResultRe
         "num_compilations": curves.num_compilations if curves else None,
         "program_version": row.key.program_version,
         "program": str(row.program),
-        "experiment": row.experiment,
-        "trial": row.trial,
-        "session": row.session,
+        "experiment": row.labels.experiment,
+        "trial": row.labels.trial,
+        "session": row.labels.session,
         "recorded_at": row.recorded_at,
         "provenance": provenance,
     }

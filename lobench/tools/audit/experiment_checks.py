@@ -145,7 +145,7 @@ def _left_out_findings(
     left_out = [
         f"{row.case.name} (seed {seed})"
         for row in rows
-        if row.experiment in ("", form.name)
+        if row.labels.experiment in ("", form.name)
         and row.key.case_identity in cases
         and (row.key.checkpoint_sha256, row.key.program_version, row.key.code) in subject_keys
         for seed in row.key.seed_block.seeds

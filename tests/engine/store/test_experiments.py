@@ -81,7 +81,9 @@ def test_an_evaluation_is_a_member_of_many_and_only_once_of_each(store: Path) ->
         assert found == [("adam", 0, 0, "1"), ("adam", 0, 1, "1"), ("celo", 0, 0, "2")]
         (shared,) = ledger.memberships(two)
         assert (shared.method, shared.trial, shared.evaluation) == ("b", 4, ledger.memberships(one)[0].evaluation)
-        assert [row.experiment for row in ledger.evaluations()] == ["one", "one", ""], "the first one is its label"
+        assert [row.labels.experiment for row in ledger.evaluations()] == ["one", "one", ""], (
+            "the first one is its label"
+        )
         # Tried again, it is no member until it has an outcome.
         ledger.forget([shared.evaluation], programs=[PROGRAM])
         assert ledger.memberships(two) == [] and len(ledger.memberships(one)) == 1
