@@ -48,28 +48,25 @@ def trained(item: pytest.Item, case: CaseSpec) -> Result:
     def train(theta: ThetaLeaves, block: SeedBlock, runners: Runners = runners) -> Curves:
         # A watch's worker has its folder from the chief.
         with programs_kept_in(kept_in) if job is None else contextlib.nullcontext():
-            return train_here(theta, block, runners)
-
-    def train_here(theta: ThetaLeaves, block: SeedBlock, runners: Runners) -> Curves:
-        try:
             on_progress = config.stash.get(ON_PROGRESS, None)
-            if job is None:
-                curves = runners.here.run(case, test, theta, block, on_progress=on_progress)
-            else:
-                curves = runners.together.run(case, test, job, theta, on_progress=on_progress)
-        except WrongThreads:
-            item.stash[APART] = foreign_maker()
-            runners.apart.compilation_cache = str(kept_in)
-            bound_case = runners.here.bind(case, test)
-            curves = runners.apart.run(
-                runners.layers, case, test, theta, block, code=bound_case.code.parts, key=bound_case.info.whole_key
-            )
-            if job is not None:
-                reason = f"this worker has another number of threads than its num_cpus = {bound.case.num_cpus}"
-                curves = runners.together.apart(case, test, job, curves, reason)
-        if job is None and (edited := parts_run_otherwise(info)):  # a watch's worker returns the job
-            raise EditedCode.of(case, edited)
-        return with_metrics(curves, metrics_of(config))
+            try:
+                if job is None:
+                    curves = runners.here.run(case, test, theta, block, on_progress=on_progress)
+                else:
+                    curves = runners.together.run(case, test, job, theta, on_progress=on_progress)
+            except WrongThreads:
+                item.stash[APART] = foreign_maker()
+                runners.apart.compilation_cache = str(kept_in)
+                bound_case = runners.here.bind(case, test)
+                parts = bound_case.code.parts
+                key = bound_case.info.whole_key
+                curves = runners.apart.run(runners.layers, case, test, theta, block, code=parts, key=key)
+                if job is not None:
+                    reason = f"this worker has another number of threads than its num_cpus = {bound.case.num_cpus}"
+                    curves = runners.together.apart(case, test, job, curves, reason)
+            if job is None and (edited := parts_run_otherwise(info)):  # a watch's worker returns the job
+                raise EditedCode.of(case, edited)
+            return with_metrics(curves, metrics_of(config))
 
     if gate is not None:
         gate.scale(case, info)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lobench.analysis.store.subjects import StoredSubject
-from lobench.core.subject import Subject as Who
 
 __all__ = ["MethodGroups", "are_by_step", "groups_of", "run_names"]
 
@@ -78,19 +77,17 @@ def groups_of(subjects: Sequence[StoredSubject], *, are_methods: bool = False) -
     """
     groups: dict[object, list[int]] = {}
     for index, subject in enumerate(subjects):
-        if subject.who.has_theta and not are_methods:
-            groups.setdefault(_run_of(subject.who), []).append(index)
+        who = subject.who
+        if who.has_theta and not are_methods:
+            folder, _, name = who.uri.rstrip("/").rpartition("/")
+            place = (who.run,) if who.run else (folder, _NUMBER.sub("#", name))
+            groups.setdefault((place, who.variant), []).append(index)
     divided_runs = [run_indices for group in groups.values() for run_indices in _by_optimizer(subjects, group)]
     runs = [tuple(sorted(_by_step(subjects, run_indices).values())) for run_indices in divided_runs]
     runs = [run for run in runs if len(run) > 1]
     members = {index for run in runs for index in run}
     single_subjects = tuple(index for index in range(len(subjects)) if index not in members)
     return MethodGroups(runs=tuple(runs), alone=single_subjects)
-
-
-def _run_of(subject: Who) -> tuple[object, ...]:
-    folder, _, name = subject.uri.rstrip("/").rpartition("/")
-    return (subject.run, subject.variant) if subject.run else (folder, _NUMBER.sub("#", name), subject.variant)
 
 
 def _by_step(subjects: Sequence[StoredSubject], indices: Sequence[int]) -> dict[tuple[int, int], int]:

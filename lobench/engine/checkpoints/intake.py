@@ -241,9 +241,10 @@ class Intake:
         if seen is not None:
             seen = dataclasses.replace(seen, run=readable.run, generation=readable.generation)
             with self._recording():
-                self._admit(
-                    seen, dataclasses.replace(_given_checkpoint(readable), sha256=readable.sha256), is_fetched=True
+                request = GivenCheckpoint(
+                    uri=readable.uri, variant=readable.variant, label=readable.label, sha256=readable.sha256
                 )
+                self._admit(seen, request, is_fetched=True)
         is_there = self.holds(subject.sha256)
         if not is_there and not any(
             _exists(sighting.uri) for sighting in self._ledger.sightings(subject.sha256).values()
@@ -445,7 +446,6 @@ class Intake:
                 checkpoint, mark = self._read(seen, None)
             else:  # retried now, since given checkpoints are not retried later
                 checkpoint, mark = retried(lambda: self._read(seen, request), clock=self._clock)
-            _check_theta(checkpoint, request)
             subject = given_checkpoint.read_as(checkpoint)
             restarts_from = self._restart_step(seen, subject) if request is None else None
         except ConfigError as error:
@@ -505,7 +505,7 @@ class Intake:
         Every file that has changed since it was read belongs to the new run, even if it is not read again. A trainer
         keeps its newest checkpoint, so if that is gone, a checkpoint with a lower step belongs to another run.
         """
-        ahead = self._ledger.ahead_of(subject)
+        ahead = self._ledger.current_restarts.ahead_of(subject)
         if not ahead:
             return None
         is_replaced = any(sighting.uri == subject.uri and sighting.sha256 != subject.sha256 for sighting in ahead)
@@ -518,7 +518,7 @@ class Intake:
         fingerprints = self._ledger.fingerprints()
         changed = [
             sighting.outer_step
-            for sighting in self._ledger.run_of(subject)
+            for sighting in self._ledger.current_restarts.before(subject)
             if sighting.uri != subject.uri and _has_changed(sighting.uri, fingerprints.get(sighting.uri, ""))
         ]
         return min([subject.outer_step, *changed])
@@ -542,8 +542,16 @@ class Intake:
             seen,
             self._readers[seen.reader],
             is_known=lambda sha256: sha256 == (request.sha256 if request else "") or self._ledger.has_seen(sha256),
-            arrival=lambda sha256: self._ledger.arrival(seen.uri, sha256),
+            arrival=lambda sha256: self._ledger.current_restarts.arrival(seen.uri, sha256),
         )
+        if request is not None and request.sha256 not in ("", checkpoint.sha256):
+            raise _OtherTheta(
+                "another theta lies here than the one that was chosen",
+                where=request.uri,
+                got=checkpoint.sha256[:12],
+                expected=request.sha256[:12],
+                next_step="the file was overwritten: choose again",
+            )
         return checkpoint, mark
 
     def _note_read(self, seen: SeenCheckpoint) -> None:
@@ -602,22 +610,6 @@ def _parent(uri: str) -> str:
 
 class _OtherTheta(CheckpointGone):
     """Error: a path has another theta than the chosen one."""
-
-
-def _given_checkpoint(subject: Subject) -> GivenCheckpoint:
-    return GivenCheckpoint(uri=subject.uri, variant=subject.variant, label=subject.label)
-
-
-def _check_theta(checkpoint: Checkpoint, request: GivenCheckpoint | None) -> None:
-    """Raises _OtherTheta if the checkpoint has another theta than the chosen one."""
-    if request is not None and request.sha256 and request.sha256 != checkpoint.sha256:
-        raise _OtherTheta(
-            "another theta lies here than the one that was chosen",
-            where=request.uri,
-            got=checkpoint.sha256[:12],
-            expected=request.sha256[:12],
-            next_step="the file was overwritten: choose again",
-        )
 
 
 def _exists(uri: str) -> bool:

@@ -167,15 +167,12 @@ class Spool:
             checkpoint = dataclasses.replace(checkpoint, sha256=former)
         if content.outer_step is None and seen.index is None:
             checkpoint = dataclasses.replace(checkpoint, outer_step=arrival(checkpoint.sha256))
-        self._keep(checkpoint.sha256, content.leaves)
+        path = self.path(checkpoint.sha256)
+        if not path.exists():
+            with self._writing():
+                write_whole(path, dump_theta(content.leaves), durable=True, sync_name=False)
+            self._has_unsynced = True
         return checkpoint
-
-    def _keep(self, sha256: str, leaves: Mapping[str, np.ndarray]) -> None:
-        if os.path.exists(self.location(sha256)):
-            return
-        with self._writing():
-            write_whole(self.path(sha256), dump_theta(leaves), durable=True, sync_name=False)
-        self._has_unsynced = True
 
     def sync(self) -> None:
         """Syncs the names of new thetas to the disk. Their contents are synced already."""

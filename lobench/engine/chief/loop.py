@@ -331,7 +331,14 @@ class Chief:
             return num_found  # the ledger has recorded them, and the next watch evaluates them
         if not self._intake.is_choosing:  # until then the newest checkpoint would be missing from the choice
             for position, subject in self._sighted:
-                self._record_sighting(position, subject)
+                if position in self._subjects:
+                    self._subjects.release_unneeded(subject)
+                    continue
+                self._subjects.add(position, subject)
+                if self._options.keep_results:
+                    self._accept_code([subject])
+                self._observers.seen(subject)
+                self._handle(planner.SubjectSeen(position, subject.key))
             self._sighted.clear()
         return num_found
 
@@ -361,16 +368,6 @@ class Chief:
         self._suite_changed = True
         self._progress.log(f"{reason}: restarting with the present files")
         self._own_events.append(planner.Drain())
-
-    def _record_sighting(self, position: int, subject: Subject) -> None:
-        if position in self._subjects:
-            self._subjects.release_unneeded(subject)
-            return
-        self._subjects.add(position, subject)
-        if self._options.keep_results:
-            self._accept_code([subject])
-        self._observers.seen(subject)
-        self._handle(planner.SubjectSeen(position, subject.key))
 
     def _wait(self, timeout: float) -> None:
         timeout = max(min(timeout, self._journal.commit_at - time.monotonic()), 0.0)

@@ -218,35 +218,18 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
             self.remember(subject.uri, fingerprint)
             position = int(row[0])
             if subject.has_theta:
-                self._restarts.add_sighting(position, subject)
-                restart = self._restarts.caused_by(position, subject, from_step=restarts_from)
+                self.current_restarts.add_sighting(position, subject)
+                restart = self.current_restarts.caused_by(position, subject, from_step=restarts_from)
                 if restart is not None and on_restart is not None:
                     self.record_event(restart.kind, **restart.detail)
-                    self._restarts.add_event(restart.kind, restart.detail)
+                    self.current_restarts.add_event(restart.kind, restart.detail)
                     on_restart(restart)
             return position
 
     @functools.cached_property
-    def _restarts(self) -> Restarts:
+    def current_restarts(self) -> Restarts:
         """Sightings and restarts recorded so far. Cached, since this process is the only writer."""
         return Restarts.of(self.recorded_sightings(), self.restart_events())
-
-    def ahead_of(self, subject: Subject) -> list[Subject]:
-        """Returns the checkpoints of a subject's run that were seen at its outer step or a higher one.
-
-        They are in order of their first sight. Superseded checkpoints are left out.
-        """
-        if self._restarts.is_highest(subject):
-            return []
-        return [earlier for earlier in self._restarts.before(subject) if earlier.outer_step >= subject.outer_step]
-
-    def run_of(self, subject: Subject) -> list[Subject]:
-        """Returns the checkpoints seen in a subject's run, without superseded ones."""
-        return self._restarts.before(subject)
-
-    def arrival(self, uri: str, sha256: str) -> int:
-        """Returns the number of a content of a file without an outer step: 0, 1, 2, ... in order of arrival."""
-        return self._restarts.arrival(uri, sha256)
 
     def has_seen(self, sha256: str) -> bool:
         """Returns whether the store has a sighting of a theta with this hash."""

@@ -109,9 +109,11 @@ class Restarts:
             return 0
         return sum(last < position for last in self._begun_after.get(series_of(subject), ()))
 
-    def is_highest(self, subject: Subject) -> bool:
-        """Returns whether a subject's outer step is higher than all that were seen in its lineage."""
-        return subject.outer_step > self._highest.get(series_of(subject), -1)
+    def ahead_of(self, subject: Subject) -> list[Subject]:
+        """Returns those of `before` that were seen at the subject's outer step or a higher one."""
+        if subject.outer_step > self._highest.get(series_of(subject), -1):
+            return []  # nearly always; skips the search through the whole run
+        return [earlier for earlier in self.before(subject) if earlier.outer_step >= subject.outer_step]
 
     def before(self, subject: Subject) -> list[Subject]:
         """Returns the checkpoints of a subject's lineage that are not superseded, in order of first sight."""

@@ -137,19 +137,16 @@ class CheckpointLines:
             if subject_score.label not in ("", self._scale) and not subject_score.num_untuned:
                 self._scale = subject_score.label
                 self._log(f"scores: 0 is the untrained network, 1 {subject_score.label}; a diverged seed scores -1", "")
-        self._log(f"{self._name(event.subject)}: " + "; ".join(filter(None, (text, event.left))), colour)
+        name = subject_name(event.subject)
+        if self._named.setdefault(name, event.subject.key) != event.subject.key:
+            name = f"{name} ({event.subject.sha256[:6]})"
+        self._log(f"{name}: " + "; ".join(filter(None, (text, event.left))), colour)
         self._num_logged += subject_score is not None
         if self._num_logged == _MANY:
             from lobench.report.tables.verdict import MANY_LOOKS
 
             self._num_logged += 1  # only once
             self._log(f"{_MANY} checkpoints: the best of many is the luckiest, too; {MANY_LOOKS}", "")
-
-    def _name(self, subject: Subject) -> str:
-        """Returns the name of a subject in its line, with the start of its hash if another one has the same name."""
-        name = subject_name(subject)
-        first_key = self._named.setdefault(name, subject.key)
-        return name if first_key == subject.key else f"{name} ({subject.sha256[:6]})"
 
     def _look(self, subjects: Sequence[Subject]) -> dict[tuple[object, int], Scored]:
         from lobench.analysis.scores.live_scores import StoreScores  # slow to import, and often not needed

@@ -96,7 +96,7 @@ def test_arrival_counts_the_changes_of_a_file_without_a_step(tmp_path: Path) -> 
     uri, numbers = "today/latest.npz", []
     with Ledger.open(tmp_path) as ledger:
         for sha256 in "aabba":
-            numbers.append(ledger.arrival(uri, sha256))
+            numbers.append(ledger.current_restarts.arrival(uri, sha256))
             see(ledger, checkpoint(numbers[-1], sha256, uri))
         assert numbers == [0, 0, 1, 1, 2] and not ledger.restart_events()
 
