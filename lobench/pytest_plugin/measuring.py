@@ -63,7 +63,6 @@ class MeasuredReference:
 class Measured:
     """Measurement of one item, as attached to its report.
 
-
     Attributes:
       name: Suite and case.
       node_id: Node id of the item.
