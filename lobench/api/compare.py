@@ -222,7 +222,7 @@ def compare_stored(
       settings: Settings of the comparison.
       baselines: Files or suites of baselines that the caller named. One that is stale is an error.
       suites: Suites of the cases. Their baselines are used if none are named. Empty: those of the store.
-      metrics: As of `compare`.
+      metrics: As in `compare`.
       cases: Names by which the store may know each case. None or empty: all cases.
     Raises:
       LobenchError: A baseline is stale, or the subjects have no case in common.
@@ -287,7 +287,7 @@ def _restrict_to_cases(
 
     Args:
       subjects: Subjects with all of their results.
-      names_by_case: Names of each case, as of `_names_by_case`.
+      names_by_case: Names of each case; see `_names_by_case`.
 
     Raises:
       UsageError: No subject has results on a case of this name.
@@ -398,7 +398,10 @@ def _subjects(
 
 
 def _chosen_in(text: str, store: Path | None, *, is_new: bool) -> str:
-    """Returns the store or run folder whose last subject a text stands for; "" if the text names one subject."""
+    """Returns the store or run folder that a text names instead of a subject; "" if it names a subject.
+
+    Such a text means the last subject of the store or run.
+    """
     if is_new:
         folder = Path(text.partition(";")[0].strip())
         return str(folder.resolve()) if folder.is_dir() else ""
@@ -462,7 +465,7 @@ def named_subjects(
     """Returns the subjects that texts name, each as given and as the store will record it.
 
     Args:
-      candidates: Subjects compared with the named ones. A run's folder never stands for one of them.
+      candidates: Subjects compared with the named ones. A run's folder never means one of them.
       choices: Earlier choices of references; see `choose_reference`.
     Raises:
       LobenchError: A text names neither a checkpoint nor an optimizer, or a checkpoint cannot be read.

@@ -1,4 +1,4 @@
-"""Engine run: runs the chief until it is done, and again each time a suite was edited meanwhile."""
+"""Engine run: runs the chief until it is done, and starts again if a suite was edited during the run."""
 
 from __future__ import annotations
 

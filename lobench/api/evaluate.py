@@ -134,8 +134,8 @@ def evaluate_into(
       subjects: Paths of checkpoints, with bindings after semicolons, and gin texts of optimizers. Empty: all
         checkpoints at `location`.
       suites: Folders, `.gin` files, or names of shipped suites.
-      location: Run whose `config.gin` is bound below the bindings of the suites, unless a given checkpoint has texts
-        of its own. "": the `config.gin` next to each checkpoint.
+      location: Run whose `config.gin` applies, with lower precedence than the suites, to each checkpoint that is given
+        without texts of `config.gin`. "": the `config.gin` next to each checkpoint.
       progress: Receives progress events. None: a live display in notebooks, nothing elsewhere.
       options: Further options of `lobench watch`, such as `workers` and `cases`.
     Raises:
@@ -169,7 +169,7 @@ class StoreEvaluator:
       store: Folder of the store.
       suites: Suites to evaluate on.
       progress: Receives progress events.
-      location: Run whose `config.gin` is bound below the bindings of the suites, as of `evaluate_into`.
+      location: Run whose `config.gin` is bound below the bindings of the suites, as in `evaluate_into`.
       options: Keywords of `evaluate_into`, such as `name`, `workers` and `gin_params`.
     """
 
@@ -195,7 +195,7 @@ class StoreEvaluator:
           suites: Suites of this call. (): those of the evaluator.
           cases: Names of the cases of this call. (): those of the evaluator.
         Raises:
-          LobenchError, KeyboardInterrupt: As of `evaluate_into`.
+          LobenchError, KeyboardInterrupt: As in `evaluate_into`.
         """
         options = self.options.copy()
         options["gin_params"] = (*options.get("gin_params", ()), *bindings)

@@ -93,7 +93,7 @@ class TrainedWith:
 
     Attributes:
       checkpoint, optimizer: One of them; "" for the other.
-      gin_params: Bindings, as of `--gin-param`.
+      gin_params: Bindings, as given by `--gin-param`.
       trainer_config: Text of the `config.gin` that a watch bound. None: the file next to the checkpoint.
     """
 
@@ -104,7 +104,7 @@ class TrainedWith:
 
     @property
     def variant(self) -> Variant:
-        """The bindings below those of the suite."""
+        """Bindings with lower precedence than the suite's."""
         return Variant(trainer_config=self.trainer_config)
 
 
@@ -158,11 +158,11 @@ def find_stored(
 ) -> Stored:
     """Returns the subject that a text names: `STORE`, `STORE@NAME`, a folder with one store below it, or NAME.
 
-    A store without a name stands for its last checkpoint.
+    A store without a name means its last checkpoint.
 
     Args:
       store: Store in which NAME is looked up.
-      candidates: Subjects to be compared with the named one. A store never stands for one of them, and they are left
+      candidates: Subjects to be compared with the named one. A store never means one of them, and they are left
         out if several subjects share the name.
       choices: Earlier choices of references; see `choose_reference`.
     Raises:
@@ -339,7 +339,7 @@ def _is_below(uri: str, folder: str) -> bool:
 
 
 def _sessions_of_commands(store: Path) -> dict[str, list[Path]]:
-    """Returns the session folders of commands by name, those of the latest experiment first."""
+    """Returns the session folders of commands by name. Folders of the latest experiment are first."""
     with Ledger.open(store, read_only=True) as ledger:
         sessions: dict[str, list[Path]] = {}
         for form in sorted(ledger.experiments(), key=lambda row: -row.last_at):

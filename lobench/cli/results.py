@@ -49,7 +49,7 @@ class ResultsSettings:
         "Show all rows. With --cases or --by: everything in the store, not only an experiment's methods.",
         flag="--all",
     )
-    table: Path | None = option(None, "With --by: gin file of `Table.*`, as of `lobench report`.")
+    table: Path | None = option(None, "With --by: gin file of `Table.*`, as in `lobench report`.")
     history: bool = option(False, "List experiments and runs by date, of every store in or below --store.")
     patch: int | None = option(
         None,

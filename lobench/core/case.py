@@ -266,15 +266,15 @@ class CaseInfo:
       suite: Name of the suite's folder, or of the file if it is in no suite folder.
       name: Scope of the case, preceded by the file's stem if the suite has the scope twice.
       node_id: Node id in the worker's pytest session.
-      num_inner_steps, seed_block, primary_metric, scale, minimum, num_cpus, num_gpus: As of `Case`.
-      timeout_seconds, first_seed, block_sizes: As of `Case`.
-      num_seeds: As of `Case`; if there are `block_sizes`, their sum.
+      num_inner_steps, seed_block, primary_metric, scale, minimum, num_cpus, num_gpus: As in `Case`.
+      timeout_seconds, first_seed, block_sizes: As in `Case`.
+      num_seeds: As in `Case`; if there are `block_sizes`, their sum.
       role: Role of the case for the evaluated checkpoint, one of `ROLES`; "" if the suite has none.
       whole: Identity of the whole training if this is a part of one (`Case.stop_after`); "" otherwise.
       headline: Quantity that reports of the suite show first, one of `HEADLINES`.
       problem: sha256 (hex) of the task, its data and the number of steps. A baseline is comparable if it is equal;
         number of seeds, time limits and expectations do not count. "" in stores of older versions.
-      file, own_name: File and name as of `CaseSpec`, such as `digits` and `relu32`. "" in stores of older versions.
+      file, own_name: File and name as in `CaseSpec`, such as `digits` and `relu32`. "" in stores of older versions.
       places: Recorded locations of the suite, the latest first. Not part of a row.
       case_code, subject_code: Fingerprints of the user's code (`lobench.core.code`) behind task and test, and behind
         the optimizer. Not part of the key. "" without such code, and in stores of older versions.
@@ -283,7 +283,7 @@ class CaseInfo:
         test.
       fixed_seeds: Whether the case is never evaluated on further seeds: an ordinary test that does not read
         `record.seeds`, a command with one seed and no placeholder `{seed}`, or a case with items.
-      replicates: As of `Case`. With "items", the only seed block is `0+1`, and its curves have a row for each item.
+      replicates: As in `Case`. With "items", the only seed block is `0+1`, and its curves have a row for each item.
 
     >>> case = lobench.open_results("results").rows[0].case
     >>> case.name, [(block.start, block.size) for block in case.blocks()]
@@ -467,7 +467,7 @@ class CaseSpec:
         return names_of(self.suite, self.file, self.name)
 
     def is_called(self, name: str) -> bool:
-        """Returns whether a name is that of this case or of its scope, which stands for all of the scope's cases."""
+        """Returns whether a name is the name of this case, or of its scope, which means all cases of the scope."""
         scope_names = names_of(self.suite, self.file, self.scope) if self.cell else ()
         spellings = {name, case_name(name)}
         if self.is_test:

@@ -270,7 +270,7 @@ class SessionBlocks:
         return None, tuple(lines)
 
     def cut(self, case: CaseInfo, own_bindings: Sequence[str]) -> CaseInfo:
-        """Returns a case with these blocks in place of its own. A case with fixed seeds is not changed.
+        """Returns a case with the experiment's seed blocks. A case with fixed seeds is not changed.
 
         Args:
           own_bindings: gin lines of a subject, which take precedence over the blocks.

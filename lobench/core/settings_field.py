@@ -1,4 +1,4 @@
-"""Settings fields with help and bounds, from which command options are made; keywords of the functions of Python."""
+"""Fields of settings, with help and bounds: command options and keyword arguments in Python are made from them."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def option(default: Any, help: str, **words: Any) -> Any:
 
 
 def settings_from(kind: type[S], options: Mapping[str, object], **values: object) -> S:
-    """Returns settings with those of the options that are their fields.
+    """Returns settings whose fields have the values of the options with the same names.
 
     A field that takes several texts or paths may be given as a list or as a single one, and a text as a path.
 
     Args:
       kind: Dataclass of the settings.
-      options: Keyword arguments of a function. Those that are no fields are ignored.
-      values: Values of fields that are arguments of their own.
+      options: Keyword arguments of a function. Arguments without a field are ignored.
+      values: Values of further fields. They take precedence over `options`.
 
     >>> from lobench.api.settings import CompareSettings
     >>> settings_from(CompareSettings, {"alpha": 0.1, "workers": 2}).alpha
@@ -74,7 +74,7 @@ def _convert(setting: Field[Any], value: Any) -> Any:
 
 
 def keywords_in(kind: type[K], options: Mapping[str, object]) -> K:
-    """Returns those of the options that are keys of a TypedDict."""
+    """Returns the options whose names are keys of a TypedDict."""
     return cast("K", {name: value for name, value in options.items() if name in kind.__annotations__})
 
 

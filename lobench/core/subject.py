@@ -128,7 +128,7 @@ class Subject:
         """Returns the subject of an optimizer without theta.
 
         Args:
-          text: Optimizer as of `--optimizer`: a call and bindings (`adam(); adam.b1 = 0.8`), or the path of a gin file.
+          text: Optimizer as in `--optimizer`: a call and bindings (`adam(); adam.b1 = 0.8`), or the path of a gin file.
           label: Name shown to people. "": the text.
         """
         text = canonical_optimizer(text)

@@ -55,7 +55,7 @@ class Train(Message):
       theta: Path of a file of leaves; "" without theta.
       code: Parts of the case's code as the caller imported it; empty if any code is right.
       key: `CaseInfo.whole_key` of the case as the caller bound it; "" if any bindings are right.
-      together, perturbation: As of `BlockRunner.repeat`.
+      together, perturbation: As in `BlockRunner.repeat`.
     """
 
     layers: Layers
@@ -93,7 +93,7 @@ class IsolatedRunner:
     """A child process that runs seed blocks as a `BlockRunner` does.
 
     Args:
-      keeps_executables: As of `Programs`.
+      keeps_executables: As in `Programs`.
     """
 
     def __init__(self, *, keeps_executables: bool = True) -> None:

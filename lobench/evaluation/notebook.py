@@ -49,7 +49,7 @@ def evaluate(
     Args:
       own: Case in Python, in place of one of a suite.
       variant: Bindings of the checkpoint.
-      suite, case, checkpoint, optimizer, gin_files, gin_params, test, allow_pickle: As of `lobench.evaluate`.
+      suite, case, checkpoint, optimizer, gin_files, gin_params, test, allow_pickle: As in `lobench.evaluate`.
     """
     if checkpoint and optimizer:
         raise UsageError("lobench.evaluate takes a checkpoint or an optimizer, one of them")

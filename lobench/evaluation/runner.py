@@ -190,7 +190,7 @@ class BlockRunner:
 
         Raises:
           DeadlinePassed: The time limit for all has passed.
-          WrongThreads, ThetaMismatch, ConfigError: As of `run`.
+          WrongThreads, ThetaMismatch, ConfigError: As in `run`.
         """
         curves_of_jobs = self._run(spec, test, thetas, block, on_progress, timeout_seconds)
         return [
@@ -209,12 +209,12 @@ class BlockRunner:
         """Trains one seed block again as for a stored result, or with perturbed parameters.
 
         Args:
-          spec, test, theta, block: As of `run`.
+          spec, test, theta, block: As in `run`.
           together: From the provenance of the result: "2 of 4" is computed second of four.
           perturbation: 0: the result has equal bits. n: the n-th training with parameters perturbed in the last place
             (`lobench.inner.training.perturbed`), each theta alone.
         Raises:
-          LobenchError: As of `run`.
+          LobenchError: As in `run`.
         """
         number, _, count = together.partition(" of ")
         seconds = self.bind(spec, test).case.timeout_seconds
@@ -268,7 +268,7 @@ class BlockRunner:
         """Returns whether the case's optimizer accepts the theta.
 
         Raises:
-          WrongThreads: As of `run`.
+          WrongThreads: As in `run`.
           ConfigError: See `bind`.
         """
         bound = self.bind(spec, test, theta.own_bindings)

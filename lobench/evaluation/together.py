@@ -39,7 +39,7 @@ class JobRunner:
         """Trains the job's seed block, or returns the curves computed with an earlier job of its group.
 
         Raises:
-          LobenchError: As of `BlockRunner.run`.
+          LobenchError: As in `BlockRunner.run`.
         """
         key = (spec, test, job.seed_block, job.theta_path)
         if key not in self._kept and job.companions and (spec, test) not in self._apart:

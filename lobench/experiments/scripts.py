@@ -50,7 +50,7 @@ def _script_subject(method: Method, part: str = "") -> Subject:
     """Returns the subject of a script's curves, with the label that tables of methods have.
 
     Args:
-      part: As of `ScriptCurves.record`.
+      part: As in `ScriptCurves.record`.
     """
     return replace(Subject.of_imported(f"{script_name(method)}{part}"), label=f"{method.title}{part}")
 

@@ -31,8 +31,8 @@ class InnerOptimizer(Protocol):
     """Protocol of optimizers: `optax.GradientTransformationExtraArgs`, with optional attributes.
 
     `update(grads, state, params, *, value, key, **extra)` receives the batch's loss as `value` (float32[]), a PRNG key,
-    the gradient as `grad`, and functions from params to the batch's loss as `value_fn` and `obj_fn`, as far as it
-    accepts these. It returns (updates, state), and the parameters become `params + updates`. Optional attributes:
+    the gradient as `grad`, and functions from params to the batch's loss as `value_fn` and `obj_fn`, each only if it
+    accepts the name. It returns (updates, state), and the parameters become `params + updates`. Optional attributes:
     `eval_params(state, params) -> params` returns the parameters to evaluate, and `initial_params(params) -> params`
     the initial parameters in place of the task's own. `metrics(state)` returns float32[] by name, recorded with each
     evaluation as `train/NAME`.

@@ -199,7 +199,7 @@ class Task:
         """Returns the loss, float32[], and the model state after it.
 
         Args:
-          params, key, data: As of `loss`.
+          params, key, data: As in `loss`.
           state: Model state before the step, with the structure of `init_with_state`.
         """
         return self.loss(params, key, data), state
@@ -210,7 +210,7 @@ class Task:
         """Returns the loss, the model state after it, and metrics by name (float32[]).
 
         Args:
-          params, state, key, data: As of `loss_with_state`.
+          params, state, key, data: As in `loss_with_state`.
         """
         loss, state = self.loss_with_state(params, state, key, data)
         return loss, state, {}
@@ -223,7 +223,7 @@ class Task:
         By default, it is the training loss without its model state.
 
         Args:
-          params, state, key, data: As of `loss_with_state`.
+          params, state, key, data: As in `loss_with_state`.
         """
         loss, _, aux = self.loss_with_state_and_aux(params, state, key, data)
         return loss, aux
@@ -281,7 +281,7 @@ class TaskFamily(abc.ABC):
     Attributes:
       datasets: Data sets shared by all tasks of the family. None: each task has its own, if any, as `ArrayDataset` or
         `SampledDataset`, made from its configuration, of equal shapes in all tasks.
-      metric_directions: As of a `Task`.
+      metric_directions: As in a `Task`.
 
     >>> class Bowls(lobench.TaskFamily):
     ...     def sample(self, key):

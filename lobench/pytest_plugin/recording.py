@@ -93,7 +93,7 @@ class SessionRecorder:
                     self._sessions.add(self._ledger, method, session, finished)
 
     def record(self, finished: ItemResult, subject: Subject | None = None) -> None:
-        """Writes an evaluation into the ledger, for the session's own subject or another one."""
+        """Writes an evaluation of a subject into the ledger. None: the session's own subject."""
         if not self._problem:
             with self._noting_store_errors():
                 self._record(finished, subject)

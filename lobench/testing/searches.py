@@ -104,7 +104,7 @@ class SearchContract:
       factory: "module:attribute", as in the search's declaration.
       keywords: Values that a user would bind in gin.
       wrong_keywords: Values that a user might bind by mistake.
-      num_trials: Number of trials if the search has no size of its own.
+      num_trials: Number of trials to request from a search that does not determine it itself.
       may_repeat: Whether it may propose a setting again.
       may_end_early: Whether it may end before `num_trials`, because it has no new settings.
     """

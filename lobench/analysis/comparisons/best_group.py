@@ -39,11 +39,11 @@ class Bold:
 
 
 def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alone: bool = False) -> Bold:
-    """Returns the cells with the best mean, and those that a comparison does not find worse.
+    """Returns the cells to print in bold: the best mean, and all cells that are not significantly worse.
 
-    The means are those that the table prints. A cell with a diverged or exploded seed, or without a planned seed,
-    cannot be the best. The comparison is that of `lobench compare` on the case, at level .05 for all cells together:
-    the probability of leaving out the cell that is truly best is at most .05.
+    Means are as in the table. A cell with a diverged or exploded seed, or without a planned seed, cannot be the best.
+    Cells are compared as in `lobench compare` on the case, at level .05 for all cells together: the probability of
+    leaving out the cell that is truly best is at most .05.
 
     Args:
       cells: Results of each method on one case. None if a method was not evaluated.
@@ -97,7 +97,7 @@ def _values_to_compare(best: Cell, cell: Cell, metric: str, scales: Scales) -> S
 
 
 def bold_means(summary: Summary, subjects: Sequence[int], metric: str, suite: str = "", *, alone: bool = False) -> Bold:
-    """Returns the indices in `subjects` of the best mean score, and of those that a comparison does not find worse.
+    """Returns the indices in `subjects` of the best mean score, and of all that are not significantly worse.
 
     Subjects that lack a planned seed are excluded, because a crash must not make a subject the best. So are subjects
     whose seeds all diverged or exploded: their mean score is -1 by definition, and with few seeds a test may not

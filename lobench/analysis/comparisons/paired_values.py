@@ -120,8 +120,8 @@ def paired_values(a: Cell | None, b: Cell | None, metric: str | None, scales: Sc
 def _missing_seeds(a: Cell | None, b: Cell | None, metric: str) -> tuple[frozenset[int], frozenset[int]]:
     """Returns the seeds of each side without a value: planned seeds without curves, or without the metric.
 
-    A seed trained by lobench that stopped before the last step of the others has no final value either. Imports have no
-    plan: for seeds that are the same draws on both sides, those that one side lacks are missing.
+    A seed trained by lobench that stopped before the last step of the other seeds has no final value either. Imports
+    have no plan: if seeds are the same draws on both sides, a seed that only one side has is missing on the other side.
     """
     cells = [cell for cell in (a, b) if cell is not None and cell.draws == LOBENCH_SEEDS]
     end = max((step for cell in cells for step in cell.last_steps().values()), default=0)
@@ -141,10 +141,10 @@ def _missing_seeds(a: Cell | None, b: Cell | None, metric: str) -> tuple[frozens
 def paired_block(
     a: Cell, other_cells: Mapping[int, Cell], metric: str | None, scales: Scales
 ) -> tuple[tuple[int, ...], PairBlock | None]:
-    """Returns the others for which arrays give the same result as `paired_values`, and their pairs in this order.
+    """Returns the indices of the subjects that can be paired with A as arrays, and their pairs in the same order.
 
-    These have scores of the same seeds as A, and no seed of either side diverged or exploded. Use `paired_values` for
-    the rest.
+    These subjects have scores of the same seeds as A, and no seed of either side diverged or exploded. The result is
+    that of `paired_values`, which is needed for all other subjects.
 
     Args:
       a: Results of A on a case.

@@ -191,7 +191,7 @@ def _subject_so_far(entrant: Entrant, rules: Race, num_rounds: int) -> StoredSub
 def _scales(entrants: Sequence[Entrant], rules: Race, suite_paths: Sequence[Path]) -> Scales:
     """Returns the scales of a race.
 
-    Without a tuned baseline they are those of the first round, and do not change later.
+    Without a tuned baseline, the first round determines them, and they do not change later.
 
     Raises:
       LobenchError: No case has a scale.

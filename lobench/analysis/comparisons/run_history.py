@@ -171,7 +171,7 @@ class ExperimentSummary(HistoryEntry):
       methods: Methods with evaluations, in the order of its file.
       best: Method with the highest mean score over the cases that all its methods have. "" if no method has a score.
       score: Score of the best method.
-      over: Cases that the mean is over, and the methods that lack the others; "" if all methods have all cases.
+      over: Cases that the mean is over, and the methods that lack other cases; "" if all methods have all cases.
       metric: Name of the metric.
     """
 

@@ -316,7 +316,7 @@ class Summary:
         return groups_text([[self.snapshot.names[case] for case in group] for group in groups])
 
     def over_which_cases(self, metric: str, *, names: bool = True) -> str:
-        """Returns the cases in the compared means, with the subjects that lack the others; "" if none lacks any."""
+        """Returns the cases in the compared means, and the subjects that lack other cases; "" if none lacks any."""
         missing = self.left_out(metric)
         num_common = len(self.common_cases(metric))
         lacking_subjects = "; ".join(f"{case}: not of {', '.join(labels)}" for case, labels in sorted(missing.items()))

@@ -25,13 +25,13 @@ class ViewerIndex:
     """Content of a snapshot by cells and metrics.
 
     Attributes:
-      metrics: Primary metrics of the cases, then the others by name. Metrics of single batches are left out.
+      metrics: Primary metrics of the cases, then other metrics by name. Metrics of single batches are left out.
       finals: Mean, lower and upper bound over the seeds after the last step, by metric:
         float64[num_subjects, num_cases, 3]. NaN without results.
       directions: Direction of each metric. None if it is not declared.
       runs: Places of the checkpoints of each run, in order.
-      best: Place of the checkpoint with the highest mean score of each run, among those with the most cases. None
-        without scores.
+      best: For each run, the place of the checkpoint with the highest mean score among the checkpoints with the most
+        cases. None without scores.
     """
 
     def __init__(self, summary: Summary) -> None:
@@ -104,7 +104,7 @@ def _final_bounds(snapshot: Snapshot, metric: str, direction: Direction | None) 
 
 
 def curves_of(viewer_index: ViewerIndex, keys: Iterable[CurveKey], most_points: int) -> dict[CurveKey, BandCurve]:
-    """Returns the bands over the seeds along the training, for those keys that have curves.
+    """Returns the mean curve and its bounds over the seeds, for the keys that have curves.
 
     Args:
       viewer_index: Index of the snapshot.

@@ -39,7 +39,7 @@ class _Column(NamedTuple):
     """Final values of a metric in the cells of a case, flat because thousands of cells have a few seeds each.
 
     Attributes:
-      cells: Cells that have the metric: those of the block, then the others.
+      cells: Cells that have the metric: first the cells of the block, then all others.
       finals: Final values of their seeds, cell after cell: float64[num_values].
       block: Values of most cells as arrays. None if there are none.
     """
@@ -471,7 +471,7 @@ class Scales:
 
     @property
     def _replicate(self) -> str:
-        """Noun for one replicate of the cases: "seed", "item", or "value" for both."""
+        """Noun for one replicate of the cases: "seed", "item", or "value" if some have seeds and others items."""
         return replicate_of(self.cases.values())
 
     @property
@@ -548,7 +548,7 @@ class Scales:
         return [*(block.cells[index] for index in near_indices), *column.others]
 
     def describe_shortly(self) -> str:
-        """Returns one line that describes 0 and 1, and names baselines that differ from those of the store."""
+        """Returns one line that describes 0 and 1, and names baselines that differ from the store's baselines."""
         return "; ".join([self.describe().splitlines()[0], *self.moved])
 
     def problem_lines(self) -> list[str]:

@@ -6,8 +6,8 @@ every trial. A search uses the case's fallback scale in its place: on a log scal
 
 Example: A loss begins at 2.4. A trial that ends at .24 has the fitness 1, and one that ends at .0024 has 3, unclipped.
 
-A case with a single value for each seed, as of a command, has no start. A loss then counts by its decimal logarithm,
-and any other metric by its value: losses of .24 and .0024 have the fitness 0.62 and 2.62.
+A case with a single value for each seed, such as a case of a command, has no start. A loss then counts by its decimal
+logarithm, and any other metric by its value: losses of .24 and .0024 have the fitness 0.62 and 2.62.
 """
 
 from __future__ import annotations

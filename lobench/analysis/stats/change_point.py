@@ -117,7 +117,7 @@ def window(posterior: Belief, level: float) -> tuple[int, int]:
 def named_pair(posterior: Belief, probed_indices: Collection[int]) -> tuple[int, int]:
     """Returns the places of the last good and the first broken checkpoint, as far as they were probed.
 
-    If the most probable place or its predecessor was not probed, these are the nearest probed places around the break.
+    If the most probable place or its predecessor was not probed, they are the nearest probed places around the break.
 
     Args:
       posterior: Posterior distribution of the break.
@@ -232,7 +232,7 @@ class _Converged:
     Attributes:
       place: Index of the checkpoint, from 0.
       block: First seed of the block.
-      scores: Finite score of each seed. Those of lost seeds are filled in from the other probes of the block.
+      scores: Finite score of each seed. Scores of lost seeds are filled in from the other probes of the block.
       num_seeds: Number of seeds that converged, > 0.
     """
 

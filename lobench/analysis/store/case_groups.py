@@ -65,8 +65,8 @@ def shared_trainings(cell: Cell, design: CaseDesign = "by design") -> frozenset[
 
     Args:
       cell: Results of a subject on a case.
-      design: Rule by which cases are grouped. "independent" puts every case into a group of its own, "seed means" all
-        cases into one group.
+      design: Rule by which cases are grouped. "independent": each case is one group; "seed means": all cases together
+        are one group.
     """
     if design == "independent":
         return frozenset()

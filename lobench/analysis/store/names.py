@@ -20,7 +20,7 @@ _MOST_KNOWN = 8  # most names in an error
 
 
 class Called(NamedTuple):
-    """Result of a lookup: places of the subjects, and whether the text is an exact name of them."""
+    """Result of a lookup: places of the matching subjects, and whether the text is exactly their name or path."""
 
     places: tuple[int, ...]
     is_exact: bool

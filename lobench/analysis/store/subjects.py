@@ -1,7 +1,7 @@
 """Evaluated subjects and their cells, joined over seed blocks.
 
-Cells, the arrays of many cells, and the subjects that hold them are one module: each is built from the others' private
-parts, and they share what is kept between two readings of a store.
+Cells, the arrays of many cells, and the subjects that hold them are in one module because they use private parts of
+each other, and share data that are kept between two readings of a store.
 """
 
 from __future__ import annotations
@@ -989,7 +989,7 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell:
 def _last_of_items(rows: Sequence[EvaluationRow]) -> Sequence[EvaluationRow]:
     """Returns the last evaluation that has values of items, as a list. Without one, all evaluations.
 
-    Values of earlier evaluations are not merged, because they may be of another data set.
+    Values of earlier evaluations are not merged, because they may come from another data set.
     """
     return [row for row in rows if row.measured is not None][-1:] or rows
 

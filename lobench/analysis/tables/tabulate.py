@@ -349,7 +349,10 @@ class _Maker:
         return entries
 
     def _bold(self, metric: str, cells: Sequence[Cell | None]) -> frozenset[int]:
-        """Returns the columns to print in bold: the best mean and, unless `bold` is "best", all not found worse."""
+        """Returns the columns to print in bold.
+
+        They are the best mean and, unless `bold` is "best", all columns that are not significantly worse.
+        """
         if self._spec.bold == "none":
             return frozenset()
         bold = bold_cells(cells, metric, self._summary.scales, alone=self._spec.bold == "best")

@@ -1,8 +1,8 @@
 """Planner log: each event and decision as a JSON line after a start record.
 
 Answers of the admission policy are logged with the events, so that a replay needs no plugin. A `Tick` without decisions
-is omitted, unless the next event has no time of its own. Only a digest of the decisions is logged: a replay repeats the
-decisions and compares digests.
+is omitted, unless the next event has no time. Only a digest of the decisions is logged: a replay repeats the decisions
+and compares digests.
 """
 
 from __future__ import annotations

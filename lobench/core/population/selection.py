@@ -41,7 +41,7 @@ class Tournament:
 
     Attributes:
       pareto: Whether several objectives are compared by Pareto improvement. False: there must be one objective.
-      pool: Members from which opponents are drawn. OWN makes each line of descent a search of its own.
+      pool: Members from which opponents are drawn. With OWN, each line of descent is an independent search.
     """
 
     pareto: bool = False

@@ -58,7 +58,7 @@ class PopulationSource:
       context: Location and readers.
     Attributes:
       root: Path of the location.
-      poll_seconds: Seconds between polls, as of `DirectorySource`.
+      poll_seconds: Seconds between polls, as in `DirectorySource`.
     """
 
     def __init__(self, context: SourceContext) -> None:

@@ -1,12 +1,11 @@
-"""Case cache: descriptions of a suite's cases from earlier starts, so that a finished plan needs no worker.
+"""Case cache: descriptions of a suite's cases from earlier runs, so that a finished plan needs no worker.
 
 Only a worker can list the cases of a suite, because it collects and binds them. Its description is stored together with
 its inputs: the files, the gin text around the cases, and the versions of installed packages. The chief uses the stored
 description as long as no input has changed. If there is something to run, a worker describes the cases again.
 
-The division of an experiment's seeds into blocks is not part of the description: cases are divided as this start
-requires. (Four seeds that are one block for a first start are four blocks for a second one that sets
-`Case.seed_block = 1`.)
+The division of an experiment's seeds into blocks is not part of the description, because it may differ between runs.
+(Four seeds that are one block in one run are four blocks in a later run with `Case.seed_block = 1`.)
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class CommandRuns(Arrivals):
     """States of the commands, which are recorded as trials in the ledger.
 
     Args:
-      runs: All commands, including those that an earlier start finished.
+      runs: All commands, including those that finished in an earlier run.
       readers: Checkpoint readers by name.
       states: States in the ledger.
       record: Called with each change of a state.

@@ -27,7 +27,7 @@ _FULL = "full"
 
 
 class DecisionLog:
-    """Writes the log of one start, compressed, once a second. A kill loses the events of the last second.
+    """Writes the log of one run, compressed, once a second. A kill loses the events of the last second.
 
     Args:
       store: Folder of the store.
@@ -35,7 +35,7 @@ class DecisionLog:
       take: Returns the steps since its last call.
       log: Called once with a message if the log cannot be written.
       max_bytes: Largest total size of all logs. The oldest are removed first.
-      max_start_bytes: Largest size of this start's log, which ends there.
+      max_start_bytes: Size at which this run's log ends.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class DecisionLog:
         self._num_bytes += len(data)
 
     def _begin(self) -> Path:
-        """Returns the path of this start's log, after removing old logs to make room."""
+        """Removes old logs to make room, and returns the path of this run's log."""
         self._folder.mkdir(parents=True, exist_ok=True)
         starts = starts_of(self._folder.parent)
         number = max(starts, default=0) + 1

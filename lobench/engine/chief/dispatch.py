@@ -79,9 +79,9 @@ class Dispatch:
     def returned(self, worker: int, result: JobResult, now: float) -> tuple[planner.Finished, Curves | None]:
         """Returns a worker's result as an event, with its curves.
 
-        An error does not count and is retried if the theta was lost from the spool meanwhile. Once per evaluation, an
-        error also does not count if the worker has other code or gin files, because its replacement may have the
-        current ones.
+        An error does not count, and is retried, if the theta has disappeared from the spool. Once per evaluation, an
+        error also does not count if the worker has other code or gin files than the chief, because its replacement may
+        have the current files.
         """
         lease = self._leases.get(worker)
         self.forget(worker)

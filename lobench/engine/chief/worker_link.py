@@ -80,7 +80,7 @@ class WatchWorkers:
         self._forget(worker)
 
     def describe(self, variant: Variant, *, is_traced: bool = False, names: tuple[str, ...] = ()) -> None:
-        """Asks the first ready worker for a variant's cases, and another one if it dies.
+        """Asks the first ready worker for a variant's cases, and another worker if that one dies.
 
         Workers are not reported as ready before the first answer, because there is nothing that they could run.
         """

@@ -84,10 +84,10 @@ def forget_configurables(modules: Collection[str]) -> None:
 
 
 def key_names(selectors: Iterable[str]) -> dict[str, str]:
-    """Returns the names of configurables in canonical lines, which are part of keys, by their names in gin.
+    """Returns the names of configurables in keys (in their canonical lines) by their names in gin.
 
-    A user's configurable is `lobench.Name` in keys, as it was when gin knew it by that name. If lobench itself has the
-    name, or another one of the selectors would have it too, the whole name is used.
+    A user's configurable is `lobench.Name` in keys, as it was when gin knew it by that name. If lobench itself has a
+    configurable of this name, or two of the selectors would get the same name, the whole name is used.
 
     >>> key_names(["lobench.adam"])
     {'lobench.adam': 'lobench.adam'}
@@ -185,9 +185,9 @@ def _walk(
     reached: list[tuple[str, str, str, Any]],
     visited: set[tuple[str, str]],
 ) -> None:
-    """Adds every binding reached, as (scope, selector, parameter, value).
+    """Adds every binding reached to `reached`, as (scope, selector, parameter, value).
 
-    A reference with a scope of its own replaces the scope.
+    A reference with a scope is followed in that scope, any other reference in the scope of its binding.
     """
     for parameter, value in sorted(bindings.items()):
         reached.append((scope, selector, parameter, value))

@@ -35,7 +35,7 @@ _imported: dict[str, _Imported] = {}  # last import, by the file's real path
 
 
 class _ImportNotes:
-    """Finder at the front of `sys.meta_path` that records the content of the files that the others find."""
+    """Finder at the front of `sys.meta_path` that records the content of each file that a later finder finds."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None

@@ -1,4 +1,4 @@
-"""Parsed layers of gin text around a case, and the number of cores that the case asks for."""
+"""Parses the layers of gin text around a case, and reads the number of cores that the case requests."""
 
 from __future__ import annotations
 

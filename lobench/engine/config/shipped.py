@@ -39,7 +39,7 @@ def shipped_suite(name: str) -> Path | None:
 
 
 def name_of(suite: Path) -> str:
-    """Returns the name of a shipped suite, or the path of another one."""
+    """Returns the name of a suite if lobench ships it, otherwise its path."""
     folder = shipped_folder()
     is_own = folder is not None and suite.is_absolute() and suite.is_relative_to(folder)
     return suite.relative_to(folder).as_posix() if folder is not None and is_own else str(suite)

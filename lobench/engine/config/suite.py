@@ -203,7 +203,7 @@ def specs_called(names: Sequence[str], *suites: str | Path, with_tests: bool = F
     """Returns the cases with given names, in the suites' order. Without names, returns all cases.
 
     A case is called `relu32`, `quick/relu32`, or with its file's name `digits.relu32` (`CaseSpec.names`). The name of a
-    scope with axes stands for all its cells, and that of a test for all its parameters.
+    scope with axes means all its cells, and the name of a test all its parameters.
 
     Args:
       names: Names of cases.

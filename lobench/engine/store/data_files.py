@@ -79,7 +79,7 @@ def changed_data_of_command(
       command: Name of the command.
       files: Absolute paths of the files.
       setting: Setting in which a file counts as code, such as `Method.files`.
-      is_recorded: As of `changed_data`.
+      is_recorded: As in `changed_data`.
     """
     data_files = [Path(file) for file in sorted(files) if _is_named_data(Path(file), ledger)]
     home = f"command {command}"

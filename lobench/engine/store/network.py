@@ -1,9 +1,9 @@
 """Ledger of a store on a network file system: a local database, published to the store as whole copies.
 
-SQLite's write-ahead log needs shared memory and reliable locks. Network file systems lack the former and often only
-claim to have the latter. So the chief writes a local database, and replaces the store's file with a snapshot of it
-from time to time and at the end. A restart on the same machine continues from the local database. Otherwise it
-continues from the store's copy, and evaluations recorded after that copy are computed again.
+SQLite's write-ahead log needs shared memory and reliable locks. Network file systems lack shared memory, and their
+locks are often unreliable. So the chief writes a local database, and replaces the store's file with a snapshot of it
+from time to time and at the end. A restart on the same machine continues from the local database. On another machine
+it continues from the store's copy, and evaluations recorded after that copy are computed again.
 """
 
 from __future__ import annotations

@@ -121,9 +121,9 @@ class Restarts:
         return [self._subjects[position] for position in lineage if position not in self.superseded]
 
     def arrival(self, uri: str, sha256: str) -> int:
-        """Returns the number of a content of a file without an outer step: 0, 1, 2, ...
+        """Returns a number in place of the outer step for a file without one: how often its content has changed.
 
-        It is the number of times that the file's content has changed.
+        A content that the file still has keeps its number.
         """
         earlier = [self._subjects[position] for position in self._at.get(uri, ())]
         if not earlier:
@@ -136,7 +136,7 @@ class Restarts:
         """Returns the restart that a sighting shows; None if it shows none. Call `add_sighting` first.
 
         Args:
-          position: Position of the sighting. It is an old one if a file has a former content again.
+          position: Position of the sighting. A file that has a former content again keeps that content's position.
           subject: Subject that was seen.
           from_step: First superseded outer step, if a restart is known. None: restarts are inferred.
         """

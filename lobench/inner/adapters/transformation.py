@@ -19,7 +19,7 @@ def as_transformation(optimizer: Any, num_steps: int, *, name: str) -> Transform
     """Returns an optimizer as an optax transformation, whose schedules run over `num_steps` updates.
 
     Args:
-      optimizer: Optimizer as of `as_stepper`. The updates of an object with google/learned_optimization's methods are
+      optimizer: Optimizer, as in `as_stepper`. The updates of an object with google/learned_optimization's methods are
         its new parameters minus the old ones, so that they are rounded once more.
       num_steps: Number of updates of the training.
       name: Name of the optimizer in error messages.

@@ -54,7 +54,7 @@ class KeptProgram:
 
     Attributes:
       program: Compiled program of jax.
-      layout: Layout, as of `compile_cache`.
+      layout: Layout, as in `compile_cache`.
       places: Positions of the settings that are its arguments.
       text_sha256: Hash of the text that XLA compiled.
     """

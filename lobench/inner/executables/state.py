@@ -79,7 +79,7 @@ class StateHash:
         """Adds values.
 
         Raises:
-          Unhashable: A value, or one inside it, is of an unknown kind.
+          Unhashable: The kind of a value, or of a value inside it, is unknown.
         """
         try:
             for value in values:

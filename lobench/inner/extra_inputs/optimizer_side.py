@@ -83,7 +83,7 @@ def with_extra_inputs(
       name: Name in error messages. "": that of the function that defines `update`.
       inner: Optimizer that this one wraps. Its extra inputs are requested too, and its `initial_params` and
         `eval_params` are used unless this one has its own.
-      eval_params, initial_params, metrics: As of `InnerOptimizer`. `initial_params` may accept `scale_invariant`.
+      eval_params, initial_params, metrics: As in `InnerOptimizer`. `initial_params` may accept `scale_invariant`.
     Raises:
       ConfigError: An input is unknown.
 

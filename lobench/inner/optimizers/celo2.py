@@ -146,7 +146,7 @@ class EloCelo2(Celo2):
     """Celo2 with the settings of ELO_CELO2, which was meta-trained together with an expert.
 
     Args:
-      learning_rate, weight_decay, orthogonalize, exp_mult, max_norm, adamw_paths: As of Celo2.
+      learning_rate, weight_decay, orthogonalize, exp_mult, max_norm, adamw_paths: As in Celo2.
     Source: PyLO (github.com/Belilovsky-Lab/pylo), ELO_CELO2.
     """
 

@@ -140,7 +140,7 @@ class VeLO(HyperV2):
     """VeLO: HyperV2 in the size that was meta-trained and published.
 
     Args:
-      lstm_hidden_size, param_inits, ff_hidden_size, ff_hidden_layers, exp_mult, step_mult: As of HyperV2.
+      lstm_hidden_size, param_inits, ff_hidden_size, ff_hidden_layers, exp_mult, step_mult: As in HyperV2.
     Source: Metz et al. 2022 (arXiv 2211.09760).
     """
 

@@ -29,7 +29,7 @@ class MuLO(AdafacMLPLOpt):
       hidden: Pattern of `re` for the paths of matrices between hidden layers, both of whose sizes grow with the width:
         "w[12]". "": no matrix.
       base_width: Number of inputs of a matrix whose step is not changed.
-      step_mult, exp_mult, hidden_size: As of AdafacMLPLOpt.
+      step_mult, exp_mult, hidden_size: As in AdafacMLPLOpt.
     Raises:
       ConfigError: No matrix matches the pattern.
     Source: Therien et al. 2024 (arXiv 2406.00153).

@@ -49,7 +49,7 @@ def soap(
 
     Args:
       learning_rate: Learning rate.
-      b1, b2, eps, weight_decay: As of AdamW.
+      b1, b2, eps, weight_decay: As in AdamW.
       update_interval: Number of updates between two changes of the bases.
       max_preconditioned_dim: Longest axis with a basis.
     Source: Vyas et al. 2024, "SOAP: Improving and Stabilizing Shampoo using Adam", arXiv 2409.11321, algorithms 3 and

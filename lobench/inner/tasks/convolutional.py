@@ -96,8 +96,8 @@ class ResNetClassifier(Classifier):
       channels: Output channels of the blocks, one to four.
       activation: relu, tanh, gelu, silu or sigmoid.
       batch_size: Examples per batch, in training and evaluation.
-      norm: "batch" or "layer", after each 3x3 layer, as of ConvClassifier.
-      norm_epsilon: As of ConvClassifier.
+      norm: "batch" or "layer", after each 3x3 layer, as in ConvClassifier.
+      norm_epsilon: As in ConvClassifier.
     Source: He et al. 2016, "Deep residual learning for image recognition", at a size for a CPU.
     """
 

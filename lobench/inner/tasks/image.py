@@ -58,7 +58,7 @@ class PermutedDigits(Permuted):
     """Family of `DigitsMLP` tasks with permuted pixels and labels, for meta-training.
 
     Args:
-      hidden_sizes, activation, batch_size: As of DigitsMLP.
+      hidden_sizes, activation, batch_size: As in DigitsMLP.
     """
 
     def __init__(

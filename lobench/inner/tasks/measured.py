@@ -28,7 +28,8 @@ class ReferencedTask(Task):
     """Base of tasks whose losses are compared with that of a guess.
 
     Attributes:
-      reference_loss: Loss of a uniform guess, of an output of zeros, or of the mean, near that of an untrained network.
+      reference_loss: Loss of a uniform guess, of an output of zeros, or of the mean. An untrained network has about
+        this loss.
     """
 
     reference_loss: float

@@ -150,12 +150,12 @@ class Distillation(ReferencedTask, MeasuredTask):
     """Distillation of a large classifier of the digits into a small one; Kullback-Leibler divergence in nats.
 
     The teacher is a ridge regression on 512 random ReLU features of the training split, computed when the task is
-    created. The loss is the mean of KL(teacher, student); its floor is 0. `accuracy` is that on the true labels.
+    created. The loss is the mean of KL(teacher, student); its floor is 0. `accuracy` is measured on the true labels.
     Batches have `image` float32[batch, 64], `label` int32[batch] and `teacher` float32[batch, 10], log probabilities.
     Source: Hinton et al. 2015 (arXiv 1503.02531).
 
     Args:
-      hidden_sizes, activation, batch_size: As of DigitsMLP, for the student.
+      hidden_sizes, activation, batch_size: As in DigitsMLP, for the student.
     """
 
     datasets: Datasets

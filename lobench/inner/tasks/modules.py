@@ -47,7 +47,7 @@ def module_task(
     Args:
       module: Factory of the module, `@my_nets.Net` in gin. For nnx it takes `rngs`, for equinox `key`, otherwise
         nothing.
-      data: Name of labelled data, as of `MLPClassifier`, or a function that returns `Datasets` with mappings as
+      data: Name of labelled data, as in `MLPClassifier`, or a function that returns `Datasets` with mappings as
         batches.
       loss: Loss of the module's outputs and a batch. "cross_entropy": of logits and `label`, with `accuracy`; "mse": of
         outputs and `target`; or a function of both that returns the loss, float32[], or a pair of loss and metrics.

@@ -53,7 +53,7 @@ class MultiTask(MeasuredTask):
         """Returns the losses, float32[num_losses].
 
         Args:
-          params, state, key, data: As of `Task.loss_with_state`.
+          params, state, key, data: As in `Task.loss_with_state`.
         """
         return self.losses_with_aux(params, state, key, data)[0]
 
@@ -61,7 +61,7 @@ class MultiTask(MeasuredTask):
         """Returns the losses, float32[num_losses], and further metrics, float32[] by name.
 
         Args:
-          params, state, key, data: As of `Task.loss_with_state`.
+          params, state, key, data: As in `Task.loss_with_state`.
         """
         if type(self).losses is MultiTask.losses:
             raise NotImplementedError(f"{type(self).__name__} defines no losses")

@@ -50,7 +50,7 @@ def accuracy(logits: jax.Array, labels: jax.Array) -> jax.Array:
 
 
 def classification(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Returns the mean cross entropy in nats, float32[], and the metric `accuracy`, as of the two functions above."""
+    """Returns the mean cross entropy in nats, float32[], and the metric `accuracy`."""
     return softmax_cross_entropy(logits, labels), {"accuracy": accuracy(logits, labels)}
 
 

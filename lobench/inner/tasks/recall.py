@@ -30,7 +30,7 @@ class AssociativeRecall(SymbolTask):
       num_pairs: Number of pairs in a window.
       num_keys, num_values: Number of keys and values in the alphabet, together at most 256.
       network: "gru", "lstm" or "transformer".
-      width, num_layers, num_heads, batch_size: As of HiddenMarkov.
+      width, num_layers, num_heads, batch_size: As in HiddenMarkov.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class ModularAddition(SymbolTask):
     Args:
       modulus: Modulus, at most 255.
       network: "gru", "lstm" or "transformer".
-      width, num_layers, num_heads, batch_size: As of HiddenMarkov.
+      width, num_layers, num_heads, batch_size: As in HiddenMarkov.
     """
 
     def __init__(

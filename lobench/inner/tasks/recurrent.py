@@ -63,7 +63,7 @@ def recurrent_outputs(params: Params, inputs: jax.Array, *, cell: str) -> jax.Ar
     """Returns the cell's output after each input, float32[length, batch, width], from a state of zeros.
 
     Args:
-      params: Parameters as of `recurrent_init`.
+      params: Parameters from `recurrent_init`.
       inputs: float32[length, batch, inputs], with time first, as a scan reads it.
     """
     inputs = inputs @ params["w_in"] + params["b"]  # float32[length, batch, gates x width]

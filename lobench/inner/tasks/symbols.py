@@ -48,7 +48,7 @@ class SymbolNetwork(abc.ABC):
 
 
 class Recurrent(SymbolNetwork):
-    """A GRU or an LSTM over one-hot symbols; parameters as of `recurrent_init`."""
+    """A GRU or an LSTM over one-hot symbols, with the parameters of `recurrent_init`."""
 
     def __init__(self, cell: str, vocab_size: int, width: int) -> None:
         super().__init__(vocab_size, width)

@@ -48,7 +48,7 @@ def transformer_blocks(params: Params, x: jax.Array, *, num_layers: int, num_hea
     """Returns the stream after the blocks and the last norm, float32[batch, length, width].
 
     Args:
-      params: Parameters as of `transformer_init`.
+      params: Parameters from `transformer_init`.
       x: float32[batch, length, width], with positions added.
       num_layers, num_heads: Number of layers, and of heads per layer.
       causal: Whether a position only attends to itself and earlier ones.

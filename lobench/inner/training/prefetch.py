@@ -121,7 +121,8 @@ class Feed:
     def positions(self) -> list[Any] | None:
         """Returns the positions of the training iterators after the last chunk; None if one is unknown.
 
-        An iterator, such as those of grain, reports it with `get_state()` and restores it with `set_state(state)`.
+        An iterator of grain, for example, reports its position with `get_state()` and restores it with
+        `set_state(state)`.
         """
         return self._positions if self.feeds_training else None
 

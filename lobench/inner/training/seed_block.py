@@ -38,13 +38,13 @@ OF_THETAS = Carry(0, 0, 0, 0, None, None, 0, 0, 0)  # type: ignore[arg-type]
 
 
 class Trained(NamedTuple):
-    """A finished block. Seconds are the share of each theta.
+    """A finished block. Seconds are divided by the number of thetas that were trained together.
 
     Attributes:
       resumed_at: Step of the saved state from which it continued; 0 if it ran from the start.
       end: Last step that counts. The state may be that of a later step.
       cost: Cost of the steps; None if no step was left.
-      at_once: Number of trainings that a device computed at the same time. 0: all of its own.
+      at_once: Number of trainings that a device computed at the same time. 0: all trainings of the device.
     """
 
     carry: Carry

@@ -131,7 +131,7 @@ class TrainingProgram:
           theta: Theta in the optimizer's structure and dtypes.
           block: Seed block with the number of seeds of the program.
           settings: Values of all settings, phase by phase.
-          end, on_progress, should_stop, saves: As of `RunOptions`.
+          end, on_progress, should_stop, saves: As in `RunOptions`.
         Returns:
           Curves with metrics float32[num_seeds, num_evals]; None if the run was stopped.
         """

@@ -273,7 +273,7 @@ def _size(viewer_index: ViewerIndex, keys: Sequence[CurveKey], most_points: int)
 
 
 def _embedded_keys(viewer_index: ViewerIndex) -> list[CurveKey]:
-    """Returns the curves in a file: those of the most interesting subjects, up to a size limit."""
+    """Returns the keys of the curves to store in a file: the most interesting subjects, up to a size limit."""
     curve_keys: list[CurveKey] = []
     num_values = 0
     for index in viewer_index.by_interest():

@@ -518,7 +518,7 @@ def verdict_words(effect: Effect, gate: GateResult) -> str:
 
 
 def outcome_words(effect: MetricEffect, a: str, b: str, undecided: str, on: str = "") -> str:
-    """Returns the difference of the mean in words that agree with the gate on the mean and with that on the cases.
+    """Returns the difference of the mean in words that contradict neither the mean's gate nor the cases' gates.
 
     Args:
       effect: Results on a metric.
@@ -572,7 +572,7 @@ def comparison_sentence(comparison: MethodComparison) -> str:
 
 
 def tests_line(comparison: MethodComparison) -> str:
-    """Returns a line on the ordinary tests of both sides, those that B breaks first; "" without tests.
+    """Returns a line on the ordinary tests of both sides, beginning with tests that B breaks; "" without tests.
 
     Example: "tests: 1 passed under a.pt (A) and failed under b.pt (B): s/test_small; 3 passed on both sides".
     """

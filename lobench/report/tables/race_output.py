@@ -27,7 +27,7 @@ class RacedRecord(TypedDict):
 
 
 class RaceRecord(TypedDict):
-    """`lobench compare --race`: methods that are shown to be worse than another, at which look, and the saved steps."""
+    """`lobench compare --race`: methods shown to be worse than another, the look that showed it, and saved steps."""
 
     leader: str
     left: Annotated[list[str], "Methods that were not shown to be worse."]

@@ -251,7 +251,7 @@ def _readable_subject(
 
     Args:
       subject: Checkpoint of the run.
-      run, store, stored_subjects: As of `_readable_checkpoints`.
+      run, store, stored_subjects: As in `_readable_checkpoints`.
     """
     sha256 = subject.sha256
     sightings = (

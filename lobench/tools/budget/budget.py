@@ -188,7 +188,7 @@ def _leads(searches: Sequence[SearchBudget], trials: Sequence[_Trials]) -> list[
 def _is_ahead_of_all(trials: Sequence[_Trials], leader: int) -> list[bool]:
     """Returns by number of trials whether a search is shown to be ahead of every other one.
 
-    Its own stopped trials count with their lower bounds, those of the others with their upper bounds.
+    Stopped trials of this search count with their lower bounds, stopped trials of other searches with their upper ones.
     """
     leading = trials[leader]
     other_searches = [search for index, search in enumerate(trials) if index != leader]

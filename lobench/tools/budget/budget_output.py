@@ -109,7 +109,11 @@ def _answer(budgets: Budgets) -> list[str]:
 
 
 def _spans(budgets: Budgets, *, is_shown: bool) -> list[str]:
-    """Returns texts such as "adam leads from 3 trials to 8", for the leads that are shown or for the other ones."""
+    """Returns texts such as "adam leads from 3 trials to 8".
+
+    Args:
+      is_shown: Whether to return the leads that are statistically shown, or those that are not.
+    """
     spans = []
     for lead in budgets.leads:
         end_text = "on" if lead is budgets.leads[-1] else f"to {lead.last}"

@@ -36,7 +36,7 @@ class _First:
 
 
 class Copies:
-    """Finds curves of a method and case with the same values as another one in this import or in the store.
+    """Finds curves that have the same values as another curve of the method and case, in this import or in the store.
 
     Two files with the same curve contain one training, which counts once. Equal curves in one file are separate runs,
     unless its format does not name runs. Curves of a single value are separate runs too, unless the files are equal.

@@ -162,9 +162,9 @@ def _codes(specs: Sequence[CaseSpec], layers: Layers) -> list[str]:
 def _usual_ranges(
     home_name: str, suite: Path, layers: Layers, theta: ThetaLeaves, spec: CaseSpec, log: Callable[[str], None]
 ) -> Ranges:
-    """Returns the ranges of the rule's inputs in a suite, without the case itself.
+    """Returns the ranges of the learned rule's inputs on all cases of a suite except the given one.
 
-    They are cached next to the pages.
+    The ranges are cached next to the pages.
     """
     from lobench.tools.debug.replayed_case import ranges_on, widened
 

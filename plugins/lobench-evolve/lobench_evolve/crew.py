@@ -80,7 +80,7 @@ class Crew:
     """A fixed number of workers. lobench's scheduler distributes jobs and replaces lost workers.
 
     Args:
-      executor: Executor as of the hook `lobench_executors`.
+      executor: Executor, as declared by the hook `lobench_executors`.
       num_workers: Number of workers.
       size: Cores and devices of each worker.
       timeout_seconds: Time limit of a job, after which its worker is killed and the job is given to another.

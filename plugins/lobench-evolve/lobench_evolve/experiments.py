@@ -69,7 +69,7 @@ def run_command(command: EvolveCommand) -> Evolved:
     """Runs one experiment in this process, or several in separate processes.
 
     Raises:
-      LobenchError: As of `plan` and `run_experiment`.
+      LobenchError: As in `plan` and `run_experiment`.
     """
     # As Ctrl-C, so that child processes are ended too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -41,7 +41,7 @@ def optuna_search(sampler: str = "tpe", **options: Any) -> OptunaSearch:
       sampler: "tpe", "cmaes", "gp", "nsgaii", "qmc" or "brute_force".
       options: Options of the sampler, such as `optuna.multivariate = True`.
     Raises:
-      ConfigError: As of `sampler_named`.
+      ConfigError: As in `sampler_named`.
     """
     return OptunaSearch(sampler=sampler_named(sampler, options))
 

@@ -86,7 +86,7 @@ def check_paths(paths: Sequence[str], where: str) -> None:
     """Checks that all paths are parameters of configurables. Imports lobench's own modules if one is missing.
 
     Raises:
-      ConfigError: As of `bind`.
+      ConfigError: As in `bind`.
     """
     from lobench.extend import load_plugins
 

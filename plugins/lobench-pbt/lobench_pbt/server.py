@@ -274,7 +274,7 @@ def serve(study: Study, store: Path, *, listen: str, security: Security, log: Ca
     Returns:
       Whether a request still hangs on a file system. Python's own exit would wait for its thread.
     Raises:
-      ConfigError, Refused: The study is invalid, or another one has its name.
+      ConfigError, Refused: The study is invalid, or a different study has the same name.
       StoreError: The store is busy.
     """
     security.check(listen)

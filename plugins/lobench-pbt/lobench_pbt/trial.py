@@ -1,4 +1,4 @@
-"""Trial: one session of training, warm-started from the checkpoint of an earlier one."""
+"""Trial: one session of training, which starts from the checkpoint of an earlier trial."""
 
 from __future__ import annotations
 

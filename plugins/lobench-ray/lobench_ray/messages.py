@@ -38,11 +38,11 @@ class WorkerPlan(Message):
       sha256: Hash of the parcel.
       suites: Names of the suites in the parcel.
       layers: gin text around the cases, with files by their names in the parcel.
-      serve: As of `WorkerConfig`.
+      serve: As in `WorkerConfig`.
       state_mark: File in the store's folder of states. A node that has this file sees the store, and saves states
         there.
-      working_folder: Working folder of the chief, as of `Configure`.
-      with_tests: As of `WorkerConfig`.
+      working_folder: Working folder of the chief, as in `Configure`.
+      with_tests: As in `WorkerConfig`.
     """
 
     sha256: str

@@ -254,7 +254,7 @@ class StepResult:
 
 @dataclass
 class _Instance:
-    """An optimizer with parameters of its own. One training uses it at a time.
+    """A torch optimizer and the parameters that it steps. Only one training uses it at a time.
 
     Attributes:
       takes_loss: Whether its `step` has an argument `loss`.

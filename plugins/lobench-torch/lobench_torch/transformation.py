@@ -54,7 +54,7 @@ def transformation(
     Args:
       name: Name of its class, with the module.
       settings: Settings of the class, which may have the name of an argument here.
-      no_decay, groups, closure, transposed, python, library: As of `torch_optimizer`.
+      no_decay, groups, closure, transposed, python, library: As in `torch_optimizer`.
     """
     settings_by_pattern = tuple((_pattern(pattern), dict(group)) for pattern, group in (groups or {}).items())
     no_decay = _pattern(no_decay)

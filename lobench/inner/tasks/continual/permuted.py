@@ -23,7 +23,7 @@ class PermutedStream(Stream):
     """Stream of tasks with permuted inputs; task 0 has them unpermuted. All seeds have the same permutations.
 
     Args:
-      task, num_tasks, protocol, groups, memory_size, replay, interleaved: As of `Stream`.
+      task, num_tasks, protocol, groups, memory_size, replay, interleaved: As in `Stream`.
     Source: Goodfellow et al. 2013 (permuted MNIST).
     """
 

@@ -27,7 +27,7 @@ class RotatedStream(Stream):
     degrees shift a signal of forty points by four.
 
     Args:
-      task, protocol, groups, memory_size, replay, interleaved: As of `Stream`.
+      task, protocol, groups, memory_size, replay, interleaved: As in `Stream`.
       angles: Angles in degrees, one per task.
     Source: Lopez-Paz and Ranzato 2017 (rotated MNIST).
     """

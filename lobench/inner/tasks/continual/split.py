@@ -27,7 +27,7 @@ class SplitStream(Stream):
     """Stream of tasks with different classes; task i has `classes_per_task` classes from `i * classes_per_task` on.
 
     Args:
-      task, num_tasks, protocol, groups, memory_size, replay, interleaved: As of `Stream`.
+      task, num_tasks, protocol, groups, memory_size, replay, interleaved: As in `Stream`.
       classes_per_task: Number of classes of the data per task.
       head: Logits that count. All tasks share one output layer. "masked": the classes of the task, in training and
         evaluation; "partial": the classes of the task in training, all in evaluation; "single": all classes.

@@ -227,7 +227,7 @@ class ControlTask(MeasuredTask):
         return best - mean_return, self._aux(mean_return, success, experience)
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
-        """Returns the loss relative to that of random actions, at most 2; unchanged if the latter is unknown."""
+        """Returns the loss divided by the loss of random actions, at most 2; unchanged if that loss is unknown."""
         env = self._env
         if env.best_return is None or env.random_return is None:
             return loss

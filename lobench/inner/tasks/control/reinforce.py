@@ -37,7 +37,7 @@ class REINFORCE(ControlTask):
 
     Attributes:
       env, hidden_sizes, activation, cell, discount, normalize_observations, normalize_rewards, collection,
-        eval_episodes, greedy_evaluation, solved_at, solved_episodes, film_steps: As of PPO.
+        eval_episodes, greedy_evaluation, solved_at, solved_episodes, film_steps: As in PPO.
       num_envs: Number of processes, at least 2.
       num_steps: Number of steps after which an episode is cut; later rewards do not count. None: the time limit of the
         environment.

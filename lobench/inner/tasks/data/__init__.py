@@ -39,7 +39,7 @@ def text(name: str) -> bytes:
     """Returns the content of `name`.txt.gz.
 
     Raises:
-      ConfigError: As of `load`.
+      ConfigError: As in `load`.
     """
     return gzip.decompress(_verified_content(f"{name}.txt.gz"))
 

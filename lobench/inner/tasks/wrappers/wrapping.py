@@ -1,4 +1,4 @@
-"""Base of wrappers: tasks and families that forward to another one, with changed batches."""
+"""Base of wrappers: tasks and families that call another task or family with changed batches."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["Wrapping", "batch_field", "each_split", "mapped_batches", "wrapped"]
 class Wrapping(MeasuredTask):
     """Base of wrappers.
 
-    Attributes and methods that a subclass does not override, including extra ones, are those of the wrapped task.
+    A wrapper has all attributes and methods of the wrapped task, except those that its class overrides.
     """
 
     def __init__(self, task: Task) -> None:
