@@ -1,4 +1,4 @@
-"""Temporary environment variables of this process, also with several concurrent users of a name."""
+"""Temporary environment variables of this process. Several threads may set the same variable at the same time."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _BEFORE: dict[str, str | None] = {}  # original values of variables with users
 def environment_with(values: Mapping[str, str], *, as_defaults: bool = False) -> Iterator[None]:
     """Sets environment variables while the body runs, for libraries that have no other settings.
 
-    With several users of a variable, the last one restores the original value. Other libraries and later child
-    processes must not see lobench's values.
+    If several bodies that set a variable run at the same time, the last one to end restores the original value. Other
+    libraries and later child processes must not see lobench's values.
 
     Args:
       values: Values by name.

@@ -305,7 +305,7 @@ def _with_names(effect: MetricEffect, names: Mapping[str, str]) -> MetricEffect:
 
 
 def _on_common_forms(a: StoredSubject, b: StoredSubject) -> tuple[StoredSubject, StoredSubject]:
-    """Returns both subjects with the cells to compare: those of former forms only if no current forms are common."""
+    """Returns both subjects with the cells to compare. Former forms are compared only if no current form is common."""
     common_forms = a.every_form().keys() & b.every_form().keys()
     if a.cells.keys() & b.cells.keys() or not common_forms:
         return a, b

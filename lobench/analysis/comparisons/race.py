@@ -94,7 +94,7 @@ def decided(
       entrants: Methods with their evaluations.
       rules: Rules of the race.
       suite_paths: Suites or baseline files that define the score 1. (): those recorded with the evaluations.
-      last_look: Last look. None: as far as there are evaluations.
+      last_look: Last look. None: the last one for which there are evaluations.
 
     Raises:
       LobenchError: No case has a scale.

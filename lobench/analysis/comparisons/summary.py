@@ -455,7 +455,7 @@ class Summary:
         )
 
     def improvement(self) -> Interval:
-        """Returns the probability that a seed of the shown subject ends better than one of the first."""
+        """Returns the probability that a seed of the shown subject ends better than a seed of the first subject."""
         first_subject, shown_subject = (self.snapshot.subjects[index] for index in (self.first, self.shown))
         return improvement(first_subject, shown_subject, None, self.scales)
 

@@ -150,7 +150,7 @@ def _score_subject(subject: StoredSubject, scales: Scales) -> Scored:
 
 
 def _with_fallback(scored_subject: Scored, scales: Scales, means: Sequence[tuple[StoredSubject, float]]) -> Scored:
-    """Returns a subject without a score with its fallback. `means` are those of all subjects, in order."""
+    """Returns a subject without a score with its fallback. `means` are the mean scores of all subjects, in order."""
     subject = scored_subject.subject
     earlier_means = [
         (stored_subject.who, mean)

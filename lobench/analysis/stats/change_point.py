@@ -115,7 +115,7 @@ def window(posterior: Belief, level: float) -> tuple[int, int]:
 
 
 def named_pair(posterior: Belief, probed_indices: Collection[int]) -> tuple[int, int]:
-    """Returns the places of the last good and the first broken checkpoint, as far as they were probed.
+    """Returns the places of the last good and the first broken checkpoint, both of which were probed.
 
     If the most probable place or its predecessor was not probed, they are the nearest probed places around the break.
 

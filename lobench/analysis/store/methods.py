@@ -95,7 +95,7 @@ def read_parts(store: Path) -> list[Snapshot]:
         ]
     used_ids = {
         row.id for snapshot in snapshots for row in snapshot.rows
-    }  # some are copies with another identity, as of `_Forms`
+    }  # some are copies with another identity; see `_Forms`
     other_rows = [row for row in store_snapshot.rows if row.id not in used_ids]
     if other_rows:
         snapshots.append(

@@ -361,7 +361,7 @@ def _with_items(case: Case) -> Case:
 
 
 def bind_test(spec: CaseSpec, settings: Mapping[str, Any], layers: Layers | None) -> BoundCase:
-    """Returns the case of an ordinary test. Its code is that of its file, which callers add.
+    """Returns the case of an ordinary test, without the fingerprint of its code, which callers add.
 
     Args:
       spec: Place of the test.

@@ -235,7 +235,10 @@ def plain(value: Any) -> Any:
 def _phase_bindings(
     scope: str, phase_scope: str, bindings: dict[str, Any], index: int, count: int, where: str
 ) -> Iterator[None]:
-    """Binds the bindings of a phase's scope, and its item of each list of values, for the whole case."""
+    """While the body runs, the whole case has the bindings of a phase.
+
+    They are the bindings of the phase's scope, and the item at `index` of each list with a value for each phase.
+    """
     with _restored_config():
         if phase_scope and phase_scope != scope:
             _check_changes_no_task(scope, phase_scope, where)

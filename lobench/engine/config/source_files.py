@@ -444,7 +444,7 @@ class _NamesIn:
         return self._call_values(node, depth) if isinstance(node, ast.Call) else [_UNKNOWN]
 
     def _subscript_values(self, node: ast.Subscript, depth: int) -> Iterable[str]:
-        """Returns the possible values of a subscript. Only those like `path.parents[1]` are known."""
+        """Returns the possible values of a subscript. Only expressions like `path.parents[1]` are evaluated."""
         index = node.slice.value if isinstance(node.slice, ast.Constant) else None
         if isinstance(node.value, ast.Attribute) and node.value.attr == "parents" and isinstance(index, int):
             values = self._values_of(node.value.value, depth)

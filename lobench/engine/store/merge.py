@@ -183,7 +183,7 @@ def _are_equal_curves(own_payload: bytes | None, other_payload: bytes | None) ->
 
 
 def _own_metrics(curves: Curves) -> dict[str, bytes]:
-    """Returns the values of the metrics, except those that are known to be from a plugin."""
+    """Returns the values of the metrics, except for metrics that a plugin is known to have added."""
     added = curves.added or ()
     return {name: values.tobytes() for name, values in curves.metrics.items() if name not in added}
 

@@ -141,7 +141,7 @@ def _turn(
     state: State,
     gradient_params: PyTree,
 ) -> tuple[State, Values, PyTree]:
-    """Updates the parameters by the gradient of a replica's batch at `gradient_params`.
+    """Updates the parameters by the gradient that a replica's batch has at `gradient_params`.
 
     Returns state, values and the new parameters.
     """

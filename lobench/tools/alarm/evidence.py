@@ -108,7 +108,7 @@ class StoredRun:
     def _mean(
         self, cells_by_block: Sequence[Mapping[str, Cell]], scales: Scales, cases: Collection[str] | None
     ) -> float:
-        """Returns the mean score over cases. NaN if a case has no score on the usual seeds, which are the first part.
+        """Returns the mean score over cases. NaN if a case has no score on the first block, the usual seeds.
 
         Cases without a scale are left out. A case has a scale once a training on it ended better than untrained.
         """

@@ -87,8 +87,8 @@ class Audit:
       checked: Repeated evaluations.
       escapes: Chances that the sample missed all false results.
       test: Test of the evaluations that could not be compared bit for bit. None if all could.
-      unaudited: Names of claims that cannot be checked and that not every bundle makes: metrics of plugins that are not
-        installed here, or a plan.
+      unaudited: Names of this bundle's claims that cannot be checked, but could be checked for other bundles, such as
+        metrics of plugins that are not installed here, or a plan.
       stated: Names of claims that cannot be checked in any bundle, such as host names and times.
       notes: Remarks, for example on overrides, or on results that are older than their plan.
     """

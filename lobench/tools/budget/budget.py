@@ -27,7 +27,7 @@ class SearchBudget:
 
     Attributes:
       method: Label of the method.
-      num_failed: Number of trials without a fitness. Each counts as the worst of the others.
+      num_failed: Number of trials without a fitness. Each counts like the worst trial with a fitness.
       num_stopped: Number of trials ended by median stopping. Their final fitness is censored: at least the value at the
         stop, and at most the median that they fell behind, or the worst finished trial.
       parameters: Paths of the searched parameters.

@@ -191,7 +191,7 @@ class Spill:
             where = f"{self._sources[first_point['source']]} and {self._sources[second_point['source']]}"
         elif first_point["line"]:
             where = f"{self._sources[first_point['source']]}, lines {first_point['line']} and {second_point['line']}"
-        last_counts = "--last-counts (Method.last_counts) takes the last value, as of a training that was resumed"
+        last_counts = "--last-counts (Method.last_counts) takes the last value, for example after a resumed training"
         column_advice = (
             "if a column distinguishes them, --column seed=COLUMN (repetitions) or --column method=COLUMN (settings)"
         )

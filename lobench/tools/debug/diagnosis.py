@@ -181,11 +181,10 @@ def smoothed(values: Sequence[float]) -> NDArray[np.float64]:
 
 
 def update_ratios(training: Training, step: DiagnosedStep) -> dict[str, float]:
-    """Returns the size of a step's update relative to that of the weights, by leaf.
+    """Returns the size of a step's update relative to the size of the weights, by leaf.
 
-    Small weights count as the median size.
-
-    Otherwise a bias that begins at 0 would have an infinite ratio.
+    Weights smaller than the median over the leaves count as that median. Otherwise a bias that begins at 0 would have
+    an infinite ratio.
     """
     sizes = [size for size in step.weights.values() if math.isfinite(size)]
     median_size = float(np.median(sizes)) if sizes else 0.0

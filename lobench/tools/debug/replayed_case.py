@@ -108,7 +108,7 @@ def widened(ranges: Ranges, further_ranges: Ranges) -> Ranges:
 
 
 def block_of(blocks: list[SeedBlock], seed: int) -> SeedBlock:
-    """Returns the case's block that contains a seed, or a block of the first one's width."""
+    """Returns the case's block that contains a seed, or else a new block as wide as the case's first block."""
     block_of_seed = next((block for block in blocks if seed in block.seeds), None)
     if block_of_seed is not None:
         return block_of_seed

@@ -151,7 +151,7 @@ def import_folders(command: Sequence[str], versions: Iterable[str], *, near: Pat
 
 
 def _python_of(command: Sequence[str], folder: Path) -> str:
-    """Returns the Python that a command runs, or the one in the folder of its program."""
+    """Returns the Python that a command runs, or else the Python in the folder of its program."""
     program = command[0]
     if program == "python":
         return sys.executable  # as in `command_words`

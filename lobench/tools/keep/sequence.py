@@ -178,7 +178,7 @@ class Sequence:
         return dataclasses.replace(self, totals=(*other_totals, total))
 
     def found(self, candidate: Side, incumbent: Side, margin: float) -> Decision | None:
-        """Returns the decision about these two revisions with this margin; None if there is none."""
+        """Returns the earlier decision between two revisions with a margin; None if there is none."""
         identity = (candidate.name, incumbent.name, margin)
         for decision in self.decisions:
             if (decision.candidate.name, decision.incumbent.name, decision.margin) == identity:

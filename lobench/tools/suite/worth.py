@@ -233,7 +233,13 @@ def noise_of(cells: Sequence[Mapping[int, float]]) -> float:
 
 
 def seeds_needed(noise: float, difference: float, *, alpha: float = 0.05) -> int | None:
-    """Returns the pairs of seeds in which a paired t test finds a difference in 80 of 100 cases; None: too many."""
+    """Returns the number of pairs of seeds with which a paired t test has 80% power. None: too many to be useful.
+
+    Args:
+      noise: Standard deviation of scores between seeds.
+      difference: Difference of two mean scores that the test should find.
+      alpha: Level of the test.
+    """
     spread = math.sqrt(2.0) * noise
     if math.isnan(spread):
         return None

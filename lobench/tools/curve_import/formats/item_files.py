@@ -254,7 +254,7 @@ def _read_inspect_log(path: Path, stamp: FileStamp | None) -> tuple[Mapping[str,
 
 
 def _points(method: str, case: str, values: Mapping[str, Mapping[str, float]]) -> Points:
-    """Returns values of items, each a run of its own."""
+    """Returns the values of items as points. Each item is one run."""
     items = list(dict.fromkeys(item for values_by_item in values.values() for item in values_by_item))
     index_by_item = {item: index for index, item in enumerate(items)}
     rows = [
