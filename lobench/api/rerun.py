@@ -57,7 +57,7 @@ def _node(case: CaseInfo, suites: Iterable[str]) -> str:
 
 
 def failed_rows(store: Path, plan: WatchPlan) -> list[EvaluationRow]:
-    """Returns the planned evaluations whose expectations failed, those of the latest subjects first.
+    """Returns the planned evaluations whose expectations failed, beginning with the latest subjects.
 
     Raises:
       StoreError: The store cannot be read.

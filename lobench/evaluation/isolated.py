@@ -121,7 +121,7 @@ class IsolatedRunner:
 
         Args:
           layers: gin text around the case.
-          spec, test, theta, block, together, perturbation: As of `BlockRunner.run` and `repeat`.
+          spec, test, theta, block, together, perturbation: As in `BlockRunner.run` and `repeat`.
           code: `BoundCode.parts` of the case as the caller imported its code. None: any code is right.
           key: `CaseInfo.whole_key` of the case as the caller bound it. "": any bindings are right.
         Raises:
