@@ -151,9 +151,9 @@ FILES = {
     "notebook.py": """
         import sys
         import lobench
-        for edit in (lambda: None, lambda: exec(sys.argv[1])):
-            edit()
-            found = lobench.evaluate("suite/bowl.gin", optimizer=sys.argv[2], test="test_bowl")
+        for edit in ("", *sys.argv[2:]):
+            exec(edit)
+            found = lobench.evaluate("suite/bowl.gin", optimizer=sys.argv[1], test="test_bowl")
             print(found.metrics["train/loss"].tolist())
         """,
 }
@@ -305,10 +305,12 @@ def num_trained(folder: Path, command: str) -> int:
     return COMMANDS[command](folder)
 
 
-def notebook_losses(folder: Path, name: str) -> list[list[list[float]]]:
-    """Returns what `lobench.evaluate` gives before and after an edit in one process."""
-    file, before, after = EDITS[name]
-    code = f"from pathlib import Path; p = Path({file!r}); p.write_text(p.read_text().replace({before!r}, {after!r}))"
-    done = python("notebook.py", code, TORCH if name in TORCH_EDITS else "signs()", cwd=folder)
+def notebook_losses(folder: Path, *names: str) -> list[list[list[float]]]:
+    """Returns what `lobench.evaluate` gives before the first and after each of several edits in one process."""
+    edits = []
+    for file, before, after in map(EDITS.__getitem__, names):
+        change = f"p.write_text(p.read_text().replace({before!r}, {after!r}))"
+        edits.append(f"from pathlib import Path; p = Path({file!r}); {change}")
+    done = python("notebook.py", TORCH if {*names} & {*TORCH_EDITS} else "signs()", *edits, cwd=folder)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
