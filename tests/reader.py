@@ -38,6 +38,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "best": {"workers": "1"},
     "bisect": {"workers": "1"},
     "keep": {"executor": "inline", "workers": "1"},
+    "ablate": {"executor": "inline", "workers": "1"},
 }
 _SERVE = {"lobench view": ["--port", "0"], "tensorboard --logdir": ["--port", "0"]}  # on a port that is free
 _SHELL = re.compile(r"[|&;<>$`*(){}]|^\w+=|\\")
@@ -95,7 +96,7 @@ class Reader:
             exec(compile(text, name, "exec"), self._names)
             return 0
 
-        with self._as_reader():
+        with self._as_reader(), functions_evaluate_here():
             return in_process(cell, self._folder)
 
     def _script(self, words: list[str]) -> Done:

@@ -57,7 +57,7 @@ steep/Steep.shape = "oval"
 steep/Suite.roles = {"LearnableSGD": "meta_train"}
 """
 # SGD with a rate of .1 multiplies by 1 - .2 steepness: 16 is the first one that grows, and Adam does not see it.
-AXES = ("--axes", "Steep.steepness = [1, 2, 4, 8, 16, 32, 64]", "--axes", "Steep.dim = [1, 2, 4]")
+AXES = ("--axes", "Steep.steepness = [2, 4, 8, 16, 32]", "--axes", "Steep.dim = [2, 4]")
 OPTIONS = ("--seeds", "6", "--workers", "1", "--executor", "inline", "--format", "json")
 BOUND = "; Case.learned_optimizer = @LearnableSGD()"
 
@@ -125,7 +125,7 @@ def test_the_smallest_case_lies_at_the_boundary(fallen: tuple[Path, dict[str, An
     axes = {one["name"]: one for one in record["axes"]}
     assert record["ending"] == "smallest" and record["is_trained_on"]
     assert axes["Steep.steepness"]["smallest"] == "16" and axes["Steep.steepness"]["ratio"] == 8
-    assert axes["Steep.steepness"]["steps"] == 3 and axes["Steep.dim"]["smallest"] in ("1", "2")
+    assert axes["Steep.steepness"]["steps"] == 3 and axes["Steep.dim"]["smallest"] == "2"
     assert (axes["Steep.shape"]["case"], axes["Steep.shape"]["smallest"]) == ("'oval'", "default")
     assert "shape" not in (folder / record["files"][0]).read_text()
     assert record["params"][0] == 4 and record["params"][1] < 4 and record["smallest"]["gap"] > 1
