@@ -70,8 +70,8 @@ class AdafacFeatured(LearnedOptimizer):
         accumulators = Accumulators(momentum_decays, rms_decays, factored_decays, self.laid_out)
         network = theta["nn"]["~"]
         # Sliced here, outside the loop over steps.
-        wide = jnp.concatenate([network["w0"][: NARROW.start], network["w0"][NARROW.stop : -_NUM_EMBEDDED]])
-        narrow = network["w0"][NARROW]
+        wide_weights = jnp.concatenate([network["w0"][: NARROW.start], network["w0"][NARROW.stop : -_NUM_EMBEDDED]])
+        narrow_weights = network["w0"][NARROW]
         step_weights = network["w0"][-_NUM_EMBEDDED:]
 
         def init(params: PyTree) -> State:
@@ -82,11 +82,11 @@ class AdafacFeatured(LearnedOptimizer):
             leaves = [self.laid_out(leaf) for leaf in jax.tree.leaves(grads)]
 
             def step(index: int, tensor: TensorValues) -> jax.Array:
-                first_layer = weighted_sum(adafac_features(tensor), wide, tensor.sums)
+                first_layer = weighted_sum(adafac_features(tensor), wide_weights, tensor.sums)
                 outputs = outputs_of(first_layer, bias, *((network[f"w{n}"], network[f"b{n}"]) for n in (1, 2)))
                 return -self.subtracted(outputs, tensor)
 
-            updates, accumulated = accumulators.update(state, leaves, params, narrow, step)
+            updates, accumulated = accumulators.update(state, leaves, params, narrow_weights, step)
             return updates, {"step": state["step"] + 1, **accumulated}
 
         return optax.GradientTransformationExtraArgs(init, update)
@@ -114,8 +114,17 @@ class AdafacMLPLOpt(AdafacFeatured):
 
 def adafac_features(tensor: TensorValues) -> list[jax.Array]:
     """Returns the features of one tensor that have its shape."""
-    grad, param, m, r, scale, full, _ = tensor
+    grad, param, momenta, second_moments, scale, full, _ = tensor
     rsqrt = jax.lax.rsqrt
-    r_scale = rsqrt(r + 1e-6)
-    scaled_m = m * scale[0] * scale[1] if full is None else m * rsqrt(full + 1e-6)
-    return [grad[None], param[None], m, r, m * r_scale, r_scale, grad[None] * scale[0] * scale[1], scaled_m]
+    inverse_roots = rsqrt(second_moments + 1e-6)
+    scaled_m = momenta * scale[0] * scale[1] if full is None else momenta * rsqrt(full + 1e-6)
+    return [
+        grad[None],
+        param[None],
+        momenta,
+        second_moments,
+        momenta * inverse_roots,
+        inverse_roots,
+        grad[None] * scale[0] * scale[1],
+        scaled_m,
+    ]

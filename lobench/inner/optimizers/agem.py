@@ -53,22 +53,24 @@ def agreeing(grads: PyTree, memory: PyTree) -> PyTree:
     A gradient without such a component is returned unchanged, bit for bit.
     """
     largest = jnp.max(jnp.asarray([jnp.max(jnp.abs(leaf), initial=0.0) for leaf in jax.tree.leaves(memory)]))
-    is_there = jnp.asarray(largest >= np.finfo(np.float32).tiny)
+    has_memory = jnp.asarray(largest >= np.finfo(np.float32).tiny)
     # Scaled to size 1, because the square of a small gradient would be 0.
     scaled_memory = jax.tree.map(
-        lambda leaf: _as_float32(leaf) / jnp.where(is_there, largest, 1.0).astype(jnp.float32), memory
+        lambda leaf: _as_float32(leaf) / jnp.where(has_memory, largest, 1.0).astype(jnp.float32), memory
     )
-    square = jnp.where(is_there, _dot(scaled_memory, scaled_memory), 1.0)
+    square = jnp.where(has_memory, _dot(scaled_memory, scaled_memory), 1.0)
     # Twice, to remove the rest that rounding leaves.
-    return _without_conflict(_without_conflict(grads, scaled_memory, square, is_there), scaled_memory, square, is_there)
+    return _without_conflict(
+        _without_conflict(grads, scaled_memory, square, has_memory), scaled_memory, square, has_memory
+    )
 
 
-def _without_conflict(grads: PyTree, memory: PyTree, square: jax.Array, is_there: jax.Array) -> PyTree:
+def _without_conflict(grads: PyTree, memory: PyTree, square: jax.Array, has_memory: jax.Array) -> PyTree:
     product = _dot(grads, memory)
 
     def remove_conflict(grad: jax.Array, direction: jax.Array) -> jax.Array:
         return jnp.where(
-            is_there & (product < 0), (_as_float32(grad) - product / square * direction).astype(grad.dtype), grad
+            has_memory & (product < 0), (_as_float32(grad) - product / square * direction).astype(grad.dtype), grad
         )
 
     return jax.tree.map(remove_conflict, grads, memory)

@@ -139,17 +139,17 @@ def block_accumulators(layout: Callable[[jax.Array], jax.Array] = laid_out) -> A
 
 def block_features(tensor: TensorValues) -> list[jax.Array]:
     """Returns the features of one tensor that have its shape."""
-    grad, param, m, r, scale, full, _ = tensor
-    r_scale = jax.lax.rsqrt(r + 1e-6)
+    grad, param, momenta, second_moments, scale, full, _ = tensor
+    inverse_roots = jax.lax.rsqrt(second_moments + 1e-6)
     return [
         grad[None],
         jnp.clip(grad, -0.1, 0.1)[None],
         param[None],
-        m,
-        r,
-        m * r_scale,
-        r_scale,
+        momenta,
+        second_moments,
+        momenta * inverse_roots,
+        inverse_roots,
         grad[None] * scale[0] * scale[1],
-        grad[None] * r_scale,
-        m * scale[0] * scale[1] if full is None else m * jax.lax.rsqrt(full),
+        grad[None] * inverse_roots,
+        momenta * scale[0] * scale[1] if full is None else momenta * jax.lax.rsqrt(full),
     ]

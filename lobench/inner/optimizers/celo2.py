@@ -165,21 +165,31 @@ def clipped(grads: PyTree, max_norm: float | None) -> PyTree:
 def _features(
     grad: jax.Array,
     param: jax.Array,
-    m: jax.Array,
-    r: jax.Array,
+    momenta: jax.Array,
+    second_moments: jax.Array,
     scale: tuple[jax.Array, jax.Array],
     factors: tuple[jax.Array, ...],
 ) -> jax.Array:
     """Returns the normalized features of a tensor, float32[30, ...]."""
-    g = grad[None]
-    r_scale = jax.lax.rsqrt(r + 1e-8)
+    grad_row = grad[None]
+    inverse_roots = jax.lax.rsqrt(second_moments + 1e-8)
     scale_product = scale[0] * scale[1]
     spread = [
-        jnp.broadcast_to(factor, m.shape)
+        jnp.broadcast_to(factor, momenta.shape)
         for factor in (*factors, *(jax.lax.rsqrt(factor_of_axis + 1e-8) for factor_of_axis in factors))
     ]
-    plain = [g, jnp.clip(g, -0.1, 0.1), param[None], m, r, m * r_scale, r_scale, g * scale_product, g * r_scale]
-    return _normalised(jnp.concatenate([*plain, *spread, m * scale_product]))
+    plain = [
+        grad_row,
+        jnp.clip(grad_row, -0.1, 0.1),
+        param[None],
+        momenta,
+        second_moments,
+        momenta * inverse_roots,
+        inverse_roots,
+        grad_row * scale_product,
+        grad_row * inverse_roots,
+    ]
+    return _normalised(jnp.concatenate([*plain, *spread, momenta * scale_product]))
 
 
 def _normalised(x: jax.Array) -> jax.Array:

@@ -166,9 +166,11 @@ class _Networks:
         self._widths = widths
         layers = [jnp.concatenate([stack[f"w0__{index}"] for index in range(len(BLOCKS))], axis=1)]
         layers += [stack[f"w{layer}"] for layer in range(1, len(widths))]
-        parts = [part for layer, weights in enumerate(layers) for part in (weights, stack[f"b{layer}"])]
+        weights_and_biases = [array for layer, weights in enumerate(layers) for array in (weights, stack[f"b{layer}"])]
         count = layers[0].shape[0]
-        self._stack = jnp.concatenate([part.reshape(count, -1) for part in parts], axis=1) * (100 / count)
+        self._stack = jnp.concatenate([array.reshape(count, -1) for array in weights_and_biases], axis=1) * (
+            100 / count
+        )
 
     def mixed(self, controls: jax.Array) -> jax.Array:
         """Returns the mixed networks, float32[num_tensors, size], for controls float32[num_tensors, K]."""
@@ -194,11 +196,13 @@ class _Networks:
         return outputs_of(weighted_sum(features, wide, sums), bias, *hidden, (last_layer[:, :2], last_bias[:2]))
 
 
-def _tensor_inputs(p: jax.Array, m: jax.Array, r: jax.Array) -> jax.Array:
+def _tensor_inputs(tensor: jax.Array, momenta: jax.Array, second_moments: jax.Array) -> jax.Array:
     """Returns the inputs that belong to a single tensor, float32[12], from the accumulators before this update."""
-    param = p.astype(jnp.float32)
+    param = tensor.astype(jnp.float32)
     scale = jax.lax.rsqrt(jnp.maximum(jnp.sum(param * param) / max(param.size, 1), 1e-9))
-    means, variances = spread([m.reshape(m.shape[0], -1), r.reshape(r.shape[0], -1)])
+    means, variances = spread(
+        [momenta.reshape(momenta.shape[0], -1), second_moments.reshape(second_moments.shape[0], -1)]
+    )
     # A factor of the accumulators multiplies means, and its square variances.
     mean_m = means[:3] * scale
     mean_r = means[3:] * scale
@@ -206,7 +210,7 @@ def _tensor_inputs(p: jax.Array, m: jax.Array, r: jax.Array) -> jax.Array:
     var_r = variances[3:]
     # The original computes r's variance around the mean of m, for three decays.
     var_r = var_r * scale**2 + jnp.square(mean_r - mean_m)
-    rank = (np.arange(_NUM_RANKS) == sum(size > 1 for size in p.shape)).astype(np.float32)
+    rank = (np.arange(_NUM_RANKS) == sum(size > 1 for size in tensor.shape)).astype(np.float32)
     return jnp.concatenate([_log(mean_r), rank, _log(var_m), _log(var_r)])
 
 

@@ -66,13 +66,13 @@ class MLPNomLOpt(AdafacFeatured):
         return laid_out(leaf).astype(jnp.float32)
 
     def subtracted(self, outputs: Units, tensor: TensorValues) -> jax.Array:
-        grad, param, m, r, *_ = tensor
+        grad, param, momenta, second_moments, *_ = tensor
         direction, magnitude, nominal, decay = outputs
         if self.aggregate_magnitude:
             magnitude = jnp.mean(magnitude)
         step = direction * jnp.exp(magnitude * self.exp_mult[0]) * self.step_mult
         if self.normalize_blackbox:
-            step = step * jax.lax.rsqrt(r[0] + 1e-6)
+            step = step * jax.lax.rsqrt(second_moments[0] + 1e-6)
         if self.selfnormalize_blackbox:
             step = step * jnp.mean(grad)
         if self.weight_decay:
@@ -83,7 +83,7 @@ class MLPNomLOpt(AdafacFeatured):
                 nominal = jnp.ones(())
             elif self.aggregate_nom_magnitude:
                 nominal = jnp.mean(nominal)
-            nominal_direction = _ESTIMATORS[self.nominal_grad_estimator](grad, m, r)
+            nominal_direction = _ESTIMATORS[self.nominal_grad_estimator](grad, momenta, second_moments)
             step = step + self.nominal_stepsize * jnp.exp(nominal * self.exp_mult[1]) * nominal_direction
         return step
 

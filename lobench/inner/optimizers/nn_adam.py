@@ -114,8 +114,27 @@ def _inputs(hyper: jax.Array, ranks: np.ndarray, spreads: jax.Array) -> jax.Arra
     """Returns the LSTM's inputs, float32[num_tensors, 19], in the order of their names in the original."""
     lr, beta1, beta2, epsilon = 0.2 * jnp.clip(hyper, -5, 5)
     is_bias, is_scalar = (np.where(ranks == rank, 1.0, -1.0).astype(np.float32) for rank in (1, 0))
-    (g, m, p, r, _), (log_g, log_m, log_p, log_r, log_abs) = jnp.sign(spreads[:5]), 0.5 * clipped_log(spreads[:5])
+    (sign_g, sign_m, sign_p, sign_r, _), (log_g, log_m, log_p, log_r, log_abs) = (
+        jnp.sign(spreads[:5]),
+        0.5 * clipped_log(spreads[:5]),
+    )
     variances = 0.5 * clipped_log(spreads[5:])
-    columns = [beta1, beta2, epsilon, is_bias, is_scalar, lr, log_g, g, log_abs, log_m, m, log_p, p, log_r, r]
+    columns = [
+        beta1,
+        beta2,
+        epsilon,
+        is_bias,
+        is_scalar,
+        lr,
+        log_g,
+        sign_g,
+        log_abs,
+        log_m,
+        sign_m,
+        log_p,
+        sign_p,
+        log_r,
+        sign_r,
+    ]
     # The order of the variances is g, m, p, r in both.
     return jnp.concatenate([jnp.stack(columns), variances]).T

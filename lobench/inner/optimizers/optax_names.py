@@ -115,14 +115,14 @@ def _adapted(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     return _with_sequence(function, variadic[0]) if variadic else function
 
 
-def _with_sequence(function: Callable[..., Any], rest: str) -> Callable[..., Any]:
-    """Wraps a *args function so that gin can bind its positional arguments as one sequence, under the name `rest`.
+def _with_sequence(function: Callable[..., Any], sequence_name: str) -> Callable[..., Any]:
+    """Wraps a *args function so that gin can bind its positional arguments as one sequence, named `sequence_name`.
 
     Example: `optax.chain.args = (@optax.clip(), @optax.sgd())`.
     """
 
     def call(**values: Any) -> Any:
-        return function(*values.pop(rest, ()), **values)
+        return function(*values.pop(sequence_name, ()), **values)
 
     return call
 
@@ -137,7 +137,7 @@ def _ending_with_the_training(function: Callable[..., Any], name: str) -> Callab
 
     @functools.wraps(function)
     def make(**values: Any) -> Schedule:
-        missing = [end for end in length_parameters if end not in values]
+        missing = [parameter_name for parameter_name in length_parameters if parameter_name not in values]
         if not missing:
             schedule = function(**values)
             return Schedule(lambda num_steps: schedule, f"optax.{name}")

@@ -45,8 +45,8 @@ def _exponent(norm_square: jax.Array) -> jax.Array:
     """Returns the exponent, int32, of the power of two that scales a norm to 1/2 .. 2; 0 for norms within `_WIDEST`."""
     square_exponent = (jax.lax.bitcast_convert_type(norm_square, jnp.int32) >> _MANTISSA) - _BIAS
     norm_exponent = square_exponent >> 1
-    has_left = (jnp.abs(norm_exponent) > _WIDEST) & (norm_square > 0) & jnp.isfinite(norm_square)
-    return jnp.where(has_left, -norm_exponent, 0)
+    is_outside = (jnp.abs(norm_exponent) > _WIDEST) & (norm_square > 0) & jnp.isfinite(norm_square)
+    return jnp.where(is_outside, -norm_exponent, 0)
 
 
 @configurable

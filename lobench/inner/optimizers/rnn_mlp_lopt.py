@@ -193,17 +193,19 @@ def _clipped(norm: jax.Array, grads: list[jax.Array], step: jax.Array) -> tuple[
     return _CLIP_DECAY * norm + (1 - _CLIP_DECAY) * jnp.sqrt(1e-8 + mean_square), grads
 
 
-def _tensor_inputs(g: jax.Array, p: jax.Array, m: jax.Array, r: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def _tensor_inputs(
+    grad: jax.Array, param: jax.Array, momenta: jax.Array, second_moments: jax.Array, shape: tuple[int, ...]
+) -> jax.Array:
     """Returns the LSTM's inputs for a tensor's values and shape, float32[16], in the order of the original's names."""
-    (mean_p,), (var_p,) = spread([p])
-    (mean_m, mean_r), (var_m, var_r) = spread([m.reshape(1, -1), r.reshape(1, -1)])
+    (mean_p,), (var_p,) = spread([param])
+    (mean_m, mean_r), (var_m, var_r) = spread([momenta.reshape(1, -1), second_moments.reshape(1, -1)])
     sizes = [max(size, 1) for size in (*shape, 1, 1, 1, 1)[:_NUM_SHAPE]]
     return jnp.stack(
         [
-            clipped_log(jnp.sqrt(jnp.sum(g * g))),
+            clipped_log(jnp.sqrt(jnp.sum(grad * grad))),
             jnp.float32(1.0 if len(shape) == 0 else -1.0),
             *(value for mean in (mean_m, mean_r, mean_p) for value in (clipped_log(mean), jnp.sign(mean))),
-            clipped_log(jnp.sqrt(jnp.sum(p * p))),
+            clipped_log(jnp.sqrt(jnp.sum(param * param))),
             *(jnp.float32(np.log(np.float32(size)) - 1) for size in sizes),
             *(clipped_log(variance) for variance in (var_m, var_r, var_p)),
         ]
@@ -214,9 +216,9 @@ def _lstm_inputs(
     tensor_inputs: jax.Array, from_lstm: jax.Array, from_mlp: jax.Array, loss_inputs: jax.Array
 ) -> jax.Array:
     """Returns the LSTM's inputs, float32[num_tensors, 52]. Losses come before the three variances."""
-    spread_out = [jnp.tile(shared_inputs, (tensor_inputs.shape[0], 1)) for shared_inputs in (from_lstm, loss_inputs)]
+    tiled_inputs = [jnp.tile(shared_inputs, (tensor_inputs.shape[0], 1)) for shared_inputs in (from_lstm, loss_inputs)]
     return jnp.concatenate(
-        [spread_out[0], from_mlp, tensor_inputs[:, :-3], spread_out[1], tensor_inputs[:, -3:]], axis=1
+        [tiled_inputs[0], from_mlp, tensor_inputs[:, :-3], tiled_inputs[1], tensor_inputs[:, -3:]], axis=1
     )
 
 

@@ -95,16 +95,16 @@ def loss_features(buffer: LossBuffer, step: jax.Array, loss: jax.Array) -> tuple
       step: Number of earlier updates.
       loss: float32[].
     """
-    d = buffer["decays"]
-    correction = 1 - d ** (step + 1).astype(jnp.float32)
+    decays = buffer["decays"]
+    correction = 1 - decays ** (step + 1).astype(jnp.float32)
     highest = jnp.max(buffer["means"] / correction)
     clipped = jnp.minimum(2 * jnp.abs(jnp.where(step == 0, loss, highest)), loss)
-    means = d * buffer["means"] + (1 - d) * clipped
+    means = decays * buffer["means"] + (1 - decays) * clipped
     corrected = means / correction
     minima = jnp.minimum(buffer["minima"], corrected)
     rise = (corrected[:-1] - minima[:-1]) / jnp.maximum(1e-8, corrected[1:] - minima[:-1])
     features = jnp.where(step + 1 <= 2, 0.0, jnp.clip(rise - 1, -1.0, 1.0))
-    return {"decays": d, "means": means, "minima": minima}, features
+    return {"decays": decays, "means": means, "minima": minima}, features
 
 
 def progress_features(step: jax.Array, horizon: int) -> jax.Array:

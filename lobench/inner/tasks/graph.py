@@ -107,8 +107,8 @@ def _graph(
     unlinked = one_hot.sum(axis=0) - one_hot - num_linked
     evidence = num_linked * math.log(p_within / p_between) + unlinked * math.log((1 - p_within) / (1 - p_between))
     evidence -= 0.5 * np.square(features[:, None] - centres).sum(axis=-1)
-    chosen = (evidence * one_hot).sum(axis=1)
-    best_loss = float(np.mean(np.logaddexp.reduce(evidence, axis=1) - chosen))
+    own_evidence = (evidence * one_hot).sum(axis=1)
+    best_loss = float(np.mean(np.logaddexp.reduce(evidence, axis=1) - own_evidence))
 
     links_and_self = links + np.eye(num_nodes)
     scale = links_and_self.sum(axis=1) ** -0.5
@@ -119,8 +119,8 @@ def _graph(
 
 def _masks(num_nodes: int, problem_seed: int) -> Datasets:
     order = np.random.default_rng([problem_seed, 1]).permutation(num_nodes)
-    sixth = num_nodes // 6
-    nodes_of_splits = np.split(order, [num_nodes - 3 * sixth, num_nodes - 2 * sixth, num_nodes - sixth])
+    group_size = num_nodes // 6
+    nodes_of_splits = np.split(order, [num_nodes - 3 * group_size, num_nodes - 2 * group_size, num_nodes - group_size])
     masks = np.zeros((4, num_nodes), np.float32)
     for mask, nodes in zip(masks, nodes_of_splits, strict=True):
         mask[nodes] = 1.0

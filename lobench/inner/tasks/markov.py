@@ -56,13 +56,13 @@ class Source:
 
         It is the lowest possible expected loss. Source: the forward algorithm, Rabiner 1989, section III.
         """
-        belief = np.broadcast_to(self.stationary, (len(windows), len(self.transitions)))
+        state_probabilities = np.broadcast_to(self.stationary, (len(windows), len(self.transitions)))
         losses = []
         for symbols in windows.T:
-            joint = belief * self.emissions[:, symbols].T
+            joint = state_probabilities * self.emissions[:, symbols].T
             likelihood = joint.sum(axis=1, keepdims=True)
             losses.append(-np.log(likelihood[:, 0]))
-            belief = joint / likelihood @ self.transitions
+            state_probabilities = joint / likelihood @ self.transitions
         return np.mean(losses[1:], axis=0)
 
 

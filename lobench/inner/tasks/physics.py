@@ -153,16 +153,16 @@ class StiffODE(Task):
     def true_rest(self, y: jax.Array) -> jax.Array:
         """Returns the true nonlinear part, which the network learns, float32[batch, 2]."""
         first_variable, stiffness = y[:, 0], self._stiffness
-        second = ((stiffness - 1) * first_variable + stiffness * first_variable**2) / (1 + first_variable) ** 2
-        return jnp.stack([jnp.zeros_like(first_variable), second], axis=1)
+        second_rest = ((stiffness - 1) * first_variable + stiffness * first_variable**2) / (1 + first_variable) ** 2
+        return jnp.stack([jnp.zeros_like(first_variable), second_rest], axis=1)
 
-    def loss_of(self, rest: Callable[[jax.Array], jax.Array], start: jax.Array) -> jax.Array:
+    def loss_of(self, nonlinear_part: Callable[[jax.Array], jax.Array], start: jax.Array) -> jax.Array:
         """Returns the loss of a nonlinear part, float32[batch, 2] -> float32[batch, 2], from initial values."""
 
         def step(y: jax.Array, index: jax.Array) -> tuple[jax.Array, jax.Array]:
-            start_slope = rest(y)
+            start_slope = nonlinear_part(y)
             halfway = jnp.asarray(self._decay) * y + self._first * start_slope
-            y = halfway + self._second * (rest(halfway) - start_slope)
+            y = halfway + self._second * (nonlinear_part(halfway) - start_slope)
             return y, jnp.mean((y - self.exact(start, self.step * (index + 1))) ** 2)
 
         _, losses = jax.lax.scan(step, start, jnp.arange(self._num_steps, dtype=jnp.float32))
@@ -172,8 +172,10 @@ class StiffODE(Task):
         """Returns the exact solution float32[batch, 2] at a time, float32[], for initial values float32[batch, 2]."""
         first_variable = start[:, 0] * jnp.exp(-time)
         slow = start[:, 0] / (1 + start[:, 0])
-        second = (start[:, 1] - slow) * jnp.exp(-self._stiffness * time) + first_variable / (1 + first_variable)
-        return jnp.stack([first_variable, second], axis=1)
+        second_variable = (start[:, 1] - slow) * jnp.exp(-self._stiffness * time) + first_variable / (
+            1 + first_variable
+        )
+        return jnp.stack([first_variable, second_variable], axis=1)
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
         """Returns log10 of the loss."""

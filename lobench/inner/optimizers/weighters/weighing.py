@@ -156,8 +156,8 @@ def several(name: str, num_losses: int) -> int:
 def of_sum_k(weights: jax.Array) -> jax.Array:
     """Returns weights float32[K] >= 0, scaled so that they sum to K; all 1 if they sum to 0."""
     total = weights.sum()
-    scaled = len(weights) * weights / jnp.where(total == 0, 1, total)
-    return jnp.where(total == 0, jnp.ones_like(weights), scaled)
+    scaled_weights = len(weights) * weights / jnp.where(total == 0, 1, total)
+    return jnp.where(total == 0, jnp.ones_like(weights), scaled_weights)
 
 
 def one_over(lengths: jax.Array) -> jax.Array:

@@ -228,10 +228,10 @@ class Stream(Wrapping):
     def loss_with_state_and_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> LossStateAux:
         batch = trained_batch = self._batch(state, key, data)
         if self.replay:
-            remembered, is_there = state["memory"].draw(key, state["task"], len(batch.labels))
+            remembered, has_memory = state["memory"].draw(key, state["task"], len(batch.labels))
             # If the memory is empty, the batch is repeated, so that loss and batch norm are those of the batch alone.
             remembered = jax.tree.map(
-                lambda memory, batch_leaf: jnp.where(is_there, memory, batch_leaf), remembered, batch
+                lambda memory, batch_leaf: jnp.where(has_memory, memory, batch_leaf), remembered, batch
             )
             trained_batch = jax.tree.map(
                 lambda batch_leaf, remembered_leaf: jnp.concatenate([batch_leaf, remembered_leaf]), batch, remembered
@@ -239,11 +239,11 @@ class Stream(Wrapping):
         logits, network = self._logits(params, state, trained_batch)
         loss = softmax_cross_entropy(logits, trained_batch.labels)
         size = len(batch.labels)
-        after = {**state, "network": network}
+        new_state = {**state, "network": network}
         if self._remembers:
-            after["memory"] = state["memory"].after(batch, state["task"], state["step"], self._steps_of_a_pass)
-            after["step"] = state["step"] + 1
-        return loss, after, {"accuracy": accuracy(logits[:size], batch.labels)}
+            new_state["memory"] = state["memory"].after(batch, state["task"], state["step"], self._steps_of_a_pass)
+            new_state["step"] = state["step"] + 1
+        return loss, new_state, {"accuracy": accuracy(logits[:size], batch.labels)}
 
     def eval_loss_with_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> tuple[jax.Array, Aux]:
         weights = self._weights(params, state)
@@ -326,9 +326,9 @@ class Stream(Wrapping):
             return jnp.float32(0.0)
         train = self.datasets.train
         assert isinstance(train, ArrayDataset)
-        remembered, is_there = state["memory"].draw(key, state["task"], train.batch_size)
+        remembered, has_memory = state["memory"].draw(key, state["task"], train.batch_size)
         loss = softmax_cross_entropy(self._logits(params, state, remembered)[0], remembered.labels)
-        return jnp.where(is_there, loss, 0.0)
+        return jnp.where(has_memory, loss, 0.0)
 
     def _logits(self, params: PyTree, state: PyTree, batch: Examples) -> tuple[jax.Array, PyTree]:
         """Returns the logits in training, and the new state of the network."""

@@ -58,10 +58,10 @@ class GymnaxEnvironment(Environment):
         return observation, _State(_strongly_typed(env_state), jnp.int32(0))
 
     def step(self, key: jax.Array, state: _State, action: jax.Array) -> Step:
-        observation, env_state, reward, done, *_ = self._env.step_env(key, state.own, action, self._params)
+        observation, env_state, reward, is_done, *_ = self._env.step_env(key, state.own, action, self._params)
         new_state = _State(_strongly_typed(env_state), state.time + 1)
         truncated = new_state.time >= self.time_limit
-        return Step(observation, new_state, jnp.asarray(reward, jnp.float32), jnp.asarray(done, bool), truncated)
+        return Step(observation, new_state, jnp.asarray(reward, jnp.float32), jnp.asarray(is_done, bool), truncated)
 
 
 class _ByShape(Environment):

@@ -131,6 +131,6 @@ class Policy:
         return self._activation(through_layers(layers, x, self._activation)) if layers else x
 
     def _heads(self, params: PyTree, features: list[jax.Array]) -> tuple[jax.Array, jax.Array]:
-        head = features[0] @ params["policy"]["w"] + params["policy"]["b"]
+        policy_output = features[0] @ params["policy"]["w"] + params["policy"]["b"]
         values = features[-1] @ params["value"]["w"] + params["value"]["b"]
-        return self._actions.outputs(head, params.get("log_std")), values[..., 0]
+        return self._actions.outputs(policy_output, params.get("log_std")), values[..., 0]

@@ -14,7 +14,7 @@ from lobench.inner.optimizer import PyTree
 from lobench.inner.task import Batch
 from lobench.inner.tasks import arguments
 from lobench.inner.tasks.control.agent import ControlTask, Experience
-from lobench.inner.tasks.control.processes import Decision, keys_of
+from lobench.inner.tasks.control.processes import PolicyStep, keys_of
 from lobench.inner.tasks.control.returns import advantages
 from lobench.inner.tasks.measured import Aux
 from lobench.inner.vmap_periodic import when
@@ -31,7 +31,7 @@ class _Lesson(NamedTuple):
       memory: Memory of the policy before the first step, leaves [num_envs, ...].
     """
 
-    decision: Decision
+    decision: PolicyStep
     advantage: jax.Array
     memory: PyTree
 
@@ -159,11 +159,11 @@ class PPO(ControlTask):
     def _minibatch(self, state: _State, index: jax.Array) -> _Lesson:
         size = self._num_examples // self.minibatches
         epoch = state.order[index // self.minibatches]
-        chosen = jax.lax.dynamic_slice_in_dim(epoch, index % self.minibatches * size, size)
+        chosen_examples = jax.lax.dynamic_slice_in_dim(epoch, index % self.minibatches * size, size)
         if not self.cell:
-            return jax.tree.map(lambda leaf: leaf[chosen], state.lesson)
-        lesson = jax.tree.map(lambda leaf: leaf[:, chosen], state.lesson._replace(memory=()))
-        return lesson._replace(memory=jax.tree.map(lambda leaf: leaf[chosen], state.lesson.memory))
+            return jax.tree.map(lambda leaf: leaf[chosen_examples], state.lesson)
+        lesson = jax.tree.map(lambda leaf: leaf[:, chosen_examples], state.lesson._replace(memory=()))
+        return lesson._replace(memory=jax.tree.map(lambda leaf: leaf[chosen_examples], state.lesson.memory))
 
     def surrogate(self, params: PyTree, lesson: _Lesson) -> jax.Array:
         """Returns the loss of a minibatch, float32[]."""

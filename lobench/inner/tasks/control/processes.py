@@ -14,7 +14,7 @@ from lobench.inner.tasks.control.environment import Environment, Step, flat
 from lobench.inner.tasks.control.moments import Moments
 from lobench.inner.tasks.control.policy import Policy
 
-__all__ = ["COLLECTIONS", "Decision", "Keys", "Process", "Stage", "Transition", "first_of", "keys_of"]
+__all__ = ["COLLECTIONS", "Keys", "PolicyStep", "Process", "Stage", "Transition", "first_of", "keys_of"]
 
 # Next task of a process: (key, process, number of its episodes, its previous task, number of tasks) -> int32[].
 COLLECTIONS: Mapping[str, Callable[[jax.Array, jax.Array, jax.Array, jax.Array, int], jax.Array]] = {
@@ -56,7 +56,7 @@ class Process(NamedTuple):
     last_success: jax.Array
 
 
-class Decision(NamedTuple):
+class PolicyStep(NamedTuple):
     """The policy's part of one step of each process, leaves [num_envs, ...].
 
     Attributes:
@@ -86,7 +86,7 @@ class Transition(NamedTuple):
       final_return, final_success: float32, return and success of the episode up to this step.
     """
 
-    decision: Decision
+    decision: PolicyStep
     next_value: jax.Array
     reward: jax.Array
     terminated: jax.Array
@@ -173,7 +173,7 @@ class Stage:
             return self.env.step(key, state, actions.for_environment(action))
 
         result = jax.vmap(step_environment)(keys.step, processes.state, action)
-        after = processes._replace(
+        new_processes = processes._replace(
             state=result.state,
             observation=jax.vmap(flat)(result.observation),
             memory=memory,
@@ -184,21 +184,23 @@ class Stage:
             else jnp.maximum(processes.success, result.success.astype(jnp.float32)),
             discounted=self.discount * processes.discounted + result.reward,
         )
-        next_value = self.policy.apply(params, memory, _normalized(moments, after.observation), after.starts)[2]
-        done = result.terminated | result.truncated
-        is_cut = done if result.life_lost is None else done | result.life_lost
+        next_value = self.policy.apply(
+            params, memory, _normalized(moments, new_processes.observation), new_processes.starts
+        )[2]
+        is_done = result.terminated | result.truncated
+        is_cut = is_done if result.life_lost is None else is_done | result.life_lost
         transition = Transition(
-            decision=Decision(observation, processes.starts, action, actions.log_prob(output, action), value),
+            decision=PolicyStep(observation, processes.starts, action, actions.log_prob(output, action), value),
             next_value=next_value,
             reward=result.reward.astype(jnp.float32),
             terminated=result.terminated,
             cut=is_cut,
-            done=done,
-            discounted=after.discounted,
-            final_return=after.so_far,
-            final_success=after.success,
+            done=is_done,
+            discounted=new_processes.discounted,
+            final_return=new_processes.so_far,
+            final_success=new_processes.success,
         )
-        return after, transition
+        return new_processes, transition
 
     def renew(self, processes: Process, done: jax.Array, keys: Keys) -> Process:
         """Starts the next episode in each process whose episode is over."""

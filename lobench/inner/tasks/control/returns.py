@@ -53,21 +53,21 @@ def returns_to_go(rewards: jax.Array, *, discount: float) -> jax.Array:
     return jax.lax.scan(step, jnp.zeros_like(rewards[0]), rewards, reverse=True)[1]
 
 
-def longest_streak(open_streak: jax.Array, done: jax.Array, good: jax.Array) -> tuple[jax.Array, jax.Array]:
+def longest_streak(open_streak: jax.Array, done: jax.Array, is_good: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Returns the longest streak of good episodes, and the one that is still open at the end, int32[] each.
 
     Args:
       open_streak: int32[], open streak before these episodes.
       done: bool[count], whether an episode ended, in order.
-      good: bool[count], whether it was good.
+      is_good: bool[count], whether it was good.
     """
 
-    def extend_streak(rows: tuple[jax.Array, jax.Array], row: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
-        longest, streak = rows
-        done, good = row
-        streak = jnp.where(done, jnp.where(good, streak + 1, 0), streak)
+    def extend_streak(streaks: tuple[jax.Array, jax.Array], row: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
+        longest, streak = streaks
+        done, is_good = row
+        streak = jnp.where(done, jnp.where(is_good, streak + 1, 0), streak)
         return (jnp.maximum(longest, streak), streak), None
 
     # A scan, because a cumulative sum would be a hundred times as large a program.
-    (longest, streak), _ = jax.lax.scan(extend_streak, (open_streak, open_streak), (done, good))
+    (longest, streak), _ = jax.lax.scan(extend_streak, (open_streak, open_streak), (done, is_good))
     return longest, streak
