@@ -149,7 +149,7 @@ def run_rounds(
 
 
 def _hint_of_runs(settings: WatchSettings, components: WatchComponents) -> str:
-    """Returns a hint at the runs in subfolders of a location; "" if the location is a run itself, or there are none."""
+    """Returns a hint if subfolders of a location are runs, else "". Also "" if the location itself is a run."""
     if settings.source != "directory" or not settings.location or "://" in settings.location:
         return ""
     runs = runs_below(SourceContext(location=settings.location, readers=components.readers))

@@ -31,7 +31,7 @@ def load_optimizer(
 ) -> Transformation:
     """Loads a checkpoint as an optax optimizer, for use in your training loop.
 
-    The updates are those of an evaluation: theta and the settings are bound in the same way.
+    Its updates are the same as in an evaluation: theta and the settings are bound in the same way.
 
     Example:
         optimizer = lobench.load_optimizer("theta_200.npz", optimizer="AdafacMLPLOpt", num_steps=1000)
@@ -43,8 +43,8 @@ def load_optimizer(
       checkpoint: Checkpoint file or step directory; or a name in a store, as in `lobench.evaluate`.
       num_steps: Number of updates of the training. Optimizers and rates with a schedule run over it.
       optimizer: Class of the learned optimizer, with its settings: "AdafacMLPLOpt" or
-        "AdafacMLPLOpt(step_mult=0.01)". "": the one that the `config.gin` next to the checkpoint binds.
-      gin_params: Bindings over those of the `config.gin` and `optimizer`.
+        "AdafacMLPLOpt(step_mult=0.01)". "": the optimizer that the `config.gin` next to the checkpoint binds.
+      gin_params: Bindings that override the `config.gin` and `optimizer`.
       store: Store in which names are looked up.
       allow_pickle: Whether a pickled checkpoint may be loaded. Unpickling can run arbitrary code.
     Returns:
@@ -53,7 +53,7 @@ def load_optimizer(
     Raises:
       UsageError: The name is unknown; in `update`: the parameters or the loss are missing.
       ConfigError: Nothing names the optimizer, or a binding is invalid.
-      CheckpointError, ThetaMismatch: The checkpoint cannot be read, or is one of another optimizer.
+      CheckpointError, ThetaMismatch: The checkpoint cannot be read, or belongs to another optimizer.
 
     >>> optimizer = lobench.load_optimizer("run/theta_3.npz", num_steps=100)
     >>> state = optimizer.init(jnp.ones(2))

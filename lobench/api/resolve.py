@@ -323,7 +323,7 @@ def find_run(text: str, store: Path | None) -> RunFolder:
 
 
 def _is_one_of_runs(folder: str, store: Path) -> bool:
-    """Returns whether a store holds checkpoints below a folder, and others."""
+    """Returns whether a store has checkpoints below a folder and also checkpoints elsewhere."""
     with Ledger.open(store, read_only=True) as ledger:
         uris = {sighting.uri for sighting in ledger.sightings().values() if sighting.has_theta}
     uris_below = {uri for uri in uris if _is_below(uri, folder)}

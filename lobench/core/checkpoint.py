@@ -176,9 +176,10 @@ def _theta_of(leaves: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
 def _path_of_theta(leaves: Mapping[str, np.ndarray]) -> str:
     """Returns the path of the subtree that is theta; "" if it is all of the leaves, or ambiguous.
 
-    The subtree is the only one named `theta`, or else `params`, provided that every other leaf is named like a state or
-    a counter and no other subtree has its structure (`Checkpoint.theta` could bind that one). A leaf of any other name
-    may be part of theta, as in an optimizer whose parameters are `theta/w` and `log_learning_rate`.
+    If exactly one subtree is named `theta`, it is that one, otherwise the only one named `params`. Every leaf outside
+    of it must be named like a state or a counter: a leaf with any other name may be part of theta, as in an optimizer
+    whose parameters are `theta/w` and `log_learning_rate`. No other subtree may have its structure, because
+    `Checkpoint.theta` could bind that subtree.
     """
     for name, max_depth in zip(WRAPPER_NAMES, (2, 1), strict=True):  # theta may be below an item of an orbax step
         theta_paths = {theta_path for path in leaves if (theta_path := _first_part_named(path, name, max_depth))}

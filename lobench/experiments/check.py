@@ -49,7 +49,7 @@ class MethodPlan:
       num_missing: Number of evaluations that the store lacks.
       seconds: Expected seconds of the missing evaluations, from recorded durations.
       unknown: Cases of missing evaluations that never ran.
-      num_trainings: Number of sessions of a command, each with as many evaluations.
+      num_trainings: Number of trainings, which are the sessions of a command in all of its trials; 0 without a command.
       num_trials: Largest number of trials of a search.
       num_reported: Number of evaluations of the best trial on fresh seeds.
       repeated: Evaluations that earlier methods share; a run computes them once.

@@ -81,8 +81,8 @@ def cases_of(
 ) -> dict[str, Sequence[CaseInfo]]:
     """Returns the cases of variants, by the key of a variant.
 
-    The store remembers cases while no file has changed since. Otherwise a local worker collects and binds them, for all
-    variants at once.
+    The store has the cases of a variant, which are valid until a file changes. For all variants without valid cases, a
+    local worker collects and binds them at once.
 
     Args:
       labels: Variants, each with the label used in error messages.
@@ -90,7 +90,7 @@ def cases_of(
       settings: Settings of the run.
       manager: Plugins.
       store: Folder of the store.
-      is_offline: Whether no worker is started. Variants that the store does not remember are then left out.
+      is_offline: Whether no worker is started. Variants without valid cases in the store are then left out.
       traced: Variants whose training programs are traced too.
     Raises:
       SuiteError: The cases cannot be collected, bound or traced.

@@ -61,7 +61,7 @@ class ExperimentRunExtension:
       num_done, num_planned: Numbers of evaluations of the methods, at the end.
       wanted: Planned evaluations of known subjects.
       curves: Curves of imported methods; set before it begins.
-      own_cases: Cases that lobench trains and that curves of scripts may be on; set before it begins.
+      own_cases: Cases that lobench trains. Scripts may have curves on them too. Set before it begins.
       trials: State of each session of a command.
     """
 

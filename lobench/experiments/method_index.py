@@ -70,7 +70,9 @@ class MethodIndex:
         self.runs = [run for method in plain for run in self.runs_of(method)]
 
     def runs_of(self, method: Method, sessions: range | None = None) -> list[CommandRun]:
-        """Returns a run for each session of a command. A trial `mine/3` has the folders of `mine` with the same values.
+        """Returns a run for each session of a command.
+
+        A trial `mine/3` uses the folder of a method `mine` that has the trial's values.
 
         Args:
           method: Method with a command.

@@ -434,7 +434,7 @@ def _unfit_methods(methods: Sequence[Method], settings: RunSettings) -> dict[str
 
 
 def _join_endings(rounds: Sequence[Ending]) -> Ending:
-    """Returns the summary of a race: that of its last round, plus the work of methods eliminated earlier."""
+    """Returns the summary of a race: the summary of its last round, plus the work of methods eliminated earlier."""
     recorded = Counter[Outcome]()
     for ending in rounds:  # each counts those of earlier rounds too, of the methods that were in the race
         recorded |= Counter(ending.recorded)

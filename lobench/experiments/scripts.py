@@ -106,7 +106,7 @@ class ScriptCurves:
 
     Args:
       ledger: Ledger that receives the curves.
-      own_cases: Cases that lobench trains in this experiment. Curves of scripts may be on them.
+      own_cases: Cases that lobench trains in this experiment. Scripts may have curves on them too.
       log: Receives notes for people.
       on_recorded: Called with each session's curves once they are recorded.
 

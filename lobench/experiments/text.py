@@ -16,7 +16,7 @@ __all__ = ["ending_lines", "plan_lines", "ranking_of", "run_exit_code"]
 
 
 def run_exit_code(outcome: ExperimentOutcome) -> int:
-    """Returns the exit code of a watch, or that of an error if a command or method ended without a result."""
+    """Returns the exit code as for a watch. If a command or method ended without a result, it is `ExitCode.ERROR`."""
     code = exit_code(outcome.ending)
     is_without_result = bool(outcome.refused) or {"failed", "infeasible"}.intersection(outcome.trials.values())
     return ExitCode.ERROR if code in (0, 1) and is_without_result else code

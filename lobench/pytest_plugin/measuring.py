@@ -268,7 +268,7 @@ class _Paired:
 
     Attributes:
       samples: Scores; all NaN without a scale.
-      silent: Whether both sides are clipped alike or at the floor, for each seed.
+      silent: For each seed, whether it cannot show a difference, because both sides are clipped alike or at the floor.
       is_signed: Whether a loss is below 0 on a log scale. Then there is no verdict.
     """
 

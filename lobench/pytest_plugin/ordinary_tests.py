@@ -43,7 +43,7 @@ def bound_test(item: pytest.Item, spec: CaseSpec) -> BoundCase:
 
 
 def _has_recorder(item: pytest.Item) -> bool:
-    """Returns whether the test's fixture `record` is that of lobench, or overrides it with one that takes it."""
+    """Returns whether the test's fixture `record` is lobench's own, or a fixture that overrides and uses lobench's."""
     fixtures = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {}).get(_RECORD, ())
     return any(fixture.func.__module__ == __package__ for fixture in fixtures) and (
         fixtures[-1].func.__module__ == __package__ or _RECORD in fixtures[-1].argnames
@@ -80,6 +80,6 @@ def _calls_of_record(nodes: Iterable[ast.AST]) -> list[ast.Call]:
 
 
 def _reads_seeds(nodes: Iterable[ast.AST]) -> bool:
-    """Returns whether `record.seeds` occurs."""
+    """Returns whether the code contains `record.seeds`."""
     owners = [node.value for node in nodes if isinstance(node, ast.Attribute) and node.attr == "seeds"]
     return any(isinstance(value, ast.Name) and value.id == _RECORD for value in owners)

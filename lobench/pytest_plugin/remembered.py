@@ -112,7 +112,7 @@ def _known_forms(config: pytest.Config, variant: Variant) -> Iterator[tuple[Laye
 
 
 def _by_place(cases: tuple[CaseInfo, ...], suites: list[Path]) -> _Cases:
-    """Returns cases by file and name in it; {} if the folder that their ids are relative to is ambiguous."""
+    """Returns cases by file and name; {} if the paths in their ids may be relative to more than one folder, or none."""
     files = {info.node_id.partition("::")[0] for info in cases}
     roots = [root for root in (suites[0], *suites[0].parents) if all((root / file).is_file() for file in files)]
     if len(roots) != 1:

@@ -534,7 +534,8 @@ def _settle(result: GateResult, rules: GateRules, *, alpha: float, num_tests: in
 
     Args:
       alpha: Level of REGRESSED, to which `p_holm` is compared. PASS has `rules.alpha`.
-      num_tests: Number of tests in Holm's correction. The seeds are for the level of the smallest p-value.
+      num_tests: Number of tests in Holm's correction. The number of seeds is computed for the level `alpha /
+        num_tests`.
       result, rules: The result without a verdict, and the rules of the gate.
     """
     if result.p_holm <= alpha:

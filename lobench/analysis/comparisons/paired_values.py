@@ -204,7 +204,10 @@ def paired_block(
 
 
 def _in_unit_of_each(steps: FloatArray, values: FloatArray, scale: ScoreScale) -> FloatArray:
-    """Returns `_in_unit` of each pair. `values` is float64[num_pairs, 2 num_seeds] and finite."""
+    """Converts the rounding step of each pair, as `_in_unit` does.
+
+    `values` is finite, float64[num_pairs, 2 num_seeds].
+    """
     if scale.kind is ScaleKind.LINEAR or not steps.any():
         return steps / abs(scale.unit)
     lowest = np.where(steps > 0, steps, np.inf)[:, None]  # 0 without a step
@@ -312,7 +315,7 @@ def scored(a: Finals, b: Finals, starts: Mapping[int, float], scale: ScoreScale,
 
 
 def _in_unit(step: float, values: Sequence[float], scale: ScoreScale) -> float:
-    """Converts a rounding step of values to one of scores. On a log scale it is larger for smaller values."""
+    """Converts a rounding step of values to a step of scores. On a log scale it is larger for smaller values."""
     if not step or not scale.is_usable:
         return 0.0
     if scale.kind is ScaleKind.LINEAR:

@@ -338,7 +338,10 @@ def _at_equal_time(cells: Sequence[Cell], metric: str, sides: Sequence[SideCost]
 
 
 def shared_costs(cells: Sequence[Cell], metric: str) -> ClassCosts | None:
-    """Returns the costs on the class of machines on which all cells have times. Of several, that with most chunks."""
+    """Returns the costs on a class of machines on which all cells have times; None without such a class.
+
+    If there are several classes, it is the one whose least timed cell has the most timed chunks.
+    """
     costs_of_all_cells = [class_cost for class_cost in class_costs(cells, metric) if None not in class_cost.sides]
     return max(
         costs_of_all_cells, key=lambda costs: min(side.seconds.num_samples for side in costs.timed_sides), default=None

@@ -230,9 +230,10 @@ class Summary:
 
     @functools.cached_property
     def first(self) -> int:
-        """Place of the subject that the shown one is compared with; the shown one itself if it is the only one.
+        """Place of the subject with which the shown subject is compared.
 
-        For a run it is its first checkpoint. For methods it is the first other one.
+        For a checkpoint it is the first checkpoint of its run. For a method it is the first other method, or the shown
+        method itself if there is no other.
         """
         if run := self.snapshot.groups.run_of(self.shown):
             return run[0]

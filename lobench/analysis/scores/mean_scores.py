@@ -195,10 +195,11 @@ class Ranked:
     num_lost: int
 
     def lost_seeds(self) -> tuple[int, int, float]:
-        """Returns the numbers of seeds that diverged or exploded on any case and of all seeds, and an upper bound.
+        """Returns the number of lost seeds, the number of all seeds, and an upper bound of the share of lost seeds.
 
-        It is a one-sided 95% bound of the share of such seeds. A few seeds without a loss cannot exclude that losses
-        are frequent, and the interval of the score does not account for losses that did not occur.
+        A seed is lost if it diverged or exploded on any case. The bound is one-sided, at 95%. It is needed because the
+        interval of the score does not account for losses that did not occur: even if none of a few seeds is lost, many
+        seeds of a larger sample may be.
         """
         cells = self.subject.cells.values()
         all_seeds = set[int]().union(*(cell.seeds for cell in cells))

@@ -32,8 +32,9 @@ def clustered_mean(
     Args:
       cases: Finite value of each item, by case.
       weights: Weights of the cases.
-      units: Difference of a success and a failure of each case whose values are binary differences, otherwise 0. Half
-        an item is added to each of the four cells of such a case's table. (): no case is binary.
+      units: For each case whose values are differences of binary outcomes, the value of a success less that of a
+        failure; 0 for other cases. Half an item is added to each of the four cells of such a case's table. (): no case
+        is binary.
 
     Returns:
       The estimate. Its variance is NaN if a case has fewer than two items.
@@ -74,12 +75,12 @@ def clustered_mean(
 
 
 def item_mean(cases: Sequence[Samples]) -> Location:
-    """Returns the mean over cases of b - a, for pairs of items of which cases may share any part.
+    """Returns the mean over cases of b - a, for pairs of items. Several cases may have some or all items in common.
 
-    An item that diverged on any case is left out of all of them.
+    An item that diverged on any case is left out of all cases.
 
     Args:
-      cases: Pairs on each case, each with a scale.
+      cases: Pairs of each case. All cases have a scale.
     """
     values_of_sides = [(case.by_seed("a"), case.by_seed("b")) for case in cases]
     diverged_items = {item for a, b in values_of_sides for item in a if DIVERGED in (a[item], b[item])}

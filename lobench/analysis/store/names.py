@@ -111,7 +111,10 @@ def one_called(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey]
 
 
 def _unique_name(snapshot: Snapshot, index: int) -> str:
-    """Returns a name that matches only this subject, or its label if others with its theta differ in bindings."""
+    """Returns a name that matches only this subject.
+
+    Without such a name, returns the label: other subjects may have the same theta with other bindings.
+    """
     sha256 = snapshot.subjects[index].who.sha256
     distinct_names = (
         name for name in [*names_of(snapshot, index), sha256[:12]] if called(snapshot, name).places == (index,)

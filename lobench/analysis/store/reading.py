@@ -78,7 +78,7 @@ class StoreReading:
             )
 
     def _are_further(self, sightings: dict[int, Who]) -> bool:
-        """Returns whether sightings are the earlier ones, followed by sightings of new subjects."""
+        """Returns whether all earlier sightings are unchanged, and all further sightings are of new subjects."""
         known_hashes = {subject.sha256 for subject in self._sightings.values()} | self._evaluated
         further = [subject for position, subject in sightings.items() if position not in self._sightings]
         return self._sightings.items() <= sightings.items() and known_hashes.isdisjoint(

@@ -188,7 +188,7 @@ class Planner:
             self._expand(subject, cases)
 
     def _expand(self, subject: SubjectKey, cases: tuple[CaseInfo, ...]) -> None:
-        """Requests the missing evaluations of a subject. A subject without missing ones is finished at once."""
+        """Requests the missing evaluations of a subject. If none are missing, the subject is finished at once."""
         if retried := self._plan.retried(subject.sha256, cases):
             self._plan.forget(retried)
             self._machine.take(schedule.Forgive(tuple(retried)))

@@ -64,7 +64,8 @@ class Member:
 class Pool(enum.StrEnum):
     """Members of the last two generations that an asynchronous controller passes to a strategy with the initiator.
 
-    NONE: no others. ALL: all that succeeded. NEWEST: the newest of each line of descent. OWN: the initiator's own line.
+    NONE: no members. ALL: all members that succeeded. NEWEST: the newest member of each line of descent. OWN: members
+    of the initiator's line of descent.
 
     >>> [pool.name for pool in Pool]
     ['NONE', 'ALL', 'NEWEST', 'OWN']

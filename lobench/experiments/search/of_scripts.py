@@ -154,7 +154,7 @@ class ScriptSearch(ProcessSearch):
         self._so_far[trial.number] = self._scripts.fitness(name, sessions)
 
     def _cut(self, run: CommandRun, point: int) -> Mapping[str, int] | None:
-        """Returns the last step up to a point, by case; None until the session has reached the point."""
+        """Returns the last step at or before a point, by case; None until the session has reached the point."""
         if self._commands.states[run.id] == "waiting":
             return None
         growth = self._scripts.growth(run, is_over=self._commands.is_through(run.id))

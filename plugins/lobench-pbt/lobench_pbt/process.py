@@ -84,7 +84,7 @@ def _start_time(pid: int) -> str:
 
 
 def _start_by_signal(pid: int) -> str:
-    """Returns a constant for the start of an existing process, which is unknown without /proc; "" for a dead one."""
+    """Returns a constant if a process exists, in place of its start time, which is unknown without /proc; else ""."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

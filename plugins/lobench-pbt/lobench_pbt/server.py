@@ -361,7 +361,7 @@ def stop(store: Path, name: str, *, options: str, log: Callable[[str], None]) ->
 def _listen_address(store: Path, listen: str) -> str:
     """Returns the address to listen on.
 
-    For port 0, that is the store's previous address if free, since clients use it.
+    If the requested port is 0, it is the store's previous address if that is free, because clients already know it.
     """
     host, _, port = listen.rpartition(":")
     with contextlib.suppress(OSError):

@@ -13,8 +13,8 @@ _LONGEST_SECONDS = 5.0  # between two readings, unless the process was suspended
 class AwakeClock:
     """Seconds in which this process ran. One thread must read it about every second.
 
-    While a process or its machine is suspended, it receives no messages. By this clock its peers are not silent
-    meanwhile.
+    While a process or its machine is suspended, it receives no messages. This clock stands still during that time, so
+    that the process does not take its peers for silent afterwards.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

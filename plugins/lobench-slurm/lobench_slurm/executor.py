@@ -232,7 +232,7 @@ class SlurmExecutor:
         return WorkerExited(worker=worker, message=message, lost=is_lost, is_oom=state == "OUT_OF_MEMORY")
 
     def _end(self, slot: _Slot) -> None:
-        """Ends a job. One that has connected ends as soon as its connection is closed."""
+        """Closes a job's connection, which ends a connected job at once, and cancels the job."""
         if slot.channel is not None:
             slot.channel.close()
             slot.channel = None
