@@ -36,8 +36,6 @@ SUMMARY_VERSION = "1"  # stores recompute their summaries if it changes
 NUM_SPARKS = 12
 _SECONDS = struct.Struct("<dd")  # wall and compile
 _NUM_COLUMNS = 4  # per metric: first, last, lowest and highest value of each seed
-_VALUE_SIZE = 4  # bytes of a value
-_STEP_SIZE = 8  # bytes of a step in `diverged_at`
 
 
 def summarize(curves: Curves, primary: str) -> tuple[str, bytes]:
@@ -103,12 +101,26 @@ def _spark_values(rows: Sequence[Sequence[float]]) -> list[float]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Head:
-    """Part of a summary that many evaluations share.
+class _Layout:
+    """Layout of the numbers of a summary, after the seconds and `diverged_at`.
 
     Attributes:
-      places: Offset of the numbers of each included metric, by name.
+      steps, column: Formats of `diverged_at`, and of one value per seed.
+      offsets: Offset of the columns of each included metric, by name.
+      sparks_at: Offset of the mean curve; -1 if the primary metric is not included.
+      cost_at: Offset of the costs, which end the summary.
     """
+
+    steps: struct.Struct
+    column: struct.Struct
+    offsets: Mapping[str, int]
+    sparks_at: int
+    cost_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Head:
+    """Part of a summary that many evaluations share."""
 
     seeds: tuple[int, ...]
     eval_steps: tuple[int, ...]
@@ -117,9 +129,7 @@ class _Head:
     origin: Provenance
     training: str
     has_film: bool
-    places: Mapping[str, int]
-    sparks_at: int
-    cost_at: int
+    layout: _Layout
     has_sorted_seeds: bool
 
 
@@ -129,10 +139,12 @@ def _read_head(text: str) -> _Head:
     seeds = tuple(fields["seeds"])
     offsets = dict[str, int]()
     sparks_at = -1
-    offset = _SECONDS.size + _STEP_SIZE * len(seeds)
+    steps = struct.Struct(f"<{len(seeds)}q")
+    column = struct.Struct(f"<{len(seeds)}f")
+    offset = _SECONDS.size + steps.size
     for name in _metrics_per_eval(shapes):
         offsets[name] = offset
-        offset += _NUM_COLUMNS * _VALUE_SIZE * len(seeds)
+        offset += _NUM_COLUMNS * column.size
         if name == fields["primary"]:
             sparks_at, offset = offset, offset + 8 * NUM_SPARKS
     return _Head(
@@ -143,9 +155,7 @@ def _read_head(text: str) -> _Head:
         origin=Provenance(**fields["origin"]),
         training=fields["training"],
         has_film=fields["film"],
-        places=offsets,
-        sparks_at=sparks_at,
-        cost_at=offset,
+        layout=_Layout(steps=steps, column=column, offsets=offsets, sparks_at=sparks_at, cost_at=offset),
         has_sorted_seeds=list(seeds) == sorted({*seeds}),
     )
 
@@ -163,8 +173,8 @@ def read_summary(head: str, numbers: bytes, load: Callable[[], Curves]) -> Curve
       ValueError: The summary is damaged.
     """
     shared_head = _shared_head(head)
-    if len(numbers) < shared_head.cost_at:
-        raise ValueError(f"a damaged summary of {len(numbers)} bytes, expected at least {shared_head.cost_at}")
+    if len(numbers) < shared_head.layout.cost_at:
+        raise ValueError(f"a damaged summary of {len(numbers)} bytes, expected at least {shared_head.layout.cost_at}")
     return CurveSummary(shared_head, numbers, load)
 
 
@@ -188,8 +198,8 @@ def packed_ends(summaries: Iterable[CurveSummary], metric: str) -> bytes:
     for summary in summaries:
         if summary._head is not head:  # neighbours mostly share theirs
             head = summary._head
-            start = head.places[metric]
-            stop = start + 2 * _VALUE_SIZE * len(head.seeds)
+            start = head.layout.offsets[metric]
+            stop = start + 2 * head.layout.column.size
         parts.append(summary._numbers[start:stop])
     return b"".join(parts)
 
@@ -197,7 +207,7 @@ def packed_ends(summaries: Iterable[CurveSummary], metric: str) -> bytes:
 def packed_steps(summaries: Sequence[CurveSummary]) -> bytes:
     """Returns `diverged_at` of many evaluations, one evaluation after another, as little-endian int64."""
     offset = _SECONDS.size
-    return b"".join([summary._numbers[offset : offset + _STEP_SIZE * len(summary.seeds)] for summary in summaries])
+    return b"".join([summary._numbers[offset : offset + summary._head.layout.steps.size] for summary in summaries])
 
 
 class CurveSummary:
@@ -241,7 +251,7 @@ class CurveSummary:
     @property
     def kept(self) -> Collection[str]:
         """Metrics whose numbers are in the summary: those with values at evaluations."""
-        return self._head.places.keys()
+        return self._head.layout.offsets.keys()
 
     @property
     def directions(self) -> Mapping[str, Direction]:
@@ -266,7 +276,7 @@ class CurveSummary:
 
     @property
     def diverged_at(self) -> tuple[int, ...]:
-        return struct.unpack_from(f"<{len(self.seeds)}q", self._numbers, _SECONDS.size)
+        return self._head.layout.steps.unpack_from(self._numbers, _SECONDS.size)
 
     @property
     def num_diverged(self) -> int:
@@ -274,7 +284,7 @@ class CurveSummary:
 
     @property
     def cost(self) -> StepCost | None:
-        text = self._numbers[self._head.cost_at :]
+        text = self._numbers[self._head.layout.cost_at :]
         return StepCost.read(json.loads(text)) if text else None
 
     def first(self, metric: str) -> list[float]:
@@ -294,7 +304,7 @@ class CurveSummary:
 
     def exploded(self, case: CaseInfo) -> list[bool]:
         name = case.primary_metric
-        if len(self.eval_steps) < 2 or name not in self._head.places or self._head.shapes[name][1] < 2:
+        if len(self.eval_steps) < 2 or name not in self._head.layout.offsets or self._head.shapes[name][1] < 2:
             return [False] * len(self.seeds)
         return exploded_seeds(case, self.first(name), self.final(name), self.diverged_at)
 
@@ -303,13 +313,13 @@ class CurveSummary:
 
     def sparks(self) -> list[float]:
         """Returns the mean curve of the primary metric at `NUM_SPARKS` points; [] if it is not in the summary."""
-        offset = self._head.sparks_at
+        offset = self._head.layout.sparks_at
         return list(struct.unpack_from(f"<{NUM_SPARKS}d", self._numbers, offset)) if offset >= 0 else []
 
     def _column(self, metric: str, step_index: int) -> list[float]:
-        num_seeds = len(self.seeds)
-        offset = self._head.places[metric] + step_index * _VALUE_SIZE * num_seeds
-        return list(struct.unpack_from(f"<{num_seeds}f", self._numbers, offset))
+        layout = self._head.layout
+        offset = layout.offsets[metric] + step_index * layout.column.size
+        return list(layout.column.unpack_from(self._numbers, offset))
 
     # Read from the complete curves:
 
