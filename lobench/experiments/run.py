@@ -366,7 +366,27 @@ class ExperimentRun:
         return replace(rounds[-1], ending=_join_endings([round_outcome.ending for round_outcome in rounds]))
 
     def _settings_of_run(self) -> WatchSettings:
-        return _watch_settings(self._settings, self._file, self._store, self._cases)
+        """Returns the settings of a watch without a source."""
+        experiment = self._file.experiment
+        blocks = blocks_of(experiment, self._store)
+        watch_options = {
+            field.name: getattr(self._settings, field.name)
+            for field in fields(self._settings)
+            if field.name not in _OWN_OPTIONS
+        }
+        return WatchSettings(
+            location="",
+            suites=tuple(experiment.suites),
+            store=str(self._store),
+            name=experiment.name,
+            checkpoints="all",
+            once=True,
+            gin_params=(*self._file.shared, *(blocks.bindings if blocks else ())),
+            import_folders=self._file.import_folders,
+            cases=self._cases,
+            traced=True,
+            **watch_options,
+        )
 
     def repeating_command(self, subject: Subject, row: EvaluationRow) -> str:
         """Returns the command that computes an evaluation of this experiment again."""
@@ -448,30 +468,4 @@ def _join_endings(rounds: Sequence[Ending]) -> Ending:
             subjects=tuple(dict.fromkeys(subject for ending in rounds for subject in ending.plan.subjects)),
             cases={variant: cases for ending in rounds for variant, cases in ending.plan.cases.items()},
         ),
-    )
-
-
-def _watch_settings(settings: RunSettings, file: ExperimentFile, store: Path, cases: tuple[str, ...]) -> WatchSettings:
-    """Returns the settings of a watch without a source.
-
-    Args:
-      settings: Settings of the run.
-      file: Experiment file.
-      store: Folder of the store.
-      cases: Longest names of the cases to run. (): all.
-    """
-    experiment = file.experiment
-    blocks = blocks_of(experiment, store)
-    return WatchSettings(
-        location="",
-        suites=tuple(experiment.suites),
-        store=str(store),
-        name=experiment.name,
-        checkpoints="all",
-        once=True,
-        gin_params=(*file.shared, *(blocks.bindings if blocks else ())),
-        import_folders=file.import_folders,
-        cases=cases,
-        traced=True,
-        **{field.name: getattr(settings, field.name) for field in fields(settings) if field.name not in _OWN_OPTIONS},
     )

@@ -22,10 +22,10 @@ from lobench.hookspecs import SelectionStrategy
 __all__ = ["StrategyContract", "sample_populations"]
 
 
-def sample_populations(num_objectives: int = 1, *, count: int = 60) -> Iterator[list[Member]]:
+def sample_populations(num_objectives: int = 1) -> Iterator[list[Member]]:
     """Yields populations of 1 to 14 members with ties, NaN (as minus infinity), infinities and infeasible members."""
     values = (-math.inf, -1.0, 0.0, 0.0, 0.5, 2.0, math.inf)
-    for index in range(count):
+    for index in range(60):
         draws = Draws(index, "population")
         members = [
             Member(

@@ -31,6 +31,8 @@ __all__ = [
     "register",
 ]
 
+_GPU_FOLDER = Path("/proc/driver/nvidia/gpus")  # of NVIDIA's driver
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
@@ -52,9 +54,9 @@ class Expected:
         return [self.of(num_gpus, together) for num_gpus in (0.0, 1.0) for together in {1, self.together}]
 
 
-def program_here(*, num_gpus: float = 0.0, together: int = 1) -> Program:
+def program_here(*, num_gpus: float = 0.0) -> Program:
     """Returns the program expected for results of processes on this machine."""
-    return _program(_device_here(num_gpus), together)
+    return _program(_device_here(num_gpus), together=1)
 
 
 def _device_here(num_gpus: float) -> str:
@@ -66,21 +68,9 @@ def _program(device: str, together: int) -> Program:
     return Program(jax=versions.get("jax", ""), jaxlib=versions.get("jaxlib", ""), device=device, together=together)
 
 
-def _program_of_old(provenance: Provenance, version: str) -> Program:
-    """Returns the program of a result whose key does not name it yet.
-
-    The provenance of such a result lacks the CPU's instruction set. If the result was made on this machine, the
-    instruction set is this machine's.
-    """
-    if provenance.host == socket.gethostname():
-        device = known_device(provenance.device)
-        return Program.of(dataclasses.replace(provenance, device=device), version)
-    return Program.of(provenance, version)
-
-
-def _gpu(driver: Path = Path("/proc/driver/nvidia/gpus")) -> str:
+def _gpu() -> str:
     """Returns the first GPU, described as jax describes it."""
-    for file in sorted(driver.glob("*/information")):
+    for file in sorted(_GPU_FOLDER.glob("*/information")):
         for line in file.read_text(errors="replace").splitlines():
             name, _, value = line.partition(":")
             if name.strip() == "Model":
@@ -133,15 +123,18 @@ def known_programs(db: sqlite3.Connection, schema: str = "main") -> dict[str, Pr
     return {key: Program(**json.loads(text)) for key, text in db.execute(f"SELECT id, parts FROM {schema}.programs")}
 
 
-def _program_of_row(version: str, payload: bytes | None) -> Program:
-    """Returns the program of an old row, from its provenance if it has one."""
-    if payload is not None:
-        try:
-            header, _ = read_header(payload)
-            return _program_of_old(header["provenance"], version)
-        except ValueError:
-            pass  # reported when the row is read
-    return Program(version=version)
+def _program_of_row(version: str, payload: bytes) -> Program:
+    """Returns the program of an old row from the provenance of its curves, which lacks the CPU's instruction set.
+
+    If the result was made on this machine, the instruction set is this machine's.
+    """
+    try:
+        provenance: Provenance = read_header(payload)[0]["provenance"]
+    except ValueError:
+        return Program(version=version)  # reported when the row is read
+    if provenance.host == socket.gethostname():
+        provenance = dataclasses.replace(provenance, device=known_device(provenance.device))
+    return Program.of(provenance, version)
 
 
 def old_programs(db: sqlite3.Connection, table: str = "evaluations") -> dict[int, Program]:
