@@ -230,7 +230,7 @@ def find_given(text: str, store: Path | None, *, candidates: Collection[SubjectK
         request = given_subject(text)
         if namesakes := _namesakes(text, request, store):
             kind = "path" if isinstance(request, GivenCheckpoint) or path_exists(text) else "gin text"
-            spelling = f"./{text}" if kind == "path" else repr(f"{text};")
+            spelling = repr(f"./{text}" if kind == "path" else f"{text};")
             raise UsageError(
                 f"{text!r} is a {kind}, and the name of another one",
                 where=str(store),
