@@ -87,8 +87,8 @@ class EveryNth:
 class PerRun:
     """Applies a policy to each run separately.
 
-    If the policy runs only the newest checkpoint when a worker is idle, only the run that has waited longest gets a
-    turn at a time, because the other runs may have newer checkpoints by the next time.
+    A policy may run only the newest checkpoint when a worker is idle. It is then applied to one run at a time, the one
+    that has waited longest, because the other runs may have newer checkpoints at the next call.
 
     Attributes:
       policy: The policy for one run.

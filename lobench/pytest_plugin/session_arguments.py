@@ -1,9 +1,9 @@
 """Session arguments: values of lobench's options, and suites by name.
 
 pytest determines root and ini file before it loads plugins. At that time PATH in `--lobench-checkpoint PATH` looks like
-a test folder, so pytest would choose the common ancestor of PATH and the suite, such as `/`, with other node ids and
-without the suite's ini file. Therefore the session restarts with `--lobench-checkpoint=PATH`, before it imports a
-conftest.
+a test folder. pytest would then choose the common ancestor of PATH and the suite, such as `/`, as the root: node ids
+would differ, and the suite's ini file would not be read. Therefore the session restarts with
+`--lobench-checkpoint=PATH`, before it imports a conftest.
 """
 
 from __future__ import annotations

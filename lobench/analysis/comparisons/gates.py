@@ -84,9 +84,9 @@ class GateResult:
       verdict: The verdict.
       num_seeds: Number of common seeds; for the mean, of the case with the fewest.
       harm: Mean of score(A) - score(B) over the seeds that converge on both sides. If it is above 0, B is worse.
-      lower: Lower confidence bound of the harm at the level of REGRESSED: this look's share of the gate's half of
-        alpha, for all cases of the gate together. If A lacks seeds, the bound assumes that these are its worst. NaN
-        below two seeds.
+      lower: Lower confidence bound of the harm, at the level of REGRESSED. The gate has half of alpha for all of its
+        cases together, and divides it between its looks. If A lacks seeds, the bound assumes that they are its worst.
+        NaN below two seeds.
       upper: Upper confidence bound of the harm at the level of PASS: this look's share of alpha, for each case alone.
       p_regressed: One-sided p-value of "harm <= margin and B diverges no more often". With looks, the smallest overall
         alpha at which this look rejects.
@@ -326,8 +326,9 @@ class _Measured:
 def _largest_hidden_harm(samples: Samples, num_missing: int) -> float:
     """Returns the largest expected harm that comes from the seeds that A lacks.
 
-    If a share p of the seeds is missing, the mean of the others is above that of all by at most sd sqrt(p / (1 - p)),
-    for any distribution and any missing seeds. B's missing seeds could only have increased the harm and need no bound.
+    If a share p of the seeds is missing, the mean of the present seeds exceeds the mean of all seeds by at most
+    sd sqrt(p / (1 - p)), for any distribution and any missing seeds. B's missing seeds need no bound, because they
+    could only have increased the harm.
     """
     converged = samples.converged()
     if not num_missing or len(converged) < 2:

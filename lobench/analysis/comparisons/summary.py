@@ -104,8 +104,8 @@ def differences(a: StoredSubject, b: StoredSubject, metric: str | None, scales: 
     """Returns the values by which B is compared with A, by identity of the case; see `paired_values`.
 
     A case that only one side was evaluated on, or whose evaluation gave no curves, is included without common seeds.
-    Cases for which neither side has the metric are left out, and so are those that were changed between the two sides,
-    and tests that record nothing but whether they passed, whose outcomes are in `outcomes_of_tests`.
+    A case is left out if neither side has the metric, or if it was changed between the evaluations of the two sides.
+    Tests without metrics are left out too; `outcomes_of_tests` has their outcomes.
 
     Args:
       a, b: The subjects.
@@ -353,8 +353,8 @@ class Summary:
 
         Returns:
           The interquartile mean over cases and seeds, with its interval; the number of cases; and the number of seeds
-          that ended below the lowest value of the envelope, whose speed-up is a lower bound. A diverged seed has a
-          speed-up of 0.
+          whose speed-up is only a lower bound, because they ended below the lowest value of the envelope. A diverged
+          seed has a speed-up of 0.
         """
         speedups_by_case = list[list[float]]()
         cases = list[str]()

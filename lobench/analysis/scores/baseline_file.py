@@ -89,8 +89,8 @@ class BaselineCase:
       best: Index of the setting with the lowest `GridPoint.final`, for each study. NaN is worst.
       untrained: Seed mean of each metric at inner step 0.
       tuned: Value of each metric for each seed at the case's own budget: the mean over the studies' best settings. Each
-        setting is evaluated alone, like any method with these seeds in one block, because the width of a program
-        changes the last bits of a step, and these differences grow with the steps.
+        setting is evaluated alone, like any method with these seeds in one block. In a wider program the last bits of a
+        step would differ, and such differences grow with the steps.
       curve_steps: Inner steps of `curves`, int[n], from 0 to the horizon and including the case's own budget.
       curves: Seed mean of each metric for the (first study's) best setting, float32[n].
       envelope: Running minimum of the lowest smoothed seed mean of `train/loss` over the settings at each step,

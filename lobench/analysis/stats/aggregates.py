@@ -69,10 +69,11 @@ def bootstrap_interval(
 ) -> tuple[float, float]:
     """Returns a bootstrap interval, with seeds resampled within each group of cases.
 
-    Its bounds are those percentiles of the resampled statistics, relative to their median and around the statistic
-    itself, stretched by two factors: sqrt(n/(n-1)), because resampled seeds vary less than seeds by that factor, and
-    the ratio of the quantiles of Student's t, with the seeds' degrees of freedom, and of the normal law, 1.03 at least.
-    The plain percentile interval of a few seeds is too narrow.
+    The bounds are percentiles of the resampled statistics. Their distances from the median of these statistics are
+    stretched by two factors and added to the statistic itself, because a plain percentile interval of a few seeds is
+    too narrow. The first factor is sqrt(n / (n - 1)), since resampled seeds vary less than seeds by this factor. The
+    second is the quantile of Student's t with the seeds' degrees of freedom divided by the normal quantile, at least
+    1.03.
 
     Args:
       cells: Scores by case. If a case has fewer than two seeds or a non-finite score, the bounds are NaN.

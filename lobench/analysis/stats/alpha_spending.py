@@ -26,8 +26,8 @@ _SUM = 3.93194921180954  # of n**-1.3 over all n >= 1: Riemann's zeta(1.3)
 def e_lond_level(rate: float, position: int, num_discoveries: int) -> float:
     """Returns the level of a test: it discovers something if its e-value is at least the inverse of the level.
 
-    The false discovery rate of all tests is then at most `rate`, for e-values that depend on each other in any way,
-    as long as each has an expectation of at most 1 under its null hypothesis, given the results before its start.
+    The false discovery rate of all tests is then at most `rate`. The e-values may depend on each other in any way. Each
+    must have an expectation of at most 1 under its null hypothesis, given the results before its start.
 
     Example: the first test of a sequence with a rate of 0.1 has the level 0.0254, and so needs an e-value of 39.3.
 

@@ -15,9 +15,9 @@ __all__ = ["McNemar"]
 class McNemar:
     """Tests of the share of successes of B less that of A, on the same items.
 
-    Only items with a success on one side count: without a difference, each is a gain with probability 1/2. At a shift
-    other than 0, two tests must reject: the same conditional one, with the number of these items taken as given, and
-    Tango's score test, which allows for the randomness of that number. Bounds invert both.
+    Only items with a success on one side count: without a difference, each is a gain with probability 1/2. The number
+    of these items is taken as given. At a shift other than 0, Tango's score test, which allows for the randomness of
+    that number, must reject too. Bounds invert both tests.
 
     Attributes:
       gains, losses: Numbers of items with a success of B alone, and of A alone.

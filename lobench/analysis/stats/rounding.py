@@ -62,8 +62,8 @@ def rounding_test(excesses: Sequence[FloatArray]) -> RoundingTest:
     If the claims differ by rounding alone, each training is exchangeable with them over all evaluations, and each has
     the largest excess equally often, whatever its distribution. So honest claims are refused with a probability of one
     over the number of trainings, if the other machine's rounding were a perturbation of the last place at each step.
-    The true probability is smaller, because a claim is refused only if its excess is ten times any other, and because a
-    last place is more than the difference between sums in another order.
+    The true probability is smaller for two reasons. A claim is refused only if its excess is ten times any other, and
+    another order of a sum changes it by less than the last place.
 
     Args:
       excesses: Result of `excess` for each evaluation, all of one length.

@@ -15,8 +15,8 @@ _MOST_SECONDS = 10.0  # longest pause between readings: some file systems do not
 class FolderListing:
     """Names in a folder that may be checkpoints: all folders and links, and wanted files.
 
-    Stays fast with 100,000 other files: `is_wanted` is called once per name, and a folder with an unchanged mtime is
-    read only every ten seconds, or while its mtime is so recent that a further change could have the same mtime.
+    It stays fast with 100,000 other files. `is_wanted` is called once per name. A folder with an unchanged mtime is
+    read only every ten seconds, unless its mtime is so recent that a further change could have the same mtime.
 
     Args:
       path: Path of the folder.

@@ -1,8 +1,8 @@
 """Files of a command: the scripts that it names, their imports, and further files; and their fingerprint.
 
-Scripts and modules are searched in the folder in which the command runs, and in folders below it to which the command
-changes (`cd tools`, `make -C tools`) or which it puts on the import path (`PYTHONPATH=src`). If a package installs the
-command, such as `mytrain`, the modules that its entry point imports count.
+Scripts and modules are searched in the folder in which the command runs. Folders below it are searched too if the
+command changes to them (`cd tools`, `make -C tools`) or puts them on the import path (`PYTHONPATH=src`). If a package
+installs the command, such as `mytrain`, the modules that its entry point imports count.
 """
 
 from __future__ import annotations

@@ -27,9 +27,8 @@ def reached_files(
 ) -> set[Path]:
     """Returns the files around a suite that cases depend on.
 
-    These are the gin files of the cases with the files that they include, the cases' tests with their conftest files,
-    the code that all of these import, the data files that any of them names, and the suite's baselines. Nothing is
-    imported.
+    These are the cases' gin files with all included files, the cases' tests with their conftest files, the code that
+    these files import, the data files that they name, and the suite's baselines. Nothing is imported.
 
     Args:
       folder: Folder of the suite.

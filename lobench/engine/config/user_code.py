@@ -107,8 +107,9 @@ def edited_files(fingerprint: CodeFingerprint) -> list[str]:
 def parts_run_otherwise(case: CaseInfo) -> dict[str, str]:
     """Returns the hashes of code that a training may have run instead of the code in the case's fingerprint, by name.
 
-    These are modules that were imported with another content than in the fingerprint, and changed files on the disk
-    that are not modules of this process, because the training may have read them (`runpy.run_path`).
+    These are modules that were imported with another content than in the fingerprint. Files on the disk that have
+    changed and are not modules of this process are included, because the training may have read them
+    (`runpy.run_path`).
     """
     changed_parts: dict[str, str] = {}
     for fingerprint in fingerprints_here([case]).values():

@@ -1,9 +1,9 @@
 """Plans in a ledger: the intended evaluations, recorded before their first result.
 
 A plan contains the cases of a variant with their seed blocks, and the hashes of the suite's files. Three kinds of
-events record plans: a plan itself, a subject that is planned when it is admitted, and a plan that becomes the last one
-of its variant because a run plans it, even if nothing is left to evaluate. Each event has a hash of its content and
-of the previous event's hash, so changing one invalidates all that follow.
+events record plans. The first contains a plan. The second names a subject that is planned when it is admitted. The
+third names a plan that becomes its variant's last one because a run plans it, even if nothing is left to evaluate. Each
+event has a hash of its content and of the previous event's hash, so changing one event invalidates all later ones.
 """
 
 from __future__ import annotations

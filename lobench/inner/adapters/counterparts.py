@@ -1,9 +1,9 @@
 """Counterparts of google/learned_optimization's learned optimizers, so that their objects run as lobench's classes.
 
 Both follow the same trajectories (tests/inner/optimizers states how closely), and lobench's are several times as fast.
-An object is replaced only if there can be no difference: it has exactly the foreign class, the texts of its modules are
-those that were compared, no function was replaced since, the object is as its constructor makes it, and lobench's class
-has all settings that are not at their defaults. All other objects run themselves.
+An object is replaced only if there can be no difference. It must have exactly the foreign class, and be as its
+constructor makes it. The texts of its modules must be the compared ones, and no function of them may have been
+replaced. lobench's class must have all settings that are not at their defaults. All other objects run themselves.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Hash of everything that tracing a program could read in this process, computed before tracing.
 
-Python code can read anything, so the hash covers every loaded module instead of following references: the files and
-the values of the user's modules, the files of lobench, and the sizes and times of the files of installed packages. It
-also covers the environment, jax's settings and the machine.
+Python code can read anything, so the hash covers every loaded module instead of following references. The user's
+modules count by their files and values, lobench by its files, and installed packages by the sizes and times of their
+files. The hash also covers the environment, jax's settings and the machine.
 """
 
 from __future__ import annotations

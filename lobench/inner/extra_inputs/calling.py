@@ -15,13 +15,12 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 
 
 def call_accepting(function: Callable[..., Any], *args: Any, **available: Any) -> Any:
-    """Calls a function with `args`, and with those of `available` that its signature accepts.
+    """Calls a function with `args`, and with the arguments in `available` that its signature accepts.
 
     Only signatures are examined, not errors of the call, because a TypeError may come from the user's own code.
-    `**extra` accepts everything, as in optax's contract, with three exceptions: in a function wrapped by
-    `functools.wraps`, every layer must accept a name; for an optimizer's method that accepts names by `**extra` only,
-    the optimizers among its attributes must accept them too; and so must the method that it overrides and calls by
-    `super()`.
+    `**extra` accepts everything, as in optax's contract, with two exceptions. In a function wrapped by
+    `functools.wraps`, every layer must accept a name. If an optimizer's method accepts a name by `**extra` only, the
+    optimizers among its attributes must accept it too, and so must the method that it overrides and calls by `super()`.
 
     Args:
       function: Function to call.

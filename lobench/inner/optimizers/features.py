@@ -3,8 +3,8 @@
 A narrow network on the features of each parameter needs little arithmetic and much memory traffic. Therefore features
 are separate arrays [feature, ...], nothing is concatenated, and sums of products let XLA fuse a tensor's update into
 few passes. A layer of more than `_NARROW` units on a tensor of at most `_SMALL` numbers is a matrix product, which runs
-as fast and takes a fifth of the time to compile: ELO with its 32 units took 37 s. On larger tensors the sums take 60%
-of the time of a product.
+as fast and takes a fifth of the time to compile (37 s for the 32 units of ELO, as sums). On larger tensors the sums
+take 60% of the time of a product.
 """
 
 from __future__ import annotations

@@ -96,8 +96,8 @@ def carry_of(state: SavedState, shape: Carry, *, eval_steps: Sequence[int], log_
     """Returns a block from its saved state, with room for the evaluations and the log of this training.
 
     The training that saved it may have been shorter. Its last evaluation is kept if this training evaluates at the same
-    step, and dropped otherwise: a training of 30 steps that evaluates every 20 has an evaluation at step 30, which a
-    longer one does not have.
+    step, and dropped otherwise. For example, a training of 30 steps that evaluates every 20 has an evaluation at step
+    30, but a training of 60 steps has none there.
 
     Args:
       state: Saved state.

@@ -1,7 +1,7 @@
 """Inputs of a learned rule's networks, found in the traced program.
 
-An input is an array that is multiplied with (a part of) a leaf of theta and does not itself depend on such a product:
-the inputs of the first layer, and the state of a recurrent layer. Inputs of deeper layers are not included.
+An input is an array that is multiplied with a leaf of theta or a part of it, and does not itself depend on such a
+product. These are the inputs of the first layer and the state of a recurrent layer, not the inputs of deeper layers.
 """
 
 from __future__ import annotations

@@ -60,8 +60,9 @@ class Pace:
     def shortfall(self, run: PaceCurve) -> str:
         """Returns the reason to stop a run that is far behind; "" if it keeps up.
 
-        After a quarter of the incumbent's steps, a run is far behind if its best value is worse than the best values of
-        all runs of the incumbent at a quarter of the steps, by more than twice the range of these values.
+        The test begins once the run has done a quarter of the incumbent's steps. The incumbent's runs are taken at a
+        quarter of the run's present step. The run is far behind if its best value is worse than the best value of each
+        of them, by more than twice the range of their best values.
         """
         steps = run[0]
         if len(self.runs) < _LEAST_RUNS or not steps:

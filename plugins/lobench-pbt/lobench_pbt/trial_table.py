@@ -221,8 +221,8 @@ class TrialTable:
     def drop_unneeded(self, generations: int) -> list[Artifact]:
         """Marks checkpoints that no live trial can need any more, and returns them.
 
-        Kept are the checkpoints of generations from which a trial may still start, those from which an unfinished trial
-        starts, the best ones (the Pareto front for several objectives), and those of the last generation.
+        A checkpoint is kept if a trial may still start from its generation, an unfinished trial starts from it, it is
+        one of the best (on the Pareto front, for several objectives), or it is of the last generation.
         """
         stale = self._select("is_kept = 1 AND generation < ?", self._oldest_needed(generations))
         if not stale:

@@ -32,9 +32,9 @@ def gradnorm(
 ) -> optax.GradientTransformationExtraArgs:
     """GradNorm: weights that balance the norms of the losses' gradients by how slowly each loss falls.
 
-    Adam minimizes the sum of abs(w_i G_i - mean(w G) r_i^alpha), where G_i is the norm of loss i's gradient, and r_i is
-    the loss relative to its first value, divided by the mean of that over all losses. The target is treated as a
-    constant. Norms that differ from it by rounding only do not change a weight.
+    Adam minimizes the sum of abs(w_i G_i - mean(w G) r_i^alpha). G_i is the norm of loss i's gradient. r_i is the ratio
+    of loss i to its first value, divided by the mean of this ratio over all losses. The target mean(w G) r_i^alpha is
+    treated as a constant. Norms that differ from it by rounding only do not change a weight.
 
     Args:
       inner: Optimizer that steps. None: `adam()`.
