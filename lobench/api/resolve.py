@@ -130,8 +130,8 @@ class RunFolder:
     def given(self, seen: Who) -> GivenCheckpoint:
         """Returns a checkpoint that a watch evaluated, to be evaluated again with the `config.gin` texts of that watch.
 
-        A run below the watched folder also has the texts of the folders above it. If the watch used the `config.gin` of
-        its own folder, the checkpoint uses that of this run's folder.
+        For a run below the watched folder, these include the texts of the folders above it. If the watch used the
+        `config.gin` in the watched folder, the checkpoint uses the `config.gin` in the folder of this run.
         """
         variant = Variant(trainer_config=seen.variant.trainer_config)  # `bindings` has the others
         return GivenCheckpoint(uri=seen.uri, sha256=seen.sha256, variant=variant)

@@ -315,7 +315,7 @@ def _has_option(error: click.ClickException, flag: str) -> bool:
 
 
 def _meant_option(error: click.NoSuchOption) -> str:
-    """Returns advice for an unknown option: the option, or other means, that the user probably meant."""
+    """Returns advice for an unknown option: the option that the user probably meant, or another way to do it."""
     if error.ctx is None:
         return ""
     flags = {flag for parameter in error.ctx.command.params for flag in parameter.opts}

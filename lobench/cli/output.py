@@ -88,7 +88,11 @@ class FormatOption(click.Option):
 
 
 class _Programs:
-    """Output for the document. None: JSON was not requested, or the document is already printed."""
+    """State of standard output while a command runs.
+
+    Attributes:
+      out: File to which the JSON document is printed. None: JSON was not requested, or the document is already printed.
+    """
 
     out: TextIO | None = None
 

@@ -139,7 +139,7 @@ def _warn_of_other_code(line: str) -> None:
 
 
 def _stored_metrics(metrics: Sequence[str], stored_names: Collection[str]) -> list[str]:
-    """Returns metrics as they are stored.
+    """Returns the names of metrics in the spelling of the store.
 
     Raises:
       UsageError: There is no such metric.

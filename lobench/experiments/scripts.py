@@ -257,7 +257,7 @@ class ScriptCurves:
         return f"{run.label} at step {curves.eval_steps[-1]}: {case.primary_metric} {value:.4g}{shown}"
 
     def _end_steps(self, run: CommandRun, session_curves: SessionCurves) -> dict[str, int]:
-        """Returns the step at which the curves of each case end: `Method.until_step`, or that of a divergence."""
+        """Returns the step at which the curves of each case end: where they diverged, or `Method.until_step`."""
         ends = {}
         for case, curve in session_curves.primary_curves().items():
             if curve.ends_diverged:

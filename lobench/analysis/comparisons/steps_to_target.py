@@ -45,8 +45,8 @@ class StepsToTarget:
     Attributes:
       steps: Steps (or seconds) by seed. Infinite if the target was never reached.
       mean: Mean with Student's interval over the seeds. NaN if a seed did not reach the target.
-      median: Median with distribution-free bounds. An infinite bound is beyond `horizon`. A NaN bound needs more seeds,
-        six for 95%.
+      median: Median with distribution-free bounds. An infinite bound is beyond `horizon`. Bounds are NaN if there are
+        too few seeds: 95% needs six.
       horizon: Last step (or time) that any seed was trained to.
       gap: Resolution of the steps (or time): the largest distance between the evaluation that reached the target and
         the previous evaluation.

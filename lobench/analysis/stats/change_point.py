@@ -249,8 +249,8 @@ class _Converged:
 def _converged(probes: Sequence[Probe]) -> list[_Converged]:
     """Returns the probes with a converged seed. Their lost seeds are filled in by an additive fit of each block.
 
-    A mean over the other seeds alone would contain the effects of these seeds, which pairing removes. Filled scores
-    have no weight: a probe counts as many seeds as converged.
+    Without filling, the means of two probes would be over different seeds, and seed effects would not cancel in their
+    difference. Filled scores have no weight: a probe counts as many seeds as converged.
     """
     rows = [probe for probe in probes if probe.num_lost < len(probe.scores)]
     filled_scores: dict[int, tuple[float, ...]] = {}

@@ -298,7 +298,7 @@ def _labels(subjects: Sequence[StoredSubject], without_step: Collection[Who]) ->
 
 
 def distinct_labels(subjects: Sequence[StoredSubject]) -> list[str]:
-    """Returns the label of each subject, with more of the path or a hash where several have the same one."""
+    """Returns the label of each subject. Equal labels are extended by more of the path, or by a hash."""
     return _make_distinct([subject.label for subject in subjects], subjects)
 
 

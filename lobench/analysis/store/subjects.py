@@ -490,7 +490,7 @@ class StoredSubject:
       who: The checkpoint, or the optimizer without theta.
       optimizer_hashes: Hashes of the optimizer's bindings.
       cells: Results by identity of the case, for current cases.
-      former: Results by identity of the case, for cases with a later form in the store. They are in no headline.
+      former: Results by identity of the case, for cases with a later form in the store. Headlines do not include them.
       repeated: Identities of current cases that are left out, because their results are those of another case.
       git_revisions: Revisions of the checkouts of the evaluations, with `+` if a checkout had changes.
       programs: Programs that made the results.

@@ -307,7 +307,7 @@ class Intake:
         """Processes checkpoints that the source finds, for at most about 0.5 s. Further calls continue.
 
         Returns:
-          Number of processed checkpoints, and the subjects of those that could be read, with their positions.
+          Number of processed checkpoints; and positions and subjects of the checkpoints that could be read.
         """
         if not self._found:
             new = self._source.poll()
@@ -354,7 +354,7 @@ class Intake:
 
     @contextlib.contextmanager
     def _joining_lines(self) -> Iterator[None]:
-        """Collects log lines of the body, then logs a few of them and the number of the others."""
+        """Collects log lines of the body, then logs the first few of them and the number of further lines."""
         lines = self._joined = list[str]()
         try:
             yield

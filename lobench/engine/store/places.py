@@ -1,4 +1,4 @@
-"""Locations in a ledger: those of the suites, of their baseline files, and of the store itself."""
+"""Locations in a ledger: where the suites, their baseline files and the store itself were."""
 
 from __future__ import annotations
 

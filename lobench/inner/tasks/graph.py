@@ -26,7 +26,7 @@ _NUM_COMMUNITIES, _NUM_FEATURES = 4, 16
 class BlockModelGCN(ReferencedTask, MeasuredTask):
     """Node classification with a two-layer graph convolutional network, in a graph of four communities.
 
-    Two nodes of one community are linked with one probability, others with another. A node's 16 features are normal
+    Two nodes of one community are linked with a higher probability than other nodes. A node's 16 features are normal
     about a centre of its community. Half of the nodes train, each other split has a sixth; a training step sees the
     whole graph and the labels of all its nodes, so a batch is a mask float32[1, num_nodes]. Mean cross entropy in nats
     and `accuracy` are over the masked nodes. Parameters: `w0` [16, width], `b0`, `w1` [width, 4], `b1`.

@@ -424,7 +424,7 @@ def overall_cells(effect: MetricEffect, replicate: str) -> dict[str, str]:
 def case_means(comparison: MethodComparison, effect: MetricEffect, name: str, *, has_values: bool) -> list[str]:
     """Returns the means of A and of B on a case, with the numbers of seeds that are missing, diverged or exploded.
 
-    Means are over the seeds that converge, as the differences are: for pairs, those that converge on both sides.
+    Means are over the seeds that converge. If seeds are paired, they are over the seeds that converge on both sides.
 
     Args:
       comparison: The pair.

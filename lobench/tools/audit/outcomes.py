@@ -39,7 +39,7 @@ class Outcomes:
         self._modules: dict[Path, ModuleType | str] = {}
 
     def of(self, row: EvaluationRow, case: RepeatableCase, curves: Sequence[Curves]) -> Outcome | str:
-        """Returns the outcome of curves in the test of a result, or the reason why it is unknown.
+        """Returns the outcome that a result's test or expectations have for some curves, or why it is unknown.
 
         Args:
           row: The result.

@@ -140,7 +140,7 @@ class BoardLine:
     """Method on a suite.
 
     Attributes:
-      group: Number of the group. Group 1 has the best method and those that no comparison distinguishes from it.
+      group: Number of the group. Group 1 has the best method and all methods that are not significantly worse.
       label: Label of the method.
       key: Its key as a subject.
       score: Mean score.

@@ -110,8 +110,10 @@ class _PointGoal(Task):
         return {**_init_layers(key, self.widths), "log_std": jnp.full(2, -1.0, jnp.float32)}
 
     def loss(self, params: Any, key: jax.Array, data: Any) -> jax.Array:
-        """Returns minus the mean return of new episodes; its gradient is that of REINFORCE, with the episodes' mean
-        return from each move on as the baseline."""
+        """Returns minus the mean return of new episodes.
+
+        Its gradient is REINFORCE's. The baseline of a move is the mean return of all episodes from this move on.
+        """
         positions, actions, rewards = self.collect(params, key)
         to_go = jnp.cumsum(rewards[:, ::-1], axis=1)[:, ::-1]
         advantage = to_go - to_go.mean(axis=0)

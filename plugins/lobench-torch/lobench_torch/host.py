@@ -132,7 +132,7 @@ class ClassReference:
     settings: tuple[tuple[str, Any], ...] = ()
 
     def resolve(self) -> Any:
-        """Returns the class; with settings, a function that makes an instance."""
+        """Returns the class, or if there are settings, a function that makes an instance with them."""
         cls = class_of(self.name)
         settings = dict(self.settings)
         return (lambda params, **overrides: cls(params, **{**settings, **overrides})) if settings else cls

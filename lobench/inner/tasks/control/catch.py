@@ -65,7 +65,7 @@ class Catch(Environment):
         return (ball | paddle).astype(jnp.float32)
 
     def frame(self, state: _State) -> jax.Array:
-        """Returns the ball and the paddle."""
+        """Returns the frame of a film: shapes for the ball and the paddle."""
         ball, height, paddle = (jnp.asarray(value, jnp.float32) for value in state)
         width = 1 / self._columns
         ball_y = 0.1 + 0.8 * height / (self._rows - 1)

@@ -69,7 +69,7 @@ def _is_number(value: object) -> bool:
 
 
 def _facts(text: str | bytes) -> dict[str, str]:
-    """Returns the values of a configuration without trackio's own, as `config.NAME`."""
+    """Returns the values of a configuration as `config.NAME`, without the values that trackio adds."""
     config = json.loads(text)
     return {f"config.{name}": _text(value) for name, value in config.items() if not name.startswith("_")}
 
