@@ -68,7 +68,7 @@ class Stored:
         if identity.is_optimizer:
             return identity
         others = [subject.who.uri for subject in self.snapshot.subjects if subject.who.sha256 == identity.sha256]
-        path = readable_place(self.store, identity.uri, identity.sha256, others=others)
+        path = readable_place(self.store, identity.uri, identity.sha256, other_paths=others)
         if path is None and "://" not in identity.uri and not path_exists(identity.uri):
             raise CheckpointError(
                 f"the file of {self.subject.label!r} is gone", where=str(self.store), got=identity.uri

@@ -25,14 +25,14 @@ UNREADABLE = (OSError, EOFError, zlib.error, UnicodeError)
 _LEAST_UNPACKED, _MOST_TIMES = 2**28, 200  # limits of the unpacked size: bytes, or a multiple of the packed size
 
 
-def read_csv(path: Path, *, names: Sequence[str], numbers: Sequence[str], what: str) -> pd.DataFrame:
+def read_csv(path: Path, *, text_columns: Sequence[str], number_columns: Sequence[str], row_name: str) -> pd.DataFrame:
     """Returns the named columns of a CSV file as a data frame.
 
     Args:
       path: Path of the file.
-      names: Columns of texts. None of their values may be empty.
-      numbers: Columns of floats. A missing value is NaN.
-      what: Name of a row in error messages: "evaluation".
+      text_columns: Columns of texts. None of their values may be empty.
+      number_columns: Columns of floats. A missing value is NaN.
+      row_name: Name of a row in error messages: "evaluation".
     Raises:
       UsageError: The file is missing or not a CSV, a column is missing, or a value is invalid. The message has the
         line.
@@ -42,11 +42,14 @@ def read_csv(path: Path, *, names: Sequence[str], numbers: Sequence[str], what: 
     where = str(path)
     text = text_of(path)
     parse_errors = (pd.errors.ParserError, pd.errors.ParserWarning, pd.errors.EmptyDataError)
-    with one_line_of(parse_errors, UsageError, f"this is not a CSV of {what}s", where=path), warnings.catch_warnings():
+    with (
+        one_line_of(parse_errors, UsageError, f"this is not a CSV of {row_name}s", where=path),
+        warnings.catch_warnings(),
+    ):
         warnings.simplefilter("error", pd.errors.ParserWarning)
         log = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, index_col=False).fillna("")
     log.columns = [plain_name(str(column)) for column in log.columns]
-    required = (*names, *numbers)
+    required = (*text_columns, *number_columns)
     missing = [column for column in required if column not in log.columns]
     if missing:
         raise UsageError(
@@ -59,14 +62,14 @@ def read_csv(path: Path, *, names: Sequence[str], numbers: Sequence[str], what: 
     if duplicates:
         raise UsageError(f"the log has the column {duplicates[0]} twice", where=where, expected="one of each name")
     if log.empty:
-        raise UsageError(f"the log holds no {what}", where=where)
+        raise UsageError(f"the log holds no {row_name}", where=where)
     log = log[list(required)]
-    for column in numbers:
+    for column in number_columns:
         log[column] = _numbers(log[column], where, text)
-    for column in names:
-        empty = log.index[log[column].str.strip() == ""]
-        if len(empty):
-            raise UsageError(f"no {column}", where=f"{where}, line {_line(text, int(empty[0]))}")
+    for column in text_columns:
+        empty_rows = log.index[log[column].str.strip() == ""]
+        if len(empty_rows):
+            raise UsageError(f"no {column}", where=f"{where}, line {_line(text, int(empty_rows[0]))}")
     return log
 
 
@@ -77,12 +80,14 @@ def opened(path: Path) -> IO[str]:
       UsageError: The file cannot be read.
     """
     with one_line_of(OSError, UsageError, "cannot read this file", where=path):
-        with path.open("rb") as raw:
-            head = raw.read(2)
-        if head == b"\x1f\x8b":
-            packed = io.BufferedReader(_Unpacked(path))
-            return io.TextIOWrapper(packed, encoding=_encoding(_unpacked_head(path)), errors="strict", newline="")
-        return path.open(encoding=_encoding(head), errors="strict", newline="")
+        with path.open("rb") as raw_file:
+            first_bytes = raw_file.read(2)
+        if first_bytes == b"\x1f\x8b":
+            unpacked_bytes = io.BufferedReader(_Unpacked(path))
+            return io.TextIOWrapper(
+                unpacked_bytes, encoding=_encoding(_unpacked_head(path)), errors="strict", newline=""
+            )
+        return path.open(encoding=_encoding(first_bytes), errors="strict", newline="")
 
 
 def _unpacked_head(path: Path) -> bytes:
@@ -94,9 +99,9 @@ def _unpacked_head(path: Path) -> bytes:
         return b""
 
 
-def _encoding(head: bytes) -> str:
+def _encoding(first_bytes: bytes) -> str:
     """Returns "utf-16" for a file that begins with its byte-order mark, as spreadsheets and PowerShell write it."""
-    return "utf-16" if head in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    return "utf-16" if first_bytes in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
 
 
 class _Unpacked(io.RawIOBase):

@@ -34,14 +34,14 @@ def stamp_of(file: str | Path) -> FileStamp | None:
     return status.st_size, status.st_ctime_ns
 
 
-def is_settled(changed_ns: int, at: float) -> bool:
+def is_settled(changed_ns: int, seen_at: float) -> bool:
     """Returns whether any later change of a file is certain to change its stamp.
 
     Args:
       changed_ns: Time of the last change, in ns since 1970.
-      at: Time at which the file was read, in seconds since 1970. False if the file had changed just before.
+      seen_at: Time at which the file was read, in seconds since 1970. False if the file had changed just before.
     """
-    return at - changed_ns / 1e9 > _COARSEST_SECONDS
+    return seen_at - changed_ns / 1e9 > _COARSEST_SECONDS
 
 
 def stamps_of(files: Iterable[str | Path]) -> dict[str, FileStamp | None]:

@@ -31,9 +31,13 @@ def open_to_group(path: Path, *, store: Path | None = None) -> None:
     >>> open_to_group(Path("results/notes.txt"))
     """
     path = Path(os.path.abspath(path))
-    home = _store_of(path) if store is None else Path(os.path.abspath(store))
-    if home is not None and (group := _group_of(home)) is not None:
-        levels = [ancestor for ancestor in (path, *path.parents) if ancestor == home or home in ancestor.parents]
+    store_folder = _store_of(path) if store is None else Path(os.path.abspath(store))
+    if store_folder is not None and (group := _group_of(store_folder)) is not None:
+        levels = [
+            ancestor
+            for ancestor in (path, *path.parents)
+            if ancestor == store_folder or store_folder in ancestor.parents
+        ]
         for ancestor in levels:
             _open(str(ancestor), group)
 
@@ -79,12 +83,12 @@ def _open(path: str, group: int) -> None:
     with contextlib.suppress(OSError):
         status = os.lstat(path)
         mode = stat.S_IMODE(status.st_mode)
-        opened = mode | (mode & stat.S_IRWXU) >> 3
+        group_mode = mode | (mode & stat.S_IRWXU) >> 3
         is_own = (status.st_uid, status.st_gid) == (os.geteuid(), group)
         # A file of several names may be a checkpoint outside the store, which the store keeps by a hard link.
         is_inside = stat.S_ISDIR(status.st_mode) or (stat.S_ISREG(status.st_mode) and status.st_nlink == 1)
-        if is_own and is_inside and opened != mode:
-            os.chmod(path, opened)
+        if is_own and is_inside and group_mode != mode:
+            os.chmod(path, group_mode)
 
 
 def _umask() -> int:

@@ -57,7 +57,7 @@ class ItemValues:
         if name not in values:
             got = first_of(sorted(values), _MOST_SHOWN) or "no metric"
             raise LobenchError(f"no item has {primary}", where=where, got=got, expected=primary)
-        all_items = dict.fromkeys(item for by_item in values.values() for item in by_item)
+        all_items = dict.fromkeys(item for values_by_item in values.values() for item in values_by_item)
         if lacking_items := [item for item in all_items if item not in values[name]]:
             got = f"{len(lacking_items)} of {len(all_items)} items without it: {first_of(lacking_items, _MOST_SHOWN)}"
             raise LobenchError(f"an item has no {primary}", where=where, got=got, expected="a number for each item")
@@ -67,14 +67,14 @@ class ItemValues:
             raise LobenchError(str(error), where=where) from error
         metrics = dict[str, NDArray[np.float64]]()
         problems = list[str]()
-        for metric, by_item in values.items():
-            if len(by_item) == len(all_items):
+        for metric, values_by_item in values.items():
+            if len(values_by_item) == len(all_items):
                 metrics[primary if metric == name else metric] = np.asarray(
-                    [by_item[item] for item in names_by_seed.values()]
+                    [values_by_item[item] for item in names_by_seed.values()]
                 )
             else:
                 problems.append(
-                    f"{metric} is left out: {len(all_items) - len(by_item)} of {len(all_items)} items lack it"
+                    f"{metric} is left out: {len(all_items) - len(values_by_item)} of {len(all_items)} items lack it"
                 )
         return cls(
             seeds=tuple(names_by_seed), items=tuple(names_by_seed.values()), metrics=metrics, problems=tuple(problems)
@@ -135,15 +135,15 @@ def number_of(value: Any) -> float | None:
 def _json_rows(text: str, where: str) -> Iterable[tuple[str, _Row]]:
     lines = enumerate(text.split("\n"), 1)  # `splitlines` also splits at U+2028, which texts in JSON may have
     is_list = text.lstrip()[0] == "["
-    parts = (
+    located_texts = (
         [(where, text)] if is_list else [(f"{where}, line {number}", line) for number, line in lines if line.strip()]
     )
-    for location, part in parts:
+    for location, json_text in located_texts:
         try:
-            document = json.loads(part)
+            document = json.loads(json_text)
         except (ValueError, RecursionError) as error:
             raise UsageError(
-                "this is no JSON", where=location, got=part[:60], expected='{"item": "q17", ...}'
+                "this is no JSON", where=location, got=json_text[:60], expected='{"item": "q17", ...}'
             ) from error
         for row in document if is_list else [document]:
             if not isinstance(row, dict):

@@ -26,9 +26,9 @@ def path_exists(text: str | Path, *, kind: Literal["any", "file", "folder"] = "a
       OSError: This user has no access, or the disk has failed for some seconds.
     """
     path = Path(text)
-    look = {"any": path.exists, "file": path.is_file, "folder": path.is_dir}[kind]
+    is_present = {"any": path.exists, "file": path.is_file, "folder": path.is_dir}[kind]
     try:
-        return retried_briefly(look)
+        return retried_briefly(is_present)
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:
             raise
@@ -56,5 +56,5 @@ def identity_in(path: str) -> str:
     >>> identity_in("store/spool/5e3f.files/checkpoint-500")
     '5e3f'
     """
-    home = Path(path).parent.name
-    return home.removesuffix(WHOLE_SUFFIX) if home.endswith(WHOLE_SUFFIX) else ""
+    folder_name = Path(path).parent.name
+    return folder_name.removesuffix(WHOLE_SUFFIX) if folder_name.endswith(WHOLE_SUFFIX) else ""

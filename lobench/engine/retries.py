@@ -36,10 +36,10 @@ def is_transient(error: BaseException | None, *, may_forbid: bool = True) -> boo
       may_forbid: Whether a missing permission counts as transient: on a network disk it may pass. False for files that
         lobench writes.
     """
-    numbers = _error_numbers(error)
+    error_numbers = _error_numbers(error)
     if not may_forbid:
-        numbers -= _FORBIDDEN
-    return not numbers.isdisjoint(_TRANSIENT)
+        error_numbers -= _FORBIDDEN
+    return not error_numbers.isdisjoint(_TRANSIENT)
 
 
 def is_short_of_files(error: BaseException | None) -> bool:
@@ -49,18 +49,18 @@ def is_short_of_files(error: BaseException | None) -> bool:
 
 def _error_numbers(error: BaseException | None) -> set[int]:
     """Returns the system's error numbers of an exception and its causes."""
-    numbers = set[int]()
-    visited = set[int]()
-    while error is not None and id(error) not in visited:
-        visited.add(id(error))
+    error_numbers = set[int]()
+    visited_ids = set[int]()
+    while error is not None and id(error) not in visited_ids:
+        visited_ids.add(id(error))
         if isinstance(error, OSError) and error.errno is not None:
-            numbers.add(error.errno)
+            error_numbers.add(error.errno)
         elif isinstance(error, ConnectionError | TimeoutError):
-            numbers.add(errno.ETIMEDOUT)  # raised by a library, without a number
+            error_numbers.add(errno.ETIMEDOUT)  # raised by a library, without a number
         else:
-            numbers.update(int(number) for number in _OS_ERROR.findall(str(error)))
+            error_numbers.update(int(number) for number in _OS_ERROR.findall(str(error)))
         error = error.__cause__ or error.__context__
-    return numbers
+    return error_numbers
 
 
 def patience_seconds(error: BaseException) -> float:

@@ -123,7 +123,7 @@ class BlockRunner:
                 )
             claim_for(spec, self._layers)  # modules that the case imports may create arrays
             with late_flags(self._late):
-                bound = bind_case(spec, self._layers, test=test, parsed=self._parsed_layers(spec, own_bindings))
+                bound = bind_case(spec, self._layers, test=test, parsed_layers=self._parsed_layers(spec, own_bindings))
             bound.require_optimizer()
             refuse_missing_inputs(bound.case, f"{spec.path}: case {spec.name!r}")
             if own_bindings and bound.info.identity != self.bind(spec, test).info.identity:

@@ -41,7 +41,7 @@ def read_log(path: Path, targets: Targets) -> pd.DataFrame:
       UsageError: The file does not exist or is not a CSV file, a column is missing, or a value is not a number. The
         message names the line.
     """
-    log = read_csv(path, names=_NAMES, numbers=_NUMBERS, what="evaluation")
+    log = read_csv(path, text_columns=_NAMES, number_columns=_NUMBERS, row_name="evaluation")
     log["submission"] = log["submission"].map(_submission_names(log["submission"]))
     log["workload"] = log["workload"].map(_workload_names(log["workload"], targets))
     for column in ("study", "trial"):

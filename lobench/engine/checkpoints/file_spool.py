@@ -45,13 +45,13 @@ class FileSpool(Spool):
         self._names: dict[str, str] = {}  # paths of copies, by hash
 
     def location(self, sha256: str) -> str:
-        home = self._home(sha256)
+        folder = self._home(sha256)
         if sha256 not in self._names:
             try:
-                (name,) = os.listdir(home)
+                (name,) = os.listdir(folder)
             except (OSError, ValueError):
-                return home
-            self._names[sha256] = os.path.join(home, name)
+                return folder
+            self._names[sha256] = os.path.join(folder, name)
         return self._names[sha256]
 
     def _home(self, sha256: str) -> str:
@@ -60,13 +60,13 @@ class FileSpool(Spool):
     def _store_copy(
         self,
         copy: Path,
-        seen: SeenCheckpoint,
+        seen_checkpoint: SeenCheckpoint,
         reader: CheckpointReader,
         is_known: Callable[[str], bool],
         arrival: Callable[[str], int],
     ) -> Checkpoint:
         """Stores a copy with its folder, under the identity of its files."""
-        with one_line_of(OSError, CheckpointError, "the copy cannot be read", where=seen.uri):
+        with one_line_of(OSError, CheckpointError, "the copy cannot be read", where=seen_checkpoint.uri):
             reader.read(epath.Path(copy))  # refuses half-written files
             sha256 = identity_of(epath.Path(copy)).sha256
         if not self.holds(sha256):
@@ -75,8 +75,14 @@ class FileSpool(Spool):
                     self.discard(sha256)
                 copy.parent.rename(self._home(sha256))
             self._has_unsynced = True
-        step = seen.index if seen.index is not None else arrival(sha256)
-        return Checkpoint(uri=seen.uri, sha256=sha256, outer_step=step, generation=seen.generation or 0, run=seen.run)
+        step = seen_checkpoint.index if seen_checkpoint.index is not None else arrival(sha256)
+        return Checkpoint(
+            uri=seen_checkpoint.uri,
+            sha256=sha256,
+            outer_step=step,
+            generation=seen_checkpoint.generation or 0,
+            run=seen_checkpoint.run,
+        )
 
     def _copy_files(self, source: epath.Path, copy: Path) -> None:
         if "://" in str(source):
@@ -106,14 +112,14 @@ class FileSpool(Spool):
         """Copies a file. Errors while reading it are raised as `OSError`, and errors while writing as `StoreError`."""
         with open(source, "rb") as data:
             with self._writing():
-                out = open(target, "wb")  # noqa: SIM115  # opening and closing are errors of the spool
+                copy = open(target, "wb")  # noqa: SIM115  # opening and closing are errors of the spool
             try:
                 while chunk := data.read(_CHUNK_BYTES):
                     with self._writing():
-                        out.write(chunk)
+                        copy.write(chunk)
             finally:
                 with self._writing():
-                    out.close()
+                    copy.close()
         with self._writing():
             shutil.copystat(source, target)
             open_to_group(target)

@@ -156,11 +156,11 @@ def is_settled(path: epath.Path, clock: Callable[[], float] = time.monotonic) ->
     except (FileNotFoundError, NotADirectoryError):
         return False
     now = clock()
-    last_time, since = _looks.get(str(path), (None, now))
+    last_time, unchanged_since = _looks.get(str(path), (None, now))
     if last_time != newest:
-        last_time, since = newest, now
-    is_over = abs(time.time() - newest) > _LONG_AGO_SECONDS or now - since > settling_seconds(path)
-    _looks[str(path)] = last_time, since
+        last_time, unchanged_since = newest, now
+    is_over = abs(time.time() - newest) > _LONG_AGO_SECONDS or now - unchanged_since > settling_seconds(path)
+    _looks[str(path)] = last_time, unchanged_since
     while len(_looks) > _MOST_LOOKS:
         del _looks[next(iter(_looks))]
     return is_over
@@ -201,10 +201,10 @@ def reading(path: Any, kind: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise CheckpointError("cannot read it", where=str(path), got=cause(error)) from error
-        head = b""
+        first_bytes = b""
         with contextlib.suppress(Exception), open(path, "rb") as file:
-            head = file.read(64)
-        if head.startswith(_LFS):
+            first_bytes = file.read(64)
+        if first_bytes.startswith(_LFS):
             raise CheckpointError(
                 "this is a Git LFS pointer, not the file", where=str(path), next_step="run `git lfs pull`"
             ) from error
@@ -257,12 +257,12 @@ def content_of(leaves: Mapping[str, Any], where: str) -> CheckpointContent:
     counters = {name: leaves[name] for name in COUNTER_NAMES if name in leaves}
     arrays_by_path = {path: leaf for path, leaf in leaves.items() if path not in (*texts, OWN_BINDINGS)}
     leaf_paths = {path for path in arrays_by_path if path not in counters}
-    top = next(
+    wrapper = next(
         (name for name in WRAPPER_NAMES if leaf_paths and all(path.startswith(f"{name}/") for path in leaf_paths)), None
     )
-    if top:
+    if wrapper:
         arrays_by_path = {
-            path.removeprefix(f"{top}/"): leaf for path, leaf in arrays_by_path.items() if path in leaf_paths
+            path.removeprefix(f"{wrapper}/"): leaf for path, leaf in arrays_by_path.items() if path in leaf_paths
         }
     else:
         counters = {name: value for name, value in counters.items() if _is_count(name, value)}

@@ -41,7 +41,7 @@ def given_subject(text: str) -> Given:
       UsageError: The text names neither a checkpoint nor an optimizer.
       ConfigError: The gin text, or a file that the text names, has a syntax error.
     """
-    name, *bindings = (part.strip() for part in text.split(";"))
+    name, *bindings = (piece.strip() for piece in text.split(";"))
     if not name.endswith(".gin") and (path_exists(name) or "://" in name):
         return given_checkpoint(name, [binding for binding in bindings if binding])
     if "(" in name or "=" in name or name.startswith("@") or name.endswith(".gin"):

@@ -139,14 +139,14 @@ class Intake:
           keep: Subjects whose thetas are kept for later runs of the watch.
         """
         self._spool.sweep({subject.sha256 for subject in (*unfinished, *keep)})
-        waiting = deque(unfinished)
+        pending_subjects = deque(unfinished)
         with self._joining_lines():
-            while waiting:
+            while pending_subjects:
                 deadline = time.monotonic() + _RECOVER_SECONDS
                 with self._recording():
-                    self.fetch(waiting.popleft())
-                    while waiting and time.monotonic() < deadline:
-                        self.fetch(waiting.popleft())
+                    self.fetch(pending_subjects.popleft())
+                    while pending_subjects and time.monotonic() < deadline:
+                        self.fetch(pending_subjects.popleft())
 
     def with_todays_configs(self, sightings: Mapping[int, Subject]) -> dict[int, Subject]:
         """Returns the sightings that are valid for the current `config.gin` of each run below the folder.
@@ -185,23 +185,23 @@ class Intake:
                 subjects[self._ledger.record_sighting(subject)] = subject
         return dict(sorted(subjects.items()))
 
-    def give(self, given: Given) -> tuple[int, Subject] | None:
+    def give(self, request: Given) -> tuple[int, Subject] | None:
         """Records a given subject, and returns its position and the subject; None for a checkpoint that cannot be read.
 
         A checkpoint that an earlier run has read is read again only if it has changed.
         """
-        if isinstance(given, Subject):
-            return self._ledger.record_sighting(given), given
-        seen = self._seen_checkpoint_at(given.uri)
-        if seen is None:
+        if isinstance(request, Subject):
+            return self._ledger.record_sighting(request), request
+        seen_checkpoint = self._seen_checkpoint_at(request.uri)
+        if seen_checkpoint is None:
             return None
-        recorded = self._recorded_checkpoint(seen)
-        if recorded is not None and given.sha256 not in ("", recorded.sha256):
-            recorded = None  # it must be read to compare its theta
-        if recorded is None:
+        recorded_checkpoint = self._recorded_checkpoint(seen_checkpoint)
+        if recorded_checkpoint is not None and request.sha256 not in ("", recorded_checkpoint.sha256):
+            recorded_checkpoint = None  # it must be read to compare its theta
+        if recorded_checkpoint is None:
             with self._recording():
-                return self._admit(seen, given)
-        subject = given.read_as(recorded)
+                return self._admit(seen_checkpoint, request)
+        subject = request.read_as(recorded_checkpoint)
         position = self._ledger.record_sighting(subject, on_restart=lambda restart: self._log_restart(restart, subject))
         return position, subject
 
@@ -218,14 +218,14 @@ class Intake:
         self._record_incident("unreadable", SeenCheckpoint(uri=uri, reader=""), error)
         return None
 
-    def _recorded_checkpoint(self, seen: SeenCheckpoint) -> Checkpoint | None:
+    def _recorded_checkpoint(self, seen_checkpoint: SeenCheckpoint) -> Checkpoint | None:
         """Returns the recorded checkpoint at a path, if it has not changed since it was read; else None."""
         with contextlib.suppress(CheckpointError):
-            if self._is_known(seen):
+            if self._is_known(seen_checkpoint):
                 sightings_of_path = [
                     sighting
                     for sighting in self._ledger.sightings().values()
-                    if sighting.uri == seen.uri and sighting.has_theta
+                    if sighting.uri == seen_checkpoint.uri and sighting.has_theta
                 ]
                 return sightings_of_path[-1].checkpoint if sightings_of_path else None
         return None
@@ -236,15 +236,20 @@ class Intake:
             return True
         if self._clock() < self._gone.get(subject.sha256, -math.inf):
             return False
-        readable = self._readable_sighting(subject)
-        seen = self._seen_checkpoint_at(readable.uri)
-        if seen is not None:
-            seen = dataclasses.replace(seen, run=readable.run, generation=readable.generation)
+        readable_sighting = self._readable_sighting(subject)
+        seen_checkpoint = self._seen_checkpoint_at(readable_sighting.uri)
+        if seen_checkpoint is not None:
+            seen_checkpoint = dataclasses.replace(
+                seen_checkpoint, run=readable_sighting.run, generation=readable_sighting.generation
+            )
             with self._recording():
                 request = GivenCheckpoint(
-                    uri=readable.uri, variant=readable.variant, label=readable.label, sha256=readable.sha256
+                    uri=readable_sighting.uri,
+                    variant=readable_sighting.variant,
+                    label=readable_sighting.label,
+                    sha256=readable_sighting.sha256,
                 )
-                self._admit(seen, request, is_fetched=True)
+                self._admit(seen_checkpoint, request, is_fetched=True)
         is_there = self.holds(subject.sha256)
         if not is_there and not any(
             _exists(sighting.uri) for sighting in self._ledger.sightings(subject.sha256).values()
@@ -279,9 +284,9 @@ class Intake:
             if not unfinished.is_awaited and (index_in_name(path_of(uri).name) or 0) > last_read.get(_parent(uri), -1)
         }
         return left_out | {
-            seen.uri: reason
-            for folder, (seen, reason) in self._unread.items()
-            if (seen.index or 0) > self._last_read.get(folder, -1)
+            seen_checkpoint.uri: reason
+            for folder, (seen_checkpoint, reason) in self._unread.items()
+            if (seen_checkpoint.index or 0) > self._last_read.get(folder, -1)
         }
 
     @property
@@ -301,7 +306,7 @@ class Intake:
     @property
     def is_choosing(self) -> bool:
         """Whether checkpoints that `poll` has not processed yet may be newer than the processed ones."""
-        return any(_series_of(seen) not in self._newest for seen in self._found)
+        return any(_series_of(seen_checkpoint) not in self._newest for seen_checkpoint in self._found)
 
     def poll(self) -> tuple[int, list[tuple[int, Subject]]]:
         """Processes checkpoints that the source finds, for at most about 0.5 s. Further calls continue.
@@ -310,13 +315,13 @@ class Intake:
           Number of processed checkpoints; and positions and subjects of the checkpoints that could be read.
         """
         if not self._found:
-            new = self._source.poll()
-            for seen in new:
-                self._retries.pop(seen.uri, None)  # it was written again
-            waiting = [*self._due_checkpoints(), *new]
+            new_checkpoints = self._source.poll()
+            for seen_checkpoint in new_checkpoints:
+                self._retries.pop(seen_checkpoint.uri, None)  # it was written again
+            found_checkpoints = [*self._due_checkpoints(), *new_checkpoints]
             if self._only_newest:  # those with a number last, which are taken first
-                waiting.sort(key=lambda seen: seen.index is not None)
-            self._found.extend(waiting)
+                found_checkpoints.sort(key=lambda seen_checkpoint: seen_checkpoint.index is not None)
+            self._found.extend(found_checkpoints)
             self._newest.clear()
         deadline = time.monotonic() + _POLL_SECONDS
         num_taken = 0
@@ -340,7 +345,7 @@ class Intake:
             for retry in list(self._retries.values()):
                 if (retry.seen.index or 0) < self._last_read.get(_run_and_folder(retry.seen), -1):
                     del self._retries[retry.seen.uri]  # a newer one was read
-        due = [retry.seen for retry in self._retries.values() if retry.pauses.is_due(now)]
+        due_checkpoints = [retry.seen for retry in self._retries.values() if retry.pauses.is_due(now)]
         for folder, unbound in list(self._unbound.items()):
             try:
                 if all(self._run_variant(uri) == unbound.variant for uri in unbound.seen):
@@ -348,9 +353,9 @@ class Intake:
             except ConfigError as error:
                 if str(error) == unbound.why:
                     continue
-            due += unbound.seen.values()
+            due_checkpoints += unbound.seen.values()
             del self._unbound[folder]
-        return sorted(due, key=lambda seen: seen.index or 0)
+        return sorted(due_checkpoints, key=lambda seen_checkpoint: seen_checkpoint.index or 0)
 
     @contextlib.contextmanager
     def _joining_lines(self) -> Iterator[None]:
@@ -375,27 +380,29 @@ class Intake:
     def _take_next(self) -> tuple[int, Subject] | None:
         if not self._only_newest:
             return self._admit(self._found.popleft())
-        seen = self._found.pop()
-        if _series_of(seen) in self._newest:
-            self._pass_over(seen)
+        seen_checkpoint = self._found.pop()
+        if _series_of(seen_checkpoint) in self._newest:
+            self._pass_over(seen_checkpoint)
             return None
-        sighting = self._admit(seen)
+        sighting = self._admit(seen_checkpoint)
         with contextlib.suppress(CheckpointError):
-            if sighting is not None or (_is_text(seen.uri) and self._is_known(seen)):
-                self._newest.add(_series_of(seen))
+            if sighting is not None or (_is_text(seen_checkpoint.uri) and self._is_known(seen_checkpoint)):
+                self._newest.add(_series_of(seen_checkpoint))
         return sighting
 
-    def _is_known(self, seen: SeenCheckpoint) -> bool:
+    def _is_known(self, seen_checkpoint: SeenCheckpoint) -> bool:
         """Returns whether an earlier run has read or skipped a checkpoint that has not changed since."""
-        last_fingerprint = self._fingerprints.get(seen.uri, "").removeprefix(PASSED_OVER if self._only_newest else "")
-        return bool(last_fingerprint) and last_fingerprint == fingerprint(path_of(seen.uri))
+        last_fingerprint = self._fingerprints.get(seen_checkpoint.uri, "").removeprefix(
+            PASSED_OVER if self._only_newest else ""
+        )
+        return bool(last_fingerprint) and last_fingerprint == fingerprint(path_of(seen_checkpoint.uri))
 
-    def _pass_over(self, seen: SeenCheckpoint) -> None:
+    def _pass_over(self, seen_checkpoint: SeenCheckpoint) -> None:
         """Records that a checkpoint is superseded by a newer one, without reading it."""
         with contextlib.suppress(CheckpointError):
-            if _is_text(seen.uri) and not self._is_known(seen):
-                self._ledger.remember(seen.uri, PASSED_OVER + fingerprint(path_of(seen.uri)))
-                self._passed_over.append(seen.uri)
+            if _is_text(seen_checkpoint.uri) and not self._is_known(seen_checkpoint):
+                self._ledger.remember(seen_checkpoint.uri, PASSED_OVER + fingerprint(path_of(seen_checkpoint.uri)))
+                self._passed_over.append(seen_checkpoint.uri)
 
     def _log_passed_over(self) -> None:
         if self._passed_over:
@@ -411,68 +418,72 @@ class Intake:
         """Marks a theta as no longer needed."""
         self._released[sha256] = self._ledger.place()
 
-    def discard(self, needed: Collection[str]) -> None:
+    def discard(self, needed_hashes: Collection[str]) -> None:
         """Removes released thetas whose release is in the store's own file, so that a restart will not need them."""
         for sha256, release_id in list(self._released.items()):
-            if sha256 in needed:
+            if sha256 in needed_hashes:
                 del self._released[sha256]
             elif self._ledger.is_published(release_id):
                 self._spool.discard(sha256)
                 del self._released[sha256]
 
     def _admit(
-        self, seen: SeenCheckpoint, request: GivenCheckpoint | None = None, *, is_fetched: bool = False
+        self, seen_checkpoint: SeenCheckpoint, request: GivenCheckpoint | None = None, *, is_fetched: bool = False
     ) -> tuple[int, Subject] | None:
         """Reads a checkpoint and records its sighting.
 
         Returns None if the checkpoint cannot be read, or if the source found it and it is known already.
 
         Args:
-          seen: Checkpoint to read.
+          seen_checkpoint: Checkpoint to read.
           request: Request of an explicitly given checkpoint. None: the source has found it.
           is_fetched: Whether it was read before. If its path now has another theta, the source will find that theta.
         """
-        if not _is_text(seen.uri):
-            shown = seen.uri.encode("utf-8", "backslashreplace").decode()
-            error = CheckpointError("its name is not UTF-8 text", where=shown, next_step="rename it")
-            self._record_incident("unreadable", dataclasses.replace(seen, uri=shown), error)
+        if not _is_text(seen_checkpoint.uri):
+            printable_uri = seen_checkpoint.uri.encode("utf-8", "backslashreplace").decode()
+            error = CheckpointError("its name is not UTF-8 text", where=printable_uri, next_step="rename it")
+            self._record_incident("unreadable", dataclasses.replace(seen_checkpoint, uri=printable_uri), error)
             return None
         try:
-            if request is None and self._is_known(seen):
-                self._note_read(seen)
+            if request is None and self._is_known(seen_checkpoint):
+                self._note_read(seen_checkpoint)
                 return None
-            given_checkpoint = request or GivenCheckpoint(uri=seen.uri, variant=self._run_variant(seen.uri))
+            given_checkpoint = request or GivenCheckpoint(
+                uri=seen_checkpoint.uri, variant=self._run_variant(seen_checkpoint.uri)
+            )
             if request is None:
-                checkpoint, mark = self._read(seen, None)
+                checkpoint, stamp = self._read(seen_checkpoint, None)
             else:  # retried now, since given checkpoints are not retried later
-                checkpoint, mark = retried(lambda: self._read(seen, request), clock=self._clock)
+                checkpoint, stamp = retried(lambda: self._read(seen_checkpoint, request), clock=self._clock)
             subject = given_checkpoint.read_as(checkpoint)
-            restarts_from = self._restart_step(seen, subject) if request is None else None
+            restarts_from = self._restart_step(seen_checkpoint, subject) if request is None else None
         except ConfigError as error:
             if request is not None:
                 raise
-            self._wait_for_config(seen, None, error)
+            self._wait_for_config(seen_checkpoint, None, error)
         except _OtherTheta as error:
             if not is_fetched:
-                self._record_incident("expired", seen, error)
+                self._record_incident("expired", seen_checkpoint, error)
         except CheckpointGone as error:
-            if self._retries.pop(seen.uri, None) is None or seen.uri not in self._reported:
-                self._record_incident("expired", seen, error)
+            if self._retries.pop(seen_checkpoint.uri, None) is None or seen_checkpoint.uri not in self._reported:
+                self._record_incident("expired", seen_checkpoint, error)
         except StoreError as error:
-            is_over = self._is_over(seen, error) if is_transient(error, may_forbid=False) else True
+            is_over = self._is_over(seen_checkpoint, error) if is_transient(error, may_forbid=False) else True
             if request is not None or is_over:
                 raise
         except CheckpointError as error:
-            if request is not None or self._is_over(seen, error):
-                self._record_incident("unreadable", seen, error)
-                last_unread = self._unread.get(_run_and_folder(seen))
-                if request is None and (last_unread is None or (last_unread[0].index or 0) <= (seen.index or 0)):
-                    self._unread[_run_and_folder(seen)] = seen, str(error)
+            if request is not None or self._is_over(seen_checkpoint, error):
+                self._record_incident("unreadable", seen_checkpoint, error)
+                last_unread = self._unread.get(_run_and_folder(seen_checkpoint))
+                if request is None and (
+                    last_unread is None or (last_unread[0].index or 0) <= (seen_checkpoint.index or 0)
+                ):
+                    self._unread[_run_and_folder(seen_checkpoint)] = seen_checkpoint, str(error)
         else:
-            self._note_read(seen)
+            self._note_read(seen_checkpoint)
             position = self._ledger.record_sighting(
                 subject,
-                mark,
+                stamp,
                 restarts_from=restarts_from,
                 on_restart=lambda restart: self._log_restart(restart, subject),
             )
@@ -486,42 +497,44 @@ class Intake:
             if (
                 subject.run
                 and not subject.variant.bindings
-                and (seen := self._seen_checkpoint_at(subject.uri)) is not None
+                and (seen_checkpoint := self._seen_checkpoint_at(subject.uri)) is not None
             ):
-                seen = dataclasses.replace(seen, run=subject.run, generation=subject.generation)
-                self._wait_for_config(seen, subject.variant, why)
+                seen_checkpoint = dataclasses.replace(seen_checkpoint, run=subject.run, generation=subject.generation)
+                self._wait_for_config(seen_checkpoint, subject.variant, why)
                 num_waiting += 1
         return num_waiting
 
-    def _wait_for_config(self, seen: SeenCheckpoint, variant: Variant | None, error: LobenchError) -> None:
-        self._record_incident("unreadable", seen, error)
-        self._fingerprints.pop(seen.uri, None)
-        unbound = self._unbound.setdefault(_run_and_folder(seen), _Unbound(str(error), variant))
-        unbound.seen[seen.uri] = seen
+    def _wait_for_config(self, seen_checkpoint: SeenCheckpoint, variant: Variant | None, error: LobenchError) -> None:
+        self._record_incident("unreadable", seen_checkpoint, error)
+        self._fingerprints.pop(seen_checkpoint.uri, None)
+        unbound = self._unbound.setdefault(_run_and_folder(seen_checkpoint), _Unbound(str(error), variant))
+        unbound.seen[seen_checkpoint.uri] = seen_checkpoint
 
-    def _restart_step(self, seen: SeenCheckpoint, subject: Subject) -> int | None:
+    def _restart_step(self, seen_checkpoint: SeenCheckpoint, subject: Subject) -> int | None:
         """Returns the first outer step that a restart in place supersedes; None without a restart.
 
         Every file that has changed since it was read belongs to the new run, even if it is not read again. A trainer
         keeps its newest checkpoint, so if that is gone, a checkpoint with a lower step belongs to another run.
         """
-        ahead = self._ledger.current_restarts.ahead_of(subject)
-        if not ahead:
+        later_sightings = self._ledger.current_restarts.ahead_of(subject)
+        if not later_sightings:
             return None
-        is_replaced = any(sighting.uri == subject.uri and sighting.sha256 != subject.sha256 for sighting in ahead)
-        newest = max(ahead, key=lambda sighting: sighting.outer_step)
+        is_replaced = any(
+            sighting.uri == subject.uri and sighting.sha256 != subject.sha256 for sighting in later_sightings
+        )
+        newest = max(later_sightings, key=lambda sighting: sighting.outer_step)
         if not is_replaced:
-            was_passed_over = self._fingerprints.get(seen.uri, "").startswith(PASSED_OVER)
+            was_passed_over = self._fingerprints.get(seen_checkpoint.uri, "").startswith(PASSED_OVER)
             is_gone = newest.outer_step > subject.outer_step and not _exists(newest.uri)
             if was_passed_over or not is_gone:
                 return None
         fingerprints = self._ledger.fingerprints()
-        changed = [
+        changed_steps = [
             sighting.outer_step
             for sighting in self._ledger.current_restarts.before(subject)
             if sighting.uri != subject.uri and _has_changed(sighting.uri, fingerprints.get(sighting.uri, ""))
         ]
-        return min([subject.outer_step, *changed])
+        return min([subject.outer_step, *changed_steps])
 
     def _log_restart(self, restart: Restart, subject: Subject) -> None:
         if restart.kind == RESTARTED:
@@ -535,14 +548,14 @@ class Intake:
             if self._num_restarts[folder] == _MANY_RESTARTS:
                 self._log(f"{folder}: {_MANY_RESTARTS} restarts in this watch; do two trainers write to this folder?")
 
-    def _read(self, seen: SeenCheckpoint, request: GivenCheckpoint | None) -> tuple[Checkpoint, str]:
+    def _read(self, seen_checkpoint: SeenCheckpoint, request: GivenCheckpoint | None) -> tuple[Checkpoint, str]:
         """Returns a checkpoint and the fingerprint of its files. Its theta is then in the spool."""
-        mark = fingerprint(path_of(seen.uri))
+        stamp = fingerprint(path_of(seen_checkpoint.uri))
         checkpoint = self._spool.take(
-            seen,
-            self._readers[seen.reader],
+            seen_checkpoint,
+            self._readers[seen_checkpoint.reader],
             is_known=lambda sha256: sha256 == (request.sha256 if request else "") or self._ledger.has_seen(sha256),
-            arrival=lambda sha256: self._ledger.current_restarts.arrival(seen.uri, sha256),
+            arrival=lambda sha256: self._ledger.current_restarts.arrival(seen_checkpoint.uri, sha256),
         )
         if request is not None and request.sha256 not in ("", checkpoint.sha256):
             raise _OtherTheta(
@@ -552,56 +565,58 @@ class Intake:
                 expected=request.sha256[:12],
                 next_step="the file was overwritten: choose again",
             )
-        return checkpoint, mark
+        return checkpoint, stamp
 
-    def _note_read(self, seen: SeenCheckpoint) -> None:
-        self._last_read[_run_and_folder(seen)] = max(seen.index or 0, self._last_read.get(_run_and_folder(seen), -1))
-        if self._retries.pop(seen.uri, None) is not None and seen.uri in self._reported:
-            self._reported.discard(seen.uri)
-            self._log(f"it can be read now: {seen.uri}")
+    def _note_read(self, seen_checkpoint: SeenCheckpoint) -> None:
+        self._last_read[_run_and_folder(seen_checkpoint)] = max(
+            seen_checkpoint.index or 0, self._last_read.get(_run_and_folder(seen_checkpoint), -1)
+        )
+        if self._retries.pop(seen_checkpoint.uri, None) is not None and seen_checkpoint.uri in self._reported:
+            self._reported.discard(seen_checkpoint.uri)
+            self._log(f"it can be read now: {seen_checkpoint.uri}")
 
-    def _is_over(self, seen: SeenCheckpoint, error: LobenchError) -> bool:
+    def _is_over(self, seen_checkpoint: SeenCheckpoint, error: LobenchError) -> bool:
         """Schedules the next attempt for a checkpoint.
 
         Returns whether to report its error: it is not transient, or it has lasted.
         """
         now = self._clock()
         may_pass = is_transient(error)
-        retry = self._retries.get(seen.uri)
+        retry = self._retries.get(seen_checkpoint.uri)
         if retry is not None:
             retry.pauses.failed(now)
         elif not isinstance(error, PickleRefused):  # a refused pickle stays refused
             pauses = Pauses(now, **(_DISK_PAUSES if may_pass else _CONTENT_PAUSES))
-            retry = _Retry(seen=seen, pauses=pauses)
+            retry = _Retry(seen=seen_checkpoint, pauses=pauses)
             if may_pass and not any(other_retry.is_awaited for other_retry in self._retries.values()):
                 cause_text = "waiting for a free file descriptor (`ulimit -n` allows more)"
                 self._log(f"{cause_text if is_short_of_files(error) else 'trying again'}: {error}")
-            self._retries[seen.uri] = retry
+            self._retries[seen_checkpoint.uri] = retry
         if retry is None:
             return True
-        self._fingerprints.pop(seen.uri, None)
+        self._fingerprints.pop(seen_checkpoint.uri, None)
         retry.is_awaited = may_pass and now - retry.pauses.since <= patience_seconds(error)
         if not retry.is_awaited:
-            self._reported.add(seen.uri)
+            self._reported.add(seen_checkpoint.uri)
         return not retry.is_awaited
 
-    def _record_incident(self, kind: str, seen: SeenCheckpoint, error: LobenchError) -> None:
-        incident = (kind, seen.uri, str(error))
+    def _record_incident(self, kind: str, seen_checkpoint: SeenCheckpoint, error: LobenchError) -> None:
+        incident = (kind, seen_checkpoint.uri, str(error))
         if (kind, str(error)) not in self._logged:
             self._logged.add((kind, str(error)))
             (self._log if self._joined is None else self._joined.append)(f"{kind}: {error}")
         if incident not in self._known_events:
             self._known_events.add(incident)
-            self._ledger.record_event(kind, uri=seen.uri, message=str(error))
+            self._ledger.record_event(kind, uri=seen_checkpoint.uri, message=str(error))
 
 
-def _run_and_folder(seen: SeenCheckpoint) -> tuple[str, str]:
-    return seen.run, _parent(seen.uri)
+def _run_and_folder(seen_checkpoint: SeenCheckpoint) -> tuple[str, str]:
+    return seen_checkpoint.run, _parent(seen_checkpoint.uri)
 
 
-def _series_of(seen: SeenCheckpoint) -> tuple[str, str, bool]:
+def _series_of(seen_checkpoint: SeenCheckpoint) -> tuple[str, str, bool]:
     """Returns the run and folder of a checkpoint, and whether its name has a number."""
-    return *_run_and_folder(seen), seen.index is not None
+    return *_run_and_folder(seen_checkpoint), seen_checkpoint.index is not None
 
 
 def _parent(uri: str) -> str:
@@ -639,5 +654,5 @@ def _is_text(name: str) -> bool:
 
 def skipped_line(uris: Sequence[str]) -> str:
     """Returns one line on checkpoints that are not evaluated. `uris` are in the order of their steps."""
-    named = uris[0] if len(uris) == 1 else f"{len(uris)} checkpoints, {uris[0]} to {uris[-1]}"
-    return f"skipped: {named} (not chosen; `--checkpoints all` evaluates each)"
+    uris_text = uris[0] if len(uris) == 1 else f"{len(uris)} checkpoints, {uris[0]} to {uris[-1]}"
+    return f"skipped: {uris_text} (not chosen; `--checkpoints all` evaluates each)"

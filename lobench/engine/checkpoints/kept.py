@@ -20,7 +20,7 @@ def kept_copy(store: Path, uri: str, sha256: str) -> Path:
     return kept_copies(store) / sha256[:16] / Path(uri).name
 
 
-def readable_place(store: Path, uri: str, sha256: str, *, others: Iterable[str] = ()) -> str | None:
+def readable_place(store: Path, uri: str, sha256: str, *, other_paths: Iterable[str] = ()) -> str | None:
     """Returns a path at which the theta with a hash can be read now, or None.
 
     The file at the checkpoint's own path may have another theta, if a trainer has overwritten it.
@@ -29,7 +29,7 @@ def readable_place(store: Path, uri: str, sha256: str, *, others: Iterable[str] 
       store: Store of the watch, which may have a copy.
       uri: Path or URL of the checkpoint.
       sha256: Hash of the theta.
-      others: Other paths at which the theta was seen, such as that of `latest.npz`.
+      other_paths: Other paths at which the theta was seen, such as that of `latest.npz`.
     """
-    paths = dict.fromkeys([uri, *others, str(kept_copy(store, uri, sha256))])
+    paths = dict.fromkeys([uri, *other_paths, str(kept_copy(store, uri, sha256))])
     return next((path for path in paths if holds_theta(path, sha256) is not False), None)

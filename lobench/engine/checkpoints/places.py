@@ -24,12 +24,12 @@ _IN_WANDB = re.compile(r"wandb-artifact://(?P<artifact>([^/:]+/){2}[^/:]+):(?P<v
 _QUIET = {"WANDB_SILENT": "true", "WANDB_ERROR_REPORTING": "false"}
 
 
-def absolute_place(place: str) -> str:
+def absolute_place(location: str) -> str:
     """Returns a place that is independent of the working directory: an absolute path, or the URL."""
-    return place if "://" in place else os.path.abspath(place)
+    return location if "://" in location else os.path.abspath(location)
 
 
-def path_of(place: str) -> epath.Path:
+def path_of(location: str) -> epath.Path:
     """Returns the path at which a checkpoint can be read.
 
     A file on the Hugging Face hub, `hf://OWNER/NAME@REVISION/FILE`, is downloaded to huggingface_hub's cache or found
@@ -37,21 +37,21 @@ def path_of(place: str) -> epath.Path:
     process resolves each name once, so its meaning does not change while the process runs.
 
     Args:
-      place: Path or URL. The default revision is `main`; a slash in a revision is written `%2F`. An artifact with a
+      location: Path or URL. The default revision is `main`; a slash in a revision is written `%2F`. An artifact with a
         single file needs no file name.
     Raises:
       CheckpointError: The name is incomplete, the library is not installed, or the file cannot be downloaded.
     """
-    if place.startswith(_WANDB):
-        return _from_wandb(place)
-    if place.startswith(_HUB):
-        return _from_hub(place)
+    if location.startswith(_WANDB):
+        return _from_wandb(location)
+    if location.startswith(_HUB):
+        return _from_hub(location)
     try:
-        return epath.Path(place)
+        return epath.Path(location)
     except KeyError as error:  # etils knows no such scheme
-        scheme = place.partition("://")[0]
+        scheme = location.partition("://")[0]
         raise CheckpointError(
-            f"nothing reads {scheme}:// here", where=place, next_step="--source NAME, of the plugin that has it"
+            f"nothing reads {scheme}:// here", where=location, next_step="--source NAME, of the plugin that has it"
         ) from error
 
 
@@ -87,10 +87,10 @@ def _from_wandb(uri: str) -> epath.Path:
             next_step = "pip install wandb"
             raise CheckpointError("wandb is not installed", where=uri, got=str(error), next_step=next_step) from error
         kind = "files" if match["file"] else "only_files"
-        home = Path(wandb.env.get_cache_dir(), "lobench", kind, *match["artifact"].split("/"), match["version"])
+        cache_folder = Path(wandb.env.get_cache_dir(), "lobench", kind, *match["artifact"].split("/"), match["version"])
         is_offline = os.environ.get("WANDB_MODE", "") in ("offline", "dryrun")
         if is_offline or re.fullmatch(r"v\d+", match["version"]):  # such a version never changes
-            cached_files = [home / match["file"]] if match["file"] else list(home.rglob("*"))
+            cached_files = [cache_folder / match["file"]] if match["file"] else list(cache_folder.rglob("*"))
             cached_files = [path for path in cached_files if path.is_file()]
             if cached_files:
                 return epath.Path(cached_files[0])
@@ -108,7 +108,7 @@ def _from_wandb(uri: str) -> epath.Path:
                     got=match["file"] or first_of(names, 4),
                     expected=f"one of {first_of(names, 8)}",
                 )
-            return epath.Path(artifact.get_entry(file).download(str(home)))
+            return epath.Path(artifact.get_entry(file).download(str(cache_folder)))
         except CheckpointError:
             raise
         except Exception as error:

@@ -75,15 +75,18 @@ class PopulationSource:
             for folder in self._folders.values()
             for path, checkpoint in folder.source.pending().items()
         }
-        problems = {parts: folder.problem for parts, folder in self._folders.items() if folder.problem}
+        problems = {subfolders: folder.problem for subfolders, folder in self._folders.items() if folder.problem}
         return unfinished | {
-            str(self.root.joinpath(*parts)): Unfinished(reason=checkpoint) for parts, checkpoint in problems.items()
+            str(self.root.joinpath(*subfolders)): Unfinished(reason=checkpoint)
+            for subfolders, checkpoint in problems.items()
         }
 
     def poll(self) -> Sequence[SeenCheckpoint]:
-        visited: set[tuple[str, ...]] = set()
-        checkpoints = list(self._visit(self.root, (), visited))
-        self._folders = {parts: folder for parts, folder in self._folders.items() if parts in visited}
+        visited_folders: set[tuple[str, ...]] = set()
+        checkpoints = list(self._visit(self.root, (), visited_folders))
+        self._folders = {
+            subfolders: folder for subfolders, folder in self._folders.items() if subfolders in visited_folders
+        }
         return checkpoints
 
     def _is_folder(self, path: epath.Path) -> bool:
@@ -91,33 +94,35 @@ class PopulationSource:
         return is_member(path) and path.is_dir()
 
     def _visit(
-        self, path: epath.Path, parts: tuple[str, ...], visited: set[tuple[str, ...]]
+        self, path: epath.Path, subfolders: tuple[str, ...], visited_folders: set[tuple[str, ...]]
     ) -> Iterator[SeenCheckpoint]:
         """Yields the new checkpoints in a folder, then those in its subfolders, in the order of their numbers."""
-        visited.add(parts)
-        folder = self._folders.get(parts)
+        visited_folders.add(subfolders)
+        folder = self._folders.get(subfolders)
         if folder is None:
-            folder = self._folders[parts] = _Folder(self._source(path), _run_name(parts), _generation(parts))
-        changed_at = self._changed_at(path) if parts else None
+            folder = self._folders[subfolders] = _Folder(
+                self._source(path), _run_name(subfolders), _generation(subfolders)
+            )
+        changed_at = self._changed_at(path) if subfolders else None
         if changed_at is None or changed_at != folder.looked_at:
             try:
                 checkpoints = folder.source.poll()
                 folder.problem = ""
             except OSError as error:
-                if not parts:
+                if not subfolders:
                     raise
                 # The folder was removed, or is not readable. Other folders are still searched.
                 folder.source, folder.problem, folder.inside = self._source(path), cause(error), []
                 return
             for checkpoint in checkpoints:
                 yield dataclasses.replace(checkpoint, run=folder.run, generation=folder.generation)
-            folder.inside = self._nested_folders(folder.source) if len(parts) < _DEEPEST else []
+            folder.inside = self._nested_folders(folder.source) if len(subfolders) < _DEEPEST else []
             if folder.noticed[0] != changed_at:
                 folder.noticed = changed_at, time.monotonic()
             is_settled = changed_at is not None and time.monotonic() - folder.noticed[1] > _SETTLED_SECONDS
             folder.looked_at = changed_at if is_settled and not folder.source.pending() else None
         for child in folder.inside:
-            yield from self._visit(child, (*parts, child.name), visited)
+            yield from self._visit(child, (*subfolders, child.name), visited_folders)
 
     def _source(self, path: epath.Path) -> DirectorySource:
         return DirectorySource(dataclasses.replace(self._context, location=str(path)), self._is_folder)
@@ -174,13 +179,15 @@ def runs_below(context: SourceContext) -> list[str]:
     return [] if runs & {"", "."} else sorted(runs)
 
 
-def _run_name(parts: tuple[str, ...]) -> str:
-    return "/".join(part for part in parts if not part.startswith(("generation_", "attempt_")))
+def _run_name(subfolders: tuple[str, ...]) -> str:
+    return "/".join(subfolder for subfolder in subfolders if not subfolder.startswith(("generation_", "attempt_")))
 
 
-def _generation(parts: tuple[str, ...]) -> int | None:
-    numbers = [part.removeprefix("generation_") for part in parts if part.startswith("generation_")]
-    return int(numbers[-1]) if numbers and numbers[-1].isdecimal() else None
+def _generation(subfolders: tuple[str, ...]) -> int | None:
+    generations = [
+        subfolder.removeprefix("generation_") for subfolder in subfolders if subfolder.startswith("generation_")
+    ]
+    return int(generations[-1]) if generations and generations[-1].isdecimal() else None
 
 
 def _number(path: epath.Path) -> tuple[int, str]:

@@ -83,23 +83,23 @@ class NpzReader(FileReader):
         with reading(path, "npz"), path.open("rb") as file:
             with zipfile.ZipFile(file) as archive:
                 members = archive.infolist()
-                declared = max(
+                declared_bytes = max(
                     sum(member.file_size for member in members),
                     sum(_declared_size(archive, member) for member in members),
                 )
-                packed = sum(member.compress_size for member in members)
-            max_bytes = min(_LARGEST_BYTES, _memory() // 2, max(_LEAST_UNPACKED, _MOST_TIMES * packed))
-            if declared > max_bytes:
+                packed_bytes = sum(member.compress_size for member in members)
+            max_bytes = min(_LARGEST_BYTES, _memory() // 2, max(_LEAST_UNPACKED, _MOST_TIMES * packed_bytes))
+            if declared_bytes > max_bytes:
                 raise CheckpointError(
                     "too large for a theta",
                     where=str(path),
-                    got=f"{declared:,} bytes declared in {packed:,}",
+                    got=f"{declared_bytes:,} bytes declared in {packed_bytes:,}",
                     expected=f"at most {max_bytes:,} here",
                 )
             file.seek(0)
             try:
-                with np.load(file, allow_pickle=self._allow_pickle) as loaded:
-                    leaves = {name: loaded[name] for name in loaded.files}
+                with np.load(file, allow_pickle=self._allow_pickle) as arrays:
+                    leaves = {name: arrays[name] for name in arrays.files}
             except ValueError as error:
                 if "allow_pickle" in str(error):
                     raise _pickle_refused(path, "an npz with pickled objects") from error
@@ -112,8 +112,10 @@ def _declared_size(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> int:
     try:
         with archive.open(member) as file:
             version = np.lib.format.read_magic(file)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, _, dtype = read(file)
+            read_header = (
+                np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            )
+            shape, _, dtype = read_header(file)
             return math.prod(shape) * dtype.itemsize
     except (OSError, ValueError, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError, RuntimeError):
         return 0  # loading it reports the fault
@@ -199,9 +201,9 @@ def load_readers(manager: PluginManager, *, allow_pickle: bool) -> dict[str, Che
     """Returns all readers by name. A reader that cannot be created is recorded in the manager's `broken` plugins."""
     hook = "lobench_checkpoint_readers"
     readers = dict[str, CheckpointReader]()
-    for name, registered in manager.usable_declarations(hook).items():
+    for name, registration in manager.usable_declarations(hook).items():
         try:
-            readers[name] = registered.make_guarded(
+            readers[name] = registration.make_guarded(
                 allow_pickle,
                 passes=(OSError,),
                 where=f"reader {name!r}",
@@ -212,7 +214,7 @@ def load_readers(manager: PluginManager, *, allow_pickle: bool) -> dict[str, Che
             )
         except PluginError as error:
             manager.broken.append(
-                BrokenPlugin(name=registered.plugin, distribution=hook, cause=str(error), imports=True)
+                BrokenPlugin(name=registration.plugin, distribution=hook, cause=str(error), imports=True)
             )
     return readers
 

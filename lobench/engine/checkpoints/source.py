@@ -86,8 +86,8 @@ class DirectorySource:
             return
         name = str(path)
         now = self._clock()
-        since = self._failing[name] = self._failed_before.get(name, now)
-        is_awaited = is_transient(error, may_forbid=False) and now - since <= patience_seconds(error)
+        failing_since = self._failing[name] = self._failed_before.get(name, now)
+        is_awaited = is_transient(error, may_forbid=False) and now - failing_since <= patience_seconds(error)
         self._pending[name] = Unfinished(reason=cause(error), is_awaited=is_awaited)
 
     def _candidates(self) -> list[epath.Path]:
@@ -95,15 +95,15 @@ class DirectorySource:
 
         A run's folder may have the name of a checkpoint (`run_3`, `2024`), so its contents decide.
         """
-        self.inside, single = [], self._reader_for(self._path)
+        self.inside, reader_of_location = [], self._reader_for(self._path)
         if not is_folder(self._path):
-            return [self._path] if single is not None and exists(self._path) else []
-        if single is not None and self._readers[single].is_complete(self._path):
+            return [self._path] if reader_of_location is not None and exists(self._path) else []
+        if reader_of_location is not None and self._readers[reader_of_location].is_complete(self._path):
             return [self._path]
         names = None if self._listing is None else self._listing.names()
         self.inside = [*self._path.iterdir()] if names is None else [self._path / name for name in names]
         candidates = _without_trainer_states([path for path in self.inside if _is_candidate(path.name)])
-        is_run = single is None or any(map(self._reader_for, candidates))
+        is_run = reader_of_location is None or any(map(self._reader_for, candidates))
         return candidates if is_run else [self._path]
 
     def _is_wanted(self, name: str) -> bool:
@@ -129,30 +129,30 @@ class DirectorySource:
         reader = self._readers[reader_name]
         name = str(path)
         try:
-            mark = mark_of(path)
+            stamp = mark_of(path)
         except PermissionError:
-            mark = _FORBIDDEN  # reading it reports the error
-        if self._yielded.get(name) == mark:
+            stamp = _FORBIDDEN  # reading it reports the error
+        if self._yielded.get(name) == stamp:
             return None
-        last_mark, self._previous[name] = self._previous.get(name), mark
-        is_done = mark == _FORBIDDEN or epath.Path(f"{name}.done").exists()
-        if reader.in_place and last_mark != mark and not is_done:
+        last_stamp, self._previous[name] = self._previous.get(name), stamp
+        is_done = stamp == _FORBIDDEN or epath.Path(f"{name}.done").exists()
+        if reader.in_place and last_stamp != stamp and not is_done:
             reason = "it may still be written: its size or time changed since the last look"
             self._pending[name] = Unfinished(reason=reason, is_awaited=True)
             return None
-        is_complete, is_awaited = mark == _FORBIDDEN, False
+        is_complete, is_awaited = stamp == _FORBIDDEN, False
         if not is_complete:
-            is_complete, is_awaited = self._readiness(reader, path, mark, is_done=is_done)
+            is_complete, is_awaited = self._readiness(reader, path, stamp, is_done=is_done)
         if not is_complete:
             reason = "it may still be written" if is_awaited else "half-written"
             reason += ": its end is missing, or a file that marks it as complete"
             self._pending[name] = Unfinished(reason=reason, is_awaited=is_awaited)
             return None
-        self._yielded[name] = mark
-        return mark[1], SeenCheckpoint(uri=name, reader=reader_name, index=index_in_name(path.name))
+        self._yielded[name] = stamp
+        return stamp[1], SeenCheckpoint(uri=name, reader=reader_name, index=index_in_name(path.name))
 
     def _readiness(
-        self, reader: CheckpointReader, path: epath.Path, mark: tuple[int, float], *, is_done: bool
+        self, reader: CheckpointReader, path: epath.Path, stamp: tuple[int, float], *, is_done: bool
     ) -> tuple[bool, bool]:
         """Returns whether to read a checkpoint, and if not, whether it may still become complete.
 
@@ -168,8 +168,8 @@ class DirectorySource:
         if not reader.in_place:
             return False, not is_settled(path)
         now = self._clock()
-        last_mark, since = self._half.get(str(path), (mark, now))
-        self._half[str(path)] = mark, (since if last_mark == mark else now)
+        last_stamp, unchanged_since = self._half.get(str(path), (stamp, now))
+        self._half[str(path)] = stamp, (unchanged_since if last_stamp == stamp else now)
         is_over = is_done or now - self._half[str(path)][1] > settling_seconds(path)
         return is_over, not is_over
 
@@ -187,7 +187,7 @@ class NoSource:
 
 
 def _is_candidate(name: str) -> bool:
-    return not name.startswith(_IGNORED) and not any(part in name for part in _TEMPORARY)
+    return not name.startswith(_IGNORED) and not any(marker in name for marker in _TEMPORARY)
 
 
 def _without_trainer_states(paths: list[epath.Path]) -> list[epath.Path]:

@@ -84,7 +84,7 @@ class Spool:
 
     def take(
         self,
-        seen: SeenCheckpoint,
+        seen_checkpoint: SeenCheckpoint,
         reader: CheckpointReader,
         *,
         is_known: Callable[[str], bool] = lambda sha256: False,
@@ -93,7 +93,7 @@ class Spool:
         """Copies a checkpoint, stores the evaluated part of the copy under its hash, and removes the rest.
 
         Args:
-          seen: Checkpoint to copy.
+          seen_checkpoint: Checkpoint to copy.
           reader: Reader of its format.
           is_known: Returns whether a hash was recorded before. If only the hash that an older version computed is
             known, the checkpoint keeps that hash and thereby its results.
@@ -103,7 +103,7 @@ class Spool:
           CheckpointError: It cannot be read, or it changed during each attempt to copy it.
           StoreError: The spool cannot be written.
         """
-        source = path_of(seen.uri)
+        source = path_of(seen_checkpoint.uri)
         for num_left in reversed(range(_ATTEMPTS)):
             folder = self._root / f"tmp-{uuid.uuid4().hex}"
             copy = folder / source.name
@@ -112,16 +112,18 @@ class Spool:
                 self._copy(source, copy)
                 if fingerprint(source) != stamp:
                     continue
-                return self._store_copy(copy, seen, reader, is_known, arrival)
+                return self._store_copy(copy, seen_checkpoint, reader, is_known, arrival)
             except (CheckpointError, StoreError) as error:
                 if num_left and not os.path.exists(copy):  # also False while the disk fails
                     continue  # the copy was removed together with the spool
                 # The reader names the copy; the message should name the original.
-                text = str(error).replace(str(copy), seen.uri)
+                text = str(error).replace(str(copy), seen_checkpoint.uri)
                 raise type(error)(text) from error
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
-        raise CheckpointError("it changed each time that it was copied", where=seen.uri, got=f"{_ATTEMPTS} attempts")
+        raise CheckpointError(
+            "it changed each time that it was copied", where=seen_checkpoint.uri, got=f"{_ATTEMPTS} attempts"
+        )
 
     def _copy(self, source: epath.Path, copy: Path) -> None:
         with self._writing():
@@ -151,7 +153,7 @@ class Spool:
     def _store_copy(
         self,
         copy: Path,
-        seen: SeenCheckpoint,
+        seen_checkpoint: SeenCheckpoint,
         reader: CheckpointReader,
         is_known: Callable[[str], bool],
         arrival: Callable[[str], int],
@@ -159,13 +161,15 @@ class Spool:
         """Reads a copy, and stores its theta."""
         content = reader.read(epath.Path(copy))
         leaves = widened(content.leaves)  # npz cannot store bfloat16
-        generation = seen.generation if content.generation is None else content.generation
+        generation = seen_checkpoint.generation if content.generation is None else content.generation
         content = dataclasses.replace(content, leaves=leaves, generation=generation)
-        checkpoint = dataclasses.replace(checkpoint_of(content, seen.uri, seen.index), run=seen.run)
-        former = leaves_sha256(content.leaves)
-        if former != checkpoint.sha256 and is_known(former) and not is_known(checkpoint.sha256):
-            checkpoint = dataclasses.replace(checkpoint, sha256=former)
-        if content.outer_step is None and seen.index is None:
+        checkpoint = dataclasses.replace(
+            checkpoint_of(content, seen_checkpoint.uri, seen_checkpoint.index), run=seen_checkpoint.run
+        )
+        former_sha256 = leaves_sha256(content.leaves)
+        if former_sha256 != checkpoint.sha256 and is_known(former_sha256) and not is_known(checkpoint.sha256):
+            checkpoint = dataclasses.replace(checkpoint, sha256=former_sha256)
+        if content.outer_step is None and seen_checkpoint.index is None:
             checkpoint = dataclasses.replace(checkpoint, outer_step=arrival(checkpoint.sha256))
         path = self.path(checkpoint.sha256)
         if not path.exists():

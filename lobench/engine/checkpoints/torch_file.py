@@ -84,7 +84,7 @@ class _Tree(pickle.Unpickler):
         if module == "collections" and name == "OrderedDict":
             return collections.OrderedDict
         if module == "torch._utils" and name in ("_rebuild_tensor_v2", "_rebuild_parameter"):
-            return _tensor if name == "_rebuild_tensor_v2" else (lambda array, *rest: array)
+            return _tensor if name == "_rebuild_tensor_v2" else (lambda array, *unused: array)
         if module == "torch" and name in _STORAGES:
             return np.dtype(_STORAGES[name])
         if module == "torch" and name == "Size":
@@ -97,8 +97,8 @@ class _Tree(pickle.Unpickler):
             next_step="torch.save(model.state_dict(), FILE) writes one",
         )
 
-    def persistent_load(self, known: Any) -> np.ndarray:
-        kind, dtype, key, *_ = known
+    def persistent_load(self, persistent_id: Any) -> np.ndarray:
+        kind, dtype, key, *_ = persistent_id
         if kind != "storage" or not isinstance(dtype, np.dtype):
             raise CheckpointError(
                 "this archive is not a state dict", where=self._where, got=f"{kind!r} in place of a tensor"
@@ -106,11 +106,13 @@ class _Tree(pickle.Unpickler):
         return np.frombuffer(self._archive.read(f"{self._folder}data/{key}"), dtype)
 
 
-def _tensor(storage: np.ndarray, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *rest: Any) -> np.ndarray:
+def _tensor(
+    storage: np.ndarray, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *unused: Any
+) -> np.ndarray:
     """Returns a tensor of a storage as a contiguous copy."""
-    last = offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True))
+    last_index = offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True))
     count = int(np.prod(size, dtype=np.int64))
-    if min((offset, *size, *stride), default=0) < 0 or count > storage.size or (count and last >= storage.size):
+    if min((offset, *size, *stride), default=0) < 0 or count > storage.size or (count and last_index >= storage.size):
         raise ValueError(f"a tensor of {size} from {offset} on is not of its {storage.size} numbers")
     strides = [step * storage.itemsize for step in stride]
     return np.array(np.lib.stride_tricks.as_strided(storage[offset:], size, strides))

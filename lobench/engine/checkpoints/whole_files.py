@@ -121,13 +121,13 @@ def _sha256(file: epath.Path) -> str:
     so that `last.pt` and `ckpt_20.pt` of one state have one hash.
     """
     digest = hashlib.sha256()
-    with file.open("rb") as opened:
-        if opened.read(len(_ZIP)) == _ZIP:
-            with contextlib.suppress(*_NO_ARCHIVE), zipfile.ZipFile(opened) as archive:
+    with file.open("rb") as data:
+        if data.read(len(_ZIP)) == _ZIP:
+            with contextlib.suppress(*_NO_ARCHIVE), zipfile.ZipFile(data) as archive:
                 if members := _torch_members(archive):
                     return _sha256_of_members(archive, members)
-        opened.seek(0)
-        for chunk in iter(lambda: opened.read(_CHUNK), b""):
+        data.seek(0)
+        for chunk in iter(lambda: data.read(_CHUNK), b""):
             digest.update(chunk)
     return digest.hexdigest()
 
@@ -145,8 +145,8 @@ def _sha256_of_members(archive: zipfile.ZipFile, members: Mapping[str, zipfile.Z
     digest = hashlib.sha256()
     for name, member in sorted(members.items()):
         digest.update(f"{name}\0{member.file_size}\0".encode(errors="surrogateescape"))
-        with archive.open(member) as opened:
-            for chunk in iter(lambda: opened.read(_CHUNK), b""):
+        with archive.open(member) as data:
+            for chunk in iter(lambda: data.read(_CHUNK), b""):
                 digest.update(chunk)
     return digest.hexdigest()
 
@@ -195,7 +195,7 @@ class WholeFolder:
         if self._complete_when and any(path.glob(self._complete_when)):
             return True
         entries = {entry.name: entry for entry in path.iterdir()}
-        return any(mark in entries for mark in _MARKS) and not any(
+        return any(marker in entries for marker in _MARKS) and not any(
             _FOLDER.fullmatch(name) and entry.is_dir() for name, entry in entries.items()
         )
 
@@ -218,8 +218,10 @@ class WholeFolder:
 
 def _refuse_part(path: epath.Path, files: list[epath.Path]) -> CheckpointContent:
     """Returns a content without leaves, because nothing is read. Raises CheckpointError for a truncated file."""
-    if part := [file for file in files if _is_whole(file) is False]:
-        raise CheckpointError("it is half-written", where=str(part[0]), expected="a file that was written to its end")
+    if partial_files := [file for file in files if _is_whole(file) is False]:
+        raise CheckpointError(
+            "it is half-written", where=str(partial_files[0]), expected="a file that was written to its end"
+        )
     return CheckpointContent(leaves={})
 
 
@@ -239,22 +241,22 @@ def _is_whole(file: epath.Path) -> bool | None:
             document = json.loads(file.read_bytes())
             is_open = isinstance(document, dict) and document.get("commit_timestamp_nsecs", 0) is None
             return not (file.name == _ORBAX[0] and is_open)  # orbax writes it first, and the time at the end
-        with file.open("rb") as opened:
-            head = opened.read(len(_ZIP))
+        with file.open("rb") as data:
+            first_bytes = data.read(len(_ZIP))
             if file.name == _DISTRIBUTED:
-                return head != b"" and _last_byte(opened) == _END_OF_PICKLE
+                return first_bytes != b"" and _last_byte(data) == _END_OF_PICKLE
     except ValueError:
         return False
     except (FileNotFoundError, NotADirectoryError):
         return False
-    if head == _ZIP:
+    if first_bytes == _ZIP:
         return ends_as_zip(file)
-    return None if head or file.suffix not in _SUFFIXES else False
+    return None if first_bytes or file.suffix not in _SUFFIXES else False
 
 
-def _last_byte(opened: IO[bytes]) -> bytes:
-    opened.seek(-1, os.SEEK_END)
-    return opened.read(1)
+def _last_byte(data: IO[bytes]) -> bytes:
+    data.seek(-1, os.SEEK_END)
+    return data.read(1)
 
 
 def _lacks_shards(files: list[epath.Path]) -> bool:
@@ -276,8 +278,8 @@ def _is_marked(path: epath.Path, names: set[str]) -> bool | None:
     """Returns whether a trainer has marked a folder as complete; None if the trainer writes no such mark."""
     for start, latest in _LATEST.items():
         if path.name.startswith(start) and (file := path.parent / latest).exists():
-            last = index_in_name(file.read_bytes().decode(errors="replace").strip())
-            return last is not None and last >= (index_in_name(path.name) or 0)
+            last_index = index_in_name(file.read_bytes().decode(errors="replace").strip())
+            return last_index is not None and last_index >= (index_in_name(path.name) or 0)
     if "trainer_state.json" in names or names.intersection(_ORBAX):
         return True
     if any(name.endswith(".distcp") for name in names):

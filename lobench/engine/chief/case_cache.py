@@ -73,16 +73,18 @@ class KnownCases:
             return None
         if self._at_start is None:
             self._at_start = self._fingerprint(), self._environment_stamps()
-        marks_around = [tuple(mark) for mark in row.files["around"]]
-        loaded = [tuple(mark) for mark in row.files["loaded"]]
+        stamps_around = [tuple(stamp) for stamp in row.files["around"]]
+        loaded_stamps = [tuple(stamp) for stamp in row.files["loaded"]]
         if any(os.path.exists(path) for path in row.files.get("missing", ())):
             return None
-        listed = row.files.get("listed", {})
-        if {folder: listing_sha256(folder) for folder in listed} != listed:
+        listing_hashes = row.files.get("listed", {})
+        if {folder: listing_sha256(folder) for folder in listing_hashes} != listing_hashes:
             return None
-        new = [path for path, _, _ in loaded if path not in stamps]
-        stamps |= {**dict.fromkeys(new), **{mark[0]: mark for mark in marks_of(map(Path, new))}}
-        if (row.fingerprint, marks_around) != self._at_start or any(stamps[mark[0]] != mark for mark in loaded):
+        new_paths = [path for path, _, _ in loaded_stamps if path not in stamps]
+        stamps |= {**dict.fromkeys(new_paths), **{stamp[0]: stamp for stamp in marks_of(map(Path, new_paths))}}
+        if (row.fingerprint, stamps_around) != self._at_start or any(
+            stamps[stamp[0]] != stamp for stamp in loaded_stamps
+        ):
             return None
         blocks, _ = SessionBlocks.split_off(self._config().layers.gin_params)
         return row.cases if blocks is None else tuple(blocks.cut(case, variant.bindings) for case in row.cases)
@@ -95,24 +97,24 @@ class KnownCases:
         if self._before is None:
             self._before = self._fingerprint(), self._environment_stamps()
 
-    def keep(self, variant: Variant, described: Described) -> None:
+    def keep(self, variant: Variant, description: Described) -> None:
         """Stores a worker's description of a variant."""
         if self._before is None:
             return
-        fingerprint, marks_around = self._before
-        paths_around = {path for path, _, _ in marks_around}
-        loaded = sorted(
-            (mark.path, mark.size, mark.changed_ns) for mark in described.files if mark.path not in paths_around
+        fingerprint, stamps_around = self._before
+        paths_around = {path for path, _, _ in stamps_around}
+        loaded_stamps = sorted(
+            (stamp.path, stamp.size, stamp.changed_ns) for stamp in description.files if stamp.path not in paths_around
         )
         files = {
-            "around": marks_around,
-            "loaded": loaded,
-            "missing": sorted(described.missing),
-            "listed": dict(described.listed),
+            "around": stamps_around,
+            "loaded": loaded_stamps,
+            "missing": sorted(description.missing),
+            "listed": dict(description.listed),
         }
-        data = [Path(path) for path in described.data if not self._suite.is_of_run(Path(path))]
+        data = [Path(path) for path in description.data if not self._suite.is_of_run(Path(path))]
         note_named_data(self._ledger, self._config().arguments, data)
-        self._ledger.record_described(variant.key, fingerprint=fingerprint, cases=described.cases, files=files)
+        self._ledger.record_described(variant.key, fingerprint=fingerprint, cases=description.cases, files=files)
 
     def _environment_stamps(self) -> list[_Mark]:
         """Returns stamps of the files that a worker looks for, including missing ones: creating one is a change."""
@@ -122,16 +124,16 @@ class KnownCases:
             files_around = files_above(suite if path_exists(suite, kind="folder") else suite.parent)
             files.update(file for file in files_around if file.suffix in _SUFFIXES or file.name in INI_FILES)
         layers = config.layers
-        seen = set[Path]()
+        seen_files = set[Path]()
         configs = config_chain(Path(layers.trainer_config)) if layers.trainer_config else []
         for path in (*map(Path, layers.gin_files), *configs):
-            files.update(included_files(path, seen))
+            files.update(included_files(path, seen_files))
         return list(marks_of(files))
 
     def _fingerprint(self) -> str:
         config = self._config()
         blocks, params = SessionBlocks.split_off(config.layers.gin_params)
-        parts = {
+        inputs = {
             "arguments": config.arguments,
             "layers": dataclasses.asdict(dataclasses.replace(config.layers, gin_params=params)),
             "bound": [line.partition(" = ")[0] for line in blocks.bindings] if blocks is not None else [],
@@ -141,13 +143,13 @@ class KnownCases:
             "installed": [os.stat(sysconfig.get_path(name)).st_mtime_ns for name in ("purelib", "platlib")],
             "environment": {name: os.environ.get(name) for name in _ENVIRONMENT},
         }
-        parts |= {"with_tests": ["yes"]} if config.with_tests else {}
-        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+        inputs |= {"with_tests": ["yes"]} if config.with_tests else {}
+        return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
 
 def _plugins() -> Iterator[tuple[str, str]]:
     for group in _PLUGIN_GROUPS:
         for entry in installed_entry_points(group):
             if entry.dist is not None:
-                about = entry.dist.metadata  # `name` and `version` would each read it again
-                yield about["Name"], about["Version"]
+                metadata = entry.dist.metadata  # `name` and `version` would each read it again
+                yield metadata["Name"], metadata["Version"]

@@ -80,8 +80,8 @@ class CommandRun:
         return {**self.method.values, **placeholders, **dict.fromkeys(("folder", "out"), str(self.folder))}
 
     def message(self, lease: int) -> Command:
-        words = command_words(shlex.split(self.method.command), self.values)
-        return Command(lease=lease, words=words, folder=str(self.runs_in), log=str(self.log))
+        command_line = command_words(shlex.split(self.method.command), self.values)
+        return Command(lease=lease, words=command_line, folder=str(self.runs_in), log=str(self.log))
 
 
 def holds_checkpoint(run: CommandRun, readers: Mapping[str, CheckpointReader]) -> bool:
@@ -137,10 +137,10 @@ class CommandRuns(Arrivals):
         for run in runs:
             self.add(run, states.get(run.id, "waiting"))
 
-    def add(self, run: CommandRun, known: TrialState = "waiting") -> None:
+    def add(self, run: CommandRun, recorded_state: TrialState = "waiting") -> None:
         """Adds a command, with its state in the ledger."""
         self._runs[run.id], self._sources[run.id] = run, _source_of(run, self._readers)
-        self._set(run.id, known if known in _OVER else "waiting")
+        self._set(run.id, recorded_state if recorded_state in _OVER else "waiting")
 
     @property
     def is_open(self) -> bool:
@@ -160,11 +160,11 @@ class CommandRuns(Arrivals):
     def given(self) -> list[Given]:
         """Returns new checkpoints as subjects, with the method's bindings and the folder's `config.gin`."""
         given_subjects: list[Given] = []
-        for run, seen in self.poll():
+        for run, seen_checkpoint in self.poll():
             try:
-                given_subjects.append(given_checkpoint(seen.uri, run.method.bindings, label=run.label))
+                given_subjects.append(given_checkpoint(seen_checkpoint.uri, run.method.bindings, label=run.label))
             except ConfigError as error:
-                self._refuse_checkpoint(seen.uri, str(error))
+                self._refuse_checkpoint(seen_checkpoint.uri, str(error))
         return given_subjects
 
     def waiting(self) -> list[tuple[tuple[CommandId, Size], ...]]:
@@ -175,10 +175,10 @@ class CommandRuns(Arrivals):
         return [unfinished] if unfinished else []
 
     def postponed_for(self, command: CommandId) -> str:
-        edited = self.edited_file(self._runs[command].method) if self.follows_edits else ""
-        if edited:
+        edited_file = self.edited_file(self._runs[command].method) if self.follows_edits else ""
+        if edited_file:
             self._postponed.add(command)
-        return edited
+        return edited_file
 
     @property
     def has_postponed(self) -> bool:
@@ -230,9 +230,9 @@ class CommandRuns(Arrivals):
             is_there, problem = self._outcome(self._runs[command])
             state = "done" if is_there else "infeasible"
         self._record_state(command, state, problem)
-        if state == "done" and (edited := self.edited_file(self._runs[command].method)):
+        if state == "done" and (edited_file := self.edited_file(self._runs[command].method)):
             label = self._runs[command].label
-            self._log(f"{edited} was edited while {label} ran: its result counts as one of the code at its start")
+            self._log(f"{edited_file} was edited while {label} ran: its result counts as one of the code at its start")
 
     def _outcome(self, run: CommandRun) -> tuple[bool, str]:
         """Returns whether a command that exited with 0 wrote a checkpoint, and a message on missing ones."""
@@ -278,11 +278,11 @@ class CommandRuns(Arrivals):
                 or not (is_done or (self.states[command] == "running" and not is_last_wanted))
             ):
                 continue
-            looks = _LOOKS if is_done else 1
+            num_polls = _LOOKS if is_done else 1
             new_checkpoints = (
                 self._last_checkpoint(run)[0]
                 if is_last_wanted
-                else [checkpoint for _ in range(looks) for checkpoint in self._sources[command].poll()]
+                else [checkpoint for _ in range(num_polls) for checkpoint in self._sources[command].poll()]
             )
             sightings_of_runs += [(run, checkpoint) for checkpoint in new_checkpoints]
             if is_done:
@@ -293,10 +293,10 @@ class CommandRuns(Arrivals):
         """Returns the last complete checkpoint of a command, and a message on incomplete ones."""
         source = _source_of(run, self._readers)
         checkpoints = _poll(source)
-        pending = source.pending().items()  # incomplete for good: the command has ended
+        unfinished_files = source.pending().items()  # incomplete for good: the command has ended
         left_out = "; ".join(
             f"{path} is left out: it is half-written ({unfinished.reason.removeprefix('half-written: ')})"
-            for path, unfinished in pending
+            for path, unfinished in unfinished_files
         )
         return sorted(checkpoints, key=lambda checkpoint: -1 if checkpoint.index is None else checkpoint.index)[
             -1:

@@ -211,26 +211,30 @@ class Chief:
         sightings = self._ledger.sightings()
         if self._has_source:
             sightings = self._intake.with_todays_configs(sightings)
-        waiting = list(todays(sightings, self._history)) if self._has_source else []
-        waiting += self._take_given()
+        planned_or_given = list(todays(sightings, self._history)) if self._has_source else []
+        planned_or_given += self._take_given()
         unfinished = [sighting for position, sighting in sightings.items() if not is_through(position, self._history)]
-        self._intake.recover([subject for _, subject, is_done in waiting if not is_done], keep=unfinished)
-        for position, subject, is_done in waiting:
+        self._intake.recover([subject for _, subject, is_done in planned_or_given if not is_done], keep=unfinished)
+        for position, subject, is_done in planned_or_given:
             self._subjects.add(position, subject, is_needed=not is_done)
-        planned = [(position, sighted) for position, sighted, is_done in waiting if not is_done or self._options.replan]
+        planned_subjects = [
+            (position, sighted)
+            for position, sighted, is_done in planned_or_given
+            if not is_done or self._options.replan
+        ]
         self._variants.add([Variant()] if self._is_one_run else [])
-        self._variants.add(subject.variant for _, subject in planned)
-        remembered = self._variants.remembered((subject for _, subject in planned), self._history)
-        self._plan_cases(remembered)
-        self._report_cases(remembered)
+        self._variants.add(subject.variant for _, subject in planned_subjects)
+        recorded_cases = self._variants.remembered((subject for _, subject in planned_subjects), self._history)
+        self._plan_cases(recorded_cases)
+        self._report_cases(recorded_cases)
         for variant in self._variants:
             is_traced = self._options.traced and variant in self._arriving.given
             self._workers.describe(variant, is_traced=is_traced, names=self._options.cases)
-        for position, subject in planned:
+        for position, subject in planned_subjects:
             self._handle(planner.SubjectSeen(position, subject.key))
-        if num_known := sum(position in sightings for position, _, _ in waiting):
+        if num_known := sum(position in sightings for position, _, _ in planned_or_given):
             names = "checkpoints" if self._has_source else self._arrivals.names
-            num_evaluated = sum(entry[2] for entry in waiting)
+            num_evaluated = sum(entry[2] for entry in planned_or_given)
             self._progress.announce(f"resuming: {names} already evaluated: {num_evaluated:,} of {num_known:,}")
         self._run_commands()
         if not self._has_source and not self._arrivals.is_open:
@@ -238,15 +242,21 @@ class Chief:
 
     def _take_given(self) -> list[tuple[int, Subject, bool]]:
         """Returns the given subjects, in the form of `todays`."""
-        arrived = self._arriving.first(self._progress.log)
+        arrived_subjects = self._arriving.first(self._progress.log)
         for subject in (
-            new_subject for position, new_subject in arrived.items() if position not in self._history.admissions
+            new_subject
+            for position, new_subject in arrived_subjects.items()
+            if position not in self._history.admissions
         ):
             self._observers.seen(subject)
-        return [(position, sighted, is_through(position, self._history)) for position, sighted in arrived.items()]
+        return [
+            (position, sighted, is_through(position, self._history)) for position, sighted in arrived_subjects.items()
+        ]
 
     def _run_commands(self) -> None:
-        self._handle_all([(planner.RunCommands(waiting), None) for waiting in self._arrivals.waiting()])
+        self._handle_all(
+            [(planner.RunCommands(waiting_commands), None) for waiting_commands in self._arrivals.waiting()]
+        )
 
     def _loop(self) -> None:
         next_poll = 0.0
@@ -292,12 +302,12 @@ class Chief:
 
     def _log_awaited(self, now: float) -> None:
         """Logs each checkpoint for which the end of the run has been waiting for a while, once."""
-        awaited = self._intake.awaited() if self._options.once else {}
-        self._awaited = {uri: self._awaited.get(uri, now) for uri in awaited}
-        for uri, since in self._awaited.items():
-            if now - since > _SILENT_SECONDS:
+        awaited_reasons = self._intake.awaited() if self._options.once else {}
+        self._awaited = {uri: self._awaited.get(uri, now) for uri in awaited_reasons}
+        for uri, waiting_since in self._awaited.items():
+            if now - waiting_since > _SILENT_SECONDS:
                 self._awaited[uri] = math.inf  # logged
-                self._progress.log(f"waiting for {uri}: {awaited[uri]}")
+                self._progress.log(f"waiting for {uri}: {awaited_reasons[uri]}")
 
     def _maybe_end(self, quiet_polls: int) -> None:
         if self._intake.backlog or self._arrivals.is_open:
@@ -315,15 +325,15 @@ class Chief:
 
     def _poll(self) -> int:
         num_found, sightings = self._intake.poll()
-        arrived = self._arriving.next()
-        new_subjects = [subject for _, subject in (*sightings, *arrived)]
-        new_cases, unknown = self._variants.meet(new_subjects, self._history)
+        arrived_subjects = self._arriving.next()
+        new_subjects = [subject for _, subject in (*sightings, *arrived_subjects)]
+        new_cases, unknown_variants = self._variants.meet(new_subjects, self._history)
         self._plan_cases(new_cases)
         self._report_cases(new_cases)
-        for variant in unknown:
+        for variant in unknown_variants:
             self._workers.describe(variant)
         self._run_commands()
-        sightings += arrived
+        sightings += arrived_subjects
         if num_found:
             self._last_news = time.monotonic()
         self._sighted += sightings
@@ -356,10 +366,12 @@ class Chief:
 
         If the files were edited on this machine, the watch begins again.
         """
-        parts = [
-            self._ledger.code_parts(part) for code in self._subjects.codes().values() for part in parts_of_code(code)
+        hashes_of_parts = [
+            self._ledger.code_parts(code_part)
+            for code in self._subjects.codes().values()
+            for code_part in parts_of_code(code)
         ]
-        known_hashes = {name: value for hashes in parts if hashes for name, value in hashes.items()}
+        known_hashes = {name: value for hashes in hashes_of_parts if hashes for name, value in hashes.items()}
         names = [name for name, value in result.other_code.items() if known_hashes.get(name) != value]
         self._is_suite_edited()
         return replace(result, message=": ".join(filter(None, (result.message, first_of(names, _MOST_NAMED)))))
@@ -409,9 +421,9 @@ class Chief:
                     self._is_suite_edited()
                 return [self._dispatch.returned(worker, result, now)]
             case WorkerExited(worker=worker, message=cause_text, is_oom=True) if (
-                finished := self._dispatch.killed_for_memory(worker, cause_text, now)
+                finished_event := self._dispatch.killed_for_memory(worker, cause_text, now)
             ):
-                return [(finished, None)]
+                return [(finished_event, None)]
             case WorkerExited(worker=worker, message=cause_text, lost=lost):
                 self._dispatch.forget(worker)
                 return [(planner.WorkerDied(worker, now, cause_text, lost), None)]
@@ -445,10 +457,10 @@ class Chief:
             self._arrivals.know_cases(variant, cases)
         if self._options.keep_results:
             self._accept_code(self._subjects.all())
-        first = next(filter(None, cases_by_variant.values()), None)
-        if first is not None and not self._has_cases:
+        first_cases = next(filter(None, cases_by_variant.values()), None)
+        if first_cases is not None and not self._has_cases:
             self._has_cases = True
-            self._progress.cases(first)
+            self._progress.cases(first_cases)
         for variant, cases in cases_by_variant.items():
             self._handle(planner.CasesKnown(cases, variant))
 
@@ -464,7 +476,7 @@ class Chief:
         }
         if outdated:
             self._accepted |= outdated.keys()
-            changes = [(stored, todays) for stored, todays in outdated.values()]
+            changes = [(stored_code, current_code) for stored_code, current_code in outdated.values()]
             self._progress.log(changed_code_line(changes, self._ledger.code_parts, is_kept=True))
             self._ledger.accept_code(changes)
 
@@ -484,9 +496,9 @@ class Chief:
 
         Leases whose theta is lost end here too, so that thousands of them take one commit.
         """
-        waiting = deque(events)
-        while waiting:
-            event, curves = waiting.popleft()
+        pending_events = deque(events)
+        while pending_events:
+            event, curves = pending_events.popleft()
             for action in self._planner.handle(event):
                 if isinstance(action, _AT_ONCE):
                     self._act(action, None)  # a worker must not wait for the disk
@@ -496,12 +508,12 @@ class Chief:
                         self._subjects.need(action.position)  # leases that follow do not wait for the commit
                     is_result = isinstance(action, planner.Record) and action.lease is not None
                     self._journal.gather((action, curves if is_result else None))
-            waiting.extend((finished, None) for finished in self._ended_leases)
+            pending_events.extend((finished_event, None) for finished_event in self._ended_leases)
             self._ended_leases.clear()
 
     def _commit(self) -> None:
         if outdated := self._planner.take_outdated():
-            changes = [(stored, todays) for _, stored, todays in outdated]
+            changes = [(stored_code, current_code) for _, stored_code, current_code in outdated]
             self._progress.log(changed_code_line(changes, self._ledger.code_parts))
         for action, curves in (decisions := self._journal.commit()):
             self._act(action, curves)
@@ -528,11 +540,11 @@ class Chief:
                 if action.case.program_key not in self._programs:
                     self._programs.add(action.case.program_key)
                     self._progress.planned(self._planner.left.evaluations.keys())
-                if (finished := self._dispatch.lease(action)) is not None:
-                    self._ended_leases.append(finished)
-            case planner.LeaseCommand() if edited := self._arrivals.postponed_for(action.command):
+                if (finished_event := self._dispatch.lease(action)) is not None:
+                    self._ended_leases.append(finished_event)
+            case planner.LeaseCommand() if edited_file := self._arrivals.postponed_for(action.command):
                 if not self._suite_changed:
-                    self._begin_anew(f"{edited} has changed")
+                    self._begin_anew(f"{edited_file} has changed")
                 now = time.monotonic()
                 reason = "its code was edited"
                 self._own_events.append(planner.Finished(action.worker, action.lease, Outcome.ERROR, now, reason))

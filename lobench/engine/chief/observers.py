@@ -55,8 +55,8 @@ class Observers:
             self._progress.announce(f"{action.case.suite}/{action.case.name} was slow to compile: {durations}")
         notify(self._manager, "lobench_evaluation_finished", event, self._error)
 
-    def finished(self, position: int, subject: Subject, left: planner.Left) -> None:
-        self._progress.completed(subject, left)
+    def finished(self, position: int, subject: Subject, remaining: planner.Left) -> None:
+        self._progress.completed(subject, remaining)
         if self._manager.hook.lobench_checkpoint_finished.get_hookimpls():
             event = self._ledger.checkpoint_finished(position)
             notify(self._manager, "lobench_checkpoint_finished", event, self._error)

@@ -36,11 +36,11 @@ class Signals:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        numbers = [signal.SIGINT, signal.SIGTERM]
+        signal_numbers = [signal.SIGINT, signal.SIGTERM]
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # `nohup` ignores it
-            numbers.append(signal.SIGHUP)
+            signal_numbers.append(signal.SIGHUP)
         self._terminals = [number for number in _OUTPUTS if os.isatty(number)]
-        previous = {number: signal.signal(number, self._count) for number in numbers}
+        previous = {number: signal.signal(number, self._count) for number in signal_numbers}
         wakeup_before = signal.set_wakeup_fd(waking)
         try:
             yield

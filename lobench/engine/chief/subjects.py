@@ -181,10 +181,10 @@ def todays(sightings: Mapping[int, Subject], history: History) -> Iterator[tuple
         for position, sighting in sightings.items()
         if sighting.has_theta and (not sighting.variant.key or (sighting.run and not sighting.variant.bindings))
     }
-    last = {subject.uri: position for position, subject in sightings_of_run.items()}
+    last_positions = {subject.uri: position for position, subject in sightings_of_run.items()}
     for position, subject in sightings_of_run.items():
         is_done = is_through(position, history)
-        if not is_done or last[subject.uri] == position:
+        if not is_done or last_positions[subject.uri] == position:
             yield position, subject, is_done
 
 

@@ -43,8 +43,8 @@ class Variants:
 
         If an evaluation is missing, a worker is needed anyway, and it describes the cases.
         """
-        recorded = self._recorded_cases(self._variants.values(), subjects, history)
-        self._reported = dict(recorded) if recorded.keys() == self._variants.keys() else {}
+        recorded_cases = self._recorded_cases(self._variants.values(), subjects, history)
+        self._reported = dict(recorded_cases) if recorded_cases.keys() == self._variants.keys() else {}
         return self._reported
 
     def meet(self, subjects: Sequence[Subject], history: History) -> tuple[Mapping[str, _Cases], Sequence[Variant]]:
@@ -54,18 +54,20 @@ class Variants:
 
         A variant needs no description if its cases are recorded and its subjects lack no evaluation.
         """
-        new = self.add(subject.variant for subject in subjects)
-        recorded = self._recorded_cases(new, [subject for subject in subjects if subject.variant in new], history)
-        self._reported = {**self._reported, **recorded}
-        return recorded, [variant for variant in new if variant.key not in recorded]
+        new_variants = self.add(subject.variant for subject in subjects)
+        recorded_cases = self._recorded_cases(
+            new_variants, [subject for subject in subjects if subject.variant in new_variants], history
+        )
+        self._reported = {**self._reported, **recorded_cases}
+        return recorded_cases, [variant for variant in new_variants if variant.key not in recorded_cases]
 
     def _recorded_cases(
         self, variants: Iterable[Variant], subjects: Iterable[Subject], history: History
     ) -> dict[str, _Cases]:
         """Returns the recorded cases of each variant whose subjects lack no evaluation."""
         stamps: dict[str, tuple[str, int, int] | None] = {}
-        recorded = ((variant.key, self._known.recall(variant, stamps)) for variant in variants)
-        complete_cases = {key: self._selected(cases) for key, cases in recorded if cases is not None}
+        recalled_cases = ((variant.key, self._known.recall(variant, stamps)) for variant in variants)
+        complete_cases = {key: self._selected(cases) for key, cases in recalled_cases if cases is not None}
         plan = Plan(history)
         for subject in subjects:
             cases = complete_cases.get(subject.variant.key, ())
@@ -73,13 +75,13 @@ class Variants:
                 complete_cases.pop(subject.variant.key, None)
         return complete_cases
 
-    def describe(self, described: Described) -> Mapping[str, _Cases]:
+    def describe(self, description: Described) -> Mapping[str, _Cases]:
         """Adds a worker's description.
 
         Returns the cases to report: those of all variants, once the last one is described.
         """
-        self._known.keep(self._variants[described.variant_key], described)
-        return self._add(described.variant_key, self._selected(described.cases))
+        self._known.keep(self._variants[description.variant_key], description)
+        return self._add(description.variant_key, self._selected(description.cases))
 
     def refuse(self, variant: Variant) -> Mapping[str, _Cases]:
         """Records that a variant has no cases because they cannot be bound. Returns the same as `describe`."""
@@ -93,10 +95,10 @@ class Variants:
             return new
         return {}
 
-    def has_changed(self, described: Described) -> bool:
+    def has_changed(self, description: Described) -> bool:
         """Returns whether a worker found other cases than were reported, because the suite was changed."""
-        selected = self._selected(described.cases)
-        return self._reported.get(described.variant_key, selected) != selected
+        selected_cases = self._selected(description.cases)
+        return self._reported.get(description.variant_key, selected_cases) != selected_cases
 
     def _selected(self, cases: _Cases) -> _Cases:
         return tuple(case for case in cases if not self._names or self._names & {*case.names})

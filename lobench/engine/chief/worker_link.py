@@ -167,21 +167,21 @@ class WatchWorkers:
         return [(worker, protocol.Ready()) for worker in held_workers]
 
     def _ask(self) -> None:
-        free = [worker for worker in self._ready if worker not in self._away]
-        if self._executor is not None and free:
+        free_workers = [worker for worker in self._ready if worker not in self._away]
+        if self._executor is not None and free_workers:
             for variant in self._wanted.keys() - self._asked.keys():
-                self._asked[variant] = free[0]
-                self._executor.send(free[0], self._wanted[variant].to_bytes())
+                self._asked[variant] = free_workers[0]
+                self._executor.send(free_workers[0], self._wanted[variant].to_bytes())
 
     def mention_slow_starts(self) -> None:
         """Logs workers that take long to start. Importing a suite may take a while."""
         now = time.monotonic()
-        for worker, since in list(self._starting.items()):
-            if now - since > _SLOW_START_SECONDS:
+        for worker, started_at in list(self._starting.items()):
+            if now - started_at > _SLOW_START_SECONDS:
                 del self._starting[worker]
                 log = self._logs / f"worker-{worker}.log"  # missing for a worker on another machine
-                see = f", see {log}" if log.is_file() else ""
-                self._log(f"worker {worker} is not ready after {_SLOW_START_SECONDS:g} s; still waiting{see}")
+                hint = f", see {log}" if log.is_file() else ""
+                self._log(f"worker {worker} is not ready after {_SLOW_START_SECONDS:g} s; still waiting{hint}")
 
     def close(self) -> None:
         if self._executor is not None:

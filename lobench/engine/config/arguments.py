@@ -89,33 +89,38 @@ def settings_of(scope: str, optimizer_lines: Sequence[str], paths: Sequence[str]
       optimizer_lines: Canonical lines of all bindings that the optimizer reaches.
       paths: Folders from which modules can be imported while the optimizer is created.
     """
-    bound = bindings_in(scope, "lobench.Case")
-    used = next((name for name in reversed(OPTIMIZER_FIELDS) if bound.get(name) is not None), None)
-    reached, callables = reached_from(scope, "lobench.Case", () if used is None else (used,))
-    settings = [*(setting for setting in reached.values() if type(setting.value) is float), *_defaults(callables)]
-    own_settings = {setting.name.removeprefix(f"{scope}/"): setting for setting in settings}
-    names = tuple(sorted(own_settings))
-    sorted_settings = [own_settings[name] for name in names]
+    case_bindings = bindings_in(scope, "lobench.Case")
+    optimizer_field = next((name for name in reversed(OPTIMIZER_FIELDS) if case_bindings.get(name) is not None), None)
+    reached_settings, callables = reached_from(
+        scope, "lobench.Case", () if optimizer_field is None else (optimizer_field,)
+    )
+    settings = [
+        *(setting for setting in reached_settings.values() if type(setting.value) is float),
+        *_defaults(callables),
+    ]
+    settings_by_name = {setting.name.removeprefix(f"{scope}/"): setting for setting in settings}
+    names = tuple(sorted(settings_by_name))
+    sorted_settings = [settings_by_name[name] for name in names]
     config = {key: dict(parameters) for key, parameters in BINDINGS.items()}
     # A binding is made in the scope that reads it, or in one around it. A default is bound without a scope, as in most
     # files.
     sources = [((_source(setting), setting.selector), setting.parameter) for setting in sorted_settings]
-    places = [*sources, *(((setting.scope, setting.selector), setting.parameter) for setting in sorted_settings)]
+    binding_keys = [*sources, *(((setting.scope, setting.selector), setting.parameter) for setting in sorted_settings)]
 
     def make(values: Sequence[Any]) -> Any:
         with isolated_gin(*paths):
             BINDINGS.update({key: dict(parameters) for key, parameters in config.items()})
             # In both scopes, the inner one last, so that no reader in another scope gets the old value.
             for setting, (key, parameter), value in zip(
-                (*sorted_settings, *sorted_settings), places, (*values, *values), strict=True
+                (*sorted_settings, *sorted_settings), binding_keys, (*values, *values), strict=True
             ):
                 if not (isinstance(setting.value, LeftToDefault) and isinstance(value, float)):
                     BINDINGS.setdefault(key, {})[parameter] = _Lent(value)
             with gin.config_scope(scope):
-                return copy.deepcopy(bound[used]) if used is not None else None
+                return copy.deepcopy(case_bindings[optimizer_field]) if optimizer_field is not None else None
 
     # Does not depend on whether a setting is bound or left to its default.
-    lines = [line for line in optimizer_lines if line.partition(" = ")[0] not in own_settings]
+    lines = [line for line in optimizer_lines if line.partition(" = ")[0] not in settings_by_name]
     return Settings(
         names=names,
         values=tuple(setting.value for setting in sorted_settings),
@@ -186,5 +191,5 @@ def _parameters(selector: str) -> Mapping[str, inspect.Parameter]:
         return {}
 
 
-def _sha256(*parts: str) -> str:
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:_HASHED]
+def _sha256(*hashed_texts: str) -> str:
+    return hashlib.sha256("\0".join(hashed_texts).encode()).hexdigest()[:_HASHED]

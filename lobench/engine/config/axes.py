@@ -29,21 +29,23 @@ def cells_of(statements: Sequence[Statement], scope: str) -> list[AxisPairs]:
     Raises:
       ConfigError: The axes are not lists of distinct values by name, or no binding refers to one.
     """
-    bound = [binding for binding in only_bindings(statements) if _is_axes(binding) and _encloses(binding.scope, scope)]
-    if not bound:
+    axes_bindings = [
+        binding for binding in only_bindings(statements) if _is_axes(binding) and _encloses(binding.scope, scope)
+    ]
+    if not axes_bindings:
         return [()]
     binding = max(
-        bound, key=lambda candidate: len(candidate.scope)
+        axes_bindings, key=lambda candidate: len(candidate.scope)
     )  # the innermost scope, and the last binding in it, as in gin
-    binding = [candidate for candidate in bound if candidate.scope == binding.scope][-1]
+    binding = [candidate for candidate in axes_bindings if candidate.scope == binding.scope][-1]
     axes = _checked_axes(binding)
-    read = {macro.name for macro in _macros(statements)}
-    if unread := [name for name in axes if name not in read]:
+    read_names = {macro.name for macro in _macros(statements)}
+    if unread_names := [name for name in axes if name not in read_names]:
         raise _axes_error(
             binding,
-            f"nothing reads the axis {unread[0]!r}",
-            expected=f"a binding such as `{scope}/Case.num_inner_steps = %{unread[0]}`",
-            next_step=suggestion(unread[0], read - axes.keys()),
+            f"nothing reads the axis {unread_names[0]!r}",
+            expected=f"a binding such as `{scope}/Case.num_inner_steps = %{unread_names[0]}`",
+            next_step=suggestion(unread_names[0], read_names - axes.keys()),
         )
     rows = itertools.product(*axes.values())
     return [tuple(zip(axes, values, strict=True)) for values in rows]

@@ -119,10 +119,10 @@ def _refuse_namesake(statement: Import) -> None:
       ConfigError: The imported module is a file with other content.
     """
     gin_file = Path(statement.where.rpartition(":")[0])
-    parts = statement.module.split(".")
-    if parts[0] == "lobench" or not gin_file.is_file():
+    module_parts = statement.module.split(".")
+    if module_parts[0] == "lobench" or not gin_file.is_file():
         return
-    module_path = gin_file.parent.joinpath(*parts)
+    module_path = gin_file.parent.joinpath(*module_parts)
     neighbour = next(
         (file for file in (module_path.with_suffix(".py"), module_path / "__init__.py") if file.is_file()), None
     )
@@ -171,34 +171,36 @@ def _reachable_names(names: Sequence[str]) -> list[str]:
     gin_names = [name for name in names if name in USER_CONFIGURABLES and name in _BY_GIN]
     if not gin_names:
         return list(names)
-    homes = {name: str(CONFIGURABLES[name].wrapped.__module__) for name in gin_names}
-    reached = _modules_reached(IMPORTS, {home.partition(".")[0] for home in homes.values()})
-    return [name for name in names if name not in homes or homes[name] in reached]
+    modules_by_name = {name: str(CONFIGURABLES[name].wrapped.__module__) for name in gin_names}
+    reached_modules = _modules_reached(
+        IMPORTS, {module_name.partition(".")[0] for module_name in modules_by_name.values()}
+    )
+    return [name for name in names if name not in modules_by_name or modules_by_name[name] in reached_modules]
 
 
 def _modules_reached(modules: Collection[str], packages: Collection[str]) -> set[str]:
     """Returns modules and all modules that they import, following imports in the user's code and the given packages."""
-    reached = set[str]()
-    waiting = list(modules)
-    while waiting:
-        name = waiting.pop()
+    reached_modules = set[str]()
+    pending_modules = list(modules)
+    while pending_modules:
+        name = pending_modules.pop()
         module = sys.modules.get(name)
-        if name in reached or not isinstance(module, ModuleType):
+        if name in reached_modules or not isinstance(module, ModuleType):
             continue
         if name.partition(".")[0] not in packages and origin_of_file(file_of(module)) is not Origin.USER:
             continue
-        reached.add(name)
+        reached_modules.add(name)
         for value in list(vars(module).values()):
-            home = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
-            if isinstance(home, str):
-                waiting.append(home)
-    return reached
+            module_name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+            if isinstance(module_name, str):
+                pending_modules.append(module_name)
+    return reached_modules
 
 
 def _known_names() -> list[str]:
     on_use = [name for names in _ON_USE.values() for name in names.names()]
-    registered = [selector for selector, _ in CONFIGURABLES.items()]
-    return sorted({last_name(selector) for selector in (*registered, *on_use)})
+    registered_names = [selector for selector, _ in CONFIGURABLES.items()]
+    return sorted({last_name(selector) for selector in (*registered_names, *on_use)})
 
 
 def complete_selector(selector: str, where: str) -> str:
@@ -280,16 +282,16 @@ def _is_close(name: str, similar: str) -> bool:
 
 def _python_object(path: str) -> Any:
     """Returns the Python object with a name in or near an imported module; None if not found."""
-    parts = path.split(".")
-    for end in range(len(parts) - 1, 0, -1):
-        module = ".".join(parts[:end])
+    path_parts = path.split(".")
+    for end in range(len(path_parts) - 1, 0, -1):
+        module = ".".join(path_parts[:end])
         is_near = any(
             f"{imported}.".startswith(f"{module}.") or module.startswith(f"{imported}.") for imported in _IMPORTED
         )
         if is_near and module in sys.modules:
             value: Any = sys.modules[module]
-            for part in parts[end:]:
-                value = getattr(value, part, None)
+            for attribute in path_parts[end:]:
+                value = getattr(value, attribute, None)
             return value
     return None
 
@@ -298,9 +300,9 @@ def _configurable_in_python(selector: str) -> list[str]:
     """Returns the full name in gin of the configurable with a name in Python, as a list of at most one."""
     if "." not in selector or (target := _python_object(selector)) is None:
         return []
-    registered = CONFIGURABLES.items()
+    configurables = CONFIGURABLES.items()
     return [
-        name for name, configurable in registered if target is configurable.wrapped or target is configurable.wrapper
+        name for name, configurable in configurables if target is configurable.wrapped or target is configurable.wrapper
     ][:1]
 
 
@@ -308,9 +310,9 @@ def _registrable_path(selector: str) -> str | None:
     """Returns the Python path of a class or function that is not registered with gin but could be, or None."""
     for path in [selector] if "." in selector else [f"{module}.{selector}" for module in _IMPORTED]:
         value = _python_object(path)
-        top = path.partition(".")[0]
-        is_its_own = (getattr(value, "__module__", None) or "").partition(".")[0] == top
-        if (inspect.isclass(value) or inspect.isroutine(value)) and is_its_own and top not in _NOT_THEIRS:
+        top_package = path.partition(".")[0]
+        is_its_own = (getattr(value, "__module__", None) or "").partition(".")[0] == top_package
+        if (inspect.isclass(value) or inspect.isroutine(value)) and is_its_own and top_package not in _NOT_THEIRS:
             return path
     return None
 
@@ -318,11 +320,11 @@ def _registrable_path(selector: str) -> str | None:
 def _missing_import(selector: str) -> str | None:
     """Returns the installed module of a dotted name if nothing imports it."""
     module, dot, _ = selector.rpartition(".")
-    top = module.partition(".")[0]
-    if not dot or module in _IMPORTED or top in _NOT_THEIRS:
+    top_package = module.partition(".")[0]
+    if not dot or module in _IMPORTED or top_package in _NOT_THEIRS:
         return None
     try:
-        is_there = importlib.util.find_spec(module if top in sys.modules else top) is not None
+        is_there = importlib.util.find_spec(module if top_package in sys.modules else top_package) is not None
     except (ImportError, ValueError):  # a part of the path is not a module, or is partly imported
         return None
     return module if is_there else None

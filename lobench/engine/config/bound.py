@@ -179,12 +179,12 @@ class BoundCommand(BoundCase):
 
 def as_identified(case: Case) -> Case:
     """Returns a case with defaults in all fields that are not part of its identity, such as seeds and scores."""
-    usual = Case()
-    return replace(case, **{name: getattr(usual, name) for name in _NO_IDENTITY})
+    default_case = Case()
+    return replace(case, **{name: getattr(default_case, name) for name in _NO_IDENTITY})
 
 
 def bind_case(
-    spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = True, parsed: ParsedLayers | None = None
+    spec: CaseSpec, layers: Layers, *, test: str = "", build: bool = True, parsed_layers: ParsedLayers | None = None
 ) -> BoundCase:
     """Binds one case.
 
@@ -193,7 +193,7 @@ def bind_case(
       layers: gin text before and after the case's own file.
       test: Name of the test function, which is part of the identity.
       build: Whether task and optimizer are created. Otherwise only plain values are set.
-      parsed: The layers, if they are parsed already. None: their files are read.
+      parsed_layers: The layers, if they are parsed already. None: their files are read.
     Raises:
       ConfigError: An unknown name (with a suggestion), an unknown parameter, a value out of range, or a failing
         constructor.
@@ -207,16 +207,16 @@ def bind_case(
     if is_command(spec):
         return _bind_command(spec, layers, test)
     with isolated_gin(*paths):
-        parsed = parse_layers(spec, layers) if parsed is None else parsed
-        problems = _bind_layers(parsed)
+        parsed_layers = parse_layers(spec, layers) if parsed_layers is None else parsed_layers
+        problems = _bind_layers(parsed_layers)
         where = f"{spec.path}: case {spec.name!r}"
         phases = bind_phases(spec.scope, where, paths, num_inner_steps=_num_inner_steps(spec.scope), build=build)
         reached_case, reached_optimizer = _reached_lines(spec.scope, where, phases)
-        fixed = (_home_of(spec, parsed.case), spec.name, test)
+        names_in_identity = (_home_of(spec, parsed_layers.case), spec.name, test)
         stop = f"{spec.scope}/lobench.Case.stop_after = "
-        identity = _sha256(*fixed, *reached_case)
-        code = _bound_code(spec, parsed, phases, paths)
-        whole_identity = _sha256(*fixed, *(line for line in reached_case if not line.startswith(stop)))
+        identity = _sha256(*names_in_identity, *reached_case)
+        code = _bound_code(spec, parsed_layers, phases, paths)
+        whole_identity = _sha256(*names_in_identity, *(line for line in reached_case if not line.startswith(stop)))
         settings = settings_of_phases([phase.settings for phase in phases]) if phases else None
         settings = settings or settings_of(spec.scope, reached_optimizer, paths)
         with without_optimizers(spec.scope) if phases else contextlib.nullcontext():
@@ -224,13 +224,15 @@ def bind_case(
         case = in_phases(case, phases)
         with gin.config_scope(spec.scope):
             expectations = _EXPECT()
-            part = _CHECKPOINT().theta
+            theta_path = _CHECKPOINT().theta
             suite = _SUITE()
         role = role_of(suite, bindings_in(spec.scope, "lobench.Case"), where)
     check_case(case, expectations, where)
     check_task(case, where)
-    if not isinstance(part, str):
-        raise ConfigError("Checkpoint.theta", where=where, got=repr(part), expected="a path such as 'params/lopt'")
+    if not isinstance(theta_path, str):
+        raise ConfigError(
+            "Checkpoint.theta", where=where, got=repr(theta_path), expected="a path such as 'params/lopt'"
+        )
     lines_of_task = task_lines(spec.scope, reached_case)
     info = _case_info(
         spec,
@@ -260,7 +262,7 @@ def bind_case(
         code=code,
         settings=settings,
         phases=tuple(phases),
-        theta_part=part,
+        theta_part=theta_path,
         problems=tuple(problems),
     )
 
@@ -299,14 +301,14 @@ def _bind_command(spec: CaseSpec, layers: Layers, test: str) -> BoundCommand:
     """Binds a case that is a command. Modules of other cases are not imported."""
     where = f"{spec.path}: case {spec.name!r}"
     with isolated_gin():
-        parsed = parse_layers(spec, layers)
+        parsed_layers = parse_layers(spec, layers)
         tasks = [
             binding.parameter
-            for binding in only_bindings([*parsed.case, *parsed.overrides])
+            for binding in only_bindings([*parsed_layers.case, *parsed_layers.overrides])
             if _is_task_of(binding, spec)
         ]
-        parsed = of_command(parsed)
-        problems = _bind_layers(parsed)
+        parsed_layers = of_command(parsed_layers)
+        problems = _bind_layers(parsed_layers)
         fields_bound = bindings_in(spec.scope, "lobench.Case")
         bound_names = [*BINDINGS.get((spec.scope, "lobench.Case"), {}), *tasks]
         check_command(_plain_case(spec.scope, where), bound_names, where)
@@ -333,7 +335,7 @@ def _bind_command(spec: CaseSpec, layers: Layers, test: str) -> BoundCommand:
     info = _case_info(
         spec,
         case,
-        identity=_sha256(_home_of(spec, parsed.case), spec.name, test, *lines_of_case),
+        identity=_sha256(_home_of(spec, parsed_layers.case), spec.name, test, *lines_of_case),
         optimizer_hash=_sha256(),
         case_code=code.id,
         task_code=code.id,
@@ -371,11 +373,11 @@ def bind_test(spec: CaseSpec, settings: Mapping[str, Any], layers: Layers | None
       ConfigError: A setting is unknown or invalid.
     """
     where = f"{spec.path}: {spec.name}"
-    if unknown := [name for name in settings if name not in _OF_TESTS]:
+    if unknown_names := [name for name in settings if name not in _OF_TESTS]:
         expected = f"one of {', '.join(_OF_TESTS)}"
-        advice = suggestion(unknown[0], _OF_TESTS)
+        advice = suggestion(unknown_names[0], _OF_TESTS)
         raise ConfigError(
-            f"the mark `lobench` has no setting {unknown[0]}", where=where, expected=expected, next_step=advice
+            f"the mark `lobench` has no setting {unknown_names[0]}", where=where, expected=expected, next_step=advice
         )
     seeds = {} if layers is None else _seed_overrides(layers)
     case = _with_items(replace(Case(), num_inner_steps=1, **{"num_seeds": 1, **settings, **seeds}))
@@ -466,32 +468,32 @@ def _case_info(spec: CaseSpec, case: Case, **further_fields: Any) -> CaseInfo:
     )
 
 
-def _bind_layers(parsed: ParsedLayers) -> list[str]:
+def _bind_layers(parsed_layers: ParsedLayers) -> list[str]:
     """Binds all layers, and returns the problems of layers in which unknown names are allowed.
 
     All modules are imported before anything is bound, so that a name is known no matter which layer imports it, and no
     matter what this process imported before.
     """
-    failed = [*import_of_plugins(parsed.modules), *import_what_is_there(parsed.trainer)]
-    import_all(parsed.case)
-    import_all(parsed.overrides)
+    failed_imports = [*import_of_plugins(parsed_layers.modules), *import_what_is_there(parsed_layers.trainer)]
+    import_all(parsed_layers.case)
+    import_all(parsed_layers.overrides)
     try:
-        return _bind_imported(parsed)
+        return _bind_imported(parsed_layers)
     except UnknownName as error:
-        if not failed:
+        if not failed_imports:
             raise
-        raise with_parts(error, UnknownName, next_step="; ".join((*failed, error.next_step))) from error
+        raise with_parts(error, UnknownName, next_step="; ".join((*failed_imports, error.next_step))) from error
 
 
-def _bind_imported(parsed: ParsedLayers) -> list[str]:
-    later = (*parsed.case, *parsed.overrides)
+def _bind_imported(parsed_layers: ParsedLayers) -> list[str]:
+    later_layers = (*parsed_layers.case, *parsed_layers.overrides)
     is_needed = not any(
-        binding.name == "Case" and binding.parameter in OPTIMIZER_FIELDS for binding in only_bindings(later)
+        binding.name == "Case" and binding.parameter in OPTIMIZER_FIELDS for binding in only_bindings(later_layers)
     )
-    problems = bind_trainer_config(parsed.trainer, parsed.trainer_comments, is_needed=is_needed)
-    problems += bind_values(parsed.own)
-    bind_strictly(parsed.case)
-    bind_overrides(parsed.overrides)
+    problems = bind_trainer_config(parsed_layers.trainer, parsed_layers.trainer_comments, is_needed=is_needed)
+    problems += bind_values(parsed_layers.own)
+    bind_strictly(parsed_layers.case)
+    bind_overrides(parsed_layers.overrides)
     return problems
 
 
@@ -529,14 +531,16 @@ def insists_on_optimizer(spec: CaseSpec, layers: Layers) -> bool:
     """
     if is_command(spec):
         return not reads_checkpoint(spec)
-    parsed = parse_layers(spec, layers)
+    parsed_layers = parse_layers(spec, layers)
     scopes = enclosing(spec.scope)
-    bound = [
-        binding for binding in only_bindings((*parsed.case, *parsed.overrides)) if binding.parameter == "optimizer"
+    optimizer_bindings = [
+        binding
+        for binding in only_bindings((*parsed_layers.case, *parsed_layers.overrides))
+        if binding.parameter == "optimizer"
     ]
     return any(
         (optimizer_binding.name == "Case" and optimizer_binding.scope in scopes) or optimizer_binding.name == "Phase"
-        for optimizer_binding in bound
+        for optimizer_binding in optimizer_bindings
     )
 
 
@@ -551,14 +555,14 @@ def expectations_of(spec: CaseSpec, layers: Layers) -> Expectations | None:
 
 def _bindings_of(name: str, names: Sequence[str], spec: CaseSpec, layers: Layers) -> list[list[Binding]]:
     """Returns the bindings of some fields and of all macros, by layer. A field's value may be a macro."""
-    parsed = parse_layers(spec, layers)
+    parsed_layers = parse_layers(spec, layers)
     return [
         [
             binding
             for binding in only_bindings(layer)
             if not binding.parameter or (binding.name == name and binding.parameter in names)
         ]
-        for layer in (parsed.trainer, parsed.case, parsed.overrides)
+        for layer in (parsed_layers.trainer, parsed_layers.case, parsed_layers.overrides)
     ]
 
 
@@ -575,8 +579,8 @@ def _plain_values(layers: Sequence[Sequence[Binding]], scope: str, selector: str
         return {name: plain(value) for name, value in bindings_in(scope, selector).items()}
 
 
-def _sha256(*parts: str) -> str:
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+def _sha256(*hashed_texts: str) -> str:
+    return hashlib.sha256("\0".join(hashed_texts).encode()).hexdigest()
 
 
 def _reached_lines(scope: str, where: str, phases: Sequence[BoundPhase]) -> tuple[list[str], list[str]]:

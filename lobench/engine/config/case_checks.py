@@ -44,14 +44,14 @@ def role_of(suite: Suite, bindings: Mapping[str, Any], where: str) -> str:
     if not isinstance(suite.roles, dict):
         expected = 'roles by the names of learned optimizers: {"Celo": "meta_train"}'
         raise ConfigError("Suite.roles", where=where, got=repr(suite.roles), expected=expected)
-    if wrong := [role for role in (suite.role or ROLES[0], *suite.roles.values()) if role not in ROLES]:
-        got = repr(wrong[0])
+    if unknown_roles := [role for role in (suite.role or ROLES[0], *suite.roles.values()) if role not in ROLES]:
+        got = repr(unknown_roles[0])
         expected = ", ".join(map(repr, ROLES))
         raise ConfigError(
-            "Suite.role", where=where, got=got, expected=expected, next_step=suggestion(str(wrong[0]), ROLES)
+            "Suite.role", where=where, got=got, expected=expected, next_step=suggestion(str(unknown_roles[0]), ROLES)
         )
-    used = bindings.get("learned_optimizer") or bindings.get("optimizer")
-    return suite.role_for(getattr(used, "selector", "").rpartition(".")[2])
+    optimizer = bindings.get("learned_optimizer") or bindings.get("optimizer")
+    return suite.role_for(getattr(optimizer, "selector", "").rpartition(".")[2])
 
 
 def _check_is_evaluated(case: Case, expectations: Expectations, where: str) -> None:

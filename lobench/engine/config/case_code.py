@@ -40,23 +40,24 @@ def modules_without_names(statements: Iterable[Statement]) -> set[str]:
     They are imported for side effects, such as replacing a function, so every case and optimizer depends on them.
     """
     all_statements = list(statements)
-    imported = {statement.module for statement in all_statements if isinstance(statement, Import)}
-    if not imported:
+    imported_modules = {statement.module for statement in all_statements if isinstance(statement, Import)}
+    if not imported_modules:
         return set()
     # Names that were registered when another case used them do not count: the result would depend on the order in
     # which a process binds cases.
     texts = [binding_text(statement) for statement in all_statements if not isinstance(statement, Import)]
     names = {
-        name: registered
-        for name, registered in CONFIGURABLES.items()
+        name: configurable
+        for name, configurable in CONFIGURABLES.items()
         if name not in FOUND_ON_USE or any(name in text for text in texts)
     }
-    homes = {name.wrapped.__module__ or "" for name in names.values()}  # code of `exec` may have no module
-    homes |= {name.rpartition(".")[0] for name in names}
+    modules_of_names = {name.wrapped.__module__ or "" for name in names.values()}  # code of `exec` may have no module
+    modules_of_names |= {name.rpartition(".")[0] for name in names}
     return {
         name
-        for name in imported
-        if _is_user(name) and not any(home == name or home.startswith(f"{name}.") for home in homes)
+        for name in imported_modules
+        if _is_user(name)
+        and not any(module_name == name or module_name.startswith(f"{name}.") for module_name in modules_of_names)
     }
 
 
@@ -69,8 +70,8 @@ def _is_user(name: str) -> bool:
 def _modules_of(selector: str) -> Iterator[str]:
     """Yields the modules that define a registered name, including those of wrapped functions."""
     value: Any = CONFIGURABLES.get_match(selector)
-    home = selector.rpartition(".")[0]
-    names = [home] if home in sys.modules else []
+    module_name = selector.rpartition(".")[0]
+    names = [module_name] if module_name in sys.modules else []
     value = value.wrapped if value is not None else None
     while value is not None:
         names.append(getattr(value, "__module__", None) or "")
@@ -78,8 +79,8 @@ def _modules_of(selector: str) -> Iterator[str]:
     yield from (name for name in names if name.partition(".")[0] not in _OWN_DEPENDENCIES)
 
 
-def _named_in(reached: Reached) -> Iterator[str]:
+def _named_in(reached_binding: Reached) -> Iterator[str]:
     """Yields the modules of classes whose Python paths occur in a value."""
-    for value in values_in(reached.value):
+    for value in values_in(reached_binding.value):
         if isinstance(value, str) and (match := _CLASS_PATH.fullmatch(value)) is not None:
             yield match[1]

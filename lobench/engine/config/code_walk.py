@@ -93,7 +93,7 @@ class CodeWalk:
       as_imported: Whether the imported content of modules counts instead of their files.
     """
 
-    def __init__(self, folders: Sequence[str], added: Sequence[str] = (), *, as_imported: bool) -> None:
+    def __init__(self, folders: Sequence[str], added_folders: Sequence[str] = (), *, as_imported: bool) -> None:
         self._folders = [os.path.abspath(folder) for folder in folders]
         self._as_imported = as_imported
         self._disk = _Disk()
@@ -109,7 +109,7 @@ class CodeWalk:
         self._unsearched_imports: list[tuple[str, ImportedNames, bool]] = []
         self._searched_imports: list[tuple[str, ImportedNames, bool]] = []
         self._num_searched_folders = 0  # number of added folders at the last search
-        self._added_folders = dict.fromkeys(map(os.path.abspath, added))  # to `sys.path`
+        self._added_folders = dict.fromkeys(map(os.path.abspath, added_folders))  # to `sys.path`
         self._package_folders: dict[str, list[str]] = {}  # added to the path of a package, by its name
         self._possible_folders: dict[str, None] = {}  # that code may add to `sys.path`
         self._import_roots: dict[str, str] = {}  # by folder
@@ -134,17 +134,17 @@ class CodeWalk:
             while self._waiting_imports:
                 self._follow(*self._waiting_imports.pop())
             self._search_added()
-        parts = dict(self._packages)
+        hashes_of_parts = dict(self._packages)
         for file_path, sha256 in self._sha256_by_file.items():
             name = self.name_of(file_path)
             ancestor = Path(file_path).parent
-            while name in parts:  # for example, two files conftest.py
+            while name in hashes_of_parts:  # for example, two files conftest.py
                 name, ancestor = f"{ancestor.name}/{name}", ancestor.parent
                 if ancestor == ancestor.parent:
                     break
-            parts[name] = sha256
+            hashes_of_parts[name] = sha256
         return CodeFingerprint(
-            parts=parts,
+            parts=hashes_of_parts,
             files=dict(self._sha256_by_file),
             missing=frozenset(self._missing_files - self._sha256_by_file.keys()),
             data=frozenset(self._data_files - self._sha256_by_file.keys()),
@@ -163,8 +163,8 @@ class CodeWalk:
         content = imported_content(file) if self._as_imported else None
         suffix = os.path.splitext(file)[1]
         try:
-            read = functools.partial(source_at, file)
-            source = retried_briefly(read) if content is None else source_file(content, suffix)
+            read_source = functools.partial(source_at, file)
+            source = retried_briefly(read_source) if content is None else source_file(content, suffix)
         except OSError:
             self._missing_files.add(file)
             return
@@ -197,34 +197,38 @@ class CodeWalk:
 
     def add_module(self, name: str) -> None:
         """Adds a module by name, from the file that was loaded or that would be found."""
-        loaded = file_of(module) if (module := sys.modules.get(name)) is not None else ""
-        if loaded and origin_of_file(loaded) is Origin.USER:
-            self.add_file(loaded)
+        loaded_file = file_of(module) if (module := sys.modules.get(name)) is not None else ""
+        if loaded_file and origin_of_file(loaded_file) is Origin.USER:
+            self.add_file(loaded_file)
         elif name not in ("", "__main__"):
-            imported = ImportedNames(0, name)
-            self._unsearched_imports.append(("", imported, self._find(imported, [])))
+            imported_names = ImportedNames(0, name)
+            self._unsearched_imports.append(("", imported_names, self._find(imported_names, [])))
 
     # Modules.
 
-    def _follow(self, file: str, imported: ImportedNames) -> None:
+    def _follow(self, file: str, imported_names: ImportedNames) -> None:
         folder = os.path.dirname(file)
-        for _ in range(imported.level - 1):
+        for _ in range(imported_names.level - 1):
             folder = os.path.dirname(folder)
-        parts = [part for part in imported.module.split(".") if part]
+        path_parts = [path_part for path_part in imported_names.module.split(".") if path_part]
         near_folders = [self._import_root(os.path.dirname(file)), os.path.dirname(file)]
-        if imported.has_all:
-            package_folder = folder if imported.level else self._outermost_folder(file)
-            roots = [folder] if imported.level else [*self._module_folders(near_folders)]
-            for package in ["/".join((root, *parts)) for root in roots] if parts else [package_folder]:
+        if imported_names.has_all:
+            package_folder = folder if imported_names.level else self._outermost_folder(file)
+            roots = [folder] if imported_names.level else [*self._module_folders(near_folders)]
+            for package in ["/".join((root, *path_parts)) for root in roots] if path_parts else [package_folder]:
                 self._add_all(package)
-        elif imported.level:
-            self._add_below([folder], parts, imported.names)
-        elif imported.is_text:
+        elif imported_names.level:
+            self._add_below([folder], path_parts, imported_names.names)
+        elif imported_names.is_text:
             self._unsearched_imports.append(
-                (file, imported, self._find_text(imported, near_folders, [*self._module_folders(near_folders)]))
+                (
+                    file,
+                    imported_names,
+                    self._find_text(imported_names, near_folders, [*self._module_folders(near_folders)]),
+                )
             )
         else:
-            self._unsearched_imports.append((file, imported, self._find(imported, near_folders)))
+            self._unsearched_imports.append((file, imported_names, self._find(imported_names, near_folders)))
 
     def _add_all(self, package: str) -> None:
         """Adds the modules in a folder and in the packages below it, at most 1000."""
@@ -243,26 +247,26 @@ class CodeWalk:
 
     def _find(self, imported: ImportedNames, near_folders: Sequence[str]) -> bool:
         """Adds the files of an absolute import. Returns whether it was found."""
-        top, *submodules = imported.module.split(".")
-        if top in _NOT_COUNTED:
+        top_module, *submodules = imported.module.split(".")
+        if top_module in _NOT_COUNTED:
             return True
-        is_standard = top in sys.stdlib_module_names  # a file beside a script comes before it
-        namespaces: list[str] = []
+        is_standard = top_module in sys.stdlib_module_names  # a file beside a script comes before it
+        namespace_folders: list[str] = []
         for folder in near_folders[:1] if is_standard else self._module_folders(near_folders):
-            package = f"{folder}/{top}"
+            package = f"{folder}/{top_module}"
             if module_files := self._module_files(package):
                 self._add_each(module_files)
                 return self._add_below([package], submodules, imported.names)
             if self._disk.is_dir(package):
-                namespaces.append(package)
+                namespace_folders.append(package)
         if is_standard:
             return True
-        spec = self._spec_of(top)
+        spec = self._spec_of(top_module)
         origin = spec.origin if spec is not None and spec.origin not in (None, "namespace") else ""
-        candidates = [f"{folder}/{top}{end}" for folder in near_folders[:1] for end in ("/__init__.py", ".py")]
+        candidates = [f"{folder}/{top_module}{end}" for folder in near_folders[:1] for end in ("/__init__.py", ".py")]
         if not origin or origin_of_file(origin) is Origin.USER:
             sources = (
-                [source for folder in near_folders for source in self._sources_of(f"{folder}/{top}")]
+                [source for folder in near_folders for source in self._sources_of(f"{folder}/{top_module}")]
                 if spec is None
                 else []
             )
@@ -270,10 +274,10 @@ class CodeWalk:
             if not origin or not os.path.isfile(origin):
                 self._missing_files.update(candidates)
             locations = list(spec.submodule_search_locations or ()) if spec is not None else []
-            packages = [*namespaces, *locations]
+            packages = [*namespace_folders, *locations]
             return self._add_below(packages, submodules, imported.names) and bool(spec or packages or sources)
         if origin_of_file(origin) is Origin.INSTALLED:
-            self._packages.update(_versions_of(top, origin))
+            self._packages.update(_versions_of(top_module, origin))
             self._missing_files.update(candidates)
         return True
 
@@ -282,34 +286,34 @@ class CodeWalk:
 
         A folder without an `__init__.py` counts as a package only near the file. Elsewhere it may be another project.
         """
-        parts = imported.module.split(".")
-        if not all(parts):  # "a..b" names no module
+        path_parts = imported.module.split(".")
+        if not all(path_parts):  # "a..b" names no module
             return False
-        if parts[0] in _NOT_COUNTED:
+        if path_parts[0] in _NOT_COUNTED:
             return True
         for folder in folders:
-            if self._add_module(folder, parts, imported.names, is_near=folder in near_folders):
+            if self._add_module(folder, path_parts, imported.names, is_near=folder in near_folders):
                 return True
-        spec = self._spec_of(parts[0]) if imported.names else None
+        spec = self._spec_of(path_parts[0]) if imported.names else None
         if spec is None or not spec.origin or origin_of_file(spec.origin) is not Origin.USER:
             return False
         if os.path.isfile(spec.origin):
             self.add_file(spec.origin)
-        return self._add_below(list(spec.submodule_search_locations or ()), parts[1:], imported.names)
+        return self._add_below(list(spec.submodule_search_locations or ()), path_parts[1:], imported.names)
 
-    def _add_module(self, folder: str, parts: Sequence[str], names: Sequence[str], *, is_near: bool) -> bool:
+    def _add_module(self, folder: str, path_parts: Sequence[str], names: Sequence[str], *, is_near: bool) -> bool:
         """Adds the files of "a.b.c" or "a.b.Class" below a folder. Returns whether they exist."""
         path = folder
         files = list[str]()
         num_found = 0
-        for part in parts:
-            path = f"{path}/{part}"
+        for path_part in path_parts:
+            path = f"{path}/{path_part}"
             module_files = self._module_files(path)
             if not module_files and not ((files or is_near) and self._disk.is_dir(path)):
                 path = os.path.dirname(path)
                 break
             files, num_found = [*files, *module_files], num_found + 1
-        remaining_parts = parts[num_found:]
+        remaining_parts = path_parts[num_found:]
         is_class = len(remaining_parts) == 1 and not names and (num_found > 1 or remaining_parts[0][0].isupper())
         if not num_found or not self._module_files(path) or (remaining_parts and not is_class):
             return False
@@ -318,7 +322,7 @@ class CodeWalk:
             self._add_each(self._module_files(f"{path}/{name}"))
         return True
 
-    def _add_below(self, packages: Sequence[str], parts: Sequence[str], names: Sequence[str]) -> bool:
+    def _add_below(self, packages: Sequence[str], path_parts: Sequence[str], names: Sequence[str]) -> bool:
         """Adds a module below the folders of a package, and imported names that are modules themselves.
 
         Returns:
@@ -328,8 +332,8 @@ class CodeWalk:
         for package in packages:
             if self._is_package(package):
                 self.add_file(f"{package}/__init__.py")
-        for part in parts:
-            packages = [f"{package}/{part}" for package in packages]
+        for path_part in path_parts:
+            packages = [f"{package}/{path_part}" for package in packages]
             files = [
                 module_file
                 for package in packages
@@ -388,13 +392,13 @@ class CodeWalk:
         """Returns the path of a file relative to the folder that it is imported from."""
         return Path(file).relative_to(self._import_root(os.path.dirname(file))).as_posix()
 
-    def _spec_of(self, top: str) -> importlib.machinery.ModuleSpec | None:
-        if top not in self._specs:
+    def _spec_of(self, top_module: str) -> importlib.machinery.ModuleSpec | None:
+        if top_module not in self._specs:
             try:
-                self._specs[top] = importlib.util.find_spec(top)
+                self._specs[top_module] = importlib.util.find_spec(top_module)
             except (ImportError, ValueError, AttributeError):  # a loaded module without a spec, or a failing finder
-                self._specs[top] = None
-        return self._specs[top]
+                self._specs[top_module] = None
+        return self._specs[top_module]
 
     # Folders that the code adds to the import path.
 
@@ -431,30 +435,30 @@ class CodeWalk:
 
         If folders were added since the last search, by files that it found, earlier imports are searched again.
         """
-        waiting, self._unsearched_imports = self._unsearched_imports, []
-        self._searched_imports += waiting
+        pending_imports, self._unsearched_imports = self._unsearched_imports, []
+        self._searched_imports += pending_imports
         if self._num_added_folders != self._num_searched_folders:
             self._num_searched_folders = self._num_added_folders
-            waiting = [*self._searched_imports]
+            pending_imports = [*self._searched_imports]
         if not self._added_folders and not self._possible_folders:
             return
-        for file, imported, was_found in waiting:
-            top, *submodules = imported.module.split(".")
+        for file, imported, was_found in pending_imports:
+            top_module, *submodules = imported.module.split(".")
             folders = [*self._added_folders]
             if not was_found and not imported.is_text:  # the folder may be an argument of a function in another file
                 folders += [*self._possible_folders, *self._folders_named(file)]
-            if top in _NOT_COUNTED or top in sys.stdlib_module_names:
+            if top_module in _NOT_COUNTED or top_module in sys.stdlib_module_names:
                 continue
             if imported.is_text:
                 self._find_text(imported, [], folders)
                 continue
             for folder in dict.fromkeys(folders):
-                self._add_each(self._module_files(f"{folder}/{top}"))
-                self._add_below([f"{folder}/{top}"], submodules, imported.names)
-            for package, added in self._package_folders.items():
+                self._add_each(self._module_files(f"{folder}/{top_module}"))
+                self._add_below([f"{folder}/{top_module}"], submodules, imported.names)
+            for package, package_folders in self._package_folders.items():
                 if imported.module == package or imported.module.startswith(f"{package}."):
                     submodule_parts = [part for part in imported.module[len(package) :].split(".") if part]
-                    self._add_below(added, submodule_parts, imported.names)
+                    self._add_below(package_folders, submodule_parts, imported.names)
 
     # Files that the code names.
 
@@ -510,23 +514,23 @@ class CodeWalk:
 
     def _matching_paths(self, pattern: str) -> Iterator[str]:
         """Yields the paths that match a pattern, sorted. Hidden folders, environments and stores are left out."""
-        parts = pattern.split("/")
-        star_index = next(index for index, part in enumerate(parts) if "*" in part)
-        folder = "/".join(parts[:star_index])
-        part = parts[star_index]
-        further_parts = parts[star_index + 1 :]
+        pattern_parts = pattern.split("/")
+        star_index = next(index for index, pattern_part in enumerate(pattern_parts) if "*" in pattern_part)
+        folder = "/".join(pattern_parts[:star_index])
+        pattern_part = pattern_parts[star_index]
+        further_parts = pattern_parts[star_index + 1 :]
         names = sorted(self._disk.names(folder) or ())
         self._num_pattern_folders += 1
         if not names or self._num_pattern_folders > _MOST_FOLDERS or not _MARKS_OF_FOREIGN_FOLDERS.isdisjoint(names):
             return
         self._listed_folders.add(folder)
-        if part == "**" and further_parts:
+        if pattern_part == "**" and further_parts:
             yield from self._expanded_paths("/".join((folder, *further_parts)))
         for name in names:
-            if part == "**" and further_parts:
+            if pattern_part == "**" and further_parts:
                 if not name.startswith((".", "__pycache__")) and self._disk.is_dir(f"{folder}/{name}"):
-                    yield from self._matching_paths("/".join((folder, name, *parts[star_index:])))
-            elif fnmatch.fnmatchcase(name, part) and not name.startswith("."):
+                    yield from self._matching_paths("/".join((folder, name, *pattern_parts[star_index:])))
+            elif fnmatch.fnmatchcase(name, pattern_part) and not name.startswith("."):
                 yield from self._expanded_paths("/".join((folder, name, *further_parts)))
 
     def _expanded_paths(self, path: str) -> Iterator[str]:
@@ -556,17 +560,17 @@ def _is_in(folders: Iterable[str], path: str) -> bool:
 
 
 @functools.cache
-def _versions_of(top: str, origin: str) -> Mapping[str, str]:
+def _versions_of(top_module: str, origin: str) -> Mapping[str, str]:
     """Returns the versions of the packages of an installed module. Without a package, returns the hash of its file."""
     try:
-        return {top: _version_of(top)}
+        return {top_module: _version_of(top_module)}
     except metadata.PackageNotFoundError:
         pass
-    names = sorted(set(_distributions().get(top, ())))
+    names = sorted(set(_distributions().get(top_module, ())))
     if names:
         return {name: _version_of(name) for name in names}
     try:
-        return {top: hashlib.sha256(Path(origin).read_bytes()).hexdigest()}
+        return {top_module: hashlib.sha256(Path(origin).read_bytes()).hexdigest()}
     except OSError:
         return {}
 
@@ -577,12 +581,12 @@ def _version_of(name: str) -> str:
     Two commits of a repository may have the same version.
     """
     package = metadata.distribution(name)
-    listed = (package.read_text("RECORD") or "") if package.read_text("direct_url.json") else ""
-    left_out = (".dist-info/", "../")  # about the package, and scripts, which hold a path of this machine
+    record_text = (package.read_text("RECORD") or "") if package.read_text("direct_url.json") else ""
+    excluded_parts = (".dist-info/", "../")  # about the package, and scripts, which hold a path of this machine
     lines = (
         line
-        for line in listed.splitlines()
-        if ",sha256=" in line and not any(excluded in line for excluded in left_out)
+        for line in record_text.splitlines()
+        if ",sha256=" in line and not any(excluded in line for excluded in excluded_parts)
     )
     content = "\n".join(sorted(lines))
     return f"{package.version} {hashlib.sha256(content.encode()).hexdigest()}" if content else package.version

@@ -74,15 +74,15 @@ def commands_in(statements: Iterable[Statement]) -> dict[str, Any]:
     }
 
 
-def of_command(parsed: ParsedLayers) -> ParsedLayers:
+def of_command(parsed_layers: ParsedLayers) -> ParsedLayers:
     """Returns the layers without settings that commands ignore: modules, optimizers, tasks, and configurations of runs.
 
     A file without imports has only commands. It is kept as it is, so that all of its names are checked.
     """
-    is_mixed = any(isinstance(statement, Import) for statement in parsed.case)
-    case = list(_command_bindings(parsed.case)) if is_mixed else parsed.case
-    overrides = list(_command_bindings(parsed.overrides))
-    return replace(parsed, modules=[], trainer=[], trainer_comments=[], own=[], case=case, overrides=overrides)
+    is_mixed = any(isinstance(statement, Import) for statement in parsed_layers.case)
+    case = list(_command_bindings(parsed_layers.case)) if is_mixed else parsed_layers.case
+    overrides = list(_command_bindings(parsed_layers.overrides))
+    return replace(parsed_layers, modules=[], trainer=[], trainer_comments=[], own=[], case=case, overrides=overrides)
 
 
 def _command_bindings(statements: Sequence[Statement]) -> Iterator[Binding]:

@@ -128,36 +128,38 @@ class CommandFiles:
         Raises:
           ConfigError: A pattern of `files` names no file.
         """
-        named = retried_briefly(self._named_files)
+        named_files = retried_briefly(self._named_files)
         further_files = retried_briefly(self._further_files)
-        files = {**named.files, **dict.fromkeys(further_files)}
-        modules = [*self._modules(), *named.modules]
-        folders = [str(folder) for folder in named.folders]
-        return fingerprint_of(files, modules=modules, folders=[str(self.folder)], added=folders, as_imported=False)
+        files = {**named_files.files, **dict.fromkeys(further_files)}
+        modules = [*self._modules(), *named_files.modules]
+        folders = [str(folder) for folder in named_files.folders]
+        return fingerprint_of(
+            files, modules=modules, folders=[str(self.folder)], added_folders=folders, as_imported=False
+        )
 
     def _named_files(self) -> _Named:
         """Returns the files, folders and modules named by the words of the command, except its program."""
-        named = _Named(self.folder)
+        named_files = _Named(self.folder)
         words = self._filled_words()
         program = next((index for index, word in enumerate(words) if not _BEFORE_PROGRAM.fullmatch(word)), -1)
         if program >= 0 and _is_installed(words[program]):
-            named.add_entry_point(words[program])
+            named_files.add_entry_point(words[program])
             name = os.path.basename(words.pop(program))
             words[program:program] = [name] if name in _MAKERS else []
         for index, word in enumerate(words):
             if index > 0 and words[index - 1] == "-c" and IMPORTS.search(word):  # Python
-                named.modules |= dict.fromkeys(_imported_by(word))
-            named.add(word)
-        named.add_line(shlex.join(words))
-        return named
+                named_files.modules |= dict.fromkeys(_imported_by(word))
+            named_files.add(word)
+        named_files.add_line(shlex.join(words))
+        return named_files
 
     def _filled_words(self) -> list[str]:
         """Returns the words of the command with values in place of `{NAME}`, if these are equal in all runs."""
-        filled = (
+        filled_words = (
             re.sub(r"\{([\w./]+)\}", lambda match: self.values.get(match[1], match[0]), word)
             for word in shlex.split(self.command)
         )
-        return [word for word in filled if "{" not in word or " " in word]
+        return [word for word in filled_words if "{" not in word or " " in word]
 
     def _further_files(self) -> list[Path]:
         further_files: dict[Path, None] = {}
@@ -176,8 +178,8 @@ class CommandFiles:
     def _modules(self) -> list[str]:
         """Returns the module of `python -m my_package.train`, and its `__main__` in case it is a package."""
         words = [word for word in self._filled_words() if " " not in word]
-        named = [words[index + 1] for index, word in enumerate(words[:-1]) if word == "-m" and index > 0]
-        return [*named, *(f"{name}.__main__" for name in named)]
+        module_names = [words[index + 1] for index, word in enumerate(words[:-1]) if word == "-m" and index > 0]
+        return [*module_names, *(f"{name}.__main__" for name in module_names)]
 
 
 class _Named:
@@ -200,33 +202,35 @@ class _Named:
         self.folders: dict[Path, None] = {}
         self.modules: dict[str, None] = {}
 
-    def add(self, word: str, near: Sequence[Path] = ()) -> None:
+    def add(self, word: str, near_folders: Sequence[Path] = ()) -> None:
         """Adds the files named by a word: a path, `--config=FILE`, or a shell line.
 
         Args:
           word: Word or line.
-          near: Folders of the scripts that have the word.
+          near_folders: Folders of the scripts that have the word.
         """
         is_path = False
         for name in dict.fromkeys([word, word.partition("=")[2], word.removeprefix("@")]):
-            for folder in dict.fromkeys([self._folder, *near, *self.folders]) if name and "{" not in name else ():
+            for folder in (
+                dict.fromkeys([self._folder, *near_folders, *self.folders]) if name and "{" not in name else ()
+            ):
                 path = Path(os.path.normpath(folder / name))
                 for file in (path, path / "__main__.py"):  # `python tools` runs tools/__main__.py
                     if _is_file(file):
                         is_path = True
-                        self._add_file(file, near)
+                        self._add_file(file, near_folders)
                 if word in _PATTERNS:
                     for file in itertools.islice(sorted(filter(_is_file, folder.glob(word))), _MOST_SOURCES):
-                        self._add_file(file, near)
+                        self._add_file(file, near_folders)
         if not is_path and re.search(r"\s", word):  # words have no spaces
-            self.add_line(word, near)
+            self.add_line(word, near_folders)
 
-    def add_line(self, lines: str, near: Sequence[Path] = ()) -> None:
+    def add_line(self, lines: str, near_folders: Sequence[Path] = ()) -> None:
         """Adds the files named by shell lines, except files written by redirection or by `tee`."""
         lines = "\n".join(line for line in lines.splitlines() if not line.lstrip().startswith("#"))
         lines = _WRITTEN.sub(" ", lines)
-        changes = [word for matched_text in _CHANGES_FOLDER.findall(lines) for word in _words_in(matched_text)]
-        changes += [
+        folder_words = [word for matched_text in _CHANGES_FOLDER.findall(lines) for word in _words_in(matched_text)]
+        folder_words += [
             word
             for matched_text in _ASSIGNMENT.findall(lines)
             for word in _words_in(matched_text.replace(os.pathsep, " "))
@@ -235,10 +239,10 @@ class _Named:
         num_before = -1
         while len(self.folders) != num_before:  # again from the folders that were found
             num_before = len(self.folders)
-            for word in changes:
-                self._add_folder(word, near)
+            for word in folder_words:
+                self._add_folder(word, near_folders)
             for word in words:
-                self.add(word, near)
+                self.add(word, near_folders)
         for word in words:
             self.add_entry_point(word)
 
@@ -300,8 +304,8 @@ def _words_in(text: str) -> list[str]:
     """Returns the words of shell lines that may name files. `$HERE/x.py` becomes `x.py`."""
     text = _VARIABLE.sub(" ", text)
     words = re.findall(r"[^\s\"'`;&|()<>$={}]+", text)
-    named = [name.replace(".", "/") for name in re.findall(r"\s-m\s+([\w.]+)", text)]
-    modules = [f"{name}{end}" for name in named for end in (".py", "/__init__.py", "/__main__.py")]
+    module_names = [name.replace(".", "/") for name in re.findall(r"\s-m\s+([\w.]+)", text)]
+    modules = [f"{name}{end}" for name in module_names for end in (".py", "/__init__.py", "/__main__.py")]
     makefiles = [file for word in words for file in _MAKERS.get(os.path.basename(word), ())]
     return [*dict.fromkeys([*words, *(word.lstrip("/") for word in words), *modules, *makefiles, *_conftests(words)])]
 
@@ -320,8 +324,8 @@ def _imported_by(text: str) -> list[str]:
         nodes = [*ast.walk(ast.parse(text))]
     except (SyntaxError, ValueError):
         return []
-    named = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-    return [*named, *(node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module)]
+    module_names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    return [*module_names, *(node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module)]
 
 
 def _is_file(file: Path) -> bool:
@@ -380,8 +384,8 @@ def _is_script(file: Path) -> bool:
 def _script_in(file: Path) -> str:
     """Returns the text of a file that begins with `#!`; "" for other files."""
     try:
-        with file.open("rb") as opened:
-            content = opened.read(_MOST_BYTES) if opened.read(2) == b"#!" else b""
+        with file.open("rb") as script_file:
+            content = script_file.read(_MOST_BYTES) if script_file.read(2) == b"#!" else b""
     except OSError as error:
         if is_transient(error, may_forbid=False):
             raise

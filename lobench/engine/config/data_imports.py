@@ -42,11 +42,11 @@ def refuse_data(statement: Import) -> None:
     Raises:
       DataNotImported: The module is in a run's folder.
     """
-    parts = statement.module.split(".")
-    searched: list[str] | None = None
-    for depth in range(1, len(parts) + 1):
-        name = ".".join(parts[:depth])
-        spec = None if name in sys.modules else PathFinder.find_spec(name, searched)
+    module_parts = statement.module.split(".")
+    search_folders: list[str] | None = None
+    for depth in range(1, len(module_parts) + 1):
+        name = ".".join(module_parts[:depth])
+        spec = None if name in sys.modules else PathFinder.find_spec(name, search_folders)
         if spec is None:
             return
         for module_path in _module_paths(spec):
@@ -60,7 +60,7 @@ def refuse_data(statement: Import) -> None:
                 )
         if spec.origin is not None:
             return  # a regular package, whose content is code
-        searched = list(spec.submodule_search_locations or ())
+        search_folders = list(spec.submodule_search_locations or ())
 
 
 def _module_paths(spec: ModuleSpec) -> list[Path]:

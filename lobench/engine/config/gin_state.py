@@ -53,7 +53,7 @@ _NOT_THE_TASK = ("lobench.Case.", "expect.")
 def isolated_gin(*paths: str) -> Iterator[None]:
     """Runs the body with an empty gin configuration and `paths` importable. Restores both afterwards."""
     with _LOCK:
-        saved = {name: copy.copy(getattr(gin_config, name)) for name in _GLOBALS}
+        saved_values = {name: copy.copy(getattr(gin_config, name)) for name in _GLOBALS}
         saved_path = list(sys.path)
         saved_imports = set(IMPORTS)
         for name in _GLOBALS:
@@ -66,10 +66,10 @@ def isolated_gin(*paths: str) -> Iterator[None]:
         try:
             yield
         finally:
-            for name, value in saved.items():
-                live = getattr(gin_config, name)
-                live.clear()
-                live.update(value)
+            for name, value in saved_values.items():
+                current_value = getattr(gin_config, name)
+                current_value.clear()
+                current_value.update(value)
             IMPORTS.clear()
             IMPORTS.update(saved_imports)
             gin_config._CONFIG_IS_LOCKED = was_locked
@@ -78,8 +78,8 @@ def isolated_gin(*paths: str) -> Iterator[None]:
 
 def forget_configurables(modules: Collection[str]) -> None:
     """Removes the configurables of modules that this process has dropped. Other modules may define them again."""
-    for selector, registered in list(CONFIGURABLES.items()):
-        if registered.wrapped.__module__ in modules:
+    for selector, configurable in list(CONFIGURABLES.items()):
+        if configurable.wrapped.__module__ in modules:
             CONFIGURABLES.pop(selector)
 
 
@@ -142,12 +142,12 @@ def is_configurable(selector: str, parameter: str) -> bool:
     )
 
 
-def source_of(reached: Reached) -> str:
+def source_of(reached_binding: Reached) -> str:
     """Returns the scope in which a reached binding is made: the scope of the call, or one around it."""
     scopes = [
         outer_scope
-        for outer_scope in enclosing(reached.scope)
-        if reached.parameter in _bindings_at(outer_scope, reached.selector)
+        for outer_scope in enclosing(reached_binding.scope)
+        if reached_binding.parameter in _bindings_at(outer_scope, reached_binding.selector)
     ]
     return scopes[-1]
 
@@ -167,36 +167,42 @@ def reached_from(
 ) -> tuple[dict[str, Reached], set[tuple[str, str]]]:
     """Returns the bindings that parameters of a configurable reach, by line, and their scopes with selectors."""
     bindings = {name: value for name, value in bindings_in(scope, selector).items() if name in parameters}
-    collected: list[tuple[str, str, str, Any]] = []
+    collected_bindings: list[tuple[str, str, str, Any]] = []
     selectors: set[tuple[str, str]] = set()
-    _walk(scope, selector, bindings, collected, selectors)
-    names = key_names({reached_selector for _, reached_selector, _, _ in collected})
-    reached = [
-        Reached(inner, reached_selector, names[reached_selector], parameter, value)
-        for inner, reached_selector, parameter, value in collected
+    _walk(scope, selector, bindings, collected_bindings, selectors)
+    names = key_names({reached_selector for _, reached_selector, _, _ in collected_bindings})
+    reached_bindings = [
+        Reached(inner_scope, reached_selector, names[reached_selector], parameter, value)
+        for inner_scope, reached_selector, parameter, value in collected_bindings
     ]
-    return {binding.line: binding for binding in reached}, selectors
+    return {binding.line: binding for binding in reached_bindings}, selectors
 
 
 def _walk(
     scope: str,
     selector: str,
     bindings: Mapping[str, Any],
-    reached: list[tuple[str, str, str, Any]],
-    visited: set[tuple[str, str]],
+    collected_bindings: list[tuple[str, str, str, Any]],
+    visited_selectors: set[tuple[str, str]],
 ) -> None:
     """Adds every binding reached to `reached`, as (scope, selector, parameter, value).
 
     A reference with a scope is followed in that scope, any other reference in the scope of its binding.
     """
     for parameter, value in sorted(bindings.items()):
-        reached.append((scope, selector, parameter, value))
+        collected_bindings.append((scope, selector, parameter, value))
         for reference in (item for item in values_in(value) if isinstance(item, gin_config.ConfigurableReference)):
             inner_scope = "/".join(reference.scopes) or scope
-            inner = reference.configurable.selector
-            if (inner_scope, inner) not in visited:
-                visited.add((inner_scope, inner))
-                _walk(inner_scope, inner, bindings_in(inner_scope, inner), reached, visited)
+            inner_selector = reference.configurable.selector
+            if (inner_scope, inner_selector) not in visited_selectors:
+                visited_selectors.add((inner_scope, inner_selector))
+                _walk(
+                    inner_scope,
+                    inner_selector,
+                    bindings_in(inner_scope, inner_selector),
+                    collected_bindings,
+                    visited_selectors,
+                )
 
 
 def task_lines(scope: str, lines: Iterable[str]) -> list[str]:

@@ -71,34 +71,34 @@ def import_optimizer(statements: Sequence[Statement], optimizer: Binding, commen
       ConfigError: A module cannot be imported.
     """
     for name in _reached_names(statements, optimizer):
-        last = last_name(name)
+        short_name = last_name(name)
         selectors = [binding.selector for binding in only_bindings(statements)]
-        longer = [
+        longer_names = [
             candidate_name
             for candidate_name in (*selectors, *comments)
             if candidate_name.endswith(f".{name}") or candidate_name == name
         ]
-        for candidate in sorted({name, *longer}, key=len, reverse=True):
+        for candidate in sorted({name, *longer_names}, key=len, reverse=True):
             module = candidate.rpartition(".")[0]
             if is_registered(name) or not module:
                 continue
             refuse_data(Import(module=module, where=optimizer.where))  # first, since a look-up imports packages
             if _is_there(module):
                 import_code(Import(module=module, where=optimizer.where))
-        for module in [] if is_registered(name) else _modules_that_define(last):
-            if f"{module}.{last}".endswith(f".{name}"):
+        for module in [] if is_registered(name) else _modules_that_define(short_name):
+            if f"{module}.{short_name}".endswith(f".{name}"):
                 import_code(Import(module=module, where=optimizer.where))
 
 
 def _reached_names(statements: Sequence[Statement], optimizer: Binding) -> list[str]:
     """Returns the names that an optimizer refers to, directly and through bindings."""
     names: dict[Reference | Macro, str] = {}
-    waiting = [optimizer.value]
-    while waiting:
-        for reference in references_in(waiting.pop()):
+    pending_values = [optimizer.value]
+    while pending_values:
+        for reference in references_in(pending_values.pop()):
             if reference not in names:
                 name = names[reference] = reference.name if isinstance(reference, Macro) else reference.selector
-                waiting += [
+                pending_values += [
                     binding.value for binding in only_bindings(statements) if may_be_same(binding.selector, name)
                 ]
     return [name for reference, name in names.items() if isinstance(reference, Reference)]

@@ -85,20 +85,20 @@ def revision_of(folder: Path) -> Revision:
     if not commit:
         return Revision()
     try:
-        top = _run_git(str(folder), "rev-parse", "--show-toplevel")
+        checkout_folder = _run_git(str(folder), "rev-parse", "--show-toplevel")
     except (OSError, subprocess.SubprocessError):  # files sent from another machine have no repository
         return Revision(commit=commit, is_dirty=is_dirty, note="sent from another machine, without a patch" * is_dirty)
-    patch, sha256, missing_reason = _diff(top) if is_dirty else (None, "", "")
-    notes = [note for note in (missing_reason, _untracked(top)) if note]
+    patch, sha256, missing_reason = _diff(checkout_folder) if is_dirty else (None, "", "")
+    notes = [note for note in (missing_reason, _untracked(checkout_folder)) if note]
     return Revision(commit=commit, is_dirty=is_dirty, patch=patch, patch_sha256=sha256, note="; ".join(notes))
 
 
-def _diff(top: str) -> tuple[bytes | None, str, str]:
+def _diff(checkout_folder: str) -> tuple[bytes | None, str, str]:
     """Returns the patch or None, its hash, and the reason for a missing patch. The patch need not fit into memory."""
     digest = hashlib.sha256()
     chunks = list[bytes]()
     size = 0
-    command = ["git", "-C", top, "diff", *_PLAIN, "HEAD", "--"]
+    command = ["git", "-C", checkout_folder, "diff", *_PLAIN, "HEAD", "--"]
     try:
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=git_environment()
@@ -168,14 +168,14 @@ def _without_quotes(name: str) -> str:
     return os.fsdecode(raw.replace(b'\\"', b'"').replace(b"\\\\", b"\\"))
 
 
-def _untracked(top: str) -> str:
+def _untracked(checkout_folder: str) -> str:
     try:
-        listed = _run_git(
-            top, "ls-files", "-z", "--others", "--exclude-standard", "--directory", "--no-empty-directory"
+        file_list = _run_git(
+            checkout_folder, "ls-files", "-z", "--others", "--exclude-standard", "--directory", "--no-empty-directory"
         )
     except (OSError, subprocess.SubprocessError):
         return "files that are not tracked could not be listed"
-    names = [name for name in listed.split("\0") if name and not _OWN.intersection(Path(name).parts)]
+    names = [name for name in file_list.split("\0") if name and not _OWN.intersection(Path(name).parts)]
     if not names:
         return ""
     return f"not tracked, and in no patch: {first_of([repr(name) for name in names], _NAMED)}"

@@ -87,51 +87,59 @@ def bind_phases(scope: str, where: str, paths: Sequence[str], *, num_inner_steps
     Raises:
       ConfigError: `Case.phases` is empty or invalid, or a phase has no steps.
     """
-    bound = bindings_in(scope, _CASE).get("phases", ())
-    is_sequence = isinstance(bound, gin.config.ConfigurableReference) and bound.configurable.selector == _SEQUENCE_NAME
-    named = () if is_sequence else plain(bound)
-    if not isinstance(named, list | tuple) or not all(_is_phase(value) for value in named):
+    bound_value = bindings_in(scope, _CASE).get("phases", ())
+    is_sequence = (
+        isinstance(bound_value, gin.config.ConfigurableReference)
+        and bound_value.configurable.selector == _SEQUENCE_NAME
+    )
+    references = () if is_sequence else plain(bound_value)
+    if not isinstance(references, list | tuple) or not all(_is_phase(value) for value in references):
         raise ConfigError(
             "Case.phases",
             where=where,
-            got=repr(named),
+            got=repr(references),
             expected="a list such as [@warm/Phase(), @cool/Phase()], or @task_sequence()",
         )
-    scopes = ["/".join(reference.scopes) for reference in named]
-    lists = _lists_by_setting(scope)
-    if not scopes and not lists and not is_sequence:
+    scopes = ["/".join(reference.scopes) for reference in references]
+    lists_by_setting = _lists_by_setting(scope)
+    if not scopes and not lists_by_setting and not is_sequence:
         return []
     if is_sequence:
-        phases = _phases_of_sequence(bound, scope, num_inner_steps, where)
+        phases = _phases_of_sequence(bound_value, scope, num_inner_steps, where)
         scopes = [""] * len(phases)
     elif not scopes:
-        length = len(next(iter(lists.values())))
-        steps = _equal_steps(num_inner_steps, lists, where)
+        length = len(next(iter(lists_by_setting.values())))
+        steps = _equal_steps(num_inner_steps, lists_by_setting, where)
         phases = [{"num_inner_steps": steps}] * length
         scopes = [""] * length
     else:
         phases = [
-            _bound_of(reference, phase_scope or scope) for reference, phase_scope in zip(named, scopes, strict=True)
+            _bound_of(reference, phase_scope or scope)
+            for reference, phase_scope in zip(references, scopes, strict=True)
         ]
     bound_phases: list[BoundPhase] = []
-    chosen_before = ""
+    optimizer_before = ""
     for index, (phase_scope, bindings) in enumerate(zip(scopes, phases, strict=True)):
         phase_label = f"{where}: phase {index + 1} of {len(scopes)}" + (f" ({phase_scope!r})" if phase_scope else "")
         with _phase_bindings(scope, phase_scope, bindings, index, len(scopes), phase_label):
-            chosen = {name: value for name, value in bindings_in(scope, _CASE).items() if name in OPTIMIZER_FIELDS}
-            kind = ", ".join(f"{name} {_kind(value)}" for name, value in sorted(chosen.items()))
-            default = "keep" if kind == chosen_before else "reset"
+            optimizer_bindings = {
+                name: value for name, value in bindings_in(scope, _CASE).items() if name in OPTIMIZER_FIELDS
+            }
+            optimizer_text = ", ".join(f"{name} {_kind(value)}" for name, value in sorted(optimizer_bindings.items()))
+            default = "keep" if optimizer_text == optimizer_before else "reset"
             phase = _checked_phase(bindings, phase_label, default=default)
-            chosen_before = kind
+            optimizer_before = optimizer_text
             lines = optimizer_lines(scope)
             modules = modules_reached(scope, _CASE, OPTIMIZER_FIELDS)
             texts = texts_reached(scope, _CASE, OPTIMIZER_FIELDS)
             settings = settings_of(scope, lines, paths)
             if build:
-                built = _built_phase(scope, chosen, phase_label)
-                phase = dataclasses.replace(phase, optimizer=built.optimizer, learned_optimizer=built.learned_optimizer)
+                built_case = _built_phase(scope, optimizer_bindings, phase_label)
+                phase = dataclasses.replace(
+                    phase, optimizer=built_case.optimizer, learned_optimizer=built_case.learned_optimizer
+                )
         own_lines = [f"{name} = {bindings[name]!r}" for name in sorted(bindings) if name not in OPTIMIZER_FIELDS]
-        case_lines = [f"{_CASE}.phases[{index}].{line}" for line in own_lines] if named or is_sequence else []
+        case_lines = [f"{_CASE}.phases[{index}].{line}" for line in own_lines] if references or is_sequence else []
         bound_phases.append(
             BoundPhase(
                 phase=phase,
@@ -181,11 +189,11 @@ def lines_of_all(phases: Sequence[BoundPhase]) -> list[str]:
 
     Phases with the same bindings as the first phase add nothing.
     """
-    first = phases[0].optimizer_lines
+    first_lines = phases[0].optimizer_lines
     other_lines = [
-        (index, phase.optimizer_lines) for index, phase in enumerate(phases) if phase.optimizer_lines != first
+        (index, phase.optimizer_lines) for index, phase in enumerate(phases) if phase.optimizer_lines != first_lines
     ]
-    return [*first, *(f"phases[{index}]: {line}" for index, lines in other_lines for line in lines)]
+    return [*first_lines, *(f"phases[{index}]: {line}" for index, lines in other_lines for line in lines)]
 
 
 def prefixes(
@@ -205,10 +213,10 @@ def prefixes(
       codes: Fingerprints of the user's code; "" without such code.
     """
     fields = ("num_tasks", "eval_every", "log_every", "eval_batches", "sessions", "num_lanes", "num_cpus", "num_gpus")
-    common = [*task_lines, *(f"{name} = {getattr(case, name)!r}" for name in fields)]
-    common += [f"code = {code}" for code in codes if code]
+    common_lines = [*task_lines, *(f"{name} = {getattr(case, name)!r}" for name in fields)]
+    common_lines += [f"code = {code}" for code in codes if code]
     lines = [phase.prefix_lines(index) for index, phase in enumerate(phases)]
-    return prefix_sha256s(common, lines or [[str(case.num_inner_steps), *optimizer_lines]])
+    return prefix_sha256s(common_lines, lines or [[str(case.num_inner_steps), *optimizer_lines]])
 
 
 @contextlib.contextmanager
@@ -273,12 +281,12 @@ def _unbind(scope: str, *names: str) -> None:
 
 @contextlib.contextmanager
 def _restored_config() -> Iterator[None]:
-    saved = {key: dict(parameters) for key, parameters in BINDINGS.items()}
+    saved_bindings = {key: dict(parameters) for key, parameters in BINDINGS.items()}
     try:
         yield
     finally:
         BINDINGS.clear()
-        BINDINGS.update(saved)
+        BINDINGS.update(saved_bindings)
 
 
 def _lists_by_setting(scope: str) -> dict[tuple[str, str, str], Sequence[Any]]:
@@ -289,9 +297,9 @@ def _lists_by_setting(scope: str) -> dict[tuple[str, str, str], Sequence[Any]]:
     """
     _, reached_selectors = reached_from(scope, _CASE, OPTIMIZER_FIELDS)
     return {
-        (reached, selector, name): value
-        for reached, selector in sorted(reached_selectors)
-        for name, value in bindings_in(reached, selector).items()
+        (reached_scope, selector, name): value
+        for reached_scope, selector in sorted(reached_selectors)
+        for name, value in bindings_in(reached_scope, selector).items()
         if isinstance(value, list) and value and _takes_one_value(selector, name)
     }
 
@@ -388,7 +396,7 @@ def _built_phase(scope: str, chosen: dict[str, Any], where: str) -> Phase:
 
 
 @contextlib.contextmanager
-def building(what: str, where: str) -> Iterator[None]:
+def building(built_object: str, where: str) -> Iterator[None]:
     """Turns exceptions of gin, or of a constructor that it calls, into a one-line ConfigError."""
     try:
         yield
@@ -396,7 +404,7 @@ def building(what: str, where: str) -> Iterator[None]:
         # gin raises a subclass of the exception, whose message has a second line with the place in gin.
         raise ConfigError(cause(error), where=where) from error
     except (Exception, SystemExit) as error:  # `sys.exit` in a constructor, too
-        raise ConfigError(f"cannot build {what}", where=where, got=headline(error)) from error
+        raise ConfigError(f"cannot build {built_object}", where=where, got=headline(error)) from error
 
 
 def _is_phase(value: Any) -> bool:

@@ -143,8 +143,10 @@ def _texts_in(test_file: Path) -> dict[str, str]:
         raise ConfigError("another module has the name of this file", where=str(test_file), got=got)
     functions = [*vars(module).values()]
     functions += [method for value in functions if inspect.isclass(value) for method in vars(value).values()]
-    marks = [mark for function in functions for mark in getattr(function, "pytestmark", ())]
-    specs = [spec for mark in marks for spec in (mark.args[1] if len(mark.args) > 1 else ())]
+    pytest_marks = [pytest_mark for function in functions for pytest_mark in getattr(function, "pytestmark", ())]
+    specs = [
+        spec for pytest_mark in pytest_marks for spec in (pytest_mark.args[1] if len(pytest_mark.args) > 1 else ())
+    ]
     return {spec.scope: spec.text for spec in specs if isinstance(spec, CaseSpec) and spec.text}
 
 
@@ -190,7 +192,7 @@ def gin_of(case: Case, scope: str, where: str, stand_in: Callable[[Any], str] | 
     arguments = dict(call.kwargs) if call is not None else {}
     if not arguments.get("command") and arguments.get("task") is None:
         raise ConfigError("the case has neither a task nor a command", where=where)
-    written = _Written(scope, where, stand_in, arguments.get("axes") or {})
+    gin_writer = _Written(scope, where, stand_in, arguments.get("axes") or {})
     lines = []
     for name, value in arguments.items():
         if name in ("task", "phases", *OPTIMIZER_FIELDS) and isinstance(value, str):
@@ -198,8 +200,8 @@ def gin_of(case: Case, scope: str, where: str, stand_in: Callable[[Any], str] | 
         elif name == "axes" and value is not None:
             lines.append(f"{scope}/Case.axes = {gin_text({key: list(values) for key, values in value.items()})}")
         elif value is not None:
-            lines.append(f"{scope}/Case.{name} = {gin_text(written.value(value, f'Case.{name}'))}")
-    return "\n".join([*(f"import {module}" for module in written.modules), *lines, *written.lines, ""])
+            lines.append(f"{scope}/Case.{name} = {gin_text(gin_writer.value(value, f'Case.{name}'))}")
+    return "\n".join([*(f"import {module}" for module in gin_writer.modules), *lines, *gin_writer.lines, ""])
 
 
 def _bindings_in(text: str, field: str, scope: str, where: str, owner: str = "Case") -> list[str]:
@@ -236,13 +238,13 @@ class _Written:
         self._made: dict[tuple[str, str], object] = {}  # instance of a class in a scope
         self._num_scopes = 0
 
-    def value(self, value: Any, path: str, at: str = "") -> Any:
+    def value(self, value: Any, path: str, outer_scope: str = "") -> Any:
         """Returns a value as gin has it, with references in place of objects.
 
         Args:
           value: The value.
           path: Parameter that has it.
-          at: Scope in which the parameter is bound; "" for that of the case.
+          outer_scope: Scope in which the parameter is bound; "" for that of the case.
         """
         if isinstance(value, np.generic):
             value = value.item()
@@ -255,42 +257,42 @@ class _Written:
                 raise self._refusal(path, repr(value), "a finite number")
             return value
         if type(value) in (list, tuple):
-            return type(value)(self.value(item, f"{path}[{index}]", at) for index, item in enumerate(value))
+            return type(value)(self.value(item, f"{path}[{index}]", outer_scope) for index, item in enumerate(value))
         if isinstance(value, Mapping):
-            return {key: self.value(item, f"{path}[{key!r}]", at) for key, item in value.items()}
+            return {key: self.value(item, f"{path}[{key!r}]", outer_scope) for key, item in value.items()}
         try:
-            return self._reference(value, path, at)
+            return self._reference(value, path, outer_scope)
         except _Unnamed:
             if self._stand_in is None:
                 raise
             return Reference(scoped_selector=self._stand_in(value), evaluate=True)
 
-    def _reference(self, value: Any, path: str, at: str) -> Reference:
+    def _reference(self, value: Any, path: str, outer_scope: str) -> Reference:
         if inspect.isclass(value) or inspect.isfunction(value):
             return self._reference_to(value, path, scope="", evaluate=False)
         call = call_of(value)
         if call is None:
-            kind = type(value)
-            class_name = f"{kind.__module__}.{kind.__qualname__}"
+            value_class = type(value)
+            class_name = f"{value_class.__module__}.{value_class.__qualname__}"
             raise self._refusal(
                 path, class_name, "numbers, texts, tuples, and instances of @lobench.configurable classes"
             )
         try:
-            bound = inspect.signature(type(value)).bind(*call.args, **call.kwargs)
+            bound_arguments = inspect.signature(type(value)).bind(*call.args, **call.kwargs)
         except TypeError as error:
             raise self._refusal(path, str(error), "arguments of its constructor") from error
-        kinds = {name: parameter.kind for name, parameter in bound.signature.parameters.items()}
+        parameter_kinds = {name: parameter.kind for name, parameter in bound_arguments.signature.parameters.items()}
         arguments = dict[str, Any]()
-        for name, argument in bound.arguments.items():
-            if kinds[name] is inspect.Parameter.VAR_KEYWORD:
+        for name, argument in bound_arguments.arguments.items():
+            if parameter_kinds[name] is inspect.Parameter.VAR_KEYWORD:
                 arguments |= argument
-            elif kinds[name] in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY):
+            elif parameter_kinds[name] in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY):
                 raise self._refusal(f"{path}: {type(value).__name__}", f"*{name}", "arguments by name")
             else:
                 arguments[name] = argument
         selector = self._reference_to(type(value), path, scope="", evaluate=True).selector
-        scope = at
-        is_another = self._made.setdefault((at, selector), value) is not value
+        scope = outer_scope
+        is_another = self._made.setdefault((outer_scope, selector), value) is not value
         if is_another or isinstance(value, Phase):  # a second instance has a scope of its own
             self._num_scopes += 1
             scope = f"{self._scope}_{self._num_scopes}"
@@ -301,14 +303,14 @@ class _Written:
                 continue
             text = gin_text(self.value(argument, f"{type(value).__name__}.{name}", scope))
             self.lines.append(f"{scope or self._scope}/{selector}.{name} = {text}")
-        return self._reference_to(type(value), path, scope="" if scope == at else scope, evaluate=True)
+        return self._reference_to(type(value), path, scope="" if scope == outer_scope else scope, evaluate=True)
 
     def _reference_to(self, value: Callable[..., Any], path: str, *, scope: str, evaluate: bool) -> Reference:
         """Returns a reference to a registered class or function, whose module is imported."""
         if value is Phase:  # registered with the first case that is bound
             scoped_selector = f"{scope}/Phase" if scope else "Phase"
             return Reference(scoped_selector=scoped_selector, evaluate=evaluate)
-        selector = next((name for name, registered in CONFIGURABLES.items() if registered.wrapped is value), None)
+        selector = next((name for name, configurable in CONFIGURABLES.items() if configurable.wrapped is value), None)
         name = getattr(value, "__qualname__", repr(value))
         if selector is None:
             advice = "put @lobench.configurable above it" if name.isidentifier() else _ADVICE
@@ -319,10 +321,10 @@ class _Written:
         if module.partition(".")[0] != "lobench":
             self.modules[module] = None
         # As people write it in gin, because the spelling belongs to the identity.
-        short = last_name(selector)
-        is_own = selector == f"lobench.{short}" or f"lobench.{short}" not in CONFIGURABLES
-        spelled = short if is_own else selector
-        scoped_selector = f"{scope}/{spelled}" if scope else spelled
+        short_name = last_name(selector)
+        is_own = selector == f"lobench.{short_name}" or f"lobench.{short_name}" not in CONFIGURABLES
+        name_in_gin = short_name if is_own else selector
+        scoped_selector = f"{scope}/{name_in_gin}" if scope else name_in_gin
         return Reference(scoped_selector=scoped_selector, evaluate=evaluate)
 
     def _refusal(self, path: str, got: str, expected: str, next_step: str = _ADVICE) -> _Unnamed:

@@ -50,17 +50,22 @@ def reached_files(
         if ancestor == root or ancestor.is_relative_to(root)
         if (conftest := ancestor / "conftest.py").is_file()
     }
-    named = _files_named(suite_files, code_names, folder, root)
+    named_files = _files_named(suite_files, code_names, folder, root)
     modules = {module_name for file in gin_files for module_name in _imported_by(file)}
     modules |= {module for text in texts for module in imported_modules(text)}
-    homes = list(dict.fromkeys([*(file.parent for file in sorted(gin_files)), folder, root]))
-    starts = {file for module in modules for file in _files_of(module, homes)}
-    code = fingerprint_of(sorted({*tests, *conftests, *named, *starts}), folders=[str(home) for home in homes])
-    reached = {*gin_files, *tests, *conftests, *named, *starts, *(Path(file) for file in code.files)}
-    reached |= {file for file in suite_files if file.parent.name == BASELINES and file.suffix == ".json"}
-    data = {file for file in suite_files if file.suffix not in _CODE and file not in reached}
-    words = _words_in(reached) if data else set()
-    return reached | {file for file in data if any(fnmatch.fnmatch(file.name, word) for word in words)}
+    import_folders = list(dict.fromkeys([*(file.parent for file in sorted(gin_files)), folder, root]))
+    imported_files = {file for module in modules for file in _files_of(module, import_folders)}
+    code = fingerprint_of(
+        sorted({*tests, *conftests, *named_files, *imported_files}),
+        folders=[str(import_folder) for import_folder in import_folders],
+    )
+    found_files = {*gin_files, *tests, *conftests, *named_files, *imported_files, *(Path(file) for file in code.files)}
+    found_files |= {file for file in suite_files if file.parent.name == BASELINES and file.suffix == ".json"}
+    data_files = {file for file in suite_files if file.suffix not in _CODE and file not in found_files}
+    file_words = _words_in(found_files) if data_files else set()
+    return found_files | {
+        file for file in data_files if any(fnmatch.fnmatch(file.name, file_word) for file_word in file_words)
+    }
 
 
 def _gin_files_with(cases: Iterable[CaseInfo], folder: Path) -> set[Path]:
@@ -134,11 +139,11 @@ def _imported_by(gin_file: Path) -> Iterator[str]:
         return
 
 
-def _files_of(module: str, homes: Iterable[Path]) -> Iterator[Path]:
+def _files_of(module: str, import_folders: Iterable[Path]) -> Iterator[Path]:
     """Yields the file of a module from the first folder that has it."""
-    parts = module.split(".")
-    for home in homes:
-        path = home.joinpath(*parts)
+    path_parts = module.split(".")
+    for import_folder in import_folders:
+        path = import_folder.joinpath(*path_parts)
         for file in (path.with_name(f"{path.name}.py"), path / "__init__.py"):
             if file.is_file():
                 yield file

@@ -45,7 +45,7 @@ def config_chain(config: Path) -> list[Path]:
 def _configs_around(folder: Path) -> Iterator[Path]:
     while folder != folder.parent:
         folder = folder.parent
-        if any((folder / mark).exists() for mark in _MARKS_OF_PROJECTS):
+        if any((folder / project_file).exists() for project_file in _MARKS_OF_PROJECTS):
             return
         if retried((folder / CONFIG).is_file):
             yield folder / CONFIG

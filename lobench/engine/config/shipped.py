@@ -18,8 +18,12 @@ def shipped_folder() -> Path | None:
     """Returns the folder of lobench's own suites: in the installed package, or at the top of a checkout."""
     if (_PACKAGE / "suites").is_dir():
         return _PACKAGE / "suites"
-    top = _PACKAGE.parent
-    return top / "suites" if (top / "pyproject.toml").is_file() and (top / "suites").is_dir() else None
+    checkout_folder = _PACKAGE.parent
+    return (
+        checkout_folder / "suites"
+        if (checkout_folder / "pyproject.toml").is_file() and (checkout_folder / "suites").is_dir()
+        else None
+    )
 
 
 def shipped_suites() -> list[str]:
@@ -31,10 +35,10 @@ def shipped_suites() -> list[str]:
 def shipped_suite(name: str) -> Path | None:
     """Returns the path of a shipped suite by name, such as `quick` or `digits/mlp.gin`, or None."""
     folder = shipped_folder()
-    parts = PurePath(name).parts
-    if folder is None or not parts or os.path.isabs(name) or parts[0] in ("..", ".") or ".." in parts:
+    path_parts = PurePath(name).parts
+    if folder is None or not path_parts or os.path.isabs(name) or path_parts[0] in ("..", ".") or ".." in path_parts:
         return None
-    path = folder.joinpath(*parts)
+    path = folder.joinpath(*path_parts)
     return path if path_exists(path) else None
 
 
@@ -65,9 +69,9 @@ def find_suite(suite: str, folder: Path | None = None) -> Path:
                 "this file is not a suite", where=suite, expected=expected, next_step=advice if is_checkpoint else ""
             )
         return path
-    shipped = shipped_suite(suite)
-    if shipped is not None:
-        return shipped
+    shipped_path = shipped_suite(suite)
+    if shipped_path is not None:
+        return shipped_path
     file, _, case = suite.rpartition(":") if ":" in path.name else suite.rpartition("/")
     if file.endswith(".gin") and path_exists(Path(file) if folder is None else folder / file, kind="file"):
         next_step = f"give {file!r}, and --case {case} if the command has this option"
@@ -82,11 +86,12 @@ def find_suite(suite: str, folder: Path | None = None) -> Path:
     }
     similar = suggestion(path.name, names_by_shown_path.values())
     advice = next(
-        (f"did you mean {shown!r}? " for shown, name in names_by_shown_path.items() if repr(name) in similar), ""
+        (f"did you mean {shown_path!r}? " for shown_path, name in names_by_shown_path.items() if repr(name) in similar),
+        "",
     )
-    own_suites = f"lobench's own are {', '.join(suite_names)}: " if suite_names and not advice else ""
+    shipped_hint = f"lobench's own are {', '.join(suite_names)}: " if suite_names and not advice else ""
     raise UsageError(
-        "no such suite", where=suite, next_step=f"{advice}{own_suites}`lobench list suites` shows lobench's suites"
+        "no such suite", where=suite, next_step=f"{advice}{shipped_hint}`lobench list suites` shows lobench's suites"
     )
 
 

@@ -98,10 +98,10 @@ def source_at(path: str) -> SourceFile:
       OSError: The file cannot be read.
     """
     suffix = os.path.splitext(path)[1]
-    with open(path, "rb") as opened:
+    with open(path, "rb") as source:
         if suffix in _NAMING:
-            return source_file(opened.read(), suffix)
-        return SourceFile(hashlib.file_digest(opened, "sha256").hexdigest())
+            return source_file(source.read(), suffix)
+        return SourceFile(hashlib.file_digest(source, "sha256").hexdigest())
 
 
 def source_file(content: bytes, suffix: str = ".py") -> SourceFile:
@@ -165,14 +165,14 @@ def _sha256_of(tree: ast.AST) -> str:
 
     It uses a stack instead of recursion, because long expressions are deep trees.
     """
-    words: list[str] = []
+    tokens: list[str] = []
     stack: list[Any] = [tree]
     while stack:
         node = stack.pop()
         if isinstance(node, str):
-            words.append(node)
+            tokens.append(node)
         elif isinstance(node, ast.AST):
-            words.append(f"({type(node).__name__}")
+            tokens.append(f"({type(node).__name__}")
             stack.append(")")
             for name in sorted(node._fields, reverse=True):
                 value = getattr(node, name, None)
@@ -181,10 +181,10 @@ def _sha256_of(tree: ast.AST) -> str:
                 if value is not None and value != [] and name not in _IGNORED_FIELDS:
                     stack += [value if isinstance(value, ast.AST | list) else _constant_text(value), f"{name}="]
         else:
-            words.append("[")
+            tokens.append("[")
             stack.append("]")
             stack += [item if isinstance(item, ast.AST | list) else _constant_text(item) for item in reversed(node)]
-    return hashlib.sha256("\0".join(words).encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256("\0".join(tokens).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _constant_text(value: object) -> str:
@@ -193,8 +193,8 @@ def _constant_text(value: object) -> str:
 
 
 def _without_docstring(body: Any) -> Any:
-    first = body[0] if isinstance(body, list) and body else None
-    return body[1:] if _is_text_alone(first) else body
+    first_statement = body[0] if isinstance(body, list) and body else None
+    return body[1:] if _is_text_alone(first_statement) else body
 
 
 def _is_text_alone(node: object) -> bool:
@@ -251,8 +251,8 @@ class _NamesIn:
 
     def imports(self) -> Iterator[ImportedNames]:
         """Yields the imports of a module, at any depth, except those for type checkers only."""
-        called = {id(node.func) for node in self._nodes if isinstance(node, ast.Call)}
-        assigned = {id(value) for values in self._assigned.values() for value in values}
+        called_ids = {id(node.func) for node in self._nodes if isinstance(node, ast.Call)}
+        assigned_ids = {id(value) for values in self._assigned.values() for value in values}
         for node in self._nodes:
             if isinstance(node, ast.Import):
                 yield from (ImportedNames(0, alias.name) for alias in node.names)
@@ -261,7 +261,9 @@ class _NamesIn:
             elif isinstance(node, ast.Call):
                 yield from self._imported_by_call(node)
             elif isinstance(node, ast.Name | ast.Attribute):
-                is_given = id(node) not in called and id(node) not in assigned and isinstance(node.ctx, ast.Load)
+                is_given = (
+                    id(node) not in called_ids and id(node) not in assigned_ids and isinstance(node.ctx, ast.Load)
+                )
                 if is_given and _name_of(node) in self._importers:
                     yield ImportedNames(0, "", has_all=True)  # `map(import_module, names)`
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -271,9 +273,9 @@ class _NamesIn:
 
     def _imported_by_call(self, node: ast.Call) -> Iterator[ImportedNames]:
         """Yields the imports made by `importlib.import_module("a.b")`, `__import__("a")` and similar calls."""
-        called = _name_of(node.func)
+        function_name = _name_of(node.func)
         name_arguments = [*node.args[:1], *(argument.value for argument in node.keywords if argument.arg == "name")]
-        if called in _MODULE_LISTERS:
+        if function_name in _MODULE_LISTERS:
             yield ImportedNames(0, "", has_all=True)
             for argument in (*node.args[:1], *(argument.value for argument in node.keywords if argument.arg == "path")):
                 if (
@@ -283,12 +285,12 @@ class _NamesIn:
                 ):
                     yield ImportedNames(0, argument.value.id, has_all=True)
         yield from self._imported_lazily(node)
-        if called in _IMPORTERS_OF_OBJECTS and name_arguments:
+        if function_name in _IMPORTERS_OF_OBJECTS and name_arguments:
             for text in self._values_of(name_arguments[0]):
                 module, _, name = text.partition(":")
                 if _IS_MODULE.fullmatch(text) or module.isidentifier():
                     yield ImportedNames(0, module, (name,) if name else (), is_text=True)
-        if called not in self._importers or not name_arguments:
+        if function_name not in self._importers or not name_arguments:
             return
         fromlist = [*node.args[3:4], *(argument.value for argument in node.keywords if argument.arg == "fromlist")]
         names = [
@@ -312,15 +314,15 @@ class _NamesIn:
 
         If the modules are in a stub, or in a table of unknown form, any module of the package may be imported.
         """
-        called = _name_of(node.func)
+        function_name = _name_of(node.func)
         is_of_lazy = isinstance(node.func, ast.Attribute) and _name_of(node.func.value) in _LAZY
-        if called == "load" and is_of_lazy and node.args:
+        if function_name == "load" and is_of_lazy and node.args:
             yield from (
                 ImportedNames(0, argument) for argument in self._values_of(node.args[0]) if _UNKNOWN not in argument
             )
-        elif called in ("attach_stub", "_LazyModule"):
+        elif function_name in ("attach_stub", "_LazyModule"):
             yield ImportedNames(1, "", has_all=True)
-        elif called == "attach" and node.args and _name_of(node.args[0]) == "__name__":
+        elif function_name == "attach" and node.args and _name_of(node.args[0]) == "__name__":
             for argument in (*node.args[1:3], *(argument.value for argument in node.keywords)):
                 names = argument.keys if isinstance(argument, ast.Dict) else getattr(argument, "elts", None)
                 if names is None:
@@ -335,27 +337,27 @@ class _NamesIn:
         """Returns the paths that the file names, the folders that it adds to an import path, and whether it does so."""
         paths = dict[str, None]()
         folders = dict[str, None]()
-        used = set[int]()
+        used_ids = set[int]()
         extends_path = False
         for node in self._nodes:
             for folder in self._folders_added(node):
                 folders.update(dict.fromkeys(self._values_of(folder)))
-                used.update(map(id, ast.walk(folder)))
+                used_ids.update(map(id, ast.walk(folder)))
             extends_path |= self._extends_path(node)
         for node in self._nodes:
-            if id(node) in used or not isinstance(node, ast.Constant | ast.JoinedStr | ast.BinOp | ast.Call):
+            if id(node) in used_ids or not isinstance(node, ast.Constant | ast.JoinedStr | ast.BinOp | ast.Call):
                 continue
-            if isinstance(node, ast.Call) and (written := _written_by(node)) is not None:
-                used.update(map(id, ast.walk(written)))
+            if isinstance(node, ast.Call) and (written_path := _written_by(node)) is not None:
+                used_ids.update(map(id, ast.walk(written_path)))
             values = self._values_of(node)
             paths.update(dict.fromkeys(values))
             paths.update(dict.fromkeys(word for value in values for word in _scripts_in(value)))
             for keyword in node.keywords if isinstance(node, ast.Call) else ():
                 if keyword.arg == "config_path":  # of hydra, from the file of code
-                    named = (
+                    named_folders = (
                         folder for folder in self._values_of(keyword.value) if folder != _UNKNOWN
                     )  # None names no folder
-                    names = (_joined_path((HERE, value)) for value in named)
+                    names = (_joined_path((HERE, value)) for value in named_folders)
                     paths.update(dict.fromkeys(f"{name}/**/*.yaml" for name in names))
             if isinstance(node, ast.Call) and _name_of(node.func) in _MODULE_LISTERS and node.args:
                 folder_nodes = node.args[0].elts if isinstance(node.args[0], ast.List | ast.Tuple) else node.args[:1]
@@ -363,7 +365,7 @@ class _NamesIn:
                     dict.fromkeys(f"{value}/*.py" for folder in folder_nodes for value in self._values_of(folder))
                 )
             if values and all(value.startswith(HERE) for value in values):
-                used.update(map(id, ast.walk(node)))  # its parts are no paths by themselves
+                used_ids.update(map(id, ast.walk(node)))  # its parts are no paths by themselves
         return (
             tuple(folder for folder in map(_normalized_path, paths) if _is_path(folder)),
             tuple(folder for folder in map(_normalized_path, folders) if _is_path(folder)),
@@ -378,25 +380,25 @@ class _NamesIn:
 
     def _folders_added(self, node: ast.AST) -> Iterator[ast.expr]:
         """Yields the expressions of folders that a statement or call adds to an import path."""
-        waiting: list[ast.expr] = []
+        pending_expressions: list[ast.expr] = []
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             if node.func.attr in ("addsitedir", "syspath_prepend"):
-                waiting = node.args[:1]
+                pending_expressions = node.args[:1]
             elif node.func.attr in _EXTENDERS and self._is_import_path(node.func.value):
-                waiting = node.args[-1:]
+                pending_expressions = node.args[-1:]
         elif isinstance(node, ast.AugAssign | ast.Assign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            waiting = [node.value] if any(map(self._is_import_path, targets)) else []
-        while waiting:
-            expression = waiting.pop()
+            pending_expressions = [node.value] if any(map(self._is_import_path, targets)) else []
+        while pending_expressions:
+            expression = pending_expressions.pop()
             if isinstance(expression, ast.List | ast.Tuple):
-                waiting += expression.elts
+                pending_expressions += expression.elts
             elif (
                 isinstance(expression, ast.BinOp)
                 and isinstance(expression.op, ast.Add)
                 and isinstance(expression.left, ast.List)
             ):
-                waiting += [expression.left, expression.right]
+                pending_expressions += [expression.left, expression.right]
             elif not isinstance(expression, ast.Starred) and not self._is_import_path(expression):
                 yield expression
 
@@ -426,8 +428,8 @@ class _NamesIn:
         if isinstance(node, ast.Name):
             if node.id == "__file__":
                 return [_FILE]
-            assigned = self._assigned.get(node.id, [])[:_MOST_VALUES]
-            return [value for expression in assigned for value in self._values_of(expression, depth)] or [_UNKNOWN]
+            expressions = self._assigned.get(node.id, [])[:_MOST_VALUES]
+            return [value for expression in expressions for value in self._values_of(expression, depth)] or [_UNKNOWN]
         if isinstance(node, ast.Attribute) and node.attr == "parent":
             return map(_folder_of, self._values_of(node.value, depth))
         if isinstance(node, ast.Subscript):
@@ -435,8 +437,10 @@ class _NamesIn:
         if isinstance(node, ast.BinOp):
             return self._operator_values(node, depth)
         if isinstance(node, ast.JoinedStr):
-            parts = [part.value if isinstance(part, ast.FormattedValue) else part for part in node.values]
-            return self._combinations("".join, parts, depth)
+            text_parts = [
+                text_part.value if isinstance(text_part, ast.FormattedValue) else text_part for text_part in node.values
+            ]
+            return self._combinations("".join, text_parts, depth)
         if isinstance(node, ast.IfExp):
             return [*self._values_of(node.body, depth), *self._values_of(node.orelse, depth)]
         if isinstance(node, ast.BoolOp):
@@ -463,79 +467,79 @@ class _NamesIn:
         return [_UNKNOWN]
 
     def _call_values(self, node: ast.Call, depth: int) -> Iterable[str]:
-        called = _name_of(node.func)
+        function_name = _name_of(node.func)
         args = node.args
         owner = node.func.value if isinstance(node.func, ast.Attribute) else None
         is_of_text = isinstance(owner, ast.Constant)
-        if called in _PATHS or (called == "join" and not is_of_text):
+        if function_name in _PATHS or (function_name == "join" and not is_of_text):
             return self._combinations(_joined_path, args, depth) if args else [""]
-        if called == "files" and args:  # `importlib.resources.files("package")`
+        if function_name == "files" and args:  # `importlib.resources.files("package")`
             return [value.replace(".", "/") for value in self._values_of(args[0], depth)]
-        if called == "dirname" and args:
+        if function_name == "dirname" and args:
             return map(_folder_of, self._values_of(args[0], depth))
-        if called in _KEEPERS and len(args) == 1:
+        if function_name in _KEEPERS and len(args) == 1:
             return self._values_of(args[0], depth)
-        is_of_environment = called == "get" and owner is not None and _name_of(owner) == "environ"
-        if len(args) == 2 and (called == "getenv" or is_of_environment):
+        is_of_environment = function_name == "get" and owner is not None and _name_of(owner) == "environ"
+        if len(args) == 2 and (function_name == "getenv" or is_of_environment):
             return self._values_of(args[1], depth)  # the default
-        if called in ("getcwd", "cwd"):
+        if function_name in ("getcwd", "cwd"):
             return [""]
-        if called in _FOLDER_LISTERS and (args or called != "walk"):
+        if function_name in _FOLDER_LISTERS and (args or function_name != "walk"):
             return self._combinations(_joined_path, [*args[:1], None], depth) if args else [_UNKNOWN]
         if owner is None:
-            return self._values_of(args[0], depth) if called in ("glob", "iglob") and args else [_UNKNOWN]
-        if called in _KEEPING_METHODS:
+            return self._values_of(args[0], depth) if function_name in ("glob", "iglob") and args else [_UNKNOWN]
+        if function_name in _KEEPING_METHODS:
             return self._values_of(owner, depth)
-        if called in ("glob", "iglob") and _name_of(owner) == "glob" and args:
+        if function_name in ("glob", "iglob") and _name_of(owner) == "glob" and args:
             return self._values_of(args[0], depth)
-        if called in ("joinpath", "glob"):
+        if function_name in ("joinpath", "glob"):
             return self._combinations(_joined_path, [owner, *args], depth)
-        if called == "rglob" and args:
+        if function_name == "rglob" and args:
             return [f"{folder}/**/{name}" for folder in self._values_of(owner, depth)
                     for name in self._values_of(args[0], depth)]  # fmt: skip
-        if called == "iterdir":
+        if function_name == "iterdir":
             return self._combinations(_joined_path, [owner, None], depth)
-        if called == "with_name" and args:
+        if function_name == "with_name" and args:
             folders = map(_folder_of, self._values_of(owner, depth))
             return [_joined_path((folder, name)) for folder in folders for name in self._values_of(args[0], depth)]
-        if called == "with_suffix" and args:
+        if function_name == "with_suffix" and args:
             return [os.path.splitext(path)[0] + suffix for path in self._values_of(owner, depth)
                     for suffix in self._values_of(args[0], depth)]  # fmt: skip
-        if called == "format":
+        if function_name == "format":
             return [re.sub(r"\{[^{}]*\}", _UNKNOWN, value) for value in self._values_of(owner, depth)]
         return [_UNKNOWN]
 
     def _combinations(
-        self, combine: Callable[[tuple[str, ...]], str], parts: Iterable[ast.AST | None], depth: int
+        self, combine: Callable[[tuple[str, ...]], str], expressions: Iterable[ast.AST | None], depth: int
     ) -> Iterable[str]:
         """Returns the combinations of the possible values of several expressions. None: unknown expression."""
         combinations: list[tuple[str, ...]] = [()]
-        for part in parts:
-            values = self._values_of(part, depth) if part is not None else (_UNKNOWN,)
+        for expression in expressions:
+            values = self._values_of(expression, depth) if expression is not None else (_UNKNOWN,)
             combinations = [(*combination, value) for combination in combinations for value in values][:_MOST_VALUES]
         return map(combine, combinations)
 
 
 def _written_by(node: ast.Call) -> ast.expr | None:
     """Returns the path of a file that a call writes, by `open(path, "w")` or `path.write_text(...)`."""
-    called = _name_of(node.func)
-    if called in ("write_text", "write_bytes") and isinstance(node.func, ast.Attribute):
+    function_name = _name_of(node.func)
+    if function_name in ("write_text", "write_bytes") and isinstance(node.func, ast.Attribute):
         return node.func.value
     is_method = isinstance(node.func, ast.Attribute) and bool(node.args) and isinstance(node.args[0], ast.Constant)
     index = 0 if is_method and len(node.args) == 1 else 1
     modes = [*node.args[index : index + 1], *(keyword.value for keyword in node.keywords if keyword.arg == "mode")]
     mode = modes[0].value if modes and isinstance(modes[0], ast.Constant) else None
-    if called != "open" or not isinstance(mode, str) or not mode.startswith(("w", "a", "x")) or len(mode) > 3:
+    if function_name != "open" or not isinstance(mode, str) or not mode.startswith(("w", "a", "x")) or len(mode) > 3:
         return None
     if index == 0 and isinstance(node.func, ast.Attribute):
         return node.func.value
     return node.args[0] if node.args else None
 
 
-def _joined_path(parts: Collection[str]) -> str:
+def _joined_path(path_parts: Collection[str]) -> str:
     path = ""
-    for part in parts:
-        path = part if not path or part.startswith(("/", "\0")) else f"{path}/{part}"
+    for path_part in path_parts:
+        path = path_part if not path or path_part.startswith(("/", "\0")) else f"{path}/{path_part}"
     return path
 
 
@@ -557,7 +561,9 @@ def _normalized_path(path: str) -> str:
 
     A path that starts with an unknown folder is searched in all of the user's folders.
     """
-    path = "/".join(part if part == "**" else re.sub(r"\*+", _UNKNOWN, part) for part in path.split("/"))
+    path = "/".join(
+        path_part if path_part == "**" else re.sub(r"\*+", _UNKNOWN, path_part) for path_part in path.split("/")
+    )
     while path.startswith(("*/", "./")):
         path = path[2:]
     return path

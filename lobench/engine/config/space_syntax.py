@@ -120,9 +120,13 @@ def effective(own_bindings: Sequence[Binding]) -> list[Binding]:
 
     If a parameter has a space and several bindings, only the last one counts.
     """
-    last = {_path(binding): binding for binding in own_bindings}
-    searched = {_path(binding) for binding in own_bindings if is_space(binding.value)}
-    return [binding for binding in own_bindings if _path(binding) not in searched or last[_path(binding)] is binding]
+    last_bindings = {_path(binding): binding for binding in own_bindings}
+    searched_paths = {_path(binding) for binding in own_bindings if is_space(binding.value)}
+    return [
+        binding
+        for binding in own_bindings
+        if _path(binding) not in searched_paths or last_bindings[_path(binding)] is binding
+    ]
 
 
 def _path(binding: Binding) -> tuple[str, str, str]:
@@ -142,8 +146,8 @@ def space_of(name: str, own_bindings: Sequence[Binding], bindings: Sequence[Bind
     parameters = []
     for binding in own_bindings:
         if is_space(binding.value):
-            inner = binding.scope.removeprefix(name).removeprefix("/")
-            path = binding_text(binding, inner).partition(" = ")[0]
+            inner_scope = binding.scope.removeprefix(name).removeprefix("/")
+            path = binding_text(binding, inner_scope).partition(" = ")[0]
             keywords = _keywords(binding.value, binding.scope, bindings)
             parameters.append(parameter_of(path, binding.value.name, keywords, binding.where))
     if parameters:
@@ -212,28 +216,34 @@ def race_of(bindings: Sequence[Binding]) -> Race | None:
         multiple of the block size.
     """
     experiment_bindings = {binding.parameter: binding for binding in bindings if binding.name == "Experiment"}
-    bound = experiment_bindings.get("race")
-    if bound is None:
+    race_binding = experiment_bindings.get("race")
+    if race_binding is None:
         return None
-    if not isinstance(bound.value, Reference) or bound.value.selector != "race" or not bound.value.evaluate:
-        raise ConfigError("Experiment.race", where=bound.where, got=binding_text(bound), expected="@race()")
-    keywords = _keywords(bound.value, "", bindings)
+    if (
+        not isinstance(race_binding.value, Reference)
+        or race_binding.value.selector != "race"
+        or not race_binding.value.evaluate
+    ):
+        raise ConfigError(
+            "Experiment.race", where=race_binding.where, got=binding_text(race_binding), expected="@race()"
+        )
+    keywords = _keywords(race_binding.value, "", bindings)
     for key, value in keywords.items():
         if key not in _OF_RACES:
             expected = ", ".join(f"race.{parameter}" for parameter in _OF_RACES)
-            raise ConfigError(f"nothing reads race.{key}", where=bound.where, expected=expected)
+            raise ConfigError(f"nothing reads race.{key}", where=race_binding.where, expected=expected)
         expected, is_right = _OF_RACES[key]
         if not is_right(value):
-            raise ConfigError(f"race.{key}", where=bound.where, got=repr(value), expected=expected)
-    first = experiment_bindings.get("first_session")
-    sessions = experiment_bindings.get("num_sessions")
-    num_sessions = 0 if sessions is None else sessions.value
-    first_seed = 0 if first is None else first.value
+            raise ConfigError(f"race.{key}", where=race_binding.where, got=repr(value), expected=expected)
+    first_session = experiment_bindings.get("first_session")
+    session_binding = experiment_bindings.get("num_sessions")
+    num_sessions = 0 if session_binding is None else session_binding.value
+    first_seed = 0 if first_session is None else first_session.value
     race = Race(rounds=0, first_seed=first_seed, **keywords)
     if not num_sessions or num_sessions % race.block:
         got = f"{num_sessions} sessions in blocks of {race.block}" if num_sessions else "no Experiment.num_sessions"
         problem = "a race is over whole blocks of seeds"
-        raise ConfigError(problem, where=bound.where, got=got, expected=f"a multiple of {race.block}")
+        raise ConfigError(problem, where=race_binding.where, got=got, expected=f"a multiple of {race.block}")
     return replace(race, rounds=num_sessions // race.block)
 
 
@@ -243,12 +253,12 @@ def _is_between(value: Any, low: float, high: float) -> bool:
 
 def _keywords(reference: Reference, scope: str, bindings: Sequence[Binding]) -> dict[str, Any]:
     """Returns the arguments with which gin would call a reference in a scope. Inner scopes take precedence."""
-    parts = reference.scoped_selector.split("/")[:-1] or scope.split("/")
+    scope_parts = reference.scoped_selector.split("/")[:-1] or scope.split("/")
     keywords: dict[str, Any] = {}
-    for depth in range(len(parts) + 1):
+    for depth in range(len(scope_parts) + 1):
         for binding in bindings:
             is_read = _own_name(binding.selector) == _own_name(reference.selector)
-            if is_read and binding.scope == "/".join(parts[:depth]) and binding.parameter:
+            if is_read and binding.scope == "/".join(scope_parts[:depth]) and binding.parameter:
                 keywords[binding.parameter] = _plain_value(binding, bindings)
     return keywords
 

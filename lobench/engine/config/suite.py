@@ -111,12 +111,12 @@ def _tests_in(file: Path) -> list[str]:
     """
     if (tree := _tree_of(file)) is None:
         return []
-    waiting: list[tuple[str, ast.stmt]] = [("", node) for node in tree.body]
+    pending_nodes: list[tuple[str, ast.stmt]] = [("", node) for node in tree.body]
     names = []
-    while waiting:
-        group, node = waiting.pop(0)
+    while pending_nodes:
+        group, node = pending_nodes.pop(0)
         if isinstance(node, ast.ClassDef):
-            waiting = [*((f"{group}{node.name}::", child) for child in node.body), *waiting]
+            pending_nodes = [*((f"{group}{node.name}::", child) for child in node.body), *pending_nodes]
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
             arguments = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
             if all(argument.arg != "case" for argument in arguments):
@@ -168,8 +168,10 @@ def _may_have_tests(suite: Path) -> bool:
 
 def _are_commands(gin_files: Iterable[Path]) -> bool | None:
     """Returns whether all cases of gin files are commands; None if there are no cases."""
-    parsed = [parse_file(file) for file in gin_files]
-    are_commands = [scope in commands_in(statements) for statements in parsed for scope in case_scopes(statements)]
+    parsed_files = [parse_file(file) for file in gin_files]
+    are_commands = [
+        scope in commands_in(statements) for statements in parsed_files for scope in case_scopes(statements)
+    ]
     return all(are_commands) if are_commands else None
 
 
@@ -177,8 +179,8 @@ def _has_ordinary_tests(file: Path) -> bool:
     """Returns whether no test of a file trains: none uses a gin file with tasks, or `evaluate` without a gin file."""
     if (tree := _tree_of(file)) is None:
         return True
-    named = _gin_files_in(tree, file.parent)
-    gin_files = [path for path in named if path.is_file()]
+    named_files = _gin_files_in(tree, file.parent)
+    gin_files = [path for path in named_files if path.is_file()]
     if _are_commands(gin_files) is False:
         return False
     evaluates = any(isinstance(node, ast.arg) and node.arg == "evaluate" for node in ast.walk(tree))

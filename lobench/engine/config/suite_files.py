@@ -55,31 +55,31 @@ def files_of_suite(suite: Path, *, follow_links: bool = False) -> Iterator[Path]
       suite: Folder or gin file.
       follow_links: Whether linked folders are searched.
     """
-    seen: set[Path] = set()
+    visited_files: set[Path] = set()
     for file in (
         files_below(suite, follow_links=follow_links) if path_exists(suite, kind="folder") else _files_beside(suite)
     ):
         yield file
         if file.suffix == ".gin":
-            yield from included_files(file, seen)
+            yield from included_files(file, visited_files)
 
 
-def included_files(file: Path, seen: set[Path], below: Path | None = None) -> Iterator[Path]:
+def included_files(file: Path, visited_files: set[Path], top_folder: Path | None = None) -> Iterator[Path]:
     """Yields a gin file and the files that it includes. Missing files are skipped; the worker reports them.
 
     Args:
       file: Path of the gin file.
-      seen: Files that were yielded before; updated.
-      below: Folder outside of which includes are ignored. None: no limit.
+      visited_files: Files that were yielded before; updated.
+      top_folder: Folder outside of which includes are ignored. None: no limit.
     """
-    if file in seen or not path_exists(file, kind="file"):
+    if file in visited_files or not path_exists(file, kind="file"):
         return
-    seen.add(file)
+    visited_files.add(file)
     yield file
     for name in INCLUDE.findall(retried_briefly(file.read_bytes).decode(errors="replace")):
         included_file = Path(os.path.normpath(file.parent / name))
-        if below is None or included_file.resolve().is_relative_to(below):
-            yield from included_files(included_file, seen, below)
+        if top_folder is None or included_file.resolve().is_relative_to(top_folder):
+            yield from included_files(included_file, visited_files, top_folder)
 
 
 def files_below(folder: Path, *, follow_links: bool = False) -> Iterator[Path]:
@@ -99,7 +99,7 @@ def _walk_files(folder: Path, *, follow_links: bool) -> Iterator[Path]:
             for name in sorted(folders)
             if not name.startswith(".")
             and name != "__pycache__"
-            and not any((root_path / name / mark).exists() for mark in _MARKS_OF_FOREIGN_FOLDERS)
+            and not any((root_path / name / marker).exists() for marker in _MARKS_OF_FOREIGN_FOLDERS)
             and not (follow_links and _is_circle(root_path / name))
         ]
         yield from (
@@ -313,9 +313,9 @@ def modules_meanwhile(suites: Sequence[str]) -> Iterator[None]:
             yield
         finally:
             forget_configurables(_drop_modules(suites))
-            for selector, registered in old_configurables.items():
+            for selector, configurable in old_configurables.items():
                 if selector not in CONFIGURABLES:
-                    CONFIGURABLES[selector] = registered
+                    CONFIGURABLES[selector] = configurable
 
 
 def _drop_modules(suites: Sequence[str]) -> set[str]:

@@ -269,22 +269,28 @@ def _expected_and_fix(message: str, content: str) -> tuple[str, str]:
     if call := re.search(r"@((?:\w+/)*[\w.]+)\(([^()]+)\)", content):
         name, arguments = call[1], call[2]
         line = content.replace(f"({arguments})", "()", 1)
-        bindings = [part.strip() for part in arguments.split(",")]
-        if all(re.match(r"\w+ *=", part) for part in bindings):
-            return expected, f"write {'; '.join([line, *(f'{name}.{part}' for part in bindings)])!r}"
+        bindings = [binding.strip() for binding in arguments.split(",")]
+        if all(re.match(r"\w+ *=", binding) for binding in bindings):
+            return expected, f"write {'; '.join([line, *(f'{name}.{binding}' for binding in bindings)])!r}"
         parameter = f"{last_name(name)}.learning_rate = {bindings[0]}"  # the first parameter of most optimizers
         if option := re.fullmatch(r"Case\.optimizer = @(.*\(\))", line):  # an option has no `Case.optimizer = @`
             return f"each parameter by its name, after {option[1]!r}", f"for example {f'{option[1]}; {parameter}'!r}"
         return expected, f"for example {line!r} and '{parameter}'"
     if space := re.fullmatch(rf"(.*?)\s*=\s*({'|'.join(_SPACES)})\(.*\)", content):
         parameter = space[1].rpartition(".")[2]
-        kind = space[2]
-        field = "values" if kind in ("Discrete", "Categorical") else "low"
-        return f"`{space[1]} = @{parameter}/{kind}()`, with lines such as `{parameter}/{kind}.{field} = ...`", ""
-    if two := re.fullmatch(r"(.*=\s*@[\w./]+\(\))\s*,\s*(\w[\w./]*\s*=.*)", content):
-        return expected, f"write two statements, which `;` separates in an option: {f'{two[1]}; {two[2]}'!r}"
-    if pair := re.fullmatch(r"((?:\w+/)*\w[\w.]*\.\w+)\s*:\s*([^\s:]+)", content):
-        return expected, f"did you mean '{pair[1]} = {pair[2]}'?"
+        space_type = space[2]
+        field = "values" if space_type in ("Discrete", "Categorical") else "low"
+        return (
+            f"`{space[1]} = @{parameter}/{space_type}()`, with lines such as `{parameter}/{space_type}.{field} = ...`",
+            "",
+        )
+    if statements := re.fullmatch(r"(.*=\s*@[\w./]+\(\))\s*,\s*(\w[\w./]*\s*=.*)", content):
+        return (
+            expected,
+            f"write two statements, which `;` separates in an option: {f'{statements[1]}; {statements[2]}'!r}",
+        )
+    if name_and_value := re.fullmatch(r"((?:\w+/)*\w[\w.]*\.\w+)\s*:\s*([^\s:]+)", content):
+        return expected, f"did you mean '{name_and_value[1]} = {name_and_value[2]}'?"
     return expected, ""
 
 

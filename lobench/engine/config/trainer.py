@@ -68,9 +68,9 @@ def bind_trainer_config(
     for binding in bindings:
         if (binding.name, binding.parameter) == ("Case", "learned_optimizer"):
             optimizer = binding
-    checked = contextlib.nullcontext() if is_needed else contextlib.suppress(ConfigError)
+    error_context = contextlib.nullcontext() if is_needed else contextlib.suppress(ConfigError)
     if optimizer is not None:
-        with checked:
+        with error_context:
             import_optimizer(statements, optimizer, comments)
     if is_theirs(bindings):
         bindings = [prefer_theirs(binding) for binding in bindings]
@@ -79,7 +79,7 @@ def bind_trainer_config(
         binding for binding in bindings if not (optimizer and binding.where == optimizer.where)
     )
     if optimizer is not None:
-        with checked:
+        with error_context:
             _bind_optimizer(replace(optimizer, scope="", selector="lobench.Case", parameter="learned_optimizer"))
     return problems
 

@@ -46,7 +46,7 @@ def fingerprint_of(
     modules: Iterable[str] = (),
     texts: Iterable[str] = (),
     folders: Sequence[str] = (),
-    added: Sequence[str] = (),
+    added_folders: Sequence[str] = (),
     as_imported: bool = True,
 ) -> CodeFingerprint:
     """Returns the fingerprint of files and modules, and of everything that they reach by import statements or name.
@@ -58,20 +58,27 @@ def fingerprint_of(
       modules: Names of modules, loaded or not.
       texts: Texts that may be paths of files, relative to one of the folders.
       folders: Folders in which modules are searched before `sys.path`, and from which relative paths count.
-      added: Further folders that may be on the import path, at an unknown place: modules found there count too.
+      added_folders: Further folders that may be on the import path, at an unknown place: modules found there count too.
       as_imported: Whether the imported content of modules counts instead of their files. False: for other processes.
     """
     key = _FingerprintArguments(
-        tuple(map(str, files)), tuple(modules), tuple(texts), tuple(folders), tuple(added), tuple(sys.path), as_imported
+        tuple(map(str, files)),
+        tuple(modules),
+        tuple(texts),
+        tuple(folders),
+        tuple(added_folders),
+        tuple(sys.path),
+        as_imported,
     )
     if key in _remembered and _remembered[key].is_current():
         return _remembered[key].fingerprint
     started_at = time.time()
     fingerprint = retried_briefly(
-        lambda: CodeWalk(folders, added, as_imported=as_imported).fingerprint(key.files, key.modules, key.texts)
+        lambda: CodeWalk(folders, added_folders, as_imported=as_imported).fingerprint(key.files, key.modules, key.texts)
     )
-    earlier = _remembered[key].data if key in _remembered else {}  # modules read data files when they are imported
-    data = {file: earlier.get(file, stamp) for file, stamp in stamps_of(fingerprint.data).items()}
+    # Modules read data files when they are imported.
+    earlier_stamps = _remembered[key].data if key in _remembered else {}
+    data = {file: earlier_stamps.get(file, stamp) for file, stamp in stamps_of(fingerprint.data).items()}
     _remembered[key] = _Remembered(fingerprint, _marks_of(fingerprint), started_at, data)
     _made[fingerprint.id] = fingerprint
     return fingerprint
@@ -122,11 +129,11 @@ def parts_run_otherwise(case: CaseInfo) -> dict[str, str]:
 
 def _edited_after_reading(fingerprint: CodeFingerprint) -> dict[str, str]:
     """Returns the hashes of a fingerprint's files that have changed on the disk, by file, except imported modules."""
-    edited = edited_files(fingerprint)
-    if not edited:
+    changed_files = edited_files(fingerprint)
+    if not changed_files:
         return {}
-    imported = {os.path.realpath(file) for module in list(sys.modules.values()) if (file := _file_of(module))}
-    return {file: _sha256_on_disk(file) for file in edited if file not in imported}
+    imported_files = {os.path.realpath(file) for module in list(sys.modules.values()) if (file := _file_of(module))}
+    return {file: _sha256_on_disk(file) for file in changed_files if file not in imported_files}
 
 
 def _edited_after_import(fingerprint: CodeFingerprint) -> dict[str, str]:
@@ -211,13 +218,13 @@ class _Remembered(NamedTuple):
 
         False if a file was written just before it was read, because its stamp may then be equal after another edit.
         """
-        newest = max((mark[1] for mark in self.marks.values() if mark is not None), default=0)
-        if not is_settled(newest, self.at) or self.marks != _marks_of(self.fingerprint):
+        newest_change = max((stamp[1] for stamp in self.marks.values() if stamp is not None), default=0)
+        if not is_settled(newest_change, self.at) or self.marks != _marks_of(self.fingerprint):
             return False
-        listed = self.fingerprint.listed
-        return {folder: listing_sha256(folder) for folder in listed} == listed and not _edited_after_import(
-            self.fingerprint
-        )
+        listing_hashes = self.fingerprint.listed
+        return {
+            folder: listing_sha256(folder) for folder in listing_hashes
+        } == listing_hashes and not _edited_after_import(self.fingerprint)
 
 
 _remembered: dict[_FingerprintArguments, _Remembered] = {}

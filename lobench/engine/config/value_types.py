@@ -59,15 +59,19 @@ def first_mistyped(lines: Iterable[str]) -> Mistyped | None:
 
 def _members(target: Any, parameter: str) -> tuple[Any, ...]:
     """Returns the types that a parameter accepts; () if unknown."""
-    read = target.__init__ if inspect.isclass(target) else target
+    annotated_function = target.__init__ if inspect.isclass(target) else target
     try:
-        declared = inspect.signature(target).parameters[parameter]
-        hint = typing.get_type_hints(read).get(parameter)
-        default = declared.default
+        signature_parameter = inspect.signature(target).parameters[parameter]
+        hint = typing.get_type_hints(annotated_function).get(parameter)
+        default = signature_parameter.default
     except (NameError, TypeError, KeyError, ValueError, AttributeError):  # no signature, or an unresolved annotation
         return ()
-    if hint is None and not isinstance(declared.annotation, str) and declared.annotation is not declared.empty:
-        hint = declared.annotation  # of a signature that a wrapper was given
+    if (
+        hint is None
+        and not isinstance(signature_parameter.annotation, str)
+        and signature_parameter.annotation is not signature_parameter.empty
+    ):
+        hint = signature_parameter.annotation  # of a signature that a wrapper was given
     if hint is None or hint is Any:
         kind = float if type(default) is int else type(default)  # `momentum=0` takes any number
         return (kind,) if isinstance(default, _NUMBERS) else ()

@@ -113,8 +113,8 @@ def store_and_name(text: str) -> tuple[str, str]:
     Both parts may contain an "@". The store is the longest beginning that is a store, else the longest that is a
     folder, else the text up to the first "@".
     """
-    ends = [len(text), *(index for index in reversed(range(len(text))) if text[index] == "@")]
-    beginnings = [text[:end] for end in ends if end]
+    at_indices = [len(text), *(index for index in reversed(range(len(text))) if text[index] == "@")]
+    beginnings = [text[:end] for end in at_indices if end]
     store = next((beginning for beginning in beginnings if has_ledger(beginning)), None)
     if store is None:
         store = next(
@@ -167,8 +167,8 @@ class ResultBundle:
             members = self._archive.infolist()
             self.names = tuple(member.filename for member in members)
             _check(members)
-            head = json.loads(self.read(_HEAD))
-            self.root, version = str(head["root"]), int(head["version"])
+            manifest = json.loads(self.read(_HEAD))
+            self.root, version = str(manifest["root"]), int(manifest["version"])
         if version > _VERSION:
             raise StoreError("a newer lobench wrote the bundle", where=str(path), next_step="upgrade lobench")
 
@@ -219,12 +219,12 @@ def _check(members: Sequence[zipfile.ZipInfo]) -> None:
     if len(set(names)) < len(names):
         raise ValueError("two members have one name")
     for member in members:
-        parts = member.filename.split("/")
-        if not _NAME.fullmatch(member.filename) or ".." in parts or "." in parts or ":" in parts[0]:
+        path_parts = member.filename.split("/")
+        if not _NAME.fullmatch(member.filename) or ".." in path_parts or "." in path_parts or ":" in path_parts[0]:
             raise ValueError(f"a member is called {member.filename!r}")
         if member.file_size > _MOST_RATIO * member.compress_size + 1000:
             raise ValueError(f"{member.filename} claims {member.file_size:,} bytes, too many for its compressed size")
-        if parts[0] in ("suites", "theta") and member.file_size > LARGEST:
+        if path_parts[0] in ("suites", "theta") and member.file_size > LARGEST:
             raise ValueError(
                 f"{member.filename} has {member.file_size:,} bytes, and lobench writes no files above {LARGEST:,}"
             )
@@ -428,19 +428,19 @@ def _rows_of(bundle: ResultBundle, table: str) -> tuple[list[str], Iterable[list
     columns = json.loads(bundle.read(_ROWS).decode().partition("\n")[0])
     payload_index = columns.index("payload")
 
-    def rows() -> Iterator[list[Any]]:
+    def decoded_rows() -> Iterator[list[Any]]:
         for evaluation in bundle.evaluations():
             row = json.loads(evaluation.line)
             row[payload_index] = evaluation.payload
             yield row
 
-    return columns, rows()
+    return columns, decoded_rows()
 
 
 def _fill(db: sqlite3.Connection, table: str, columns: list[str], rows: Iterable[list[Any]]) -> None:
     known_columns = {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
-    if unknown := set(columns) - known_columns:
-        raise ValueError(f"{table} has a column {sorted(map(str, unknown))[0]!r}")
+    if unknown_columns := set(columns) - known_columns:
+        raise ValueError(f"{table} has a column {sorted(map(str, unknown_columns))[0]!r}")
     placeholders = ", ".join("?" * len(columns))
     # Payloads are bytes already. Other binary values were written as objects.
     values = ([_from_json(value) for value in row] for row in rows)

@@ -39,13 +39,13 @@ class Codes(LedgerPart):
 
     def record_code(self, parts: Mapping[str, Mapping[str, str]]) -> None:
         """Records the parts of fingerprints, by id. Known ids are skipped."""
-        new = {part: digest for part, digest in parts.items() if part not in self._parts}
-        if not new:
+        new_parts = {part_id: digest for part_id, digest in parts.items() if part_id not in self._parts}
+        if not new_parts:
             return
         with self.transaction():
-            for part, digest in new.items():
-                self.record_event(_PARTS, id=part, parts=dict(digest))
-        self._parts.update(new)
+            for part_id, digest in new_parts.items():
+                self.record_event(_PARTS, id=part_id, parts=dict(digest))
+        self._parts.update(new_parts)
 
     def accept_code(self, pairs: Iterable[tuple[str, str]]) -> None:
         """Records that results of one code count as results of another (`--keep-results`).
@@ -54,16 +54,18 @@ class Codes(LedgerPart):
           pairs: Codes of stored results, each with the current code, in the form of `joined_code`.
         """
         accepted = {
-            (stored, todays)
+            (stored_code, current_code)
             for pair in pairs
-            for stored, todays in zip(*map(parts_of_code, pair), strict=True)
-            if stored and todays and self.accepted_code.get(stored, stored) != self.accepted_code.get(todays, todays)
+            for stored_code, current_code in zip(*map(parts_of_code, pair), strict=True)
+            if stored_code
+            and current_code
+            and self.accepted_code.get(stored_code, stored_code) != self.accepted_code.get(current_code, current_code)
         }
         if not accepted:
             return
         with self.transaction():
-            for stored, todays in sorted(accepted):
-                self.record_event(SAME_CODE, code=stored, other=todays)
+            for stored_code, current_code in sorted(accepted):
+                self.record_event(SAME_CODE, code=stored_code, other=current_code)
         self.__dict__.pop("accepted_code", None)
 
     @functools.cached_property
@@ -87,14 +89,14 @@ class Codes(LedgerPart):
         """Returns a code in which each fingerprint is replaced by the canonical one of those declared equal to it."""
         canonical_codes = self.accepted_code
         return (
-            joined_code(*(canonical_codes.get(part, part) for part in parts_of_code(code)))
+            joined_code(*(canonical_codes.get(part_id, part_id) for part_id in parts_of_code(code)))
             if code and canonical_codes
             else code
         )
 
-    def counts(self, stored: str, todays: str) -> bool:
-        """Returns whether results with the code `stored` count as results of the current code."""
-        return is_same_code(stored, todays, self.accepted_code)
+    def counts(self, stored_code: str, current_code: str) -> bool:
+        """Returns whether results with the code `stored_code` count as results of the current code."""
+        return is_same_code(stored_code, current_code, self.accepted_code)
 
     def case_filter(self, case_keys: Collection[str], codes: Mapping[str, str]) -> str:
         """Returns the argument of `OF_CASES`: cases, with the codes whose results count.
@@ -105,18 +107,18 @@ class Codes(LedgerPart):
         """
         case_codes = []
         for key in sorted(case_keys):
-            todays = codes.get(key, "")
-            case_codes += [[key, code] for code in (self.counting_codes(todays) if todays else [None])]
+            current_code = codes.get(key, "")
+            case_codes += [[key, code] for code in (self.counting_codes(current_code) if current_code else [None])]
         return json.dumps(case_codes)
 
-    def counting_codes(self, todays: str) -> list[str]:
+    def counting_codes(self, current_code: str) -> list[str]:
         """Returns the codes of stored results that count as the current code; all of them if it is unknown."""
         last_id, known_codes = self._codes_until
         newest_id = self._number("SELECT MAX(id) FROM evaluations")
         new_codes = self._rows("SELECT DISTINCT code FROM evaluations WHERE id > ?", (last_id,))
         known_codes = known_codes | {code for (code,) in new_codes}
         self._codes_until = newest_id, known_codes
-        return sorted(code for code in known_codes if self.counts(code, todays))
+        return sorted(code for code in known_codes if self.counts(code, current_code))
 
     @functools.cached_property
     def _codes_until(self) -> tuple[int, frozenset[str]]:
@@ -144,7 +146,7 @@ class Codes(LedgerPart):
         )
         if not groups:
             return frozenset()
-        planned = self.plan_history().last_codes
+        planned_codes = self.plan_history().last_codes
         outdated_ids = set[int]()
         for group in groups:
             rows = self._rows(
@@ -152,8 +154,8 @@ class Codes(LedgerPart):
                 "AND case_identity = ? ORDER BY id",
                 group,
             )
-            todays = planned.get(f"{group[2]}:{group[1]}", "")
-            if not todays or not any(self.counts(code, todays) for _, code in rows if code):
-                todays = next(code for _, code in reversed(rows) if code)
-            outdated_ids.update(number for number, code in rows if not self.counts(code, todays))
+            current_code = planned_codes.get(f"{group[2]}:{group[1]}", "")
+            if not current_code or not any(self.counts(code, current_code) for _, code in rows if code):
+                current_code = next(code for _, code in reversed(rows) if code)
+            outdated_ids.update(number for number, code in rows if not self.counts(code, current_code))
         return frozenset(outdated_ids)

@@ -198,13 +198,17 @@ class PlanHistory:
         return self._now
 
     def _merge_group(self) -> dict[CasePlace, dict[str, str]]:
-        merged = dict(self._before)
-        for case_place, new in self._group.items():
-            old_identities = merged.get(case_place, {})
-            is_same = all(old_identities.get(variant, identity) == identity for variant, identity in new.items())
-            is_known = not {*old_identities.values()}.isdisjoint(new.values())
-            merged[case_place] = {**old_identities, **new} if is_same and is_known else dict(new)
-        return merged
+        identities_by_case = dict(self._before)
+        for case_place, new_identities in self._group.items():
+            old_identities = identities_by_case.get(case_place, {})
+            is_same = all(
+                old_identities.get(variant, identity) == identity for variant, identity in new_identities.items()
+            )
+            is_known = not {*old_identities.values()}.isdisjoint(new_identities.values())
+            identities_by_case[case_place] = (
+                {**old_identities, **new_identities} if is_same and is_known else dict(new_identities)
+            )
+        return identities_by_case
 
     def last_forms(self, variant: str) -> dict[CasePlace, CaseForm]:
         """Returns the last planned `CaseForm` of each case of a variant, if the case's identity is current."""
@@ -219,30 +223,30 @@ class PlanHistory:
         """Returns the number of the record in which a form last became current for a variant; 0 if it never did."""
         return self._order_of.get(form, 0)
 
-    def optimizer_hash(self, sha256: str, variant: str, identity: str, evaluated: Collection[str]) -> str | None:
+    def optimizer_hash(self, sha256: str, variant: str, identity: str, evaluated_hashes: Collection[str]) -> str | None:
         """Returns the hash of the bindings that were planned last for a subject on a case; None if no plan decides.
 
         Args:
           sha256: Hash of the subject.
           variant: Key of its variant.
           identity: Identity of the case.
-          evaluated: Hashes of the bindings with which the subject was evaluated on the case.
+          evaluated_hashes: Hashes of the bindings with which the subject was evaluated on the case.
         """
         if variant not in self._variants:
             return None
-        planned = {
+        planned_orders = {
             form.optimizer_hash: order
             for form, order in self._planned.get((sha256, variant), {}).items()
             if form.identity == identity
         }
         orders = {
             optimizer_hash: max(
-                planned.get(optimizer_hash, 0), self._order.get((variant, CaseForm(identity, optimizer_hash)), 0)
+                planned_orders.get(optimizer_hash, 0), self._order.get((variant, CaseForm(identity, optimizer_hash)), 0)
             )
-            for optimizer_hash in {*evaluated, *planned}
+            for optimizer_hash in {*evaluated_hashes, *planned_orders}
         }
-        last = max(orders, key=lambda optimizer_hash: orders[optimizer_hash], default=None)
-        return last if last is not None and orders[last] else None
+        last_hash = max(orders, key=lambda optimizer_hash: orders[optimizer_hash], default=None)
+        return last_hash if last_hash is not None and orders[last_hash] else None
 
     @property
     def has_plans(self) -> bool:
@@ -300,8 +304,8 @@ class CurrentCases:
                 self._is_part[case.identity] = bool(case.whole)
             self._num_seen += 1
             entry = (row.id, self._num_seen, case.identity)
-            last = self._last.get(case_place)
-            if last is None or last < entry:
+            last_entry = self._last.get(case_place)
+            if last_entry is None or last_entry < entry:
                 self._last[case_place] = entry
             sightings = row.sightings
             hashes_of_sightings = hashes_by_sightings.get(id(sightings))
@@ -318,42 +322,49 @@ class CurrentCases:
         self._identities = None
         return self
 
-    def seen_before(self, other: CurrentCases) -> CurrentCases:
+    def seen_before(self, other_cases: CurrentCases) -> CurrentCases:
         """Adds all evaluations of another object, which must not be used any more, and returns this object."""
-        self._last = other._last
-        self._is_part = other._is_part
-        self._hashes = other._hashes
-        self._num_seen = other._num_seen
+        self._last = other_cases._last
+        self._is_part = other_cases._is_part
+        self._hashes = other_cases._hashes
+        self._num_seen = other_cases._num_seen
         return self
 
-    def accepts_as(self, other: CurrentCases) -> bool:
+    def accepts_as(self, other_cases: CurrentCases) -> bool:
         """Returns whether both objects accept the same programs for the last plan of each variant."""
-        variants = (*self._programs, *other._programs)
-        return all(self.programs(variant) == other.programs(variant) for variant in variants)
+        variants = (*self._programs, *other_cases._programs)
+        return all(self.programs(variant) == other_cases.programs(variant) for variant in variants)
 
     @property
     def identities(self) -> frozenset[str]:
         """Identities of the current cases, including cases without an evaluation."""
         if self._identities is None:
-            planned = self._history.identities()
+            planned_identities = self._history.identities()
             identities = set[str]()
-            for case_place in {*planned, *self._last}:
-                forms = {*planned[case_place].values()} if case_place in planned else {self._last[case_place][2]}
-                wholes = {identity for identity in forms if not self._is_part.get(identity, False)}
-                identities |= wholes or forms  # a search may stop trainings early; tables leave these partial cases out
+            for case_place in {*planned_identities, *self._last}:
+                forms = (
+                    {*planned_identities[case_place].values()}
+                    if case_place in planned_identities
+                    else {self._last[case_place][2]}
+                )
+                whole_cases = {identity for identity in forms if not self._is_part.get(identity, False)}
+                # A search may stop trainings early; tables leave these partial cases out.
+                identities |= whole_cases or forms
             self._identities = frozenset(identities)
         return self._identities
 
-    def is_current(self, row: EvaluationRow, who: Subject | None = None) -> bool:
+    def is_current(self, row: EvaluationRow, subject: Subject | None = None) -> bool:
         """Returns whether an evaluation is of a current case, with the current bindings of its optimizer.
 
         Args:
           row: Evaluation.
-          who: Subject whose bindings count, one of the evaluation's. None: any of them.
+          subject: Subject whose bindings count, one of the evaluation's. None: any of them.
         """
         if row.case.identity not in self.identities:
             return False
-        return any(self.has_bindings(row, subject) for subject in ((who,) if who is not None else row.sightings))
+        return any(
+            self.has_bindings(row, sighting) for sighting in ((subject,) if subject is not None else row.sightings)
+        )
 
     def which_are_current(self, rows: Iterable[EvaluationRow]) -> list[bool]:
         """Returns `is_current` of each row. In a store without plans, only the case is compared."""
@@ -362,23 +373,23 @@ class CurrentCases:
         identities = self.identities
         return [row.case.identity in identities for row in rows]
 
-    def has_bindings(self, row: EvaluationRow, who: Subject) -> bool:
+    def has_bindings(self, row: EvaluationRow, subject: Subject) -> bool:
         """Returns whether an evaluation has the current bindings of a subject's optimizer."""
         if not self._history.has_plans:
             return True
-        key = (who.sha256, who.variant.key, row.case.identity)
+        key = (subject.sha256, subject.variant.key, row.case.identity)
         if key not in self._chosen:
             self._chosen[key] = self._history.optimizer_hash(*key, self._hashes.get(key[:2], {}).get(key[2], ()))
         return self._chosen[key] in (None, row.key.optimizer_hash)
 
-    def with_bindings(self, rows: Sequence[EvaluationRow], who: Subject) -> Sequence[EvaluationRow]:
+    def with_bindings(self, rows: Sequence[EvaluationRow], subject: Subject) -> Sequence[EvaluationRow]:
         """Returns the evaluations with the current bindings of a subject's optimizer, in the same order."""
-        return [row for row in rows if self.has_bindings(row, who)] if self._history.has_plans else rows
+        return [row for row in rows if self.has_bindings(row, subject)] if self._history.has_plans else rows
 
-    def ordered(self, who: Subject, rows: Iterable[EvaluationRow]) -> list[EvaluationRow]:
+    def ordered(self, subject: Subject, rows: Iterable[EvaluationRow]) -> list[EvaluationRow]:
         """Returns evaluations of a subject in order of precedence: for each seed, the last one counts."""
         in_order = sorted(rows, key=operator.attrgetter("id"))
-        if accepted := self.programs(who.variant.key):
+        if accepted := self.programs(subject.variant.key):
             in_order.sort(key=lambda row: row.key.program_version in accepted)
         return in_order
 
@@ -392,24 +403,26 @@ class CurrentCases:
         """Returns a sort key for evaluations at one place: the order in which their forms were planned, then the id."""
         return self._history.order_of(CaseForm(row.case.identity, row.key.optimizer_hash)), row.id
 
-    def cases_of(self, variant: str, known: Iterable[CaseInfo], rows: Iterable[EvaluationRow]) -> tuple[CaseInfo, ...]:
+    def cases_of(
+        self, variant: str, known_cases: Iterable[CaseInfo], rows: Iterable[EvaluationRow]
+    ) -> tuple[CaseInfo, ...]:
         """Returns the current cases of a variant.
 
         Args:
           variant: Key of the variant.
-          known: Cases as a worker described them last. Cases that a later plan changed are returned in their current
-            form. If empty, as after a merge, the cases of the plans are returned.
+          known_cases: Cases as a worker described them last. Cases that a later plan changed are returned in their
+            current form. If empty, as after a merge, the cases of the plans are returned.
           rows: Evaluations of the variant, from which cases that were not described since are taken.
         """
         forms = self._history.last_forms(variant)
-        described = {place_of(case): case for case in known}
-        evaluated = {CaseForm(row.case.identity, row.key.optimizer_hash): row.case for row in rows}
+        cases_by_place = {place_of(case): case for case in known_cases}
+        evaluated_cases = {CaseForm(row.case.identity, row.key.optimizer_hash): row.case for row in rows}
         cases = list[CaseInfo | None]()
-        for case_place in described or forms:
-            case = described.get(case_place)
-            is_todays = case is not None and forms.get(case_place) in (
+        for case_place in cases_by_place or forms:
+            case = cases_by_place.get(case_place)
+            is_current = case is not None and forms.get(case_place) in (
                 None,
                 CaseForm(case.identity, case.optimizer_hash),
             )
-            cases.append(case if is_todays else evaluated.get(forms[case_place]))
+            cases.append(case if is_current else evaluated_cases.get(forms[case_place]))
         return tuple(case for case in cases if case is not None)

@@ -42,11 +42,13 @@ def changed_data(
       about_results: Clause of the notice that tells what happens to stored results.
       is_recorded: Whether the files are recorded. If not, the next call gives the same notice.
     """
-    written = Path(os.path.abspath(run)) if run and "://" not in run else None
+    run_folder = Path(os.path.abspath(run)) if run and "://" not in run else None
     outputs = _outputs()
 
     def is_excluded(file: Path) -> bool:
-        return (written is not None and file.is_relative_to(written)) or (bool(outputs) and _inode(file) in outputs)
+        return (run_folder is not None and file.is_relative_to(run_folder)) or (
+            bool(outputs) and _inode(file) in outputs
+        )
 
     digests: dict[str, str] = {}
     folders: dict[str, Path] = {}
@@ -65,8 +67,10 @@ def changed_data(
                 digests[name] = _digest(file)
     names = ledger.record_data(digests, folders) if is_recorded else ledger.changed_data(digests, folders)
     paths = {name: Path(os.path.normpath(folders[name.partition("/")[0]].parent / name)) for name in names}
-    changed = [os.path.normpath(name) for name, data_path in paths.items() if not is_excluded(data_path)]
-    return _notice(changed, about_results, "a binding of the task that names a version of the data makes another case")
+    changed_names = [os.path.normpath(name) for name, data_path in paths.items() if not is_excluded(data_path)]
+    return _notice(
+        changed_names, about_results, "a binding of the task that names a version of the data makes another case"
+    )
 
 
 def changed_data_of_command(
@@ -82,20 +86,20 @@ def changed_data_of_command(
       is_recorded: As in `changed_data`.
     """
     data_files = [Path(file) for file in sorted(files) if _is_named_data(Path(file), ledger)]
-    home = f"command {command}"
-    paths = {f"{home}/{Path(os.path.relpath(file, ledger.store)).as_posix()}": file for file in data_files}
-    gone = [name for name in ledger.data_names() if name.startswith(f"{home}/") and name not in paths]
-    digests = {name: _digest(file) for name, file in paths.items()} | dict.fromkeys(gone, "")
-    names = ledger.record_data(digests, [home]) if is_recorded else ledger.changed_data(digests, [home])
-    changed = [os.path.basename(name) for name in names if name in paths]
-    return _notice(changed, _KEPT, f"a file in {setting} counts as code")
+    label = f"command {command}"
+    paths = {f"{label}/{Path(os.path.relpath(file, ledger.store)).as_posix()}": file for file in data_files}
+    missing_names = [name for name in ledger.data_names() if name.startswith(f"{label}/") and name not in paths]
+    digests = {name: _digest(file) for name, file in paths.items()} | dict.fromkeys(missing_names, "")
+    names = ledger.record_data(digests, [label]) if is_recorded else ledger.changed_data(digests, [label])
+    changed_names = [os.path.basename(name) for name in names if name in paths]
+    return _notice(changed_names, _KEPT, f"a file in {setting} counts as code")
 
 
-def _notice(changed: Sequence[str], about_results: str, advice: str) -> str:
-    if not changed:
+def _notice(changed_names: Sequence[str], about_results: str, advice: str) -> str:
+    if not changed_names:
         return ""
-    count = counted(len(changed), "data file")
-    names = first_of(changed, _NAMED)
+    count = counted(len(changed_names), "data file")
+    names = first_of(changed_names, _NAMED)
     return f"{count} changed after the store's results were computed ({names}): {about_results}; {advice}"
 
 
@@ -179,10 +183,10 @@ def _digest(file: Path) -> str:
 
 
 def _sha256(file: Path) -> str:
-    with file.open("rb") as opened:
-        size = os.fstat(opened.fileno()).st_size
-        content = opened.read(size if size <= _WHOLE else _END)
+    with file.open("rb") as data_file:
+        size = os.fstat(data_file.fileno()).st_size
+        content = data_file.read(size if size <= _WHOLE else _END)
         if size > _WHOLE:
-            opened.seek(-_END, os.SEEK_END)
-            content += str(size).encode() + opened.read(_END)
+            data_file.seek(-_END, os.SEEK_END)
+            content += str(size).encode() + data_file.read(_END)
     return hashlib.sha256(content).hexdigest()

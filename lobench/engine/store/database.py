@@ -80,12 +80,12 @@ _NEXT_STEPS = {
 
 
 @contextlib.contextmanager
-def database_errors(where: Path | str, what: str) -> Iterator[None]:
+def database_errors(where: Path | str, database_name: str) -> Iterator[None]:
     """Turns SQLite's errors into a `StoreError` with a next step.
 
     Args:
       where: Path of the store or of the file.
-      what: Name of the thing that cannot be used: "the result store".
+      database_name: Name of the thing that cannot be used: "the result store".
 
     >>> with database_errors("results", "the result store"):
     ...     raise sqlite3.DatabaseError("file is not a database")
@@ -102,7 +102,7 @@ def database_errors(where: Path | str, what: str) -> Iterator[None]:
         elif next_step == _ANOTHER_FOLDER and (owner := _unreadable_owner(Path(where))):
             got = f"Permission denied: {owner}"
             next_step = let_in(Path(where))
-        raise StoreError(f"cannot use {what}", where=str(where), got=got, next_step=next_step) from error
+        raise StoreError(f"cannot use {database_name}", where=str(where), got=got, next_step=next_step) from error
 
 
 def _next_step(error: sqlite3.Error) -> str:
@@ -290,8 +290,8 @@ def _memory_copy(database: Path) -> sqlite3.Connection | None:
         new_status = database.stat()
     except (OSError, sqlite3.Error):
         return None
-    marks = [(status.st_ino, status.st_size, status.st_mtime_ns) for status in (old_status, new_status)]
-    if marks[0] != marks[1] or log.exists():
+    stamps = [(status.st_ino, status.st_size, status.st_mtime_ns) for status in (old_status, new_status)]
+    if stamps[0] != stamps[1] or log.exists():
         connection.close()
         return None
     connection.execute("PRAGMA query_only=1")
@@ -383,7 +383,7 @@ class StoreLock:
     FILE = "chief.lock"
 
     def __init__(
-        self, store: Path, name: str = "", *, file: str = FILE, busy: str = "another chief writes this store"
+        self, store: Path, name: str = "", *, file: str = FILE, busy_message: str = "another chief writes this store"
     ) -> None:
         self._store = store
         while True:
@@ -392,7 +392,7 @@ class StoreLock:
                     lambda: _opened_lock(store / file), may_forbid=False, most_seconds=_PATIENCE_SECONDS
                 )
             try:
-                self._acquire(store, name, busy)
+                self._acquire(store, name, busy_message)
             except BaseException:
                 os.close(self._file)
                 raise
@@ -402,7 +402,7 @@ class StoreLock:
                 break
             os.close(self._file)  # its holder has removed the new store since the file was opened
 
-    def _acquire(self, store: Path, name: str, busy: str) -> None:
+    def _acquire(self, store: Path, name: str, busy_message: str) -> None:
         deadline = time.monotonic() + _LEFT_SECONDS
         try:
             while not _lock(self._file, waits=time.monotonic() < deadline and self._is_of_ended_process()):
@@ -411,11 +411,11 @@ class StoreLock:
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
                 got = _describe(os.pread(self._file, 4096, 0))
                 step = "stop it, or give this one another --store"
-                raise StoreBusy(busy, where=str(store), got=got, next_step=step) from error
+                raise StoreBusy(busy_message, where=str(store), got=got, next_step=step) from error
             with unusable_store(store, "this file system cannot lock files, which is what keeps two writers apart"):
                 raise
-        since = datetime.now(UTC).isoformat(timespec="seconds")
-        holder = json.dumps({**_this_process(), "name": name, "since": since})
+        locked_since = datetime.now(UTC).isoformat(timespec="seconds")
+        holder = json.dumps({**_this_process(), "name": name, "since": locked_since})
         if fcntl.fcntl(self._file, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
             return  # another user's file, which cannot be written
         with unusable_store(store):
@@ -517,7 +517,7 @@ def refusal(error: PermissionError, store: Path) -> str:
 
 
 @contextlib.contextmanager
-def unusable_store(store: Path, what: str = "cannot use the result store") -> Iterator[None]:
+def unusable_store(store: Path, problem: str = "cannot use the result store") -> Iterator[None]:
     """Turns an `OSError` on a store's folder into a `StoreError` with a next step."""
     try:
         yield
@@ -525,7 +525,9 @@ def unusable_store(store: Path, what: str = "cannot use the result store") -> It
         got = cause(error)
         next_step = "choose another folder"
         if isinstance(error, FileExistsError | NotADirectoryError) and path_exists(store, kind="file"):
-            raise StoreError(what, where=str(store), got="a file", expected="a folder", next_step=next_step) from error
+            raise StoreError(
+                problem, where=str(store), got="a file", expected="a folder", next_step=next_step
+            ) from error
         if error.errno == errno.ENOLCK:
             got, next_step = f"{got} (ENOLCK)", _NO_LOCKS
         elif error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -533,7 +535,7 @@ def unusable_store(store: Path, what: str = "cannot use the result store") -> It
         elif isinstance(error, PermissionError) and (owner := refusal(error, store)):
             got = f"{got}: {owner}"
             next_step = let_in(store)
-        raise StoreError(what, where=str(store), got=got, next_step=next_step) from error
+        raise StoreError(problem, where=str(store), got=got, next_step=next_step) from error
 
 
 def _first_that_exists(path: Path) -> Path:

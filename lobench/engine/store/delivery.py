@@ -140,7 +140,7 @@ class Deliverer:
         Returns:
           Number of outstanding deliveries by address, for sinks that have any.
         """
-        last = self._ledger.last_sequence()
+        last_sequence = self._ledger.last_sequence()
         deadline = time.monotonic() + timeout
         for thread in self._threads.values():
             thread.begin_last_attempts()
@@ -151,10 +151,10 @@ class Deliverer:
             if not was_hurried and is_hurried():
                 was_hurried = True
                 deadline = min(deadline, time.monotonic() + _HURRIED_SECONDS)
-            behind = [address for address in self._threads if self._position(address) < last]
-            is_hopeless = all(self._threads[address].num_failures >= _LAST_ATTEMPTS for address in behind)
-            if not behind or is_hopeless or time.monotonic() > deadline:
-                return self._outstanding(behind)
+            late_addresses = [address for address in self._threads if self._position(address) < last_sequence]
+            is_hopeless = all(self._threads[address].num_failures >= _LAST_ATTEMPTS for address in late_addresses)
+            if not late_addresses or is_hopeless or time.monotonic() > deadline:
+                return self._outstanding(late_addresses)
             time.sleep(0.02)
 
     def close(self) -> None:

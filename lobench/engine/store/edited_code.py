@@ -36,7 +36,7 @@ def edited_code(ledger: Ledger, rows: Iterable[EvaluationRow]) -> dict[str, tupl
       `Subject.uri`, which contains the beginning of its code.
     """
     files = _PresentFiles(ledger)
-    edited = dict[str, tuple[str, ...]]()
+    names_by_code = dict[str, tuple[str, ...]]()
     codes = set[str]()
     uris = set[str]()
     for row in rows:
@@ -45,33 +45,33 @@ def edited_code(ledger: Ledger, rows: Iterable[EvaluationRow]) -> dict[str, tupl
         else:
             uris.update(sighting.uri for sighting in row.sightings if sighting.is_imported)
     for code in sorted(codes):
-        changed = (files.changed_since(part) for part in parts_of_code(code) if part)
-        if names := tuple(dict.fromkeys(name for part in changed for name in part)):
-            edited[code] = names
+        differing_names = (files.changed_since(part_id) for part_id in parts_of_code(code) if part_id)
+        if names := tuple(dict.fromkeys(name for part_id in differing_names for name in part_id)):
+            names_by_code[code] = names
     scripts = ledger.codes_of_scripts() if uris else []
     for uri in sorted(uris):
         codes_of_uri = [code for name, code in scripts if _has_code(uri, name, code)]
         if codes_of_uri and (names := files.changed_since(codes_of_uri[-1])):
-            edited[uri] = names
-    return edited
+            names_by_code[uri] = names
+    return names_by_code
 
 
-def edited_code_line(rows: Iterable[EvaluationRow], edited: Mapping[str, Collection[str]]) -> str:
+def edited_code_line(rows: Iterable[EvaluationRow], names_by_code: Mapping[str, Collection[str]]) -> str:
     """Returns a note such as "12 results were made by other code: signs.py"; "" if there are no such results.
 
     Args:
       rows: Results.
-      edited: Result of `edited_code` for them.
+      names_by_code: Result of `edited_code` for them.
     """
-    if not edited:
+    if not names_by_code:
         return ""
     keys_of_rows = ([row.key.code] if row.key.code else [sighting.uri for sighting in row.sightings] for row in rows)
     keys_of_edited_rows = [
-        edited_keys for keys in keys_of_rows if (edited_keys := [key for key in keys if key in edited])
+        edited_keys for keys in keys_of_rows if (edited_keys := [key for key in keys if key in names_by_code])
     ]
     if not keys_of_edited_rows:
         return ""
-    names = sorted({name for keys in keys_of_edited_rows for key in keys for name in edited[key]})
+    names = sorted({name for keys in keys_of_edited_rows for key in keys for name in names_by_code[key]})
     return other_code_line(len(keys_of_edited_rows), names)
 
 
@@ -98,7 +98,7 @@ class _PresentFiles:
         if fingerprint not in self._changed:
             canonical_codes = self._ledger.accepted_code
             canonical = canonical_codes.get(fingerprint, fingerprint)
-            alike = [
+            equal_codes = [
                 fingerprint,
                 *(
                     equal_code
@@ -106,18 +106,24 @@ class _PresentFiles:
                     if canonical_code == canonical and equal_code != fingerprint
                 ),
             ]
-            known_parts = [parts for equal_code in alike if (parts := self._ledger.code_parts(equal_code)) is not None]
-            changed = [self._differing_parts(parts) for parts in known_parts]
-            self._changed[fingerprint] = changed[0] if changed and all(changed) else ()
+            known_parts = [
+                hashes_of_parts
+                for equal_code in equal_codes
+                if (hashes_of_parts := self._ledger.code_parts(equal_code)) is not None
+            ]
+            differing_names = [self._differing_parts(hashes_of_parts) for hashes_of_parts in known_parts]
+            self._changed[fingerprint] = differing_names[0] if differing_names and all(differing_names) else ()
         return self._changed[fingerprint]
 
-    def _differing_parts(self, parts: Mapping[str, str]) -> tuple[str, ...]:
+    def _differing_parts(self, hashes_of_parts: Mapping[str, str]) -> tuple[str, ...]:
         """Returns the names of parts that differ now; () if no file is found, as for code of another machine."""
-        files = {name: hashes for name in parts if (hashes := self._hashes_of(name))}
-        packages = [name for name in parts if "/" not in name and not name.endswith(tuple(CODE_SUFFIXES))]
-        differing = [name for name, hashes in files.items() if parts[name] not in hashes]
-        differing += [name for name in packages if files and name not in files and _version_differs(name, parts[name])]
-        return tuple(sorted(differing))
+        files = {name: hashes for name in hashes_of_parts if (hashes := self._hashes_of(name))}
+        packages = [name for name in hashes_of_parts if "/" not in name and not name.endswith(tuple(CODE_SUFFIXES))]
+        differing_names = [name for name, hashes in files.items() if hashes_of_parts[name] not in hashes]
+        differing_names += [
+            name for name in packages if files and name not in files and _version_differs(name, hashes_of_parts[name])
+        ]
+        return tuple(sorted(differing_names))
 
     def _hashes_of(self, name: str) -> set[str]:
         """Returns the hashes of the files that may have a name in a fingerprint; empty if none is found."""
@@ -132,10 +138,10 @@ class _PresentFiles:
     @functools.cached_property
     def _by_name(self) -> Mapping[str, list[str]]:
         """Paths of the files that workers have read, by file name."""
-        recorded = [path for paths in self._ledger.described_files().values() for path in paths]
+        recorded_paths = [path for paths in self._ledger.described_files().values() for path in paths]
         paths_by_name: dict[str, list[str]] = {}
         for path in dict.fromkeys(
-            path for recorded_path in recorded for path in self._ledger.present_paths(recorded_path)
+            path for recorded_path in recorded_paths for path in self._ledger.present_paths(recorded_path)
         ):
             paths_by_name.setdefault(os.path.basename(path), []).append(path)
         return paths_by_name
@@ -147,12 +153,12 @@ class _PresentFiles:
         return list(dict.fromkeys([*suites, *parents, str(Path(os.path.abspath(self._ledger.store)).parent.parent)]))
 
 
-def _version_differs(package: str, recorded: str) -> bool:
+def _version_differs(package: str, recorded_version: str) -> bool:
     try:
         version = metadata.version(package)
     except (metadata.PackageNotFoundError, ValueError):
         return False
-    return version != recorded.partition(" ")[0]
+    return version != recorded_version.partition(" ")[0]
 
 
 _hashes: dict[str, tuple[FileStamp, str]] = {}  # by path

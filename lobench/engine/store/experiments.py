@@ -107,14 +107,20 @@ class Experiments(Codes):
         now = time.time()
         with self.transaction():
             # Versions are ordered by `last_at`. If the clock was set back, this one must still come last.
-            (newest,) = self._db.execute("SELECT MAX(last_at) FROM experiments").fetchone()
-            last = now if newest is None or now > newest else math.nextafter(newest, math.inf)
+            (newest_at,) = self._db.execute("SELECT MAX(last_at) FROM experiments").fetchone()
+            last_at = now if newest_at is None or now > newest_at else math.nextafter(newest_at, math.inf)
             where = " AND ".join(f"{column} = :{column}" for column in FORM)
             row = self._db.execute(f"SELECT id FROM experiments WHERE {where}", values).fetchone()
             if row is not None:
-                self._db.execute("UPDATE experiments SET last_at = ? WHERE id = ?", (last, row[0]))
+                self._db.execute("UPDATE experiments SET last_at = ? WHERE id = ?", (last_at, row[0]))
                 return int(row[0])
-            values |= {"config": config, "patch": revision.patch, "patch_note": revision.note, "now": now, "last": last}
+            values |= {
+                "config": config,
+                "patch": revision.patch,
+                "patch_note": revision.note,
+                "now": now,
+                "last": last_at,
+            }
             values["versions"] = json.dumps(dict(versions), sort_keys=True)
             cursor = self._db.execute(
                 "INSERT INTO experiments (name, config, config_sha256, git_revision, git_dirty, patch, patch_sha256, "
@@ -165,8 +171,8 @@ class Experiments(Codes):
           programs: Keys of the programs whose results count. Of several results, the latest counts.
           codes: Current code by `CaseInfo.key`. Results of any code count for cases without an entry.
         """
-        counting = json.dumps(sorted(programs))
-        todays = codes or {}
+        counting_programs = json.dumps(sorted(programs))
+        current_codes = codes or {}
         counting_codes = functools.cache(lambda code: json.dumps(self.counting_codes(code)))
         with self.transaction():
             num_changes_before = self._db.total_changes
@@ -179,8 +185,8 @@ class Experiments(Codes):
                     (
                         *(experiment, member.method, member.trial, member.session),
                         *(member.evaluation.sha256, member.evaluation.case_key),
-                        *(member.evaluation.block.start, member.evaluation.block.size, counting),
-                        counting_codes(todays.get(member.evaluation.case_key, "")),
+                        *(member.evaluation.block.start, member.evaluation.block.size, counting_programs),
+                        counting_codes(current_codes.get(member.evaluation.case_key, "")),
                     )
                     for member in members
                 ],
@@ -219,11 +225,12 @@ class Experiments(Codes):
                 (experiment, trial.method, trial.number, parameters, state, trial.fitness, trial.wave),
             )
 
-    def forget_trials(self, experiment: int, method: str, first: int) -> None:
-        """Removes the trials of a method from number `first` on: the results behind their proposals have changed."""
+    def forget_trials(self, experiment: int, method: str, first_trial: int) -> None:
+        """Removes a method's trials from number `first_trial` on: the results behind their proposals have changed."""
         with self.transaction():
             self._db.execute(
-                "DELETE FROM trials WHERE experiment = ? AND method = ? AND number >= ?", (experiment, method, first)
+                "DELETE FROM trials WHERE experiment = ? AND method = ? AND number >= ?",
+                (experiment, method, first_trial),
             )
 
     def trials(self, experiment: int) -> list[TrialRow]:

@@ -40,10 +40,10 @@ def removed_if_refused(store: Path, refusals: tuple[type[BaseException], ...] = 
         raise
 
 
-def _remove_without_result(store: Path, spared: set[Path], folders: list[Path]) -> None:
+def _remove_without_result(store: Path, kept_paths: set[Path], folders: list[Path]) -> None:
     """Removes the files of a store that has no result, unless another process has begun to write it."""
     if not store.is_dir():
-        _remove(store, spared, folders)
+        _remove(store, kept_paths, folders)
         return
     if StoreLock.is_anothers(store):
         return
@@ -53,7 +53,7 @@ def _remove_without_result(store: Path, spared: set[Path], folders: list[Path]) 
         return
     try:
         if not _has_result(store):
-            _remove(store, spared, folders)
+            _remove(store, kept_paths, folders)
     finally:
         lock.release()
 
@@ -88,9 +88,9 @@ def _has_result(store: Path) -> bool:
         return any(True for _ in ledger.evaluations())
 
 
-def _remove(store: Path, spared: set[Path], folders: list[Path]) -> None:
-    """Removes the entries of a folder except those in `spared`, and then the given folders if they are empty."""
-    entries = set(store.iterdir()) - spared if store.is_dir() else set()
+def _remove(store: Path, kept_paths: set[Path], folders: list[Path]) -> None:
+    """Removes the entries of a folder except those in `kept_paths`, and then the given folders if they are empty."""
+    entries = set(store.iterdir()) - kept_paths if store.is_dir() else set()
     # The lock goes last: until then no other process writes the store.
     for entry in sorted(entries, key=lambda entry: entry.name == StoreLock.FILE):
         if entry.is_dir() and not entry.is_symlink():

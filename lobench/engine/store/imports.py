@@ -127,8 +127,8 @@ def sight(ledger: Ledger, subject: Subject) -> None:
     """Records an imported subject. It is marked as finished, so that no chief runs it and no sink receives it."""
     with ledger.transaction():
         position = ledger.record_sighting(subject)
-        finished = "UPDATE subjects SET admission = 'admitted', finished = 1 WHERE position = ?"
-        ledger.connection.execute(finished, (position,))
+        mark_finished = "UPDATE subjects SET admission = 'admitted', finished = 1 WHERE position = ?"
+        ledger.connection.execute(mark_finished, (position,))
 
 
 class CurveWriter:
@@ -141,8 +141,8 @@ class CurveWriter:
       added: Counters that `add` increments.
     """
 
-    def __init__(self, ledger: Ledger, added: Added) -> None:
-        self._ledger, self._added = ledger, added
+    def __init__(self, ledger: Ledger, counts_added: Added) -> None:
+        self._ledger, self._added = ledger, counts_added
         self._program: Program | None = IMPORTED  # registered with the first curve
         query = "SELECT checkpoint_sha256, case_identity, seed_start FROM evaluations WHERE program_version = ?"
         with store_errors(ledger.store), intact_rows(ledger.store):
@@ -159,39 +159,39 @@ class CurveWriter:
         Raises:
           UsageError: The store has other values of this subject, case and seed.
         """
-        start = 0 if curves.items else curves.seeds[0]
-        key = _key(subject, case, start)
-        identity = (subject.sha256, case.identity, start)
-        stored = _stored_curves(self._ledger, key) if identity in self._known else None
-        if stored is not None and _are_equal(stored, curves):
+        first_seed = 0 if curves.items else curves.seeds[0]
+        key = _key(subject, case, first_seed)
+        identity = (subject.sha256, case.identity, first_seed)
+        stored_curves = _stored_curves(self._ledger, key) if identity in self._known else None
+        if stored_curves is not None and _are_equal(stored_curves, curves):
             self._added.known += 1
             return key
-        if stored is not None and not replaces:
-            raise _other_values_error(subject, case, stored, curves)
+        if stored_curves is not None and not replaces:
+            raise _other_values_error(subject, case, stored_curves, curves)
         self._ledger.record_evaluation(
             *(key, case, Outcome.PASSED), curves=curves, positions=(), replace=replaces, program=self._program
         )
         self._known.add(identity)
         self._program = None
-        self._added.replaced += stored is not None
-        self._added.new += stored is None
+        self._added.replaced += stored_curves is not None
+        self._added.new += stored_curves is None
         return key
 
 
 def forget_file(ledger: Ledger, file: str) -> int:
     """Removes the curves imported from a file, before a new import, and returns their number."""
     with ledger.transaction():
-        gone = [
+        evaluation_ids = [
             number
             for number, curves in _imported_curves(ledger)
             if file in curves.provenance.imported["file"].split("; ")
         ]
-        for number in gone:
+        for number in evaluation_ids:
             for table in ("memberships", "deliveries", "completions"):
                 ledger.connection.execute(f"DELETE FROM {table} WHERE evaluation = ?", (number,))
             ledger.connection.execute("DELETE FROM evaluations WHERE id = ?", (number,))
         ledger.codes_changed()
-        return len(gone)
+        return len(evaluation_ids)
 
 
 def _imported_curves(ledger: Ledger) -> Iterator[tuple[int, Curves]]:
@@ -215,26 +215,29 @@ def _stored_curves(ledger: Ledger, key: EvaluationKey) -> Curves | None:
 
 def _are_equal(curves: Curves, other_curves: Curves) -> bool:
     """Returns whether two curves have the same values at the same steps, from the same draws."""
-    draws = [side.provenance.imported.get("draws") for side in (curves, other_curves)]
-    values = [{name: bytes(column) for name, column in side.metrics.items()} for side in (curves, other_curves)]
+    draws = [compared_curves.provenance.imported.get("draws") for compared_curves in (curves, other_curves)]
+    values = [
+        {name: bytes(column) for name, column in compared_curves.metrics.items()}
+        for compared_curves in (curves, other_curves)
+    ]
     are_values_equal = curves.items == other_curves.items and values[0] == values[1]
     return curves.eval_steps == other_curves.eval_steps and are_values_equal and draws[0] == draws[1]
 
 
-def _is_part(stored: Curves, curves: Curves) -> bool:
+def _is_part(stored_curves: Curves, curves: Curves) -> bool:
     """Returns whether stored curves of one seed are the beginning of other curves."""
-    num = len(stored.eval_steps)
+    num_stored_steps = len(stored_curves.eval_steps)
     steps = list(curves.eval_steps)
     return (
-        len(steps) > num
-        and steps[:num] == list(stored.eval_steps)
-        and stored.metrics.keys() == curves.metrics.keys()
-        and all(bytes(column).startswith(bytes(stored.metrics[name])) for name, column in curves.metrics.items())
+        len(steps) > num_stored_steps
+        and steps[:num_stored_steps] == list(stored_curves.eval_steps)
+        and stored_curves.metrics.keys() == curves.metrics.keys()
+        and all(bytes(column).startswith(bytes(stored_curves.metrics[name])) for name, column in curves.metrics.items())
     )
 
 
-def _other_values_error(subject: Subject, case: CaseInfo, stored: Curves, curves: Curves) -> UsageError:
-    stored_origin = stored.provenance.imported
+def _other_values_error(subject: Subject, case: CaseInfo, stored_curves: Curves, curves: Curves) -> UsageError:
+    stored_origin = stored_curves.provenance.imported
     new_origin = curves.provenance.imported
     run = new_origin.get("run", "")
     seed = f"seed {curves.seeds[0]}" + (f" ({run})" if run not in ("", str(curves.seeds[0])) else "")
@@ -242,9 +245,9 @@ def _other_values_error(subject: Subject, case: CaseInfo, stored: Curves, curves
         seed = f"its {len(curves.items):,} items"
     problem = "the store has other values"
     got = _origin_difference(stored_origin, new_origin)
-    if _is_part(stored, curves):
+    if _is_part(stored_curves, curves):
         problem = "the store has only a part"
-        got = f"steps to {stored.eval_steps[-1]:,} there, to {curves.eval_steps[-1]:,} now"
+        got = f"steps to {stored_curves.eval_steps[-1]:,} there, to {curves.eval_steps[-1]:,} now"
     file = os.path.basename(new_origin["file"]) if new_origin.get("file") else "this file"
     next_step = f"--replace stores the values of {file} instead"
     if stored_origin.get("file") != new_origin.get("file"):
@@ -258,5 +261,5 @@ def _origin_difference(stored_origin: Mapping[str, str], new_origin: Mapping[str
         return f"in the store those of {stored_origin.get('file', '')}"
     if stored_origin.get("sha256") == new_origin.get("sha256"):
         return "this very file, imported with other options"
-    hashes = ", now ".join(side.get("sha256", "")[:12] for side in (stored_origin, new_origin))
+    hashes = ", now ".join(origin.get("sha256", "")[:12] for origin in (stored_origin, new_origin))
     return f"a file that has changed since it was imported: sha256 {hashes}"

@@ -140,8 +140,8 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
         """Returns the number of transactions so far, to be passed to `is_published`; 0 on a local file system."""
         return self._local_copy.num_changes if self._local_copy is not None else 0
 
-    def is_published(self, place: int) -> bool:
-        return self._local_copy is None or self._local_copy.num_published >= place
+    def is_published(self, num_changes: int) -> bool:
+        return self._local_copy is None or self._local_copy.num_published >= num_changes
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
@@ -359,8 +359,8 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
                 self.record_event("reopened", position=position, sequence=sequence)
             self._db.execute("DELETE FROM completions WHERE position = ?", (position,))
             self._db.execute("DELETE FROM deliveries WHERE evaluation IS NULL AND position = ?", (position,))
-            skipped = json.dumps({"position": position})
-            self._db.execute("DELETE FROM events WHERE kind = 'skipped' AND detail = ?", (skipped,))
+            detail = json.dumps({"position": position})
+            self._db.execute("DELETE FROM events WHERE kind = 'skipped' AND detail = ?", (detail,))
 
     def forget(
         self,
@@ -376,7 +376,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
           programs: Keys of the programs whose results are dropped.
           codes: Current code by `CaseInfo.key`. Results of other code are kept. None: unknown, and all are dropped.
         """
-        todays = codes or {}
+        current_codes = codes or {}
         conditions = "checkpoint_sha256 = ? AND {} = ? AND seed_start = ? AND seed_count = ?"
         where = conditions.format("case_identity || ':' || optimizer_hash")
         placeholders = ", ".join("?" * len(programs))
@@ -388,7 +388,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
                     (*values, *programs),
                 ).fetchall()
                 evaluation_ids = [
-                    number for number, code in rows if self.counts(code, todays.get(evaluation.case_key, ""))
+                    number for number, code in rows if self.counts(code, current_codes.get(evaluation.case_key, ""))
                 ]
                 for row in ((number,) for number in evaluation_ids):
                     self._db.execute("DELETE FROM deliveries WHERE evaluation = ?", row)
@@ -425,8 +425,8 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
             if case_blocks
         ]
         with self.transaction():
-            finished = self._db.execute("SELECT finished FROM subjects WHERE position = ?", (position,)).fetchone()
-            if finished is None or finished[0]:
+            finished_row = self._db.execute("SELECT finished FROM subjects WHERE position = ?", (position,)).fetchone()
+            if finished_row is None or finished_row[0]:
                 return
             self._db.execute(
                 "INSERT OR IGNORE INTO completions SELECT c.position, MAX(e.id) FROM subjects c "

@@ -168,24 +168,24 @@ def _are_equal_curves(own_payload: bytes | None, other_payload: bytes | None) ->
     if own_payload is None or other_payload is None:
         return own_payload is other_payload
     with intact_rows("the store to be merged"):
-        sides = [Curves.from_payload(payload) for payload in (own_payload, other_payload)]
-    metrics_by_side = [_own_metrics(curves) for curves in sides]
+        compared_curves = [Curves.from_payload(payload) for payload in (own_payload, other_payload)]
+    metrics_by_side = [_own_metrics(curves) for curves in compared_curves]
     names = metrics_by_side[0].keys() & metrics_by_side[1].keys()
     # Payloads of an older lobench do not list the metrics of plugins: metrics of one side may be such.
-    is_known = all(curves.added is not None for curves in sides)
+    is_known = all(curves.added is not None for curves in compared_curves)
     if metrics_by_side[0].keys() != metrics_by_side[1].keys() and (is_known or not names):
         return False
     contents = [
         ({name: values[name] for name in names}, curves.eval_steps, curves.log_steps, curves.diverged_at, curves.seeds)
-        for curves, values in zip(sides, metrics_by_side, strict=True)
+        for curves, values in zip(compared_curves, metrics_by_side, strict=True)
     ]
     return contents[0] == contents[1]
 
 
 def _own_metrics(curves: Curves) -> dict[str, bytes]:
     """Returns the values of the metrics, except for metrics that a plugin is known to have added."""
-    added = curves.added or ()
-    return {name: values.tobytes() for name, values in curves.metrics.items() if name not in added}
+    plugin_metrics = curves.added or ()
+    return {name: values.tobytes() for name, values in curves.metrics.items() if name not in plugin_metrics}
 
 
 def _checkpoint_label(db: sqlite3.Connection, sha256: str) -> str:
@@ -194,7 +194,7 @@ def _checkpoint_label(db: sqlite3.Connection, sha256: str) -> str:
 
 
 def _take_checkpoints(db: sqlite3.Connection) -> None:
-    (last,) = db.execute("SELECT COALESCE(MAX(position), -1) FROM main.subjects").fetchone()
+    (last_position,) = db.execute("SELECT COALESCE(MAX(position), -1) FROM main.subjects").fetchone()
     same_sighting = " AND ".join(f"m.{column} = s.{column}" for column in SIGHTING)
     columns = ", ".join(
         (*SIGHTING, "kind", "label", "bindings", "trainer_config", "run", "admission", "finished", "seen_at")
@@ -203,7 +203,7 @@ def _take_checkpoints(db: sqlite3.Connection) -> None:
         f"INSERT INTO main.subjects (position, {columns}) "
         f"SELECT ? + ROW_NUMBER() OVER (ORDER BY s.position), {columns} FROM {_SUBJECTS} s "
         f"WHERE NOT EXISTS (SELECT 1 FROM main.subjects m WHERE {same_sighting})",
-        (last,),
+        (last_position,),
     )
 
 
@@ -217,13 +217,13 @@ def _add_deliveries(db: sqlite3.Connection) -> None:
         f"JOIN {_ROWS} se ON se.id = c.evaluation JOIN main.evaluations me ON {same_key}"
     )
     # If a theta was seen with several bindings, each sighting has its own evaluations.
-    alone = "(SELECT COUNT(DISTINCT variant) FROM main.subjects o WHERE o.sha256 = c.sha256) = 1"
-    query_there = (
+    has_one_variant = "(SELECT COUNT(DISTINCT variant) FROM main.subjects o WHERE o.sha256 = c.sha256) = 1"
+    source_query = (
         f"SELECT m.position, me.id FROM source.deliveries d JOIN {_SUBJECTS} s ON s.position = d.position "
         f"JOIN main.subjects m ON {same_sighting} JOIN {_ROWS} se ON se.id = d.evaluation "
         f"JOIN main.evaluations me ON {same_key}"
     )
-    db.execute(f"CREATE TABLE {_BELONGING} AS {query_there} UNION SELECT position, evaluation FROM main.completions")
+    db.execute(f"CREATE TABLE {_BELONGING} AS {source_query} UNION SELECT position, evaluation FROM main.completions")
     query = (
         "SELECT position, finished FROM main.subjects WHERE admission = 'admitted' AND kind <> 'imported' "
         "ORDER BY position"
@@ -232,7 +232,7 @@ def _add_deliveries(db: sqlite3.Connection) -> None:
         db.execute(
             "INSERT OR IGNORE INTO main.deliveries (position, evaluation) SELECT c.position, e.id "
             "FROM main.subjects c JOIN main.evaluations e ON e.checkpoint_sha256 = c.sha256 "
-            f"WHERE c.position = ? AND ({alone} OR (c.position, e.id) IN {_BELONGING}) "
+            f"WHERE c.position = ? AND ({has_one_variant} OR (c.position, e.id) IN {_BELONGING}) "
             "ORDER BY e.case_identity, e.seed_start",
             (position,),
         )

@@ -100,10 +100,12 @@ def newer_copy(store: Path) -> Path | None:
             return None
     except (OSError, ValueError):
         return None
-    published = _publication(store / "ledger.sqlite", immutable=True)
-    local = _publication(database, immutable=False)
-    is_its = local is not None and (published is None or published[0] in local)
-    return database if is_its else None
+    store_publication = _publication(store / "ledger.sqlite", immutable=True)
+    local_publication = _publication(database, immutable=False)
+    is_newer = local_publication is not None and (
+        store_publication is None or store_publication[0] in local_publication
+    )
+    return database if is_newer else None
 
 
 def _base_folder() -> Path:
@@ -222,9 +224,9 @@ class LocalCopy:
     # Choice between the two copies at a restart.
 
     def _restore(self) -> None:
-        published = _publication(self._published, immutable=True)
-        if self.database.exists() and self._descends_from(published[0] if published else None):
-            self._confirmed = published[0] if published else None
+        store_publication = _publication(self._published, immutable=True)
+        if self.database.exists() and self._descends_from(store_publication[0] if store_publication else None):
+            self._confirmed = store_publication[0] if store_publication else None
             return
         with self._errors():
             shutil.rmtree(self._folder)
@@ -237,19 +239,21 @@ class LocalCopy:
                     shutil.copyfile(source, self.database.with_name(self.database.name + suffix))
             with contextlib.closing(sqlite3.connect(self.database)) as database:
                 # Sinks may have seen sequence numbers given after this copy was made. These are not reused.
-                (last,) = database.execute("SELECT COALESCE(MAX(sequence), 0) FROM deliveries").fetchone()
+                (last_sequence,) = database.execute("SELECT COALESCE(MAX(sequence), 0) FROM deliveries").fetchone()
                 database.execute("DELETE FROM sqlite_sequence WHERE name = 'deliveries'")
-                database.execute("INSERT INTO sqlite_sequence VALUES ('deliveries', ?)", (last + _SKIPPED_SEQUENCES,))
+                database.execute(
+                    "INSERT INTO sqlite_sequence VALUES ('deliveries', ?)", (last_sequence + _SKIPPED_SEQUENCES,)
+                )
                 database.commit()
-        self._confirmed = published[0] if published else None
+        self._confirmed = store_publication[0] if store_publication else None
 
-    def _descends_from(self, published: str | None) -> bool:
+    def _descends_from(self, publication_name: str | None) -> bool:
         """Returns whether the store's file is a publication of the local database.
 
         If it is not, another machine has continued since.
         """
-        local = _publication(self.database, immutable=False)
-        return local is not None and (published or "") in {name or "" for name in local}
+        local_publication = _publication(self.database, immutable=False)
+        return local_publication is not None and (publication_name or "") in {name or "" for name in local_publication}
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:

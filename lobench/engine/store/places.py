@@ -56,32 +56,32 @@ class Places(LedgerPart):
         """
         digests_by_suite = self._data_in(folders)
         new_files = {name: digest for name, digest in digests.items() if name not in digests_by_suite}
-        changed = self.changed_data(digests, folders)
-        replaced = _differing_files(digests_by_suite, digests)
-        if replaced or new_files:
+        changed_names = self.changed_data(digests, folders)
+        replaced_names = _differing_files(digests_by_suite, digests)
+        if replaced_names or new_files:
             with self.transaction():
-                for name in replaced:
+                for name in replaced_names:
                     self.record_event(_REPLACED, name=name, digest=digests_by_suite[name], last=self._last_evaluation())
                 self._db.executemany("DELETE FROM data_files WHERE name = ?", [(name,) for name in digests_by_suite])
                 self._db.executemany("INSERT OR REPLACE INTO data_files VALUES (?, ?)", digests.items())
-        return changed
+        return changed_names
 
     def changed_data(self, digests: Mapping[str, str], folders: Collection[str]) -> list[str]:
         """Returns the same as `record_data`, but records nothing.
 
         A file that was changed and changed back is left out, unless results were recorded meanwhile.
         """
-        changed = _differing_files(self._data_in(folders), digests)
-        if not changed:
+        changed_names = _differing_files(self._data_in(folders), digests)
+        if not changed_names:
             return []
-        last = self._last_evaluation()
+        last_evaluation = self._last_evaluation()
         replacements = self._details(_REPLACED)
-        undone = {
+        restored_names = {
             replacement["name"]
             for replacement in replacements
-            if replacement["last"] == last and replacement["digest"] == digests.get(replacement["name"])
+            if replacement["last"] == last_evaluation and replacement["digest"] == digests.get(replacement["name"])
         }
-        return [name for name in changed if name not in undone]
+        return [name for name in changed_names if name not in restored_names]
 
     def _data_in(self, folders: Collection[str]) -> dict[str, str]:
         """Returns the hashes of the recorded data files of these folders, by name."""
@@ -183,7 +183,7 @@ class Places(LedgerPart):
             return ()
         rows = self._rows("SELECT files_json FROM described ORDER BY variant")
         with intact_rows(self.store):
-            return tuple(str(mark[0]) for (text,) in rows for mark in json.loads(text).get("around", ()))
+            return tuple(str(stamp[0]) for (text,) in rows for stamp in json.loads(text).get("around", ()))
 
     def places_of_suites(self) -> tuple[object, ...]:
         """Returns a value that changes if `placed` may return other locations."""

@@ -236,11 +236,11 @@ class Plans(LedgerPart):
 
     def planned_after(self, event: int) -> tuple[int, frozenset[str]]:
         """Returns the id of the last event of the ledger, and the subjects planned after an event, by their hashes."""
-        last = self._number("SELECT MAX(id) FROM events")
+        last_event = self._number("SELECT MAX(id) FROM events")
         query = "SELECT detail FROM events WHERE kind = ? AND id > ? AND id <= ?"
-        rows = self._rows(query, (PLANNED, event, last))
+        rows = self._rows(query, (PLANNED, event, last_event))
         with intact_rows(self.store):
-            return last, frozenset(json.loads(detail)["sha256"] for (detail,) in rows)
+            return last_event, frozenset(json.loads(detail)["sha256"] for (detail,) in rows)
 
     def last_plan_event(self) -> int:
         """Returns the id of the last plan event, or 0. The current cases change only with such events."""
@@ -258,13 +258,13 @@ class Plans(LedgerPart):
             for (text,) in self._rows("SELECT files_json FROM described ORDER BY variant"):
                 files = json.loads(text)
                 for name in files_by_origin:
-                    marks = files.get(name, ())
-                    files_by_origin[name].update(dict.fromkeys(str(mark[0]) for mark in marks))
+                    stamps = files.get(name, ())
+                    files_by_origin[name].update(dict.fromkeys(str(stamp[0]) for stamp in stamps))
         return {name: list(paths) for name, paths in files_by_origin.items()}
 
 
 def absent(
-    planned: Sequence[PlannedSubject], rows: Iterable[EvaluationRow]
+    planned_subjects: Sequence[PlannedSubject], rows: Iterable[EvaluationRow]
 ) -> Iterator[tuple[PlannedSubject, PlannedCase, tuple[SeedBlock, ...]]]:
     """Yields planned evaluations without an outcome: the subject, the case, and its missing blocks.
 
@@ -275,52 +275,52 @@ def absent(
     for row in rows:
         key = (row.key.checkpoint_sha256, row.key.case_identity, row.key.optimizer_hash)
         seeds.setdefault(key, set()).update(row.key.seed_block.seeds)
-    current = {
+    current_identities = {
         (planned_subject.sha256, planned_subject.variant, case.name): case.identity
-        for planned_subject in planned
+        for planned_subject in planned_subjects
         for case in planned_subject.cases
     }
-    reported = set()
-    for planned_subject in planned:
+    reported_keys = set()
+    for planned_subject in planned_subjects:
         for case in planned_subject.cases:
-            if current[planned_subject.sha256, planned_subject.variant, case.name] != case.identity:
+            if current_identities[planned_subject.sha256, planned_subject.variant, case.name] != case.identity:
                 continue
             stored_seeds = seeds.get((planned_subject.sha256, case.identity, case.optimizer_hash), set())
             blocks = tuple(block for block in case.blocks if not stored_seeds.issuperset(block.seeds))
             report_key = (planned_subject.sha256, case.identity, case.optimizer_hash, blocks)
-            if blocks and report_key not in reported:
-                reported.add(report_key)
+            if blocks and report_key not in reported_keys:
+                reported_keys.add(report_key)
                 yield planned_subject, case, blocks
 
 
 def changed_files(
-    planned: Sequence[PlannedSubject], members: Mapping[str, bytes], planned_code: Collection[str] = ()
+    planned_subjects: Sequence[PlannedSubject], members: Mapping[str, bytes], planned_code: Collection[str] = ()
 ) -> Iterator[tuple[str | None, str]]:
     """Yields the files of a suite that differ from the last plan: name of the member, and a line.
 
     Args:
-      planned: Planned subjects, in order of their last plans.
+      planned_subjects: Planned subjects, in order of their last plans.
       members: Contents by name: `suites/N/`, then the name from the suite's folder on. Files without a member are
         yielded as (None, name).
       planned_code: Members whose content a plan determines by the fingerprint of a case's code. A plan need not list
         them: for a suite that is a gin file it lists the files next to it, but no packages below.
     """
-    last: dict[str, str] = {}
-    for subject in planned:
-        last.update(subject.files)
+    last_digests: dict[str, str] = {}
+    for subject in planned_subjects:
+        last_digests.update(subject.files)
     digests_by_name: dict[str, dict[str, str]] = {}
     for name, content in members.items():
         digests_by_name.setdefault(name.split("/", 2)[2], {})[name] = hashlib.sha256(content).hexdigest()
-    folders = {name.partition("/")[0] for name in last}
-    for name in sorted({*last, *digests_by_name}):
+    folders = {name.partition("/")[0] for name in last_digests}
+    for name in sorted({*last_digests, *digests_by_name}):
         if name.partition("/")[0] not in folders or "/" not in name:
             continue
         digests = digests_by_name.get(name, {})
-        if name in last and digests and last[name] not in digests.values():
+        if name in last_digests and digests and last_digests[name] not in digests.values():
             yield min(digests), f"{name} is another file than when the evaluations were planned"
         elif not digests:
             yield None, name
-        elif name not in last and name.endswith((".py", ".gin")) and not digests.keys() <= set(planned_code):
+        elif name not in last_digests and name.endswith((".py", ".gin")) and not digests.keys() <= set(planned_code):
             yield min(digests), f"{name} was not there when the evaluations were planned"
 
 
@@ -328,8 +328,10 @@ def _read(events: Sequence[tuple[str, dict[str, Any], float]]) -> list[PlannedSu
     known_digests = {""} | {str(detail.get(_DIGEST)) for _, detail, _ in events}
     plans: dict[str, tuple[dict[str, Any], str]] = {}
     planned_rows: list[tuple[PlannedSubject, int]] = []  # with the index of its event
-    last: dict[tuple[str, CaseForm], int] = {}  # index of the event with which a form became the last one of a variant
-    broken = ""
+    last_events: dict[
+        tuple[str, CaseForm], int
+    ] = {}  # index of the event with which a form became the last one of a variant
+    order_problem = ""
     for index, (kind, detail, recorded_at) in enumerate(events):
         problem = ""
         if digest_of(detail) != detail.get(_DIGEST):
@@ -344,9 +346,9 @@ def _read(events: Sequence[tuple[str, dict[str, Any], float]]) -> list[PlannedSu
             continue
         plan, plan_problem = plans.get(detail["plan"], ({"cases": [], "files": {}}, "its plan is missing"))
         if kind == CURRENT:
-            broken = broken or problem or plan_problem
+            order_problem = order_problem or problem or plan_problem
             forms = [CaseForm(case["identity"], case["optimizer_hash"]) for case in plan["cases"]]
-            last.update({(detail["variant"], form): index for form in forms})
+            last_events.update({(detail["variant"], form): index for form in forms})
             continue
         planned = PlannedSubject(
             sha256=detail["sha256"],
@@ -373,9 +375,11 @@ def _read(events: Sequence[tuple[str, dict[str, Any], float]]) -> list[PlannedSu
         forms = [
             (planned_subject.variant, CaseForm(case.identity, case.optimizer_hash)) for case in planned_subject.cases
         ]
-        return max([event_index, *(last.get(form, 0) for form in forms)])
+        return max([event_index, *(last_events.get(form, 0) for form in forms)])
 
-    ordered = [planned_subject for planned_subject, _ in sorted(planned_rows, key=order)]
-    if broken and ordered:
-        ordered[-1] = dataclasses.replace(ordered[-1], problem=ordered[-1].problem or f"its order: {broken}")
-    return ordered
+    ordered_subjects = [planned_subject for planned_subject, _ in sorted(planned_rows, key=order)]
+    if order_problem and ordered_subjects:
+        ordered_subjects[-1] = dataclasses.replace(
+            ordered_subjects[-1], problem=ordered_subjects[-1].problem or f"its order: {order_problem}"
+        )
+    return ordered_subjects

@@ -91,8 +91,8 @@ def register(db: sqlite3.Connection, program: Program, expected: Program | None 
       expected: Program that was expected to compute it. If they differ, results of `program` count from now on for
         chiefs that expect `expected`.
     """
-    parts = json.dumps(dataclasses.asdict(program), sort_keys=True)
-    db.execute("INSERT OR IGNORE INTO programs VALUES (?, ?)", (program.key, parts))
+    program_json = json.dumps(dataclasses.asdict(program), sort_keys=True)
+    db.execute("INSERT OR IGNORE INTO programs VALUES (?, ?)", (program.key, program_json))
     if expected is not None and expected != program.whole:
         db.execute("INSERT OR IGNORE INTO expectations VALUES (?, ?)", (expected.key, program.key))
 
@@ -150,10 +150,10 @@ def old_programs(db: sqlite3.Connection, table: str = "evaluations") -> dict[int
         else:
             programs[row] = _program_of_row(version, payload)
     for row, version in programs_without_curves.items():
-        alone = {
+        programs_alone = {
             dataclasses.replace(program, together=1) for program in programs.values() if program.version == version
         }
-        programs[row] = alone.pop() if len(alone) == 1 else Program(version=version)
+        programs[row] = programs_alone.pop() if len(programs_alone) == 1 else Program(version=version)
     return programs
 
 

@@ -81,11 +81,11 @@ class LedgerReader(Places, Codes):
 
     def num_skipped(self) -> int:
         """Returns the number of checkpoints that `--checkpoints` left out and that were not evaluated later."""
-        ((passed_over,),) = self._rows(
+        ((num_passed_over,),) = self._rows(
             "SELECT count(*) FROM fingerprints WHERE substr(fingerprint, 1, ?) = ?", (len(PASSED_OVER), PASSED_OVER)
         )
-        ((skipped,),) = self._rows("SELECT count(*) FROM subjects WHERE admission = 'skipped'")
-        return int(passed_over + skipped)
+        ((num_not_admitted,),) = self._rows("SELECT count(*) FROM subjects WHERE admission = 'skipped'")
+        return int(num_passed_over + num_not_admitted)
 
     def history(
         self, programs: Collection[str], *, retried: Collection[Outcome] = (), keeps_code: bool = False
@@ -108,7 +108,7 @@ class LedgerReader(Places, Codes):
         codes: dict[EvaluationId, tuple[str, ...]] = {}
         retried_codes: dict[EvaluationId, tuple[str, ...]] = {}
         accepted_code = self.accepted_code
-        recorded = set()
+        recorded_evaluations = set()
         retried_ids = set()
         splits = set()
         for sha256, case_key, start, size, duration, program, outcome, code in rows:
@@ -116,7 +116,7 @@ class LedgerReader(Places, Codes):
                 seconds.setdefault(case_key, []).append(duration)
             if program in programs:
                 evaluation = EvaluationId(sha256, case_key, SeedBlock(start=start, size=size))
-                recorded.add(evaluation)
+                recorded_evaluations.add(evaluation)
                 codes[evaluation] = (*codes.get(evaluation, ()), code)
                 if outcome in retried:
                     retried_ids.add(evaluation)
@@ -128,7 +128,7 @@ class LedgerReader(Places, Codes):
             else:
                 deaths[evaluation] = deaths.get(evaluation, 0) + 1
         return History(
-            recorded=recorded,
+            recorded=recorded_evaluations,
             retried=retried_ids,
             splits=splits,
             deaths=deaths,
@@ -363,38 +363,38 @@ class LedgerReader(Places, Codes):
           sightings: Result of `LedgerReader.sightings` for the same subjects. None: read here.
           after: Id of an evaluation. Only later ones are read.
         """
-        todays = codes or {}
+        current_codes = codes or {}
         columns = {"checkpoint_sha256": sha256, "outcome": outcome or ""}
         conditions = {name: value for name, value in columns.items() if value}
         where = " AND ".join([f"id > {int(after)}" if after else "1", *(f"{name} = ?" for name in conditions)])
         with store_errors(self.store), intact_rows(self.store):
             programs = known_programs(self._db)
-            old: dict[int, Program] | None = None
+            old_by_id: dict[int, Program] | None = None
             known_sightings = self.sightings(sha256) if sightings is None else sightings
             subjects_of_evaluation = sightings_of_evaluations(self._db, known_sightings)
             superseded = self.superseded()
             selection = f"evaluation IN (SELECT id FROM evaluations WHERE {where})"
-            labelled = self._db.execute(
+            label_rows = self._db.execute(
                 f"SELECT {_LABEL_COLUMNS} FROM labels WHERE {selection}", tuple(conditions.values())
             )
             labels = {
-                row[0]: Labels(experiment=str(row[1]), trial=str(row[2]), session=str(row[3])) for row in labelled
+                row[0]: Labels(experiment=str(row[1]), trial=str(row[2]), session=str(row[3])) for row in label_rows
             }
             cases = dict[str, CaseInfo]()  # thousands of rows have a few
             texts = dict[str, str]()  # equal texts of rows are one object: a sixth of the memory of a large store
             blocks = dict[tuple[int, int], SeedBlock]()
             canonical_codes = dict[str, str]()
-            payload_column, summary_columns, joined, summaries = "payload", "NULL, NULL", "", None
+            payload_column, summary_columns, join_clause, summaries = "payload", "NULL, NULL", "", None
             if summarized:
                 summaries = StoredSummaries(self.store, self._db)
                 payload_column, summary_columns = summaries.columns
-                joined = summaries.join
+                join_clause = summaries.join
             query = (
-                f"SELECT id, {_READ_COLUMNS}, {payload_column}, {summary_columns} FROM evaluations {joined} "
+                f"SELECT id, {_READ_COLUMNS}, {payload_column}, {summary_columns} FROM evaluations {join_clause} "
                 f"WHERE {where} ORDER BY id"
             )
             outdated = frozenset[int]() if all_codes or codes is not None else self.outdated(sha256)
-            shared = texts.setdefault
+            shared_text = texts.setdefault
             for (
                 number,
                 checkpoint_sha256,
@@ -409,25 +409,25 @@ class LedgerReader(Places, Codes):
                 recorded_at,
                 code,
                 payload,
-                head,
-                numbers,
+                head_id,
+                packed_numbers,
             ) in self._db.execute(query, tuple(conditions.values())):
                 if number in outdated or (
-                    todays and not self.counts(code, todays.get(f"{identity}:{optimizer_hash}", ""))
+                    current_codes and not self.counts(code, current_codes.get(f"{identity}:{optimizer_hash}", ""))
                 ):
                     continue
                 case = cases.get(text)
                 if case is None:
                     case = cases[text] = self.placed(case_of(text))
                 at_hand = None
-                if summaries is not None and head is not None:
-                    at_hand = summaries.summary(number, recorded_at, case, head, numbers)
+                if summaries is not None and head_id is not None:
+                    at_hand = summaries.summary(number, recorded_at, case, head_id, packed_numbers)
                 program = programs.get(version)
                 if program is None:
                     program = Program(version=version)
                     if version.isdecimal():  # recorded before programs had keys
-                        old = old_programs(self._db) if old is None else old
-                        program = old.get(number, program)
+                        old_by_id = old_programs(self._db) if old_by_id is None else old_by_id
+                        program = old_by_id.get(number, program)
                         version = program.key
                 subjects = subjects_of_evaluation(number, checkpoint_sha256)
                 block = blocks.get((start, size))
@@ -437,12 +437,12 @@ class LedgerReader(Places, Codes):
                     canonical_codes[code] = self.canonical_code(code)
                 yield EvaluationRow(
                     key=EvaluationKey(
-                        checkpoint_sha256=shared(checkpoint_sha256, checkpoint_sha256),
-                        optimizer_hash=shared(optimizer_hash, optimizer_hash),
-                        case_identity=shared(identity, identity),
+                        checkpoint_sha256=shared_text(checkpoint_sha256, checkpoint_sha256),
+                        optimizer_hash=shared_text(optimizer_hash, optimizer_hash),
+                        case_identity=shared_text(identity, identity),
                         seed_block=block,
-                        program_version=shared(version, version),
-                        code=shared(code, code),
+                        program_version=shared_text(version, version),
+                        code=shared_text(code, code),
                     ),
                     program=program,
                     case=case,
@@ -462,11 +462,11 @@ class LedgerReader(Places, Codes):
 @functools.lru_cache(maxsize=1024)  # every subject has the same ones
 def case_json(case: CaseInfo) -> str:
     """Returns a case as stored JSON. Fields with default values are left out; `case_of` restores them."""
-    named = ((field, getattr(case, field.name)) for field in dataclasses.fields(case))
+    values_by_field = ((field, getattr(case, field.name)) for field in dataclasses.fields(case))
     return json.dumps(
         {
             case_field.name: value
-            for case_field, value in named
+            for case_field, value in values_by_field
             if value != case_field.default and case_field.name != "places"
         }
     )

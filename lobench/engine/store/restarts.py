@@ -89,25 +89,25 @@ class Restarts:
         self.superseded.discard(position)
         generation, variant = detail["generation"], detail["variant"]
         # Last superseded positions in other lineages: of files without a number.
-        last_of: dict[CheckpointSeries, int] = {}
+        last_superseded: dict[CheckpointSeries, int] = {}
         series = series_of(self._subjects[position])
         for uri, sha256, outer_step in detail.get("superseded", ()):
-            dead = self._positions.get((uri, sha256, generation, outer_step, variant))
-            if dead is not None:
-                self.superseded.add(dead)
-                lineage = series_of(self._subjects[dead])
-                last_of[lineage] = max(dead, last_of.get(lineage, dead))
-        last = self._positions.get(tuple(detail["after"]))
-        if kind == RESTARTED and last is not None:
-            for lineage, its_last in {**last_of, series: last}.items():
-                self._begun_after.setdefault(lineage, []).append(its_last)
+            superseded_position = self._positions.get((uri, sha256, generation, outer_step, variant))
+            if superseded_position is not None:
+                self.superseded.add(superseded_position)
+                lineage = series_of(self._subjects[superseded_position])
+                last_superseded[lineage] = max(superseded_position, last_superseded.get(lineage, superseded_position))
+        last_position = self._positions.get(tuple(detail["after"]))
+        if kind == RESTARTED and last_position is not None:
+            for lineage, last_in_lineage in {**last_superseded, series: last_position}.items():
+                self._begun_after.setdefault(lineage, []).append(last_in_lineage)
 
     def number(self, position: int) -> int:
         """Returns how many times the trainer of a checkpoint was restarted before the checkpoint was first seen."""
         subject = self._subjects.get(position)
         if subject is None:
             return 0
-        return sum(last < position for last in self._begun_after.get(series_of(subject), ()))
+        return sum(restart_position < position for restart_position in self._begun_after.get(series_of(subject), ()))
 
     def ahead_of(self, subject: Subject) -> list[Subject]:
         """Returns those of `before` that were seen at the subject's outer step or a higher one."""
@@ -141,12 +141,14 @@ class Restarts:
           from_step: First superseded outer step, if a restart is known. None: restarts are inferred.
         """
         is_back = position in self.superseded
-        replaced = [self._subjects[index] for index in self._at[subject.uri] if index not in self.superseded]
+        replaced_checkpoints = [
+            self._subjects[index] for index in self._at[subject.uri] if index not in self.superseded
+        ]
         is_restart = from_step is not None or any(
             checkpoint.sha256 != subject.sha256
             and checkpoint.outer_step >= subject.outer_step
             and series_of(checkpoint) == series_of(subject)
-            for checkpoint in replaced
+            for checkpoint in replaced_checkpoints
         )
         if not is_restart and not is_back:
             return None  # nearly always; skips the search through the whole run
@@ -174,7 +176,7 @@ class Restarts:
         return Restart(kind=kind, detail=detail, outer_step=step, num_superseded=len(superseded_checkpoints))
 
     def _superseded_without_number(
-        self, subject: Subject, dead: Sequence[Subject], last_checkpoint: Subject
+        self, subject: Subject, superseded_checkpoints: Sequence[Subject], last_checkpoint: Subject
     ) -> list[Subject]:
         """Returns the contents of files without a number (`latest.npz`) that belong to an abandoned run.
 
@@ -184,18 +186,18 @@ class Restarts:
 
         Args:
           subject: First checkpoint of the new run.
-          dead: Superseded checkpoints of its lineage.
+          superseded_checkpoints: Superseded checkpoints of its lineage.
           last_checkpoint: Last checkpoint of the lineage that was seen before.
         """
         series = series_of(subject)
-        hashes = {checkpoint.sha256 for checkpoint in dead}
-        shared = [
+        hashes = {checkpoint.sha256 for checkpoint in superseded_checkpoints}
+        shared_positions = [
             self._positions[_name_of(checkpoint)]
             for checkpoint in self.before(subject)
-            if checkpoint not in (subject, *dead)
+            if checkpoint not in (subject, *superseded_checkpoints)
         ]
         end = self._positions[_name_of(last_checkpoint)]
-        last_shared = max(shared, default=-1)
+        last_shared = max(shared_positions, default=-1)
         without_number: list[Subject] = []
         for lineage, positions in self._lineages.items():
             if lineage == series or not lineage.is_beside(series) or "*" in lineage.names.rpartition("/")[2]:

@@ -34,10 +34,10 @@ class CheckpointSeries(NamedTuple):
     names: str
     variant: str
 
-    def is_beside(self, other: CheckpointSeries) -> bool:
+    def is_beside(self, other_series: CheckpointSeries) -> bool:
         """Returns whether both are in the same folder of the same run."""
-        places = self.names.rpartition("/")[0], other.names.rpartition("/")[0]
-        return places[0] == places[1] and other._replace(names=self.names) == self
+        folders = self.names.rpartition("/")[0], other_series.names.rpartition("/")[0]
+        return folders[0] == folders[1] and other_series._replace(names=self.names) == self
 
 
 def series_of(subject: Subject) -> CheckpointSeries:
@@ -80,8 +80,8 @@ class ArrivalNumbers:
 
 def numbered_by_arrival(sightings: Mapping[int, Subject]) -> frozenset[int]:
     """Returns the positions of sightings whose outer steps are only numbers of arrival; see `ArrivalNumbers`."""
-    numbers = ArrivalNumbers()
-    return frozenset(position for position in sorted(sightings) if numbers.add(sightings[position]))
+    arrival_numbers = ArrivalNumbers()
+    return frozenset(position for position in sorted(sightings) if arrival_numbers.add(sightings[position]))
 
 
 def _folder_and_name(uri: str) -> tuple[str, str]:

@@ -61,21 +61,21 @@ def leave_mark(folder: Path) -> str:
     >>> marked_folder(leave_mark(Path("results")))
     PosixPath('results')
     """
-    mark = folder / f"{_MARK}{uuid.uuid4().hex}"
+    marker = folder / f"{_MARK}{uuid.uuid4().hex}"
     try:
-        write_whole(mark, b"")
+        write_whole(marker, b"")
     except OSError:
         return ""
-    return str(mark)
+    return str(marker)
 
 
-def marked_folder(mark: str) -> Path | None:
+def marked_folder(marker: str) -> Path | None:
     """Returns the folder of a marker; None if this machine does not see it.
 
     >>> marked_folder("/nowhere/mark") is None
     True
     """
-    return Path(mark).parent if mark and Path(mark).is_file() else None
+    return Path(marker).parent if marker and Path(marker).is_file() else None
 
 
 class StateFile(NamedTuple):
@@ -92,10 +92,10 @@ class StateFile(NamedTuple):
 
     @classmethod
     def of_name(cls, name: str) -> StateFile | None:
-        parts = name.removesuffix(_SUFFIX).split(".")
-        if not name.endswith(_SUFFIX) or len(parts) != 4 or not parts[2].isdecimal():
+        name_parts = name.removesuffix(_SUFFIX).split(".")
+        if not name.endswith(_SUFFIX) or len(name_parts) != 4 or not name_parts[2].isdecimal():
             return None
-        return cls(parts[0], parts[1], int(parts[2]), parts[3])
+        return cls(name_parts[0], name_parts[1], int(name_parts[2]), name_parts[3])
 
 
 def owner_of(sha256: str, case_key: str, block: SeedBlock) -> str:
@@ -243,12 +243,12 @@ def sweep_states(folder: Path, ledger: sqlite3.Connection) -> None:
         "SELECT checkpoint_sha256, case_identity || ':' || optimizer_hash, seed_start, seed_count FROM evaluations "
         "WHERE payload IS NOT NULL"
     )
-    done = set()
+    finished_owners = set()
     for sha256, case_key, start, size in rows:
         block = SeedBlock(start=start, size=size)
-        done |= {owner_of(sha256, case_key, block), owner_of("", case_key, block)}
+        finished_owners |= {owner_of(sha256, case_key, block), owner_of("", case_key, block)}
     for file in files:
-        if file.owner in done:
+        if file.owner in finished_owners:
             _remove(folder / file.name)
 
 
@@ -265,8 +265,8 @@ def _remove_oldest_kept(folder: Path) -> None:
     kept_files = []
     for file in _files(folder):
         with contextlib.suppress(OSError):  # removed by another worker in the meantime
-            about = (folder / file.name).stat()
-            kept_files += [(about.st_mtime_ns, about.st_size, file.name)] if file.owner == _KEPT else []
+            status = (folder / file.name).stat()
+            kept_files += [(status.st_mtime_ns, status.st_size, file.name)] if file.owner == _KEPT else []
     num_bytes = 0
     for index, (_, size, name) in enumerate(sorted(kept_files, reverse=True)):
         num_bytes += size

@@ -31,13 +31,13 @@ class Summaries(LedgerPart):
 
     def record_summary(self, evaluation: int, curves: Curves, case: CaseInfo) -> None:
         """Records the summary of an evaluation that has just been recorded."""
-        text, numbers = summarize(curves, case.primary_metric)
+        text, packed_numbers = summarize(curves, case.primary_metric)
         with self.transaction():
             self._db.execute("INSERT OR IGNORE INTO summary_heads (text) VALUES (?)", (text,))
             self._db.execute(
                 "UPDATE summaries SET head = (SELECT id FROM summary_heads WHERE text = ?), numbers = ? "
                 "WHERE evaluation = ?",
-                (text, numbers, evaluation),
+                (text, packed_numbers, evaluation),
             )
 
     def compute_summaries(self) -> None:
@@ -61,11 +61,11 @@ class Summaries(LedgerPart):
                         self.record_summary(evaluation, curves, case)
 
     def _missing(self) -> Iterator[list[int]]:
-        last = 0
+        last_evaluation = 0
         query = f"SELECT evaluation FROM summaries WHERE numbers IS NULL AND evaluation > ? ORDER BY 1 LIMIT {_BATCH}"
-        while batch := [evaluation for (evaluation,) in self._db.execute(query, (last,)).fetchall()]:
+        while batch := [evaluation for (evaluation,) in self._db.execute(query, (last_evaluation,)).fetchall()]:
             yield batch
-            last = batch[-1]
+            last_evaluation = batch[-1]
 
 
 def _version(db: sqlite3.Connection, schema: str = "main") -> str:
@@ -128,7 +128,9 @@ class StoredSummaries:
     def join(self) -> str:
         return "LEFT JOIN summaries s ON s.evaluation = evaluations.id" if self._is_there else ""
 
-    def summary(self, evaluation: int, recorded_at: float, case: CaseInfo, head: int, numbers: bytes) -> CurveSummary:
+    def summary(
+        self, evaluation: int, recorded_at: float, case: CaseInfo, head_id: int, packed_numbers: bytes
+    ) -> CurveSummary:
         """Returns the summary of an evaluation. The caller turns errors of a damaged one into `StoreError`s.
 
         Args:
@@ -137,7 +139,9 @@ class StoredSummaries:
           case: Case of the evaluation.
           head, numbers: Columns of the stored summary.
         """
-        return read_summary(self._heads[head], numbers, _Curves(self._payloads, evaluation, recorded_at, case))
+        return read_summary(
+            self._heads[head_id], packed_numbers, _Curves(self._payloads, evaluation, recorded_at, case)
+        )
 
 
 class _Curves:

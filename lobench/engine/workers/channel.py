@@ -99,9 +99,9 @@ class Channel:
         Args:
           to_the_end: Whether to read until the end of the pipe. Set it only after all writers have ended.
         """
-        turn = 0
-        while (turn < _CHUNKS or to_the_end) and not self.is_closed:
-            turn += 1
+        num_chunks = 0
+        while (num_chunks < _CHUNKS or to_the_end) and not self.is_closed:
+            num_chunks += 1
             try:
                 chunk = self._end.recv(_CHUNK)
             except BlockingIOError:
@@ -120,18 +120,20 @@ class Channel:
         start = 0
         while len(self._received) - start >= _HEAD.size:
             (length,) = _HEAD.unpack_from(self._received, start)
-            first, end = start + _HEAD.size, start + _HEAD.size + length
-            is_well = 0 <= length <= _LIMIT and has_begun_well(self._received[first : min(end, first + _SHOWN)])
-            if is_well and len(self._received) < end:
+            body_start, body_end = start + _HEAD.size, start + _HEAD.size + length
+            is_intact = 0 <= length <= _LIMIT and has_begun_well(
+                self._received[body_start : min(body_end, body_start + _SHOWN)]
+            )
+            if is_intact and len(self._received) < body_end:
                 break
-            message = bytes(self._received[first:end]) if is_well else b""
+            message = bytes(self._received[body_start:body_end]) if is_intact else b""
             if not kind_of(message):
-                shown = bytes(self._received[start : start + _SHOWN])
-                self.problem = f"wrote something other than a message into its pipe: {shown!r}"
+                shown_bytes = bytes(self._received[start : start + _SHOWN])
+                self.problem = f"wrote something other than a message into its pipe: {shown_bytes!r}"
                 self._received.clear()
                 return messages
             messages.append(message)
-            start = end
+            start = body_end
         del self._received[:start]
         return messages
 

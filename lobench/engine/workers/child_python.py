@@ -61,8 +61,8 @@ def unshared_cache_line(store: Path) -> str:
 
 def wanted_cache_folder() -> Path:
     """Returns the folder of `user_cache_folder`, which may not exist."""
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(os.environ.get(_CACHE) or Path(home) / "lobench") / "xla_cache"
+    cache_home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(os.environ.get(_CACHE) or Path(cache_home) / "lobench") / "xla_cache"
 
 
 def _sweep(folder: Path) -> None:

@@ -75,26 +75,26 @@ def _index_of_script(words: Sequence[str]) -> int | None:
 
 def _filled_script(text: str, values: Mapping[str, str]) -> str:
     """Returns a shell script with placeholders replaced. Paths are quoted as needed inside or outside of quotes."""
-    parts, quote, position = list[str](), "", 0
+    pieces, quote, position = list[str](), "", 0
     while position < len(text):
         match = _PLACEHOLDER.match(text, position)
         if match is not None and match[1] in values:
             value = values[match[1]]
             if match[1] in _PATHS:
                 value = _quote(value, quote)
-            parts.append(value)
+            pieces.append(value)
             position = match.end()
             continue
         character = text[position]
         if character == "\\" and quote != "'":
-            parts.append(text[position : position + 2])
+            pieces.append(text[position : position + 2])
             position += 2
             continue
         if character in ("'", '"') and quote in ("", character):
             quote = "" if quote else character
-        parts.append(character)
+        pieces.append(character)
         position += 1
-    return "".join(parts)
+    return "".join(pieces)
 
 
 def _quote(value: str, quote: str) -> str:
@@ -117,11 +117,11 @@ class CommandRunner:
         """Runs a command until it ends, is stopped, or has run for too long. Its output is appended to its log."""
         timer = threading.Timer(min(timeout_seconds, threading.TIMEOUT_MAX), self.stop, [command.lease])
         timer.daemon = True
-        began = time.monotonic()
+        started_at = time.monotonic()
         timer.start()
         problem = self._run(command)
         timer.cancel()
-        if problem and time.monotonic() - began >= timeout_seconds:
+        if problem and time.monotonic() - started_at >= timeout_seconds:
             text = f"ran past its deadline; got more than {timeout_seconds:g} s"
             return JobResult(lease=command.lease, outcome=Outcome.TIMEOUT, message=text)
         outcome = Outcome.FAILED if problem else Outcome.PASSED
@@ -131,14 +131,14 @@ class CommandRunner:
         """Returns "" if the exit code is 0; else how the command ended, and the last line of its standard error."""
         try:
             Path(command.log).parent.mkdir(parents=True, exist_ok=True)
-            with open(f"{command.log}.out", "ab") as out, open(f"{command.log}.err", "ab") as err:
+            with open(f"{command.log}.out", "ab") as output_log, open(f"{command.log}.err", "ab") as error_log:
                 for end in ("out", "err"):
                     open_to_group(Path(f"{command.log}.{end}"))
-                size_before = err.tell()
+                size_before = error_log.tell()
                 with self._changing:
                     if command.lease in self._stopped:
                         return "stopped before it began"
-                    self._process = _start_process(command, out.fileno(), err.fileno())
+                    self._process = _start_process(command, output_log.fileno(), error_log.fileno())
                     self._lease = command.lease
                 os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)  # keeps its id from being reused
                 with self._changing:
@@ -159,9 +159,14 @@ class CommandRunner:
                 kill_tree(self._process.pid)
 
 
-def _start_process(command: Command, out: int, err: int) -> subprocess.Popen[bytes]:
+def _start_process(command: Command, stdout: int, stderr: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        list(command.words), cwd=command.folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=_environment()
+        list(command.words),
+        cwd=command.folder,
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        env=_environment(),
     )
 
 
@@ -202,15 +207,15 @@ def serve(connection: Connection, configure: Configure, *, owns_process: bool) -
     """Runs a worker that has no suite and only runs commands; see `Configure.serve`."""
     chief = ChiefEnd(connection, TO_WORKER, owns_process=owns_process)
     runner = CommandRunner()
-    waiting = queue.Queue[Command | None]()
+    pending_commands = queue.Queue[Command | None]()
 
     def handle(message: ToWorker | None) -> None:
         if isinstance(message, StopCommand):
             runner.stop(message.lease)
         else:
-            waiting.put(message if isinstance(message, Command) else None)
+            pending_commands.put(message if isinstance(message, Command) else None)
 
     chief.send(Ready())
     chief.listen(handle)
-    while (command := waiting.get()) is not None:
+    while (command := pending_commands.get()) is not None:
         chief.send(runner.run(command))

@@ -29,7 +29,7 @@ def last_words(log: Path, start: int = 0, *, problem: str = "") -> str:
         f"{log} cannot be written: {problem}" if problem else _cause_in(log, start),
         f"`ulimit -v` allows {allowed / 2**30:.2g} GiB" if allowed != resource.RLIM_INFINITY else "",
     ]
-    return "; ".join(part for part in reasons if part)
+    return "; ".join(reason for reason in reasons if reason)
 
 
 def how_it_ended(code: int) -> str:

@@ -80,7 +80,7 @@ class Parcel:
             files.update(dict.fromkeys(included_files(file, set())))
         if trainer_config:
             for file in config_chain(Path(os.path.abspath(trainer_config))):
-                files.update(dict.fromkeys(included_files(file, set(), below=file.resolve().parent)))
+                files.update(dict.fromkeys(included_files(file, set(), top_folder=file.resolve().parent)))
         for folder in map(Path, map(os.path.abspath, import_folders)):
             roots.append(folder)
             files.update(dict.fromkeys(sorted(folder.glob("*.py"))))

@@ -278,8 +278,8 @@ class InlineExecutor:
         channel = self._channel
         if channel is not None and not (channel.flush() and not channel.is_amid_a_message):
             timeout = min(timeout, _LOOK_SECONDS)
-        watched: list[Any] = [end for end in (channel, self._wakeup) if end is not None]
-        if self._wakeup in multiprocessing.connection.wait(watched, timeout) and self._wakeup is not None:
+        wait_objects: list[Any] = [end for end in (channel, self._wakeup) if end is not None]
+        if self._wakeup in multiprocessing.connection.wait(wait_objects, timeout) and self._wakeup is not None:
             os.read(self._wakeup.fileno(), 4096)
         if channel is None:
             return []

@@ -130,8 +130,8 @@ class WorkerProcess:
         if code == -signal.SIGKILL:
             return KILLED  # its last output cannot explain the signal
         ending = "closed its pipe" if code is None else how_it_ended(code)
-        words = last_words(self._log, self.log_start, problem=self.log_problem)
-        return f"{ending}: {words}" if words else ending
+        log_line = last_words(self._log, self.log_start, problem=self.log_problem)
+        return f"{ending}: {log_line}" if log_line else ending
 
 
 def _sentinel(pid: int) -> int | None:

@@ -145,7 +145,7 @@ def alarm(
     evaluation = keywords_in(EvaluationKeywords, {**options, "sinks": ()})  # alarms alone are delivered
     with contextlib.ExitStack() as stack:
         busy_message = "another `lobench alarm` follows this run"
-        stack.callback(StoreLock(folder / "alarm", "alarm", file="alarm.lock", busy=busy_message).release)
+        stack.callback(StoreLock(folder / "alarm", "alarm", file="alarm.lock", busy_message=busy_message).release)
         notifier = _Notifier(folder / RAISED, manager, make_sinks(settings, manager, folder), on_alarm, progress)
         stack.callback(notifier.close)
         follower = _Follower(
@@ -352,7 +352,7 @@ class _Follower:
                 self._run.path_of(sighting.uri) for _, sighting, _ in self._known if sighting.sha256 == subject.sha256
             ]
             self._places[subject.sha256] = readable_place(
-                self._store, checkpoint_path, subject.sha256, others=other_paths
+                self._store, checkpoint_path, subject.sha256, other_paths=other_paths
             )
         return self._places[subject.sha256]
 

@@ -173,7 +173,7 @@ def bisect(
 
     def readable_path_of(checkpoint: Checkpoint) -> str | None:
         return readable_place(
-            store, checkpoint.uri, checkpoint.sha256, others=sorted(seen_at.get(checkpoint.sha256, ()))
+            store, checkpoint.uri, checkpoint.sha256, other_paths=sorted(seen_at.get(checkpoint.sha256, ()))
         )
 
     def look() -> Probed:

@@ -245,7 +245,9 @@ class _DecidesAlone:
     """Context manager that holds the lock for decisions in a store."""
 
     def __init__(self, store: Path) -> None:
-        self._lock = StoreLock(store, "keep", file="keep.lock", busy="another `lobench keep` decides in this store")
+        self._lock = StoreLock(
+            store, "keep", file="keep.lock", busy_message="another `lobench keep` decides in this store"
+        )
 
     def __enter__(self) -> None: ...
 

@@ -135,7 +135,7 @@ def read_curves(path: Path, normalisers: Mapping[str, Normaliser]) -> dict[str, 
     Raises:
       UsageError: As for `read_csv`; or a task has no normaliser, or a seed lacks a step or has it twice.
     """
-    log = read_csv(path, names=("task", "seed"), numbers=("step", "loss"), what="loss")
+    log = read_csv(path, text_columns=("task", "seed"), number_columns=("step", "loss"), row_name="loss")
     where = str(path)
     unknown_tasks = sorted({*log["task"]} - normalisers.keys())
     if unknown_tasks:

@@ -73,7 +73,7 @@ class RunJournal:
     def __init__(self, folder: Path, identity: Mapping[str, str], *, bindings: str = "") -> None:
         self._bindings = bindings
         self._path = folder / "evolve.sqlite"
-        self._lock = StoreLock(folder, file="evolve.lock", busy="another `lobench evolve` writes this run")
+        self._lock = StoreLock(folder, file="evolve.lock", busy_message="another `lobench evolve` writes this run")
         with _using(self._path):
             self._connection = open_to_write(self._path)
             write_ahead(self._connection)

@@ -375,4 +375,4 @@ def _listen_address(store: Path, listen: str) -> str:
 
 
 def _lock(store: Path) -> StoreLock:
-    return StoreLock(store, file="pbt.lock", busy="another controller serves this store")
+    return StoreLock(store, file="pbt.lock", busy_message="another controller serves this store")

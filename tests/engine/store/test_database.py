@@ -124,7 +124,7 @@ input()
     assert holder.stdout is not None and holder.stdout.readline() == "held\n"
     StoreLock(tmp_path, file="other.lock").release()
     with pytest.raises(StoreBusy, match=SHOWN["this-run-is-taken-got"].format(pid=holder.pid)):
-        StoreLock(tmp_path, file="some.lock", busy="this run is taken")
+        StoreLock(tmp_path, file="some.lock", busy_message="this run is taken")
     holder.kill()
     holder.communicate()
     lock = StoreLock(tmp_path, file="some.lock")

@@ -62,7 +62,7 @@ def portable_python(path: str, folder: Path) -> tuple[str, str]:
       folder: Folder of the experiment's file.
     """
     program = Path(os.path.normpath(folder / Path(path).expanduser()))
-    text = "/".join(part for part in program.parts[-3:] if part != program.anchor)
+    text = "/".join(path_part for path_part in program.parts[-3:] if path_part != program.anchor)
     return text, str(program).removesuffix(text)
 
 

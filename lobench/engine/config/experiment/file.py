@@ -308,16 +308,18 @@ def _check_scopes(bindings: Sequence[Binding], names: Sequence[str], cases: Sequ
 def _method(
     name: str, bindings: Sequence[Binding], folder: Path, fixed: Sequence[str], reach: Reach, is_elsewhere: bool
 ) -> Method:
-    keys = [binding for binding in bindings if binding.name == "Method" and binding.scope == name]
-    scoped = [binding for binding in bindings if binding.scope.split("/")[0] == name and binding.name != "Method"]
+    key_bindings = [binding for binding in bindings if binding.name == "Method" and binding.scope == name]
+    scoped_bindings = [
+        binding for binding in bindings if binding.scope.split("/")[0] == name and binding.name != "Method"
+    ]
     own_bindings = effective(
-        [method_binding for method_binding in scoped if not is_of_search(method_binding, bindings)]
+        [method_binding for method_binding in scoped_bindings if not is_of_search(method_binding, bindings)]
     )
-    values = _method_values(name, keys)
+    values = _method_values(name, key_bindings)
     search = values.pop("search", None)
     if "optimizer" in values and not isinstance(values["optimizer"], str):
         values["optimizer"] = gin_text(replace(values["optimizer"], evaluate=True))
-    where = keys[0].where
+    where = key_bindings[0].where
     method = Method(name=name, **values)
     if method.checkpoint and "://" not in method.checkpoint:
         checkpoint = Path(os.path.normpath(folder / Path(method.checkpoint).expanduser()))
@@ -329,13 +331,15 @@ def _method(
     if method.kind == "curves" and not is_elsewhere:
         method = replace(method, curves=_files_of_curves(method, folder, where))
     if method.python and not is_elsewhere:
-        where_python = next(method_binding.where for method_binding in keys if method_binding.parameter == "python")
+        where_python = next(
+            method_binding.where for method_binding in key_bindings if method_binding.parameter == "python"
+        )
         own_bindings += _environment_bindings(method, own_bindings, folder, where_python)
     method = replace(method, space=space_of(name, own_bindings, bindings))
-    knobs = _bindings_by_knob(method, keys, is_searched=search is not None)
-    bound = [*own_bindings, *(binding for knob in knobs for binding in knob)]
-    read = [] if method.curves else reach.read_by(method, bound)
-    for binding in bound:
+    knobs = _bindings_by_knob(method, key_bindings, is_searched=search is not None)
+    method_bindings = [*own_bindings, *(binding for knob in knobs for binding in knob)]
+    bindings_read = [] if method.curves else reach.read_by(method, method_bindings)
+    for binding in method_bindings:
         if field := reach.fixed_field(binding, fixed):
             raise ConfigError(
                 f"method {name!r} binds {field}, which must be equal for all methods",
@@ -343,7 +347,7 @@ def _method(
                 next_step="allow it with Experiment.fixed = []",
             )
         path = _path(name, binding)
-        if binding not in read and not {"gin", path} & {*_PLACEHOLDER.findall(method.command)}:
+        if binding not in bindings_read and not {"gin", path} & {*_PLACEHOLDER.findall(method.command)}:
             problem = f"nothing reads {path} of method {name!r}"
             if is_space(binding.value):
                 problem = f"method {name!r}: {gin_text(binding.value)} is bound to {path}, which nothing reads"
@@ -353,16 +357,16 @@ def _method(
             raise ConfigError(problem, where=binding.where, next_step=next_step)
     return replace(
         method,
-        search=search_of(method, search, keys, own_bindings, bindings),
+        search=search_of(method, search, key_bindings, own_bindings, bindings),
         knobs=tuple("; ".join(_line_without_scope(name, binding) for binding in knob) for knob in knobs),
-        bindings=tuple(_line_without_scope(name, binding) for binding in read if binding in own_bindings),
+        bindings=tuple(_line_without_scope(name, binding) for binding in bindings_read if binding in own_bindings),
         trainer_bindings=tuple(_line_without_scope(name, binding) for binding in own_bindings),
     )
 
 
-def _bindings_by_knob(method: Method, keys: Sequence[Binding], *, is_searched: bool) -> list[list[Binding]]:
+def _bindings_by_knob(method: Method, key_bindings: Sequence[Binding], *, is_searched: bool) -> list[list[Binding]]:
     """Returns the bindings of each knob, in the method's scope."""
-    where = {key_binding.parameter: key_binding.where for key_binding in keys}.get("knobs", "")
+    where = {key_binding.parameter: key_binding.where for key_binding in key_bindings}.get("knobs", "")
     if method.knobs and (method.kind not in ("optimizer", "checkpoint") or is_searched):
         got = "Method.search" if is_searched else f"Method.{method.kind}"
         raise ConfigError(
@@ -380,11 +384,11 @@ def _bindings_by_knob(method: Method, keys: Sequence[Binding], *, is_searched: b
             raise ConfigError(
                 "a knob binds values, and nothing else", where=knob_location, expected="'adam.b1 = 0.8', say"
             )
-        bound = [
+        scoped_bindings = [
             replace(binding, scope=f"{method.name}/{binding.scope}".rstrip("/")) for binding in only_bindings(knob)
         ]
-        check_spaces(bound, ())
-        for binding in bound:
+        check_spaces(scoped_bindings, ())
+        for binding in scoped_bindings:
             path = _path(method.name, binding)
             if path in names:
                 raise ConfigError(
@@ -394,7 +398,7 @@ def _bindings_by_knob(method: Method, keys: Sequence[Binding], *, is_searched: b
                     next_step="a setting is in one knob",
                 )
             names[path] = text
-        knobs.append(bound)
+        knobs.append(scoped_bindings)
     return knobs
 
 
@@ -461,13 +465,13 @@ def _method_values(name: str, keys: Sequence[Binding]) -> dict[str, Any]:
 def _environment_bindings(method: Method, own_bindings: Sequence[Binding], folder: Path, where: str) -> list[Binding]:
     """Returns the bindings of another environment for a method's optimizer: its Python, and the installed package."""
     scope, _, selector = method.optimizer.strip("@()").rpartition("/")
-    named = [
+    optimizer_names = [
         binding.value
         for binding in own_bindings
         if binding.name == selector.rpartition(".")[2] and binding.parameter == "optimizer"
     ]
-    package = str(named[-1] if named else selector).split(".")[0].split(":")[0]
-    if "." not in selector and not named:
+    package = str(optimizer_names[-1] if optimizer_names else selector).split(".")[0].split(":")[0]
+    if "." not in selector and not optimizer_names:
         raise ConfigError(
             f"method {method.name!r}: {method.optimizer} is not an optimizer of another environment",
             where=where,

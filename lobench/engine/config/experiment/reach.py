@@ -33,12 +33,12 @@ def suite_statements(suites: Sequence[Path]) -> list[Statement]:
     """
     statements: list[Statement] = []
     for suite in suites:
-        of_suite = [statement for file in gin_files_of(suite) for statement in _statements_of(file)]
-        if not case_scopes(of_suite) and not (suite.is_dir() and any(suite.rglob("test_*.py"))):
+        own_statements = [statement for file in gin_files_of(suite) for statement in _statements_of(file)]
+        if not case_scopes(own_statements) and not (suite.is_dir() and any(suite.rglob("test_*.py"))):
             raise ConfigError(
                 "the suite holds no case", where=str(suite), expected="a scope that binds Case.task or Case.command"
             )
-        statements += of_suite
+        statements += own_statements
     return statements
 
 
@@ -73,8 +73,8 @@ class Reach:
     def fixed_field(self, binding: Binding, patterns: Sequence[str]) -> str:
         """Returns the name of a field that the method binds but that must be equal for all methods; "" if none."""
         name = binding.name
-        reached = (name,) if _is_among(binding, self._of_cases) else ()
-        if is_fixed(name, binding.parameter, reached, patterns):
+        reached_names = (name,) if _is_among(binding, self._of_cases) else ()
+        if is_fixed(name, binding.parameter, reached_names, patterns):
             return f"{name}.{binding.parameter}" if binding.parameter else f"the macro {name}"
         return ""
 
@@ -92,8 +92,8 @@ class Reach:
             if binding.name in ("Case", "Checkpoint") or _is_among(binding, reached_names or self._of_cases)
         ]
 
-    def names_of(self, method: Method, own: Sequence[Binding]) -> list[str]:
-        return sorted({last_name(selector) for selector in self._reached_by_method(method, own) or ()})
+    def names_of(self, method: Method, own_bindings: Sequence[Binding]) -> list[str]:
+        return sorted({last_name(selector) for selector in self._reached_by_method(method, own_bindings) or ()})
 
     def _reached_by_method(self, method: Method, own_bindings: Sequence[Binding]) -> set[str] | None:
         """Returns the selectors that a method's optimizer reaches; None if its optimizer is unknown here."""
@@ -112,12 +112,12 @@ class Reach:
           own_bindings: Bindings that count in addition to the experiment's: those of a method's knobs.
         """
         names: set[str] = set()
-        waiting = list(values)
-        while waiting:
-            for name in _names_in(waiting.pop()):
+        pending_values = list(values)
+        while pending_values:
+            for name in _names_in(pending_values.pop()):
                 if name not in names:
                     names.add(name)
-                    waiting += [
+                    pending_values += [
                         binding.value
                         for binding in (*self._bindings, *own_bindings)
                         if may_be_same(binding.selector, name)
