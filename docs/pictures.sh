@@ -9,6 +9,7 @@ export PATH="$PWD/.venv/bin:$PATH"
 work=${1:-$(mktemp -d)/lobench}
 mkdir -p "$work"
 work=$(realpath "$work")
+export LOBENCH_CACHE_DIR="$work/cache"  # empty at first, so that the terminal shows what is compiled
 training=
 trap '[ -z "$training" ] || kill "$training" 2>/dev/null || true' INT TERM
 if [ ! -f "$work/terminal" ]; then

@@ -18,6 +18,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from PIL import Image
@@ -95,9 +96,18 @@ def opened(browser: Browser, address: str, look: str) -> Iterator[Page]:
     context.close()
 
 
+def explorer_data(address: str) -> Any:
+    """Returns what the viewer's page draws, as soon as the viewer has read the store."""
+    data = None
+    while data is None:
+        time.sleep(0.2)
+        with urllib.request.urlopen(f"{address}data.json") as answer:
+            data = json.load(answer)["explorer"]
+    return data
+
+
 def picture_viewer(browser: Browser, address: str, images: Path) -> None:
-    with urllib.request.urlopen(f"{address}data.json") as answer:
-        data = json.load(answer)["explorer"]
+    data = explorer_data(address)
     subjects = data["subjects"]
     best = next(one["key"] for one in subjects if one.get("best"))
     first = next(one["key"] for one in subjects if "run" in one)
