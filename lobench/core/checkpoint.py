@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from collections.abc import Mapping
@@ -116,6 +117,7 @@ class Checkpoint:
     run: str = ""
 
 
+@functools.lru_cache(maxsize=16_384)  # a viewer asks for all checkpoints of a large store each time that it grows
 def index_in_name(name: str) -> int | None:
     """Returns the last number in a name; None if a name has no number, or one with over 18 digits.
 

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -23,7 +24,7 @@ from tiny import PATIENCE
 
 from lobench.core.errors import StoreError
 from lobench.engine.store.ledger import Ledger
-from lobench.tools.viewer import page_cache, protocol
+from lobench.tools.viewer import app, page_cache, protocol
 from lobench.tools.viewer.app import _unless_gone
 from lobench.tools.viewer.server import Served
 
@@ -107,6 +108,24 @@ def test_what_a_visitor_has_is_not_sent_again_and_what_is_new_arrives(tmp_path: 
     assert b"s/later" in get(address).body
     stale = get(address, f"curves.json?version={first.record['version']}&keys=0,0,0")
     assert stale.status == 409 and b"fetch data.json" in stale.body
+
+
+def test_request_that_waits_is_answered_when_an_evaluation_arrives(tmp_path: Path) -> None:
+    store = make_store(tmp_path)
+    address = serve(store).address
+    tag = get(address, "data.json").headers["etag"]
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(get, address, "data.json?wait", If_None_Match=tag)
+        add(store, 9, {"later": {"train/loss": [1.0, 0.5]}})
+        answer = waiting.result()
+    assert answer.status == 200 and "s/later" in [case["name"] for case in answer.record["explorer"]["cases"]]
+
+
+def test_request_that_waits_in_vain_ends_with_304(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "_LONGEST_WAIT", 0.1)
+    address = serve(make_store(tmp_path, num_checkpoints=1, num_cases=2)).address
+    tag = get(address, "data.json").headers["etag"]
+    assert get(address, "data.json?wait", If_None_Match=tag).status == 304
 
 
 def test_first_request_after_a_pause_has_the_evaluations_of_that_moment(
@@ -230,8 +249,13 @@ def test_view_prints_its_address_alone_and_ends_with_ctrl_c_in_good_order(tmp_pa
             assert found["store"] == str(store)
             address = found["address"]
         assert get(address).status == 200
-        process.send_signal(signal.SIGINT)
-        out, error = process.communicate()
+        tag = get(address, "data.json").headers["etag"]
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(get, address, "data.json?wait", If_None_Match=tag)
+            process.send_signal(signal.SIGINT)
+            out, error = process.communicate()
+            with contextlib.suppress(ConnectionError):  # the signal may come first
+                assert waiting.result().status == 304
     assert (process.returncode, out) == (0, "") and (error == "" or kind == "json")
 
 

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from lobench.analysis.comparisons.summary import Summary
 from lobench.analysis.stats.bands import bands
-from lobench.analysis.store.snapshot import Snapshot
-from lobench.core.metric import Direction, direction_of
+from lobench.core.metric import direction_of
 from lobench.drawing.curves import evenly
 
 __all__ = ["BandCurve", "CurveKey", "ViewerIndex", "curves_of", "ever_finer"]
@@ -24,6 +23,10 @@ BandCurve: TypeAlias = tuple[tuple[int, ...], NDArray[np.float64]]  # inner step
 class ViewerIndex:
     """Content of a snapshot by cells and metrics.
 
+    Args:
+      summary: Summary of the snapshot.
+      earlier: Index of an earlier snapshot, whose bounds are reused for subjects that are the same objects.
+
     Attributes:
       metrics: Primary metrics of the cases, then other metrics by name. Metrics of single batches are left out.
       finals: Mean, lower and upper bound over the seeds after the last step, by metric:
@@ -34,7 +37,7 @@ class ViewerIndex:
         cases. None without scores.
     """
 
-    def __init__(self, summary: Summary) -> None:
+    def __init__(self, summary: Summary, earlier: ViewerIndex | None = None) -> None:
         self.summary, self.snapshot = summary, summary.snapshot
         names_with_values = {name for subject in self.snapshot.subjects for name in subject.metrics()}
         primary_metrics = dict.fromkeys(case.primary_metric for case in self.snapshot.cases)
@@ -46,9 +49,36 @@ class ViewerIndex:
         cells = [cell for subject in self.snapshot.subjects for cell in subject.cells.values()]
         declared_directions = {name: way for cell in cells for name, way in cell.directions.items()}
         self.directions = {name: direction_of(name, declared_directions) for name in self.metrics}
-        self.finals = {name: _final_bounds(self.snapshot, name, self.directions[name]) for name in self.metrics}
+        self.finals = {name: self._final_bounds(name, earlier) for name in self.metrics}
         self.runs = self.snapshot.groups.runs
         self.best = tuple(_best_checkpoint(summary, run) for run in self.runs)
+
+    def _final_bounds(self, metric: str, earlier: ViewerIndex | None) -> NDArray[np.float64]:
+        snapshot = self.snapshot
+        direction = self.directions[metric]
+        identities = [case.identity for case in snapshot.cases]
+        finals = np.full((len(snapshot.subjects), len(identities), 3), np.nan)
+        rows_before = dict[int, int]()
+        if (
+            earlier is not None
+            and earlier.directions.get(metric, direction) is direction
+            and metric in earlier.finals
+            and [case.identity for case in earlier.snapshot.cases] == identities
+        ):
+            rows_before = {id(subject): row for row, subject in enumerate(earlier.snapshot.subjects)}
+            kept = [index for index, subject in enumerate(snapshot.subjects) if id(subject) in rows_before]
+            finals[kept] = earlier.finals[metric][[rows_before[id(snapshot.subjects[index])] for index in kept]]
+        groups: dict[int, list[tuple[int, int, list[float]]]] = {}
+        for index, subject in enumerate(snapshot.subjects):
+            for case, identity in enumerate(identities) if id(subject) not in rows_before else ():
+                cell = subject.cells.get(identity)
+                if cell is not None and (values := list(cell.finals(metric).values())):
+                    groups.setdefault(len(values), []).append((index, case, values))
+        for cells in groups.values():
+            rows = np.asarray([values for *_, values in cells], np.float64)[:, :, None]
+            subject_indices, cases = (np.asarray([cell[axis] for cell in cells]) for axis in (0, 1))
+            finals[subject_indices, cases] = bands(rows, metric, direction)[:, :3, 0]
+        return finals
 
     def keys_of(self, subject: int) -> list[CurveKey]:
         """Returns the curves that a subject may have."""
@@ -86,21 +116,6 @@ def ever_finer(count: int) -> Iterator[int]:
     while width >= 1:
         yield from range(0, count, width)
         width //= 2
-
-
-def _final_bounds(snapshot: Snapshot, metric: str, direction: Direction | None) -> NDArray[np.float64]:
-    finals = np.full((len(snapshot.subjects), len(snapshot.cases), 3), np.nan)
-    groups: dict[int, list[tuple[int, int, list[float]]]] = {}
-    for index, subject in enumerate(snapshot.subjects):
-        for case, info in enumerate(snapshot.cases):
-            cell = subject.cells.get(info.identity)
-            if cell is not None and (values := list(cell.finals(metric).values())):
-                groups.setdefault(len(values), []).append((index, case, values))
-    for cells in groups.values():
-        rows = np.asarray([values for *_, values in cells], np.float64)[:, :, None]
-        subject_indices, cases = (np.asarray([cell[axis] for cell in cells]) for axis in (0, 1))
-        finals[subject_indices, cases] = bands(rows, metric, direction)[:, :3, 0]
-    return finals
 
 
 def curves_of(viewer_index: ViewerIndex, keys: Iterable[CurveKey], most_points: int) -> dict[CurveKey, BandCurve]:

@@ -288,8 +288,8 @@ def _labels(subjects: Sequence[StoredSubject], without_step: Collection[Who]) ->
     has_runs = len({subject.who.run for subject in subjects if subject.who.has_theta}) > 1
     labels = []
     for subject in subjects:
-        generation = subject.checkpoint.generation
-        outer_step = subject.checkpoint.outer_step
+        generation = subject.who.generation
+        outer_step = subject.who.outer_step
         has_own_name = subject.who not in subjects_with_step or len(steps) == 1 or steps[generation, outer_step] > 1
         lineage = f"generation {generation}, " if generation else ""
         lineage = f"{subject.who.run}, {lineage}" if has_runs and subject.who.run else lineage

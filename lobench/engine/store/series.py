@@ -7,6 +7,7 @@ folder, they are a series with these numbers as steps. Next to `theta_100.npz`, 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -84,6 +85,7 @@ def numbered_by_arrival(sightings: Mapping[int, Subject]) -> frozenset[int]:
     return frozenset(position for position in sorted(sightings) if arrival_numbers.add(sightings[position]))
 
 
+@functools.lru_cache(maxsize=16_384)  # a viewer asks for all checkpoints of a large store each time that it grows
 def _folder_and_name(uri: str) -> tuple[str, str]:
     """Returns the folder of a checkpoint, with a slash at its end, and its name."""
     folder, slash, name = uri.rstrip("/").rpartition("/")

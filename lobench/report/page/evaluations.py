@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from lobench.analysis.comparisons.viewer_index import ViewerIndex
 from lobench.analysis.store.evaluation_summaries import EvaluationSummary, evaluation_summaries
@@ -16,11 +16,39 @@ from lobench.core.wording import one_line
 from lobench.drawing.curves import evenly
 from lobench.drawing.svg import short, short_rows
 
-__all__ = ["evaluation_list", "evaluation_record"]
+__all__ = ["ListedEvaluation", "evaluation_list", "evaluation_record"]
+
+
+class ListedEvaluation(NamedTuple):
+    """Parts of a line of the list of evaluations that depend on the evaluation alone.
+
+    Attributes:
+      summary: Summary of the evaluation.
+      head: Case, outer step, generation, checkpoint, seeds and outcome.
+      counts: Numbers of diverged and exploded seeds.
+    """
+
+    summary: EvaluationSummary
+    head: tuple[object, ...]
+    counts: tuple[int | None, int | None]
+
+    @classmethod
+    def of(cls, summary: EvaluationSummary) -> ListedEvaluation:
+        row, subject = summary.row, summary.subject
+        name = subject.label
+        if subject.kind == "checkpoint":
+            name = (subject.uri or row.key.checkpoint_sha256).rsplit("/", 1)[-1]
+        outer_position = (subject.outer_step, subject.generation) if subject.has_theta else (None, None)
+        case = f"{row.case.suite}/{row.case.name}"
+        return cls(
+            summary=summary,
+            head=(case, *outer_position, name, row.key.seed_block.span, str(row.outcome)),
+            counts=(summary.diverged, summary.exploded) if summary.diverged >= 0 else (None, None),
+        )
 
 
 def evaluation_list(
-    snapshot: Snapshot, summaries_by_row: dict[int, list[EvaluationSummary]] | None = None
+    snapshot: Snapshot, listed_by_row: dict[int, list[ListedEvaluation]] | None = None
 ) -> dict[str, Any]:
     """Returns columns and rows, with one row per seed block and sighting.
 
@@ -28,17 +56,18 @@ def evaluation_list(
 
     Args:
       snapshot: Content of the store.
-      summaries_by_row: Summaries of each row by its `id`, from an earlier page. They are replaced by those of this one.
+      listed_by_row: Evaluations of each row by its `id`, from an earlier page. They are replaced by those of this one.
     """
-    summaries_by_row = {} if summaries_by_row is None else summaries_by_row
+    listed_by_row = {} if listed_by_row is None else listed_by_row
     rows = snapshot.rows
-    new_rows = [row for row in rows if id(row) not in summaries_by_row]
+    new_rows = [row for row in rows if id(row) not in listed_by_row]
     for summary in evaluation_summaries(new_rows, [curves for _, curves in snapshot.measured_rows(new_rows)]):
-        summaries_by_row.setdefault(id(summary.row), []).append(summary)
+        listed_by_row.setdefault(id(summary.row), []).append(ListedEvaluation.of(summary))
     row_ids = {id(row) for row in rows}
-    for removed_id in summaries_by_row.keys() - row_ids:
-        del summaries_by_row[removed_id]
-    summaries = [summary for row in rows for summary in summaries_by_row[id(row)]]
+    for removed_id in listed_by_row.keys() - row_ids:
+        del listed_by_row[removed_id]
+    evaluations = [evaluation for row in rows for evaluation in listed_by_row[id(row)]]
+    summaries = [evaluation.summary for evaluation in evaluations]
     added_metrics = {name for summary in summaries for name in summary.added}
     finals = final_columns((row.case.primary_metric for row in rows), added_metrics)
     columns: list[dict[str, Any]] = [
@@ -67,34 +96,11 @@ def evaluation_list(
         short([summary.wall_seconds for summary in summaries]),
         strict=True,
     )
-    lines = []
-    for summary, (*finals_of_row, best, wall_seconds) in zip(summaries, numbers, strict=True):
+    lines = list[list[object]]()
+    for (summary, head, counts), (*finals_of_row, best, wall_seconds) in zip(evaluations, numbers, strict=True):
         row = summary.row
-        subject = summary.subject
-        has_curves = summary.diverged >= 0
-        counts = [summary.diverged, summary.exploded] if has_curves else [None, None]
-        name = (
-            (subject.uri or row.key.checkpoint_sha256).rsplit("/", 1)[-1]
-            if subject.kind == "checkpoint"
-            else subject.label
-        )
-        outer_position = (subject.outer_step, subject.generation) if subject.has_theta else (None, None)
-        case = f"{row.case.suite}/{row.case.name}"
-        indices = subjects.get((subject, row.key.optimizer_hash), -1), cases.get(row.case.identity, -1)
-        lines.append(
-            [
-                case,
-                *outer_position,
-                name,
-                row.key.seed_block.span,
-                str(row.outcome),
-                *finals_of_row,
-                best,
-                *counts,
-                wall_seconds,
-                *indices,
-            ]
-        )
+        indices = subjects.get((summary.subject, row.key.optimizer_hash), -1), cases.get(row.case.identity, -1)
+        lines.append([*head, *finals_of_row, best, *counts, wall_seconds, *indices])
     if not any(line[2] for line in lines):
         columns.pop(2)
         for line in lines:

@@ -7,27 +7,27 @@ import itertools
 import os
 import shlex
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lobench.analysis.comparisons.viewer_index import BandCurve, CurveKey, ViewerIndex, curves_of
-from lobench.analysis.store.evaluation_summaries import EvaluationSummary
 from lobench.analysis.store.groups import are_by_step, run_names
 from lobench.analysis.store.rerun_command import seeds_arguments, shown_by, trained_by, with_subject
 from lobench.analysis.store.snapshot import Snapshot
-from lobench.analysis.store.subjects import Cell, diverged_names, exploded_names
+from lobench.analysis.store.subjects import Cell, StoredSubject, diverged_names, exploded_names
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.step_cost import Overhead
 from lobench.core.subject import Subject
 from lobench.core.wording import counted, one_line, short_path
 from lobench.drawing.svg import every_style, short, short_rows
 from lobench.report.charts.styles import method_styles
-from lobench.report.page.evaluations import evaluation_list, evaluation_record
+from lobench.report.page.evaluations import ListedEvaluation, evaluation_list, evaluation_record
 from lobench.report.page.pairs import pair_record
 
-__all__ = ["CellTexts", "explorer_curves", "explorer_data", "subject_keys"]
+__all__ = ["PageParts", "explorer_curves", "explorer_data", "subject_keys"]
 
 _MOST_NUMBERS = 200_000  # numbers of curves in one file, about 1.4 MB
 _POINTS = (64, 24)  # points of a curve, if all fit, and if they do not
@@ -38,36 +38,70 @@ _MOST_PAIRED = 6  # subjects with all pairs in a file
 _HASHED = 8  # hex digits
 
 
-class CellTexts:
-    """Cache of texts on cells for later pages, because reading them from the curves takes time.
+class PageParts:
+    """Parts of a page's data, kept for later pages with the same subjects.
 
     Attributes:
-      summaries: Summaries of the evaluations of the last page, as in `evaluation_list`.
+      evaluations: Evaluations of the last page by row, as in `evaluation_list`.
     """
 
     def __init__(self) -> None:
-        self._made: dict[int, tuple[Cell, tuple[str, str, str]]] = {}  # by the `id` of the cell, which is held
-        self.summaries: dict[int, list[EvaluationSummary]] = {}
+        self._cases: tuple[CaseInfo, ...] = ()
+        self._parts: dict[int, _SubjectPart] = {}  # by the `id` of the subject, which is held
+        self.evaluations: dict[int, list[ListedEvaluation]] = {}
 
-    def of(self, snapshot: Snapshot) -> list[tuple[str, str, str] | None]:
-        """Returns description, gin bindings and seed options of each cell, by subject and case; None without a cell.
-
-        Only the texts of this snapshot are kept.
-        """
-        texts_of_cells = dict[int, tuple[Cell, tuple[str, str, str]]]()
-        seeds = _SeedTexts()
-        headings = list[tuple[str, str, str] | None]()
+    def of(self, snapshot: Snapshot) -> list[_SubjectPart]:
+        """Returns the part of each subject. Only the parts of this snapshot are kept."""
+        earlier = self._parts if snapshot.cases == self._cases else {}
+        texts_of_cells: dict[int, _Texts] | None = None
+        seed_texts = _SeedTexts()
+        parts = list[_SubjectPart]()
         for subject in snapshot.subjects:
-            for case in snapshot.cases:
-                cell = subject.cells.get(case.identity)
-                if cell is not None:
-                    texts_of_cells[id(cell)] = self._made.get(id(cell)) or (cell, _cell_texts(cell, seeds))
-                headings.append(texts_of_cells[id(cell)][1] if cell is not None else None)
-        self._made = texts_of_cells
-        return headings
+            part = earlier.get(id(subject))
+            if part is None:
+                if texts_of_cells is None:  # a renamed subject has the same cells
+                    texts_of_cells = _texts_by_cell(self._parts.values())
+                cells = tuple(subject.cells.get(case.identity) for case in snapshot.cases)
+                texts = (
+                    (texts_of_cells.get(id(cell)) or _cell_texts(cell, seed_texts)) if cell is not None else None
+                    for cell in cells
+                )
+                paces = _paces(cells, snapshot.cases)
+                part = _SubjectPart(subject=subject, cells=cells, texts=tuple(texts), paces=paces)
+            parts.append(part)
+        self._cases = snapshot.cases
+        self._parts = {id(part.subject): part for part in parts}
+        return parts
 
 
-def explorer_data(viewer_index: ViewerIndex, *, served: bool, cell_texts: CellTexts | None = None) -> dict[str, Any]:
+_Texts: TypeAlias = tuple[str, str, str]  # description, gin bindings and seed options of a cell
+_NO_TEXTS = ("", "", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SubjectPart:
+    """Part of a page's data on one subject.
+
+    Attributes:
+      subject: The subject.
+      cells: Its cells, by case. None without a cell.
+      texts: Texts on its cells, by case. None without a cell.
+      paces: Durations of an inner step by case; see `_paces`.
+    """
+
+    subject: StoredSubject
+    cells: tuple[Cell | None, ...]
+    texts: tuple[_Texts | None, ...]
+    paces: NDArray[np.float64]
+
+
+def _texts_by_cell(parts: Iterable[_SubjectPart]) -> dict[int, _Texts]:
+    """Returns the texts of the cells of subjects, by the cell's `id`."""
+    pairs = ((cell, texts) for part in parts for cell, texts in zip(part.cells, part.texts, strict=True))
+    return {id(cell): texts for cell, texts in pairs if texts is not None}
+
+
+def explorer_data(viewer_index: ViewerIndex, *, served: bool, parts: PageParts | None = None) -> dict[str, Any]:
     """Returns subjects, cases, metrics, final values and evaluations; for a file, also as many curves and pairs as fit.
 
     Lists are as short as possible, and texts shared by many cells are stored once: ten thousand evaluations take about
@@ -76,13 +110,19 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool, cell_texts: CellTe
     Args:
       viewer_index: Index of the results.
       served: Whether a server delivers the curves on request.
-      cell_texts: Texts of an earlier page, to be reused. None: all are made here.
+      parts: Parts of an earlier page, to be reused. None: all are made here.
     """
     snapshot = viewer_index.snapshot
-    cell_texts = cell_texts or CellTexts()
-    headings = cell_texts.of(snapshot)
+    parts = parts or PageParts()
+    parts_of_subjects = parts.of(snapshot)
     indices: dict[str, int] = {"": -1}  # of texts that many cells share
-    cells = [indices.setdefault(text, len(indices) - 1) for cell_text in headings for text in cell_text or ("", "", "")]
+    indices_of_texts = dict[_Texts, list[int]]()
+    cells = list[int]()
+    for texts in itertools.chain.from_iterable(part.texts for part in parts_of_subjects):
+        if (cell_texts := texts or _NO_TEXTS) not in indices_of_texts:
+            indices_of_texts[cell_texts] = [indices.setdefault(text, len(indices) - 1) for text in cell_texts]
+        cells += indices_of_texts[cell_texts]
+    paces = np.reshape([part.paces for part in parts_of_subjects], (len(parts_of_subjects), 2, -1))
     keys = [] if served else _embedded_keys(viewer_index)
     curves = curves_of(viewer_index, keys, _num_points(viewer_index, keys)) if keys else {}
     subjects_with_curves = {subject for subject, *_ in curves}
@@ -123,31 +163,30 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool, cell_texts: CellTe
         ],
         "cells": cells,
         "texts": [_escaped(text) for text in indices if text],
-        **{name: short(pace) for name, pace in zip(("seconds", "gradients"), _paces(snapshot), strict=True)},
+        "seconds": short(paces[:, 0]),
+        "gradients": short(paces[:, 1]),
         "finals": [short(viewer_index.finals[name]) for name in viewer_index.metrics],
         "curves": _pack_curves(viewer_index, curves),
         "held": {} if served else _evaluation_records(viewer_index),
         "pairs": {} if served else _pairs(viewer_index),
-        "evaluations": evaluation_list(snapshot, cell_texts.summaries),
+        "evaluations": evaluation_list(snapshot, parts.evaluations),
     }  # fmt: skip
 
 
-def _paces(snapshot: Snapshot) -> NDArray[np.float64]:
-    """Returns the duration of an inner step: float64[2, num_subjects, num_cases], NaN if unknown.
+def _paces(cells: Sequence[Cell | None], cases: Sequence[CaseInfo]) -> NDArray[np.float64]:
+    """Returns the duration of an inner step: float64[2, num_cases], NaN if unknown.
 
     The first value is in wall seconds, the second in bare gradient steps. The last of several seed blocks counts.
     """
-    paces = np.full((2, len(snapshot.subjects), len(snapshot.cases)), np.nan)
-    for index, subject in enumerate(snapshot.subjects):
-        for case, info in enumerate(snapshot.cases):
-            cell = subject.cells.get(info.identity)
-            if cell is None or not cell.sources:
-                continue
-            curves = [curves for curves, _ in cell.sources.values()][-1]
-            if curves.wall_seconds > 0:
-                paces[0, index, case] = curves.wall_seconds / info.num_inner_steps
-            if curves.cost is not None and curves.cost.gradient is not None:
-                paces[1, index, case] = Overhead.of([curves.cost]).ratio
+    paces = np.full((2, len(cases)), np.nan)
+    for index, (cell, case) in enumerate(zip(cells, cases, strict=True)):
+        if cell is None or not cell.sources:
+            continue
+        curves = [curves for curves, _ in cell.sources.values()][-1]
+        if curves.wall_seconds > 0:
+            paces[0, index] = curves.wall_seconds / case.num_inner_steps
+        if curves.cost is not None and curves.cost.gradient is not None:
+            paces[1, index] = Overhead.of([curves.cost]).ratio
     return paces
 
 

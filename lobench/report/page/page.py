@@ -117,7 +117,7 @@ def waiting_page(store: Path) -> str:
     """Returns the page that is served while the store has no evaluations."""
     text = f"{store} holds no evaluation yet. This page becomes the report when the first one is there."
     return rendered(
-        "waiting.html", title="lobench: waiting for results", served=True, heading="No result yet", text=text, step=2000
+        "waiting.html", title="lobench: waiting for results", served=True, heading="No result yet", text=text
     )
 
 
@@ -130,7 +130,6 @@ def reading_page(store: Path, num_evaluations: int) -> str:
         served=True,
         heading="Reading the store",
         text=text,
-        step=250,
     )
 
 

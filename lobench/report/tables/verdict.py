@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -65,7 +66,7 @@ def title(snapshot: Snapshot) -> str:
 
 def subtitle(snapshot: Snapshot) -> str:
     """Returns the subtitle of a report: numbers of subjects, cases and evaluations, time and store."""
-    last_time = max(row.recorded_at for row in snapshot.rows)
+    last_time = max(map(operator.attrgetter("recorded_at"), snapshot.rows))
     when = datetime.fromtimestamp(last_time, UTC).strftime("%Y-%m-%d %H:%M UTC")
     counts = ((len(snapshot.cases), "case"), (len(snapshot.rows), "evaluation"))
     subjects = subjects_in_words(subject.who for subject in snapshot.subjects)

@@ -1,16 +1,16 @@
 "use strict";
 // A served page fetches its data, and takes what is new: the sections that differ, and what the application draws.
+// A visible page leaves a request with the server, which answers when there is something new. A hidden one asks rarely.
 (() => {
-  const SLOWEST = 30000, AT_ONCE = 300;  // milliseconds; curves in one request
+  const PAUSE = 50, SLOWEST = 30000, AT_ONCE = 300;  // milliseconds, milliseconds; curves in one request
   const OWN = ["h-explore", "h-case", "h-evaluation", "h-evaluations", "h-compare"];
   const status = document.getElementById("live");
   if (!status) return;
-  const STEP = Number(status.dataset.step);
   const pristine = new Map();  // sections as they came, by their headings
-  let tag = "", shown = "", version = "", cache = { grids: [], of: {} }, wait = STEP;
+  let tag = "", shown = "", version = "", cache = { grids: [], of: {} }, wait = PAUSE, timer = null, request = null;
 
-  const getJson = async (address, headers) => {
-    const answer = await fetch(address, { headers, cache: "no-store" });
+  const getJson = async (address, headers, signal = null) => {
+    const answer = await fetch(address, { headers, cache: "no-store", signal });
     if (answer.status === 304) return null;
     if (!answer.ok) throw new Error(answer.status === 401 ? "the token is no longer valid: open the printed address again" : `${address}: ${answer.status}`);
     return { tag: answer.headers.get("ETag"), body: await answer.json() };
@@ -60,9 +60,10 @@
   };
 
   const look = async () => {
+    [timer, request] = [null, new AbortController()];
     try {
-      const found = await getJson("data.json", tag ? { "If-None-Match": tag } : {});
-      wait = STEP;
+      const found = await getJson(document.hidden ? "data.json" : "data.json?wait", tag ? { "If-None-Match": tag } : {}, request.signal);
+      wait = PAUSE;
       if (found) {
         const { problem, note, subtitle, explorer } = found.body;
         status.textContent = problem ? `${problem} What is shown is from before.` : note;
@@ -83,12 +84,18 @@
         tag = found.tag;
       }
     } catch (error) {
-      wait = Math.min(2 * wait, SLOWEST);
-      status.textContent = `The server does not answer (${error.message}); trying again. What is shown is from before.`;
-      status.hidden = false;
+      if (!request.signal.aborted) {
+        wait = Math.min(2 * wait, SLOWEST);
+        status.textContent = `The server does not answer (${error.message}); trying again. What is shown is from before.`;
+        status.hidden = false;
+      }
     }
-    setTimeout(look, document.hidden ? SLOWEST : wait);
+    timer = setTimeout(look, document.hidden ? SLOWEST : wait);
   };
-  document.addEventListener("visibilitychange", () => { if (!document.hidden) wait = STEP; });
+  document.addEventListener("visibilitychange", () => {
+    wait = PAUSE;
+    if (document.hidden) request.abort();  // a browser has few connections to a server, for all of its pages
+    else if (timer !== null) { clearTimeout(timer); look(); }
+  });
   look();
 })();

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import ipaddress
 import json
 import secrets
+import time
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import TypeAlias
 
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
@@ -32,6 +35,8 @@ __all__ = ["make_app"]
 
 _MOST_KEYS = 1000  # curves in one answer
 _MOST_POINTS = 500  # points of a seed's curve
+_LONGEST_WAIT = 20.0  # seconds for which a request waits for news; proxies end connections that are silent for longer
+_STEP = 0.025  # seconds between two looks at the store
 _STALE = "there are newer results: fetch data.json"
 _PARTS = {"page.css": "text/css", "page.js": "text/javascript", "live.js": "text/javascript"}
 _HEADERS = {
@@ -46,7 +51,14 @@ _HEADERS = {
 }
 
 
-def make_app(page_cache: PageCache, *, hosts: frozenset[str], token: str, cookie: str) -> ASGIApp:
+def make_app(
+    page_cache: PageCache,
+    *,
+    hosts: frozenset[str],
+    token: str,
+    cookie: str,
+    is_ending: Callable[[], bool] = lambda: False,
+) -> ASGIApp:
     """Returns the ASGI application of the page.
 
     Args:
@@ -54,10 +66,15 @@ def make_app(page_cache: PageCache, *, hosts: frozenset[str], token: str, cookie
       hosts: Names of this machine. Requests for other names are rejected; IP addresses are accepted.
       token: Token that visitors need. "": none.
       cookie: Name of the cookie that holds the token.
+      is_ending: Function that returns whether the server ends, so that requests must not wait any longer.
     """
+
+    async def data(request: Request) -> Response:
+        return await _data(page_cache, request, is_ending)
+
     routes = [
         Route("/", lambda request: _page(page_cache, request)),
-        Route("/data.json", lambda request: _data(page_cache, request)),
+        Route("/data.json", data),
         Route("/curves.json", lambda request: _unless_gone(lambda: _curves(page_cache, request))),
         Route("/evaluation.json", lambda request: _unless_gone(lambda: _values(page_cache, request, _evaluation))),
         Route("/pair.json", lambda request: _unless_gone(lambda: _values(page_cache, request, _pair))),
@@ -72,8 +89,23 @@ def _page(page_cache: PageCache, request: Request) -> Response:
     return _tagged(request, page.html, lambda: page.html, "text/html")
 
 
-def _data(page_cache: PageCache, request: Request) -> Response:
-    """Returns the data that the page requests several times a second. Usually the answer is 304."""
+async def _data(page_cache: PageCache, request: Request, is_ending: Callable[[], bool]) -> Response:
+    """Returns the data of the page, or status 304.
+
+    With the parameter `wait`, the answer comes as soon as the data differ from those that the visitor has, or with
+    status 304 after a time.
+    """
+    last = time.monotonic() + (_LONGEST_WAIT if "wait" in request.query_params else 0.0)
+    while True:
+        answer = await run_in_threadpool(_data_now, page_cache, request)
+        if answer.status_code != HTTPStatus.NOT_MODIFIED or time.monotonic() >= last:
+            return answer
+        if is_ending() or await request.is_disconnected():
+            return answer
+        await asyncio.sleep(_STEP)
+
+
+def _data_now(page_cache: PageCache, request: Request) -> Response:
     page, problem = page_cache.look(waits=True)
     status_json = json.dumps(
         {"version": page.version, "problem": problem, "note": page.note, "subtitle": page.subtitle}

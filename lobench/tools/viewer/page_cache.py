@@ -19,7 +19,7 @@ from lobench.core.errors import LobenchError
 from lobench.core.wording import headline
 from lobench.engine.store.bundle import has_ledger, no_store
 from lobench.engine.store.ledger import Ledger
-from lobench.report.page.explorer import CellTexts, explorer_data
+from lobench.report.page.explorer import PageParts, explorer_data
 from lobench.report.page.page import reading_page, render_page, waiting_page
 from lobench.report.tables.verdict import subtitle
 
@@ -104,7 +104,7 @@ class PageCache:
             raise no_store(store)
         self._store, self._baselines = store.absolute(), baselines
         self._experiment, self._every = experiment or None, every
-        self._reading, self._cell_texts = StoreReading(self._store), CellTexts()
+        self._reading, self._parts = StoreReading(self._store), PageParts()
         check_experiment(store, self._experiment)
         self._lock, self._making = threading.Lock(), threading.Lock()
         self._is_made = threading.Event()  # the first page, or the reason why there is none
@@ -245,13 +245,13 @@ class PageCache:
         listed_summary = listed_with_new(whole_page.listed, whole_page.summary, snapshot)
         if listed_summary is None:
             return None
-        viewer_index = ViewerIndex(listed_summary)
+        viewer_index = ViewerIndex(listed_summary, self._page.viewer_index if self._page is not None else None)
         data, text = self._data_of(viewer_index), subtitle(snapshot)
         version = _hash(f"{data}\0{text}\0{whole_page.page.version}")
         return Page(version=version, html=whole_page.page.html, viewer_index=viewer_index, data=data, subtitle=text)
 
     def _data_of(self, viewer_index: ViewerIndex) -> str:
-        data = explorer_data(viewer_index, served=True, cell_texts=self._cell_texts)
+        data = explorer_data(viewer_index, served=True, parts=self._parts)
         return json.dumps(data, allow_nan=False, separators=(",", ":"))
 
 

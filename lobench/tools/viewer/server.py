@@ -83,6 +83,7 @@ def view(
             hosts=_hosts(host, is_loopback=is_loopback),
             token=required_token,
             cookie=f"lobench_view_{found_port}",
+            is_ending=lambda: server.should_exit,
         )
         server = uvicorn.Server(
             uvicorn.Config(
