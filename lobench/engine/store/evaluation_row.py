@@ -21,6 +21,8 @@ __all__ = ["EvaluationRow"]
 class EvaluationRow:
     """Stored evaluation, with every sighting of its subject.
 
+    Its fields are columns of the ledger. They are not grouped, because a large store has a row for each of its results.
+
     Attributes:
       key: Key of the evaluation.
       program: Program of the key.
