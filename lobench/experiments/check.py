@@ -174,12 +174,20 @@ def bind_waiting_commands(
     with opened_if_present(settings.store_folder, is_written=True) as ledger:
         trainings = _Trainings(file, ledger, settings)
         has_optimizer = _names_optimizer(file.shared)
-        labels = {
-            _waiting_variant(waiting_method, has_optimizer=has_optimizer): method.title
-            for method in methods
-            if method.kind == "command"
-            for waiting_method in _waiting_commands(method, searches, trainings, file, ledger)
-        }
+        labels: dict[Variant, str] = {}
+        for method in methods:
+            if method.kind != "command":
+                continue
+            if method.search is None:
+                waiting = [method] if trainings.num_expected(method) else []
+            else:
+                planned = searches[method.name]
+                known_trials = known_of(planned, file, ledger).trials
+                num_over = sum(is_over(trial.state) for trial in known_trials)
+                is_complete = num_over == len(known_trials) >= planned.num_trials
+                waiting = [] if is_complete else [method.with_values(values) for values in _samples(planned.space)]
+            for command in waiting:
+                labels[_waiting_variant(command, has_optimizer=has_optimizer)] = method.title
         if labels:
             cases_of(labels, ledger, settings, manager, settings.store_folder)
 
@@ -193,23 +201,6 @@ def bound_cases(settings: WatchSettings, manager: PluginManager) -> Sequence[Cas
     variant = Variant(bindings=_SOME_OPTIMIZER, trainer_config="")
     with opened_if_present(settings.store_folder, is_written=True) as ledger:
         return cases_of({variant: "the cases"}, ledger, settings, manager, settings.store_folder)[variant.key]
-
-
-def _waiting_commands(
-    method: Method,
-    searches: Mapping[str, PlannedSearch],
-    trainings: _Trainings,
-    file: ExperimentFile,
-    ledger: Ledger | None,
-) -> list[Method]:
-    """Returns the commands that may still train: the method itself, or trials of its search."""
-    if method.search is None:
-        return [method] if trainings.num_expected(method) else []
-    planned = searches[method.name]
-    known_trials = known_of(planned, file, ledger).trials
-    if len(known_trials) >= planned.num_trials and all(is_over(trial.state) for trial in known_trials):
-        return []
-    return [method.with_values(values) for values in _samples(planned.space)]
 
 
 class _Wanted:
