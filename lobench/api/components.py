@@ -95,7 +95,7 @@ def components_of(settings: WatchSettings, progress: WatchProgress) -> WatchComp
       PluginError: Two plugins declare one name, or a component cannot be created.
     """
     manager = plugins_of(settings.suites, progress)
-    manager.usable_declarations("lobench_metrics")  # workers compute them; what is wrong with one is logged below
+    manager.usable_declarations("lobench_metrics")  # workers compute them; problems with one are logged below
     policy, _, argument = settings.checkpoints.partition(":")
     make_policy = manager.find(_POLICIES, policy, kind="admission policy", where="--checkpoints").make_guarded
     make_source = manager.find(_SOURCES, settings.source, kind="source").make_guarded

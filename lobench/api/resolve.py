@@ -189,7 +189,7 @@ def _place_and_name(text: str, store: Path | None) -> tuple[Path, str]:
     store_path, name = store_and_name(text)
     if store_path and is_store(store_path):
         return Path(store_path), name
-    # With --store, a folder without a store below it is no store: a checkpoint can be a folder too, such as `100`.
+    # With --store, a folder without a store below it does not name a store: it may be a checkpoint, such as `100`.
     if (
         store_path
         and path_exists(store_path, kind="folder")

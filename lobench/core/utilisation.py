@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 __all__ = ["CoreUse", "utilisation_line"]
 
-_LEAST_SECONDS = 0.5  # run time below which there is no advice
+_LEAST_SECONDS = 0.5  # run time below which no advice is given
 _IDLE = 0.6  # fraction of its cores below which a block could do with at least one core less
 _THRASHING = 0.75  # fraction of a core per worker core, below which having more workers than cores costs time
 _IDLE_GPU = 1 / 3

@@ -155,7 +155,7 @@ def _numbers(column: pd.Series, where: str, text: str) -> pd.Series:
     if is_invalid.any():
         row = int(is_invalid.idxmax())
         location = f"{where}, line {_line(text, row)}"
-        raise UsageError(f"{column.name} is no number", where=location, got=repr(column[row]))
+        raise UsageError(f"{column.name} is not a number", where=location, got=repr(column[row]))
     return values
 
 

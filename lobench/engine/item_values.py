@@ -163,4 +163,4 @@ def _csv_rows(text: str, where: str) -> Iterable[tuple[str, _Row]]:
                 raise UsageError("a row is too long", where=f"{where}, line {reader.line_num}", expected=expected)
             yield f"{where}, line {reader.line_num}", row
     except csv.Error as error:  # such as a field of more than 131,072 characters
-        raise UsageError("this is no CSV", where=f"{where}, after line {reader.line_num}", got=str(error)) from error
+        raise UsageError("this is not CSV", where=f"{where}, after line {reader.line_num}", got=str(error)) from error

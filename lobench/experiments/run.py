@@ -345,12 +345,12 @@ class ExperimentRun:
             )
             subjects = [requested[index] for index in racing]
             rounds.append(run_rounds(of_round, progress, given=subjects, has_source=False, guest=extension))
-            # Of eliminated methods, only the evaluations that exist are wanted.
+            # Only existing evaluations of eliminated methods are wanted.
             num_done += extension.num_done - len(extension.wanted & wanted)
             wanted.update(extension.wanted)
             ending = rounds[-1].ending
             if set(ERRORS) & {*ending.recorded}:
-                why = "evaluations gave no result, and by a part of a round nothing can be decided"
+                why = "evaluations gave no result, and an incomplete round decides nothing"
                 progress.log(f"the race stops: {why}; --retry-errors tries them again")
                 return False
             return not ending.interrupted and not ending.over_budget

@@ -68,7 +68,7 @@ class GateReporter:
         for record in getattr(report, "lobench_gate", []):
             measured = Measured.from_report(record)
             # Items repeated by a plugin are one case. Tests with parameters of their own may have trained the same
-            # case, and equal bits are no further evidence.
+            # case, and equal bits add no evidence.
             earlier = self._measured.values()
             if any(
                 _is_same(earlier_measured, measured)

@@ -112,7 +112,7 @@ class MetricRecorder:
             number = float(value)
         except (TypeError, ValueError, RuntimeError) as error:
             got = f"{type(value).__name__} {str(value)[:40]}"
-            raise self._error(f"the value of {name} is no number", got=got, expected="one number") from error
+            raise self._error(f"the value of {name} is not a number", got=got, expected="one number") from error
         if item is not None or self._has_items:
             self._record_item(name, number, item)
             return

@@ -41,7 +41,7 @@ _MARKS_OF_FOREIGN_FOLDERS = frozenset({"pyvenv.cfg", "ledger.sqlite"})
 _MOST_FILES = 1000  # limit for the files of one package, or of one pattern, that a computed name reaches
 _MOST_FOLDERS = 1000  # limit for the folders that the patterns of a walk search
 _COMPILED = tuple(importlib.machinery.EXTENSION_SUFFIXES)
-_SOURCES = (".pyx", ".pxd", ".c", ".cc", ".cpp", ".cxx", ".cu")  # of a compiled module, beside it
+_SOURCES = (".pyx", ".pxd", ".c", ".cc", ".cpp", ".cxx", ".cu")  # of a compiled module, next to it
 
 
 class _Disk:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 __all__ = ["CODE_SUFFIXES", "HERE", "IMPORTS", "ImportedNames", "SourceFile", "source_at", "source_file", "suffix_of"]
 
-# Suffixes of files that count as code if code names them: Python, what it compiles or loads, and archives of it.
+# Suffixes of files that count as code if code names them: Python, files that it compiles or loads, and archives.
 _COMPILED_SOURCES = (".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".cu", ".cuh", ".cl", ".metal", ".pyx", ".pxd")
 _BINARIES = (".so", ".pyd", ".dll", ".dylib", ".zip", ".egg", ".whl", ".ptx")
 _SCRIPTS = (".sh", ".jl", ".r", ".R", ".js", ".mjs", ".cjs", ".lua", ".rb", ".pl")
@@ -37,7 +37,7 @@ IMPORTS = re.compile(r"^\s*(from\s+[\w.]+\s+import|import)\s+\w", re.MULTILINE) 
 _STARTED_MODULE = re.compile(r"\s-m\s+([^\W\d]\w*(?:\.[^\W\d]\w*)*)")  # `python -m package.module` in a text
 _WORD = re.compile(r"[^\s\"'`;&|()<>]+")
 _SPACE = re.compile(r"\s")
-_MAGIC = re.compile(r"^(\s*)[%!].*", re.MULTILINE)  # line of a notebook that is no Python
+_MAGIC = re.compile(r"^(\s*)[%!].*", re.MULTILINE)  # line of a notebook that is not Python
 _IMPORTERS = ("import_module", "__import__")
 _IMPORTERS_OF_OBJECTS = ("run_module", "resolve_name", "locate")  # given a module, or an object in one
 _LAZY = ("lazy", "lazy_loader")  # names of the module `lazy_loader`

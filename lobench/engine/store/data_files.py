@@ -21,7 +21,7 @@ from lobench.engine.store.ledger import Ledger
 
 __all__ = ["changed_data", "changed_data_of_command", "note_named_data"]
 
-_NO_NAMED_DATA = (".py", ".gin")  # suffixes that are no data even if code names the file
+_NO_NAMED_DATA = (".py", ".gin")  # suffixes of files that do not count as data even if code names them
 _WHOLE = 1 << 26  # bytes up to which a file is hashed whole; of larger ones, both ends are hashed
 _END = 1 << 20
 _NAMED = 4  # most files named in one notice
@@ -154,7 +154,7 @@ def _written_by_readers(pipe: tuple[int, int]) -> set[tuple[int, int]]:
         with contextlib.suppress(OSError):  # another user's, or it has ended
             if _inode(process / "0") == pipe:
                 for entry in process.iterdir():
-                    # The mode of the link is that of the descriptor. Data that the process reads are no output.
+                    # The mode of the link is that of the descriptor. Files that the process only reads are not output.
                     is_writable = os.lstat(entry).st_mode & stat.S_IWUSR
                     status = os.stat(entry)
                     if is_writable and stat.S_ISREG(status.st_mode):

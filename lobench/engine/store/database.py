@@ -398,7 +398,7 @@ class StoreLock:
                 raise
             if _is_file_at(self._file, store / file):
                 open_to_group(store / file, store=store)
-                open_tree_to_group(store)  # with what a killed process of this user left
+                open_tree_to_group(store)  # with files that a killed process of this user left
                 break
             os.close(self._file)  # its holder has removed the new store since the file was opened
 

@@ -140,7 +140,7 @@ class _Stated:
     def left_out(self, default: Callable[[Binding], str]) -> _Stated:
         """Returns the statement for a side that lacks this one: its default, or an empty line."""
         text = default(self.binding) if self.binding is not None and self.binding.parameter else ""
-        if text in ("", "None"):  # None is no argument of a compiled program
+        if text in ("", "None"):  # None cannot be an argument of a compiled program
             return _Stated(line="", text=f"{text} {_LEFT_OUT}".lstrip())
         return _Stated(line=f"{self.line.partition(' = ')[0]} = {text}", text=f"{text} {_LEFT_OUT}")
 

@@ -111,7 +111,7 @@ class Slot:
         self._worker = worker
         self._log = log_folder / f"worker-{worker}.log"
         self._used = (suites, log_folder)
-        # Ray kills the children of an actor with it: the keeper that ends the worker's processes is no child.
+        # Ray kills the children of an actor with it: the keeper that ends the worker's processes is not a child.
         self._pool = LocalPool(config, has_detached_keeper=True)
         started = threading.Event()
         # The thread that starts the worker must stay alive, because the worker dies with it.

@@ -164,7 +164,7 @@ def _json_lines(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise UsageError("this is no JSON", where=where, got=line[:60]) from error
+                raise UsageError("this is not JSON", where=where, got=line[:60]) from error
             if not isinstance(row, dict):
                 raise UsageError("no object", where=where, got=line[:60])
             yield where, row

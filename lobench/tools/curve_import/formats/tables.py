@@ -290,7 +290,7 @@ class Part:
             row = int(is_not_number.argmax())
             cell, line = column.iloc[row], self.lines[row]
             location = f"{self.path}, line {line}" if line else f"{self.path}, row {row + 1}"
-            raise UsageError(f"{name} is no number", where=location, got=repr("" if cell != cell else cell))
+            raise UsageError(f"{name} is not a number", where=location, got=repr("" if cell != cell else cell))
         return values
 
 
