@@ -143,7 +143,7 @@ def _json_rows(text: str, where: str) -> Iterable[tuple[str, _Row]]:
             document = json.loads(json_text)
         except (ValueError, RecursionError) as error:
             raise UsageError(
-                "this is no JSON", where=location, got=json_text[:60], expected='{"item": "q17", ...}'
+                "this is not JSON", where=location, got=json_text[:60], expected='{"item": "q17", ...}'
             ) from error
         for row in document if is_list else [document]:
             if not isinstance(row, dict):

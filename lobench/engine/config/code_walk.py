@@ -250,7 +250,7 @@ class CodeWalk:
         top_module, *submodules = imported.module.split(".")
         if top_module in _NOT_COUNTED:
             return True
-        is_standard = top_module in sys.stdlib_module_names  # a file beside a script comes before it
+        is_standard = top_module in sys.stdlib_module_names  # a file next to a script comes before it
         namespace_folders: list[str] = []
         for folder in near_folders[:1] if is_standard else self._module_folders(near_folders):
             package = f"{folder}/{top_module}"

@@ -365,7 +365,7 @@ class _NamesIn:
                     dict.fromkeys(f"{value}/*.py" for folder in folder_nodes for value in self._values_of(folder))
                 )
             if values and all(value.startswith(HERE) for value in values):
-                used_ids.update(map(id, ast.walk(node)))  # its parts are no paths by themselves
+                used_ids.update(map(id, ast.walk(node)))  # its parts alone are not paths
         return (
             tuple(folder for folder in map(_normalized_path, paths) if _is_path(folder)),
             tuple(folder for folder in map(_normalized_path, folders) if _is_path(folder)),
