@@ -11,7 +11,8 @@ import dataclasses
 import errno
 import queue
 import sys
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,6 +64,7 @@ _LAST_ARGUMENTS = ("-n0", "-p", "no:rerunfailures", "-p", "no:randomly", "-p", "
 # among all objects of the process, which may be millions.
 _AS_A_GUEST = ("-p", "no:terminal", "-p", "no:unraisableexception", "-s")
 _EDITED = "was a gin file of the suite or of the run edited meanwhile?"
+_OTHER_CODE = "its worker has run other code than the worker that described the cases"
 
 
 class _Idle(pytest.Item):
@@ -155,7 +157,8 @@ class Loop:
                 case Job():
                     companions = tuple((uri, self._local_path(path)) for uri, path in request.companions)
                     theta_path = self._local_path(request.theta_path)
-                    self._run(dataclasses.replace(request, theta_path=theta_path, companions=companions), idle)
+                    job = dataclasses.replace(request, theta_path=theta_path, companions=companions)
+                    self._chief.send(self._run(job, idle))
                 case Command():
                     self._chief.send(self._commands.run(request))
                 case Describe():
@@ -203,41 +206,38 @@ class Loop:
         folder = self._configure.file_folder
         return str(Path(folder) / Path(path).name) if folder and path and not identity_in(path) else path
 
-    def _run(self, job: Job, idle: pytest.Item) -> None:
+    def _run(self, job: Job, idle: pytest.Item) -> JobResult:
         assert self._cases is not None
+        failed = partial(JobResult, lease=job.lease, outcome=Outcome.ERROR, replace=True)
         fields = self._cases.of(job.variant)
         item = fields.items.get(job.case_key)
         if item is None:
             # This worker has read other files than the worker that described the cases.
-            self._give_back_gin(job, "; ".join(fields.problems) or f"its worker has no such case: {_EDITED}")
-            return
+            line = "; ".join(fields.problems) or f"its worker has no such case: {_EDITED}"
+            return failed(message=line, other_gin=True)
         case = next(case for case in fields.cases if case.key == job.case_key)
         code = united_fingerprint(fingerprints_here([case]).values())
         if job.code and case.code != job.code:
-            self._give_back(job, code.parts)
-            return
+            return failed(message=_OTHER_CODE, other_code=dict(code.parts))
         item.config.stash[CURRENT_JOB] = job
         self._lease = job.lease
         try:
             self._run_item(item, idle)
         except BaseException as error:
             # The state of this session is unknown, so let the chief replace the worker.
-            self._answer(job, Outcome.ERROR, headline(error), replace=True)
+            self._chief.send(failed(message=headline(error)))
             raise
         if edited := parts_run_otherwise(case):
-            self._give_back(job, {**code.parts, **edited})
-            return
+            return failed(message=_OTHER_CODE, other_code={**code.parts, **edited})
         if _is_bound_otherwise(item, job):
-            self._give_back_gin(job, f"its worker has bound another case: {_EDITED}")
-            return
+            return failed(message=f"its worker has bound another case: {_EDITED}", other_gin=True)
         finished = self._reported_result()
         if finished is None:
             # The case could not be described, for example because its files changed since the collection.
             texts = [report.longreprtext.strip() for report in self._reports if report.failed]
             line = texts[0].splitlines()[-1] if texts and texts[0] else "the item ended without a report"
-            self._answer(job, Outcome.ERROR, line, replace=True)
-            return
-        self._answer(job, finished.outcome, finished.message, payload=finished.payload)
+            return failed(message=line)
+        return JobResult(lease=job.lease, outcome=finished.outcome, message=finished.message, payload=finished.payload)
 
     def _run_item(self, item: pytest.Item, idle: pytest.Item) -> None:
         """Runs an item, and again if it had an error because a disk failed for a moment."""
@@ -261,21 +261,6 @@ class Loop:
     def pytest_exception_interact(self, call: pytest.CallInfo[Any]) -> None:
         if call.excinfo is not None and is_transient(call.excinfo.value, may_forbid=False):
             self._disk_error = call.excinfo.value
-
-    def _answer(self, job: Job, outcome: Outcome, message: str, *, payload: bytes = b"", replace: bool = False) -> None:
-        result = JobResult(lease=job.lease, outcome=outcome, message=message, replace=replace, payload=payload)
-        self._chief.send(result)
-
-    def _give_back(self, job: Job, other_code: Mapping[str, str]) -> None:
-        line = "its worker has run other code than the worker that described the cases"
-        result = JobResult(
-            lease=job.lease, outcome=Outcome.ERROR, message=line, replace=True, other_code=dict(other_code)
-        )
-        self._chief.send(result)
-
-    def _give_back_gin(self, job: Job, line: str) -> None:
-        result = JobResult(lease=job.lease, outcome=Outcome.ERROR, message=line, replace=True, other_gin=True)
-        self._chief.send(result)
 
     def _reported_result(self) -> ItemResult | None:
         """Returns the result in the item's reports, or None. A failing teardown makes a passed item an error."""
