@@ -6,6 +6,7 @@ The store is written here: 300 checkpoints of a run and 200 methods (fewer of bo
 cases, 4 seeds, 41 points a curve, train and test. First paint is Chromium's first contentful paint, from the
 navigation on; ready is when the comparison of the overview is there. A filter is from the input to the table that it
 leaves, and the longest of five. New evaluations show if the page's subtitle counts them; tables and charts follow.
+Pages are opened, and evaluations added, three times (once for fewer than 1,000).
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ _FILTER = """words => {
 
 def main() -> None:
     evaluations = int(sys.argv[1]) // NUM_CASES * NUM_CASES if len(sys.argv) > 1 else 10_000
+    repeats = 3 if evaluations >= 1000 else 1
     with contextlib.ExitStack() as stack:
         name = stack.enter_context(tempfile.TemporaryDirectory())
         playwright = stack.enter_context(sync_playwright())
@@ -60,14 +62,14 @@ def main() -> None:
         print(f"{evaluations:,} evaluations: report {seconds:.1f} s, {output.stat().st_size / 1e6:.2f} MB")
         chromium = shutil.which("chromium") or shutil.which("google-chrome")
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        _say("the file", [_opened(browser.new_page(), output.as_uri()) for _ in range(3)])
+        _say("the file", [_opened(browser.new_page(), output.as_uri()) for _ in range(repeats)])
         started = time.perf_counter()
         served = subprocess.Popen([*command, "view", store, "--port", "0"], stdout=subprocess.PIPE, text=True)
         stack.callback(served.kill)
         assert served.stdout is not None
         address = served.stdout.readline().split()[-4]
         print(f"lobench view is ready after {time.perf_counter() - started:.1f} s")
-        _say("lobench view", [_opened(browser.new_page(), address) for _ in range(3)])
+        _say("lobench view", [_opened(browser.new_page(), address) for _ in range(repeats)])
         page = browser.new_page()
         _opened(page, address)
         page.evaluate("location.hash = '#/evaluations'")
@@ -79,7 +81,7 @@ def main() -> None:
         page.locator("#explorer-charts canvas").first.wait_for()
         print(f"the checkpoints along the run are drawn after {time.perf_counter() - started:.2f} s")
         with Ledger.open(store) as ledger:  # and keeps it open, as a watch does
-            for number in range(3):
+            for number in range(repeats):
                 page.wait_for_function(_IS_WHOLE, timeout=300_000)
                 started, used = time.perf_counter(), _processor_seconds(served.pid)
                 with ledger.transaction():

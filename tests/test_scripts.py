@@ -33,7 +33,7 @@ SMALLEST = {
     "benchmarks/chief.py": "benchmarks/run.py --quick --only chief_rate_growth",
     "benchmarks/control.py": "benchmarks/control.py 512",
     "benchmarks/coverage.py": "benchmarks/coverage.py 1",
-    "benchmarks/evolve_goals.py": "benchmarks/evolve_goals.py runs.jsonl --quick",
+    "benchmarks/evolve_goals.py": "benchmarks/evolve_goals.py runs.jsonl --quick --methods es maml_score none",
     "benchmarks/evolve_throughput.py": "benchmarks/evolve_throughput.py --quick",
     "benchmarks/falsify_rates.py": "benchmarks/falsify_rates.py --searches 2",
     "benchmarks/families.py": "benchmarks/run.py --quick --only bare_gru",
