@@ -122,7 +122,7 @@ def play(world: World, rng: np.random.Generator) -> tuple[float, ...]:
     search = ablated(world.num_settings, planted, RULES)
     smallest, matter = planted.named(search.smallest), Subset().union(*world.smallest)
     needed, is_open = (
-        planted.named(place for place, need in search.needs.items() if need is kind)
+        planted.named(place for place, effect in enumerate(search.effects) if effect.needed is kind)
         for kind in (Need.NEEDED, Need.OPEN)
     )
     return (

@@ -63,8 +63,7 @@ def cases_of(kind: str, num_items: int, cases: str, harm: float, rng: np.random.
             every,
             a=sides[0],
             b=sides[1],
-            seeds_a=tuple(items),
-            seeds_b=tuple(items),
+            seeds=(tuple(items), tuple(items)),
             shared=frozenset(f"item {item}" for item in items),
             replicate="item",
         )

@@ -61,19 +61,11 @@ LEDGER_RECORDS = 2000
 
 
 @dataclass(slots=True)
-class Cluster:
-    """Simulated machines around a real schedule. Times are in simulated seconds, `cpu_seconds` is measured.
+class Totals:
+    """Totals of a simulation, which a row of the table shows. `cpu_seconds` is measured."""
 
-    Three fields are its settings, one is its source of chance, the rest are the totals that a row of the table shows.
-    """
-
-    num_workers: int
-    per_hour: float
-    preemption: float
-    random: random.Random = field(default_factory=lambda: random.Random(0))
     cpu_seconds: float = 0.0
     num_events: int = 0
-    now: float = 0.0
     recorded: int = 0
     max_backlog: int = 0
     lost_seconds: float = 0.0  # of work that was thrown away
@@ -81,6 +73,18 @@ class Cluster:
     busy_seconds: float = 0.0
     preempted: int = 0
     latencies: list[float] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Cluster:
+    """Simulated machines around a real schedule. Times are in simulated seconds."""
+
+    num_workers: int
+    per_hour: float
+    preemption: float
+    random: random.Random = field(default_factory=lambda: random.Random(0))
+    now: float = 0.0
+    totals: Totals = field(default_factory=Totals)
 
     def run(self, hours: float) -> None:
         means = [self.random.lognormvariate(0.0, 0.7) for _ in range(NUM_CASES)]
@@ -108,7 +112,7 @@ class Cluster:
                     nodes[worker] = worker // NODE_WORKERS % max(self.num_workers // NODE_WORKERS, 1)
                     compiled[worker] = set()
                     wait = START_SECONDS * self.random.uniform(0.8, 1.5)
-                    self.idle_seconds += wait
+                    self.totals.idle_seconds += wait
                     at(self.now + wait, WorkerReady(worker, self.now + wait))
                     # A pre-emption anywhere in its life; exponential, as if machines had no memory.
                     life = self.random.expovariate(self.preemption / 3600) if self.preemption else 1e12
@@ -123,20 +127,20 @@ class Cluster:
                         compiled[worker].add(case.key)
                         node.add(case.key)
                     took = seconds[evaluation.case_key] * self.random.uniform(0.9, 1.1)
-                    self.idle_seconds += first
+                    self.totals.idle_seconds += first
                     leases[worker] = (lease, self.now, took)
                     end = self.now + first + took
                     at(end, Finished(worker, lease, Outcome.PASSED, end))
                 case Record():
-                    self.recorded += 1
+                    self.totals.recorded += 1
                 case FinishCheckpoint(position):
-                    self.latencies.append(self.now - seen.pop(position))
+                    self.totals.latencies.append(self.now - seen.pop(position))
 
         def send(event: Event) -> None:
             started = time.process_time()
             actions = schedule.handle(event)
-            self.cpu_seconds += time.process_time() - started
-            self.num_events += 1
+            self.totals.cpu_seconds += time.process_time() - started
+            self.totals.num_events += 1
             for action in actions:
                 take(action)
 
@@ -150,7 +154,7 @@ class Cluster:
             if self.now == next_arrival:
                 position = next(arrivals)
                 seen[position] = self.now
-                self.max_backlog = max(self.max_backlog, len(seen))
+                self.totals.max_backlog = max(self.totals.max_backlog, len(seen))
                 send(SubjectSeen(position, SubjectKey(_checkpoint(position).sha256, "")))
                 next_arrival += interval
             elif self.now == next_tick:
@@ -163,10 +167,10 @@ class Cluster:
                     case WorkerDied(worker, now, _, _) if worker not in gone and now < 0:
                         # The machine goes now; the chief knows later, and a replacement comes later still.
                         gone.add(worker)
-                        self.preempted += 1
+                        self.totals.preempted += 1
                         if worker in leases:
-                            self.lost_seconds += min(self.now - leases[worker][1], leases[worker][2])
-                        self.idle_seconds += RETURN_SECONDS
+                            self.totals.lost_seconds += min(self.now - leases[worker][1], leases[worker][2])
+                        self.totals.idle_seconds += RETURN_SECONDS
                         known = self.now + NOTICE_SECONDS
                         at(known, WorkerDied(worker, known, "pre-empted", lost=True))
                         at(known, -1)
@@ -180,7 +184,7 @@ class Cluster:
                     case WorkerReady(worker, _) if worker not in gone:
                         send(event)
                     case Finished(worker=worker) if worker not in gone:
-                        self.busy_seconds += leases.pop(worker)[2]
+                        self.totals.busy_seconds += leases.pop(worker)[2]
                         send(event)
 
 
@@ -279,28 +283,28 @@ def main() -> None:
     held = cluster.num_workers * options.hours * 3600
     per_commit = max(round(options.per_hour / 3600 * 0.1), 1)
     ledger, messages = measure_ledger(LEDGER_RECORDS, per_commit), message_bytes()
-    mean_seconds = cluster.busy_seconds / max(cluster.recorded, 1)
+    mean_seconds = cluster.totals.busy_seconds / max(cluster.totals.recorded, 1)
     progress = messages["progress"] * mean_seconds / PROGRESS_SECONDS
     wire = messages["job"] + messages["jobresult"] + progress
     thetas = options.per_hour / NUM_CASES * THETA_BYTES * (options.workers / NODE_WORKERS)
     hour = 1 / options.hours
-    latencies = sorted(cluster.latencies)
+    latencies = sorted(cluster.totals.latencies)
     found = {
         "workers": options.workers,
         "simulated hours": options.hours,
-        "evaluations an hour": cluster.recorded * hour,
-        "events": cluster.num_events,
-        "scheduler: CPU seconds an hour": cluster.cpu_seconds * hour,
-        "scheduler: milliseconds an event": 1e3 * cluster.cpu_seconds / cluster.num_events,
+        "evaluations an hour": cluster.totals.recorded * hour,
+        "events": cluster.totals.num_events,
+        "scheduler: CPU seconds an hour": cluster.totals.cpu_seconds * hour,
+        "scheduler: milliseconds an event": 1e3 * cluster.totals.cpu_seconds / cluster.totals.num_events,
         "ledger: CPU seconds an hour": ledger["cpu_seconds"] * options.per_hour,
         "ledger: MB an hour": ledger["bytes"] * options.per_hour / 1e6,
         "network at the chief: MB an hour": wire * options.per_hour / 1e6,
         "thetas to the nodes: MB an hour": thetas / 1e6,
-        "pre-empted workers": cluster.preempted,
-        "time lost to repeated work": cluster.lost_seconds / held,
-        "time lost to starting, compiling and missing machines": cluster.idle_seconds / held,
-        "time at work": cluster.busy_seconds / held,
-        "checkpoints waiting, at most": cluster.max_backlog,
+        "pre-empted workers": cluster.totals.preempted,
+        "time lost to repeated work": cluster.totals.lost_seconds / held,
+        "time lost to starting, compiling and missing machines": cluster.totals.idle_seconds / held,
+        "time at work": cluster.totals.busy_seconds / held,
+        "checkpoints waiting, at most": cluster.totals.max_backlog,
         "seconds to a checkpoint's last result, median": latencies[len(latencies) // 2] if latencies else float("nan"),
     }
     print(f"{platform.machine()}, Python {platform.python_version()}")

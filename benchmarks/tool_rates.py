@@ -31,7 +31,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import click
 import numpy as np
 from race_rates import play
 from verdict_rates import (
@@ -42,9 +41,9 @@ from verdict_rates import (
     common_samples,
     is_wanted,
     lacking,
-    print_tables,
     samples_of,
     sides,
+    tables_command,
     values,
 )
 
@@ -263,10 +262,10 @@ def ablate(worlds: int, draw: np.random.Generator, wanted: str = "*") -> Iterato
             rules, found = AblateRules(looks=(4, 8)[: cell.num_seeds // 4]), np.zeros(3)
             for _ in range(worlds):
                 none = ablated(knobs, Planted(cell, 0.0, draw), rules)
-                found[:2] += Need.NEEDED in none.needs.values(), bool(none.harmful)
+                found[:2] += any(effect.needed is Need.NEEDED for effect in none.effects), bool(none.harmful)
                 if knobs == 2:
                     at_margin = ablated(knobs, Planted(cell, rules.margin, draw), rules)
-                    found[2] += at_margin.needs[0] is Need.NOT_NEEDED
+                    found[2] += at_margin.effects[0].needed is Need.NOT_NEEDED
             shown = found / worlds
             dropped = f"{shown[2]:.3f}" if knobs == 2 else "-"
             yield f"{label} {shown[0]:.3f} | {shown[1]:.3f} | {dropped} |"
@@ -281,13 +280,5 @@ PARTS: dict[str, Part] = {
 }
 
 
-@click.command(help=__doc__)
-@click.option("--only", default="", help=f"Parts, with commas between: {', '.join(PARTS)} (default: all).")
-@click.option("--cells", default="*", help="Pattern of the first columns of the rows to simulate, as '*t3*'.")
-@click.option("--worlds", default=50, type=click.IntRange(min=1), help="Simulated worlds of each row.")
-def main(only: str, cells: str, worlds: int) -> None:
-    print_tables(PARTS, only, cells, worlds)
-
-
 if __name__ == "__main__":
-    main()
+    tables_command(PARTS, __doc__)()

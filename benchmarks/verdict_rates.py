@@ -392,8 +392,8 @@ def common_samples(a: Floats, b: Floats, *, is_one_group: bool) -> dict[str, Sam
         (samples,) = samples_of(a[rows, kept], b[rows, kept], is_one_group=is_one_group).values()
         seeds = tuple(np.flatnonzero(kept).tolist())
         if len(seeds) > 1:
-            missing = (int(np.isnan(a[case]).sum()), int(np.isnan(b[case]).sum()))
-            found[str(case)] = dataclasses.replace(samples, seeds_a=seeds, seeds_b=seeds, missing=missing)
+            missing_a, missing_b = (frozenset(np.flatnonzero(np.isnan(side[case])).tolist()) for side in (a, b))
+            found[str(case)] = dataclasses.replace(samples, seeds=(seeds, seeds), missing_seeds=(missing_a, missing_b))
     return found
 
 
@@ -498,22 +498,21 @@ PARTS: dict[str, Part] = {
 }
 
 
-def print_tables(parts: Mapping[str, Part], only: str, cells: str, worlds: int) -> None:
-    """Prints the tables of the parts that an option names, or of all for an empty text."""
-    for name in [name for name in parts if not only or name in only.split(",")]:
-        print(f"\n{name}, {worlds:,} worlds a row\n")
-        for row in parts[name](worlds, np.random.default_rng(0), cells):
-            print(row, flush=True)
+def tables_command(parts: Mapping[str, Part], help: str | None) -> click.Command:
+    """Returns the command that prints the tables of the parts that an option names, or of all."""
 
+    @click.command(help=help)
+    @click.option("--only", default="", help=f"Parts, with commas between: {', '.join(parts)} (default: all).")
+    @click.option("--cells", default="*", help="Pattern of the first columns of the rows to simulate, as '6 x 20 | *'.")
+    @click.option("--worlds", default=50, type=click.IntRange(min=1), help="Simulated worlds of each row.")
+    def main(only: str, cells: str, worlds: int) -> None:
+        for name in [name for name in parts if not only or name in only.split(",")]:
+            print(f"\n{name}, {worlds:,} worlds a row\n")
+            for row in parts[name](worlds, np.random.default_rng(0), cells):
+                print(row, flush=True)
 
-@click.command()
-@click.option("--only", default="", help=f"Parts, with commas between: {', '.join(PARTS)} (default: all).")
-@click.option("--cells", default="*", help="Pattern of the first columns of the rows to simulate, as '6 x 20 | *'.")
-@click.option("--worlds", default=50, type=click.IntRange(min=1), help="Simulated worlds of each cell.")
-def main(only: str, cells: str, worlds: int) -> None:
-    """Print the tables of the module's text."""
-    print_tables(PARTS, only, cells, worlds)
+    return main
 
 
 if __name__ == "__main__":
-    main()
+    tables_command(PARTS, __doc__)()

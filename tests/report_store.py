@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lobench.analysis.scores.baseline_file import Baseline, BaselineCase, GridPoint
+from lobench.analysis.scores.baseline_file import Baseline, BaselineCase, BaselineTraining, GridPoint, TunedCurves
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.film import Film, Scene, Shape
@@ -132,18 +132,20 @@ def make_baseline(folder: Path, *, num_cases: int = 3, horizon_factor: int = 10,
     cases = {
         f"digits.gin:{name}": BaselineCase(
             problem=f"problem of {name}",
-            num_inner_steps=STEPS[-1],
-            horizon_factor=horizon_factor,
-            eval_every=25,
+            training=BaselineTraining(num_inner_steps=STEPS[-1], horizon_factor=horizon_factor, eval_every=25),
             seeds=tuple(range(5)),
             grid=(point, GridPoint(values={"learning_rate": 1.0}, study=0, final=math.nan, num_diverged=5)),
             best=(0,),
             untrained={"train/loss": 2.3, "test/loss": 2.76},
             starts={"train/loss": (2.3,) * 5, "test/loss": (2.76,) * 5},
             tuned={"train/loss": (losses[4],) * 5, "test/loss": (1.2 * losses[4],) * 5},
-            curve_steps=steps,
-            curves={name: np.asarray(losses, np.float32) * f for name, f in (("train/loss", 1.0), ("test/loss", 1.2))},
-            envelope=np.linspace(2.3, 0.1, 512).astype(np.float32),
+            curves=TunedCurves(
+                steps=steps,
+                means={
+                    name: np.asarray(losses, np.float32) * f for name, f in (("train/loss", 1.0), ("test/loss", 1.2))
+                },
+                envelope=np.linspace(2.3, 0.1, 512).astype(np.float32),
+            ),
         )
         for name in [*(f"case{index}" for index in range(num_cases - 1)), *[NASTY] * with_last]
     }

@@ -112,7 +112,7 @@ def test_tables_and_curves_show_the_present_run_and_results_list_both(restarted:
     _, _, store, _ = restarted
     snapshot = read_store(store)
     assert [subject.who.outer_step for subject in snapshot.subjects] == [1, 2, 3]
-    assert len(snapshot.superseded) == 5
+    assert len(snapshot.left_out.superseded) == 5
     assert sorted({one["checkpoint"]["outer_step"] for one in results(store)}) == [1, 2, 3, 4, 5]
     assert len({one["checkpoint"]["sha256"] for one in results(store)}) == 8
     page = store / "report.html"

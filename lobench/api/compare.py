@@ -36,7 +36,6 @@ from lobench.api.resolve import (
     subjects_setting_scales,
 )
 from lobench.api.settings import CompareKeywords, CompareSettings, EvaluateIntoKeywords, texts
-from lobench.core.case import CaseSpec
 from lobench.core.errors import CheckpointError, LobenchError, UsageError, suggestion
 from lobench.core.settings_field import check_keywords, keywords_in, settings_from
 from lobench.core.subject import Given, GivenCheckpoint, SubjectKey
@@ -178,13 +177,9 @@ def compare(
     specs = specs_called(cases, *suite_paths, with_tests=True) if cases and suite_paths else []
     case_names = tuple(spec.names[-1] for spec in specs)
     evaluation = keywords_in(EvaluateIntoKeywords, {**options, "name": "compare", "cases": case_names})
-    chosen_subjects = _subjects(
-        names,
-        store,
-        suite_paths,
-        progress or default_progress(),
-        evaluation,
-    )
+    chosen_subjects = _subjects(names, store, suite_paths, progress or default_progress(), evaluation)
+    # A store may know a scope with axes by the names of its cells.
+    names_by_case = {case: {case, *(spec.names[-1] for spec in specs if spec.is_called(case))} for case in cases}
     return compare_stored(
         chosen_subjects,
         names,
@@ -192,7 +187,7 @@ def compare(
         baselines=baseline_paths,
         suites=[Path(suite) for suite in suite_paths],
         metrics=metrics,
-        cases=_names_by_case(cases, specs),
+        cases=names_by_case,
     )
 
 
@@ -233,7 +228,7 @@ def compare_stored(
         baselines or suites or None,
         among=subjects_setting_scales(chosen),
     )
-    stale = next((problem for problem in scales.problems if isinstance(problem, StaleBaseline)), None)
+    stale = next((problem for problem in scales.baselines.problems if isinstance(problem, StaleBaseline)), None)
     if baselines and stale is not None:
         raise stale
     labelled_subjects = _with_distinct_labels([stored.subject for stored in chosen], names)
@@ -275,11 +270,6 @@ def _with_case_names(pair: MethodComparison, results: Iterable[_OfCase]) -> tupl
     return tuple(replace(result, case=pair.name(result.case)) for result in results)
 
 
-def _names_by_case(cases: Sequence[str], specs: Sequence[CaseSpec]) -> dict[str, set[str]]:
-    """Returns the names by which a store may know each case: those of the cells, if it is a scope with axes."""
-    return {case: {case, *(spec.names[-1] for spec in specs if spec.is_called(case))} for case in cases}
-
-
 def _restrict_to_cases(
     subjects: Sequence[StoredSubject], names_by_case: Mapping[str, Collection[str]]
 ) -> list[StoredSubject]:
@@ -287,7 +277,7 @@ def _restrict_to_cases(
 
     Args:
       subjects: Subjects with all of their results.
-      names_by_case: Names of each case; see `_names_by_case`.
+      names_by_case: Names by which the store may know each case.
 
     Raises:
       UsageError: No subject has results on a case of this name.
@@ -429,8 +419,7 @@ def _evaluate(
     The store may also have results of other subjects, and of checkpoints that were at the same paths earlier. Only
     results of the present checkpoints on the present cases count.
     """
-    requests = [subject for subject, _ in subjects_by_name.values()]
-    subjects = [subject for _, subject in subjects_by_name.values()]
+    requests, subjects = zip(*subjects_by_name.values(), strict=True)
     evaluate_into(store, requests, suites, progress=progress, **options)
     stored_by_name: dict[str, Stored] = {}
     for name, stored in zip(subjects_by_name, find_subjects(store, subjects), strict=True):
@@ -443,14 +432,18 @@ def _evaluate(
 def find_subjects(store: Path, subjects: Sequence[Who]) -> list[Stored | None]:
     """Returns subjects with their results on the store's current cases; None for a subject without any."""
     snapshot = read_store(store)
-    # All subjects of the store set the scale, as if the comparison were of stored results.
-    all_stored = snapshot.stored or snapshot.subjects
-    return [
-        None
-        if stored_subject is None
-        else Stored(subject=stored_subject, snapshot=replace(snapshot, subjects=(stored_subject,), stored=all_stored))
-        for stored_subject in _stored_subjects(store, subjects)
-    ]
+    with Ledger.open(store, read_only=True) as ledger:
+        entrants = entrants_of(ledger, [(subject, subject.label) for subject in subjects])
+    found_subjects: list[Stored | None] = []
+    for entrant in entrants:
+        if not entrant.rows:
+            found_subjects.append(None)
+            continue
+        stored_subject = subject_of(entrant.who, entrant.rows, {case.identity for case in entrant.cases})
+        # All subjects of the store set the scale, as if the comparison were of stored results.
+        part = replace(snapshot, subjects=(stored_subject,), stored=snapshot.subjects)
+        found_subjects.append(Stored(subject=stored_subject, snapshot=part))
+    return found_subjects
 
 
 def named_subjects(
@@ -511,17 +504,6 @@ def _find_subject(
     if chosen is None:
         raise UsageError("the folder has no other checkpoint to compare with", where=name, got="the candidate alone")
     return chosen
-
-
-def _stored_subjects(store: Path, subjects: Sequence[Who]) -> list[StoredSubject | None]:
-    """Returns the stored results of subjects on the current cases; None for a subject without any."""
-    with Ledger.open(store, read_only=True) as ledger:
-        entrants = entrants_of(ledger, [(subject, subject.label) for subject in subjects])
-    stored_subjects: list[StoredSubject | None] = []
-    for entrant in entrants:
-        cases = {case.identity for case in entrant.cases}
-        stored_subjects.append(subject_of(entrant.who, entrant.rows, cases) if entrant.rows else None)
-    return stored_subjects
 
 
 def _run_folder(text: str, readers: Mapping[str, CheckpointReader]) -> str | None:

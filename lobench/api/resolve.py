@@ -169,7 +169,17 @@ def find_stored(
       UsageError: No subject has this name, several have it, or the store does not exist.
     """
     store_path, name = _place_and_name(text, store)
-    return _find_in_store(store_path, name, candidates, choices)
+    if name in _LAST:
+        snapshot = read_store(store_path)
+        if not snapshot.subjects:
+            raise UsageError("the store holds no evaluation yet", where=str(store_path))
+        chosen = choose_reference(snapshot, candidates, choices) if candidates else last_subject(snapshot.subjects)
+        return Stored(subject=chosen, snapshot=snapshot)
+    snapshot = snapshot_with(store_path, name)
+    if not snapshot.subjects:
+        raise UsageError(f"no file is called {name!r}, and the store holds no evaluation yet", where=str(store_path))
+    index = one_called(snapshot, name, candidates)
+    return Stored(subject=snapshot.subjects[index], snapshot=snapshot)
 
 
 def is_chosen(text: str, store: Path | None) -> bool:
@@ -368,25 +378,10 @@ def _labels_in(config: str) -> dict[str, str]:
     }
 
 
-def _find_in_store(store: Path, name: str, candidates: Collection[SubjectKey], choices: Sequence[Choice]) -> Stored:
-    """Returns a subject of a store by name; methods of its experiment take precedence over other subjects."""
-    if name in _LAST:
-        snapshot = read_store(store)
-        if not snapshot.subjects:
-            raise UsageError("the store holds no evaluation yet", where=str(store))
-        chosen = choose_reference(snapshot, candidates, choices) if candidates else last_subject(snapshot.subjects)
-        return Stored(subject=chosen, snapshot=snapshot)
-    snapshot = snapshot_with(store, name)
-    if not snapshot.subjects:
-        raise UsageError(f"no file is called {name!r}, and the store holds no evaluation yet", where=str(store))
-    index = one_called(snapshot, name, candidates)
-    return Stored(subject=snapshot.subjects[index], snapshot=snapshot)
-
-
 def snapshot_with(store: Path, name: str) -> Snapshot:
     """Returns the snapshot of a store's last experiment, or of the whole store if only there a subject has the name."""
     methods = read_methods(store)
-    if not methods.methods or called(methods, name).is_exact:
+    if not methods.experiment.methods or called(methods, name).is_exact:
         return methods
     all_subjects = read_store(store)
     return all_subjects if called(all_subjects, name).places else methods

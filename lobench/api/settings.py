@@ -26,8 +26,10 @@ __all__ = [
     "CompareSettings",
     "EvaluateIntoKeywords",
     "EvaluationKeywords",
+    "EvaluationSettings",
     "ImportKeywords",
     "ImportSettings",
+    "RunNaming",
     "TuneSettings",
     "WatchKeywords",
     "WatchSettings",
@@ -59,9 +61,18 @@ class WorkerSettings:
     insecure: bool = option(False, "Use a cluster without authentication.")
 
 
+@dataclass(frozen=True, kw_only=True)
+class EvaluationSettings(WorkerSettings):
+    """Options of commands that evaluate subjects. Options of workers are inherited."""
+
+    sinks: tuple[str, ...] = option((), "Sink for results; repeatable.", flag="--sink", metavar="NAME[:ARG]")
+    gin_params: tuple[str, ...] = option((), "gin binding over everything else.", flag="--gin-param")
+    allow_pickle: bool = option(False, "Load pickled checkpoints, which can run code.")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WatchSettings(WorkerSettings, WatchOptions):
-    """Options of `lobench watch`, under the same names. Options of workers and of the chief are inherited.
+class WatchSettings(EvaluationSettings, WatchOptions):
+    """Options of `lobench watch`, under the same names. Options of evaluations and of the chief are inherited.
 
     Attributes:
       location: A run's folder, or one checkpoint. "": the subjects are given and belong to no run.
@@ -74,15 +85,12 @@ class WatchSettings(WorkerSettings, WatchOptions):
     )
     name: str = option("", "Name of this watch and its store (default: the suite's).")
     checkpoints: str = option("latest", "latest (the newest of each run), all, or every:N.")
-    sinks: tuple[str, ...] = option((), "Sink for results; repeatable.", flag="--sink", metavar="NAME[:ARG]")
     quiet: bool = option(False, "Print only the lines of finished checkpoints and of failures.", flag="--quiet -q")
     source: str = option("directory", "Checkpoint source.")
     store: str = option(
         "", "Result store (default: CKPT_DIR/lobench_results/NAME if CKPT_DIR is yours, or you may write that store)."
     )
     gin_files: tuple[str, ...] = option((), "gin file bound over the suite's own.", flag="--gin-file")
-    gin_params: tuple[str, ...] = option((), "gin binding over everything else.", flag="--gin-param")
-    allow_pickle: bool = option(False, "Load pickled checkpoints, which can run code.")
     complete_when: str = option(
         "", "For commands: pattern of paths in a checkpoint's folder, one of which completes it.", metavar="GLOB"
     )
@@ -299,19 +307,19 @@ class TuneSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImportSettings:
-    """Options of `lobench import`."""
+class RunNaming:
+    """Options of an import that name the method, the case and the seed of each run.
 
-    kind: str = option("", "Format of the files, if it cannot be detected.")
+    Attributes:
+      method, case, seed: Names for all rows of a file that has none. "": not given.
+      pattern: Regular expression for names of runs, with groups `method`, `case` and `seed`.
+      method_from, case_from: Name of the logged value that contains the method or case.
+      seed_from: Names of logged values that distinguish seeds. The first one gives their numbers.
+    """
+
     method: str = option("", "Method of the curves, if the file has none; runs are then its seeds.")
     case: str = option("", "Case of the curves, if the file has none.")
     seed: str = option("", "Seed of the curves, if the file has none.")
-    metrics: tuple[str, ...] = option(
-        (), "Metric to import; the first one is the primary metric.", flag="--metric", metavar="NAME[=AS]"
-    )
-    columns: tuple[str, ...] = option(
-        (), "For a table: role of a column, such as seed=run or value=loss.", flag="--column", metavar="ROLE=COLUMN"
-    )
     pattern: str = option(
         "", "Regular expression for names of runs and paths of files, with groups method, case and seed."
     )
@@ -323,6 +331,19 @@ class ImportSettings:
     case_from: str = option("", "For logged runs: value that names the case, such as config.problem.", metavar="KEY")
     seed_from: tuple[str, ...] = option(
         (), "For logged runs: value that names the seed; several of them together distinguish seeds.", metavar="KEY"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportSettings(RunNaming):
+    """Options of `lobench import`."""
+
+    kind: str = option("", "Format of the files, if it cannot be detected.")
+    metrics: tuple[str, ...] = option(
+        (), "Metric to import; the first one is the primary metric.", flag="--metric", metavar="NAME[=AS]"
+    )
+    columns: tuple[str, ...] = option(
+        (), "For a table: role of a column, such as seed=run or value=loss.", flag="--column", metavar="ROLE=COLUMN"
     )
     rename: tuple[str, ...] = option((), "New name for a method or a case.", metavar="OLD=NEW")
     until_step: tuple[str, ...] = option(
@@ -341,7 +362,7 @@ class ImportSettings:
 
 
 class ImportKeywords(TypedDict, total=False):
-    """Keywords of `lobench.import_curves`, described at `ImportSettings`."""
+    """Keywords of `lobench.import_curves`, described at `ImportSettings`: a key for each keyword."""
 
     kind: str
     method: str

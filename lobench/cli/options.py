@@ -36,7 +36,7 @@ def options_of(settings: type, *names: str) -> Callable[[C], C]:
 
     Args:
       settings: The dataclass.
-      names: Names of the fields, in the order of the help. None given: all fields that are options.
+      names: Names of the fields, in the order of the help. None given: all options, inherited ones last.
     """
     fields_by_name = {field.name: field for field in fields(settings) if "option" in field.metadata}
     bases = filter(is_dataclass, settings.__mro__)

@@ -7,7 +7,15 @@ from typing import Any, TypeGuard
 
 from lobench.core.errors import ConfigError
 
-__all__ = ["DEVICE_SHARE", "integer_text", "is_device_share", "is_integer", "is_number", "require_integer"]
+__all__ = [
+    "DEVICE_SHARE",
+    "integer_text",
+    "is_device_share",
+    "is_integer",
+    "is_number",
+    "require_integer",
+    "unless_nan",
+]
 
 DEVICE_SHARE = "a share of one device, or a whole number"
 
@@ -15,6 +23,10 @@ DEVICE_SHARE = "a share of one device, or a whole number"
 def is_number(value: object) -> TypeGuard[int | float]:
     """Returns whether a value is an int or a float. A bool is neither; NaN and infinities are numbers."""
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def unless_nan(value: float, default: float) -> float:
+    return default if math.isnan(value) else value
 
 
 def is_integer(value: object, *, at_least: int = 1, at_most: int | None = None) -> TypeGuard[int]:

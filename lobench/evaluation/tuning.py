@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lobench.analysis.scores.baseline_file import BaselineCase, GridPoint, trained_by
+from lobench.analysis.scores.baseline_file import BaselineCase, BaselineTraining, GridPoint, TunedCurves, trained_by
 from lobench.analysis.scores.baseline_grids import BaselineGrid, BaselineSearch, untuned
 from lobench.analysis.scores.score_scale import own_scale, scores
 from lobench.analysis.stats.speedup import envelope
@@ -103,15 +103,12 @@ def tuned_again(spec: CaseSpec, layers: Layers, optimizer: str, before: Baseline
     bound = _bind(spec, layers, point_text(optimizer, before.grid[before.best[0]].values))
     with _training(spec, optimizer):
         knows_horizon = _knows_horizon(bound.case)
-    if bound.phases or (knows_horizon and before.horizon_factor > 1):
+    if bound.phases or (knows_horizon and before.training.horizon_factor > 1):
         return None
-    baseline_case = dataclasses.replace(
-        before,
-        program=trained_by(bound.phase_lines),
-        is_told_horizon=knows_horizon,
-        scale=bound.case.scale,
-        minimum=bound.case.minimum,
-    )
+    program = trained_by(bound.phase_lines)
+    training = dataclasses.replace(before.training, program=program, is_told_horizon=knows_horizon)
+    scale, minimum = bound.case.scale, bound.case.minimum
+    baseline_case = dataclasses.replace(before, training=training, scale=scale, minimum=minimum)
     return _with_evaluations(baseline_case, _evaluate_best(spec, layers, optimizer, baseline_case))
 
 
@@ -227,7 +224,7 @@ def _evaluate_best(spec: CaseSpec, layers: Layers, optimizer: str, case: Baselin
     block = SeedBlock(start=case.seeds[0], size=len(case.seeds))
     shown = ["Case.log_every = 0"]
     if number_of("eval_batches", spec, layers) is not None:
-        shown.append(f"Case.eval_every = {case.eval_every}")
+        shown.append(f"Case.eval_every = {case.training.eval_every}")
     evaluated = []
     for index in case.best:
         text = point_text(optimizer, case.grid[index].values)
@@ -325,12 +322,14 @@ def _baseline_of_grid(
     shown_evals = _chosen_evals(len(steps), eval_index)
     return BaselineCase(
         problem=bound.info.problem,
-        code=bound.info.task_code,
-        program=trained_by(bound.phase_lines),
-        num_inner_steps=budget,
-        horizon_factor=steps[-1] // budget,
-        is_told_horizon=knows_horizon,
-        eval_every=_eval_every(bound.case),
+        training=BaselineTraining(
+            num_inner_steps=budget,
+            horizon_factor=steps[-1] // budget,
+            eval_every=_eval_every(bound.case),
+            program=trained_by(bound.phase_lines),
+            is_told_horizon=knows_horizon,
+            code=bound.info.task_code,
+        ),
         seeds=chosen.seeds,
         grid=points,
         best=best,
@@ -338,9 +337,11 @@ def _baseline_of_grid(
         tuned={},
         scale=bound.case.scale,
         minimum=bound.case.minimum,
-        curve_steps=np.asarray(steps)[shown_evals],
-        curves={name: np.asarray(values).mean(axis=0)[shown_evals] for name, values in chosen.metrics.items()},
-        envelope=envelope(losses, steps).losses.astype(np.float32),
+        curves=TunedCurves(
+            steps=np.asarray(steps)[shown_evals],
+            means={name: np.asarray(values).mean(axis=0)[shown_evals] for name, values in chosen.metrics.items()},
+            envelope=envelope(losses, steps).losses.astype(np.float32),
+        ),
     )
 
 
@@ -348,10 +349,15 @@ def _with_evaluations(case: BaselineCase, evaluated: Sequence[Curves]) -> Baseli
     """Returns the baseline with the values that evaluations of its best points gave up to the case's own budget."""
     best_curves = evaluated[0]
     steps = np.asarray(best_curves.eval_steps)
-    beyond = case.curve_steps > case.num_inner_steps
+    beyond = case.curves.steps > case.training.num_inner_steps
     shown_evals = _chosen_evals(len(steps), len(steps) - 1)
     metrics = {name: np.asarray(values) for name, values in best_curves.metrics.items()}
-    unknown = np.full(len(case.curve_steps), np.nan, np.float32)
+    unknown = np.full(len(case.curves.steps), np.nan, np.float32)
+    means = {
+        name: np.concatenate([values.mean(axis=0)[shown_evals], case.curves.means.get(name, unknown)[beyond]])
+        for name, values in metrics.items()
+    }
+    steps = np.concatenate([steps[shown_evals], case.curves.steps[beyond]])
     return dataclasses.replace(
         case,
         untrained={name: float(values[:, 0].mean()) for name, values in metrics.items()},
@@ -360,11 +366,7 @@ def _with_evaluations(case: BaselineCase, evaluated: Sequence[Curves]) -> Baseli
             name: tuple(np.mean([np.asarray(curves.metrics[name])[:, -1] for curves in evaluated], axis=0).tolist())
             for name in metrics
         },
-        curve_steps=np.concatenate([steps[shown_evals], case.curve_steps[beyond]]),
-        curves={
-            name: np.concatenate([values.mean(axis=0)[shown_evals], case.curves.get(name, unknown)[beyond]])
-            for name, values in metrics.items()
-        },
+        curves=dataclasses.replace(case.curves, steps=steps, means=means),
     )
 
 

@@ -124,10 +124,10 @@ def _make(suite: Path, command: BaselineSettings, log: Callable[[str], None]) ->
                 if baseline.cases.get(name) is not tuned_case:  # of another suite, or the case had another name
                     baseline = dataclasses.replace(baseline, cases={**baseline.cases, name: tuned_case})
                     baseline.save(path)
-                if tuned_case.program and tuned_case.is_scored_as(bound.case.scale, bound.case.minimum):
+                if tuned_case.training.program and tuned_case.is_scored_as(bound.case.scale, bound.case.minimum):
                     log(f"{optimizer} {name}: up to date")
                     continue
-                if tuned_case.program:
+                if tuned_case.training.program:
                     scored = dataclasses.replace(tuned_case, scale=bound.case.scale, minimum=bound.case.minimum)
                     baseline = dataclasses.replace(baseline, cases={**baseline.cases, name: scored})
                     baseline.save(path)
@@ -187,13 +187,14 @@ def problems_in(suite: Path, command: BaselineSettings) -> list[str]:
         for spec, bound in bound_cases:
             case = baseline.find(bound.info.problem, spec.name)
             name = case_key(spec, suite)
-            if case is None or not baseline.has(bound.info.problem) or not case.is_of_code(bound.info.task_code):
+            training = case.training if case is not None and baseline.has(bound.info.problem) else None
+            if case is None or training is None or not training.is_of_code(bound.info.task_code):
                 problems.append(f"{path}: {name} is stale or missing; run `{refresh}`")
             elif is_other or not _is_tuned_over(case, grid):
                 problems.append(f"{path}: {name} was tuned over other values; run `{refresh}`")
-            elif case.program and case.program != trained_by(bound.phase_lines):
+            elif training.program and training.program != trained_by(bound.phase_lines):
                 problems.append(f"{path}: {name} was trained by another program, or in other phases; run `{refresh}`")
-            elif not case.program:
+            elif not training.program:
                 problem = "is of an older lobench, its best point not evaluated alone"
                 problems.append(f"{path}: {name} {problem}; run `{refresh}`, which keeps the grid where it can")
             elif not case.is_scored_as(bound.case.scale, bound.case.minimum):
@@ -215,9 +216,10 @@ def _up_to_date_case(
     case = baseline.find(bound.info.problem, spec.name)
     if command.force or case is None or not baseline.has(bound.info.problem) or not _is_tuned_over(case, grid):
         return None
-    if case.program not in ("", trained_by(bound.phase_lines)) or not case.is_of_code(bound.info.task_code):
+    training = case.training
+    if training.program not in ("", trained_by(bound.phase_lines)) or not training.is_of_code(bound.info.task_code):
         return None
-    is_as_long = case.horizon_factor == (1 if case.ends_with_budget else command.horizon_factor)
+    is_as_long = training.horizon_factor == (1 if training.ends_with_budget else command.horizon_factor)
     return case if is_as_long and len(case.seeds) == command.seeds else None
 
 

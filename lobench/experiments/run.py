@@ -17,7 +17,7 @@ from lobench.api.components import components_of
 from lobench.api.dry_run import joined_problems
 from lobench.api.engine_run import HERE, Watched, run_rounds
 from lobench.api.rerun import repeating_command
-from lobench.api.settings import WatchSettings, WorkerKeywords, WorkerSettings, num_workers
+from lobench.api.settings import EvaluationSettings, WatchSettings, WorkerKeywords, num_workers
 from lobench.core.case import CaseSpec
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.experiment import Experiment, Method, Race, SessionBlocks
@@ -55,8 +55,8 @@ _OWN_OPTIONS = ("experiment", "store", "methods", "cases", "gin_params")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunSettings(WorkerSettings):
-    """Options of `lobench run`: one field each, under the names of the command line.
+class RunSettings(EvaluationSettings):
+    """Options of `lobench run`, under the names of the command line. Those of evaluations are inherited.
 
     Attributes:
       experiment: Path of the file.
@@ -68,12 +68,9 @@ class RunSettings(WorkerSettings):
     store: str = ""
     methods: tuple[str, ...] = ()
     cases: tuple[str, ...] = ()
-    gin_params: tuple[str, ...] = ()
-    sinks: tuple[str, ...] = ()
     max_core_hours: float | None = None
     retry_errors: bool = False
     keep_results: bool = False
-    allow_pickle: bool = False
 
 
 class RunKeywords(WorkerKeywords, total=False):
@@ -356,7 +353,7 @@ class ExperimentRun:
             return not ending.interrupted and not ending.over_budget
 
         def entrants() -> Sequence[Entrant]:
-            stored_race = read_methods(self._store, self._file.experiment.name).race
+            stored_race = read_methods(self._store, self._file.experiment.name).experiment.race
             return stored_race.entrants if stored_race is not None else ()
 
         from lobench.api.race import play  # imports scipy, which the other experiments need not

@@ -108,7 +108,9 @@ class GateReporter:
     def _decide(self, session: pytest.Session) -> None:
         looks = next(iter(self._measured.values())).looks
         samples = {name: measured.samples for name, measured in sorted(self._measured.items())}
-        samples |= {name: Samples(missing=(0, num_seeds)) for name, (_, num_seeds) in self._lost_cases().items()}
+        for name, (_, num_seeds) in self._lost_cases().items():
+            # A case without values is a group of its own, in which only the number of its seeds counts.
+            samples[name] = Samples(missing_seeds=(frozenset(), frozenset(range(num_seeds))))
         self._report = decide(samples, rules_of(self._config, looks), self._margins())
         self._record()
         results = list(self._report.cases)

@@ -181,7 +181,6 @@ class Gate:
         samples = dataclasses.replace(
             paired.samples.first(count),
             shared=self._shared(blocks),
-            missing=(len(missing), 0),
             missing_seeds=(missing, frozenset()),
         )
         return Measured(

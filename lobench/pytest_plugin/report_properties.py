@@ -70,7 +70,7 @@ def _score(path: str, case: CaseInfo, done: FinishedBlocks) -> float:
         scales = Scales.of([subject], [Path(path)])
     except LobenchError:
         return math.nan  # the baseline file cannot be read, which comparisons report
-    return mean_score(subject, None, scales).mean if scales.tuned else math.nan
+    return mean_score(subject, None, scales).mean if scales.baselines.tuned else math.nan
 
 
 def failure_text(item: pytest.Item, case: CaseInfo, done: FinishedBlocks, message: str) -> str:

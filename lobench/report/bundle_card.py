@@ -46,14 +46,14 @@ def card_of(store: Path, baselines: Sequence[Path], left_out: Sequence[str], pat
     parts = ["# What this bundle claims", _MARK]
     is_split = len(snapshots) > 1
     if is_split:
-        names = [snapshot.experiment for snapshot in snapshots if snapshot.experiment]
+        names = [snapshot.experiment.name for snapshot in snapshots if snapshot.experiment.name]
         unused_note = ", then results that none of them uses" * (len(names) < len(snapshots))
         parts.append(
             f"It holds {counted(len(names), 'experiment')}: {', '.join(f'`{name}`' for name in names)}{unused_note}."
         )
     for snapshot in snapshots:
         if is_split:
-            name = snapshot.experiment
+            name = snapshot.experiment.name
             parts.append(f"## Experiment `{name}`" if name else "## Results of no experiment")
         parts += _parts_of(store, snapshot, baselines, level=2 + is_split)
     parts += ["## Left out", "\n".join(f"- {line}" for line in left_out) or "Nothing, according to the ledger."]

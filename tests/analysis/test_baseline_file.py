@@ -16,8 +16,10 @@ from lobench.analysis.scores.baseline_file import (
     Baseline,
     BaselineCase,
     BaselineError,
+    BaselineTraining,
     GridPoint,
     StaleBaseline,
+    TunedCurves,
     find_baselines,
 )
 from lobench.core.case import CaseInfo
@@ -26,9 +28,7 @@ SHOWN = texts_of("analysis")
 
 CASE = BaselineCase(
     problem="p1",
-    num_inner_steps=100,
-    horizon_factor=10,
-    eval_every=10,
+    training=BaselineTraining(num_inner_steps=100, horizon_factor=10, eval_every=10),
     seeds=(0, 1),
     grid=(
         GridPoint(values={"learning_rate": 0.1}, study=0, final=0.25, num_diverged=0),
@@ -37,9 +37,11 @@ CASE = BaselineCase(
     best=(0,),
     untrained={"train/loss": 2.5},
     tuned={"train/loss": (0.2, 0.3)},
-    curve_steps=np.asarray([0, 50, 100, 1000]),
-    curves={"train/loss": np.asarray([2.5, 1.0, 0.25, 0.1], np.float32)},
-    envelope=np.linspace(2, 0.1, 512).astype(np.float32),
+    curves=TunedCurves(
+        steps=np.asarray([0, 50, 100, 1000]),
+        means={"train/loss": np.asarray([2.5, 1.0, 0.25, 0.1], np.float32)},
+        envelope=np.linspace(2, 0.1, 512).astype(np.float32),
+    ),
 )
 BASELINE = Baseline(optimizer="adam", protocol="velo", refresh="lobench baseline suites/x", cases={"x.gin:a": CASE})
 
@@ -53,12 +55,12 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     BASELINE.save(path)
     found = Baseline.load(path)
     case = found.case(info())
-    assert (case.seeds, case.best, case.horizon, case.tuned) == ((0, 1), (0,), 1000, CASE.tuned)
+    assert (case.seeds, case.best, case.training.horizon, case.tuned) == ((0, 1), (0,), 1000, CASE.tuned)
     assert case.grid[0] == CASE.grid[0]
     assert math.isnan(case.grid[1].final)
-    assert case.curve_steps.tolist() == [0, 50, 100, 1000]
-    np.testing.assert_array_equal(case.curves["train/loss"], CASE.curves["train/loss"])
-    np.testing.assert_array_equal(case.envelope, CASE.envelope)
+    assert case.curves.steps.tolist() == [0, 50, 100, 1000]
+    np.testing.assert_array_equal(case.curves.means["train/loss"], CASE.curves.means["train/loss"])
+    np.testing.assert_array_equal(case.curves.envelope, CASE.curves.envelope)
     assert find_baselines(tmp_path) == [path]
     again = path.read_bytes()
     found.save(path)

@@ -382,7 +382,7 @@ class Changes(RuleBasedStateMachine):
                 for cell in one.cells.values()
             }
             assert {case.identity for case in snapshot.cases} == {identity for (identity, _), _ in expected.values()}
-            assert sum(count for _, count in snapshot.changed) == sum(
+            assert sum(count for _, count in snapshot.left_out.former_cases) == sum(
                 ((row.case.key), row.key.checkpoint_sha256)
                 not in {(f"{one[0]}:{one[1]}", sha256) for (sha256, _), (one, _) in expected.items()}
                 for row in rows

@@ -104,6 +104,7 @@ def test_a_case_with_a_margin_of_its_own_is_held_to_that() -> None:
 def test_decide_takes_the_mean_over_the_cases_that_have_results() -> None:
     found = Samples.of([0.1, 0.2, 0.35, 0.3], [0.05, 0.1, 0.3, 0.3])
     alone = gate_looks.decide({"a": found}, GateRules(), {"a": 1.0}).overall
-    mean = gate_looks.decide({"a": found, "b": Samples(missing=(0, 4))}, GateRules(), {"a": 1.0}).overall
+    nothing = Samples(missing_seeds=(frozenset(), frozenset(range(4))))
+    mean = gate_looks.decide({"a": found, "b": nothing}, GateRules(), {"a": 1.0}).overall
     assert mean.harm == pytest.approx(alone.harm) and mean.upper == pytest.approx(alone.upper)
     assert mean.verdict is Verdict.INCONCLUSIVE

@@ -193,9 +193,9 @@ def test_false_alarms_stay_below_alpha_if_the_worst_seeds_of_a_side_crash(
         samples = {}
         for case in range(num_cases):
             kept = np.isfinite(a[case]) & np.isfinite(b[case])
-            missing = (int(np.isnan(a[case]).sum()), int(np.isnan(b[case]).sum()))
+            missing_a, missing_b = (frozenset(np.flatnonzero(np.isnan(side[case])).tolist()) for side in (a, b))
             own = Samples.of(a[case][kept].tolist(), b[case][kept].tolist())
-            samples[str(case)] = dataclasses.replace(own, missing=missing)
+            samples[str(case)] = dataclasses.replace(own, missing_seeds=(missing_a, missing_b))
         alarms += gates.gate_cases(samples, GateRules(margin=0.0, resolution=1e6)).verdict is Verdict.REGRESSED
     assert alarms <= 24  # .08: a level of .05, and 2.4 errors
 
@@ -205,18 +205,15 @@ def test_a_gate_finds_a_large_harm_although_the_reference_lacks_seeds_and_its_bo
     a = draws.normal(0, 0.05, 7).tolist()
     b = [value - 1 + 0.05 * draws.normal() for value in a]
     whole = Samples.of(a, b)
-    complete, lacking = (gates.gate(dataclasses.replace(whole, missing=(missing, 0))) for missing in (0, 1))
+    seeds = (frozenset({7}), frozenset[int]())
+    complete, lacking = (gates.gate(samples) for samples in (whole, dataclasses.replace(whole, missing_seeds=seeds)))
     assert complete.verdict is lacking.verdict is Verdict.REGRESSED
     feigned = np.std(np.subtract(a, b), ddof=1) * math.sqrt(1 / 7)
     assert lacking.lower == pytest.approx(complete.lower - feigned) and lacking.upper == complete.upper
-    seeds = (frozenset({7}), frozenset[int]())
-    by_group = [
-        dataclasses.replace(whole, missing=(1, 0), missing_seeds=seeds, shared=frozenset({"one training"}))
-        for _ in range(2)
-    ]
+    by_group = [dataclasses.replace(whole, missing_seeds=seeds, shared=frozenset({"one training"})) for _ in range(2)]
     report = gates.gate_cases(dict(zip("xy", by_group, strict=True)))
     assert report.overall.missing_a == 1  # one seed, which both cases of the group lack
-    complete_group = [dataclasses.replace(one, missing=(0, 0)) for one in by_group]
+    complete_group = [dataclasses.replace(one, missing_seeds=(frozenset(), frozenset())) for one in by_group]
     mean_of_both = gates.gate_cases(dict(zip("xy", complete_group, strict=True)))
     assert report.overall.lower == pytest.approx(mean_of_both.overall.lower - feigned)
     assert report.overall.lower < gates.gate_cases(dict.fromkeys("xy", whole)).overall.lower

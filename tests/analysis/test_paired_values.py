@@ -63,7 +63,7 @@ def test_ratio_of_imports_within_a_factor_of_two_is_that_of_their_arithmetic_mea
         for name, own in (("a()", a), ("b()", b))
     ]
     (found,) = compare_subjects(sides)
-    ratio = found.primary.ratios["s/case"]
+    ratio = found.primary.ratios["s/case"].interval
     assert ratio.mean == pytest.approx(np.mean(b) / np.mean(a), rel=1e-9)
     assert (ratio.lower < 1 < ratio.upper) == (found.primary.comparison.verdict is Effect.UNDECIDED)
 

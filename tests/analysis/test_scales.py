@@ -17,7 +17,7 @@ from stores import add, case_info
 
 from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.scores.baseline_file import Baseline, BaselineError
-from lobench.analysis.scores.scales import Scales, seed_scores
+from lobench.analysis.scores.scales import CaseBaselines, Scales, seed_scores
 from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, StoredSubject, subjects_of
 from lobench.engine.store.ledger import Ledger
 
@@ -39,10 +39,9 @@ def run(folder: Path, *arguments: str | Path) -> Done:
 def test_every_case_that_a_baseline_knows_has_its_scale(tmp_path: Path) -> None:
     known = subjects(make_store(tmp_path))
     found = Scales.of(known, [make_baseline(tmp_path)])
-    assert (found.label, len(found.tuned), found.num_cases) == (SHOWN["tuned-adam"], 2, 3)
-    assert SHOWN["identity-of"].format(nasty=NASTY) not in found.tuned and [type(one) for one in found.problems] == [
-        BaselineError
-    ]
+    assert (found.label, len(found.baselines.tuned), found.num_cases) == (SHOWN["tuned-adam"], 2, 3)
+    assert SHOWN["identity-of"].format(nasty=NASTY) not in found.baselines.tuned
+    assert [type(problem) for problem in found.baselines.problems] == [BaselineError]
     cell = known[0].cells["identity of case0"]
     scale = found.scale(cell.case, "train/loss")
     assert (scale.untrained, scale.unit) == (pytest.approx(2.3), pytest.approx(math.log(2.3 / 0.2)))
@@ -58,16 +57,16 @@ def test_where_what_was_tuned_overfits_nothing_is_scored_on_test(tmp_path: Path)
     cases = {n: dataclasses.replace(case, tuned={**case.tuned, **overfit}) for n, case in baseline.cases.items()}
     dataclasses.replace(baseline, cases=cases).save(path)
     summary = summary_of(store, [suite])
-    tuned = [case for case in summary.snapshot.cases if case.identity in summary.scales.tuned]
+    tuned = [case for case in summary.snapshot.cases if case.identity in summary.scales.baselines.tuned]
     assert len(tuned) == 2 and not any(summary.scales.scale(case, "test/loss").is_usable for case in tuned)
     assert all(summary.scales.scale(case, "train/loss").is_usable for case in tuned)
     found = summary.mean_score(0, "test/loss")
-    assert found.num_missing == 2 and not found.scores.keys() & summary.scales.tuned.keys()
+    assert found.num_missing == 2 and not found.scores.keys() & summary.scales.baselines.tuned.keys()
 
 
 def test_without_a_baseline_nothing_is_tuned(tmp_path: Path) -> None:
     found = Scales.of(subjects(make_store(tmp_path)), [tmp_path])
-    assert (found.tuned, found.baseline, found.problems, found.num_cases, found.label) == ({}, None, (), 3, "")
+    assert found.baselines == CaseBaselines() and (found.num_cases, found.label) == (3, "")
 
 
 def test_compare_says_what_its_scale_is(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_eight_orders_of_magnitude_are_a_difference_and_no_pass(tmp_path: Path) 
     found, _ = compared(tmp_path)
     assert found.primary.comparison.verdict is Effect.WORSE
     assert found.primary.gate.verdict is Verdict.REGRESSED
-    ratio = found.primary.ratios["s/a"]
+    ratio = found.primary.ratios["s/a"].interval
     assert ratio.lower < ratio.mean < ratio.upper and ratio.mean == pytest.approx(3e7, rel=0.2)
     text = comparison_text([found], scale="")
     assert SHOWN["b-is-worse-than"] in text.replace("theta_2.npz", "2") and "> 10,000 times" in text

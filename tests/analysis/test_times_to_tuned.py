@@ -22,12 +22,13 @@ def test_a_baseline_reaches_its_own_final_loss(tmp_path: Path, shift: float) -> 
     cases = {}
     for name, case in baseline.cases.items():
         finals = np.float32(case.tuned["train/loss"]) + np.float32(shift)
-        curve = case.curves["train/loss"] + np.float32(shift)
-        at = list(case.curve_steps).index(case.num_inner_steps)
+        curve = case.curves.means["train/loss"] + np.float32(shift)
+        at = list(case.curves.steps).index(case.training.num_inner_steps)
         curve[at] = np.nextafter(finals[0], np.float32(np.inf))  # a mean of float32 is off by a bit
         tuned = {**case.tuned, "train/loss": tuple(finals.astype(float).tolist())}
-        cases[name] = dataclasses.replace(case, tuned=tuned, curves={**case.curves, "train/loss": curve})
+        curves = dataclasses.replace(case.curves, means={**case.curves.means, "train/loss": curve})
+        cases[name] = dataclasses.replace(case, tuned=tuned, curves=curves)
     dataclasses.replace(baseline, cases=cases).save(path)
     found = summary_of(store, [suite])
     own = found.times_to_tuned([0])[-1]
-    assert own.tolist() == [next(iter(cases.values())).num_inner_steps] * len(own) and len(own)
+    assert own.tolist() == [next(iter(cases.values())).training.num_inner_steps] * len(own) and len(own)

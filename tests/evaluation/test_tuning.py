@@ -36,16 +36,16 @@ def test_the_file_holds_the_grid_and_what_it_means(suite: Path) -> None:
     baseline = Baseline.load(suite / "baselines" / "adam-velo.json")
     assert sorted(baseline.cases) == ["tiny.gin:a", "tiny.gin:b"]
     case = baseline.cases["tiny.gin:a"]
-    assert (len(case.grid), case.horizon, case.seeds) == (15, 100, (0, 1, 2, 3, 4))
+    assert (len(case.grid), case.training.horizon, case.seeds) == (15, 100, (0, 1, 2, 3, 4))
     finals = np.asarray([point.final for point in case.grid])
     assert case.best == (int(np.nanargmin(finals)),)
     # Ten steps of Adam move a parameter by ten learning rates: tiny rates do nothing, and tuning picks a large one.
     assert finals[0] == pytest.approx(case.untrained["train/loss"], rel=1e-4)
     assert case.tuned_mean("train/loss") == pytest.approx(finals.min(), rel=1e-6)
     assert case.tuned_mean("train/loss") < 0.5 * case.untrained["train/loss"]
-    assert case.curve_steps[0] == 0 and case.curve_steps[-1] == 100 and 10 in case.curve_steps
+    assert case.curves.steps[0] == 0 and case.curves.steps[-1] == 100 and 10 in case.curves.steps
     # The envelope is made of averages that lag, yet never rises, and ends at the horizon.
-    assert (np.diff(case.envelope) <= 0).all()
+    assert (np.diff(case.curves.envelope) <= 0).all()
     assert case.envelope_steps[-1] == 100
 
 
@@ -297,7 +297,7 @@ def test_the_best_point_evaluated_as_a_method_is_what_was_tuned_to_the_bit(
     assert case.tuned_mean("train/loss") == pytest.approx(case.grid[case.best[0]].final, rel=1e-5, abs=0)
     # What has a schedule, or phases, ends with the case's budget: beyond it there is none.
     ends = optimizer == "cosine_adam" or name == "phased"
-    assert (case.horizon, case.curve_steps[-1], case.is_told_horizon) == (
+    assert (case.training.horizon, case.curves.steps[-1], case.training.is_told_horizon) == (
         10 if ends else 100,
         10 if ends else 100,
         optimizer == "cosine_adam",

@@ -181,7 +181,7 @@ def experiment(store: Path, names: Sequence[str] = NAMES[:2]) -> Path:
 def test_an_experiments_methods_are_its_members_and_their_sessions(tmp_path: Path) -> None:
     store = experiment(make(tmp_path / "store", NAMES[:3], CASES[:2]))
     snapshot = read_methods(store)
-    assert (snapshot.labels, snapshot.methods) == (("Adam", "b"), ("a", "b"))
+    assert (snapshot.labels, snapshot.experiment.methods) == (("Adam", "b"), ("a", "b"))
     assert [cell.seeds for subject in snapshot.subjects for cell in subject.cells.values()] == [(0, 1)] * 4
     assert len(read_methods(store, include_all=True).subjects) == 3
     shown = lobench("results", "--store", store, "--by", "method")
@@ -200,7 +200,8 @@ def test_a_case_that_was_changed_between_two_runs_is_there_once_as_it_is_now(tmp
     add(store, 0, {"case0": {"train/loss": [9.0] * 4}}, optimizer=NAMES[0], identities={"case0": "former"})
     snapshot = read_methods(experiment(make(store, NAMES[:2], CASES[:2])))
     assert [snapshot.name(place) for place in range(len(snapshot.cases))] == ["s/case0", "s/case1"]
-    assert snapshot.changed == (("s/case0", 1),) and "former" not in {case.identity for case in snapshot.cases}
+    assert snapshot.left_out.former_cases == (("s/case0", 1),)
+    assert "former" not in {case.identity for case in snapshot.cases}
     assert {len(subject.cells) for subject in snapshot.subjects} == {2}
 
 

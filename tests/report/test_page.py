@@ -106,7 +106,7 @@ def test_a_horizon_too_short_is_said(store: Path, tmp_path: Path) -> None:
     path = suite / "baselines" / "adam-velo.json"
     record = json.loads(path.read_text())
     summary = summary_of(store, [suite])
-    assert record["cases"] and summary.scales.tuned
+    assert record["cases"] and summary.scales.baselines.tuned
     words = Page(render_page(summary_of(make_store(tmp_path, num_checkpoints=40), [suite]))).words
     assert SHOWN["speed-up-over-the-best"] in words
     assert ">= 10x" in words
@@ -189,7 +189,8 @@ def test_cases_of_one_name_are_told_apart_and_keep_both_of_their_comparisons(tmp
     summary = summary_of(tmp_path, [])
     snapshot = summary.snapshot
     names = [snapshot.name(case) for case in range(len(snapshot.cases))]
-    assert names == ["s/a (test_s.py::test_one[a])", "s/a (test_s.py::test_two[a])"] and snapshot.changed == ()
+    assert names == ["s/a (test_s.py::test_one[a])", "s/a (test_s.py::test_two[a])"]
+    assert snapshot.left_out.former_cases == ()
     assert r"a (test\_s.py::test\_one[a])" in latex_table(summary)
     change = summary.change()
     assert change is not None and len(change.cases) == 2
@@ -217,7 +218,7 @@ def test_of_a_changed_case_the_last_form_is_shown_and_counted_once(tmp_path: Pat
     losses = {"train/loss": [1.0, 0.5], "test/loss": [1.0, 0.6]}
     for step in (1, 2):
         add(tmp_path, step, {"a": losses, "b": losses}, identities={"a": "before", "b": "b"})
-    assert summary_of(tmp_path, []).snapshot.changed == ()
+    assert summary_of(tmp_path, []).snapshot.left_out.former_cases == ()
     add(tmp_path, 2, {"a": {"train/loss": [0.2, 0.3]}}, identities={"a": "after"})
     summary = summary_of(tmp_path, [])
     assert [(case.name, case.identity) for case in summary.snapshot.cases] == [("a", "after"), ("b", "b")]
@@ -240,8 +241,8 @@ def test_a_baseline_that_fits_no_case_was_found_all_the_same(tmp_path: Path) -> 
     suite = make_baseline(tmp_path)
     add(tmp_path / "other", 1, {"a": {"train/loss": [1.0, 0.5]}})
     summary = summary_of(tmp_path / "other", [suite])
-    assert warnings(summary, []) == [str(problem) for problem in summary.scales.problems]
-    assert len(summary.scales.problems) == 1 and summary.scale_label.endswith(SHOWN["no-baseline-fits"])
+    assert warnings(summary, []) == [str(problem) for problem in summary.scales.baselines.problems]
+    assert len(summary.scales.baselines.problems) == 1 and summary.scale_label.endswith(SHOWN["no-baseline-fits"])
 
 
 def test_a_gate_of_the_store_is_a_headline(tmp_path: Path) -> None:

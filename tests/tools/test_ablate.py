@@ -54,10 +54,10 @@ def search(score: Callable[[Subset], float], knobs: int = 10) -> KnobSearch:
 def test_three_of_ten_knobs_are_found_for_a_part_of_the_factorials_cost() -> None:
     found = search(lambda s: 0.3 * (1 in s) + 0.2 * (4 in s) + 0.15 * (9 in s))
     assert found.smallest == found.forward == {1, 4, 9} and found.is_reached
-    assert found.alone[4].mean == pytest.approx(0.2, abs=0.04) and found.without[9].mean == pytest.approx(
-        -0.15, abs=0.04
-    )
-    assert found.alone[0].lower < 0 < found.alone[0].upper and found.seeds < 0.1 * 2**10 * 8
+    assert found.effects[4].alone.mean == pytest.approx(0.2, abs=0.04) and found.effects[
+        9
+    ].without.mean == pytest.approx(-0.15, abs=0.04)
+    assert found.effects[0].alone.lower < 0 < found.effects[0].alone.upper and found.seeds < 0.1 * 2**10 * 8
     assert not [one for one in found.interactions if one.p_holm < 0.01]
 
 
@@ -84,13 +84,13 @@ def test_knobs_without_effect_are_not_called_needed_and_few_seeds_leave_them_ope
     answers = []
     for seed in range(20):
         lab = Noisy(lambda s: 0.0, noise=0.06, seed=seed)
-        answers += ablated(6, lab, AblateRules()).needs.values()
+        answers += [effect.needed for effect in ablated(6, lab, AblateRules()).effects]
     assert Need.NEEDED not in answers and {Need.OPEN, Need.NOT_NEEDED} == set(answers)
 
 
 def test_knobs_with_an_effect_are_needed_and_the_others_are_not() -> None:
     found = ablated(6, Planted(lambda s: 0.3 * (1 in s) + 0.2 * (4 in s), seed=3), AblateRules())
-    assert {knob for knob, need in found.needs.items() if need is Need.NEEDED} == {1, 4}
+    assert {knob for knob, effect in enumerate(found.effects) if effect.needed is Need.NEEDED} == {1, 4}
     assert found.harmful == frozenset()
 
 

@@ -77,8 +77,8 @@ def test_the_trial_with_the_fewest_evaluations_gives_the_time_and_the_median_stu
         TARGETS,
     ).submissions["x"]
     assert found.workloads["a"].seconds == 30.0  # median of 9, 30 and infinity
-    assert (found.workloads["a"].num_studies, found.workloads["a"].num_reached) == (3, 2)
-    assert found.workloads["b"].removed is Removal.NO_EVALUATION
+    assert (found.workloads["a"].studies, found.workloads["a"].studies_that_reached) == (3, 2)
+    assert found.workloads["b"].removed_by is Removal.NO_EVALUATION
 
 
 def test_each_rule_removes_what_it_says() -> None:
@@ -91,7 +91,7 @@ def test_each_rule_removes_what_it_says() -> None:
         ),
         TARGETS,
     ).submissions
-    removed = {name: {w: entry.removed for w, entry in sub.workloads.items()} for name, sub in found.items()}
+    removed = {name: {w: entry.removed_by for w, entry in sub.workloads.items()} for name, sub in found.items()}
     assert removed["fast"] == {"a": None, "b": None, "a_wide": None}
     assert removed["slow"] == {"a": None, "b": Removal.TOO_SLOW, "a_wide": None}
     assert removed["narrow"] == {"a": Removal.HELD_OUT_MISSED, "b": None, "a_wide": Removal.TOO_SLOW}
@@ -125,7 +125,7 @@ def test_the_published_scores_to_the_fourth_digit() -> None:
     assert {name: math.floor(sub.score * 1e4 + 0.5) / 1e4 for name, sub in found.submissions.items()} == PUBLISHED
     for name, submission in found.submissions.items():
         for workload, entry in submission.workloads.items():
-            assert math.isinf(entry.ratio) == (entry.removed is not None), (name, workload)
+            assert math.isinf(entry.ratio) == (entry.removed_by is not None), (name, workload)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_a_log_of_which_nothing_counts_scores_zero(tmp_path: Path) -> None:
 def test_by_the_rules_of_06_no_variant_gates() -> None:
     rows = [reaches("x", "a", 1.0), reaches("x", "b", 1.0), reaches("y", "a_wide", 1.0)]
     by_05, by_06 = (score_log(log(*rows), TARGETS, RULES[version]).submissions["x"] for version in ("0.5", "0.6"))
-    assert by_05.workloads["a"].removed is Removal.HELD_OUT_MISSED and by_05.score == pytest.approx(0.5)
+    assert by_05.workloads["a"].removed_by is Removal.HELD_OUT_MISSED and by_05.score == pytest.approx(0.5)
     assert by_06.score == pytest.approx(1.0) and "a_wide" not in by_06.workloads
 
 

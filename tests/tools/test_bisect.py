@@ -169,7 +169,9 @@ def test_a_checkpoint_that_nobody_evaluated_is_not_called_good_or_broken_without
     run, suite, store = falling(tmp_path, 5, 12)
     found = lobench_bisect(run, suite, case="a", store=store)
     assert SHOWN["not-evaluated"] not in bisection_text(found)
-    text = bisection_text(dataclasses.replace(found, looked_at=found.looked_at - {found.belief.place - 1}))
+    others = tuple(probe for probe in found.probed.probes if probe.place != found.belief.place - 1)
+    without_it = dataclasses.replace(found.probed, probes=others)
+    text = bisection_text(dataclasses.replace(found, probed=without_it))
     good, broken = (line for line in text.splitlines() if line.startswith(("last good", "first broken")))
     assert SHOWN["it-was-not-evaluated"] in good and SHOWN["it-was-not-evaluated"] not in broken
 

@@ -15,6 +15,7 @@ import enum
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -77,7 +78,7 @@ class GateRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateResult:
-    """Verdict on one case, or on the mean over the cases.
+    """Verdict on one case, or on the mean over the cases. Its fields are keys of JSON documents.
 
     Attributes:
       case: Name of the case; "" for the mean.
@@ -222,9 +223,8 @@ def gate_cases(
     overall = cases[0]
     groups = tuple[tuple[str, ...], ...]()
     if has_several:
-        measured_mean = _measure_mean(measured_cases.values())
+        measured_mean, groups = _measure_mean(measured_cases.values())
         previous_mean = (previous or {}).get("")
-        groups = measured_mean.groups
         mean = _settle(_remember(_decide(measured_mean, rules), previous_mean), rules, alpha=half_alpha, num_tests=1)
         overall = _with_bounds(mean, measured_mean, rules, alpha=half_alpha, num_tests=1, previous=previous_mean)
     verdicts = {overall.verdict, *(case.verdict for case in cases)}
@@ -286,6 +286,19 @@ def seeds_to_decide(
     return num_seeds
 
 
+class _LostSeeds(NamedTuple):
+    """Counts of diverged seeds, and the number of planned seeds of A without a value."""
+
+    counts: Counts
+    missing_a: int
+
+    @property
+    def at_worst(self) -> Counts:
+        """Counts if all seeds that A lacks have diverged."""
+        a, num_a, b, num_b = self.counts
+        return Counts(a + self.missing_a, num_a + self.missing_a, b, num_b)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Measured:
     """Difference on one case, or the mean over the cases.
@@ -296,14 +309,12 @@ class _Measured:
       num_converged: Number of pairs in which both sides converged.
       difference: Difference over these. None if it cannot be tested.
       harm: Mean of score(A) - score(B).
-      counts: Counts of diverged seeds; for the mean, one for each group of cases.
+      losses: Diverged and missing seeds; for the mean, one for each group of cases.
       is_one_value: Whether all seeds of both sides have one value; for the mean, whether this holds for all cases.
       raised: Amount by which the case's own margin is above that of the rules; for the mean, the cases' mean.
       note: Reason why the difference cannot be tested, or a limitation of the test.
       samples: Scores of the case.
-      groups: For the mean, the cases by group.
       missing: Number of planned seeds of either side without a value; for the mean, sums over the groups of cases.
-      missing_a: Number of planned seeds of A without a value, for each of `counts`.
       hidden: Upper bound of the harm that appears only because seeds of A are missing; see `_largest_hidden_harm`.
     """
 
@@ -312,14 +323,12 @@ class _Measured:
     num_converged: int = 0
     difference: Location | None = None
     harm: float = math.nan
-    counts: tuple[Counts, ...] = ()
+    losses: tuple[_LostSeeds, ...] = ()
     is_one_value: bool = False
     raised: float = 0.0
     note: str = ""
     samples: Samples = field(default=Samples(), repr=False)
-    groups: tuple[tuple[str, ...], ...] = ()
     missing: tuple[int, int] = (0, 0)
-    missing_a: tuple[int, ...] = ()
     hidden: float = 0.0
 
 
@@ -346,15 +355,14 @@ def _hidden_of_group(cases: Sequence[Samples]) -> float:
 
 def _measure(samples: Samples, case: str) -> _Measured:
     difference = mean_difference(samples)
-    missing_a = (samples.missing[0],) if samples.has_scale and len(samples) > 1 else ()
+    has_losses = samples.has_scale and len(samples) > 1
     return _Measured(
         case=case,
         num_seeds=difference.num_seeds,
         num_converged=difference.num_converged,
         difference=None if math.isnan(difference.sd) else locate(samples),
         harm=0.0 - difference.mean,
-        counts=(counts_of(samples),) if samples.has_scale and len(samples) > 1 else (),
-        missing_a=missing_a,
+        losses=(_LostSeeds(counts_of(samples), samples.missing[0]),) if has_losses else (),
         hidden=_largest_hidden_harm(samples, samples.missing[0]) if samples.has_scale else 0.0,
         is_one_value=samples.has_scale and samples.is_one_value,
         raised=samples.raised,
@@ -364,14 +372,14 @@ def _measure(samples: Samples, case: str) -> _Measured:
     )
 
 
-def _measure_mean(cases: Collection[_Measured]) -> _Measured:
-    """Returns the mean over the cases that can be tested, by the stratified t over groups of cases."""
-    counted_cases = [case.samples for case in cases if case.counts]
-    counts = tuple(group_counts(counted_cases))
-    missing_a = tuple(
+def _measure_mean(cases: Collection[_Measured]) -> tuple[_Measured, tuple[tuple[str, ...], ...]]:
+    """Returns the mean over the cases that can be tested, by the stratified t over groups, and these groups."""
+    counted_cases = [case.samples for case in cases if case.losses]
+    missing_a = [
         missing_of_group([counted_cases[index] for index in indices])[0]
         for indices in group_places([case.shared for case in counted_cases])
-    )
+    ]
+    losses = tuple(map(_LostSeeds, group_counts(counted_cases), missing_a))
     samples = [case.samples for case in cases]
     missing_by_group = [
         missing_of_group([samples[index] for index in indices])
@@ -381,14 +389,8 @@ def _measure_mean(cases: Collection[_Measured]) -> _Measured:
     usable = [case for case in cases if case.difference is not None]
     mean = mean_over_cases([case.samples for case in usable])
     if mean.location is None:
-        return _Measured(
-            case="",
-            num_seeds=0,
-            counts=counts,
-            note="no case can be measured",
-            missing=num_missing,
-            missing_a=missing_a,
-        )
+        nothing = _Measured(case="", num_seeds=0, losses=losses, note="no case can be measured", missing=num_missing)
+        return nothing, ()
     hidden = math.fsum(
         _hidden_of_group(members)
         for indices in mean.groups
@@ -398,21 +400,20 @@ def _measure_mean(cases: Collection[_Measured]) -> _Measured:
     usable = [usable[index] for indices in mean.groups for index in indices]
     missing = len(cases) - len(usable)
     note = f"without {counted(missing, 'case')} that cannot be measured" if missing else ""
-    return _Measured(
+    measured_mean = _Measured(
         case="",
         num_seeds=min(case.num_seeds for case in usable),
         num_converged=mean.num_converged,
         difference=mean.location,
         harm=0.0 - mean.location.estimate.mean,
-        counts=counts,
+        losses=losses,
         is_one_value=all(case.is_one_value for case in usable),
         raised=math.fsum(case.raised for case in usable) / len(usable),
         note=note,
-        groups=groups,
         missing=num_missing,
-        missing_a=missing_a,
         hidden=hidden,
     )
+    return measured_mean, groups
 
 
 def _decide(measured_case: _Measured, rules: GateRules) -> GateResult:
@@ -420,10 +421,8 @@ def _decide(measured_case: _Measured, rules: GateRules) -> GateResult:
     sequential_looks = rules.looks
     alpha = rules.alpha
     difference = measured_case.difference
-    num_a, num_b = (
-        sum(getattr(case_counts, name) for case_counts in measured_case.counts) for name in ("num_a", "num_b")
-    )
-    lost_a, lost_b = (sum(getattr(case_counts, name) for case_counts in measured_case.counts) for name in ("a", "b"))
+    counts = [lost.counts for lost in measured_case.losses]
+    lost_a, num_a, lost_b, num_b = (sum(side) for side in zip(*counts, strict=True)) if counts else (0, 0, 0, 0)
     result = GateResult(
         case=measured_case.case,
         verdict=Verdict.INCONCLUSIVE,
@@ -439,12 +438,7 @@ def _decide(measured_case: _Measured, rules: GateRules) -> GateResult:
         missing_b=measured_case.missing[1],
         note=measured_case.note,
     )
-    # Seeds that A lacks may have diverged.
-    counts = [
-        Counts(case_counts.a + missing, case_counts.num_a + missing, case_counts.b, case_counts.num_b)
-        for case_counts, missing in zip(measured_case.counts, measured_case.missing_a, strict=True)
-    ]
-    p_diverged = max(LEAST_P, p_more(counts)) if lost_a + lost_b else math.nan
+    p_diverged = max(LEAST_P, p_more([lost.at_worst for lost in measured_case.losses])) if lost_a + lost_b else math.nan
     if difference is None and math.isnan(p_diverged):
         return result
     # The harm is -(b - a), so it is above the margin if b - a is below -margin.

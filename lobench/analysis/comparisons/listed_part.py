@@ -104,12 +104,15 @@ def best_methods(summary: Summary) -> tuple[Summary, str]:
 def _checkpoints_and_methods(snapshot: Snapshot) -> tuple[list[int], list[int]]:
     """Returns the places of checkpoints that are not methods of an experiment, and those of all other subjects."""
     indices = range(len(snapshot.subjects))
-    checkpoints = [index for index in indices if snapshot.subjects[index].who.has_theta and not snapshot.methods]
+    if snapshot.experiment.methods:
+        return [], [*indices]
+    checkpoints = [index for index in indices if snapshot.subjects[index].who.has_theta]
     return checkpoints, sorted({*indices} - {*checkpoints})
 
 
 def _listed_methods(summary: Summary, methods: Sequence[int]) -> tuple[Sequence[int], str]:
-    if len(methods) <= MOST_METHODS or summary.snapshot.race is not None:  # standings of a race are of all its methods
+    # Standings of a race are of all its methods.
+    if len(methods) <= MOST_METHODS or summary.snapshot.experiment.race is not None:
         return methods, ""
     listed_indices = _first_listed(MOST_METHODS, [*_needed_subjects(summary), *_best_first(summary, methods)], methods)
     return listed_indices, f"the best {len(listed_indices)} of {counted(len(methods), 'method')}"
@@ -157,14 +160,17 @@ def _part_with(snapshot: Snapshot, indices: Sequence[int]) -> Snapshot:
     """Returns a snapshot with some of its subjects, and with their evaluations."""
     subjects = tuple(snapshot.subjects[index] for index in indices)
     hashes = {subject.who.sha256 for subject in subjects}
-    methods = tuple(snapshot.methods[index] for index in indices) if snapshot.methods else ()
+    experiment = snapshot.experiment
+    experiment = dataclasses.replace(
+        experiment,
+        methods=tuple(experiment.methods[index] for index in indices) if experiment.methods else (),
+        searched=tuple(experiment.searched[index] for index in indices) if experiment.searched else (),
+    )
     return dataclasses.replace(
         snapshot,
         subjects=subjects,
         stored=snapshot.stored or snapshot.subjects,
         rows=tuple(row for row in snapshot.rows if row.key.checkpoint_sha256 in hashes),
         labels=tuple(snapshot.labels[index] for index in indices),
-        openings=tuple(snapshot.openings[index] for index in indices),
-        methods=methods,
-        searched=tuple(snapshot.searched[index] for index in indices) if snapshot.searched else (),
+        experiment=experiment,
     )

@@ -35,11 +35,38 @@ from lobench.core.errors import UsageError
 from lobench.core.metric import Direction, UnknownDirection, stored_spelling, unknown_metric
 from lobench.core.wording import counted
 
-__all__ = ["APART", "FirstDifferences", "MethodComparison", "MetricEffect", "compare_subjects", "first_differences"]
+__all__ = [
+    "APART",
+    "FirstDifferences",
+    "LossRatio",
+    "MethodComparison",
+    "MetricEffect",
+    "compare_subjects",
+    "first_differences",
+]
 
 
 FirstDifferences: TypeAlias = Mapping[str, float]  # by identity of the case; infinite if all bits are equal
 _Groups: TypeAlias = tuple[tuple[str, ...], ...]  # names or identities of cases
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossRatio:
+    """Ratio of B's losses to A's on a case.
+
+    Attributes:
+      interval: Mean of B's losses divided by A's; see `PairedValues.ratio`. It has no bounds and no mean on a linear
+        scale, or if a seed is clipped.
+      geometric_means: Geometric means of A's and B's losses, less the case's minimum, over the seeds of the ratio. NaN
+        without a ratio.
+    """
+
+    interval: Interval
+    geometric_means: tuple[float, float]
+
+    @property
+    def is_known(self) -> bool:
+        return not math.isnan(self.interval.mean)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,15 +81,12 @@ class MetricEffect:
       num_pairs: Number of common seeds, summed over the cases.
       margins: Margin of the gate on each case.
       tolerated: Factor by which a loss may be higher within the margin. NaN on a linear scale.
-      ratios: Mean of B's losses divided by A's; see `PairedValues.ratio`. It has no bounds and no mean on a linear
-        scale, or if a seed is clipped.
+      ratios: Ratio of B's losses to A's, for cases with seeds to compare.
       values: Mean difference of final values, B less A, in the metric's own unit. The bounds hold for all cases
         together.
       is_of_finals: Whether no case has scores, so that the differences are of final values.
       notes: Limits of a case's verdict, for cases with such limits.
       directions: Direction of the metric of each case. None if it is not declared.
-      geometric_means: Geometric means of A's and B's losses, less the case's minimum, over the seeds of the ratio. Only
-        for cases with a ratio.
     """
 
     metric: str
@@ -72,17 +96,16 @@ class MetricEffect:
     num_pairs: int = 0
     margins: Mapping[str, float] = field(default_factory=dict)
     tolerated: Mapping[str, float] = field(default_factory=dict)
-    ratios: Mapping[str, Interval] = field(default_factory=dict)
+    ratios: Mapping[str, LossRatio] = field(default_factory=dict)
     values: Mapping[str, MeanDifference] = field(default_factory=dict)
     is_of_finals: bool = True
     notes: Mapping[str, str] = field(default_factory=dict)
     directions: Mapping[str, Direction | None] = field(default_factory=dict)
-    geometric_means: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def ratios_known(self) -> bool:
         """Whether any case has a ratio."""
-        return bool(self.geometric_means)
+        return any(ratio.is_known for ratio in self.ratios.values())
 
     @property
     def improvements(self) -> dict[str, MeanDifference]:
@@ -399,11 +422,6 @@ def _effect(
         is_of_finals=all(values.is_of_finals for values in values_by_case.values()),
         notes=notes,
         directions={key: scales.direction(cases[key], names[key]) for key in final_values},
-        geometric_means={
-            key: end.geometric_means(values_by_case[key].scale.minimum or 0.0)
-            for key, end in final_values.items()
-            if not math.isnan(_ratio(effects[key], end, values_by_case[key]).mean)
-        },
     )
 
 
@@ -468,7 +486,7 @@ class _Ends:
         return mean_a, mean_b
 
 
-def _ratio(paired: MeanDifference, final_values: _Ends, values: PairedValues) -> Interval:
+def _ratio(paired: MeanDifference, final_values: _Ends, values: PairedValues) -> LossRatio:
     """Returns B's mean loss divided by A's, over converged seeds. NaN if one of them is clipped."""
     scale, is_plain = values.scale, values.is_of_finals
     if not is_plain:
@@ -480,7 +498,9 @@ def _ratio(paired: MeanDifference, final_values: _Ends, values: PairedValues) ->
     mean, lower, upper = (
         values.ratio(value) if is_plain else math.nan for value in (paired.mean, paired.upper, paired.lower)
     )
-    return Interval(mean=mean, lower=lower, upper=upper, degrees=math.nan)
+    interval = Interval(mean=mean, lower=lower, upper=upper, degrees=math.nan)
+    geometric_means = (math.nan, math.nan) if math.isnan(mean) else final_values.geometric_means(scale.minimum or 0.0)
+    return LossRatio(interval=interval, geometric_means=geometric_means)
 
 
 # Notes on the interval of a difference whose sides share no seed.

@@ -87,9 +87,8 @@ def paired_values(a: Cell | None, b: Cell | None, metric: str | None, scales: Sc
     name = metric or case.primary_metric
     scale = scales.scale(case, name)
     missing_seeds = _missing_seeds(a, b, name)
-    no_values = Samples(missing=(len(missing_seeds[0]), len(missing_seeds[1])), missing_seeds=missing_seeds)
     if a is None or b is None:
-        return PairedValues(samples=no_values, scale=scale)
+        return PairedValues(samples=Samples(missing_seeds=missing_seeds), scale=scale)
     finals_of_sides = [cell.converged_finals(name) for cell in (a, b)]
     has_scores = a.draws == b.draws == LOBENCH_SEEDS and not (a.has_single_values and b.has_single_values)
     if has_scores:
@@ -102,7 +101,6 @@ def paired_values(a: Cell | None, b: Cell | None, metric: str | None, scales: Sc
     samples = dataclasses.replace(
         samples,
         may_vary=samples.may_vary or _have_same_curves(a, b),
-        missing=no_values.missing,
         missing_seeds=missing_seeds,
         replicate="item" if a.draws == ITEM_DRAWS else "seed",
     )
@@ -234,9 +232,8 @@ def samples_of(a: Finals, b: Finals, cell_a: Cell, cell_b: Cell) -> Samples:
         [DIVERGED if not math.isfinite(value) else value for value in side_values] for side_values in values_of_sides
     )
     samples = Samples.of(values_a, values_b, is_paired=is_paired)
-    return dataclasses.replace(
-        samples, seeds_a=tuple(seeds_a), seeds_b=tuple(seeds_b), shared=_shared_trainings(cell_a, cell_b)
-    )
+    seeds_of_sides = (tuple(seeds_a), tuple(seeds_b))
+    return dataclasses.replace(samples, seeds=seeds_of_sides, shared=_shared_trainings(cell_a, cell_b))
 
 
 def _shared_trainings(a: Cell, b: Cell) -> frozenset[str]:
@@ -309,8 +306,7 @@ def scored(a: Finals, b: Finals, starts: Mapping[int, float], scale: ScoreScale,
         step=step,
         precision=precision,
         may_vary=may_vary,
-        seeds_a=tuple(finals_of_sides[0]),
-        seeds_b=tuple(finals_of_sides[1]),
+        seeds=(tuple(finals_of_sides[0]), tuple(finals_of_sides[1])),
     )
 
 
@@ -387,7 +383,7 @@ def _is_relative(a: Cell, b: Cell, metric: str) -> bool:
 def _scale_of_two(a: Cell, b: Cell, metric: str, scales: Scales) -> tuple[ScoreScale, str]:
     """Returns the scale of two sides, which does not depend on other subjects, and a note on its unit."""
     scale = scales.scale(a.case, metric)
-    tuned_case = scales.tuned.get(a.case.identity)
+    tuned_case = scales.baselines.tuned.get(a.case.identity)
     if tuned_case is not None and metric in tuned_case.tuned and scale.is_usable:
         return scale, "final values, in units of the tuned baseline"
     is_primary = metric == a.case.primary_metric

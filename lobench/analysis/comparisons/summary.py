@@ -226,7 +226,7 @@ class Summary:
     @property
     def has_checkpoints(self) -> bool:
         """Whether there are checkpoints, which have an order, and not only methods."""
-        return not self.snapshot.methods and any(subject.who.has_theta for subject in self.snapshot.subjects)
+        return not self.snapshot.experiment.methods and any(subject.who.has_theta for subject in self.snapshot.subjects)
 
     @functools.cached_property
     def first(self) -> int:
@@ -247,8 +247,8 @@ class Summary:
     @property
     def scale_label(self) -> str:
         none = ""
-        if not self.scales.tuned:
-            none = " (no baseline fits)" if self.scales.problems else " (no baseline found)"
+        if not self.scales.baselines.tuned:
+            none = " (no baseline fits)" if self.scales.baselines.problems else " (no baseline found)"
         return f"0 is {self.scales.zero}, 1 is {self.scales.one}{none}"
 
     def metric_of(self, case: int, metric: str) -> str:
@@ -259,7 +259,7 @@ class Summary:
         return names[0] if len(names) == 1 else "primary metric"
 
     def baseline(self, case: int) -> BaselineCase | None:
-        return self.scales.tuned.get(self.snapshot.cases[case].identity)
+        return self.scales.baselines.tuned.get(self.snapshot.cases[case].identity)
 
     def mean_score(self, subject: int, metric: str, suite: str = "") -> MeanScore:
         """Returns a subject's mean score over the cases of a suite, or over all."""
@@ -346,7 +346,7 @@ class Summary:
     def has_smooth_envelope(self, case: int) -> bool:
         """Returns whether a case has a baseline whose budget covers at least one smoothing window of its envelope."""
         baseline = self.baseline(case)
-        return baseline is not None and baseline.num_inner_steps >= LOOK_BACK * baseline.eval_every
+        return baseline is not None and baseline.training.num_inner_steps >= LOOK_BACK * baseline.training.eval_every
 
     def speedups(self) -> tuple[Interval, int, int]:
         """Returns VeLO's headline number of the shown subject: its speed-up over the envelope.
@@ -387,12 +387,12 @@ class Summary:
 
         It uses the baselines recorded with the evaluations, because those of this summary may have been tuned later.
         """
-        if self.snapshot.race is None:
+        if self.snapshot.experiment.race is None:
             return None
         from lobench.analysis.comparisons.race import decided
 
         with contextlib.suppress(LobenchError):
-            return decided(self.snapshot.race.entrants, self.snapshot.race.rules)
+            return decided(self.snapshot.experiment.race.entrants, self.snapshot.experiment.race.rules)
         return None
 
     def interquartile_mean(self, subject: int, metric: str) -> Interval:
@@ -401,7 +401,7 @@ class Summary:
 
     def tuned_cell(self, case: CaseInfo, metric: str) -> Cell | None:
         """Returns the final values of the tuned baseline's own seeds as a cell; None if no baseline has the metric."""
-        baseline = self.scales.tuned.get(case.identity)
+        baseline = self.scales.baselines.tuned.get(case.identity)
         if baseline is None or metric not in baseline.tuned:
             return None
         finals = dict(zip(baseline.seeds, baseline.tuned[metric], strict=True))
@@ -510,7 +510,7 @@ class Summary:
                     row.append(math.inf)
                     continue
                 row.append(_first_step_at(cell.curve("train/loss"), cell.steps, target))
-            rows[-1].append(_first_step_at(baseline.curves["train/loss"], baseline.curve_steps, target))
+            rows[-1].append(_first_step_at(baseline.curves.means["train/loss"], baseline.curves.steps, target))
         return np.asarray(rows, np.float64)
 
 
@@ -553,13 +553,13 @@ def _speedups(cell: Cell, baseline: BaselineCase | None) -> tuple[Speedup | None
     if baseline is None or "train/loss" not in cell.final:
         return None, None
     final = mean_of(list(cell.final["train/loss"].values()))
-    best = _baseline_curve(baseline.curve_steps, baseline.curves["train/loss"], Form.BEST_SINGLE)
-    return speedup(final, baseline.num_inner_steps, best), _speedup_over_envelope(final, baseline)
+    best = _baseline_curve(baseline.curves.steps, baseline.curves.means["train/loss"], Form.BEST_SINGLE)
+    return speedup(final, baseline.training.num_inner_steps, best), _speedup_over_envelope(final, baseline)
 
 
 def _speedup_over_envelope(final: float, baseline: BaselineCase) -> Speedup:
-    curve = _baseline_curve(baseline.envelope_steps, baseline.envelope, Form.ENVELOPE)
-    return speedup(final, baseline.num_inner_steps, curve)
+    curve = _baseline_curve(baseline.envelope_steps, baseline.curves.envelope, Form.ENVELOPE)
+    return speedup(final, baseline.training.num_inner_steps, curve)
 
 
 def _baseline_curve(steps: np.ndarray, losses: np.ndarray, form: Form) -> BaselineCurve:

@@ -175,22 +175,26 @@ class Targets:
 class WorkloadTime:
     """Result of one submission on one workload.
 
+    Its fields are keys of the JSON document of `lobench score`.
+
     Attributes:
+      held_out: Whether the workload is held out: a variant of a scored one, which can only remove it.
       seconds: Median over the studies of the time to the target, before any rule. Infinite if it was not reached.
       ratio: Time relative to the fastest submission that was not removed. Infinite if the workload is removed.
-      removed: Rule that removed the workload; None if it counts.
+      studies, studies_that_reached: Number of studies in the log, and of those that reached the target.
+      trials: Number of trials of the study with the fewest; 0 without a study.
+      removed_by: Rule that removed the workload; None if it counts.
       cause: Workload whose miss removed this one, with the rule that removed that workload; else "".
-      num_studies, num_reached: Number of studies in the log, and of those that reached the target.
-      num_trials: Number of trials of the study with the fewest; 0 without a study.
     """
 
+    held_out: bool
     seconds: float
     ratio: float
-    removed: Removal | None
+    studies: int
+    studies_that_reached: int
+    trials: int
+    removed_by: Removal | None
     cause: str
-    num_studies: int
-    num_reached: int
-    num_trials: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,13 +274,14 @@ def score_log(log: pd.DataFrame, targets: Targets, rules: AlgoPerfRules | None =
         for column, workload in enumerate(targets.names):
             key = (name, workload)
             workloads[workload] = WorkloadTime(
+                held_out=workload in targets.base_of,
                 seconds=times[row, column],
                 ratio=ratios[row, column],
-                removed=removals[row, column],
+                removed_by=removals[row, column],
                 cause=_cause(removals[row], column, targets),
-                num_studies=len(studies.get(key, ())),
-                num_reached=sum((*key, study) in times_by_study for study in studies.get(key, ())),
-                num_trials=min((int(trials[(*key, study)]) for study in studies.get(key, ())), default=0),
+                studies=len(studies.get(key, ())),
+                studies_that_reached=sum((*key, study) in times_by_study for study in studies.get(key, ())),
+                trials=min((int(trials[(*key, study)]) for study in studies.get(key, ())), default=0),
             )
         scores_by_name[name] = SubmissionScore(score=float(scores[row]), workloads=workloads)
     return AlgoPerfScores(

@@ -29,8 +29,10 @@ __all__ = [
     "Baseline",
     "BaselineCase",
     "BaselineError",
+    "BaselineTraining",
     "GridPoint",
     "StaleBaseline",
+    "TunedCurves",
     "baseline_files",
     "baseline_path",
     "check_baselines",
@@ -75,49 +77,23 @@ class GridPoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BaselineCase:
-    """The tuned baseline of one case.
+class BaselineTraining:
+    """How the settings of a baseline were trained.
 
     Attributes:
-      problem: `CaseInfo.problem` at the time it was made.
       num_inner_steps: Budget of the case, and the optimizer's horizon. The baseline ran `horizon_factor` times as long.
       horizon_factor: Training length divided by the budget. 1 for a case of phases, and if the optimizer asks for its
         horizon.
       eval_every: Inner steps between the evaluations of which the envelope is made.
-      seeds: Seeds, common with the suite's.
-      grid: All settings that were tried, trained in one program.
-      best: Index of the setting with the lowest `GridPoint.final`, for each study. NaN is worst.
-      untrained: Seed mean of each metric at inner step 0.
-      tuned: Value of each metric for each seed at the case's own budget: the mean over the studies' best settings. Each
-        setting is evaluated alone, like any method with these seeds in one block. In a wider program the last bits of a
-        step would differ, and such differences grow with the steps.
-      curve_steps: Inner steps of `curves`, int[n], from 0 to the horizon and including the case's own budget.
-      curves: Seed mean of each metric for the (first study's) best setting, float32[n].
-      envelope: Running minimum of the lowest smoothed seed mean of `train/loss` over the settings at each step,
-        float32[512]: VeLO's per-step oracle. Its steps are `envelope_steps`.
-      starts: Value of each metric for each seed at inner step 0. Empty in files of format 1.
-      scale, minimum: Scale and minimum of the primary metric's scores, as in `Case`.
       program: Identifier of the training code (`trained_by`); "" in older files.
       is_told_horizon: Whether the optimizer asks for its horizon, as schedules do. Beyond the budget it would train at
         its last learning rate.
       code: `CaseInfo.task_code` at the time it was made; "" in older files, and if the task is lobench's.
     """
 
-    problem: str
     num_inner_steps: int
     horizon_factor: int
     eval_every: int
-    seeds: tuple[int, ...]
-    grid: tuple[GridPoint, ...]
-    best: tuple[int, ...]
-    untrained: Mapping[str, float]
-    tuned: Mapping[str, tuple[float, ...]]
-    curve_steps: np.ndarray
-    curves: Mapping[str, np.ndarray]
-    envelope: np.ndarray
-    starts: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    scale: str | None = None
-    minimum: float | None = None
     program: str = PROGRAM_VERSION
     is_told_horizon: bool = False
     code: str = ""
@@ -125,27 +101,6 @@ class BaselineCase:
     @property
     def horizon(self) -> int:
         return self.num_inner_steps * self.horizon_factor
-
-    @property
-    def envelope_steps(self) -> np.ndarray:
-        return np.linspace(0, self.horizon, len(self.envelope))
-
-    def tuned_mean(self, metric: str) -> float:
-        return float(np.mean(self.tuned[metric]))
-
-    def score_scale(self, metric: str, direction: Direction | None, *, is_primary: bool) -> ScoreScale:
-        """Returns the score scale of a metric. `scale` and `minimum` apply to the case's primary metric only."""
-        declared_scale = (self.scale or "") if is_primary else ""
-        return ScoreScale.of_baseline(
-            metric,
-            direction,
-            untrained=self.untrained[metric],
-            tuned=self.tuned[metric],
-            starts=self.starts.get(metric, ()),
-            curve=self.curves.get(metric, ()),
-            declared=declared_scale,
-            minimum=self.minimum if is_primary else None,
-        )
 
     @property
     def ends_with_budget(self) -> bool:
@@ -160,6 +115,75 @@ class BaselineCase:
     def is_of_code(self, task_code: str) -> bool:
         """Returns whether it was trained by the given version of a task's code. Unknown versions count as equal."""
         return not self.code or not task_code or self.code == task_code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedCurves:
+    """Curves of a tuned baseline.
+
+    Attributes:
+      steps: Inner steps of `means`, int[n], from 0 to the horizon and including the case's own budget.
+      means: Seed mean of each metric for the (first study's) best setting, float32[n].
+      envelope: Running minimum of the lowest smoothed seed mean of `train/loss` over the settings at each step,
+        float32[512]: VeLO's per-step oracle. Its steps are `BaselineCase.envelope_steps`.
+    """
+
+    steps: np.ndarray
+    means: Mapping[str, np.ndarray]
+    envelope: np.ndarray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineCase:
+    """The tuned baseline of one case.
+
+    Attributes:
+      problem: `CaseInfo.problem` at the time it was made.
+      training: How the settings were trained.
+      seeds: Seeds, common with the suite's.
+      grid: All settings that were tried, trained in one program.
+      best: Index of the setting with the lowest `GridPoint.final`, for each study. NaN is worst.
+      untrained: Seed mean of each metric at inner step 0.
+      tuned: Value of each metric for each seed at the case's own budget: the mean over the studies' best settings. Each
+        setting is evaluated alone, like any method with these seeds in one block. In a wider program the last bits of a
+        step would differ, and such differences grow with the steps.
+      curves: Curves of the settings.
+      starts: Value of each metric for each seed at inner step 0. Empty in files of format 1.
+      scale, minimum: Scale and minimum of the primary metric's scores, as in `Case`.
+    """
+
+    problem: str
+    training: BaselineTraining
+    seeds: tuple[int, ...]
+    grid: tuple[GridPoint, ...]
+    best: tuple[int, ...]
+    untrained: Mapping[str, float]
+    tuned: Mapping[str, tuple[float, ...]]
+    curves: TunedCurves
+    starts: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    scale: str | None = None
+    minimum: float | None = None
+
+    @property
+    def envelope_steps(self) -> np.ndarray:
+        return np.linspace(0, self.training.horizon, len(self.curves.envelope))
+
+    def tuned_mean(self, metric: str) -> float:
+        return float(np.mean(self.tuned[metric]))
+
+    def score_scale(self, metric: str, direction: Direction | None, *, is_primary: bool) -> ScoreScale:
+        """Returns the score scale of a metric. `scale` and `minimum` apply to the case's primary metric only."""
+        declared = (self.scale or "") if is_primary else ""
+        return ScoreScale.of_baseline(
+            metric,
+            direction,
+            untrained=self.untrained[metric],
+            tuned=self.tuned[metric],
+            starts=self.starts.get(metric, ()),
+            curve=self.curves.means.get(metric, ()),
+            declared=declared,
+            minimum=self.minimum if is_primary else None,
+        )
 
     def is_scored_as(self, scale: str | None, minimum: float | None) -> bool:
         """Returns whether its scale and minimum equal those of the case."""
@@ -218,16 +242,16 @@ class Baseline:
             raise BaselineError(
                 f"{self.label} has no such case", where=where, next_step=f"run `lobench baseline {suite_folder}`"
             )
-        if baseline_case is None or self.program_version != PROGRAM_VERSION or not baseline_case.is_current:
+        if baseline_case is None or self.program_version != PROGRAM_VERSION or not baseline_case.training.is_current:
             change = "the case changed" if baseline_case is None else "the inner program changed"
-            if baseline_case is not None and not baseline_case.program:
+            if baseline_case is not None and not baseline_case.training.program:
                 change = "what lobench trains a baseline with changed"  # a schedule's horizon, phases
             raise StaleBaseline(
                 f"the baseline {self.label} is stale: {change} since it was made",
                 where=where,
                 next_step=f"run `{self.refresh}`",
             )
-        if not baseline_case.is_of_code(info.task_code):
+        if not baseline_case.training.is_of_code(info.task_code):
             raise StaleBaseline(
                 f"the baseline {self.label} is stale: the code of the task was edited since it was made",
                 where=where,
@@ -324,7 +348,8 @@ def _is_called(key: str, name: str) -> bool:
 
 
 def _case_record(case: BaselineCase) -> dict[str, Any]:
-    record: dict[str, Any] = {name: getattr(case, name) for name in _PLAIN if name != "code" or case.code}
+    plain = asdict(case.training) | {name: getattr(case, name) for name in _PLAIN_OF_CASE}
+    record: dict[str, Any] = {name: plain[name] for name in _PLAIN if name != "code" or plain["code"]}
     record["grid"] = [asdict(point) for point in case.grid]
     record["untrained"] = _rounded_values(case.untrained)
     for name in ("starts", "tuned"):
@@ -332,14 +357,16 @@ def _case_record(case: BaselineCase) -> dict[str, Any]:
         record[name] = {
             metric: [_digits(value) for value in values] for metric, values in sorted(values_by_metric.items())
         }
-    record["curves"] = sorted(case.curves)
-    record["num_curve_steps"] = len(case.curve_steps)
-    arrays = [case.curve_steps, *(case.curves[name] for name in record["curves"]), case.envelope]
+    curves = case.curves
+    record["curves"] = sorted(curves.means)
+    record["num_curve_steps"] = len(curves.steps)
+    arrays = [curves.steps, *(curves.means[name] for name in record["curves"]), curves.envelope]
     body = np.concatenate([np.asarray(array, "<f4") for array in arrays]).tobytes()
     record["compressed"] = base64.b64encode(zlib.compress(body, 9)).decode("ascii")
     return record
 
 
+_PLAIN_OF_CASE = ("problem", "seeds", "best", "scale", "minimum")
 _PLAIN = (
     "problem",
     "program",
@@ -363,16 +390,20 @@ def _case_of(record: Mapping[str, Any]) -> BaselineCase:
     plain: dict[str, Any] = {
         name: tuple(value) if isinstance(value := record.get(name), list) else value for name in _PLAIN
     }
+    training = BaselineTraining(**{each.name: plain.pop(each.name) for each in fields(BaselineTraining)})
     points = ({name: point[name] for name in (f.name for f in fields(GridPoint))} for point in record["grid"])
     return BaselineCase(
         **plain,
+        training=training,
         grid=tuple(GridPoint(**{**point, "final": _number(point["final"])}) for point in points),
         untrained={name: _number(value) for name, value in record["untrained"].items()},
         tuned={name: tuple(_number(value) for value in row) for name, row in record["tuned"].items()},
         starts={name: tuple(_number(value) for value in row) for name, row in record.get("starts", {}).items()},
-        curve_steps=np.rint(rows[0]).astype(np.int64),
-        curves=dict(zip(names, rows[1:], strict=True)),
-        envelope=values[count * (len(names) + 1) :],
+        curves=TunedCurves(
+            steps=np.rint(rows[0]).astype(np.int64),
+            means=dict(zip(names, rows[1:], strict=True)),
+            envelope=values[count * (len(names) + 1) :],
+        ),
     )
 
 

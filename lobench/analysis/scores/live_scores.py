@@ -144,7 +144,7 @@ class StoreScores:
 
 
 def _score_subject(subject: StoredSubject, scales: Scales) -> Scored:
-    num_untuned = len(subject.cells.keys() - scales.tuned.keys())
+    num_untuned = len(subject.cells.keys() - scales.baselines.tuned.keys())
     score = None if num_untuned else mean_score(subject, None, scales)
     return Scored(subject=subject, score=score, num_untuned=num_untuned, label=scales.label)
 

@@ -29,7 +29,7 @@ from lobench.core.metric import Direction, direction_of, how_to_declare
 from lobench.core.wording import counted, first_of, one_line
 from lobench.engine.store.series import has_number
 
-__all__ = ["Scales", "seed_scores"]
+__all__ = ["CaseBaselines", "Scales", "seed_scores"]
 
 _AT_ONE = 1e-6  # rounding error of a mean score of 1
 _NAMED = 4  # number of cases and of next steps in one line
@@ -69,6 +69,51 @@ class _CaseScores(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CaseBaselines:
+    """Baselines of some cases, all with the optimizer and the protocol of the first file found.
+
+    Attributes:
+      first: First baseline file found.
+      tuned: Baseline of each case that has one, by identity.
+      problems: Cases that the found baselines do not serve, with the reasons.
+      moved: A line for each suite whose baselines are missing, or differ from those used when its store was scored.
+    """
+
+    first: Baseline | None = None
+    tuned: Mapping[str, BaselineCase] = field(default_factory=dict)
+    problems: tuple[BaselineError, ...] = ()
+    moved: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, cases: Mapping[str, CaseInfo], places: Sequence[Path] | None) -> CaseBaselines:
+        """Returns the baselines of cases.
+
+        Args:
+          cases: The cases, by identity.
+          places: Suites, or baseline files. None: the suites of the cases, as recorded in their stores.
+
+        Raises:
+          BaselineError: A file cannot be read.
+        """
+        moved: tuple[str, ...] = ()
+        if places is None:
+            placed = baselines_of_cases(cases.values())
+            places, moved = placed.folders, placed.notes
+        loaded = [Baseline.load(path) for path in baseline_files(places)]
+        loaded = [baseline for baseline in loaded if baseline.label == loaded[0].label]
+        tuned: dict[str, BaselineCase] = {}
+        problems = []
+        for identity, info in cases.items():
+            baseline_case = _baseline_or_error(loaded, info)
+            if isinstance(baseline_case, BaselineError):
+                problems.append(baseline_case)
+            elif baseline_case is not None:
+                tuned[identity] = baseline_case
+        first = loaded[0] if loaded else None
+        return cls(first=first, tuned=tuned, problems=tuple(problems), moved=moved)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scales:
     """Scales of every case and metric. They come from a tuned baseline, or else from the best stored mean.
 
@@ -76,20 +121,14 @@ class Scales:
 
     Attributes:
       among: Cells of all subjects read, by identity of the case.
-      tuned: Baseline of each case that has one, by identity.
-      baseline: First baseline file found. All others have the same optimizer and protocol.
-      problems: Cases that the found baselines do not serve, with the reasons.
+      baselines: Tuned baselines of the cases.
       cases: Cases for which a baseline was looked for, by identity.
-      moved: A line for each suite whose baselines are missing, or differ from those used when its store was scored.
       labels: Label of the subject of each cell in `among`, by the cell's `id`.
     """
 
     among: Mapping[str, Sequence[Cell]]
-    tuned: Mapping[str, BaselineCase] = field(default_factory=dict)
-    baseline: Baseline | None = None
-    problems: tuple[BaselineError, ...] = ()
+    baselines: CaseBaselines = field(default_factory=CaseBaselines)
     cases: Mapping[str, CaseInfo]
-    moved: tuple[str, ...] = ()
     labels: Mapping[int, str] = field(default_factory=dict)
     _declared: dict[str, dict[str, Direction]] = field(default_factory=dict, repr=False, compare=False)
     _known: dict[tuple[str, str], ScoreScale] = field(default_factory=dict, repr=False, compare=False)
@@ -133,30 +172,7 @@ class Scales:
                 cells.setdefault(identity, []).append(cell)
                 labels[id(cell)] = label
         current = {identity: cell.case for subject in subjects for identity, cell in subject.cells.items()}
-        notes: tuple[str, ...] = ()
-        if places is None:
-            found_baselines = baselines_of_cases(current.values())
-            places, notes = found_baselines.folders, found_baselines.notes
-        baselines = [Baseline.load(path) for path in baseline_files(places)]
-        baselines = [baseline_case for baseline_case in baselines if baseline_case.label == baselines[0].label]
-        tuned_cases: dict[str, BaselineCase] = {}
-        problems = []
-        for identity, info in current.items():
-            baseline_case = _baseline_or_error(baselines, info)
-            if isinstance(baseline_case, BaselineError):
-                problems.append(baseline_case)
-            elif baseline_case is not None:
-                tuned_cases[identity] = baseline_case
-        baseline = baselines[0] if baselines else None
-        return cls(
-            among=cells,
-            labels=labels,
-            tuned=tuned_cases,
-            baseline=baseline,
-            problems=tuple(problems),
-            cases=current,
-            moved=notes,
-        )
+        return cls(among=cells, labels=labels, baselines=CaseBaselines.of(current, places), cases=current)
 
     @property
     def num_cases(self) -> int:
@@ -165,7 +181,7 @@ class Scales:
     @property
     def label(self) -> str:
         """Name of the baseline; "" if it serves no case."""
-        return self.baseline.label if self.baseline is not None and self.tuned else ""
+        return self.baselines.first.label if self.baselines.first is not None and self.baselines.tuned else ""
 
     def scores(self, cell: Cell, metric: str | None) -> dict[int, float]:
         """Returns the score of each seed that has the metric. All are NaN if the case has no scale.
@@ -384,7 +400,7 @@ class Scales:
         return self._made[key]
 
     def _make(self, identity: str, case: CaseInfo, metric: str) -> ScoreScale:
-        tuned_case = self.tuned.get(identity)
+        tuned_case = self.baselines.tuned.get(identity)
         cells = self.among.get(identity, ())
         direction = self._direction(identity, metric)
         if tuned_case is not None and metric in tuned_case.tuned:
@@ -440,7 +456,7 @@ class Scales:
     def _has_step_0(self, identity: str, metric: str) -> bool:
         """Returns whether step 0 was evaluated by a subject or a baseline, or no subject has the metric."""
         cells = [cell for cell in self.among.get(identity, ()) if metric in cell.metric_names]
-        return identity in self.tuned or not cells or any(metric in cell.untrained for cell in cells)
+        return identity in self.baselines.tuned or not cells or any(metric in cell.untrained for cell in cells)
 
     @property
     def one(self) -> str:
@@ -448,10 +464,10 @@ class Scales:
         stored_mean_text = "the best mean that is stored"
         if self.num_cases and self._num_single == self.num_cases:
             return "the largest change of a stored mean from it, on each case"
-        if not self.tuned:
+        if not self.baselines.tuned:
             return f"{stored_mean_text}, on each case"
-        partial_note = f" on {len(self.tuned)} of {self.num_cases} cases, {stored_mean_text} on the others"
-        return self.label + (partial_note if len(self.tuned) < self.num_cases else "")
+        partial_note = f" on {len(self.baselines.tuned)} of {self.num_cases} cases, {stored_mean_text} on the others"
+        return self.label + (partial_note if len(self.baselines.tuned) < self.num_cases else "")
 
     @property
     def zero(self) -> str:
@@ -483,7 +499,7 @@ class Scales:
 
         The unit of its scores is then the largest change of a subject from the first stored value.
         """
-        if not (case.evaluator or case.has_items) or identity in self.tuned:
+        if not (case.evaluator or case.has_items) or identity in self.baselines.tuned:
             return False
         evaluated_cells = [cell for cell in self.among.get(identity, ()) if cell.num_seeds]
         return bool(evaluated_cells) and all(cell.has_single_values for cell in evaluated_cells)
@@ -498,7 +514,7 @@ class Scales:
 
     def describe(self, advice: str = "--baseline SUITE names one") -> str:
         """Returns lines that describe 0 and 1, problems with baselines, and limits of the scales."""
-        is_known = self.tuned or self.problems or not self.is_tunable
+        is_known = self.baselines.tuned or self.baselines.problems or not self.is_tunable
         hint = "" if is_known else f" (no tuned baseline was found: {advice})"
         lines = [f"scores: 0 is {self.zero}, 1 {self.one}; a diverged {self._replicate} scores -1{hint}"]
         lines += [f"without a baseline: {line}" for line in self.problem_lines()]
@@ -522,7 +538,7 @@ class Scales:
 
     def _label_of_best(self, identity: str, case: CaseInfo) -> str | None:
         """Returns the label of the subject whose mean scores 1 on a case; None for a baseline, or without a scale."""
-        if identity in self.tuned or not self.scale(case, case.primary_metric).is_usable:
+        if identity in self.baselines.tuned or not self.scale(case, case.primary_metric).is_usable:
             return None
         best: tuple[float, str] | None = None
         for cell in self._cells_near_one(identity, case):
@@ -549,12 +565,12 @@ class Scales:
 
     def describe_shortly(self) -> str:
         """Returns one line that describes 0 and 1, and names baselines that differ from the store's baselines."""
-        return "; ".join([self.describe().splitlines()[0], *self.moved])
+        return "; ".join([self.describe().splitlines()[0], *self.baselines.moved])
 
     def problem_lines(self) -> list[str]:
         """Returns a line for each kind of problem with baselines, with the cases that have it."""
         problems_by_kind: dict[str, list[BaselineError]] = {}
-        for problem in self.problems:
+        for problem in self.baselines.problems:
             problems_by_kind.setdefault(problem.what, []).append(problem)
         return [_problem_line(kind, problems) for kind, problems in sorted(problems_by_kind.items())]
 
@@ -578,7 +594,8 @@ class Scales:
                 if self.is_signed(case, metric):
                     text = f'a {metric} lies below 0, so its scale is linear; to declare it, bind Case.scale = "linear"'
                     names_by_note.setdefault(text, []).append(name)
-        return [*self.moved, *(f"{text}: {', '.join(sorted(members))}" for text, members in names_by_note.items())]
+        notes = [f"{text}: {', '.join(sorted(members))}" for text, members in names_by_note.items()]
+        return [*self.baselines.moved, *notes]
 
 
 def seed_scores(

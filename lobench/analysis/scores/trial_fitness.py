@@ -66,7 +66,7 @@ def fitness(
         if not wanted_seeds or wanted_seeds - set(cell.seeds):
             return None
         direction = _direction(scales, case, subject)
-        tuned_case = scales.tuned.get(case.identity)
+        tuned_case = scales.baselines.tuned.get(case.identity)
         mean = _mean_value if cell.has_single_values and tuned_case is None else _mean_score
         value = mean(case, cell, wanted_seeds, tuned_case, direction)
         if value is None:

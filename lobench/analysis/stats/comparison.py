@@ -49,6 +49,8 @@ class Effect(enum.StrEnum):
 class MeanDifference:
     """Mean difference over the seeds that converge, with the numbers of seeds that diverge.
 
+    Its fields are keys of JSON documents, such as the one of `lobench compare`.
+
     Attributes:
       num_seeds: Number of pairs; for two samples, the size of the smaller one. Includes seeds that diverged.
       mean: Mean of b - a over the pairs in which both sides converged, or over the converged seeds of two samples. For

@@ -50,11 +50,10 @@ class Samples:
         otherwise.
       replicate: Noun for one of the values: "seed" or "item".
       raised: Sum of the shifts that `shifted` added to B.
-      seeds_a, seeds_b: Seed of each value; equal for pairs. (): 0, 1, ...
+      seeds: Seed of each value of A, and of B; equal for pairs. (): 0, 1, ...
       shared: Names of the trainings that this case shares with others; see `lobench.analysis.stats.seed_groups`.
-      missing: Numbers of planned seeds of A and of B that have no value. They are not missing at random and limit the
-        verdict; see `lobench.analysis.stats.comparison.capped`.
-      missing_seeds: These seeds, if they are known. A seed that several cases of a group lack counts once.
+      missing_seeds: Planned seeds of A and of B that have no value. They are not missing at random and limit the
+        verdict; see `lobench.analysis.stats.comparison.capped`. A seed that several cases of a group lack counts once.
     """
 
     a: tuple[float, ...] = ()
@@ -67,10 +66,8 @@ class Samples:
     raised: float = 0.0
     # No test of one case depends on these.
     replicate: str = field(default="seed", compare=False, repr=False)
-    seeds_a: tuple[int, ...] = field(default=(), compare=False, repr=False)
-    seeds_b: tuple[int, ...] = field(default=(), compare=False, repr=False)
+    seeds: tuple[tuple[int, ...], tuple[int, ...]] = field(default=((), ()), compare=False, repr=False)
     shared: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
-    missing: tuple[int, int] = field(default=(0, 0), compare=False, repr=False)
     missing_seeds: tuple[frozenset[int], frozenset[int]] = field(default=(_NONE, _NONE), compare=False, repr=False)
 
     @classmethod
@@ -88,6 +85,11 @@ class Samples:
     def __len__(self) -> int:
         """Returns the number of pairs, or of seeds of the side with fewer."""
         return min(len(self.a), len(self.b))
+
+    @property
+    def missing(self) -> tuple[int, int]:
+        """Numbers of planned seeds of A and of B that have no value."""
+        return len(self.missing_seeds[0]), len(self.missing_seeds[1])
 
     @property
     def num_diverged(self) -> tuple[int, int]:
@@ -117,12 +119,11 @@ class Samples:
                 {seed: value for seed, value in values_by_seed.items() if value != DIVERGED}
                 for values_by_seed in (a, b)
             )
-        values = (tuple(a.values()), tuple(b.values()))
-        return replace(self, a=values[0], b=values[1], seeds_a=tuple(a), seeds_b=tuple(b))
+        return replace(self, a=tuple(a.values()), b=tuple(b.values()), seeds=(tuple(a), tuple(b)))
 
     def by_seed(self, side: Literal["a", "b"]) -> dict[int, float]:
         """Returns the values of a side by their seeds, in the order of the values."""
-        values, seeds = (self.a, self.seeds_a) if side == "a" else (self.b, self.seeds_b)
+        values, seeds = (self.a, self.seeds[0]) if side == "a" else (self.b, self.seeds[1])
         return dict(zip(seeds or range(len(values)), values, strict=True))
 
     def shifted(self, shift: float) -> Samples:
@@ -131,8 +132,8 @@ class Samples:
 
     def first(self, count: int) -> Samples:
         """Returns the first `count` seeds of each side."""
-        kept_a, kept_b = self.seeds_a[:count], self.seeds_b[:count]
-        return replace(self, a=self.a[:count], b=self.b[:count], seeds_a=kept_a, seeds_b=kept_b)
+        seeds = (self.seeds[0][:count], self.seeds[1][:count])
+        return replace(self, a=self.a[:count], b=self.b[:count], seeds=seeds)
 
     @property
     def floor(self) -> float:

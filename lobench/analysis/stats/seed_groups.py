@@ -117,14 +117,9 @@ def group_counts(cases: Sequence[Samples]) -> list[Counts]:
 
 
 def missing_of_group(cases: Sequence[Samples]) -> tuple[int, int]:
-    """Returns the numbers of seeds that A and B lack on any case of a group. A seed counts once, if it is known."""
-    counts = [0, 0]
-    for index in (0, 1):
-        seeds = [case.missing_seeds[index] for case in cases]
-        missing_counts = [case.missing[index] for case in cases]
-        are_known = all(len(seed) == number for seed, number in zip(seeds, missing_counts, strict=True))
-        counts[index] = len(frozenset[int]().union(*seeds)) if are_known else sum(missing_counts)
-    return counts[0], counts[1]
+    """Returns the numbers of seeds that A and B lack on any case of a group. A seed counts once."""
+    missing_a, missing_b = (set[int]().union(*(case.missing_seeds[side] for case in cases)) for side in (0, 1))
+    return len(missing_a), len(missing_b)
 
 
 def joined(cases: Sequence[Samples], weights: Sequence[float] | None = None) -> Samples:
@@ -158,8 +153,7 @@ def joined(cases: Sequence[Samples], weights: Sequence[float] | None = None) -> 
         step=math.sqrt(12 * floor),
         may_vary=any(case.may_vary for case in cases),
         raised=math.fsum(weight * case.raised for case, weight in zip(cases, weights, strict=True)),
-        seeds_a=tuple(seeds[0]),
-        seeds_b=tuple(seeds[1]),
+        seeds=(tuple(seeds[0]), tuple(seeds[1])),
         shared=frozenset().union(*(case.shared for case in cases)),
     )
 
@@ -252,7 +246,7 @@ def seed_means_ratio(cases: Sequence[Samples]) -> tuple[float, float]:
     all_samples = joined(group_samples, sizes)
     if len(all_samples) < _LEAST_TO_CHECK:
         return math.nan, math.nan
-    rows = np.asarray([[_differences(samples)[seed] for seed in all_samples.seeds_a] for samples in group_samples])
+    rows = np.asarray([[_differences(samples)[seed] for seed in all_samples.seeds[0]] for samples in group_samples])
     variances = rows.var(axis=1, ddof=1) * np.square(sizes)
     together = float(np.var(np.asarray(sizes) @ rows, ddof=1))
     total = float(variances.sum())

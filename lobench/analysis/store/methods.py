@@ -14,7 +14,7 @@ from lobench.analysis.store.entrants import StoredRace, entrants_of
 from lobench.analysis.store.names import names_of, one_called
 from lobench.analysis.store.reading import StoreReading
 from lobench.analysis.store.search_history import best_trials, chosen_by_search, num_infeasible
-from lobench.analysis.store.snapshot import Snapshot, case_names, read_store
+from lobench.analysis.store.snapshot import ExperimentMethods, Snapshot, case_names, read_store
 from lobench.analysis.store.subjects import Cell, StoredSubject, subject_of
 from lobench.core.case import CaseInfo
 from lobench.core.errors import ConfigError, UsageError, suggestion
@@ -109,7 +109,8 @@ def read_parts(store: Path) -> list[Snapshot]:
 def _experiment_part(store_snapshot: Snapshot, row: ExperimentRow, ledger: Ledger) -> Snapshot:
     """Returns the part of a store's snapshot that belongs to an experiment, with its race."""
     experiment_snapshot = of_members(store_snapshot, row.config, ledger.memberships(row.id), ledger.trials(row.id))
-    return with_race(dataclasses.replace(experiment_snapshot, experiment=row.name), row.config, ledger)
+    named = dataclasses.replace(experiment_snapshot.experiment, name=row.name)
+    return with_race(dataclasses.replace(experiment_snapshot, experiment=named), row.config, ledger)
 
 
 def with_race(snapshot: Snapshot, config: str, ledger: Ledger) -> Snapshot:
@@ -118,13 +119,14 @@ def with_race(snapshot: Snapshot, config: str, ledger: Ledger) -> Snapshot:
     It has none if the methods do not race, or some have no result yet.
     """
     rules = race_of(_bindings(config))
-    if rules is None or list(snapshot.methods) != list(_bindings_of_methods(config)):
+    if rules is None or list(snapshot.experiment.methods) != list(_bindings_of_methods(config)):
         return snapshot
     subjects_and_labels = [
         (subject.who, label) for subject, label in zip(snapshot.subjects, snapshot.labels, strict=True)
     ]
     entrants = entrants_of(ledger, subjects_and_labels, rules.first_seed)
-    return dataclasses.replace(snapshot, race=StoredRace(rules=rules, entrants=entrants))
+    racing = dataclasses.replace(snapshot.experiment, race=StoredRace(rules=rules, entrants=entrants))
+    return dataclasses.replace(snapshot, experiment=racing)
 
 
 def check_experiment(store: Path, name: str | None) -> None:
@@ -225,23 +227,21 @@ def of_members(
     for row in used_rows:
         cases.setdefault(row.case.identity, row.case)
     sorted_cases = tuple(sorted(cases.values(), key=lambda case: (case.suite, case.name, case.identity)))
-    labels = tuple(subject.label for subject in subjects)
+    stored_optimizers = {subject.who.sha256 for subject in snapshot.subjects if subject.who.kind == "optimizer"}
     return dataclasses.replace(
         snapshot,
         subjects=tuple(subjects),
         stored=snapshot.stored or snapshot.subjects,
         cases=sorted_cases,
         rows=tuple({id(row): row for row in used_rows}.values()),
-        changed=forms.changed(),
-        labels=labels,
-        openings=labels,
+        left_out=dataclasses.replace(snapshot.left_out, former_cases=forms.changed()),
+        labels=tuple(subject.label for subject in subjects),
         names=case_names(sorted_cases),
-        methods=tuple(names),
-        searched=tuple(searches),
-        trials=tuple(row for row in trials if "folder" not in row.parameters),  # sessions of commands have a folder
-        num_outside=len(
-            {subject.who.sha256 for subject in snapshot.subjects if subject.who.kind == "optimizer"}
-            - {member.evaluation.sha256 for member in members}
+        experiment=ExperimentMethods(
+            methods=tuple(names),
+            searched=tuple(searches),
+            trials=tuple(row for row in trials if "folder" not in row.parameters),  # sessions of commands have a folder
+            num_outside=len(stored_optimizers - {member.evaluation.sha256 for member in members}),
         ),
     )
 
@@ -480,14 +480,16 @@ def pick_methods(snapshot: Snapshot, methods: Sequence[str], names: Mapping[str,
     indices = [place_of_method(snapshot, "methods", name) for name in methods] or range(len(snapshot.subjects))
     titles = {_resolve_name(snapshot, name): title for name, title in (names or {}).items()}
     labels = tuple(titles.get(index, snapshot.labels[index]) for index in indices)
-    openings = labels if titles else tuple(snapshot.openings[index] for index in indices)
+    has_methods = bool(methods or snapshot.experiment.methods)
     return dataclasses.replace(
         snapshot,
         subjects=tuple(snapshot.subjects[index] for index in indices),
         labels=labels,
-        openings=openings,
-        methods=tuple(names_of(snapshot, index)[0] for index in indices) if methods or snapshot.methods else (),
-        searched=tuple(snapshot.search(index) for index in indices),
+        experiment=dataclasses.replace(
+            snapshot.experiment,
+            methods=tuple(names_of(snapshot, index)[0] for index in indices) if has_methods else (),
+            searched=tuple(snapshot.search(index) for index in indices),
+        ),
         names={identity: titles.get(identity, name) for identity, name in snapshot.names.items()},
     )
 

@@ -29,7 +29,7 @@ class Called(NamedTuple):
 def names_of(snapshot: Snapshot, index: int) -> list[str]:
     """Returns the names of a subject: its scope in an experiment, its labels, its text or path."""
     subject = snapshot.subjects[index]
-    scopes = [snapshot.methods[index]] if snapshot.methods else []
+    scopes = [snapshot.experiment.methods[index]] if snapshot.experiment.methods else []
     labels = [snapshot.labels[index], snapshot.openings[index], subject.label, subject.who.label, subject.who.name]
     return [name for name in dict.fromkeys([*scopes, *labels, subject.who.uri]) if name]
 
@@ -47,7 +47,7 @@ def called(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey] = (
       candidates: Subjects that are not returned.
     """
     permitted = [index for index, subject in enumerate(snapshot.subjects) if subject.who.key not in candidates]
-    if text.isdecimal() and not snapshot.methods:
+    if text.isdecimal() and not snapshot.experiment.methods:
         subjects = {index: snapshot.subjects[index].who for index in permitted}
         if steps := [
             index for index in permitted if subjects[index].has_theta and subjects[index].outer_step == int(text)

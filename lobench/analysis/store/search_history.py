@@ -184,8 +184,8 @@ def edges_of(history: StoppedTrials) -> list[str]:
 
 def edges_in(snapshot: Snapshot) -> dict[str, list[str]]:
     """Returns the lines of `edges_of` for an experiment's searches, by the labels of their methods."""
-    labels = dict(zip(snapshot.methods, snapshot.labels, strict=False))
-    edges_by_label = {history.label: edges_of(history) for history in histories_of(snapshot.trials, labels)}
+    labels = snapshot.method_labels
+    edges_by_label = {history.label: edges_of(history) for history in histories_of(snapshot.experiment.trials, labels)}
     return {label: lines for label, lines in edges_by_label.items() if lines}
 
 
@@ -232,17 +232,17 @@ def _edges(axes: Sequence[Axis], best: int) -> list[str]:
 
 def search_notes(snapshot: Snapshot, history: StoppedTrials) -> list[str]:
     """Returns lines on the fairness of a search: methods without one, the seeds of its results, values at an edge."""
-    searching = {trial.method for trial in snapshot.trials if trial.parameters}
-    names = dict(zip(snapshot.methods, snapshot.labels, strict=False))
+    searching = {trial.method for trial in snapshot.experiment.trials if trial.parameters}
+    names = snapshot.method_labels
     lines = []
     if other_labels := [label for method, label in names.items() if method not in searching]:
         named_labels = first_of(other_labels, _MOST_NAMED)
         lines.append(
             f"tried: {counted(len(history.numbers), 'setting')} of this method, one of each other ({named_labels})"
         )
-    for method, search in zip(snapshot.methods, snapshot.searched, strict=False):
+    for method, search in zip(snapshot.experiment.methods, snapshot.experiment.searched, strict=False):
         if method == history.method and search is not None:
-            cells = snapshot.subjects[snapshot.methods.index(method)].cells.values()
+            cells = snapshot.subjects[snapshot.experiment.methods.index(method)].cells.values()
             seeds = sorted({len(cell.seeds) for cell in cells if cell.seeds})
             seeds_text = " to ".join(str(count) for count in dict.fromkeys((seeds[0], seeds[-1]))) if seeds else "no"
             fresh_text = (

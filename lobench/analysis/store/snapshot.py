@@ -32,7 +32,7 @@ from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.places import DECISIONS
 from lobench.engine.store.series import numbered_by_arrival
 
-__all__ = ["BestTrial", "Snapshot", "case_names", "distinct_labels", "read_store"]
+__all__ = ["BestTrial", "ExperimentMethods", "LeftOut", "Snapshot", "case_names", "distinct_labels", "read_store"]
 
 _BY_STEP = ("outer step ", "generation ")  # beginnings of labels that are not names
 
@@ -58,6 +58,44 @@ class BestTrial:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentMethods:
+    """Experiment whose methods are the subjects of a snapshot.
+
+    Attributes:
+      name: Name of the experiment; "" if the subjects are not an experiment's methods.
+      methods: Name of each subject in the experiment's file; () if the subjects are not an experiment's methods.
+      searched: Search that chose each subject, or None; () if the subjects are not an experiment's methods.
+      trials: Trials of the experiment's searches, by method and number.
+      race: Race between the experiment's methods. None if they do not race.
+      num_outside: Number of optimizers in the store that are neither a method nor a trial of the experiment.
+    """
+
+    name: str = ""
+    methods: tuple[str, ...] = ()
+    searched: tuple[BestTrial | None, ...] = ()
+    trials: tuple[TrialRow, ...] = ()
+    race: StoredRace | None = None
+    num_outside: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """Content of a store that counts for nothing.
+
+    Attributes:
+      num_skipped: Number of checkpoints that `--checkpoints` left out.
+      former_cases: Names of the cases that also have a former form in the rows, with the number of its evaluations.
+      superseded: Checkpoints in the rows that a restart in place superseded. They are not among the subjects.
+      repeated: Names of cases with the same bits as another case. Only the other case counts.
+    """
+
+    num_skipped: int = 0
+    former_cases: tuple[tuple[str, int], ...] = ()
+    superseded: tuple[Who, ...] = ()
+    repeated: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, kw_only=True)  # without slots, which cached properties do not allow
 class Snapshot:
     """Content of a store, or of a part of one.
@@ -69,19 +107,10 @@ class Snapshot:
       rows: Evaluations in the order of the ledger, including those of former forms.
       current: Current cases of the store; see `lobench.engine.store.current`.
       events: Kind and detail of each event, in order.
-      num_skipped: Number of checkpoints that `--checkpoints` left out.
-      changed: Names of the cases that also have a former form in `rows`, with the number of its evaluations.
-      superseded: Checkpoints in `rows` that a restart in place superseded. They are not among the subjects.
-      repeated: Names of cases with the same bits as another case. Only the other case counts.
+      left_out: Content that counts for nothing.
       labels: Label of each subject, which is its outer step if that distinguishes it.
-      openings: Labels at the start of a sentence. Names of files and optimizers keep their spelling.
       names: Name of each case, by identity.
-      methods: Name of each subject in an experiment's file; () if the subjects are not an experiment's methods.
-      searched: Search that chose each subject, or None; () if the subjects are not an experiment's methods.
-      trials: Trials of the experiment's searches, by method and number.
-      race: Race between the experiment's methods. None if they do not race.
-      num_outside: Number of optimizers in the store that are neither a method nor a trial of the experiment.
-      experiment: Name of the experiment; "" if the subjects are not an experiment's methods.
+      experiment: Experiment whose methods are the subjects.
       stored: Every subject of the store if the snapshot is a part of it; else ().
     """
 
@@ -91,19 +120,10 @@ class Snapshot:
     rows: tuple[EvaluationRow, ...]
     current: CurrentCases = field(default_factory=CurrentCases, compare=False)
     events: tuple[tuple[str, Mapping[str, object]], ...] = ()
-    num_skipped: int = 0
-    changed: tuple[tuple[str, int], ...] = ()
-    superseded: tuple[Who, ...] = ()
-    repeated: tuple[str, ...] = ()
+    left_out: LeftOut = field(default_factory=LeftOut)
     labels: tuple[str, ...]
-    openings: tuple[str, ...]
     names: Mapping[str, str]
-    methods: tuple[str, ...] = ()
-    searched: tuple[BestTrial | None, ...] = ()
-    trials: tuple[TrialRow, ...] = ()
-    race: StoredRace | None = None
-    num_outside: int = 0
-    experiment: str = ""
+    experiment: ExperimentMethods = field(default_factory=ExperimentMethods)
     stored: tuple[StoredSubject, ...] = ()
 
     @classmethod
@@ -162,14 +182,25 @@ class Snapshot:
             rows=tuple(rows),
             current=current,
             events=tuple(events),
-            num_skipped=num_skipped,
-            changed=tuple(sorted(former.items())),
-            superseded=superseded,
-            repeated=tuple(sorted(f"{case.suite}/{case.name} ({place_of(case).test})" for case in repeated)),
+            left_out=LeftOut(
+                num_skipped=num_skipped,
+                former_cases=tuple(sorted(former.items())),
+                superseded=superseded,
+                repeated=tuple(sorted(f"{case.suite}/{case.name} ({place_of(case).test})" for case in repeated)),
+            ),
             labels=tuple(labels),
-            openings=tuple(label[:1].upper() + label[1:] if label.startswith(_BY_STEP) else label for label in labels),
             names=case_names(cases),
         )
+
+    @functools.cached_property
+    def openings(self) -> tuple[str, ...]:
+        """Labels at the start of a sentence. Names of files and optimizers keep their spelling."""
+        return tuple(label[:1].upper() + label[1:] if label.startswith(_BY_STEP) else label for label in self.labels)
+
+    @property
+    def method_labels(self) -> dict[str, str]:
+        """Label of each subject by its name in the experiment's file."""
+        return dict(zip(self.experiment.methods, self.labels, strict=False))
 
     @property
     def has_decisions(self) -> bool:
@@ -183,7 +214,7 @@ class Snapshot:
         For a run with additional optimizers, it is a checkpoint. For an experiment's methods, it is the last one.
         `Summary.shown`, the subject of headlines, is the best method.
         """
-        last_shown = last_on_most_cases(self.subjects) if self.methods else last_subject(self.subjects)
+        last_shown = last_on_most_cases(self.subjects) if self.experiment.methods else last_subject(self.subjects)
         return next(index for index, subject in enumerate(self.subjects) if subject is last_shown)
 
     @property
@@ -220,7 +251,7 @@ class Snapshot:
     @functools.cached_property
     def groups(self) -> MethodGroups:
         """Subjects as runs and single subjects."""
-        return groups_of(self.subjects, are_methods=bool(self.methods))
+        return groups_of(self.subjects, are_methods=bool(self.experiment.methods))
 
     def cell(self, subject: int, case: int) -> Cell | None:
         """Returns the results of a subject on a case, both by place; None if it was not evaluated."""
@@ -269,7 +300,7 @@ class Snapshot:
 
     def search(self, subject: int) -> BestTrial | None:
         """Returns the search that chose a subject, by place. None if no search did."""
-        return self.searched[subject] if self.searched else None
+        return self.experiment.searched[subject] if self.experiment.searched else None
 
     def name(self, case: int) -> str:
         """Returns the name of a case, by place."""

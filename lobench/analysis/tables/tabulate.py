@@ -104,7 +104,7 @@ class _Maker:
         self._spec, self._digits = spec, digits
         self._ranked = dict[tuple[int, int], list[str]]()  # metrics by their numbers of methods and cases
         self._notes = [f"no bold of {name}: {how_to_declare(name)}" for name in summary.scales.undeclared()]
-        self._notes += [*summary.scales.moved, *filter(None, [summary.snapshot.edited_code_line()])]
+        self._notes += [*summary.scales.baselines.moved, *filter(None, [summary.snapshot.edited_code_line()])]
         method_groups, case_groups = _groups(summary, spec)
         self._summary = renamed(summary, spec)
         snapshot = self._summary.snapshot
@@ -426,7 +426,7 @@ class _Maker:
         note = f"mean score: 0 is {self._summary.scales.zero}, 1 {best}, on each case (no baseline found)"
         if not is_all:
             note = "; ".join((note, *self._summary.scales.set_by()))
-        if not self._summary.scales.tuned and note not in self._notes:
+        if not self._summary.scales.baselines.tuned and note not in self._notes:
             self._notes.append(note)
         snapshot = self._summary.snapshot
         cases = self._summary.snapshot.cases
@@ -513,21 +513,19 @@ def _eliminated_entries(summary: Summary, snapshot: Snapshot) -> dict[int, Entry
     if summary.race is None:
         return {}
     full_snapshot = summary.snapshot
-    labels = dict(zip(full_snapshot.methods, full_snapshot.labels, strict=True)) | dict(
-        zip(snapshot.methods, snapshot.labels, strict=True)
-    )
+    labels = full_snapshot.method_labels | snapshot.method_labels
     entries = {}
     for name, exit_look, gap_to_leader in zip(
-        full_snapshot.methods, summary.race.out_at, summary.race.standings, strict=True
+        full_snapshot.experiment.methods, summary.race.out_at, summary.race.standings, strict=True
     ):
-        if exit_look is not None and gap_to_leader is not None and name in snapshot.methods:
-            entries[snapshot.methods.index(name)] = Entry(
+        if exit_look is not None and gap_to_leader is not None and name in snapshot.experiment.methods:
+            entries[snapshot.experiment.methods.index(name)] = Entry(
                 interval=gap_to_leader.gap,
                 num_lost=0,
                 num_seeds=0,
                 is_bold=False,
                 is_score=True,
-                against=labels[full_snapshot.methods[gap_to_leader.against]],
+                against=labels[full_snapshot.experiment.methods[gap_to_leader.against]],
             )
     return entries
 
@@ -539,7 +537,7 @@ def _ranks_note(labels: Sequence[str], num_sides: int, num_cases: int) -> str:
 
 def race_notes(summary: Summary) -> list[str]:
     """Returns the notes on a race: its leader, and the looks at which methods were eliminated."""
-    race, stored_race = summary.race, summary.snapshot.race
+    race, stored_race = summary.race, summary.snapshot.experiment.race
     if race is None or stored_race is None or race.leader is None:
         return []
     look_texts = [

@@ -71,14 +71,14 @@ def _every_section(summary: Summary) -> list[Section]:
         for section, indices in charts
         if section is not None
     ]
-    labels = dict(zip(summary.snapshot.methods, summary.snapshot.labels, strict=False))
+    labels = summary.snapshot.method_labels
     declarations = load_plugins().usable_declarations("lobench_report_sections")
     plugin_sections = [
         section
         for name, declaration in declarations.items()
         for section in _plugin_sections(name, declaration, summary)
     ]
-    histories = histories_of(summary.snapshot.trials, labels)
+    histories = histories_of(summary.snapshot.experiment.trials, labels)
     searches = [search_section(history, search_notes(summary.snapshot, history)) for history in histories]
     return [*sections, *(section for section in searches if section is not None), *plugin_sections]
 
@@ -258,12 +258,12 @@ def _case_figure(summary: Summary, case: int, drawn_subjects: Sequence[tuple[int
         return None
     baseline = summary.baseline(case)
     if baseline is not None:
-        is_within = baseline.curve_steps <= baseline.num_inner_steps
+        is_within = baseline.curves.steps <= baseline.training.num_inner_steps
         for name, kind in ((metric, "s3"), (test, "s3 dashed")):
-            if name in baseline.curves:
+            if name in baseline.curves.means:
                 label = f"{summary.baseline_label}, {name.partition('/')[0]}"
-                x = baseline.curve_steps[is_within].tolist()
-                y = baseline.curves[name][is_within].tolist()
+                x = baseline.curves.steps[is_within].tolist()
+                y = baseline.curves.means[name][is_within].tolist()
                 series.append(Series(label=label, x=x, y=y, style=kind))
     is_log = is_wide(series)
     return Figure(

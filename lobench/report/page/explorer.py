@@ -270,8 +270,8 @@ def _seeds(case: CaseInfo, seeds: Sequence[int], blocks: Iterable[tuple[int, int
 
 def subject_keys(snapshot: Snapshot) -> list[str]:
     """Returns the key of each subject in links, which does not depend on other content of the store."""
-    if snapshot.methods:
-        return list(snapshot.methods)
+    if snapshot.experiment.methods:
+        return list(snapshot.experiment.methods)
     keys = []
     num_subjects = dict[str, int]()
     for subject in snapshot.subjects:

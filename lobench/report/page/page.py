@@ -360,8 +360,8 @@ def _failure_lines(snapshot: Snapshot, keys: Mapping[int, str]) -> list[TableCel
         describe_programs({row.program for row in snapshot.rows}),
     )
     lines = [*(TableCell(text=note) for note in notes if note), *lines]
-    if snapshot.num_skipped:
-        count = counted(snapshot.num_skipped, "checkpoint")
+    if snapshot.left_out.num_skipped:
+        count = counted(snapshot.left_out.num_skipped, "checkpoint")
         lines.append(TableCell(text=f"skipped: {count}, by --checkpoints: newer ones waited"))
     num_omitted = len(lines) - _MAX_FAILURES
     return [
@@ -377,7 +377,7 @@ def _json(value: Any) -> Markup:
 
 
 def _provenance_lists(summary: Summary) -> dict[str, Any]:
-    snapshot, baseline = summary.snapshot, summary.scales.baseline
+    snapshot, baseline = summary.snapshot, summary.scales.baselines.first
     case_curves = [(row.case, curves) for row, curves in snapshot.measured_rows() if curves is not None]
     curve_origins = list({id(curves.origin): curves.origin for _, curves in case_curves}.values())
     revisions = {
@@ -407,7 +407,7 @@ def _provenance_lists(summary: Summary) -> dict[str, Any]:
         pairs.append(("learned optimizers", "; ".join(optimizers)))
     if baseline is not None:
         provenance = baseline.provenance
-        cases = summary.scales.tuned.values()
+        cases = summary.scales.baselines.tuned.values()
         settings = _range_text(len(case.grid) for case in cases)
         seeds = _range_text(len(case.seeds) for case in cases)
         pairs.append(

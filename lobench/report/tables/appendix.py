@@ -101,9 +101,9 @@ def _parts(summary: Summary) -> tuple[list[_Part], ExperimentRow | None]:
 
 
 def _belongs_to(snapshot: Snapshot, experiment: ExperimentRow) -> bool:
-    if snapshot.experiment:
-        return experiment.name == snapshot.experiment
-    return bool(snapshot.methods) and all(name in experiment.config for name in snapshot.methods)
+    if snapshot.experiment.name:
+        return experiment.name == snapshot.experiment.name
+    return bool(snapshot.experiment.methods) and all(name in experiment.config for name in snapshot.experiment.methods)
 
 
 def _methods_part(summary: Summary) -> _Part:
@@ -114,7 +114,7 @@ def _methods_part(summary: Summary) -> _Part:
         sha256 = snapshot.subjects[index].who.sha256
         lines.append((label, f"{text}; sha256 {sha256[:16]}" if snapshot.subjects[index].who.has_theta else text))
     scale = [("Scale of the scores", summary.scale_label)]
-    baseline = summary.scales.baseline
+    baseline = summary.scales.baselines.first
     if baseline is not None:
         scale.append(("Baseline", f"{baseline.label}, {baseline.protocol} protocol, made by {baseline.refresh}"))
     return _Part("Methods and their settings", (*lines, *scale))
@@ -124,8 +124,8 @@ def _spaces_part(summary: Summary) -> _Part:
     """Returns the trials of searches: their numbers, and the values of each parameter."""
     lines = []
     snapshot = summary.snapshot
-    trials = [trial for trial in snapshot.trials if trial.parameters]
-    labels = dict(zip(snapshot.methods, snapshot.labels, strict=False))
+    trials = [trial for trial in snapshot.experiment.trials if trial.parameters]
+    labels = snapshot.method_labels
     edges = edges_in(snapshot)
     for method in dict.fromkeys(trial.method for trial in trials):
         trials_of_method = [trial for trial in trials if trial.method == method]

@@ -148,7 +148,10 @@ class TestOutcomes(TypedDict):
 
 
 class ComparisonRecord(TypedDict):
-    """`lobench compare A B [C ...]`: a record for B, C, ... against A."""
+    """`lobench compare A B [C ...]`: a record for B, C, ... against A.
+
+    Its fields are the keys of the JSON document.
+    """
 
     score_version: int
     a: ComparedSubject
@@ -398,7 +401,8 @@ def case_rows(comparison: MethodComparison, effect: MetricEffect) -> list[list[s
         if has_values:
             differences = [interval_cell(effect.improvements.get(case_difference.case), "+z.4g"), difference]
         else:
-            differences = [difference, ratio_cell(effect.ratios.get(case_difference.case))]
+            ratio = effect.ratios.get(case_difference.case)
+            differences = [difference, ratio_cell(ratio.interval if ratio is not None else None)]
         row = [
             case_difference.case,
             *means,
@@ -435,15 +439,14 @@ def case_means(comparison: MethodComparison, effect: MetricEffect, name: str, *,
     """
     case = comparison.cases[name]
     metric = case.primary_metric if effect.metric == "primary" else effect.metric
-    unknown = (math.nan, math.nan)
-    geometric_means = unknown if has_values else effect.geometric_means.get(name, unknown)
+    ratio = effect.ratios.get(name)
     cells = [subject.cells.get(case.identity) for subject in (comparison.a, comparison.b)]
-    if math.isnan(geometric_means[0]):
+    if has_values or ratio is None or not ratio.is_known:
         is_paired = name in effect.values and effect.values[name].is_paired
         means = _arithmetic_means(cells, metric, is_paired=is_paired)
         digits = 6 if has_values else 4
     else:
-        means, digits = geometric_means, 4
+        means, digits = ratio.geometric_means, 4
     return [_mean_of_cell(cell, metric, mean, digits) for cell, mean in zip(cells, means, strict=True)]
 
 
@@ -656,7 +659,7 @@ def _metric_record(pair: MethodComparison, effect: MetricEffect) -> ComparedMetr
                 values=effect.values.get(row.case),
                 p_holm=row.p_holm,
                 effect=row.verdict,
-                ratio=effect.ratios.get(row.case),
+                ratio=effect.ratios[row.case].interval if row.case in effect.ratios else None,
                 margin=effect.margins[row.case],
                 tolerated_ratio=effect.tolerated[row.case],
                 gate=_gate_of_case(gates[row.case], pair.cases[row.case].identity),

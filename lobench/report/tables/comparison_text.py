@@ -209,7 +209,7 @@ def answer_rows(comparison: MethodComparison) -> list[list[str]]:
         if math.isnan(case_difference.paired.lower):
             interval = case_difference.paired.note
         elif has_ratio[case_difference.case]:
-            interval = ratio_cell(effect.ratios[case_difference.case])
+            interval = ratio_cell(effect.ratios[case_difference.case].interval)
         else:
             interval = interval_cell(case_difference.paired, _SIGNED)
         means = case_means(comparison, effect, case_difference.case, has_values=has_values)
@@ -240,7 +240,7 @@ def _short_labels(pair: MethodComparison) -> tuple[str, str]:
 
 
 def _has_ratio(effect: MetricEffect, case_effect: CaseEffect) -> bool:
-    return case_effect.case in effect.geometric_means and case_effect.case in effect.ratios
+    return case_effect.case in effect.ratios and effect.ratios[case_effect.case].is_known
 
 
 def _case_verdict(case_effect: CaseEffect, gate: GateResult) -> str:

@@ -15,7 +15,10 @@ __all__ = ["MethodRecord", "MethodRecords", "method_records", "method_text"]
 
 
 class MethodRecord(TypedDict):
-    """Cell of the table of methods and cases."""
+    """Cell of the table of methods and cases.
+
+    Its fields are the keys of an entry in the JSON document.
+    """
 
     metric: str
     machine: Annotated[str, "Class of machines of a time. Empty if the value does not depend on time."]

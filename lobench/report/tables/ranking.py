@@ -83,7 +83,7 @@ def _rows(summary: Summary) -> list[_Row]:
     left_race = _methods_out_of_race(summary)
     for index, subject in enumerate(snapshot.subjects):
         # A watch and a comparison may give one theta different variants with the same bindings of its optimizer.
-        key: object = subject.who.key if snapshot.methods else (subject.who.sha256, subject.optimizer_hashes)
+        key: object = subject.who.key if snapshot.experiment.methods else (subject.who.sha256, subject.optimizer_hashes)
         content = (key, *sorted(subject.cells)) if subject.who.has_theta else index
         indices_by_content.setdefault(content, []).append(index)
     scores = {indices[0]: summary.mean_score(indices[0], "primary") for indices in indices_by_content.values()}
@@ -263,8 +263,8 @@ def _ranking_notes(summary: Summary, rows: Sequence[_Row]) -> list[str]:
     if outcomes:
         counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
         lines.append(f"evaluations that did not pass: {counts}")
-    if snapshot.num_outside:
-        outside_text = counted(snapshot.num_outside, "optimizer")
+    if snapshot.experiment.num_outside:
+        outside_text = counted(snapshot.experiment.num_outside, "optimizer")
         lines.append(
             f"the store also has {outside_text} of other experiments; `lobench results --by method --all` has them"
         )

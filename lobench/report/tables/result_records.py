@@ -39,7 +39,10 @@ class MetricRecord(TypedDict):
 
 
 class ResultRecord(TypedDict):
-    """`lobench results`: a record for each evaluation and sighting of its subject."""
+    """`lobench results`: a record for each evaluation and sighting of its subject.
+
+    Its fields are the keys of the JSON document.
+    """
 
     kind: SubjectKind
     label: str

@@ -71,8 +71,8 @@ def subtitle(snapshot: Snapshot) -> str:
     counts = ((len(snapshot.cases), "case"), (len(snapshot.rows), "evaluation"))
     subjects = subjects_in_words(subject.who for subject in snapshot.subjects)
     counts_text = ", ".join([subjects, *(counted(count, name) for count, name in counts)])
-    outside = f"; {counted(snapshot.num_outside, 'optimizer')} outside this experiment: see --all"
-    return f"{counts_text}; last result {when}; store {snapshot.store}{outside * (snapshot.num_outside > 0)}"
+    outside = f"; {counted(snapshot.experiment.num_outside, 'optimizer')} outside this experiment: see --all"
+    return f"{counts_text}; last result {when}; store {snapshot.store}{outside * (snapshot.experiment.num_outside > 0)}"
 
 
 def verdict_text(summary: Summary) -> str:
@@ -216,7 +216,8 @@ def _cost_card(snapshot: Snapshot) -> list[Card]:
     if train_seconds == 0:
         return []
     compile_seconds = math.fsum(curve.compile_seconds for curve in curves)
-    trials = f"; {counted(len(snapshot.trials), 'trial')} of searches included" if snapshot.trials else ""
+    num_trials = len(snapshot.experiment.trials)
+    trials = f"; {counted(num_trials, 'trial')} of searches included" if num_trials else ""
     is_trained = any(not case.evaluator for case in snapshot.cases)
     compile_note = f"; {duration(compile_seconds)} more to compile" if is_trained else ""
     note = f"{counted(len(snapshot.rows), 'evaluation')}{compile_note}{trials}"
@@ -372,18 +373,18 @@ def warnings(summary: Summary, cases: Sequence[CaseFinding]) -> list[str]:
     lines = [
         f"{name} was changed: {count} evaluation{'s' * (count != 1)} of it as it was before are in no number and no "
         "chart here, and in the table of evaluations."
-        for name, count in snapshot.changed
+        for name, count in snapshot.left_out.former_cases
     ]
-    if snapshot.superseded:
-        superseded_text = counted(len(snapshot.superseded), "checkpoint")
+    if superseded := snapshot.left_out.superseded:
+        superseded_text = counted(len(superseded), "checkpoint")
         lines.append(
             f"{superseded_text} of a former run in this folder, which its trainer began again, are in no "
             "number and no chart "
             "here, and in the table of evaluations."
         )
-    if snapshot.repeated:
+    if repeated := snapshot.left_out.repeated:
         lines.append(
-            f"The same training as another case, and counted once: {', '.join(snapshot.repeated)}. They are in the "
+            f"The same training as another case, and counted once: {', '.join(repeated)}. They are in the "
             "table of evaluations."
         )
     lines += summary.scales.problem_lines()
@@ -392,10 +393,10 @@ def warnings(summary: Summary, cases: Sequence[CaseFinding]) -> list[str]:
     for form, speedups in _speedups(cases, summary):
         censored = sum(speedup.censored for speedup in speedups)
         if censored > _MANY_CENSORED * len(speedups):
-            tuned_cases = summary.scales.tuned.values()
-            factor = max(baseline.horizon_factor for baseline in tuned_cases)
+            tuned_cases = summary.scales.baselines.tuned.values()
+            factor = max(baseline.training.horizon_factor for baseline in tuned_cases)
             is_all = all(
-                entry.ends_with_budget for entry in tuned_cases
+                entry.training.ends_with_budget for entry in tuned_cases
             )  # no baseline is trained longer than the budget
             further = "" if is_all else "; a larger --horizon-factor would measure them"
             lines.append(
@@ -409,6 +410,6 @@ def warnings(summary: Summary, cases: Sequence[CaseFinding]) -> list[str]:
     missing = [snapshot.name(case) for case in case_indices if snapshot.cell(summary.shown, case) is None]
     if missing:
         lines.append(f"{snapshot.labels[summary.shown]} was not evaluated on {', '.join(missing)}.")
-    if summary.scales.baseline is None and summary.scales.is_tunable:
+    if summary.scales.baselines.first is None and summary.scales.is_tunable:
         lines.append("No baseline was found; `lobench baseline SUITE` makes one, and --baseline SUITE names it.")
     return lines

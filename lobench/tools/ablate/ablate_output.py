@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Set
 from typing import Annotated, TypedDict
 
 from lobench.core.json_numbers import record_from
@@ -37,7 +38,10 @@ class InteractionRecord(TypedDict):
 
 
 class AblateRecord(TypedDict):
-    """`lobench ablate`: effects of the settings that differ between A and B, and the smallest set that suffices."""
+    """`lobench ablate`: effects of the settings that differ between A and B, and the smallest set that suffices.
+
+    Its fields are the keys of the JSON document.
+    """
 
     a: str
     b: str
@@ -63,13 +67,15 @@ def ablate_text(ablation: Ablated) -> str:
     search_result, knobs = ablation.found, ablation.knobs.knobs
     rows = [("setting", "A", "B", "alone on A", "B without it", "steps", "needed")]
     order = sorted(
-        range(len(knobs)), key=lambda knob: (knob not in search_result.smallest, -_size(search_result.alone[knob]))
+        range(len(knobs)),
+        key=lambda knob: (knob not in search_result.smallest, -_size(search_result.effects[knob].alone)),
     )
     for knob in order:
         knob_values = knobs[knob]
         steps = f"{ablation.steps[knob]:.0%}" if math.isfinite(ablation.steps[knob]) else "more"
-        need_text = _NEEDED[search_result.needs[knob]]
-        worth_texts = (_worth(search_result.alone[knob]), _worth(search_result.without[knob]))
+        effect = search_result.effects[knob]
+        need_text = _NEEDED[effect.needed]
+        worth_texts = (_worth(effect.alone), _worth(effect.without))
         rows.append((knob_values.path, knob_values.a_text, knob_values.b_text, *worth_texts, steps, need_text))
     lines = [*_answer_lines(ablation), *_harm_lines(ablation), *_forward_lines(ablation)]
     for interaction in search_result.interactions:
@@ -103,10 +109,10 @@ def _answer_lines(ablation: Ablated) -> list[str]:
     )
     if not search_result.smallest:
         return [f"none of these settings is needed: A is equivalent to B within {margin}; {gain}"]
-    names_by_need = {
-        need: _names(ablation, Subset(knob for knob in search_result.smallest if search_result.needs[knob] is need))
-        for need in Need
-    }
+    knobs_by_need: dict[Need, set[int]] = {need: set() for need in Need}
+    for knob in search_result.smallest:
+        knobs_by_need[search_result.effects[knob].needed].add(knob)
+    names_by_need = {need: _names(ablation, knobs) for need, knobs in knobs_by_need.items()}
     with_these = f"A with these is equivalent to B within {margin}"
     if not names_by_need[Need.OPEN]:
         return [f"needed: {names_by_need[Need.NEEDED]}; {with_these}; {gain}"]
@@ -123,9 +129,9 @@ def _harm_lines(ablation: Ablated) -> list[str]:
     if not search_result.harmful and not search_result.whole.upper < 0:
         return []
     harm = [
-        f"{ablation.knobs.knobs[knob].path} (alone on A {_worth(search_result.alone[knob])}, B without it "
-        f"{_worth(search_result.without[knob])})"
-        for knob in sorted(search_result.harmful)
+        f"{knob.path} (alone on A {_worth(effect.alone)}, B without it {_worth(effect.without)})"
+        for knob, effect in zip(ablation.knobs.knobs, search_result.effects, strict=True)
+        if effect.harmful
     ]
     start = "B is worse than A; " if search_result.whole.upper < 0 else ""
     return [start + (f"harm is done by {', '.join(harm)}" if harm else "no single setting is shown to do the harm")]
@@ -144,7 +150,7 @@ def _forward_lines(ablation: Ablated) -> list[str]:
     return [f"the way matters: {route}"]
 
 
-def _names(ablation: Ablated, subset: Subset) -> str:
+def _names(ablation: Ablated, subset: Set[int]) -> str:
     return ", ".join(ablation.knobs.knobs[knob].path for knob in sorted(subset))
 
 
@@ -168,12 +174,9 @@ def ablate_record(ablation: Ablated) -> AblateRecord:
         record_from(
             KnobRecord,
             knob,
-            alone=search_result.alone[index],
-            without=search_result.without[index],
+            search_result.effects[index],
             steps=ablation.steps[index],
             in_smallest=index in search_result.smallest,
-            needed=search_result.needs[index],
-            harmful=index in search_result.harmful,
             in_forward=index in search_result.forward,
         )
         for index, knob in enumerate(ablation.knobs.knobs)

@@ -21,7 +21,17 @@ from lobench.analysis.stats.proportions import p_more
 from lobench.analysis.stats.seed_groups import group_counts, mean_over_cases
 from lobench.core.errors import LobenchError
 
-__all__ = ["AblateRules", "ConfigurationEvaluator", "Interaction", "KnobSearch", "Need", "Subset", "Worth", "ablated"]
+__all__ = [
+    "AblateRules",
+    "ConfigurationEvaluator",
+    "Interaction",
+    "KnobEffect",
+    "KnobSearch",
+    "Need",
+    "Subset",
+    "Worth",
+    "ablated",
+]
 
 Subset: TypeAlias = frozenset[int]  # indices of knobs
 
@@ -90,18 +100,32 @@ class Interaction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KnobEffect:
+    """Effect of one knob.
+
+    Attributes:
+      alone: Its worth on A.
+      without: Change of B without it, negative for a loss.
+      needed: Whether B needs it. The chance of calling any knob without an effect needed is at most alpha.
+      harmful: Whether it makes B worse: A loses by it alone, or B gains without it (Holm over all knobs).
+    """
+
+    alone: Worth
+    without: Worth
+    needed: Need
+    harmful: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KnobSearch:
     """Result of a search.
 
     Attributes:
       smallest: Set of knobs that is equivalent to B. Removing any one of them is not shown to keep it equivalent.
-      needs: Whether each knob is needed. The chance of calling any knob without an effect needed is at most alpha.
-      harmful: Knobs that make B worse: A loses by one of them alone, or B gains without it (Holm over all knobs).
+      effects: Effect of each knob.
       forward: Knobs that the forward search added.
       is_reached: Whether the forward search ended in a set equivalent to B.
       whole: Worth of all knobs together.
-      alone: Worth of each knob on A.
-      without: Change of B without each knob, negative for a loss.
       interactions: Interactions of the knobs in `smallest` and `forward`, by pairs.
       undecided: Configurations that the largest number of seeds showed neither different from B nor equivalent to it.
       configurations: Number of evaluated configurations.
@@ -110,18 +134,20 @@ class KnobSearch:
     """
 
     smallest: Subset
-    needs: Mapping[int, Need]
-    harmful: Subset
+    effects: tuple[KnobEffect, ...]
     forward: Subset
     is_reached: bool
     whole: Worth
-    alone: Mapping[int, Worth]
-    without: Mapping[int, Worth]
     interactions: tuple[Interaction, ...]
     undecided: frozenset[Subset]
     configurations: int
     seeds: int
     tests: int
+
+    @property
+    def harmful(self) -> Subset:
+        """Knobs that make B worse."""
+        return Subset(knob for knob, effect in enumerate(self.effects) if effect.harmful)
 
 
 def ablated(num_knobs: int, evaluator: ConfigurationEvaluator, rules: AblateRules) -> KnobSearch:
@@ -146,15 +172,22 @@ def ablated(num_knobs: int, evaluator: ConfigurationEvaluator, rules: AblateRule
     )
     smallest = search.backward(order)
     forward, is_reached = search.forward()
+    needs = search.needs(smallest)
+    harmful = search.harmful(num_seeds)
     return KnobSearch(
         smallest=smallest,
-        needs=search.needs(smallest),
-        harmful=search.harmful(num_seeds),
+        effects=tuple(
+            KnobEffect(
+                alone=worth_alone[knob],
+                without=worth_without[knob],
+                needed=needs[knob],
+                harmful=knob in harmful,
+            )
+            for knob in sorted(search.every)
+        ),
         forward=forward,
         is_reached=is_reached,
         whole=search.worth(empty, search.every, num_seeds),
-        alone=worth_alone,
-        without=worth_without,
         interactions=search.interactions(sorted(smallest | forward)),
         undecided=frozenset(search.undecided),
         configurations=len(search.seeds),
@@ -350,9 +383,8 @@ class _Search:
                 }
                 samples = Samples.of_differences(list(finite_gains.values()))
                 shared = samples_of_subsets[0][case].shared
-                case_samples.append(
-                    replace(samples, seeds_a=tuple(finite_gains), seeds_b=tuple(finite_gains), shared=shared)
-                )
+                seeds_of_gains = (tuple(finite_gains), tuple(finite_gains))
+                case_samples.append(replace(samples, seeds=seeds_of_gains, shared=shared))
         return _difference(case_samples)
 
 

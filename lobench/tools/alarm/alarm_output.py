@@ -14,6 +14,8 @@ __all__ = ["AlarmsRecord", "alarms_record", "alarms_text"]
 
 
 class RaisedAlarm(TypedDict):
+    """An alarm. Its fields are the keys of an entry in the JSON document."""
+
     kind: str
     outer_step: int
     uri: str

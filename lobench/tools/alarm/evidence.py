@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -39,7 +40,7 @@ def block_of(kind: AlarmKind, number: int, seeds: int) -> SeedBlock:
     return SeedBlock(start=start, size=seeds)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # without slots, which cached properties do not allow
 class StoredRun:
     """Checkpoints of a run by generation and outer step, up to the first one that the watch has not finished.
 
@@ -49,7 +50,6 @@ class StoredRun:
       subjects, runs: Checkpoints, and the names of their runs, by position.
       stored: Results by hash of theta.
       again: Results of confirmations, by first seed, then by hash of theta.
-      cases: Cases on which any checkpoint was evaluated, by identity.
       others: Optimizers without theta in the store. Scales depend on them too.
       suites: Folders in which tuned baselines are looked up.
       seeds: Number of seeds of a confirmation.
@@ -62,7 +62,6 @@ class StoredRun:
     runs: tuple[str, ...]
     stored: Mapping[str, StoredSubject]
     again: Mapping[int, Mapping[str, StoredSubject]]
-    cases: Mapping[str, CaseInfo]
     others: tuple[StoredSubject, ...]
     suites: tuple[Path, ...]
     seeds: int
@@ -75,6 +74,12 @@ class StoredRun:
     def __len__(self) -> int:
         return len(self.subjects)
 
+    @functools.cached_property
+    def cases(self) -> Mapping[str, CaseInfo]:
+        """Cases on which any checkpoint was evaluated, by identity."""
+        stored_subjects = [self.stored[subject.sha256] for subject in self.subjects if subject.sha256 in self.stored]
+        return {key: cell.case for stored_subject in stored_subjects for key, cell in stored_subject.cells.items()}
+
     def step(self, index: int) -> int:
         return self.subjects[index].outer_step
 
@@ -83,7 +88,7 @@ class StoredRun:
         if newest not in self._scales:
             last_scales = self._scales.get(-1) or self._scales_of(len(self) - 1)
             self._scales[-1] = last_scales
-            is_frozen = last_scales.tuned.keys() >= last_scales.cases.keys()
+            is_frozen = last_scales.baselines.tuned.keys() >= last_scales.cases.keys()
             self._scales[newest] = last_scales if is_frozen else self._scales_of(newest)
         return self._scales[newest]
 
@@ -211,9 +216,7 @@ def read_run(
       UsageError: The store holds several runs, and `run` is not the folder of one of them.
     """
     if not is_store(store):
-        return StoredRun(
-            subjects=(), runs=(), stored={}, again={}, cases={}, others=(), suites=(), seeds=seeds, tried=tried
-        )
+        return StoredRun(subjects=(), runs=(), stored={}, again={}, others=(), suites=(), seeds=seeds, tried=tried)
     with Ledger.open(store, read_only=True) as ledger:
         superseded = ledger.superseded()  # by a trainer that started again in the same folder
         excluded = superseded | ledger.numbered_by_arrival()
@@ -283,12 +286,6 @@ def read_run(
         runs=tuple(runs),
         stored=stored,
         again=fresh_subjects,
-        cases={
-            key: cell.case
-            for subject in subjects
-            if subject.sha256 in stored
-            for key, cell in stored[subject.sha256].cells.items()
-        },
         others=tuple(other_subjects),
         suites=tuple(suites),
         seeds=seeds,

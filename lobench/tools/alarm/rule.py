@@ -22,6 +22,7 @@ from lobench.analysis.stats.proportions import p_more, two_sided
 from lobench.analysis.stats.seed_groups import contrast_location, group_counts
 from lobench.analysis.stats.t_distribution import t_isf
 from lobench.core.errors import UsageError
+from lobench.core.number_checks import unless_nan
 from lobench.tools.alarm.alarm_rules import AlarmRules
 
 __all__ = [
@@ -153,7 +154,9 @@ def regressed(samples: Mapping[str, Samples], margin: float, level: float) -> Fi
     overall = gate.overall
     several = len(gate.cases) > 1
     smallest = min((case.p_holm for case in gate.cases if not math.isnan(case.p_holm)), default=math.nan)
-    p_value = overall.p_regressed if not several else two_sided(_finite_or(overall.p_regressed), _finite_or(smallest))
+    p_value = overall.p_regressed
+    if several:
+        p_value = two_sided(unless_nan(p_value, 1.0), unless_nan(smallest, 1.0))
     failing = [case for case in gate.cases if case.verdict is Verdict.REGRESSED]
     # The mean may be significant although no single case is. Then all cases that are worse are named.
     named_cases = failing or [case for case in gate.cases if case.harm > margin]
@@ -161,14 +164,14 @@ def regressed(samples: Mapping[str, Samples], margin: float, level: float) -> Fi
     worst = (
         overall
         if overall.verdict is Verdict.REGRESSED or not failing
-        else max(failing, key=lambda case: _finite_or(case.harm))
+        else max(failing, key=lambda case: unless_nan(case.harm, 1.0))
     )
     return Finding(
         is_found=gate.verdict is Verdict.REGRESSED,
         harm=worst.harm,
         bound=worst.lower,
         p_value=p_value,
-        cases=tuple(case.case for case in sorted(named_cases, key=lambda case: -_finite_or(case.harm, -math.inf))),
+        cases=tuple(case.case for case in sorted(named_cases, key=lambda case: -unless_nan(case.harm, -math.inf))),
     )
 
 
@@ -223,7 +226,7 @@ class Overfitted:
             harm = 0.0 - location.estimate.mean
             bound = 0.0 - location.bounds(tail_level)[1]
             p_mean = location.below(-margin)
-        p_value = p_mean if math.isnan(p_diverged) else two_sided(_finite_or(p_mean), p_diverged)
+        p_value = p_mean if math.isnan(p_diverged) else two_sided(unless_nan(p_mean, 1.0), p_diverged)
         harms = {case: -locate(samples_of_case).estimate.mean for case, samples_of_case in samples_of_sides[0].items()}
         return Finding(
             is_found=p_value <= level,
@@ -232,10 +235,6 @@ class Overfitted:
             p_value=p_value,
             cases=tuple(sorted((case for case in harms if not harms[case] <= margin), key=lambda case: -harms[case])),
         )
-
-
-def _finite_or(value: float, otherwise: float = 1.0) -> float:
-    return otherwise if math.isnan(value) else value
 
 
 @dataclass(slots=True, kw_only=True)

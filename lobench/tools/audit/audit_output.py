@@ -37,7 +37,10 @@ class CheckedRecord(TypedDict):
 
 
 class AuditRecord(TypedDict):
-    """`lobench audit`: contradictions in a bundle, and evaluations with other results when repeated."""
+    """`lobench audit`: contradictions in a bundle, and evaluations with other results when repeated.
+
+    Its fields are the keys of the JSON document.
+    """
 
     bundle: str
     root: str

@@ -197,25 +197,17 @@ def bisect(
     )
     status, result, posterior = search.run()
     assert result.case is not None
-    num_seeds = result.case.seed_block or result.case.num_seeds
-    if result.case.has_items:
-        num_seeds = max((len(probe.scores) for probe in result.probes), default=0)
     if status == "undecided" and (note := note_on_fixed_seeds([result.case])):
         progress.log(note)
     return Bisection(
         status=status,
-        name=f"{result.case.suite}/{result.case.name}",
         metric=metric or result.case.primary_metric,
         checkpoints=tuple(checkpoints),
         belief=posterior,
         level=settings.probability,
         confidence=settings.confidence,
-        num_evaluations=result.num_evaluations,
+        probed=result,
         num_new=search.num_new,
-        replicate=result.case.replicate,
-        num_seeds=num_seeds,
-        scale=result.scale,
-        looked_at=frozenset(probe.place for probe in result.probes),
         is_exhausted=search.is_exhausted,
         command=command_text(
             *("lobench", "bisect", str(asked_for)),

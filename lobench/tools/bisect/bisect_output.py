@@ -10,9 +10,10 @@ __all__ = ["bisection_text"]
 
 def bisection_text(bisection: Bisection) -> str:
     """Returns the step, its probability, the interval, the cost, and the command that repeats the call."""
-    posterior, noun, (interval_start, interval_end) = bisection.belief, bisection.replicate, bisection.interval
+    posterior, noun = bisection.belief, bisection.case.replicate
+    interval_start, interval_end = bisection.interval
     number = len(bisection.checkpoints)
-    spare = bisection.num_evaluations - bisection.num_new
+    spare = bisection.probed.num_evaluations - bisection.num_new
     case_text = f"{bisection.name} ({bisection.metric})"
     if bisection.status == "no_fall":
         no_fall_certainty = _share(1 - posterior.fall)
@@ -68,10 +69,10 @@ def bisection_text(bisection: Bisection) -> str:
     if posterior.begin:
         step = bisection.checkpoints[posterior.begin].outer_step
         lines.append(f"not looked at: what lies before outer step {step}, where the case was not good yet")
-    blocks = f"{counted(bisection.num_evaluations, 'evaluation')} of {counted(bisection.num_seeds, noun)}"
+    blocks = f"{counted(bisection.probed.num_evaluations, 'evaluation')} of {counted(bisection.num_seeds, noun)}"
     lines += [
         f"cost: {blocks} on {counted(number, 'checkpoint')}, {bisection.num_new} of them new ({spare} were stored)",
-        bisection.scale,
+        bisection.probed.scale,
         f"again: {bisection.command}",
     ]
     return "\n".join(map(one_line, lines))

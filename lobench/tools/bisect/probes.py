@@ -59,7 +59,10 @@ class PosteriorPoint(TypedDict):
 
 
 class BisectionRecord(TypedDict):
-    """`lobench bisect`: the outer step at which a case broke."""
+    """`lobench bisect`: the outer step at which a case broke.
+
+    Its fields are the keys of the JSON document.
+    """
 
     case: str
     status: Status
@@ -116,37 +119,49 @@ class Bisection:
 
     Attributes:
       status: "found", "no_fall" or "undecided".
-      name: Name of the case, SUITE/CASE.
       metric: The metric.
       checkpoints: Checkpoints of the run in order.
       belief: Posterior over the checkpoint at which the case broke.
       level: Probability at which a fall counts as found, and at which its checkpoint counts as located.
       confidence: Requested probability of the named checkpoint.
-      num_evaluations: Number of evaluated seed blocks, over all checkpoints.
+      probed: Stored results of the case at the end, on which the posterior is based.
       num_new: Number of evaluations by this call. The others were in the stores.
-      replicate: Noun for a replicate of the case: "seed" or "item".
-      num_seeds: Number of seeds or items of an evaluation.
-      scale: Description of the score scale: what 0 and 1 stand for.
       command: Command line that repeats the call.
-      looked_at: Positions of the evaluated checkpoints.
       is_exhausted: Whether further seeds of the same checkpoints would not change the answer.
     """
 
     status: Status
-    name: str
     metric: str
     checkpoints: tuple[Checkpoint, ...]
     belief: Belief
     level: float
     confidence: float
-    num_evaluations: int
+    probed: Probed
     num_new: int
-    replicate: str
-    num_seeds: int
-    scale: str
     command: str
-    looked_at: frozenset[int]
     is_exhausted: bool
+
+    @property
+    def case(self) -> CaseInfo:
+        assert self.probed.case is not None
+        return self.probed.case
+
+    @property
+    def name(self) -> str:
+        """Name of the case, SUITE/CASE."""
+        return f"{self.case.suite}/{self.case.name}"
+
+    @property
+    def num_seeds(self) -> int:
+        """Number of seeds or items of an evaluation."""
+        if self.case.has_items:
+            return max((len(probe.scores) for probe in self.probed.probes), default=0)
+        return self.case.seed_block or self.case.num_seeds
+
+    @property
+    def looked_at(self) -> frozenset[int]:
+        """Positions of the evaluated checkpoints."""
+        return frozenset(probe.place for probe in self.probed.probes)
 
     @property
     def named(self) -> tuple[int, int]:
@@ -183,6 +198,7 @@ class Bisection:
             BisectionRecord,
             self,
             belief,
+            self.probed,
             case=self.name,
             score_version=SCORE_VERSION,
             probability_of_a_fall=belief.fall,

@@ -121,15 +121,16 @@ def budgets_of(store: Path, experiment: str | None = None) -> Budgets:
     """
     snapshot = read_methods(store, experiment)
     summary = summary_of(store, snapshot=snapshot)
-    labels = dict(zip(snapshot.methods, snapshot.labels, strict=False))
+    labels = snapshot.method_labels
     budgets = list[SearchBudget]()
     trials = list[_Trials]()
     left_out = []
-    for history in histories_of(snapshot.trials, labels):
+    for history in histories_of(snapshot.experiment.trials, labels):
         if not history.numbers or history.best[-1] is None:
             left_out.append((history.label, len(history.numbers)))
             continue
-        method_index = snapshot.methods.index(history.method) if history.method in snapshot.methods else None
+        methods = snapshot.experiment.methods
+        method_index = methods.index(history.method) if history.method in methods else None
         search = snapshot.search(method_index) if method_index is not None else None
         is_fresh = search is not None and search.is_fresh
         are_independent = search is not None and search.strategy == "random"

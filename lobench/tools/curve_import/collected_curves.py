@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lobench.api.settings import ImportSettings
+from lobench.api.settings import ImportSettings, RunNaming
 from lobench.core.errors import UsageError, suggestion
 from lobench.core.metric import Direction, direction_of, metric_name, usual_direction
 from lobench.core.wording import cause, counted, first_of
@@ -375,18 +375,11 @@ class CollectedCurves:
             raise UsageError(
                 f"--column: unknown role {role!r}", expected=", ".join(roles), next_step=suggestion(role, roles)
             )
-        targets = Path(settings.targets) if settings.targets else None
         self.asked = CurveRequest(
             columns=columns,
-            method=settings.method,
-            case=settings.case,
-            seed=settings.seed,
             metrics=RequestedMetrics({name: new or metric_name(name) for name, new in metrics.items()}),
-            pattern=settings.pattern,
-            method_from=settings.method_from,
-            case_from=settings.case_from,
-            seed_from=settings.seed_from,
-            targets=targets,
+            targets=Path(settings.targets) if settings.targets else None,
+            **{field.name: getattr(settings, field.name) for field in dataclasses.fields(RunNaming)},
         )
         for source in sources:
             _check_roles(source, columns, settings)

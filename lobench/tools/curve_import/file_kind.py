@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +12,15 @@ from lobench.core.case import CaseInfo
 from lobench.core.metric import Direction
 from lobench.tools.curve_import.points import CurveRequest, Points
 
-__all__ = ["FileKind"]
+__all__ = ["FileKind", "read_database"]
+
+
+@contextlib.contextmanager
+def read_database(path: Path) -> Iterator[sqlite3.Connection]:
+    """Opens a SQLite file for reading. It is not created."""
+    address = f"{path.absolute().as_uri()}?mode=ro"
+    with contextlib.closing(sqlite3.connect(address, uri=True)) as database:
+        yield database
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import glob
-import json
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,7 @@ from lobench.api.settings import ImportSettings
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.wording import cause, counted
 from lobench.tools.curve_import.collected_curves import UNSAID, CollectedCurves, CurveFile
+from lobench.tools.curve_import.formats.json_files import is_object
 from lobench.tools.curve_import.formats.kinds import kind_of, kinds, sha256_of
 from lobench.tools.curve_import.points import CurveRun, Points
 from lobench.tools.curve_import.spill import Curve
@@ -138,7 +138,7 @@ def _copy_lines(path: Path, copy: Path, notes: list[str]) -> None:
             text = line.strip()
             header = header or text
             is_json = path.suffix in _JSON_LINES or header.startswith(b"{")
-            if is_json and text and not _is_object(text):
+            if is_json and text and not is_object(text):
                 left_out_lines += [(number, text)] * is_whole
                 copied_file.write(b"\n" * is_whole)
             elif is_whole or (is_json and text):
@@ -148,13 +148,6 @@ def _copy_lines(path: Path, copy: Path, notes: list[str]) -> None:
         line_text = repr(text[:_SHOWN].decode(errors="replace"))
         verb = "is not a JSON object and is" if len(left_out_lines) == 1 else "are not JSON objects and are"
         notes.append(f"{path}: {counted(len(left_out_lines), 'line')} {verb} left out; line {number} is {line_text}")
-
-
-def _is_object(text: bytes) -> bool:
-    try:
-        return isinstance(json.loads(text), dict)
-    except (ValueError, RecursionError):
-        return False
 
 
 def _files_in(path: Path) -> list[Path]:

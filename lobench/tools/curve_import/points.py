@@ -11,6 +11,7 @@ from pathlib import Path, PurePath
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from lobench.api.settings import RunNaming
 from lobench.core.errors import UsageError, suggestion
 from lobench.core.metric import Direction, metric_name, stored_spelling
 from lobench.core.wording import counted, first_of
@@ -185,16 +186,12 @@ class RequestedMetrics(Mapping[str, str]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CurveRequest:
-    """Information about a file that comes from the options of an import.
+class CurveRequest(RunNaming):
+    """Information about a file that comes from the options of an import. Those that name its runs are inherited.
 
     Attributes:
       columns: Name of the column by role: `method`, `case`, `seed`, `step`, `metric` or `value`.
-      method, case, seed: Names for all rows of a file that has none. "": not given.
       metrics: Requested metrics, the primary one first. Empty: all.
-      pattern: Regular expression for names of runs, with groups `method`, `case` and `seed`.
-      method_from, case_from: Name of the logged value that contains the method or case.
-      seed_from: Names of logged values that distinguish seeds. The first one gives their numbers.
       directions: Directions by lobench's name of the metric.
       targets: AlgoPerf's file of targets.
       name: Name of a source with one unnamed run. "": the file's own name. Files with the same name in several folders
@@ -209,14 +206,7 @@ class CurveRequest:
     """
 
     columns: dict[str, str] = field(default_factory=dict)
-    method: str = ""
-    case: str = ""
-    seed: str = ""
     metrics: RequestedMetrics = field(default_factory=lambda: RequestedMetrics({}))
-    pattern: str = ""
-    method_from: str = ""
-    case_from: str = ""
-    seed_from: Sequence[str] = ()
     directions: dict[str, Direction] = field(default_factory=dict)
     targets: Path | None = None
     name: str = ""

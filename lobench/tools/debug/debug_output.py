@@ -35,7 +35,10 @@ class LayerRecord(TypedDict):
 
 
 class DebugRecord(TypedDict):
-    """`lobench debug`: diagnosis of a training."""
+    """`lobench debug`: diagnosis of a training.
+
+    Its fields are the keys of the JSON document.
+    """
 
     case: str
     trained_with: str

@@ -37,7 +37,7 @@ from lobench.plugins import load_plugins
 from lobench.report.live.notebook_progress import default_progress
 from lobench.tools.falsify.cell_search import CellIndex, FoundCell, Test, falsified
 from lobench.tools.falsify.cells import Cells, read_cells
-from lobench.tools.falsify.falsify_settings import MOST_SEEDS, FalsifyKeywords, FalsifySettings, SearchRules
+from lobench.tools.falsify.falsify_settings import MOST_SEEDS, FalsifyKeywords, FalsifySettings
 from lobench.tools.falsify.replay import MeasuredLoss
 
 __all__ = ["Falsified", "block_sizes", "falsify"]
@@ -77,7 +77,6 @@ class Falsified:
       home_size, size: Numbers of inner parameters and steps of the case, and of the smallest cell.
       is_trained_on: Whether the checkpoint was meta-trained on the case, according to the suite.
       is_at_edge: Whether the tuned setting is at the edge of its grid.
-      seeds: Number of seeds of a test.
       block: Seeds of the smallest cell's test.
       measured: Loss measured on the smallest cell.
     """
@@ -87,12 +86,11 @@ class Falsified:
     against: str
     cells: Cells
     found: FoundCell
-    rules: SearchRules
+    rules: FalsifySettings
     home_size: tuple[int, int]
     size: tuple[int, int] | None
     is_trained_on: bool
     is_at_edge: bool
-    seeds: int
     block: SeedBlock | None
     measured: MeasuredLoss | None
 
@@ -135,9 +133,8 @@ def falsify(
     check_keywords("falsify", options, FalsifyKeywords)
     rules = settings_from(FalsifySettings, options)
     gin_params = texts(options.get("gin_params", ()))
-    seeds, opponent = rules.seeds, rules.against
-    if not 4 <= seeds <= MOST_SEEDS:
-        raise UsageError("--seeds", got=str(seeds), expected=f"4 to {MOST_SEEDS}")
+    if not 4 <= rules.seeds <= MOST_SEEDS:
+        raise UsageError("--seeds", got=str(rules.seeds), expected=f"4 to {MOST_SEEDS}")
     path = find_suite(str(suite))
     folder = Path(store) if store else Path(".lobench") / "falsify" / path.resolve().stem
     progress = progress or default_progress()
@@ -153,10 +150,8 @@ def falsify(
         folder=folder,
         cells=cells,
         theta=(requested_subject, subject),
-        against=opponent,
         grid=named_grid(rules.grid),
         layers=replace(layers, gin_params=gin_params),
-        seeds=seeds,
         rules=rules,
         progress=progress,
         evaluator=StoreEvaluator(
@@ -174,7 +169,7 @@ def falsify(
     return Falsified(
         theta=subject.label,
         case=f"{spec.suite}/{spec.name}",
-        against=stored_cells.tuned_text(smallest.cell) if smallest is not None else opponent,
+        against=stored_cells.tuned_text(smallest.cell) if smallest is not None else rules.against,
         cells=stored_cells.cells,
         found=search_result,
         rules=rules,
@@ -182,7 +177,6 @@ def falsify(
         size=stored_cells.size(smallest.cell) if smallest is not None else None,
         is_trained_on=role == "meta_train",
         is_at_edge=smallest is not None and stored_cells.is_at_edge(smallest.cell),
-        seeds=seeds,
         block=stored_cells.block(smallest) if smallest is not None else None,
         measured=stored_cells.measured(smallest) if smallest is not None else None,
     )
@@ -196,10 +190,8 @@ class _StoredCells:
       folder: Folder of the store.
       cells: Cells of the case.
       theta: Checkpoint as requested, and as a subject of the store.
-      against: Name of the optimizer.
       grid: Grid for tuning it.
       layers: Layers of the bindings.
-      seeds: Number of seeds of a test.
       rules: Rules of the search.
       progress: Receives progress events.
       evaluator: Evaluates cells.
@@ -208,11 +200,9 @@ class _StoredCells:
     folder: Path
     cells: Cells
     theta: tuple[Given, Subject]
-    against: str
     grid: BaselineGrid
     layers: Layers
-    seeds: int
-    rules: SearchRules
+    rules: FalsifySettings
     progress: WatchProgress
     evaluator: StoreEvaluator
     _sizes: dict[CellIndex, tuple[int, int]] = field(default_factory=dict)
@@ -260,7 +250,7 @@ class _StoredCells:
         """Returns the gin text of the baseline optimizer with the setting that is best on a cell."""
         baseline_case = self._tune_cell(cell, self.grid)
         assert baseline_case is not None
-        return point_text(self.against, baseline_case.grid[baseline_case.best[0]].values)
+        return point_text(self.rules.against, baseline_case.grid[baseline_case.best[0]].values)
 
     def is_at_edge(self, cell: CellIndex) -> bool:
         """Returns whether a value of the tuned setting is the smallest or largest one tried."""
@@ -302,14 +292,14 @@ class _StoredCells:
         return named_subjects([self.tuned_text(cell)], self.folder, (str(self.file(cell)),), self.progress)[0]
 
     def _baseline_file(self, grid: BaselineGrid) -> Path:
-        return baseline_path(self._suite, self.against, grid.name)
+        return baseline_path(self._suite, self.rules.against, grid.name)
 
     @property
     def _suite(self) -> Path:
         return self.folder / "cells"
 
     def _block(self, number: int, factor: int) -> SeedBlock:
-        return SeedBlock(start=_FIRST_SEED + _SEEDS_OF_A_TEST * number, size=self.seeds * factor)
+        return SeedBlock(start=_FIRST_SEED + _SEEDS_OF_A_TEST * number, size=self.rules.seeds * factor)
 
     def _name(self, cell: CellIndex) -> str:
         axes = zip(self.cells.axes, cell, strict=True)
@@ -319,15 +309,15 @@ class _StoredCells:
         """Tunes the optimizer on a cell, unless the result is stored; None if tuning fails."""
         file = self.file(cell)  # creates the folder of the baselines
         path = self._baseline_file(grid)
-        baseline = Baseline(optimizer=self.against, protocol=grid.name, refresh="lobench falsify", cases={})
+        baseline = Baseline(optimizer=self.rules.against, protocol=grid.name, refresh="lobench falsify", cases={})
         if path.is_file() and (stored_baseline := Baseline.load(path)).program_version == PROGRAM_VERSION:
             baseline = stored_baseline
         key = f"{file.name}:{self.cells.scope}"
-        if key in baseline.cases and baseline.cases[key].is_current:
+        if key in baseline.cases and baseline.cases[key].training.is_current:
             return baseline.cases[key]
         try:
             (spec,) = specs_in(file)
-            baseline_case = tune(spec, self.layers, self.against, grid, num_seeds=_LOOK, horizon_factor=1)
+            baseline_case = tune(spec, self.layers, self.rules.against, grid, num_seeds=_LOOK, horizon_factor=1)
         except LobenchError as error:
             if cell == self.home:
                 raise  # for example an unknown optimizer, which would fail on every cell

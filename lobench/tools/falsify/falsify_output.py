@@ -32,7 +32,10 @@ class LossRecord(TypedDict):
 
 
 class FalsifyRecord(TypedDict):
-    """`lobench falsify`: a case on which a checkpoint loses to a tuned optimizer, and the smallest one."""
+    """`lobench falsify`: a case on which a checkpoint loses to a tuned optimizer, and the smallest one.
+
+    Its fields are the keys of the JSON document.
+    """
 
     checkpoint: str
     case: Annotated[str, "Case from which the search started."]
@@ -77,7 +80,8 @@ def _loss(result: Falsified, *, is_first: bool) -> LossRecord | None:
     test = result.found.first if is_first else result.found.smallest
     if test is None:
         return None
-    return LossRecord(gap=test.gap, p_value=test.p_value, test=test.number + 1, seeds=test.factor * result.seeds)
+    seeds = test.factor * result.rules.seeds
+    return LossRecord(gap=test.gap, p_value=test.p_value, test=test.number + 1, seeds=seeds)
 
 
 def _axes(result: Falsified) -> list[AxisRecord]:
@@ -117,7 +121,7 @@ def _answer(result: Falsified, files: Sequence[Path]) -> list[str]:
     if test is None:
         line = f"no case was confirmed on which {result.theta} loses to tuned {result.against}"
         return [f"{line}; this does not show that none exists"]
-    seeds = counted(test.factor * result.seeds, "fresh seed")
+    seeds = counted(test.factor * result.rules.seeds, "fresh seed")
     evidence = f"p = {test.p_value:.2g}, threshold {result.rules.level:.2g}"
     lines = [
         f"{result.theta} loses to tuned {result.against}: its score is lower by {test.gap:.3f} on {seeds} ({evidence})",

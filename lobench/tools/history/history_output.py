@@ -11,6 +11,7 @@ from markupsafe import Markup, escape
 
 from lobench.core.errors import StoreError
 from lobench.core.json_numbers import record_from
+from lobench.core.number_checks import unless_nan
 from lobench.core.wording import counted, one_line, one_line_of
 from lobench.drawing.svg import Chart, Series
 from lobench.engine.whole_file import write_whole
@@ -104,8 +105,8 @@ def write_history_page(case_history: CaseHistory, output: Path) -> None:
 def _chart(case_history: CaseHistory) -> Chart:
     """Returns the chart: scores by run, levels between changes, and a line at each new program."""
     means = [run.score.mean for run in case_history.runs]
-    lower = [_finite_or(run.score.lower, run.score.mean) for run in case_history.runs]
-    upper = [_finite_or(run.score.upper, run.score.mean) for run in case_history.runs]
+    lower = [unless_nan(run.score.lower, run.score.mean) for run in case_history.runs]
+    upper = [unless_nan(run.score.upper, run.score.mean) for run in case_history.runs]
     indices = [float(index) for index in range(len(case_history.runs))]
     series = [Series(label="score", x=indices, y=means, lower=lower, upper=upper, style="s1", dots=True)]
     edges = [0, *(change.place for change in case_history.changes), len(means)]
@@ -130,7 +131,3 @@ def _chart(case_history: CaseHistory) -> Chart:
         width=900,
         x_names=tuple(_name(run)[:10] for run in case_history.runs),
     )
-
-
-def _finite_or(value: float, default: float) -> float:
-    return default if math.isnan(value) else value

@@ -53,8 +53,8 @@ Exit codes: 0 keep; 1 discard; 2 usage; 3 a run had an error; 4 undecided."""
     "text",
     "json",
     prints={
-        "keep": "lobench.tools.keep.decision_records:KeepRecord",
-        "keep.log": "lobench.tools.keep.decision_records:KeepLogRecord",
+        "keep": "lobench.tools.keep.keep_output:KeepRecord",
+        "keep.log": "lobench.tools.keep.keep_output:KeepLogRecord",
     },
 )
 def keep(
@@ -72,10 +72,9 @@ def keep(
     are in the store: a second call repeats none of them. All candidates of a store, however they were chosen, share one
     false discovery rate.
     """
-    from lobench.tools.keep.decision_records import log_record, record_of
     from lobench.tools.keep.keep import MeasuredTotal, kept_log, measure_total
     from lobench.tools.keep.keep import keep as kept
-    from lobench.tools.keep.keep_output import kept_text, log_text
+    from lobench.tools.keep.keep_output import kept_record, kept_text, log_record, log_text
 
     if measure is not None and not is_log:
         raise click.UsageError("--measure needs --log")
@@ -90,7 +89,7 @@ def keep(
     if not command_line or not metric:
         raise click.UsageError(f"missing option '{'--metric' if command_line else '--command'}'")
     outcome = logged_aside(kept, command_line, metric=metric, store=store, **options)
-    emit("keep", record_of(outcome)) if kind == "json" else show(kept_text(outcome))
+    emit("keep", kept_record(outcome)) if kind == "json" else show(kept_text(outcome))
     decision_answer = outcome.decision.answer
     code = ExitCode.ERROR if decision_answer is None else _CODES[decision_answer.value]
     raise click.exceptions.Exit(code)

@@ -35,7 +35,7 @@ from lobench.engine.store.places import DECISIONS
 from lobench.engine.whole_file import write_whole
 from lobench.report.live.notebook_progress import default_progress
 from lobench.tools.keep.decision import DecisionRules, KeepAnswer, decided, log_evidence
-from lobench.tools.keep.keep_settings import LEAST_SCREEN, KeepKeywords, KeepSettings
+from lobench.tools.keep.keep_settings import LEAST_SCREEN, KeepKeywords, KeepRules, KeepSettings
 from lobench.tools.keep.launch import HOME, IMPORTS, LINKS, PACE
 from lobench.tools.keep.pace import STOPPED, Pace
 from lobench.tools.keep.revisions import (
@@ -70,18 +70,15 @@ class Kept:
 
     Attributes:
       decision: The decision. Its answer is None if a run had an error.
-      terms: Terms of the store.
+      decisions: All decisions of the store, including this one.
       error: Description of the run that had an error; "" without one.
       is_new: Whether this call ran something or made the decision. False: the store already had the decision.
-      num_tests, num_kept: Numbers of tests and of KEEP decisions in the store, including this decision.
     """
 
     decision: Decision
-    terms: Terms
+    decisions: Decisions
     error: str
     is_new: bool
-    num_tests: int
-    num_kept: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -447,14 +444,7 @@ class _Session:
     def _result(self, decision: Decision, *, error: str = "", is_new: bool = True) -> Kept:
         if error and (note := ignored_note(self.new.ignored)):
             error = f"{error}; {note}"
-        return Kept(
-            decision=decision,
-            terms=self.sequence.terms,
-            error=error,
-            is_new=is_new,
-            num_tests=self.sequence.num_tests,
-            num_kept=self.sequence.num_kept,
-        )
+        return Kept(decision=decision, decisions=self.sequence, error=error, is_new=is_new)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -648,15 +638,13 @@ def _reason(answer: KeepAnswer, sums: PairSums, test: PairSums, rules: DecisionR
     return "it looks better, but --max-seeds would not suffice to show it; more of them continue"
 
 
-def _terms(settings: KeepSettings) -> Terms:
-    fdr = settings.fdr
-    metric = settings.metric
-    maximize = settings.maximize
-    screen = settings.screen
-    if not 0 < fdr < 1:
-        raise UsageError("--fdr", got=repr(fdr), expected="a number between 0 and 1")
-    if screen < LEAST_SCREEN:
-        raise UsageError("--screen", got=str(screen), expected=f"at least {LEAST_SCREEN} seeds")
+def _terms(rules: KeepRules) -> Terms:
+    metric = rules.metric
+    maximize = rules.maximize
+    if not 0 < rules.fdr < 1:
+        raise UsageError("--fdr", got=repr(rules.fdr), expected="a number between 0 and 1")
+    if rules.screen < LEAST_SCREEN:
+        raise UsageError("--screen", got=str(rules.screen), expected=f"at least {LEAST_SCREEN} seeds")
     if maximize is None:
         direction = direction_of(metric_name(metric), {}) or usual_direction(metric_name(metric))
         if direction is None:
@@ -664,7 +652,7 @@ def _terms(settings: KeepSettings) -> Terms:
                 "the direction of the metric is not known", got=metric, next_step="add --minimize or --maximize"
             )
         maximize = direction is Direction.MAX
-    return Terms(fdr=fdr, metric=metric, maximize=maximize, curves=settings.curves, screen=screen)
+    return Terms(fdr=rules.fdr, metric=metric, maximize=maximize, curves=rules.curves, screen=rules.screen)
 
 
 def _check(settings: KeepSettings) -> None:

@@ -1,13 +1,42 @@
-"""Text output of `lobench keep`."""
+"""Text and JSON documents of `lobench keep`."""
 
 from __future__ import annotations
 
+from typing import Annotated, TypedDict
+
+from lobench.core.json_numbers import record_from
 from lobench.core.wording import counted, duration, one_line, seed_ranges
 from lobench.report.tables.text import text_table
 from lobench.tools.keep.keep import Kept, MeasuredTotal
-from lobench.tools.keep.sequence import Decision, Sequence, Terms
+from lobench.tools.keep.sequence import Decision, Sequence, Terms, Total
 
-__all__ = ["kept_text", "log_text"]
+__all__ = ["KeepLogRecord", "KeepRecord", "kept_record", "kept_text", "log_record", "log_text"]
+
+
+class KeepRecord(TypedDict):
+    """`lobench keep`: one decision, and the error rate that it belongs to."""
+
+    decision: Decision
+    metric: str
+    maximize: bool
+    fdr: float
+    num_tests: int
+    num_kept: int
+    error: Annotated[str, 'Run that had an error; "" without one.']
+
+
+class KeepLogRecord(TypedDict):
+    """`lobench keep --log`: all decisions of a store, in their order."""
+
+    metric: str
+    maximize: bool
+    fdr: float
+    num_tests: int
+    num_kept: int
+    decisions: list[Decision]
+    chain: Annotated[list[int], "Numbers of the decisions that led to the newest kept candidate, in their order."]
+    total: Annotated[Total | None, "null until `lobench keep --log --measure N` has measured it."]
+    error: Annotated[str, 'Description of the run of `--measure N` that had an error; "" without one.']
 
 
 def kept_text(outcome: Kept) -> str:
@@ -20,7 +49,7 @@ def kept_text(outcome: Kept) -> str:
     clauses = [
         f"{decision.answer.upper()}{earlier}: {decision.description} against {decision.incumbent.label}",
         decision.reason,
-        _difference_text(decision, outcome.terms),
+        _difference_text(decision, outcome.decisions.terms),
         _divergence_text(decision),
         f"{counted(decision.pairs, 'pair')}, {decision.fresh_pairs} of them on fresh seeds",
         duration(decision.core_seconds) + " of runs",
@@ -44,8 +73,9 @@ def _divergence_text(decision: Decision) -> str:
 
 
 def _rate_text(result: Kept) -> str:
-    counts_text = f"{result.num_kept} kept of {counted(result.num_tests, 'test')} in this store"
-    return f"{counts_text}; at most {result.terms.fdr:.0%} of those kept are expected to be no improvement"
+    decisions = result.decisions
+    counts_text = f"{decisions.num_kept} kept of {counted(decisions.num_tests, 'test')} in this store"
+    return f"{counts_text}; at most {decisions.terms.fdr:.0%} of those kept are expected to be no improvement"
 
 
 def log_text(measured_total: MeasuredTotal) -> str:
@@ -95,3 +125,13 @@ def _total(sequence: Sequence) -> str:
     if any(total.diverged):
         clauses.append(f"diverged: {total.diverged[0]} of the last version, {total.diverged[1]} of the first")
     return "; ".join(clauses)
+
+
+def kept_record(outcome: Kept) -> KeepRecord:
+    return record_from(KeepRecord, outcome, outcome.decisions, outcome.decisions.terms)
+
+
+def log_record(measured_total: MeasuredTotal) -> KeepLogRecord:
+    decisions = measured_total.decisions
+    chain = [decision.number for decision in decisions.chain]
+    return record_from(KeepLogRecord, decisions, decisions.terms, chain=chain, error=measured_total.error)

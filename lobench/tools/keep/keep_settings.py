@@ -9,40 +9,49 @@ from pathlib import Path
 from lobench.api.settings import WorkerKeywords
 from lobench.core.settings_field import option
 
-__all__ = ["LEAST_SCREEN", "KeepKeywords", "KeepSettings"]
+__all__ = ["LEAST_SCREEN", "KeepKeywords", "KeepRules", "KeepSettings"]
 
 LEAST_SCREEN = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeepSettings:
-    """Options of `lobench keep`, under the same names.
+class KeepRules:
+    """Rules of a decision, under the names of the options.
 
     Attributes:
-      command: Command that trains with one seed. Placeholders: `{seed}`, and `{out}`, an empty folder.
       metric: Metric that decides, by its last value.
       maximize: Whether higher is better. None: known for losses and accuracies.
     """
 
-    command: str
     metric: str
     maximize: bool | None = None
-    against: str = option("", "Incumbent: git:REV, or a folder (default: the files of the candidate).")
-    candidate: str = option(".", "Changed files: a folder, or git:REV.")
-    against_command: str = option("", "Command of the incumbent (default: the candidate's).")
     curves: str = option(
         "{out}/metrics.jsonl", "File that the command writes: any format of `lobench import`, or JSON of final values."
     )
     margin: float = option(0.0, "Improvement that keep requires, in units of the metric.", least=0)
     max_seeds: int = option(32, "Largest number of pairs on fresh seeds.", least=LEAST_SCREEN)
     screen: int = option(3, "Number of seeds that all candidates share, and that can only discard.", least=LEAST_SCREEN)
-    max_core_hours: float | None = option(None, "Largest cost of the decision.", above=0)
     fdr: float = option(
         0.1,
         "Expected share of changes without an improvement among those kept, over all decisions of the store.",
         least=0.001,
         most=0.5,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeepSettings(KeepRules):
+    """Options of `lobench keep`, under the same names. Those of the decision are inherited.
+
+    Attributes:
+      command: Command that trains with one seed. Placeholders: `{seed}`, and `{out}`, an empty folder.
+    """
+
+    command: str
+    against: str = option("", "Incumbent: git:REV, or a folder (default: the files of the candidate).")
+    candidate: str = option(".", "Changed files: a folder, or git:REV.")
+    against_command: str = option("", "Command of the incumbent (default: the candidate's).")
+    max_core_hours: float | None = option(None, "Largest cost of the decision.", above=0)
     environment: tuple[str, ...] = option((), "Environment variable that changes results; repeatable.", metavar="NAME")
     links: tuple[str, ...] = option(
         (),
@@ -58,7 +67,7 @@ class KeepSettings:
 
 
 class KeepKeywords(WorkerKeywords, total=False):
-    """Keywords of `lobench.keep`, described at `KeepSettings` and `WatchSettings`."""
+    """Keywords of `lobench.keep`, described at `KeepSettings` and `WatchSettings`: a key for each keyword."""
 
     maximize: bool | None
     against: str | Path

@@ -52,7 +52,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """One decision.
+    """One decision. Its fields are the keys of an entry in the store's file and in JSON documents.
 
     Attributes:
       number: Number of the decision in its store, from 1 on.

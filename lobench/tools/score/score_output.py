@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, TypedDict
 
-from lobench.analysis.scores.algoperf import AlgoPerfRules, AlgoPerfScores, Removal, WorkloadTime
-from lobench.core.json_numbers import record_from
+from lobench.analysis.scores.algoperf import AlgoPerfRules, AlgoPerfScores, SubmissionScore, WorkloadTime
 from lobench.core.wording import counted, one_line
 from lobench.report.tables.text import text_table
 from lobench.tools.score.velo import VeloScore, VeloSummary
@@ -14,22 +13,6 @@ from lobench.tools.score.velo import VeloScore, VeloSummary
 __all__ = ["AlgoPerfRecord", "VeloRecord", "scores_record", "scores_table", "velo_record", "velo_table"]
 
 _MOST_NOTES = 5
-
-
-class WorkloadRecord(TypedDict):
-    held_out: bool
-    seconds: float
-    ratio: float
-    studies: int
-    studies_that_reached: int
-    trials: Annotated[int, "Number of trials in the smallest study."]
-    removed_by: Removal | None
-    cause: str
-
-
-class SubmissionRecord(TypedDict):
-    score: float
-    workloads: dict[str, WorkloadRecord]
 
 
 class LogRecord(TypedDict):
@@ -52,7 +35,7 @@ class AlgoPerfRecord(TypedDict):
 
     rules: Annotated[RulesRecord | None, "null: without a version of the rules, and so without budgets."]
     scores: dict[str, float]
-    submissions: dict[str, SubmissionRecord]
+    submissions: dict[str, SubmissionScore]
     log: LogRecord
 
 
@@ -75,16 +58,7 @@ def scores_record(scores: AlgoPerfScores, rules: AlgoPerfRules | None) -> AlgoPe
             "budgets": dict(rules.budgets),
         },
         "scores": {name: submission.score for name, submission in scores.submissions.items()},
-        "submissions": {
-            name: {
-                "score": submission.score,
-                "workloads": {
-                    workload: _workload(entry, workload in scores.targets.base_of)
-                    for workload, entry in submission.workloads.items()
-                },
-            }
-            for name, submission in scores.submissions.items()
-        },
+        "submissions": dict(scores.submissions),
         "log": {
             "evaluations": scores.num_evaluations,
             "not_finite": scores.num_not_finite,
@@ -95,25 +69,13 @@ def scores_record(scores: AlgoPerfScores, rules: AlgoPerfRules | None) -> AlgoPe
     }
 
 
-def _workload(entry: WorkloadTime, held_out: bool) -> WorkloadRecord:
-    return record_from(
-        WorkloadRecord,
-        entry,
-        held_out=held_out,
-        studies=entry.num_studies,
-        studies_that_reached=entry.num_reached,
-        trials=entry.num_trials,
-        removed_by=entry.removed,
-    )
-
-
 def scores_table(scores: AlgoPerfScores, rules: AlgoPerfRules | None) -> str:
     """Returns the best submission, the scores, workloads removed by rules, and numbers of ignored evaluations."""
     targets = scores.targets
     rows = [("submission", "score", "workloads left", "removed")]
     for name, submission in scores.submissions.items():
         base_entries = [(workload, submission.workloads[workload]) for workload in targets.base]
-        removed_reasons = [_why(workload, entry) for workload, entry in base_entries if entry.removed is not None]
+        removed_reasons = [_why(workload, entry) for workload, entry in base_entries if entry.removed_by is not None]
         first_reason, *other_reasons = removed_reasons or [""]
         rows.append(
             (
@@ -149,10 +111,10 @@ def _rules_lines(scores: AlgoPerfScores, rules: AlgoPerfRules | None) -> list[st
         return []
     rules_used = (rules.num_studies, rules.num_trials)
     differing_counts = [
-        f"{name}, {workload}: {entry.num_studies} x {entry.num_trials}"
+        f"{name}, {workload}: {entry.studies} x {entry.trials}"
         for name, submission in scores.submissions.items()
         for workload, entry in submission.workloads.items()
-        if entry.num_studies and (entry.num_studies, entry.num_trials) != rules_used
+        if entry.studies and (entry.studies, entry.trials) != rules_used
     ]
     omission_note = [f"and {len(differing_counts) - _MOST_NOTES} more"] if len(differing_counts) > _MOST_NOTES else []
     differences_note = (
@@ -163,9 +125,9 @@ def _rules_lines(scores: AlgoPerfScores, rules: AlgoPerfRules | None) -> list[st
 
 def _why(workload: str, entry: WorkloadTime) -> str:
     detail = entry.cause
-    if not detail and entry.num_studies:
-        detail = f"{entry.num_reached} of {entry.num_studies} studies reached it"
-    return f"{workload}: {entry.removed}" + (f" ({detail})" if detail else "")
+    if not detail and entry.studies:
+        detail = f"{entry.studies_that_reached} of {entry.studies} studies reached it"
+    return f"{workload}: {entry.removed_by}" + (f" ({detail})" if detail else "")
 
 
 def velo_record(scores: Mapping[str, VeloScore]) -> VeloRecord:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypedDict
 from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.store.snapshot import Snapshot
 from lobench.core.case import CaseInfo
+from lobench.core.json_numbers import record_from
 from lobench.core.subject import SubjectKey
 from lobench.core.wording import counted
 from lobench.engine.store.ledger import EvaluationRow
@@ -197,24 +198,14 @@ class Board:
 
     def record(self) -> BoardRecord:
         """Returns the record for `--format json`."""
-        return BoardRecord(
-            suite=self.suite,
-            budget=self.budget,
-            scale=self.scale,
-            pooled=list(self.pooled),
-            cases=[case.name for case in self.cases],
-            methods=[
-                BoardLineRecord(
-                    group=line.group,
-                    label=line.label,
-                    mean_score=line.score.mean,
-                    lower=line.score.lower,
-                    upper=line.score.upper,
-                    finals=list(line.finals),
-                    checked=list(line.checked),
-                    is_score_checked=line.is_score_checked,
-                    bundles=[bundle.path.name for bundle in line.bundles],
-                )
-                for line in self.lines
-            ],
-        )
+        methods = [
+            record_from(
+                BoardLineRecord,
+                line,
+                line.score,
+                mean_score=line.score.mean,
+                bundles=[bundle.path.name for bundle in line.bundles],
+            )
+            for line in self.lines
+        ]
+        return record_from(BoardRecord, self, cases=[case.name for case in self.cases], methods=methods)

@@ -204,7 +204,7 @@ def _board(
         for method_index in members
     ]
     # Without a baseline, the scale depends on the best of the methods.
-    has_relative_scale = not summary.scales.tuned and not all(all(line.checked) for line in lines)
+    has_relative_scale = not summary.scales.baselines.tuned and not all(all(line.checked) for line in lines)
     is_named = any(name.startswith("the baseline ") for entry in entries for name in entry.not_auditable)
     if is_named or has_relative_scale:
         lines = [dataclasses.replace(line, is_score_checked=False) for line in lines]

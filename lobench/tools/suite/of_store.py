@@ -59,7 +59,8 @@ def worth_of_store(
     scored_identities = set().union(*scores_by_subject.values())
     scored_cases = [case for case, info in enumerate(snapshot.cases) if info.identity in scored_identities]
     left_out = {snapshot.name(case): "has no scale" for case in range(len(snapshot.cases)) if case not in scored_cases}
-    left_out |= dict.fromkeys(["baselines"][: len(summary.scales.moved)], "; ".join(summary.scales.moved))
+    if moved := summary.scales.baselines.moved:
+        left_out["baselines"] = "; ".join(moved)
     indices = []
     for subject_index, scores in scores_by_subject.items():
         missing = [snapshot.name(case) for case in scored_cases if snapshot.cases[case].identity not in scores]

@@ -25,7 +25,7 @@ def of(differences: np.ndarray, *, shared: frozenset[str] = RUN, first_seed: int
     """Pairs with these differences."""
     found = Samples.of_differences(differences.tolist())
     seeds = tuple(range(first_seed, first_seed + len(differences)))
-    return dataclasses.replace(found, seeds_a=seeds, seeds_b=seeds, shared=shared)
+    return dataclasses.replace(found, seeds=(seeds, seeds), shared=shared)
 
 
 def apart(a: np.ndarray, b: np.ndarray, shared: frozenset[str] = RUN) -> Samples:

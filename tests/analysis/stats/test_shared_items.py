@@ -24,8 +24,7 @@ def case_of(values: dict[int, float], unit: float = 0.0) -> Samples:
     return Samples(
         a=a,
         b=tuple(x + value for x, value in zip(a, values.values(), strict=True)),
-        seeds_a=tuple(values),
-        seeds_b=tuple(values),
+        seeds=(tuple(values), tuple(values)),
         shared=frozenset(f"item {item}" for item in values),
         replicate="item",
         binary_unit=unit,

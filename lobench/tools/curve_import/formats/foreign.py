@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from lobench.engine.csv_files import UNREADABLE, opened
+from lobench.tools.curve_import.file_kind import read_database
 from lobench.tools.curve_import.formats.json_files import STEPS
 from lobench.tools.curve_import.points import NotCurves
 
@@ -35,15 +36,11 @@ def refuse_database(path: Path) -> None:
     Raises:
       NotCurves: The file is a database of Optuna.
     """
-    with contextlib.suppress(sqlite3.Error), contextlib.closing(_connected(path)) as database:
+    with contextlib.suppress(sqlite3.Error), read_database(path) as database:
         table_names = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
         if {"studies", "trial_intermediate_values"} <= table_names:
             names = [name for (name,) in database.execute("SELECT study_name FROM studies ORDER BY study_id")]
             raise _optuna("a database", path, names, repr(f"sqlite:///{path}"))
-
-
-def _connected(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
 
 
 def refuse_journal(path: Path) -> None:

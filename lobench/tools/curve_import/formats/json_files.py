@@ -23,7 +23,7 @@ from lobench.core.wording import cause, one_line_of
 from lobench.engine.csv_files import UNREADABLE, opened, text_of
 from lobench.tools.curve_import.points import NotCurves
 
-__all__ = ["STEPS", "is_json", "is_records", "json_rows"]
+__all__ = ["STEPS", "is_json", "is_object", "is_records", "json_rows"]
 
 STEPS = (  # common names of the step
     "step", "iteration", "iter", "global_step", "_step", "steps", "iterations", "training_iteration", "timesteps",
@@ -91,10 +91,10 @@ def _read_document(path: Path, mtime_ns: int, size: int) -> Any:
         lines = (line for line in file if line.strip())
         first_line = next(lines, "")
         has_more = next(lines, None) is not None
-    is_object = _is_object(first_line)
-    if has_more and (is_object or path.suffix.lower() in _LINES):
+    begins_with_object = is_object(first_line)
+    if has_more and (begins_with_object or path.suffix.lower() in _LINES):
         return None
-    if not has_more and not is_object and _head(first_line) == "{":
+    if not has_more and not begins_with_object and _head(first_line) == "{":
         return None  # an incomplete line, or not JSON
     text = text_of(path).strip()
     try:
@@ -116,7 +116,7 @@ def _read_document(path: Path, mtime_ns: int, size: int) -> Any:
     return documents[0] if len(documents) == 1 else documents
 
 
-def _is_object(line: str) -> bool:
+def is_object(line: str | bytes) -> bool:
     try:
         return isinstance(json.loads(line), dict)
     except (ValueError, RecursionError):

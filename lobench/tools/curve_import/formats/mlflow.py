@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import sqlite3
 import sys
@@ -19,7 +18,7 @@ import numpy as np
 from lobench.core.errors import UsageError
 from lobench.core.wording import one_line_of
 from lobench.engine.csv_files import opened
-from lobench.tools.curve_import.file_kind import FileKind
+from lobench.tools.curve_import.file_kind import FileKind, read_database
 from lobench.tools.curve_import.formats.folders import files_below
 from lobench.tools.curve_import.points import CurveRequest, CurveRun, LoggedRun, Points, named_runs
 
@@ -111,10 +110,9 @@ def _points(run: CurveRun, metric: str, lines: Iterable[tuple[int, float, int]])
 
 
 def _database_points(database_path: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
-    address = f"{database_path.absolute().as_uri()}?mode=ro"
     with (
         one_line_of(sqlite3.Error, UsageError, "not a database of MLflow", where=database_path),
-        contextlib.closing(sqlite3.connect(address, uri=True)) as database,
+        read_database(database_path) as database,
     ):
         run_rows = database.execute(
             "SELECT run_uuid, runs.name, experiments.name FROM runs LEFT JOIN experiments USING (experiment_id)"

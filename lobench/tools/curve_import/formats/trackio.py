@@ -17,7 +17,7 @@ import numpy as np
 from lobench.core.errors import UsageError
 from lobench.core.number_checks import is_number
 from lobench.core.wording import one_line_of
-from lobench.tools.curve_import.file_kind import FileKind
+from lobench.tools.curve_import.file_kind import FileKind, read_database
 from lobench.tools.curve_import.points import CurveRequest, LoggedRun, Points, named_runs
 
 __all__ = ["database", "is_trackio"]
@@ -27,7 +27,7 @@ _SPECIAL = {"NaN", "Infinity", "-Infinity"}
 
 def is_trackio(path: Path) -> bool:
     """Returns whether a SQLite file is a database of trackio."""
-    with contextlib.suppress(sqlite3.Error), contextlib.closing(_connected(path)) as database:
+    with contextlib.suppress(sqlite3.Error), read_database(path) as database:
         columns = {name for (name,) in database.execute("SELECT name FROM pragma_table_info('metrics')")}
         return {"run_id", "run_name", "step", "metrics"} <= columns
     return False
@@ -43,7 +43,7 @@ def read_trackio(path: Path, request: CurveRequest, notes: list[str]) -> Iterato
     """
     with (
         one_line_of((sqlite3.Error, ValueError), UsageError, "not a database of trackio", where=path),
-        contextlib.closing(_connected(path)) as database,
+        read_database(path) as database,
     ):
         configs = dict(database.execute("SELECT run_id, config FROM configs"))
         run_rows = database.execute("SELECT run_id, MAX(run_name) FROM metrics GROUP BY run_id ORDER BY MIN(id)")
@@ -58,10 +58,6 @@ def read_trackio(path: Path, request: CurveRequest, notes: list[str]) -> Iterato
             for metric in sorted(curves):
                 steps, values, row_ids = (np.asarray(column) for column in zip(*curves[metric], strict=True))
                 yield Points.of_curve(run, metric, steps, values, row_ids)
-
-
-def _connected(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
 
 
 def _is_number(value: object) -> bool:
