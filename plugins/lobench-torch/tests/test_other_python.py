@@ -49,7 +49,7 @@ class Muon(torch.optim.Optimizer):
                 update = state["momentum"]
                 if param.ndim == 2:
                     u, _, v = torch.linalg.svd(update, full_matrices=False)
-                    update = u @ v * (param.size(0) / param.size(1)) ** 0.5  # the scale
+                    update = u @ v * (param.size(0) / param.size(1)) ** 0.5
                 param.add_(update, alpha=-group["lr"])
 
 
@@ -59,8 +59,8 @@ class Asking(torch.optim.SGD):
             closure()
             super().step()
 """
-MISTAKEN = MUONS.replace(" * (param.size(0) / param.size(1)) ** 0.5", "")
-LATER = MUONS.replace("update = state", 'update = 2 * state["momentum"] if state["step"] > 20 else state')
+# From step 21 on it climbs.
+MISTAKEN = MUONS.replace("update = state", 'update = -state["momentum"] if state["step"] > 20 else state')
 
 EXPERIMENT = """
 import lobench.inner.tasks.image
@@ -90,9 +90,9 @@ def environment(folder: Path, muons: str) -> str:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("versions")
-    for name, text in {"main": MUONS, "same": f"{MUONS}\n# a comment", "pr": MISTAKEN, "later": LATER}.items():
+    for name, text in {"main": MUONS, "same": f"{MUONS}\n# a comment", "pr": MISTAKEN}.items():
         environment(place / "envs" / name, text)
-    names = ("main", "same", "pr", "later")
+    names = ("main", "same", "pr")
     (place / "versions.gin").write_text(EXPERIMENT + "".join(METHOD.format(name=name) for name in names))
     return place
 
@@ -135,13 +135,11 @@ def compared(folder: Path) -> dict[str, Any]:
     """Returns every version against the first, by its name."""
     (folder / "muons.py").write_text("raise ImportError('a checkout')", encoding="utf-8")
     lobench(folder, "run", "versions.gin", "--workers", "1")
-    text = lobench(
-        folder, "compare", "main", "same", "pr", "later", "--store", ".lobench/versions", "--format", "json", code=1
-    )
+    text = lobench(folder, "compare", "main", "same", "pr", "--store", ".lobench/versions", "--format", "json", code=1)
     return {record["b"]["label"]: record for record in json.loads(text[text.index("[") :])}
 
 
-@pytest.mark.parametrize(("name", "step"), [("same", None), ("pr", 10), ("later", 30)])
+@pytest.mark.parametrize(("name", "step"), [("same", None), ("pr", 30)])
 def test_compare_says_where_a_version_first_differs(compared: dict[str, Any], name: str, step: int | None) -> None:
     assert list(compared[name]["first_difference"].values()) == [step]
 
