@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import fcntl
 import glob
 import json
@@ -14,7 +13,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -23,10 +21,10 @@ import pytest
 from etils import epath
 
 from lobench.api.settings import ImportSettings
-from lobench.core.case import COMMAND, ITEMS, CaseSpec, SeedBlock
+from lobench.core.case import ITEMS, CaseSpec, SeedBlock
 from lobench.core.errors import CheckpointError, LobenchError
-from lobench.core.metric import spread_directions, stored_spelling
-from lobench.core.result import Curves, Outcome, Provenance
+from lobench.core.metric import stored_spelling
+from lobench.core.result import Curves, Outcome
 from lobench.core.wording import first_of
 from lobench.engine.checkpoints.spool import fingerprint
 from lobench.engine.checkpoints.whole_files import identity_of
@@ -34,13 +32,12 @@ from lobench.engine.config.bound import BoundCase, BoundCommand
 from lobench.engine.config.user_code import parts_run_otherwise
 from lobench.engine.item_values import ItemValues, read_items
 from lobench.engine.paths import identity_in
-from lobench.engine.store.provenance import provenance
 from lobench.engine.workers.command import CommandRunner, command_words, filled
-from lobench.engine.workers.devices import cpu_class
 from lobench.engine.workers.last_words import tail_of
 from lobench.engine.workers.protocol import Command
 from lobench.evaluation.request import DeadlinePassed, EditedCode, RewrittenCheckpoint
 from lobench.evaluation.result import Result
+from lobench.pytest_plugin.evaluator_curves import CurvesMaker, MetricCurves
 from lobench.pytest_plugin.item_result import CURRENT_JOB, DONE
 from lobench.pytest_plugin.items import blocks_of, bound_command, variant_of, with_item
 from lobench.pytest_plugin.options import loaded_subject, option
@@ -50,7 +47,7 @@ if TYPE_CHECKING:
     from lobench.tools.curve_import.points import CurveRun
     from lobench.tools.curve_import.spill import Curve
 
-__all__ = ["CheckpointFiles", "commanded", "read_curves", "without_jax"]
+__all__ = ["CheckpointFiles", "commanded", "read_curves"]
 
 _STEPS = ("step", "global_step", "epoch", "iteration", "iter", "_step")  # names that make a number no final value
 _MOST_SHOWN = 5
@@ -126,7 +123,7 @@ def _run(bound: BoundCommand, block: SeedBlock, placeholders: Mapping[str, str])
             kind = DeadlinePassed if result.outcome is Outcome.TIMEOUT else LobenchError
             raise kind(f"the command {_ending_text(result.message)}")
         identified_by = files.identified_by if files is not None else ""
-        maker = _CurvesMaker(bound=bound, seconds=seconds, identified_by=identified_by)
+        maker = CurvesMaker(bound=bound, seconds=seconds, identified_by=identified_by, where=where)
         if case.replicates == ITEMS:
             return maker.of_items(_items(case.curves, values, folder, case.primary_metric))
         return maker.of_seed(block, _metrics(case.curves, values, folder, case.primary_metric))
@@ -203,9 +200,6 @@ def _show(command: str, log: Path) -> None:
         sys.stderr.flush()
 
 
-_Metrics = Mapping[str, tuple[np.ndarray, np.ndarray]]  # steps and values, by name
-
-
 def _items(curves: str, values: Mapping[str, str], folder: Path, primary: str) -> ItemValues:
     """Returns the values of items that a command wrote."""
     path = folder / filled(curves, values)
@@ -226,7 +220,7 @@ def _no_file_error(curves: str, values: Mapping[str, str]) -> LobenchError:
     return LobenchError("the command wrote no such file", where=curves, got=got)
 
 
-def _metrics(curves: str, values: Mapping[str, str], folder: Path, primary: str) -> _Metrics:
+def _metrics(curves: str, values: Mapping[str, str], folder: Path, primary: str) -> MetricCurves:
     """Returns the metrics that a command wrote, of which one is the primary one."""
     path = folder / filled(curves, values)
     try:
@@ -242,7 +236,7 @@ def _metrics(curves: str, values: Mapping[str, str], folder: Path, primary: str)
     return {primary if metric == name else metric: curve for metric, curve in read.items()}
 
 
-def read_curves(path: Path, primary: str) -> _Metrics:
+def read_curves(path: Path, primary: str) -> MetricCurves:
     """Returns the curves of any format of `lobench import`, or the final values in a JSON object.
 
     Args:
@@ -270,7 +264,7 @@ def read_curves(path: Path, primary: str) -> _Metrics:
     raise problem
 
 
-def _metrics_of_runs(runs: Iterable[tuple[CurveRun, Mapping[str, Curve]]]) -> _Metrics:
+def _metrics_of_runs(runs: Iterable[tuple[CurveRun, Mapping[str, Curve]]]) -> MetricCurves:
     """Returns the metrics of all files of an evaluation. Several files may have different metrics.
 
     Raises:
@@ -291,7 +285,7 @@ def _metrics_of_runs(runs: Iterable[tuple[CurveRun, Mapping[str, Curve]]]) -> _M
     return metrics
 
 
-def _at_step_0_if_single(metrics: _Metrics) -> _Metrics:
+def _at_step_0_if_single(metrics: MetricCurves) -> MetricCurves:
     """Returns the metrics of a file with one step as final values, at step 0.
 
     Evaluators often write the step of the checkpoint next to the values. That step is ignored, because the values of
@@ -302,7 +296,7 @@ def _at_step_0_if_single(metrics: _Metrics) -> _Metrics:
     return {name: (np.zeros_like(steps), values) for name, (steps, values) in metrics.items()}
 
 
-def _final_values(path: Path) -> _Metrics | None:
+def _final_values(path: Path) -> MetricCurves | None:
     """Returns the numbers of a JSON object as curves of one point at step 0; None if the file has another format.
 
     A step or an epoch next to them, such as that of the checkpoint, is left out.
@@ -337,78 +331,6 @@ def _numbers_in(document: Mapping[str, Any]) -> dict[str, float] | None:
         elif type(value) in (int, float):
             numbers[name] = value
     return numbers
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _CurvesMaker:
-    """Makes curves of the metrics that a command wrote.
-
-    Attributes:
-      bound: The case.
-      seconds: Seconds that the command took.
-      identified_by: `FileIdentity.by` of the checkpoint.
-    """
-
-    bound: BoundCase
-    seconds: float
-    identified_by: str
-
-    def of_seed(self, block: SeedBlock, metrics: _Metrics) -> Curves:
-        """Returns curves at the steps of the primary metric. A metric at other steps is named in the problems."""
-        primary_metric = self.bound.case.primary_metric
-        steps, primary = metrics[primary_metric]
-        columns: dict[str, np.ndarray] = {}
-        problems = list[str]()
-        for name, (metric_steps, values) in metrics.items():
-            indices = np.searchsorted(metric_steps, steps)
-            if indices[-1] < len(metric_steps) and bool((metric_steps[indices] == steps).all()):
-                columns[name] = values[indices].reshape(1, -1)
-            else:
-                problems.append(f"{name} is left out: it has other steps than {primary_metric}")
-        is_nonfinite = ~np.isfinite(primary)
-        diverged_at = int(steps[is_nonfinite.argmax()]) if is_nonfinite.any() else -1
-        return self._curves((block.start,), columns, tuple(steps.tolist()), (diverged_at,), problems)
-
-    def of_items(self, items: ItemValues) -> Curves:
-        """Returns curves of one point, with a row for each item."""
-        columns = {name: values[:, None] for name, values in items.metrics.items()}
-        is_finite = np.isfinite(items.metrics[self.bound.case.primary_metric])
-        diverged_at = tuple(np.where(is_finite, -1, 0).tolist())
-        curves = self._curves(items.seeds, columns, (0,), diverged_at, items.problems)
-        return dataclasses.replace(curves, items=items.items)
-
-    def _curves(
-        self,
-        seeds: tuple[int, ...],
-        metrics: Mapping[str, np.ndarray],
-        steps: tuple[int, ...],
-        diverged_at: tuple[int, ...],
-        problems: Iterable[str],
-    ) -> Curves:
-        bound = self.bound
-        result_provenance = provenance(
-            bindings=bound.bindings, device=f"cpu: {cpu_class()}", folder=Path(bound.spec.path).parent
-        )
-        with np.errstate(over="ignore"):
-            views: dict[str, Any] = {name: memoryview(values.astype("<f4").data) for name, values in metrics.items()}
-        return Curves(
-            seeds=seeds,
-            metrics=views,
-            eval_steps=steps,
-            diverged_at=diverged_at,
-            wall_seconds=self.seconds,
-            provenance=dataclasses.replace(
-                without_jax(result_provenance), evaluator=COMMAND, identified_by=self.identified_by
-            ),
-            problems=(*bound.problems, *problems),
-            directions=spread_directions(bound.case.metric_directions, metrics, where=_case_location(bound)),
-        )
-
-
-def without_jax(made: Provenance) -> Provenance:
-    """Removes the packages of lobench's trainings from a provenance, because they did not affect the result."""
-    versions = {name: version for name, version in made.versions.items() if name == "lobench"}
-    return dataclasses.replace(made, versions=versions)
 
 
 def _case_location(bound: BoundCase) -> str:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import time
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,18 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lobench.core.case import PASSED, TEST, CaseSpec, SeedBlock
+from lobench.core.case import PASSED, CaseSpec, SeedBlock
 from lobench.core.checkpoint import OWN_BINDINGS
 from lobench.core.errors import LobenchError, UsageError
-from lobench.core.metric import Direction, spread_directions
-from lobench.core.result import Curves
 from lobench.engine.config.bound import BoundCase
 from lobench.engine.item_values import ItemValues
 from lobench.engine.paths import identity_in
-from lobench.engine.store.provenance import provenance
-from lobench.engine.workers.devices import cpu_class
 from lobench.evaluation.request import ThetaLeaves
-from lobench.pytest_plugin.commanded import CheckpointFiles, without_jax
+from lobench.pytest_plugin.commanded import CheckpointFiles
+from lobench.pytest_plugin.evaluator_curves import CurvesMaker
 from lobench.pytest_plugin.item_cases import spec_of
 from lobench.pytest_plugin.item_result import CURRENT_JOB, DONE
 from lobench.pytest_plugin.items import blocks_of
@@ -254,13 +250,16 @@ def _keep(
     has_passed: bool,
 ) -> None:
     case = bound.case
+    files = item.stash.get(_FILES, None)
+    identified_by = files.identified_by if files is not None else ""
+    maker = CurvesMaker(bound=bound, seconds=seconds / len(blocks), identified_by=identified_by, where=item.nodeid)
     values = {name: dict(by_seed) for name, by_seed in recorder.values.items()}
     seeds = recorder.seeds
     if bound.info.has_items:
         with contextlib.suppress(LobenchError) if not has_passed else contextlib.nullcontext():
             item_values = ItemValues.of(recorder.values_of_items, case.primary_metric, where=item.nodeid)
             (block,) = blocks
-            item.stash.setdefault(DONE, []).append((block, _curves_of_items(item, bound, item_values, seconds)))
+            item.stash.setdefault(DONE, []).append((block, maker.of_items(item_values)))
         return
     if case.primary_metric == PASSED and PASSED not in values:
         values[PASSED] = dict.fromkeys(seeds, float(has_passed))
@@ -275,55 +274,9 @@ def _keep(
             )
         return  # a failed test need not have come so far
     done = item.stash.setdefault(DONE, [])
-    done += [(block, _curves(item, bound, block, values, seconds / len(blocks))) for block in blocks]
-
-
-def _curves(
-    item: pytest.Item, bound: BoundCase, block: SeedBlock, values: Mapping[str, Mapping[int, float]], seconds: float
-) -> Curves:
-    """Returns the metrics of a block of seeds as curves of one point. A metric without all seeds is a problem."""
-    problems = list[str]()
-    metrics: dict[str, np.ndarray] = {}
-    for name, by_seed in values.items():
-        if all(seed in by_seed for seed in block.seeds):
-            metrics[name] = np.asarray([by_seed[seed] for seed in block.seeds])
-        else:
-            problems.append(f"{name} is left out: it was recorded for some of the seeds only")
-    return _one_point_curves(item, bound, tuple(block.seeds), metrics, problems, seconds)
-
-
-def _curves_of_items(item: pytest.Item, bound: BoundCase, values: ItemValues, seconds: float) -> Curves:
-    """Returns the metrics of items as curves of one point."""
-    curves = _one_point_curves(item, bound, values.seeds, values.metrics, values.problems, seconds)
-    return dataclasses.replace(curves, items=values.items)
-
-
-def _one_point_curves(
-    item: pytest.Item,
-    bound: BoundCase,
-    seeds: tuple[int, ...],
-    metrics: Mapping[str, np.ndarray],
-    problems: Iterable[str],
-    seconds: float,
-) -> Curves:
-    result_provenance = provenance(
-        bindings=bound.bindings, device=f"cpu: {cpu_class()}", folder=Path(bound.spec.path).parent
-    )
-    files = item.stash.get(_FILES, None)
-    primary = metrics[bound.case.primary_metric]
-    identified_by = files.identified_by if files is not None else ""
-    directions = spread_directions(bound.case.metric_directions, metrics, where=item.nodeid)
-    with np.errstate(over="ignore"):
-        views: dict[str, Any] = {
-            name: memoryview(metric[:, None].astype("<f4").data) for name, metric in metrics.items()
-        }
-    return Curves(
-        seeds=seeds,
-        metrics=views,
-        eval_steps=(0,),
-        diverged_at=tuple(np.where(np.isfinite(primary), -1, 0).tolist()),
-        wall_seconds=seconds,
-        provenance=dataclasses.replace(without_jax(result_provenance), evaluator=TEST, identified_by=identified_by),
-        problems=(*bound.problems, *problems),
-        directions={**({PASSED: Direction.MAX} if PASSED in metrics else {}), **directions},
-    )
+    for block in blocks:
+        complete = {name: by_seed for name, by_seed in values.items() if by_seed.keys() >= {*block.seeds}}
+        metrics = {name: np.asarray([by_seed[seed] for seed in block.seeds]) for name, by_seed in complete.items()}
+        partial = [name for name in values if name not in complete]
+        problems = [f"{name} is left out: it was recorded for some of the seeds only" for name in partial]
+        done.append((block, maker.of_final_values(tuple(block.seeds), metrics, problems)))
