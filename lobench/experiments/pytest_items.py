@@ -108,9 +108,7 @@ def take_experiment(config: pytest.Config, gin_params: Sequence[str], store: str
     except LobenchError as error:
         raise pytest.UsageError(str(error)) from None
     if not selected.file.experiment.suites:
-        raise pytest.UsageError(
-            f"{path}: it has scripts alone, and no case; `lobench run {shlex.quote(path)}` runs them"
-        )
+        raise pytest.UsageError(f"{path}: it has only scripts and no case; `lobench run {shlex.quote(path)}` runs them")
     config.stash[EXPERIMENT] = selected
     config.args[:] = [*args, *dict.fromkeys(selected.file.experiment.suites)]
 

@@ -105,7 +105,7 @@ def test_curves_that_end_before_their_case_are_refused_before_anything_runs(fold
     )
     resumed = ("--gin-param", "torch/Method.last_counts = True")
     assert run(folder, "--check", "--gin-param", "torch/Method.until_step = 10", *resumed).returncode == 0
-    output = "torch on tiny/a: its finals are those of step 10, those of what lobench trains are of step 20"
+    output = "torch on tiny/a: its final values are of step 10, those of lobench's trainings are of step 20"
     assert output in done.stdout
 
 

@@ -141,5 +141,5 @@ def of_another_training(run: str, label: str, *, where: str, argument: str = "ru
         f"run {run!r} has the results of another training",
         where=where,
         got=label,
-        next_step=f"{argument} of its own run; a trainer that starts anew begins a new one",
+        next_step=f"pass {argument} of this training's own run; a restarted trainer has a new run",
     )

@@ -456,7 +456,7 @@ def hyperparameters(snapshot: Snapshot, index: int) -> str:
     subject = snapshot.subjects[index]
     search = snapshot.search(index)
     if search is not None and search.num_infeasible:
-        return f"none of {counted(search.num_infeasible, 'trial')} is feasible, and no values are the best"
+        return f"none of {counted(search.num_infeasible, 'trial')} is feasible, so there are no best values"
     identity = subject.who
     if search is not None and search.parameters and not identity.is_optimizer:
         return "; ".join(f"{path} = {value!r}" for path, value in search.parameters.items() if path != "folder")

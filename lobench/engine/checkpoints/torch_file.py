@@ -113,6 +113,8 @@ def _tensor(
     last_index = offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True))
     count = int(np.prod(size, dtype=np.int64))
     if min((offset, *size, *stride), default=0) < 0 or count > storage.size or (count and last_index >= storage.size):
-        raise ValueError(f"a tensor of {size} from {offset} on is not of its {storage.size} numbers")
+        raise ValueError(
+            f"a tensor of shape {size} at {offset} does not fit into its storage of {storage.size} numbers"
+        )
     strides = [step * storage.itemsize for step in stride]
     return np.array(np.lib.stride_tricks.as_strided(storage[offset:], size, strides))

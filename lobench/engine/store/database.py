@@ -342,7 +342,7 @@ def schema_version(connection: sqlite3.Connection) -> int:
     row = connection.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
     text = str(row[0]) if row is not None else "none"
     if not text.isdecimal():
-        raise sqlite3.DatabaseError(f"not a database of lobench: its schema version is {text!r}, and no number")
+        raise sqlite3.DatabaseError(f"not a database of lobench: its schema version is {text!r}, which is not a number")
     return int(text)
 
 

@@ -241,7 +241,7 @@ class SearchRun(ABC):
         new = self.history.advance()
         num_left = len(self.history.trials) - len(new)
         if num_left < num_before:
-            text = f"the suite has changed, and what followed trial {num_left - 1} with it"
+            text = f"the suite has changed; all trials after trial {num_left - 1} are chosen again"
             self._context.log(f"{self.method.title}: {text}")
             self._context.ledger.forget_trials(self._context.form, self.method.name, num_left)
             self._written = {number: trial for number, trial in self._written.items() if number < num_left}

@@ -284,7 +284,7 @@ def comparison_limits(pair: MethodComparison) -> list[str]:
     if a.num_missing or b.num_missing:
         lines.append(f"without a result: {counted(a.num_missing, 'seed')} of A, {b.num_missing} of B")
     if comparison.num_undecidable:
-        lines.append(f"cannot be compared, and in no mean: {counted(comparison.num_undecidable, 'case')}")
+        lines.append(f"cannot be compared, and left out of all means: {counted(comparison.num_undecidable, 'case')}")
     lost_counts = {"diverged": (a.num_diverged, b.num_diverged), "exploded": (a.num_exploded, b.num_exploded)}
     counts = [
         f"{outcome}: {{}} of A, {{}} of B".format(*counts_of_sides)

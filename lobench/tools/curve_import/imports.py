@@ -227,8 +227,8 @@ def import_into(
             )
             if is_own and curves.eval_steps[-1] != case.num_inner_steps:
                 notes.append(
-                    f"{name} on {case.suite}/{case.name}: its finals are those of step {curves.eval_steps[-1]}, "
-                    f"those of what lobench trains are of step {case.num_inner_steps}"
+                    f"{name} on {case.suite}/{case.name}: its final values are of step {curves.eval_steps[-1]}, "
+                    f"those of lobench's trainings are of step {case.num_inner_steps}"
                 )
             if session is None and not settings.replace:
                 sources = collected.of_runs[run]

@@ -64,9 +64,11 @@ def refusal(where: str, all_differences: Sequence[Difference], *, values: Mappin
             "another --store"
         )
     return UsageError(
-        "the run was begun otherwise; its bits would not go on", where=where, got="; ".join(map(str, all_differences)),
+        "the run was begun with other settings; with these it cannot continue bit for bit",
+        where=where,
+        got="; ".join(map(str, all_differences)),
         next_step=next_step,
-    )  # fmt: skip
+    )
 
 
 def _in_settings(recorded_text: str, current_text: str) -> Iterator[Difference]:

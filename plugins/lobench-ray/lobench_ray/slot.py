@@ -49,7 +49,7 @@ def node_folder() -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.is_symlink() or folder.stat().st_uid != os.getuid() or folder.stat().st_mode & 0o077:
         raise LobenchError(
-            "the node's folder is not this user's alone", where=str(folder), next_step="remove it, or set TMPDIR"
+            "other users own or can open the node's folder", where=str(folder), next_step="remove it, or set TMPDIR"
         )
     return folder
 

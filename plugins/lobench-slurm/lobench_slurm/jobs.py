@@ -78,7 +78,7 @@ class Jobs:
                 "sbatch refused a job",
                 where=self.name,
                 got=lines[-1],
-                next_step="this machine reaches no SLURM controller: is it a login node? `sinfo` shows; "
+                next_step="is this machine a login node? `sinfo` shows whether it can reach a SLURM controller; "
                 "without SLURM leave out --executor"
                 if has_no_controller
                 else "check --executor slurm:NAME=VALUE,...",

@@ -91,7 +91,7 @@ def _pattern(text: str) -> str:
         return re.compile(text).pattern
     except re.error as error:
         raise ConfigError(
-            "no pattern of parameters' paths", got=f"{text!r}: {error}", expected="a pattern of re"
+            "this is not a pattern of parameter paths", got=f"{text!r}: {error}", expected="a pattern of re"
         ) from None
 
 

@@ -454,7 +454,7 @@ def _method_values(name: str, keys: Sequence[Binding]) -> dict[str, Any]:
         is_read = key in _OF_SCRIPTS if kind == "script" and key in only_for else kind == only_for.get(key, kind)
         if is_searched or not is_read:
             case_hint = f"; cases have Case.{key}" if "num" in key else ""
-            next_step = f"it counts for Method.{only_for.get(key)} alone{case_hint}"
+            next_step = f"only methods with Method.{only_for.get(key)} have it{case_hint}"
             if is_searched:
                 next_step = "curves are not searched"
             where = next(key_binding.where for key_binding in keys if key_binding.parameter == key)
