@@ -22,7 +22,15 @@ from dataclasses import dataclass
 
 import click
 
-from lobench.analysis.stats.change_point import Belief, Probe, believe, is_located, named_pair, next_probes, scan
+from lobench.analysis.stats.change_point import (
+    Belief,
+    Probe,
+    fall_posterior,
+    is_located,
+    named_pair,
+    next_probes,
+    scan,
+)
 
 NUM_CHECKPOINTS = 200
 NUM_SEEDS = 4
@@ -102,7 +110,7 @@ def bisected(
     for place in scan(probes, NUM_CHECKPOINTS):
         probe(place)
     while True:
-        belief = believe(probes, NUM_CHECKPOINTS)
+        belief = fall_posterior(probes, NUM_CHECKPOINTS)
         probed = frozenset(one.place for one in probes)
         found = Found(broke_at=broke_at, belief=belief, num_probes=len(probes), probed=probed)
         if found.is_decided or belief.fall <= 1 - LEVEL or len(probes) >= most:

@@ -38,7 +38,7 @@ from lobench.analysis.comparisons.gates import GateRules, Verdict, gate_cases
 from lobench.analysis.comparisons.paired_values import paired_values
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.stats.aggregates import probability_of_improvement_interval
-from lobench.analysis.stats.change_point import Probe, believe, next_probes, scan
+from lobench.analysis.stats.change_point import Probe, fall_posterior, next_probes, scan
 from lobench.analysis.stats.comparison import Effect, compare_cases
 from lobench.analysis.stats.intervals import metric_mean
 from lobench.analysis.stats.paired_samples import DIVERGED, Samples
@@ -437,7 +437,7 @@ def _bisected(look: Callable[[int, int], list[float]]) -> int:
     for place in scan(probes, PLACES):
         probes.append(Probe(place=place, block=0, scores=tuple(look(place, 0))))
     while True:
-        belief = believe(probes, PLACES)
+        belief = fall_posterior(probes, PLACES)
         if (belief.fall >= 0.95 and belief.within(1) >= 0.95) or belief.fall <= 0.05 or len(probes) >= 40:
             return belief.place if belief.fall > 0.5 else -9
         (place,) = next_probes(belief, probes, 1)
@@ -473,7 +473,7 @@ def history(worlds: int, draw: np.random.Generator, wanted: str = "*") -> Iterat
                 rows = added - fall * (np.arange(20) >= broke_at)[:, None] + draw.normal(0, 1, (20, 8))
                 rows[draw.random(rows.shape) < diverging] = DIVERGED
                 probes = [Probe(place=place, block=0, scores=tuple(row)) for place, row in enumerate(rows.tolist())]
-                belief = believe(probes, 20)
+                belief = fall_posterior(probes, 20)
                 is_sure = belief.fall >= 0.95
                 if fall:
                     medians = np.median(rows, axis=1)

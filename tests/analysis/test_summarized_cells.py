@@ -57,7 +57,13 @@ def _of_cell(cell: Cell) -> object:
 
 def _of_summary(summary: Summary) -> object:
     snapshot, scales = summary.snapshot, summary.scales
-    found: list[object] = [scales.describe(), scales.set_by(), scales.undeclared(), summary.shown, summary.metrics]
+    found: list[object] = [
+        scales.describe(),
+        scales.best_subject_lines(),
+        scales.undeclared(),
+        summary.shown,
+        summary.metrics,
+    ]
     for metric in METRICS:
         found += [sorted(summary.common_cases(metric)), summary.over_which_cases(metric)]
         found += [bold_means(summary, range(len(snapshot.subjects)), metric)]

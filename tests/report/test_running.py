@@ -80,7 +80,7 @@ def test_a_new_program_compiles_and_then_counts_its_steps() -> None:
     world.running.leased(7, STEP, A)
     world.now += 12
     assert world.running.rows() == [(SHOWN["outer-step-3-s-a"], "compiling 12 s")]
-    assert world.running.now() == SHOWN["evaluations-done-1-running-outer"]
+    assert world.running.status_text() == SHOWN["evaluations-done-1-running-outer"]
     world.running.step(7, 5)
     assert world.running.rows() == [(SHOWN["outer-step-3-s-a"], "5/10")]
     world.evaluate(A, 1.0)

@@ -519,9 +519,9 @@ class Scales:
         lines = [f"scores: 0 is {self.zero}, 1 {self.one}; a diverged {self._replicate} scores -1{hint}"]
         lines += [f"without a baseline: {line}" for line in self.problem_lines()]
         lines += [f"no score on {name}: {how_to_declare(name)}" for name in self.undeclared()]
-        return "\n".join([*lines, *self.set_by(), *self.notes()])
+        return "\n".join([*lines, *self.best_subject_lines(), *self.notes()])
 
-    def set_by(self) -> list[str]:
+    def best_subject_lines(self) -> list[str]:
         """Returns a line naming the subjects whose means score 1, on the cases without a baseline."""
         names = case_names(list(self.cases.values()))
         names_by_setter = dict[str, list[str]]()

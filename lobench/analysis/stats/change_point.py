@@ -24,7 +24,7 @@ from typing import TypeAlias
 import numpy as np
 from scipy.special import logsumexp, stdtr
 
-__all__ = ["Belief", "Probe", "believe", "is_located", "named_pair", "next_probes", "scan", "window"]
+__all__ = ["Belief", "Probe", "fall_posterior", "is_located", "named_pair", "next_probes", "scan", "window"]
 
 Array: TypeAlias = np.ndarray
 
@@ -204,7 +204,7 @@ class _Noise:
     spread: float  # variance between seeds, in variances of the noise
 
 
-def believe(probes: Iterable[Probe], num_places: int) -> Belief:
+def fall_posterior(probes: Iterable[Probe], num_places: int) -> Belief:
     """Returns the posterior distribution of the break given the probes, whose order does not matter.
 
     Args:

@@ -425,7 +425,7 @@ class _Maker:
         best = "the best mean of all methods here" if is_all else "the best mean that is stored"
         note = f"mean score: 0 is {self._summary.scales.zero}, 1 {best}, on each case (no baseline found)"
         if not is_all:
-            note = "; ".join((note, *self._summary.scales.set_by()))
+            note = "; ".join((note, *self._summary.scales.best_subject_lines()))
         if not self._summary.scales.baselines.tuned and note not in self._notes:
             self._notes.append(note)
         snapshot = self._summary.snapshot

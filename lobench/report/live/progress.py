@@ -182,7 +182,7 @@ class PlainProgress(SilentProgress):
         while not self._ended.wait(_BEAT_SECONDS / 10):
             if self.clock() - self._logged_at >= _BEAT_SECONDS and self._running.rows():
                 with contextlib.suppress(OSError, LobenchError):  # the next line of the chief's thread raises
-                    self.log(self._running.now())
+                    self.log(self._running.status_text())
 
 
 class LiveProgress(PlainProgress):

@@ -176,7 +176,7 @@ class Running:
         expected = f" of about {duration(sum(past_seconds) / len(past_seconds))}" if past_seconds else ""
         return f"compiling {lease.number} of {total} programs, {duration(seconds)}{expected}"
 
-    def now(self) -> str:
+    def status_text(self) -> str:
         """Returns one line: `12 evaluations done, 1 running: quick/conv compiling 2 of 3 programs, 35 s`."""
         rows = self.rows()
         running_texts = [f"{name} {progress_text}" for name, progress_text in rows[:_MOST_NAMES]]

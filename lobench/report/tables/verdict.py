@@ -269,7 +269,7 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
     replicate = replicate_of(snapshot.cases)
     limits = "" if replicate == "item" else "clipped to [-1, 2], "
     lines = [f"On the scale {summary.scale_label}; {limits}a diverged {replicate} counts as -1."]
-    lines += [f"{line[:1].upper()}{line[1:]}." for line in summary.scales.set_by()]
+    lines += [f"{line[:1].upper()}{line[1:]}." for line in summary.scales.best_subject_lines()]
     is_ranked = summary.mean_score(summary.shown, "primary").has_surviving_seed
     if snapshot.groups.shows_methods and not summary.has_checkpoints and is_ranked:
         num_missing = snapshot.subjects[summary.shown].num_missing

@@ -13,7 +13,7 @@ from typing import Unpack
 
 from etils import epath
 
-from lobench.analysis.stats.change_point import Belief, believe, is_located, next_probes, scan
+from lobench.analysis.stats.change_point import Belief, fall_posterior, is_located, next_probes, scan
 from lobench.analysis.store.snapshot import read_store
 from lobench.api.components import absolute_location, plugins_of, readers_for
 from lobench.api.fresh_seeds import note_on_fixed_seeds
@@ -262,7 +262,7 @@ class _Search:
         falls = list[float]()
         while True:
             _refuse_undecidable(result)
-            posterior = believe(result.probes, len(self.checkpoints))
+            posterior = fall_posterior(result.probes, len(self.checkpoints))
             falls.append(posterior.fall)
             status = self._status(posterior, {probe.place for probe in result.probes})
             self.is_exhausted = self._learns_nothing(falls, posterior, result, unusable)

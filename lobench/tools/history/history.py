@@ -15,7 +15,7 @@ import numpy as np
 from lobench.analysis.comparisons.run_history import find_stores
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.scores.score_scale import DIVERGED_SCORE
-from lobench.analysis.stats.change_point import Belief, Probe, believe
+from lobench.analysis.stats.change_point import Belief, Probe, fall_posterior
 from lobench.analysis.stats.intervals import Interval, stratified_t_mean
 from lobench.analysis.store.names import called, one_called
 from lobench.analysis.store.snapshot import Snapshot, read_store
@@ -353,7 +353,7 @@ def _surest_change(runs: Sequence[CaseRun], level: float) -> tuple[Belief, float
     candidates = []
     for sign in (1.0, -1.0):
         rows = (sign * split_values).tolist()
-        posterior = believe(
+        posterior = fall_posterior(
             [Probe(place=index, block=0, scores=tuple(row)) for index, row in enumerate(rows)], len(runs)
         )
         candidates.append((posterior.fall, sign, posterior))

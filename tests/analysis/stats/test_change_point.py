@@ -10,7 +10,7 @@ import pytest
 from reference import ROOT
 from shown import texts_of
 
-from lobench.analysis.stats.change_point import Probe, believe, is_located, named_pair, next_probes, scan, window
+from lobench.analysis.stats.change_point import Probe, fall_posterior, is_located, named_pair, next_probes, scan, window
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
@@ -25,15 +25,15 @@ def probe(place: int, *scores: float, block: int = 0) -> Probe:
 
 def test_a_plain_fall_is_found_whatever_the_order_of_the_probes() -> None:
     probes = [probe(place, 1.0, 1.1) for place in (0, 2, 3)] + [probe(place, 0.2, 0.31) for place in (4, 5, 9)]
-    belief = believe(probes, 10)
+    belief = fall_posterior(probes, 10)
     assert belief.place == 4 and belief.by_place[4] > 0.95 and belief.fall > 0.95
     assert belief.size == pytest.approx(0.8, abs=0.05) and belief.begin == 0
     assert sum(belief.by_place) == pytest.approx(1) and belief.by_place[0] == 0
-    assert window(belief, 0.9) == (4, 4) and believe(probes[::-1], 10) == belief
+    assert window(belief, 0.9) == (4, 4) and fall_posterior(probes[::-1], 10) == belief
 
 
 def test_a_break_is_anywhere_between_two_probes() -> None:
-    belief = believe([probe(0, 1.0, 1.1), probe(3, 1.0, 1.11), probe(7, 0.0, 0.1), probe(9, 0.01, 0.1)], 10)
+    belief = fall_posterior([probe(0, 1.0, 1.1), probe(3, 1.0, 1.11), probe(7, 0.0, 0.1), probe(9, 0.01, 0.1)], 10)
     assert belief.by_place[4:8] == pytest.approx([belief.by_place[4]] * 4)
     assert belief.by_place[4] > 0.23 and window(belief, 0.9)[1] == 7
     assert set(next_probes(belief, [], 2)) == {4, 6}  # a third of the probability each
@@ -47,43 +47,45 @@ def test_seeds_are_paired_so_that_what_they_add_hides_nothing() -> None:
             if block == 0 or place in (3, 6):
                 scores = (one - (place >= 5) + draws.gauss(0, 0.1) for one in added)
                 probes.append(Probe(place=place, block=block, scores=tuple(scores)))
-    belief = believe(probes, 8)
+    belief = fall_posterior(probes, 8)
     assert belief.place == 5 and belief.within(0) > 0.9 and belief.size == pytest.approx(1, abs=0.2)
 
 
 def test_a_level_row_has_no_fall_and_a_rise_is_none() -> None:
     draws = random.Random(2)
     level = [probe(place, *(draws.gauss(0, 1) for _ in range(4))) for place in range(30)]
-    assert believe(level, 30).fall < 0.5
+    assert fall_posterior(level, 30).fall < 0.5
     rise = [probe(place, *(draws.gauss(5.0 * (place > 9), 1) for _ in range(4))) for place in range(20)]
-    belief = believe(rise, 20)
+    belief = fall_posterior(rise, 20)
     assert belief.fall < 0.5 and belief.begin == 10  # before, it had not learned yet
 
 
 def test_what_a_run_was_before_it_was_good_is_no_break() -> None:
     values = [-1.0, -0.9, 0.2, 0.9, 0.91, 0.9, 0.4, 0.41]
-    belief = believe([probe(place, value, value + 0.02) for place, value in enumerate(values)], 8)
+    belief = fall_posterior([probe(place, value, value + 0.02) for place, value in enumerate(values)], 8)
     assert belief.begin == 3 and belief.place == 6 and belief.fall > 0.9
 
 
 def test_scores_without_noise_and_single_seeds_do_not_stop_it() -> None:
-    assert believe([probe(0, 1.0), probe(1, 1.0), probe(2, -1.0), probe(3, -1.0)], 4).place == 2
-    assert believe([probe(place, 0.5) for place in range(4)], 4).fall < 0.9
-    assert believe([probe(0, 1.0, 1.0), probe(1, 0.0, 0.0)], 2).place == 1
+    assert fall_posterior([probe(0, 1.0), probe(1, 1.0), probe(2, -1.0), probe(3, -1.0)], 4).place == 2
+    assert fall_posterior([probe(place, 0.5) for place in range(4)], 4).fall < 0.9
+    assert fall_posterior([probe(0, 1.0, 1.0), probe(1, 0.0, 0.0)], 2).place == 1
     with pytest.raises(ValueError, match=SHOWN["two-checkpoints"]):
-        believe([probe(0, 1.0)], 4)
+        fall_posterior([probe(0, 1.0)], 4)
 
 
 def test_blocks_that_contradict_each_other_do_not_stop_it() -> None:
     probes = [probe(0, 10.0), probe(0, 0.0, block=1), probe(1, 0.0), probe(1, 10.0, block=1)]
-    assert believe(probes, 2).begin == 0  # each place is far below the best of one block
+    assert fall_posterior(probes, 2).begin == 0  # each place is far below the best of one block
 
 
 @pytest.mark.parametrize("by", [0.4, 0.4 + 1e-13, 0.4 + 1e-9, 0.0])
 def test_seeds_that_fall_by_the_same_as_accuracies_do(by: float) -> None:
     """What differs between them is rounding, or next to nothing."""
     drops = (0.0, 0.0, 0.4, by, 0.4)
-    belief = believe([probe(place, 0.5 - fall, 0.6 - fall, 0.7 - drops[place]) for place, fall in enumerate(drops)], 5)
+    belief = fall_posterior(
+        [probe(place, 0.5 - fall, 0.6 - fall, 0.7 - drops[place]) for place, fall in enumerate(drops)], 5
+    )
     if by:
         assert belief.place == 2 and belief.fall > 0.95 and belief.size == pytest.approx(0.4, abs=0.01)
     assert sum(belief.by_place) == pytest.approx(1)
@@ -97,9 +99,9 @@ def test_the_first_places_are_even_and_what_is_near_one_stands_for_it() -> None:
 
 def test_a_checkpoint_that_cannot_be_looked_at_is_passed_by() -> None:
     probes = [probe(0, 1.0, 1.1), probe(9, 0.0, 0.12)]
-    (first,) = next_probes(believe(probes, 10), probes, 1)
-    (other,) = next_probes(believe(probes, 10), probes, 1, excluded=(first,))
-    assert other != first and not next_probes(believe(probes, 10), probes, 1, excluded=range(10))
+    (first,) = next_probes(fall_posterior(probes, 10), probes, 1)
+    (other,) = next_probes(fall_posterior(probes, 10), probes, 1, excluded=(first,))
+    assert other != first and not next_probes(fall_posterior(probes, 10), probes, 1, excluded=range(10))
 
 
 def test_planted_change_points_are_found_with_a_fifth_of_the_evaluations_and_small_ones_are_said_to_be_uncertain() -> (
@@ -118,29 +120,29 @@ def test_planted_change_points_are_found_with_a_fifth_of_the_evaluations_and_sma
 LOST = -math.inf
 
 
-def test_believe_rare_lost_seeds_hide_no_fall_of_the_others() -> None:
+def test_fall_posterior_rare_lost_seeds_hide_no_fall_of_the_others() -> None:
     draws, probes = random.Random(3), []
     for place in range(10):
         scores = [one - 2.0 * (place >= 6) + draws.gauss(0, 0.3) for one in (0.0, 3.0, -2.0, 1.0)]
         if place in (2, 4, 7):
             scores[place % 4] = LOST
         probes.append(probe(place, *scores))
-    belief = believe(probes, 10)
+    belief = fall_posterior(probes, 10)
     assert belief.begin == 0 and belief.place == 6 and belief.by_place[6] > 0.9 and belief.fall > 0.95
     assert belief.size == pytest.approx(2, abs=0.5) and belief.lost == (2, 24, 1, 16)
 
 
-def test_believe_finds_a_break_that_is_in_the_number_of_lost_seeds_alone() -> None:
+def test_fall_posterior_finds_a_break_that_is_in_the_number_of_lost_seeds_alone() -> None:
     draws = random.Random(4)
     good = {place: tuple(draws.gauss(0, 1) for _ in range(5)) for place in range(8)}
-    belief = believe([probe(place, *(good[place] if place < 5 else (LOST,) * 5)) for place in range(8)], 8)
+    belief = fall_posterior([probe(place, *(good[place] if place < 5 else (LOST,) * 5)) for place in range(8)], 8)
     assert belief.place == 5 and belief.by_place[5] > 0.9 and belief.fall > 0.95 and belief.lost == (0, 25, 15, 15)
     turned = [probe(place, *((math.inf,) * 5 if place < 5 else good[place])) for place in range(8)]
-    assert believe(turned, 8).place == 5, "in a row whose signs are turned fewer lost seeds are the change"
+    assert fall_posterior(turned, 8).place == 5, "in a row whose signs are turned fewer lost seeds are the change"
 
 
 def test_named_pair_is_of_probed_places_and_a_place_between_two_probes_is_not_located() -> None:
-    belief = believe([probe(0, 1.0, 1.1), probe(3, 1.0, 1.11), probe(7, 0.0, 0.1), probe(9, 0.01, 0.1)], 10)
+    belief = fall_posterior([probe(0, 1.0, 1.1), probe(3, 1.0, 1.11), probe(7, 0.0, 0.1), probe(9, 0.01, 0.1)], 10)
     probed = (0, 3, 7, 9)
     assert 3 < belief.place <= 7 and named_pair(belief, probed) == (3, 7)
     assert not is_located(belief, probed, 0.9)
