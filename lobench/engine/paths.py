@@ -15,9 +15,10 @@ WHOLE_SUFFIX = ".files"  # suffix of a spool's folder with an unchanged copy of 
 
 
 def path_exists(text: str | Path, *, kind: Literal["any", "file", "folder"] = "any") -> bool:
-    """Returns whether a path exists. The text may also be an optimizer with many settings.
+    """Returns whether a path exists.
 
-    pathlib raises an error for a text that is too long to be a path; this function returns False.
+    pathlib raises an error for a text that is too long to be a path, such as the gin text of an optimizer with many
+    settings. This function returns False.
 
     Args:
       text: Path to look up.

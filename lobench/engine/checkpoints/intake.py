@@ -419,7 +419,11 @@ class Intake:
         self._released[sha256] = self._ledger.place()
 
     def discard(self, needed_hashes: Collection[str]) -> None:
-        """Removes released thetas whose release is in the store's own file, so that a restart will not need them."""
+        """Removes the files of released thetas, except needed ones.
+
+        On a network file system a file is removed only after the store's own file has its release, because a restart
+        may continue from that file and need the theta again.
+        """
         for sha256, release_id in list(self._released.items()):
             if sha256 in needed_hashes:
                 del self._released[sha256]

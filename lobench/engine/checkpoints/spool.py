@@ -72,7 +72,7 @@ class Spool:
         return _may_exist(self.location(sha256))
 
     def _home(self, sha256: str) -> str:
-        """Returns the path whose change shows that there is a new copy."""
+        """Returns the path whose time of change identifies a copy."""
         return self.location(sha256)
 
     def copy_of(self, sha256: str) -> tuple[str, int]:

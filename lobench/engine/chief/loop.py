@@ -241,7 +241,7 @@ class Chief:
             self._end()
 
     def _take_given(self) -> list[tuple[int, Subject, bool]]:
-        """Returns the given subjects, in the form of `todays`."""
+        """Returns the positions of the given subjects, the subjects, and whether each was finished before."""
         arrived_subjects = self._arriving.first(self._progress.log)
         for subject in (
             new_subject

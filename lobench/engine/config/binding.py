@@ -242,7 +242,7 @@ def default_of(binding: Binding) -> Any:
     """Returns the default of a parameter; `inspect.Parameter.empty` if it has none.
 
     Raises:
-      ConfigError: As `complete_selector`, among the modules imported so far.
+      ConfigError: As in `complete_selector`. Only modules that are imported already are searched.
     """
     parameter = _parameters(_target_selector(binding)).get(binding.parameter)
     return inspect.Parameter.empty if parameter is None else parameter.default

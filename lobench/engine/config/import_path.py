@@ -42,7 +42,7 @@ def prepare_import_path(folder: str | Path = "") -> None:
 
 
 def _put_last(folder: str) -> None:
-    """Puts the working directory last on the path. Removes the previous one after a `chdir`."""
+    """Puts the working directory last on the import path. After a `chdir`, removes the previous directory from it."""
     while _put and _put[-1] != folder:
         with contextlib.suppress(ValueError):
             sys.path.remove(_put.pop())

@@ -323,7 +323,10 @@ class CurrentCases:
         return self
 
     def seen_before(self, other_cases: CurrentCases) -> CurrentCases:
-        """Adds all evaluations of another object, which must not be used any more, and returns this object."""
+        """Takes over the evaluations that another object has seen, and returns this object.
+
+        The other object must not be used any more.
+        """
         self._last = other_cases._last
         self._is_part = other_cases._is_part
         self._hashes = other_cases._hashes

@@ -1,9 +1,9 @@
 """Saved training states in the store's folder `states/`, kept until their result is durable.
 
 A file's name is `PREFIX.SEEDS.STEP.OWNER.safetensors`. The prefix is a hash of everything that determines the state's
-bits, so any training that begins alike can continue from it. The owner is the evaluation that saved it. `kept` stands
-for a final state that is kept for longer trainings (`Case.keep_state`). A store keeps up to 10 GB of these, and removes
-the least recently used first.
+bits, so any training that begins in the same way can continue from it. The owner is the evaluation that saved it, or
+`kept` for a final state that is kept for longer trainings (`Case.keep_state`). A store keeps up to 10 GB of kept
+states, and removes the least recently used first.
 """
 
 from __future__ import annotations

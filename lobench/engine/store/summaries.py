@@ -119,7 +119,7 @@ class StoredSummaries:
 
     @property
     def columns(self) -> tuple[str, str]:
-        """Columns to select: one in place of the payload (None if there is a summary), and further ones at the end."""
+        """Columns to select: the payload, only if there is no summary, and the columns of the summary."""
         if self._is_there:
             return "CASE WHEN s.numbers IS NULL THEN payload END", "s.head, s.numbers"
         return "payload", "NULL, NULL"

@@ -344,7 +344,9 @@ def _first_block(spec: CaseSpec, layers: Layers) -> SeedBlock | None:
 
 
 def _free_block(result: Probed, index: int, first_block: SeedBlock | None) -> SeedBlock | None:
-    """Returns the first block on which a checkpoint was not evaluated: a block of the case, else one of further seeds.
+    """Returns the first seed block on which a checkpoint was not evaluated.
+
+    If it was evaluated on all known blocks of the case, the block has further seeds.
 
     Args:
       result: Results of the stores.

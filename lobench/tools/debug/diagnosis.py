@@ -239,7 +239,7 @@ def _losses(training: Training) -> NDArray[np.float64]:
 
 
 def _run_up(losses: NDArray[np.float64], index: int, best: float) -> int:
-    """Returns the first of the consecutive steps up to an index whose losses are ten times the best."""
+    """Returns the step from which on, up to `index`, every loss is more than ten times the best one."""
     while index and not losses[index - 1] <= _TIMES * best:
         index -= 1
     return index

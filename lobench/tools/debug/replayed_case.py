@@ -99,7 +99,7 @@ def ranges_on(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int) -> 
 
 
 def widened(ranges: Ranges, further_ranges: Ranges) -> Ranges:
-    """Returns ranges that include those of both arguments."""
+    """Returns for each input the smallest range that includes its ranges in both arguments."""
     widened_ranges = dict(ranges)
     for name, (low, high) in further_ranges.items():
         earlier_range = widened_ranges.get(name, (low, high))

@@ -184,13 +184,13 @@ def falsify(
 
 @dataclass(slots=True, kw_only=True)
 class _StoredCells:
-    """Evaluator of cells on a store, where missing results are computed.
+    """Evaluates cells. Results are read from a store; missing ones are computed and stored.
 
     Attributes:
       folder: Folder of the store.
       cells: Cells of the case.
       theta: Checkpoint as requested, and as a subject of the store.
-      grid: Grid for tuning it.
+      grid: Grid in which the baseline optimizer is tuned.
       layers: Layers of the bindings.
       rules: Rules of the search.
       progress: Receives progress events.

@@ -163,7 +163,7 @@ class PageCache:
         return Page(version="", html=html.encode(), viewer_index=None, data="null")
 
     def _files(self) -> tuple[object, ...]:
-        """Returns a stamp that changes with every commit."""
+        """Returns a stamp of the ledger's files that changes with every commit."""
         stamps: list[object] = []
         for name in ("ledger.sqlite", "ledger.sqlite-wal"):
             try:

@@ -188,7 +188,10 @@ def read_monitor(path: Path, request: CurveRequest, notes: list[str]) -> Iterato
 
 
 def _json_parts(path: Path, columns: Sequence[str], texts: Sequence[str]) -> Iterator[Part]:
-    """Yields the rows with a value in any column besides the step and the texts. Others log other metrics."""
+    """Yields the rows that have a value of a requested metric, in parts. Other rows are logs of other metrics.
+
+    Metrics are all columns except the first, which is the step, and columns of texts.
+    """
     import pandas as pd
 
     number_columns = [name for name in columns if name not in texts]
