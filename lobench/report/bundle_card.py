@@ -65,7 +65,7 @@ def card_of(store: Path, baselines: Sequence[Path], left_out: Sequence[str], pat
 
 
 def _parts_of(store: Path, snapshot: Snapshot, baselines: Sequence[Path], *, level: int) -> list[str]:
-    """Returns the verdict, the scores and the appendix of a part of a store, with headings of a level."""
+    """Returns the verdict, the scores and the appendix of a part of a store. Their headings have the given level."""
     summary = summary_of(store, baselines, snapshot=snapshot)
     bundle_summary = Summary(dataclasses.replace(summary.snapshot, store=Path("this bundle")), summary.scales)
     scores = [f"{'#' * level} Scores", fenced(method_text(tabulate(summary)))]

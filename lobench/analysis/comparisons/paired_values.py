@@ -371,7 +371,10 @@ def _in_units(samples: Samples, scale: ScoreScale, *, is_relative: bool) -> tupl
 
 
 def _is_relative(a: Cell, b: Cell, metric: str) -> bool:
-    """Returns whether final losses are compared without a logarithm: imports that lie within a factor of two."""
+    """Returns whether final losses are compared without a logarithm.
+
+    This holds for imports whose losses lie within a factor of two.
+    """
     if a.draws == b.draws == LOBENCH_SEEDS:
         return False
     low = (a.case.minimum or 0.0) if metric == a.case.primary_metric else 0.0

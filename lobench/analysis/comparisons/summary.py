@@ -296,7 +296,7 @@ class Summary:
         return self._common[metric]
 
     def left_out(self, metric: str) -> dict[str, list[str]]:
-        """Returns the names of cases in no compared mean, with the labels of the subjects that lack them."""
+        """Returns the cases that compared means leave out, by name, with the labels of the subjects that lack them."""
         scores_by_subject = {index: self._own_mean(index, metric).scores for index in sorted(self.compared)}
         scores_by_subject = {index: scores for index, scores in scores_by_subject.items() if scores}
         return {

@@ -255,7 +255,7 @@ def _size(values: Sequence[float]) -> float:
 
 
 def _has_repeats(values: Sequence[float], size: float = 0.0) -> bool:
-    """Returns whether two values are equal up to the rounding of a float32 of that size, or of their own."""
+    """Returns whether two values are equal up to the rounding of float32 numbers of their size, or of size `size`."""
     pairs = itertools.pairwise(sorted(values))
     return any(high - low <= EQUAL * max(size, abs(low), abs(high)) for low, high in pairs)
 

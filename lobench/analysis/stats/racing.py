@@ -88,8 +88,8 @@ class PairSums:
     def half_width(self, log_level: float) -> FloatArray:
         """Returns the half-width of an interval of the mean that holds at all looks at once; infinite for few seeds.
 
-        The one-sided t Bayes factor (log 2) against a mean beyond it, with a normal prior of the standardised mean, is
-        above the level. It is an e-process for any scale.
+        A mean outside of the interval is excluded because its one-sided t Bayes factor (which adds log 2) is above the
+        level. The prior of the standardised mean is normal. The factor is an e-process for any scale.
 
         Source: Wang and Ramdas 2023, arXiv 2310.03722; solved for the mean.
         """

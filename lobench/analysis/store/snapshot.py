@@ -263,7 +263,7 @@ class Snapshot:
         """Yields each row with its curves, or their summary. Curves that a cell already has are not read again.
 
         Args:
-          rows: Some of its rows. None: all.
+          rows: Rows of this snapshot. None: all.
         """
         for row in self.rows if rows is None else rows:
             yield row, self._curves_by_payload.get(id(row.payload)) or row.measured

@@ -1,4 +1,4 @@
-"""Steppers of optax transformations, averaging ones, and google/learned_optimization's objects."""
+"""Steppers of optax transformations, also averaging ones, and of google/learned_optimization's objects."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def block_accumulators(layout: Callable[[jax.Array], jax.Array] = laid_out) -> A
 
 
 def block_features(tensor: TensorValues) -> list[jax.Array]:
-    """Returns the features of one tensor that have its shape."""
+    """Returns the features of one tensor for the per-parameter network, each float32[count, ...] over the tensor."""
     grad, param, momenta, second_moments, scale, full, _ = tensor
     inverse_roots = jax.lax.rsqrt(second_moments + 1e-6)
     return [

@@ -186,7 +186,7 @@ def _loss_features(old: jax.Array, loss: jax.Array, step: jax.Array) -> tuple[ja
 
 
 def _clipped(norm: jax.Array, grads: list[jax.Array], step: jax.Array) -> tuple[jax.Array, list[jax.Array]]:
-    """Returns the new average size of gradients, and gradients clipped at ten times the old one."""
+    """Returns the new average size of gradients, and the gradients, clipped at ten times the previous average."""
     limit = 10 * norm / (1 - _CLIP_DECAY ** (step + 1).astype(jnp.float32))
     grads = [jnp.clip(grad, -limit, limit) for grad in grads]
     mean_square = sum(jnp.sum(jnp.square(grad)) / max(grad.size, 1) for grad in grads) / len(grads)

@@ -61,7 +61,7 @@ class LaterPhase:
     """A phase after the first one.
 
     Attributes:
-      make_stepper, usual: As those of `TrainingProgram`, which belong to the first phase.
+      make_stepper, usual: As in `TrainingProgram`, which has them for the first phase.
     """
 
     num_inner_steps: int

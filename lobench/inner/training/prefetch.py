@@ -136,7 +136,7 @@ class Feed:
     def _start(self) -> PyTree:
         """Opens the iterators.
 
-        Returns their first batches, which are also part of the first chunk, for their shapes.
+        Returns their first batches, from which callers take the shapes. The first chunk contains these batches too.
         """
         self._iterators = self._open()
         self._first = [_some_batches(iterator, 1, "train")[0] for iterator in self._iterators]

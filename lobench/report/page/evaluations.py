@@ -156,7 +156,7 @@ def _problems(cell: Cell) -> list[str]:
 
 
 def _facts(blocks: Sequence[Curves]) -> list[tuple[str, str]]:
-    """Returns facts on the seed blocks, each once."""
+    """Returns names and values of facts on the seed blocks. Different values of several blocks are joined."""
     texts_by_fact: dict[str, list[str]] = {}
     for curves in blocks:
         provenance = curves.provenance

@@ -102,7 +102,9 @@ def _texts_by_cell(parts: Iterable[_SubjectPart]) -> dict[int, _Texts]:
 
 
 def explorer_data(viewer_index: ViewerIndex, *, served: bool, parts: PageParts | None = None) -> dict[str, Any]:
-    """Returns subjects, cases, metrics, final values and evaluations; for a file, also as many curves and pairs as fit.
+    """Returns subjects, cases, metrics, final values and evaluations.
+
+    Data of a file (without `served`) include as many curves and pairs as the size limit permits.
 
     Lists are as short as possible, and texts shared by many cells are stored once: ten thousand evaluations take about
     a megabyte.

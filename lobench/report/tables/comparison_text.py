@@ -268,7 +268,7 @@ def _other_metrics(pair: MethodComparison) -> list[str]:
 
 
 def _case_notes(comparison: MethodComparison, max_notes: int | None) -> list[str]:
-    """Returns limits of the verdicts of cases, each note once with its cases."""
+    """Returns a line for each limitation of verdicts, with the cases that have it."""
     cases = dict[str, list[str]]()
     for key, text in comparison.primary.notes.items():
         cases.setdefault(text, []).append(key)
