@@ -36,6 +36,9 @@ STATES = {  # what the window shows, by the name of its picture; the last two in
 }
 FIGURES = {"outer": "store", "scores": "store", "profiles": "store", "curves": "store"}  # by name, the store
 FIGURES |= {"search": "search", "tasks": "tasks", "matrix": "matrix"}
+# What is there when all of a window has been requested and drawn.
+_CARD = "text=Chance that a seed ends better >> visible=true"
+_DRAWN = {"overview": (_CARD,), "compare": (_CARD, "canvas:visible")}
 _ALL_LOOKS = ("overview", "curves", "case")
 _WITHOUT_FOLDER = "one => { one.textContent = one.textContent.replace(/; store \\/.*/, ''); }"
 
@@ -118,7 +121,8 @@ def picture_viewer(browser: Browser, address: str, images: Path) -> None:
             if look != "light" and state not in _ALL_LOOKS:
                 continue
             with opened(browser, address + route.format(**quoted), look) as page:
-                page.locator("canvas:visible, .found .card:visible").first.wait_for()
+                for part in _DRAWN.get(state, ("canvas:visible",)):
+                    page.locator(part).first.wait_for()
                 page.mouse.move(0, 0)
                 page.locator("header .quiet").evaluate(_WITHOUT_FOLDER)
                 save(page, images / f"view-{state}-{look}.png")
