@@ -186,7 +186,7 @@ def is_chosen(text: str, store: Path | None) -> bool:
     """Returns whether lobench chooses the subject of a text: a store without a name, or with the name `last`.
 
     Raises:
-      UsageError: As `find_stored`.
+      UsageError: As in `find_stored`.
     """
     return _place_and_name(text, store)[1] in _LAST
 
@@ -276,7 +276,7 @@ def find_trained(text: str, kind: Literal["checkpoint", "optimizer"], store: Pat
     """Returns the checkpoint or optimizer that an option names. A text that no store knows is returned unchanged.
 
     Raises:
-      UsageError: As `find_given`; or the name is that of an optimizer and a checkpoint is expected, or the reverse.
+      UsageError: As in `find_given`; or the name is that of an optimizer and a checkpoint is expected, or the reverse.
     """
     has_store = store is not None and is_store(store)
     is_name = has_store or is_store(store_and_name(text)[0] or "no store")
@@ -379,7 +379,7 @@ def _labels_in(config: str) -> dict[str, str]:
 
 
 def snapshot_with(store: Path, name: str) -> Snapshot:
-    """Returns the snapshot of a store's last experiment, or of the whole store if only there a subject has the name."""
+    """Returns the snapshot of a store's last experiment, or of the whole store if the name is found only there."""
     methods = read_methods(store)
     if not methods.experiment.methods or called(methods, name).is_exact:
         return methods

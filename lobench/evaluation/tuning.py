@@ -98,7 +98,7 @@ def tuned_again(spec: CaseSpec, layers: Layers, optimizer: str, before: Baseline
     Returns:
       None if the grid itself must be trained again, because it was trained in another way.
     Raises:
-      LobenchError: As `tune`.
+      LobenchError: As in `tune`.
     """
     bound = _bind(spec, layers, point_text(optimizer, before.grid[before.best[0]].values))
     with _training(spec, optimizer):
@@ -129,7 +129,7 @@ def run_points(spec: CaseSpec, layers: Layers, optimizer: str, grid: BaselineGri
     """Returns the curves of every point of a grid on a case, with seeds 0 .. num_seeds-1.
 
     Raises:
-      LobenchError: As `tune`.
+      LobenchError: As in `tune`.
     """
     _grid_or_point(_bind(spec, layers, build=False), grid, optimizer)
     with _training(spec, optimizer):

@@ -159,7 +159,7 @@ def _make(suite: Path, command: BaselineSettings, log: Callable[[str], None]) ->
 
 
 def _with_case(baseline: Baseline, name: str, case: BaselineCase, spec: CaseSpec) -> Baseline:
-    """Returns a baseline with a case that was trained now."""
+    """Returns a baseline with a newly trained case, and this process as its origin."""
     from lobench.inner.backend import device_description
 
     present_provenance = provenance(bindings="", device=device_description(), folder=Path(spec.path).parent)

@@ -113,9 +113,9 @@ def plan_of(
 ) -> ExperimentPlan:
     """Returns the plan of an experiment. Trains nothing and writes nothing.
 
-    Each method is bound as the run binds it, in one local worker, so wrong gin text is an error. For a search, the
-    trials are those with each of its parameters. For a command without checkpoints, its own bindings are used, with any
-    optimizer if they name none.
+    Each method is bound as the run binds it, in one local worker, so wrong gin text is an error. For a search, some
+    trials are bound that together have all of its parameters. A command without checkpoints is bound with its own
+    bindings, and with any optimizer if they name none.
 
     Args:
       file: Experiment file.
@@ -124,7 +124,7 @@ def plan_of(
       settings: Settings of the run.
       manager: Plugins.
       curves: Curves of the imported methods.
-      is_offline: Whether no worker is started. Methods that the store does not remember are then not bound.
+      is_offline: Whether no worker is started. Methods whose cases are not in the store are then not bound.
     Raises:
       CheckpointError: A checkpoint cannot be read.
       SuiteError: The cases cannot be collected or bound.

@@ -225,7 +225,7 @@ class ExperimentRun:
           progress: Receives progress events.
           is_offline: Whether no worker is started and no curves are read. The plan then lists the skipped checks.
         Raises:
-          LobenchError: As `run` would raise before anything is trained.
+          LobenchError: An error that `run` would raise before it trains anything.
         """
         if self._unfit:
             raise joined_problems(self._unfit)
@@ -272,7 +272,7 @@ class ExperimentRun:
         If the code of a command was edited before a session of it, the experiment is read and planned again.
 
         Raises:
-          LobenchError: As `run`.
+          LobenchError: As in `run`.
         """
         rounds = [self._run_planned(progress)]
         while self._extension.is_outdated and not rounds[-1].ending.interrupted and not rounds[-1].ending.over_budget:

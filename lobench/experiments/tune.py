@@ -59,7 +59,7 @@ def race_text(settings: TuneSettings, folder: Path, manager: PluginManager) -> s
 
     Raises:
       UsageError: The search proposes settings that depend on results, which a race cannot evaluate on fresh seeds.
-      ConfigError: As `searched`.
+      ConfigError: As in `searched`.
     """
     if settings.report_sessions is not None:
         raise UsageError("--report-sessions needs a search: a race has bounds on all seeds")

@@ -138,7 +138,7 @@ def check_stored_gate(config: pytest.Config, infos: Sequence[CaseInfo]) -> None:
 
     Raises:
       UsageError: The reference has no results on these cases, or seeds are to be added.
-      LobenchError: As `stored_reference`.
+      LobenchError: As in `stored_reference`.
     """
     if adaptive_maximum(config):
         raise UsageError("--lobench-adaptive-seeds is of trainings; commands and tests have fixed seeds")

@@ -230,7 +230,7 @@ def _target_selector(binding: Binding) -> str:
     with such a name needs its qualified name.
 
     Raises:
-      ConfigError: As `complete_selector`.
+      ConfigError: As in `complete_selector`.
     """
     full_name = f"lobench.{binding.selector}"
     if binding.selector in KEYWORDS and full_name in matching_names(binding.selector):

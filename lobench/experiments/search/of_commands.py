@@ -30,8 +30,9 @@ class ProcessSearch(SearchRun):
     """A search whose trials are processes, one per session.
 
     Args:
-      commands: Commands of the experiment, to which those of trials are added.
-      runs_of: Function that returns sessions of a trial's method; without a range, those of the experiment.
+      commands: Commands of the experiment. The commands of trials are added to them.
+      runs_of: Function of a trial's method and a range of session numbers that returns the sessions. Without a range,
+        it returns all sessions of the experiment.
       state_of: Function that returns the state of a session in the ledger.
     """
 

@@ -52,7 +52,7 @@ class CellAxis:
       simplest: Index of the simplest value.
       wraps: Whether the configurable is a wrapper that is put around the case's task.
       unwraps: Task without the wrapper that this axis removes. None: the axis varies a parameter.
-      is_searched: As `GridAxis.is_searched`.
+      is_searched: As in `GridAxis.is_searched`.
     """
 
     selector: str

@@ -22,7 +22,7 @@ def apply(params: Mapping[str, Value]) -> None:
     """Binds the values of a trial. Bindings of an earlier trial in this process that this one does not have are undone.
 
     Raises:
-      ConfigError: As `bind`.
+      ConfigError: As in `bind`.
     """
     current_values = read_back({**dict.fromkeys(_applied, 0), **params})
     for path in _applied.keys() - params.keys():

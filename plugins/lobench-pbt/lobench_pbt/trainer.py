@@ -192,7 +192,7 @@ class TrialSession:
         return folder
 
     def restored(self) -> None:
-        """Checks that the checkpoint to start from is the one of the controller.
+        """Checks that the checkpoint to start from is unchanged since the controller recorded its hash.
 
         Raises:
           LobenchError: The checkpoint is missing or changed.

@@ -176,7 +176,12 @@ class TrialTable:
         self._db.execute("INSERT OR REPLACE INTO holders VALUES (?, ?, ?)", (self._study, id, process))
 
     def restart(self, *, lease: float, fitness: float, latest_fitness: float) -> None:
-        """Sets the deadline of every lease, and limits those of fitnesses to a range."""
+        """Sets the deadline of every lease, and moves deadlines of fitnesses into a range.
+
+        Args:
+          lease: Deadline of all leases.
+          fitness, latest_fitness: First and last deadline of a fitness.
+        """
         self._db.execute(
             "UPDATE trials SET lease_deadline = ? WHERE study = ? AND lease_deadline IS NOT NULL", (lease, self._study)
         )

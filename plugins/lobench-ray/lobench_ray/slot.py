@@ -184,7 +184,7 @@ def _is_an_end(event: ExecutorEvent) -> bool:
 
 
 def _is_progress(message: bytes) -> bool:
-    """Returns whether a message is progress of a worker, which a later one replaces."""
+    """Returns whether a message reports a worker's progress, so that a later report replaces it."""
     return (
         kind_of(message) == WorkerMessage.kind_name()
         and kind_of(WorkerMessage.from_bytes(message).message) == "progress"
