@@ -179,7 +179,7 @@ def read_summary(head: str, numbers: bytes, load: Callable[[], Curves]) -> Curve
 
 
 def heads_of(summaries: Iterable[CurveSummary]) -> list[int]:
-    """Returns a number for each evaluation, equal for those that share seeds, steps, metrics and provenance."""
+    """Returns a number for each evaluation: the same one for equal seeds, steps, metrics and provenance."""
     return [id(summary._head) for summary in summaries]
 
 

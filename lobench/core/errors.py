@@ -148,7 +148,7 @@ class ReaderFailure(PluginFailure, CheckpointError):
 
 
 def with_parts(error: LobenchError, kind: type[_E], **parts: str) -> _E:
-    """Returns an error of another class with the same parts, except for those that are given.
+    """Returns an error of another class with the same parts, of which the given ones are replaced.
 
     Args:
       error: Error with the other parts.

@@ -122,7 +122,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """Line chart. It has no parts, because plugins and suites make it with these keywords.
+    """Line chart. Plugins and suites make it with these keywords.
 
     Attributes:
       title: Title of the chart.

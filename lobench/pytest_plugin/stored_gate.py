@@ -137,7 +137,7 @@ def check_stored_gate(config: pytest.Config, infos: Sequence[CaseInfo]) -> None:
     """Refuses a gate of commands and ordinary tests that could compare nothing, before any of them runs.
 
     Raises:
-      UsageError: The reference has no results on these cases, or seeds are to be added.
+      UsageError: The reference has no results on these cases, or an option requests additional seeds.
       LobenchError: As in `stored_reference`.
     """
     if adaptive_maximum(config):

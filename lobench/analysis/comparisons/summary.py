@@ -143,7 +143,7 @@ class CaseFinding:
       final: Seed mean of the final value, by metric.
       score: Mean score by metric of the headline, with Student's interval over the seeds.
       num_seeds, num_diverged, num_exploded: Numbers of seeds.
-      best_single, envelope: Speed-ups over the tuned baseline. None without one.
+      best_single, envelope: Speed-ups over the tuned baseline. None without a tuned baseline.
       effect: Difference from the first subject. None for a single subject.
     """
 

@@ -56,8 +56,9 @@ class AlgoPerfRules:
       version: Version of the benchmark.
       num_studies: Number of studies of each workload.
       num_trials: Number of trials of a study of external tuning. A study of self-tuning has one.
-      budgets: Submission time of a trial of external tuning in seconds, by base workload. Variants have their base's.
-      self_tuning: Factor from these budgets to those of self-tuning.
+      budgets: Submission time of a trial of external tuning in seconds, by base workload. A variant has the budget of
+        its base workload.
+      self_tuning: Budget of self-tuning divided by the budget of external tuning.
       has_held_out: Whether held-out variants gate their base workloads.
     """
 

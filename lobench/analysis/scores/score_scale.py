@@ -256,7 +256,7 @@ class ScoreScale:
         return DEFAULT_MARGINS[self.kind]
 
     def linear(self) -> ScoreScale:
-        """Returns a linear scale with the same numbers, for losses that turn out to be signed."""
+        """Returns a linear scale with the numbers of this one, for losses of which some are below 0."""
         return dataclasses.replace(self, kind=ScaleKind.LINEAR, floor=-math.inf, is_thin=False)
 
     def ratio(self, difference: float) -> float:

@@ -127,9 +127,9 @@ def probability_of_improvement_interval(
     """Returns the probability of improvement with Newcombe's interval for the Mann-Whitney statistic.
 
     The interval holds the probabilities P whose distance from the observed one is at most z standard errors at P, plus
-    half a step of the statistic. The variance at P is the sum over cases, each taken to be at P. If cases differ, this
-    is more than their variance, because the variance is a concave function of P. A percentile bootstrap has no spread
-    if one side wins all pairs: for three seeds against three it would give [1, 1].
+    half a step of the statistic. The variance at P is a sum over cases, as if each case had the probability P. If cases
+    differ, this exceeds their variance, because the variance is a concave function of P. A percentile bootstrap has no
+    spread if one side wins all pairs: for three seeds against three it would give [1, 1].
 
     If no arrangement of the seeds has a two-sided p-value of at most 1 - confidence, as for three seeds against three,
     the interval contains one half.

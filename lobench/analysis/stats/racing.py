@@ -142,7 +142,8 @@ def log_threshold(num_methods: int, alpha: float) -> float:
 def losers(sums: PairSums, log_level: float, is_racing: BoolArray | None = None) -> tuple[BoolArray, BoolArray]:
     """Returns the methods that a look eliminates, bool[..., num_methods], and by which methods, [..., by, eliminated].
 
-    If each of two methods is shown to be worse in one of the two parts, neither eliminates the other.
+    There is a test of the mean and a test of diverged seeds. If each of two methods is shown to be worse in one of the
+    two tests, neither eliminates the other.
 
     Args:
       sums: Sums of all pairs; [..., j, i] has j as `a` and i as `b`.

@@ -231,7 +231,10 @@ def _edges(axes: Sequence[Axis], best: int) -> list[str]:
 
 
 def search_notes(snapshot: Snapshot, history: StoppedTrials) -> list[str]:
-    """Returns lines on the fairness of a search: methods without one, the seeds of its results, values at an edge."""
+    """Returns lines on the fairness of a search.
+
+    They name methods that were not searched, the seeds of its results, and best values at the edge of a range.
+    """
     searching = {trial.method for trial in snapshot.experiment.trials if trial.parameters}
     names = snapshot.method_labels
     lines = []

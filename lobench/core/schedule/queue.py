@@ -110,7 +110,7 @@ class WorkQueue:
     def take_alike(
         self, size: Size, entry: QueueEntry, choose: Callable[[Sequence[QueueEntry]], Sequence[QueueEntry]]
     ) -> list[QueueEntry]:
-        """Removes and returns the entries that `choose` picks among those alike to an entry. Takes O(n)."""
+        """Removes and returns the entries that `choose` picks from all entries alike to the given one. Takes O(n)."""
         matching_entries = sorted(
             candidate for candidate in self._lines.get(size, ()) if candidate.work.alike == entry.work.alike
         )

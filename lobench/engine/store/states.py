@@ -102,7 +102,7 @@ def owner_of(sha256: str, case_key: str, block: SeedBlock) -> str:
     """Returns the name of an evaluation as an owner of states: 16 hex digits.
 
     Args:
-      sha256: Hash of its theta; "" for an optimizer without one.
+      sha256: Hash of its theta; "" for an optimizer without theta.
       case_key: `CaseInfo.key`.
       block: Seed block.
     """

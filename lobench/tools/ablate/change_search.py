@@ -261,9 +261,9 @@ class _Search:
     def needs(self, smallest: Subset) -> dict[int, Need]:
         """Returns for each knob whether the smallest set needs it.
 
-        A set that is not shown to be equivalent to B may still be as good as B, since few seeds may show neither. A
-        knob is needed if the smallest set without it differs from B at alpha, divided by the numbers of looks and
-        knobs.
+        A set that is not shown to be equivalent to B may still be as good as B, since few seeds may show neither
+        equivalence nor a difference. A knob is needed if the smallest set without it differs from B, at a level of
+        alpha divided by the numbers of looks and knobs.
         """
         level = self.rules.level / max(len(self.every), 1)
         needs = dict.fromkeys(sorted(self.every), Need.NOT_NEEDED)

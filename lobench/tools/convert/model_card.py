@@ -29,9 +29,9 @@ class ExportedCheckpoint:
       location: Path or URL of the checkpoint.
       sha256: Hash of theta, under which stores hold its evaluations.
       optimizer: Class of its optimizer.
-      bindings: gin statements over those of the `config.gin`.
-      config: Content of the `config.gin` that a watch bound, or else of the one next to it, with the files that it
-        includes; "" without one.
+      bindings: gin statements that override the `config.gin`.
+      config: Content of the `config.gin` that a watch bound, or else of the `config.gin` next to the checkpoint, with
+        the files that it includes; "" without a `config.gin`.
       stores: Stores that may hold evaluations of it.
     """
 

@@ -100,7 +100,7 @@ class ScoreChange:
       size: Increase of the score of converged seeds; negative for a fall.
       error: Standard deviation of the size.
       probability: Probability that there is a change among the runs that were compared.
-      here: Probability that it is at this run, if there is one.
+      here: Probability that the change is at this run, given that there is a change.
       is_new_program: Whether the run's program differs from that of the previous run.
       lost: Number of diverged and exploded seeds, and of all seeds, before the run; the same two numbers from it on.
     """

@@ -359,7 +359,7 @@ class _Session:
         return _Values.read(self.folder, self.new, self.old, self.sequence.terms)
 
     def _updated_decision(self, decision: Decision, values: _Values) -> Decision:
-        """Returns the decision with numbers recomputed from the results so far, and with its answer, if any."""
+        """Returns the decision with numbers recomputed from the results so far, and with its answer if it is known."""
         screen_seeds = range(self.sequence.terms.screen)
         values.refuse_ignored_seed((*screen_seeds, *decision.seeds))
         screen = values.sums([seed for seed in screen_seeds if values.has(seed)], decision.margin)

@@ -27,8 +27,7 @@ def extended(experiment: Evolution) -> Evolution:
     generations do not depend on their number, and it continues in place.
 
     Raises:
-      UsageError: No generation is to be added, the run has not ended, or its configuration differs in more than its
-        length.
+      UsageError: The configuration adds no generation, it differs in more than its length, or the run has not ended.
       StoreError: The store has no run.
     """
     if experiment.run.strategy != "es":

@@ -225,8 +225,8 @@ def _mend(metrics: Path) -> None:
 def _metrics_of(numbers: Sequence[Number]) -> Iterator[tuple[str, float]]:
     """Yields (name, value) of numbers: `Number.key`, with characters that MLflow does not accept replaced.
 
-    MLflow's page has a section for each prefix before the last slash of a name, after names without one. In a file
-    store a name is a file and its prefix a folder, so no name may be the prefix of another.
+    MLflow's page shows names without a slash first, and then a section for each prefix before the last slash of a name.
+    In a file store a name is a file and its prefix a folder, so no name may be the prefix of another.
     """
     for number in numbers:
         suite = _part(number.suite)
