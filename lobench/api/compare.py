@@ -36,6 +36,7 @@ from lobench.api.resolve import (
     subjects_setting_scales,
 )
 from lobench.api.settings import CompareKeywords, CompareSettings, EvaluateIntoKeywords, texts
+from lobench.core.case import CaseSpec
 from lobench.core.errors import CheckpointError, LobenchError, UsageError, suggestion
 from lobench.core.settings_field import check_keywords, keywords_in, settings_from
 from lobench.core.subject import Given, GivenCheckpoint, SubjectKey
@@ -178,8 +179,6 @@ def compare(
     case_names = tuple(spec.names[-1] for spec in specs)
     evaluation = keywords_in(EvaluateIntoKeywords, {**options, "name": "compare", "cases": case_names})
     chosen_subjects = _subjects(names, store, suite_paths, progress or default_progress(), evaluation)
-    # A store may know a scope with axes by the names of its cells.
-    names_by_case = {case: {case, *(spec.names[-1] for spec in specs if spec.is_called(case))} for case in cases}
     return compare_stored(
         chosen_subjects,
         names,
@@ -187,7 +186,7 @@ def compare(
         baselines=baseline_paths,
         suites=[Path(suite) for suite in suite_paths],
         metrics=metrics,
-        cases=names_by_case,
+        cases=_names_by_case(cases, specs),
     )
 
 
@@ -197,6 +196,11 @@ def _rules_of(settings: CompareSettings) -> tuple[GateRules, CaseDesign, Target 
         design_of(independent_cases=settings.independent_cases, seed_means=settings.seed_means),
         None if settings.target is None else parse_target(str(settings.target)),
     )
+
+
+def _names_by_case(cases: Iterable[str], specs: Sequence[CaseSpec]) -> dict[str, set[str]]:
+    """Returns the names by which a store may know each case: those of its cells, for a scope with axes."""
+    return {case: {case, *(spec.names[-1] for spec in specs if spec.is_called(case))} for case in cases}
 
 
 def compare_stored(
