@@ -94,7 +94,7 @@ class Measured:
 
     @classmethod
     def from_report(cls, values: Mapping[str, Any]) -> Measured:
-        """Returns the measurement that `to_report` returned the values of."""
+        """Returns the measurement with the values that `to_report` returned."""
         samples = Samples(**values["samples"])
         reference = MeasuredReference(**values["reference"])
         return cls(**{**values, "samples": samples, "reference": reference})

@@ -222,7 +222,7 @@ def _precision_of_each(values: FloatArray, scale: ScoreScale) -> FloatArray:
 def samples_of(a: Finals, b: Finals, cell_a: Cell, cell_b: Cell) -> Samples:
     """Returns values of two cells as samples, which are pairs if their seeds are the same draws.
 
-    Non-finite values diverged.
+    Non-finite values count as diverged.
     """
     is_paired = are_common(cell_a.draws, cell_b.draws) and _is_fresh(cell_a) == _is_fresh(cell_b)
     common_seeds = sorted(a.keys() & b.keys()) if is_paired else []

@@ -495,9 +495,10 @@ class Scales:
         return sum(self._has_single_values(identity, case) for identity, case in self.cases.items())
 
     def _has_single_values(self, identity: str, case: CaseInfo) -> bool:
-        """Returns whether all subjects of a case without baseline recorded one value, which is not a start.
+        """Returns whether all subjects of a case without baseline recorded only a single value for each seed.
 
-        The unit of its scores is then the largest change of a subject from the first stored value.
+        Such a case has no starts. The unit of its scores is the largest change of a subject from the first stored
+        value.
         """
         if not (case.evaluator or case.has_items) or identity in self.baselines.tuned:
             return False

@@ -59,7 +59,7 @@ def are_ahead(
     """Returns for 1, 2, ... trials whether the expected best of one search is shown to be above that of another.
 
     The lower bounds of the difference hold for all numbers of trials together: their quantile is that of the largest
-    studentized difference over these numbers. Beyond the trials with an interval nothing is shown.
+    studentized difference over these numbers. For numbers of trials without an interval the result is False.
 
     Args:
       a, b: Values of the trials of both searches, as for `expected_best`.

@@ -337,7 +337,7 @@ def _dependency_order(by_path: Mapping[str, Parameter]) -> list[str]:
 
 
 class Space:
-    """Parameters of a study, validated before.
+    """Parameters of a study. `check_parameters` must have validated them.
 
     Attributes:
       parameters: Parameters in the given order.

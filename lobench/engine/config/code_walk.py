@@ -178,7 +178,12 @@ class CodeWalk:
                 self.add_file(f"{package}/__init__.py")
 
     def _add_what_it_names(self, path: str, source: SourceFile) -> None:
-        """Adds what a file names, searched from the path of the file or of a link to it."""
+        """Adds the modules and files that a file names.
+
+        Args:
+          path: Path of the file or of a link to it, from which names are searched.
+          source: Names in the file.
+        """
         self._sources[path] = source
         self._waiting_imports += [(path, imported) for imported in source.imports]
         self._note_import_folders(path, source)

@@ -80,7 +80,7 @@ class Suites:
     Args:
       folders: Folders of the suites.
       manager: Plugins.
-      imports: Lines that experiments bind over all cases: their imports, the last form of an experiment first.
+      imports: Import statements of experiments, which apply to all cases. Later forms of an experiment come first.
     """
 
     def __init__(

@@ -159,10 +159,10 @@ def _recorded_files(store: Path, rows: Sequence[EvaluationRow]) -> _Recorded:
 def _code_beside_experiments(
     base: str, packed_files: Mapping[str, Path], names: Collection[str], recorded_files: _Recorded
 ) -> dict[str, Path]:
-    """Returns the code of results in folders from which experiments import modules, by name in the bundle.
+    """Returns modules that experiments import and results were computed with, by their name in the bundle.
 
-    In the bundle, cases of the suite can import the modules. Data files that the modules name are included, and
-    installed packages are not.
+    The bundle has them next to a suite, so that its cases can import them. Data files that they name are included.
+    Installed packages are not.
     """
     code_files: dict[str, Path] = {}
     for name in sorted(names):

@@ -92,7 +92,9 @@ def warm_chain(trials: Mapping[int, StudyTrial], id: int) -> list[StudyTrial]:
 
 
 def replay_seed(seed: int, *, slot: int, study_seed: int) -> int:
-    """Returns the seed of a segment in a member of an ensemble of replays, 31 bits; in slot 0 the segment's own seed.
+    """Returns the seed (31 bits) that a segment has in one slot of an ensemble of replays.
+
+    Slot 0 has the segment's own seed.
 
     >>> replay_seed(7, slot=0, study_seed=3)
     7

@@ -118,7 +118,7 @@ def _repeated_runs(runs: Sequence[list[_Row]]) -> set[int]:
 
 
 def _request_of_log(path: Path, folder: Path, name: str, request: CurveRequest) -> CurveRequest:
-    """Returns the request with the paths of one log of a folder for `--pattern`."""
+    """Returns the request for one log in a folder, with spellings of its path that `--pattern` is matched with."""
     if not request.pattern or not folder.is_dir():
         return request
     inner = path.relative_to(folder)
