@@ -100,8 +100,8 @@ class Registered:
             plugin_errors(lambda error: PluginFailure(problem, where=where, got=headline(error))),
             self._suite_importable(),
         ):
-            loaded = importlib.import_module(module) if module else self.module
-            return getattr(loaded, attribute) if attribute else loaded
+            loaded_module = importlib.import_module(module) if module else self.module
+            return getattr(loaded_module, attribute) if attribute else loaded_module
 
     def make(self, *arguments: object, where: str, **keywords: object) -> Any:
         """Calls the factory with arguments from the user.
@@ -326,23 +326,27 @@ class PluginManager(pluggy.PluginManager):
         for implementation in reversed(getattr(self.hook, hook).get_hookimpls()):
             plugin = implementation.plugin_name
             try:
-                declared = self._call_hook(hook, implementation.function, plugin)
+                declarations_of_plugin = self._call_hook(hook, implementation.function, plugin)
             except PluginFailure as error:  # `find` names it if a name is missing
                 self._note_broken(plugin, hook, str(error))
                 continue
-            for declaration in declared:
-                earlier = declarations.get(declaration.name)
-                if earlier is not None:
+            for declaration in declarations_of_plugin:
+                earlier_declaration = declarations.get(declaration.name)
+                if earlier_declaration is not None:
                     problems[declaration.name] = PluginError(
-                        f"{hook}: two plugins declare {declaration.name!r}: {earlier.plugin!r} "
-                        f"({earlier.declaration.factory}) and {plugin!r} ({declaration.factory})",
+                        f"{hook}: two plugins declare {declaration.name!r}: {earlier_declaration.plugin!r} "
+                        f"({earlier_declaration.declaration.factory}) and {plugin!r} ({declaration.factory})",
                         next_step="remove or rename one",
                     )
                 else:
                     declarations[declaration.name] = Registered(
                         declaration=declaration, plugin=plugin, module=implementation.plugin
                     )
-        return {name: registered for name, registered in sorted(declarations.items()) if name not in problems}, problems
+        return {
+            name: registered_declaration
+            for name, registered_declaration in sorted(declarations.items())
+            if name not in problems
+        }, problems
 
     def _note_broken(self, plugin: str, hook: str, cause: str) -> None:
         failed = BrokenPlugin(name=plugin, distribution=hook, cause=cause, imports=True)
@@ -352,9 +356,9 @@ class PluginManager(pluggy.PluginManager):
     def _call_hook(self, hook: str, function: Callable[[], Any], plugin: str) -> list[Declaration]:
         problem, where = f"hook {hook} failed", f"plugin {plugin!r}"
         with plugin_errors(lambda error: PluginFailure(problem, where=where, got=headline(error))):
-            returned: Any = function()
-            declared = list(returned) if isinstance(returned, Iterable) else [returned]
-        for declaration in declared:
+            returned_value: Any = function()
+            declarations = list(returned_value) if isinstance(returned_value, Iterable) else [returned_value]
+        for declaration in declarations:
             if not isinstance(declaration, Declaration):
                 raise PluginFailure(
                     f"hook {hook} returned something else than declarations",
@@ -363,23 +367,26 @@ class PluginManager(pluggy.PluginManager):
                     expected="lobench.hookspecs.Declaration",
                 )
             name = declaration.name
-            shown = repr(name) if isinstance(name, str) else described(name)
-            for part in ("name", "factory", "summary"):
-                if not isinstance(text := getattr(declaration, part), str) or (part == "name" and not text):
+            shown_name = repr(name) if isinstance(name, str) else described(name)
+            for field_name in ("name", "factory", "summary"):
+                if not isinstance(text := getattr(declaration, field_name), str) or (field_name == "name" and not text):
                     raise PluginFailure(
-                        f"hook {hook} declares {shown} with a {part} that is not a text",
+                        f"hook {hook} declares {shown_name} with a {field_name} that is not a text",
                         where=f"plugin {plugin!r}",
                         got=described(text),
                     )
-        return declared
+        return declarations
 
     def gin_modules(self) -> list[str]:
         """Returns the modules that plugins declare for gin, by the names of their declarations.
 
         Faults of declarations are added to `broken`.
         """
-        declared = self.usable_declarations("lobench_gin_modules").values()
-        return [registered.declaration.factory.partition(":")[0] for registered in declared]
+        registered_declarations = self.usable_declarations("lobench_gin_modules").values()
+        return [
+            registered_declaration.declaration.factory.partition(":")[0]
+            for registered_declaration in registered_declarations
+        ]
 
     def make_executor(self, name: str, *arguments: object) -> Executor:
         """Makes an executor for a command with its own workers. Calls are guarded as by `make_guarded`.
@@ -391,8 +398,8 @@ class PluginManager(pluggy.PluginManager):
           LobenchError: There is no such executor, or it cannot be made.
         """
         hook = "lobench_executors"
-        registered = self.find(hook, name, kind="executor")
-        executor: Executor = registered.make_guarded(
+        registered_executor = self.find(hook, name, kind="executor")
+        executor: Executor = registered_executor.make_guarded(
             *arguments, where=f"--executor {name}", hook=hook, results=EXECUTOR_RESULTS
         )
         return executor
@@ -415,13 +422,14 @@ class PluginManager(pluggy.PluginManager):
             raise problems[name]
         if name in declarations:
             return declarations[name]
-        broken = "".join(f"; plugin {plugin}" for plugin in self.broken)
+        broken_text = "".join(f"; plugin {plugin}" for plugin in self.broken)
         expected = "one of " + ", ".join(declarations) if declarations else ""
         raise UsageError(
             f"unknown {kind} {name!r}",
             where=where,
             expected=expected,
-            next_step=(suggestion(name, declarations) or "is its plugin installed? see `lobench plugins`") + broken,
+            next_step=(suggestion(name, declarations) or "is its plugin installed? see `lobench plugins`")
+            + broken_text,
         )
 
     def register_conftest(self, module: ModuleType) -> None:

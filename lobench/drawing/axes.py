@@ -121,10 +121,10 @@ def _draw_series(axes: Axes, series: Series) -> None:
         axes.plot(series.x, series.y, marker=marker, markersize=3, **style)
     if series.lower is not None and series.upper is not None:
         axes.fill_between(series.x, series.lower, series.upper, color=colour, alpha=0.18, linewidth=0)
-    finite = np.isfinite(np.asarray(series.y, np.float64))
-    if series.line and not series.steps and finite.any() and not finite[-1]:
-        last = int(np.flatnonzero(finite)[-1])
-        axes.plot(series.x[last], series.y[last], marker="x", color=colour)
+    is_finite = np.isfinite(np.asarray(series.y, np.float64))
+    if series.line and not series.steps and is_finite.any() and not is_finite[-1]:
+        last_index = int(np.flatnonzero(is_finite)[-1])
+        axes.plot(series.x[last_index], series.y[last_index], marker="x", color=colour)
 
 
 def _draw_map(axes: Axes, chart: HeatMap) -> None:

@@ -58,35 +58,37 @@ class HeatMap:
         return across, (self.height - _TOP - _BOTTOM) / len(self.values)
 
     def _squares(self) -> list[Markup]:
-        across, down = self._square()
-        parts = []
+        square_width, square_height = self._square()
+        shapes = []
         for row, values in enumerate(self.values):
             for column, value in enumerate(values):
                 if not math.isfinite(value):
                     continue
-                x, y = _LEFT + column * across, _TOP + row * down
+                x, y = _LEFT + column * square_width, _TOP + row * square_height
                 opacity = _MOST_OPAQUE * min(max(value, 0.0), 1.0)
-                parts.append(
+                shapes.append(
                     Markup(
-                        f'<rect class="square" x="{x:.1f}" y="{y:.1f}" width="{across - 1:.1f}" '
-                        f'height="{down - 1:.1f}" fill-opacity="{opacity:.2f}"/>'
+                        f'<rect class="square" x="{x:.1f}" y="{y:.1f}" width="{square_width - 1:.1f}" '
+                        f'height="{square_height - 1:.1f}" fill-opacity="{opacity:.2f}"/>'
                     )
                 )
                 if self.has_texts:
-                    text = f'<text class="mid value" x="{x + across / 2:.1f}" y="{y + down / 2 + 4:.1f}">'
-                    parts.append(Markup(f"{text}{share(value)}</text>"))
-        return parts
+                    text = (
+                        f'<text class="mid value" x="{x + square_width / 2:.1f}" y="{y + square_height / 2 + 4:.1f}">'
+                    )
+                    shapes.append(Markup(f"{text}{share(value)}</text>"))
+        return shapes
 
     def _names(self) -> list[Markup]:
-        across, down = self._square()
-        below = self.height - _BOTTOM + 14
-        middle = _TOP + (self.height - _TOP - _BOTTOM) / 2
+        square_width, square_height = self._square()
+        y_below = self.height - _BOTTOM + 14
+        y_middle = _TOP + (self.height - _TOP - _BOTTOM) / 2
         columns = (
-            Markup(f'<text class="mid" x="{_LEFT + (column + 0.5) * across:.1f}" y="{below}">{column}</text>')
+            Markup(f'<text class="mid" x="{_LEFT + (column + 0.5) * square_width:.1f}" y="{y_below}">{column}</text>')
             for column in self.named(len(self.values[0]))
         )
         rows = (
-            Markup(f'<text class="end" x="{_LEFT - 5}" y="{_TOP + (row + 0.5) * down + 4:.1f}">{row}</text>')
+            Markup(f'<text class="end" x="{_LEFT - 5}" y="{_TOP + (row + 0.5) * square_height + 4:.1f}">{row}</text>')
             for row in self.named(len(self.values))
         )
         x_middle = (self.width + _LEFT) / 2
@@ -95,7 +97,7 @@ class HeatMap:
             *rows,
             Markup(f'<text class="mid name" x="{x_middle:.0f}" y="{self.height - 5}">{escape(self.x_label)}</text>'),
             Markup(
-                f'<text class="mid name" x="11" y="{middle:.0f}" transform="rotate(-90 11 {middle:.0f})">'
+                f'<text class="mid name" x="11" y="{y_middle:.0f}" transform="rotate(-90 11 {y_middle:.0f})">'
                 f"{escape(self.y_label)}</text>"
             ),
         ]

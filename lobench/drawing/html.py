@@ -25,9 +25,9 @@ def paragraph(line: str) -> Markup:
 
 def table(header: Sequence[CellContent], rows: Sequence[Sequence[CellContent]]) -> Markup:
     """Returns a table. The first column has the names of the rows."""
-    head = "".join(f"<th>{text(cell)}</th>" for cell in header)
+    header_row = "".join(f"<th>{text(cell)}</th>" for cell in header)
     body = "".join(
-        f'<tr><th style="text-align:left">{text(first)}</th>{"".join(f"<td>{text(cell)}</td>" for cell in others)}</tr>'
-        for first, *others in rows
+        f'<tr><th style="text-align:left">{text(name)}</th>{"".join(f"<td>{text(cell)}</td>" for cell in cells)}</tr>'
+        for name, *cells in rows
     )
-    return Markup(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
+    return Markup(f"<table><thead><tr>{header_row}</tr></thead><tbody>{body}</tbody></table>")

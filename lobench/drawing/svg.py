@@ -93,10 +93,10 @@ def curve_of_seeds(label: str, steps: ArrayLike, values: ArrayLike, style: str) 
 
 def inner_chart(case: str, metric: str, series: Sequence[Series], *, log_y: bool) -> Chart:
     """Returns a small chart of a case's curves over inner steps."""
-    ends = ", ".join(f"{line.label} {number(line.y[-1])}" for line in series)
+    final_values = ", ".join(f"{line.label} {number(line.y[-1])}" for line in series)
     return Chart(
         title=f"{case}: {metric} over inner steps",
-        description=f"Final values: {ends}.",
+        description=f"Final values: {final_values}.",
         x_label="inner step",
         y_label=metric,
         series=tuple(series),
@@ -162,16 +162,16 @@ class Chart:
         y_ticks = _ticks(y_axis, self.y_names, int(_MOST_LEFT * self.width / _LETTER))
         left_margin = max(_LEFT, *(8 + _LETTER * len(text) for _, text in y_ticks), 0)
         x_axis = _Axis(self._span("x"), self.log_x, left_margin, self.width - _RIGHT, 5)
-        parts = [
+        shapes = [
             *self._grid(x_axis, y_axis, left_margin, y_ticks),
-            *(part for line in self.series for part in _draw(line, x_axis, y_axis)),
+            *(shape for line in self.series for shape in _draw(line, x_axis, y_axis)),
         ]
-        parts += self._rules_and_notes(x_axis, y_axis)
+        shapes += self._rules_and_notes(x_axis, y_axis)
         text = escape(f"{self.title}. {self.description}")
         data = Markup("")
         if not self.rules:  # charts with rules have several scales
             data = Markup(' data-chart="{}"').format(json.dumps(self.data(), allow_nan=False, separators=(",", ":")))
-        body = Markup("").join(parts)
+        body = Markup("").join(shapes)
         return Markup(
             f'<svg class="chart" viewBox="0 0 {self.width} {self.height}" role="img" aria-label="{text}"'
             f"{data}>{body}</svg>"
@@ -198,30 +198,30 @@ class Chart:
     def _grid(
         self, x_axis: _Axis, y_axis: _Axis, left_margin: float, y_ticks: Sequence[tuple[float, str]]
     ) -> list[Markup]:
-        parts = []
+        shapes = []
         right, bottom = self.width - _RIGHT, self.height - _BOTTOM
         for value, text in y_ticks:
             y = y_axis.at(value)
-            parts.append(Markup(f'<line class="grid" x1="{left_margin:.0f}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'))
-            parts.append(Markup(f'<text x="{left_margin - 5:.0f}" y="{y + 4:.1f}" class="end">{escape(text)}</text>'))
+            shapes.append(Markup(f'<line class="grid" x1="{left_margin:.0f}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'))
+            shapes.append(Markup(f'<text x="{left_margin - 5:.0f}" y="{y + 4:.1f}" class="end">{escape(text)}</text>'))
         for value, text in _ticks(x_axis, self.x_names, _X_LETTERS):
             x = x_axis.at(value)
             # A long number at the right end would be cut off.
             anchor, x = ("end", self.width - 1) if x + _LETTER / 2 * len(text) > self.width else ("mid", x)
-            parts.append(Markup(f'<text x="{x:.1f}" y="{bottom + 16}" class="{anchor}">{escape(text)}</text>'))
-        middle = (left_margin + right) / 2
-        parts.append(Markup(f'<line class="axis" x1="{left_margin:.0f}" x2="{right}" y1="{bottom}" y2="{bottom}"/>'))
-        parts.append(
-            Markup(f'<text x="{middle:.0f}" y="{self.height - 5}" class="mid name">{escape(self.x_label)}</text>')
+            shapes.append(Markup(f'<text x="{x:.1f}" y="{bottom + 16}" class="{anchor}">{escape(text)}</text>'))
+        x_middle = (left_margin + right) / 2
+        shapes.append(Markup(f'<line class="axis" x1="{left_margin:.0f}" x2="{right}" y1="{bottom}" y2="{bottom}"/>'))
+        shapes.append(
+            Markup(f'<text x="{x_middle:.0f}" y="{self.height - 5}" class="mid name">{escape(self.x_label)}</text>')
         )
-        return parts
+        return shapes
 
     def _rules_and_notes(self, x_axis: _Axis, y_axis: _Axis) -> list[Markup]:
         bottom = self.height - _BOTTOM
-        places = [f"{x_axis.at(x):.1f}" for x in self.rules]
-        parts = [Markup(f'<line class="axis" x1="{x}" x2="{x}" y1="{_TOP}" y2="{bottom}"/>') for x in places]
+        x_of_rules = [f"{x_axis.at(x):.1f}" for x in self.rules]
+        shapes = [Markup(f'<line class="axis" x1="{x}" x2="{x}" y1="{_TOP}" y2="{bottom}"/>') for x in x_of_rules]
         notes = [(x_axis.at(note.x), y_axis.at(note.y), escape(note.text)) for note in self.notes]
-        return parts + [
+        return shapes + [
             Markup(f'<text x="{x:.1f}" y="{y:.1f}" class="mid noted">{note}</text>') for x, y, note in notes
         ]
 
@@ -254,27 +254,29 @@ def short(values: ArrayLike) -> list[float | int | None]:
     """
     array = np.asarray(values, np.float64).ravel()
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        places = 3 - np.floor(np.log10(np.abs(array)))
-        is_usual = (places >= 0) & (places <= 22)
-        power = 10.0 ** np.where(is_usual, places, 0)
-        scaled = np.abs(array) * power
-        digits = np.rint(scaled)
-        is_usual &= (digits >= 1000) & (digits <= 9999) & (np.abs(scaled - np.floor(scaled) - 0.5) > 1e-3)
+        num_decimals = 3 - np.floor(np.log10(np.abs(array)))
+        can_vectorize = (num_decimals >= 0) & (num_decimals <= 22)
+        power = 10.0 ** np.where(can_vectorize, num_decimals, 0)
+        scaled_values = np.abs(array) * power
+        digits = np.rint(scaled_values)
+        can_vectorize &= (
+            (digits >= 1000) & (digits <= 9999) & (np.abs(scaled_values - np.floor(scaled_values) - 0.5) > 1e-3)
+        )
         quotients = np.copysign(digits / power, array)
-        is_usual &= quotients != np.rint(quotients)
-    numbers: list[float | int | None] = quotients.tolist()
-    for index in np.flatnonzero(~is_usual).tolist():
+        can_vectorize &= quotients != np.rint(quotients)
+    rounded_numbers: list[float | int | None] = quotients.tolist()
+    for index in np.flatnonzero(~can_vectorize).tolist():
         value = float(array[index])
-        numbers[index] = rounded(value) if math.isfinite(value) else None
-    return numbers
+        rounded_numbers[index] = rounded(value) if math.isfinite(value) else None
+    return rounded_numbers
 
 
 def short_rows(blocks: Sequence[NDArray[np.float64]]) -> list[list[list[float | int | None]]]:
     """Returns `short` of each row of each block, computed at once. Blocks are float64[num_rows, num_points]."""
     if not blocks:
         return []
-    numbers = iter(short(np.concatenate([block.ravel() for block in blocks])))
-    return [[list(itertools.islice(numbers, block.shape[1])) for _ in block] for block in blocks]
+    rounded_numbers = iter(short(np.concatenate([block.ravel() for block in blocks])))
+    return [[list(itertools.islice(rounded_numbers, block.shape[1])) for _ in block] for block in blocks]
 
 
 class _Axis:
@@ -304,11 +306,11 @@ class _Axis:
                 stride = math.ceil(len(decades) / self._num_ticks)
                 return [10.0**decade for decade in decades][::stride]
             return [float(f"{value:.1g}") for value in np.geomspace(low, high, 4)[1:]]
-        raw = (high - low) / self._num_ticks
-        magnitude = 10.0 ** math.floor(math.log10(raw))
-        step = next(factor * magnitude for factor in (1, 2, 5, 10) if factor * magnitude >= raw)
-        first = math.ceil(low / step - 1e-9)
-        return [round(index * step, 12) for index in range(first, math.floor(high / step + 1e-9) + 1)]
+        unrounded_step = (high - low) / self._num_ticks
+        magnitude = 10.0 ** math.floor(math.log10(unrounded_step))
+        step = next(factor * magnitude for factor in (1, 2, 5, 10) if factor * magnitude >= unrounded_step)
+        first_multiple = math.ceil(low / step - 1e-9)
+        return [round(index * step, 12) for index in range(first_multiple, math.floor(high / step + 1e-9) + 1)]
 
 
 def _ticks(axis: _Axis, names: Sequence[str], letters: int) -> list[tuple[float, str]]:
@@ -324,30 +326,32 @@ def shortened(name: str, letters: int) -> str:
 
 
 def _draw(series: Series, x_axis: _Axis, y_axis: _Axis) -> list[Markup]:
-    shown = [
+    points = [
         (x_axis.at(x), y_axis.at(y)) if x_axis.shows(x) and y_axis.shows(y) else None
         for x, y in zip(series.x, series.y, strict=True)
     ]
-    parts = []
+    shapes = []
     if series.lower is not None and series.upper is not None:
-        parts += _band(series, x_axis, y_axis)
+        shapes += _band(series, x_axis, y_axis)
     if series.line:
-        parts.append(Markup(f'<path class="line {series.style}" d="{_path(shown, series.steps)}"/>'))
-    finite = [point for point in shown if point is not None]
-    if series.dots or len(finite) == 1:
-        parts += [Markup(f'<circle class="dot {series.style}" cx="{x:.1f}" cy="{y:.1f}" r="3"/>') for x, y in finite]
-    if series.line and not series.steps and finite and len(finite) < len(shown) and shown[-1] is None:
-        x, y = finite[-1]
+        shapes.append(Markup(f'<path class="line {series.style}" d="{_path(points, series.steps)}"/>'))
+    finite_points = [point for point in points if point is not None]
+    if series.dots or len(finite_points) == 1:
+        shapes += [
+            Markup(f'<circle class="dot {series.style}" cx="{x:.1f}" cy="{y:.1f}" r="3"/>') for x, y in finite_points
+        ]
+    if series.line and not series.steps and finite_points and len(finite_points) < len(points) and points[-1] is None:
+        x, y = finite_points[-1]
         cross = f"M{x - 4:.1f} {y - 4:.1f}l8 8m0-8l-8 8"
-        parts.append(Markup(f'<path class="cross {series.style}" d="{cross}"/>'))
-    return parts
+        shapes.append(Markup(f'<path class="cross {series.style}" d="{cross}"/>'))
+    return shapes
 
 
 def _band(series: Series, x_axis: _Axis, y_axis: _Axis) -> list[Markup]:
     """Returns a polygon for each stretch without gaps, or a whisker for a stretch of one point."""
     assert series.lower is not None and series.upper is not None
     bounds = list(zip(series.x, series.lower, series.upper, strict=True))
-    parts = []
+    shapes = []
     for is_shown, stretch in itertools.groupby(bounds, lambda bound: _has_band(bound, y_axis)):
         if not is_shown:
             continue
@@ -355,12 +359,12 @@ def _band(series: Series, x_axis: _Axis, y_axis: _Axis) -> list[Markup]:
         if len(rows) == 1:
             ((x, low, high),) = rows
             attributes = f'x1="{x:.1f}" x2="{x:.1f}" y1="{low:.1f}" y2="{high:.1f}"'
-            parts.append(Markup(f'<line class="whisker {series.style}" {attributes}/>'))
+            shapes.append(Markup(f'<line class="whisker {series.style}" {attributes}/>'))
             continue
         corners = [(x, high) for x, _, high in rows] + [(x, low) for x, low, _ in reversed(rows)]
         points = " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)
-        parts.append(Markup(f'<polygon class="band {series.style}" points="{points}"/>'))
-    return parts
+        shapes.append(Markup(f'<polygon class="band {series.style}" points="{points}"/>'))
+    return shapes
 
 
 def _has_band(point: tuple[float, float, float], y_axis: _Axis) -> bool:
@@ -369,17 +373,17 @@ def _has_band(point: tuple[float, float, float], y_axis: _Axis) -> bool:
 
 
 def _path(points: Sequence[tuple[float, float] | None], steps: bool) -> str:
-    parts: list[str] = []
+    path_commands: list[str] = []
     previous: tuple[float, float] | None = None
     for point in points:
         if point is not None:
             x, y = point
             if previous is None:
-                parts.append(f"M{x:.1f} {y:.1f}")
+                path_commands.append(f"M{x:.1f} {y:.1f}")
             else:
-                parts.append(f"H{x:.1f}V{y:.1f}" if steps else f"L{x:.1f} {y:.1f}")
+                path_commands.append(f"H{x:.1f}V{y:.1f}" if steps else f"L{x:.1f} {y:.1f}")
         previous = point
-    return "".join(parts)
+    return "".join(path_commands)
 
 
 def number(value: float) -> str:
@@ -389,16 +393,16 @@ def number(value: float) -> str:
     """
     if not math.isfinite(value):
         return "n/a" if math.isnan(value) else ("∞" if value > 0 else "-∞")
-    short = rounded(value)
-    if isinstance(short, int):
-        return f"{short:,}"
-    mantissa, _, exponent = f"{short:.3e}".partition("e")
-    return f"{short:g}" if -3 <= int(exponent) < 6 else f"{float(mantissa):g}e{int(exponent)}"
+    rounded_value = rounded(value)
+    if isinstance(rounded_value, int):
+        return f"{rounded_value:,}"
+    mantissa, _, exponent = f"{rounded_value:.3e}".partition("e")
+    return f"{rounded_value:g}" if -3 <= int(exponent) < 6 else f"{float(mantissa):g}e{int(exponent)}"
 
 
 def rounded(value: float) -> float | int:
     """Rounds a finite number to the digits that `number` shows, which keeps the data of a page short."""
-    short = float(value)
-    if not (short.is_integer() and abs(short) < 1e6):
-        short = float(f"{short:.4g}")
-    return int(short) if short.is_integer() and abs(short) < 1e6 else short
+    short_value = float(value)
+    if not (short_value.is_integer() and abs(short_value) < 1e6):
+        short_value = float(f"{short_value:.4g}")
+    return int(short_value) if short_value.is_integer() and abs(short_value) < 1e6 else short_value

@@ -155,7 +155,7 @@ class IsolatedRunner:
                 request = dataclasses.replace(request, theta=str(path))
             try:
                 connection.send_bytes(request.to_bytes())
-                answer = _ANSWERS.from_bytes(connection.recv_bytes())
+                reply = _ANSWERS.from_bytes(connection.recv_bytes())
             except (EOFError, OSError) as error:
                 code = self._child.wait() if self._child else None
                 self.close()
@@ -167,9 +167,9 @@ class IsolatedRunner:
             except BaseException:
                 self.close()  # interrupted: the next request would receive this answer
                 raise
-        if isinstance(answer, Raised):
-            raise _RAISED.get(answer.name, LobenchError)(answer.message)
-        return Curves.from_payload(answer.payload)
+        if isinstance(reply, Raised):
+            raise _RAISED.get(reply.name, LobenchError)(reply.message)
+        return Curves.from_payload(reply.payload)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -202,13 +202,13 @@ def main(descriptor: int, *, keeps_executables: bool = True) -> None:
     caller = ChiefEnd(Connection(descriptor), Codec(Train), owns_process=True)
     caller.listen(requests.put)
     programs = Programs(keeps_executables=keeps_executables)
-    runner_of = functools.lru_cache(maxsize=_MOST_LAYERS)(lambda layers: BlockRunner(layers, programs))
+    runner_for_layers = functools.lru_cache(maxsize=_MOST_LAYERS)(lambda layers: BlockRunner(layers, programs))
     # Interrupting a notebook also interrupts its child, which must not print a traceback.
     with contextlib.suppress(KeyboardInterrupt):
         while (request := requests.get()) is not None:
             try:
                 theta = ThetaLeaves.at(request.theta, where=request.where)
-                runner = runner_of(request.layers)
+                runner = runner_for_layers(request.layers)
                 curves = runner.repeat(
                     *(request.spec, request.test, theta, request.seed_block),
                     together=request.together,
@@ -216,10 +216,10 @@ def main(descriptor: int, *, keeps_executables: bool = True) -> None:
                 )
                 _refuse_other_code(request, runner)
             except Exception as error:  # noqa: BLE001  (the process boundary: the caller raises it)
-                answer: Answer = Raised(name=type(error).__name__, message=headline(error))
+                reply: Answer = Raised(name=type(error).__name__, message=headline(error))
             else:
-                answer = TrainedReply(payload=curves.to_payload())
-            caller.send(answer)
+                reply = TrainedReply(payload=curves.to_payload())
+            caller.send(reply)
 
 
 def _refuse_other_code(request: Train, runner: BlockRunner) -> None:
@@ -228,8 +228,8 @@ def _refuse_other_code(request: Train, runner: BlockRunner) -> None:
     if request.key and bound.info.whole_key != request.key:
         raise EditedCode.of(request.spec, ["its gin files"])
     present_code = {**bound.code.parts, **parts_run_otherwise(bound.info)}
-    if edited := [name for name, sha256 in request.code.items() if present_code.get(name, sha256) != sha256]:
-        raise EditedCode.of(request.spec, edited)
+    if edited_parts := [name for name, sha256 in request.code.items() if present_code.get(name, sha256) != sha256]:
+        raise EditedCode.of(request.spec, edited_parts)
 
 
 if __name__ == "__main__":

@@ -56,8 +56,8 @@ def evaluate(
     forget_edited_code()
     with stand_ins() as stand_in:
         objects = list[object]()
-        name = functools.partial(_record_and_name, objects, stand_in)
-        spec = spec_called(case, find_suite(suite)) if own is None else _spec_of(own, name)
+        record_and_name = functools.partial(_record_and_name, objects, stand_in)
+        spec = spec_called(case, find_suite(suite)) if own is None else _spec_of(own, record_and_name)
         layers = functools.partial(
             layers_at, optimizer=optimizer, gin_files=gin_files, gin_params=gin_params, variant=variant
         )

@@ -22,34 +22,36 @@ from lobench.plugins import Registered
 __all__ = ["with_metrics"]
 
 
-def with_metrics(curves: Curves, declared: Mapping[str, Registered]) -> Curves:
+def with_metrics(curves: Curves, registered_metrics: Mapping[str, Registered]) -> Curves:
     """Returns curves extended by declared metrics.
 
     Args:
       curves: Curves of one seed block.
-      declared: Metrics by name, from `PluginManager.declarations("lobench_metrics")`.
+      registered_metrics: Metrics by name, from `PluginManager.declarations("lobench_metrics")`.
     """
-    if not declared:
+    if not registered_metrics:
         return curves
     # A copy that cannot be written to: a metric looks at a result and does not change it.
-    shown = Curves.from_payload(curves.to_payload())
+    read_only_curves = Curves.from_payload(curves.to_payload())
     metrics = dict(curves.metrics)
     problems = list(curves.problems)
     directions = dict(curves.directions)
-    for name, registered in declared.items():
+    for name, registered_metric in registered_metrics.items():
         try:
-            computed = _compute(registered, shown)
-            for metric in computed:
+            computed_metrics = _compute(registered_metric, read_only_curves)
+            for metric in computed_metrics:
                 if metric in metrics:
                     raise LobenchError(f"there is a metric {metric!r} already")
-            where = f"plugin {registered.plugin!r}"
-            declared_directions = spread_directions(registered.declaration.metric_directions, computed, where=where)
+            where = f"plugin {registered_metric.plugin!r}"
+            declared_directions = spread_directions(
+                registered_metric.declaration.metric_directions, computed_metrics, where=where
+            )
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001  (a plugin boundary: named, and the rest goes on)
-            problems.append(f"metric {name!r} of plugin {registered.plugin!r}: {headline(error)}")
+            problems.append(f"metric {name!r} of plugin {registered_metric.plugin!r}: {headline(error)}")
         else:
-            metrics |= computed
+            metrics |= computed_metrics
             directions |= declared_directions
     return dataclasses.replace(
         curves,
@@ -60,17 +62,19 @@ def with_metrics(curves: Curves, declared: Mapping[str, Registered]) -> Curves:
     )
 
 
-def _compute(registered: Registered, curves: Curves) -> dict[str, memoryview[float]]:
+def _compute(registered_metric: Registered, curves: Curves) -> dict[str, memoryview[float]]:
     """Calls a metric and checks the values that it returns."""
-    metric = registered.load()
+    metric = registered_metric.load()
     with plugins_contained():
-        returned: Any = metric(curves)
-    if not isinstance(returned, Mapping):
+        returned_values: Any = metric(curves)
+    if not isinstance(returned_values, Mapping):
         raise LobenchError(
-            "it returned no metrics", got=type(returned).__name__, expected="a mapping from names to a value a seed"
+            "it returned no metrics",
+            got=type(returned_values).__name__,
+            expected="a mapping from names to a value a seed",
         )
     rows_by_metric: dict[str, memoryview[float]] = {}
-    for key, values in returned.items():
+    for key, values in returned_values.items():
         column = np.asarray(values, np.float32)
         if not isinstance(key, str) or column.shape != (len(curves.seeds),):
             raise LobenchError(
@@ -79,7 +83,7 @@ def _compute(registered: Registered, curves: Curves) -> dict[str, memoryview[flo
                 expected=f"[{len(curves.seeds)}], a value a seed",
             )
         # `<split>/<metric>` as the task's own have it; a bare name goes below the declaration's.
-        name = key if "/" in key else f"{registered.declaration.name}/{key}"
+        name = key if "/" in key else f"{registered_metric.declaration.name}/{key}"
         rows: Any = np.ascontiguousarray(column.reshape(-1, 1), "<f4").data
         rows_by_metric[name] = rows
     return rows_by_metric

@@ -30,18 +30,18 @@ __all__ = ["Programs", "StepperMaker", "Warm", "matched_theta", "program_of"]
 P = TypeVar("P", bound=TrainingProgram)
 
 
-def matched_theta(theta: ThetaLeaves, optimizer: LearnedOptimizer, part: str) -> Theta:
+def matched_theta(theta: ThetaLeaves, optimizer: LearnedOptimizer, theta_path: str) -> Theta:
     """Returns the leaves of a checkpoint in the structure of an optimizer's theta.
 
     Args:
       theta: Checkpoint that was read.
       optimizer: Optimizer that declares the structure.
-      part: `Checkpoint.theta`.
+      theta_path: `Checkpoint.theta`.
     Raises:
       ThetaMismatch: The leaves do not fit.
     """
     leaves = {path: leaf for path, leaf in (theta.leaves or {}).items() if path != OWN_BINDINGS}
-    return match_theta(leaves, optimizer, where=theta.where, part=part)
+    return match_theta(leaves, optimizer, where=theta.where, part=theta_path)
 
 
 class StepperMaker:
@@ -125,7 +125,7 @@ class Programs:
                 # A program does not depend on the seeds: the next command evaluates others.
                 kept_executables = KeptExecutables(lambda: (as_identified(maker.bound.case),), *names)
                 make = partial(kind, kept=kept_executables)
-            warm = self._shared[key] = Warm(maker, program_of(bound, num_seeds, kind=make, maker=maker))
+            warm = self._shared[key] = Warm(maker, program_of(bound, num_seeds, program_class=make, maker=maker))
         return warm
 
     def gradient_cost(self, bound: BoundCase, block: SeedBlock, num_thetas: int) -> StepCost | None:
@@ -157,7 +157,7 @@ def program_of(
     bound: BoundCase,
     num_seeds: int,
     *,
-    kind: Callable[..., P],
+    program_class: Callable[..., P],
     maker: StepperMaker | None = ...,
     num_inner_steps: int | None = ...,
 ) -> P: ...
@@ -167,7 +167,7 @@ def program_of(
     bound: BoundCase,
     num_seeds: int,
     *,
-    kind: Callable[..., TrainingProgram] = TrainingProgram,
+    program_class: Callable[..., TrainingProgram] = TrainingProgram,
     maker: StepperMaker | None = None,
     num_inner_steps: int | None = None,
 ) -> TrainingProgram:
@@ -176,7 +176,7 @@ def program_of(
     Args:
       bound: Bound case.
       num_seeds: Number of seeds of a block.
-      kind: Subclass of `TrainingProgram`.
+      program_class: Subclass of `TrainingProgram`.
       maker: Maker of its steppers. None: steppers of the case's own optimizer.
       num_inner_steps: Length of the training. None: that of the case, which is always the optimizer's horizon.
     Raises:
@@ -188,14 +188,16 @@ def program_of(
     if not bound.phases:
         if num_inner_steps is not None:
             case = dataclasses.replace(case, num_inner_steps=num_inner_steps)
-        return kind(case, task, maker, num_seeds, bound.settings.usual)
+        return program_class(case, task, maker, num_seeds, bound.settings.usual)
     if num_inner_steps not in (None, case.num_inner_steps):
         raise ValueError(f"{num_inner_steps} steps of phases that have {case.num_inner_steps}")
-    usual = [phase.settings.usual for phase in bound.phases]
+    usual_settings = [phase.settings.usual for phase in bound.phases]
     where = f"{bound.spec.path}: case {bound.spec.name!r}"
-    later = later_phases(case, maker.in_phase, usual=usual, where=where)
-    are_alike = bool(later) and bool(getattr(task, "num_phases", None)) and _are_alike(bound)
-    return kind(case, task, partial(maker.in_phase, 0), num_seeds, usual[0], later, are_alike=are_alike)
+    phases_after_first = later_phases(case, maker.in_phase, usual=usual_settings, where=where)
+    are_alike = bool(phases_after_first) and bool(getattr(task, "num_phases", None)) and _are_alike(bound)
+    return program_class(
+        case, task, partial(maker.in_phase, 0), num_seeds, usual_settings[0], phases_after_first, are_alike=are_alike
+    )
 
 
 def _are_alike(bound: BoundCase) -> bool:

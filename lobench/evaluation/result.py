@@ -125,7 +125,7 @@ class Result:
         """Returns a row for each seed, metric and inner step: columns seed, metric, step, value (NaN: it diverged)."""
         import pandas as pd
 
-        parts = [
+        columns_of_metrics = [
             {
                 "seed": np.repeat(self.seeds, len(steps)),
                 "metric": name,
@@ -135,7 +135,7 @@ class Result:
             for name, values in sorted(self.metrics.items())
             for steps in [self._steps(name)]
         ]
-        return pd.concat([pd.DataFrame(part) for part in parts], ignore_index=True)
+        return pd.concat([pd.DataFrame(columns) for columns in columns_of_metrics], ignore_index=True)
 
     def plot(self, metric: str | None = None, *, ax: Axes | None = None) -> Axes:
         """Draws the mean over seeds, with a band from the lowest to the highest value.
@@ -182,7 +182,7 @@ class Result:
         from lobench.drawing.html import paragraph, table
 
         diverged = int(self.diverged.sum())
-        head = f"{counted(len(self.seeds), 'seed')}, {diverged} diverged, {self.num_params:,} parameters"
+        summary = f"{counted(len(self.seeds), 'seed')}, {diverged} diverged, {self.num_params:,} parameters"
         seconds = f"{self.wall_seconds:.3g} s, and {self.compile_seconds:.3g} s of compiling"
         rows = []
         for name in sorted(self.metrics):
@@ -191,5 +191,5 @@ class Result:
             span = f"{finite_finals.min():.4g} to {finite_finals.max():.4g}" if len(finite_finals) else "-"
             mean = f"{finals.mean():.4g}" if len(finite_finals) == len(finals) else "diverged"
             rows.append([name, mean, span, sparkline(self.metrics[name].mean(axis=0))])
-        lines = [paragraph(f"{head}; {seconds}"), *(paragraph(problem) for problem in self.problems)]
+        lines = [paragraph(f"{summary}; {seconds}"), *(paragraph(problem) for problem in self.problems)]
         return "".join([*lines, table(["metric", "final mean", "over the seeds", "mean by step"], rows)])

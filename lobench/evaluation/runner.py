@@ -93,14 +93,14 @@ class BlockRunner:
         layers: Layers,
         programs: Programs | None = None,
         states: States | None = None,
-        late: set[str] | None = None,
+        late_flag_names: set[str] | None = None,
     ) -> None:
         self._layers, self._states = layers, states
         self._bound: dict[tuple[CaseSpec, str, str], BoundCase] = {}
         self._parsed: dict[CaseSpec, ParsedLayers] = {}  # gin files are read once, for all bindings of checkpoints
         self._shared = programs or Programs()
         self._programs: dict[tuple[str, int, type[TrainingProgram]], Warm] = {}
-        self._late = set[str]() if late is None else late
+        self._late = set[str]() if late_flag_names is None else late_flag_names
 
     def bind(self, spec: CaseSpec, test: str, own_bindings: str = "") -> BoundCase:
         """Returns the case with its task and optimizer, built once.
@@ -293,31 +293,47 @@ class BlockRunner:
         compiled_before = self._shared.compilations.count
         bound = self.bind(spec, test, thetas[0].own_bindings)
         self.claim(bound)
-        kind = PerturbedProgram if perturbation else TrainingProgram
-        warm = self._program(bound, block.size, kind)
-        matched = [self.theta_of(bound, theta) for theta in thetas]
+        program_class = PerturbedProgram if perturbation else TrainingProgram
+        warm = self._program(bound, block.size, program_class)
+        matched_thetas = [self.theta_of(bound, theta) for theta in thetas]
         program = warm.program
         result_provenance = provenance(
             bindings=bound.bindings, device=device_description(), folder=Path(spec.path).parent
         )
         deadline = time.monotonic() + timeout_seconds
-        values = bound.settings.values
-        end = bound.case.end
-        is_past = lambda: time.monotonic() > deadline  # noqa: E731
+        setting_values = bound.settings.values
+        end_step = bound.case.end
+        is_past_deadline = lambda: time.monotonic() > deadline  # noqa: E731
         if isinstance(program, PerturbedProgram):
-            moved = program.run_perturbed(
-                matched[0], block, perturbation, settings=values, end=end, should_stop=is_past
+            perturbed_curves = program.run_perturbed(
+                matched_thetas[0],
+                block,
+                perturbation,
+                settings=setting_values,
+                end=end_step,
+                should_stop=is_past_deadline,
             )
-            curves_of_jobs = [moved] if moved is not None else None
-        elif len(matched) == 1:
+            curves_of_jobs = [perturbed_curves] if perturbed_curves is not None else None
+        elif len(matched_thetas) == 1:
             saves = self._block_states(bound, test, thetas[0], block, ResultProgram.of(result_provenance))
             curves = program.run(
-                matched[0], block, settings=values, end=end, on_progress=on_progress, should_stop=is_past, saves=saves
+                matched_thetas[0],
+                block,
+                settings=setting_values,
+                end=end_step,
+                on_progress=on_progress,
+                should_stop=is_past_deadline,
+                saves=saves,
             )
             curves_of_jobs = [curves] if curves is not None else None
         else:
             curves_of_jobs = program.run_many(
-                matched, block, settings=values, end=end, on_progress=on_progress, should_stop=is_past
+                matched_thetas,
+                block,
+                settings=setting_values,
+                end=end_step,
+                on_progress=on_progress,
+                should_stop=is_past_deadline,
             )
         if curves_of_jobs is None:
             where = f"{spec.path}: case {spec.name!r}"

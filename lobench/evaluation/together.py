@@ -68,8 +68,8 @@ class JobRunner:
         theta_by_path = {job.theta_path: theta}
         if not self._runner.fits(spec, test, theta):
             return {}
-        loaded = {path: _theta_at(uri, path) for uri, path in job.companions}
-        companions = {path: companion for path, companion in loaded.items() if companion is not None}
+        companion_or_none = {path: _theta_at(uri, path) for uri, path in job.companions}
+        companions = {path: companion for path, companion in companion_or_none.items() if companion is not None}
         compatible = {
             path: companion for path, companion in companions.items() if companion.own_bindings == theta.own_bindings
         }

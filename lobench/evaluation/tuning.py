@@ -73,26 +73,28 @@ def tune(
       LobenchError: The task or the optimizer fails.
     """
     grid = _grid_or_point(_bind(spec, layers, build=False), grid, optimizer)
-    first: list[bool] = []  # whether the optimizer depends on the length of the training
+    horizon_matters: list[bool] = []  # whether the optimizer depends on the length of the training
     curves: list[Curves] = []
 
     def run(points: Sequence[Mapping[str, float]]) -> list[float]:
         bound = _bind(spec, layers, _template(optimizer, points[0]))
         with _training(spec, optimizer):
-            if not first:
-                first.append(_knows_horizon(bound.case))
-            factor = 1 if bound.phases or first[0] else horizon_factor
+            if not horizon_matters:
+                horizon_matters.append(_knows_horizon(bound.case))
+            factor = 1 if bound.phases or horizon_matters[0] else horizon_factor
             new_curves = _run(bound, optimizer, points, num_seeds, factor)
         curves.extend(new_curves)
         eval_index = new_curves[0].eval_steps.index(bound.case.num_inner_steps)
         return [_fitness(new_curve, eval_index) for new_curve in new_curves]
 
-    tried = grid.tried(run)
-    baseline_case = _baseline_of_grid(_bind(spec, layers, build=False), tried, curves, knows_horizon=first[0])
+    tried_grid = grid.tried(run)
+    baseline_case = _baseline_of_grid(
+        _bind(spec, layers, build=False), tried_grid, curves, knows_horizon=horizon_matters[0]
+    )
     return _with_evaluations(baseline_case, _evaluate_best(spec, layers, optimizer, baseline_case))
 
 
-def tuned_again(spec: CaseSpec, layers: Layers, optimizer: str, before: BaselineCase) -> BaselineCase | None:
+def tuned_again(spec: CaseSpec, layers: Layers, optimizer: str, earlier_case: BaselineCase) -> BaselineCase | None:
     """Returns a baseline from an older file, with its best points evaluated as in `tune`.
 
     Returns:
@@ -100,15 +102,15 @@ def tuned_again(spec: CaseSpec, layers: Layers, optimizer: str, before: Baseline
     Raises:
       LobenchError: As in `tune`.
     """
-    bound = _bind(spec, layers, point_text(optimizer, before.grid[before.best[0]].values))
+    bound = _bind(spec, layers, point_text(optimizer, earlier_case.grid[earlier_case.best[0]].values))
     with _training(spec, optimizer):
         knows_horizon = _knows_horizon(bound.case)
-    if bound.phases or (knows_horizon and before.training.horizon_factor > 1):
+    if bound.phases or (knows_horizon and earlier_case.training.horizon_factor > 1):
         return None
     program = trained_by(bound.phase_lines)
-    training = dataclasses.replace(before.training, program=program, is_told_horizon=knows_horizon)
+    training = dataclasses.replace(earlier_case.training, program=program, is_told_horizon=knows_horizon)
     scale, minimum = bound.case.scale, bound.case.minimum
-    baseline_case = dataclasses.replace(before, training=training, scale=scale, minimum=minimum)
+    baseline_case = dataclasses.replace(earlier_case, training=training, scale=scale, minimum=minimum)
     return _with_evaluations(baseline_case, _evaluate_best(spec, layers, optimizer, baseline_case))
 
 
@@ -117,12 +119,12 @@ def point_text(optimizer: str, point: Mapping[str, float]) -> str:
     return "; ".join([f"{optimizer}()", *(f"{optimizer}.{name} = {value!r}" for name, value in point.items())])
 
 
-def _fitness(curves: Curves, at: int) -> float:
+def _fitness(curves: Curves, eval_index: int) -> float:
     """Returns a point's fitness: the mean score of `train/loss` at the budget, on the case's own scale."""
     losses = np.asarray(curves.metrics["train/loss"], np.float64)
     scale = own_scale("train/loss", Direction.MIN, losses[:, 0])
-    point_scores = scores(losses[:, at], scale, starts=losses[:, 0])
-    return float(point_scores.mean()) if scale.is_usable else -float(losses[:, at].mean())
+    point_scores = scores(losses[:, eval_index], scale, starts=losses[:, 0])
+    return float(point_scores.mean()) if scale.is_usable else -float(losses[:, eval_index].mean())
 
 
 def run_points(spec: CaseSpec, layers: Layers, optimizer: str, grid: BaselineGrid, *, num_seeds: int) -> list[Curves]:
@@ -222,16 +224,20 @@ class _PointMaker(StepperMaker):
 def _evaluate_best(spec: CaseSpec, layers: Layers, optimizer: str, case: BaselineCase) -> list[Curves]:
     """Evaluates the best point of each study alone, like a method, with the baseline's seeds."""
     block = SeedBlock(start=case.seeds[0], size=len(case.seeds))
-    shown = ["Case.log_every = 0"]
+    evaluation_bindings = ["Case.log_every = 0"]
     if number_of("eval_batches", spec, layers) is not None:
-        shown.append(f"Case.eval_every = {case.training.eval_every}")
-    evaluated = []
+        evaluation_bindings.append(f"Case.eval_every = {case.training.eval_every}")
+    curves_of_best = []
     for index in case.best:
         text = point_text(optimizer, case.grid[index].values)
-        point_layers = dataclasses.replace(layers, optimizer=text, gin_params=(*layers.gin_params, *shown))
+        point_layers = dataclasses.replace(
+            layers, optimizer=text, gin_params=(*layers.gin_params, *evaluation_bindings)
+        )
         with _training(spec, optimizer):
-            evaluated.append(BlockRunner(point_layers).run(spec, "", ThetaLeaves(leaves=None, where=optimizer), block))
-    return evaluated
+            curves_of_best.append(
+                BlockRunner(point_layers).run(spec, "", ThetaLeaves(leaves=None, where=optimizer), block)
+            )
+    return curves_of_best
 
 
 def _knows_horizon(case: Case) -> bool:
@@ -345,25 +351,29 @@ def _baseline_of_grid(
     )
 
 
-def _with_evaluations(case: BaselineCase, evaluated: Sequence[Curves]) -> BaselineCase:
+def _with_evaluations(case: BaselineCase, curves_of_best: Sequence[Curves]) -> BaselineCase:
     """Returns the baseline with the values that evaluations of its best points gave up to the case's own budget."""
-    best_curves = evaluated[0]
+    best_curves = curves_of_best[0]
     steps = np.asarray(best_curves.eval_steps)
-    beyond = case.curves.steps > case.training.num_inner_steps
+    is_beyond_budget = case.curves.steps > case.training.num_inner_steps
     shown_evals = _chosen_evals(len(steps), len(steps) - 1)
     metrics = {name: np.asarray(values) for name, values in best_curves.metrics.items()}
-    unknown = np.full(len(case.curves.steps), np.nan, np.float32)
+    unknown_curve = np.full(len(case.curves.steps), np.nan, np.float32)
     means = {
-        name: np.concatenate([values.mean(axis=0)[shown_evals], case.curves.means.get(name, unknown)[beyond]])
+        name: np.concatenate(
+            [values.mean(axis=0)[shown_evals], case.curves.means.get(name, unknown_curve)[is_beyond_budget]]
+        )
         for name, values in metrics.items()
     }
-    steps = np.concatenate([steps[shown_evals], case.curves.steps[beyond]])
+    steps = np.concatenate([steps[shown_evals], case.curves.steps[is_beyond_budget]])
     return dataclasses.replace(
         case,
         untrained={name: float(values[:, 0].mean()) for name, values in metrics.items()},
         starts={name: tuple(values[:, 0].astype(float).tolist()) for name, values in metrics.items()},
         tuned={
-            name: tuple(np.mean([np.asarray(curves.metrics[name])[:, -1] for curves in evaluated], axis=0).tolist())
+            name: tuple(
+                np.mean([np.asarray(curves.metrics[name])[:, -1] for curves in curves_of_best], axis=0).tolist()
+            )
             for name in metrics
         },
         curves=dataclasses.replace(case.curves, steps=steps, means=means),
@@ -375,8 +385,8 @@ def _best_index(finals: np.ndarray, studies: Sequence[int], study: int) -> int:
     return int(indices[np.argmin(np.where(np.isnan(finals[indices]), np.inf, finals[indices]))])
 
 
-def _chosen_evals(num_evals: int, at: int) -> np.ndarray:
+def _chosen_evals(num_evals: int, budget_index: int) -> np.ndarray:
     """Picks evaluations: evenly up to the case's own budget, in growing steps beyond it."""
-    within_budget = np.linspace(0, at, _CURVE_POINTS + 1)
-    beyond = np.geomspace(max(at, 1), num_evals - 1, _CURVE_POINTS + 1)
-    return np.unique(np.rint(np.concatenate([within_budget, [at], beyond, [num_evals - 1]])).astype(np.int64))
+    within_budget = np.linspace(0, budget_index, _CURVE_POINTS + 1)
+    beyond = np.geomspace(max(budget_index, 1), num_evals - 1, _CURVE_POINTS + 1)
+    return np.unique(np.rint(np.concatenate([within_budget, [budget_index], beyond, [num_evals - 1]])).astype(np.int64))

@@ -144,24 +144,24 @@ def search_runs(
       make_commands, make_scripts: Functions that make the search of a command, and of a script.
     """
     runs: list[SearchRun] = []
-    for planned in searches:
-        known_trials = known_of(planned, file, context.ledger, context.form)
-        make_own = SubjectSearch if planned.method.median_stopping is None else StoppingSearch
-        make = {"command": make_commands, "script": make_scripts}.get(planned.method.kind, make_own)
+    for planned_search in searches:
+        known_trials = known_of(planned_search, file, context.ledger, context.form)
+        make_of_subjects = SubjectSearch if planned_search.method.median_stopping is None else StoppingSearch
+        make = {"command": make_commands, "script": make_scripts}.get(planned_search.method.kind, make_of_subjects)
         num_beside = num_slots
-        if planned.method.kind == "script" and planned.method.median_stopping is not None:
+        if planned_search.method.kind == "script" and planned_search.method.median_stopping is not None:
             # All sessions of a wave run at once, or the first would be at their end before the last are judged.
-            takes = len(context.experiment.sessions or (0,)) * planned.method.num_cpus
-            num_beside = max(num_slots // takes, 1)
-        runs.append(make(planned, context, known_trials, width=_width(planned, context, num_beside)))
+            cpus_per_trial = len(context.experiment.sessions or (0,)) * planned_search.method.num_cpus
+            num_beside = max(num_slots // cpus_per_trial, 1)
+        runs.append(make(planned_search, context, known_trials, width=_width(planned_search, context, num_beside)))
     return runs
 
 
-def _width(planned: PlannedSearch, context: SearchContext, num_slots: int) -> int:
+def _width(planned_search: PlannedSearch, context: SearchContext, num_slots: int) -> int:
     """Returns the number of trials per wave. It is recorded, so that a restart on another machine uses it, too."""
-    if planned.method.wave is not None:
-        return planned.method.wave
-    key: Mapping[str, object] = {"experiment": context.experiment.name, "method": planned.method.name}
+    if planned_search.method.wave is not None:
+        return planned_search.method.wave
+    key: Mapping[str, object] = {"experiment": context.experiment.name, "method": planned_search.method.name}
     for _, detail in context.ledger.events(_EVENT):
         if key.items() <= detail.items():
             return int(detail["wave"])

@@ -84,20 +84,20 @@ def _grid_or_search(settings: BaselineSettings, optimizer: str) -> BaselineGrid 
     """
     if not settings.vary and not settings.search:
         return named_grid(settings.grid)
-    tuned = TuneSettings(
+    tune_settings = TuneSettings(
         suites=(), optimizer=optimizer, vary=settings.vary, search=settings.search, num_trials=settings.num_trials
     )
-    return searched(tuned, load_plugins())
+    return searched(tune_settings, load_plugins())
 
 
 def _refresh_command(settings: BaselineSettings, suite: Path, optimizer: str) -> str:
     """Returns the command that makes the baseline of a suite again."""
-    usual = BaselineSettings()
+    default_settings = BaselineSettings()
     names = ("grid", "search", "vary", "num_trials", "seeds", "horizon_factor")
     values = {name: getattr(settings, name) for name in names}
-    changed = {name: value for name, value in values.items() if value != getattr(usual, name)}
-    optimizer_option = "" if optimizer in usual.optimizers else optimizer
-    return command_text("lobench", "baseline", name_of(suite), optimizer=optimizer_option, **changed)
+    changed_settings = {name: value for name, value in values.items() if value != getattr(default_settings, name)}
+    optimizer_option = "" if optimizer in default_settings.optimizers else optimizer
+    return command_text("lobench", "baseline", name_of(suite), optimizer=optimizer_option, **changed_settings)
 
 
 def _make(suite: Path, command: BaselineSettings, log: Callable[[str], None]) -> None:
@@ -116,10 +116,10 @@ def _make(suite: Path, command: BaselineSettings, log: Callable[[str], None]) ->
             tuned_case = _up_to_date_case(baseline, spec, bound, command, grid)
             if (
                 tuned_case is None
-                and (taken := _case_of_other_suite(path, spec, bound, command, baseline, grid)) is not None
+                and (case_and_path := _case_of_other_suite(path, spec, bound, command, baseline, grid)) is not None
             ):
-                tuned_case, other = taken
-                log(f"{optimizer} {name}: taken from {name_of(other)}")
+                tuned_case, other_path = case_and_path
+                log(f"{optimizer} {name}: taken from {name_of(other_path)}")
             if tuned_case is not None:
                 if baseline.cases.get(name) is not tuned_case:  # of another suite, or the case had another name
                     baseline = dataclasses.replace(baseline, cases={**baseline.cases, name: tuned_case})
@@ -128,13 +128,13 @@ def _make(suite: Path, command: BaselineSettings, log: Callable[[str], None]) ->
                     log(f"{optimizer} {name}: up to date")
                     continue
                 if tuned_case.training.program:
-                    scored = dataclasses.replace(tuned_case, scale=bound.case.scale, minimum=bound.case.minimum)
-                    baseline = dataclasses.replace(baseline, cases={**baseline.cases, name: scored})
+                    rescored_case = dataclasses.replace(tuned_case, scale=bound.case.scale, minimum=bound.case.minimum)
+                    baseline = dataclasses.replace(baseline, cases={**baseline.cases, name: rescored_case})
                     baseline.save(path)
                     log(f"{optimizer} {name}: tuned as before, scored by the case's present settings")
                     continue
-                if (again := tuned_again(spec, layers, optimizer, tuned_case)) is not None:
-                    baseline = _with_case(baseline, name, again, spec)
+                if (retrained_case := tuned_again(spec, layers, optimizer, tuned_case)) is not None:
+                    baseline = _with_case(baseline, name, retrained_case, spec)
                     baseline.save(path)
                     log(f"{optimizer} {name}: tuned as before, its best point evaluated again")
                     continue
@@ -163,12 +163,12 @@ def _with_case(baseline: Baseline, name: str, case: BaselineCase, spec: CaseSpec
     from lobench.inner.backend import device_description
 
     present_provenance = provenance(bindings="", device=device_description(), folder=Path(spec.path).parent)
-    made_by = {
+    case_provenance = {
         "device": present_provenance.device,
         "versions": dict(present_provenance.versions),
         "git_revision": present_provenance.git_revision,
     }
-    return dataclasses.replace(baseline, provenance=made_by, cases={**baseline.cases, name: case})
+    return dataclasses.replace(baseline, provenance=case_provenance, cases={**baseline.cases, name: case})
 
 
 def problems_in(suite: Path, command: BaselineSettings) -> list[str]:
@@ -244,14 +244,14 @@ def _case_of_other_suite(
     grid: BaselineGrid | BaselineSearch,
 ) -> tuple[BaselineCase, Path] | None:
     """Returns the baseline that another suite in the same folder has for the same problem, and the path of its file."""
-    here = path.resolve()  # of a suite that is the working directory itself the folder has no name
-    for other in sorted(here.parent.parent.parent.glob(f"*/{here.parent.name}/{here.name}")):
-        if other != here and bound.info.problem in other.read_text(encoding="utf-8"):
-            theirs = Baseline.load(other)
-            if isinstance(grid, BaselineSearch) and not _is_same_search(theirs.refresh, baseline.refresh):
+    own_path = path.resolve()  # of a suite that is the working directory itself the folder has no name
+    for other_path in sorted(own_path.parent.parent.parent.glob(f"*/{own_path.parent.name}/{own_path.name}")):
+        if other_path != own_path and bound.info.problem in other_path.read_text(encoding="utf-8"):
+            other_baseline = Baseline.load(other_path)
+            if isinstance(grid, BaselineSearch) and not _is_same_search(other_baseline.refresh, baseline.refresh):
                 continue
-            if (tuned_case := _up_to_date_case(theirs, spec, bound, command, grid)) is not None:
-                return tuned_case, other if path.is_absolute() else Path(os.path.relpath(other))
+            if (tuned_case := _up_to_date_case(other_baseline, spec, bound, command, grid)) is not None:
+                return tuned_case, other_path if path.is_absolute() else Path(os.path.relpath(other_path))
     return None
 
 
@@ -260,19 +260,19 @@ def _start(
 ) -> Baseline:
     """Returns the baseline in a file, or an empty one if the file is missing or from another search."""
     refresh = _refresh_command(command, suite, optimizer)
-    empty = Baseline(optimizer=optimizer, protocol=grid.name, refresh=refresh)
+    empty_baseline = Baseline(optimizer=optimizer, protocol=grid.name, refresh=refresh)
     if not path.is_file():
-        return empty
+        return empty_baseline
     try:
-        stored = Baseline.load(path)
+        stored_baseline = Baseline.load(path)
     except BaselineError:
         if not command.force:
             raise
-        return empty
-    is_current = stored.program_version == PROGRAM_VERSION
-    is_current &= not isinstance(grid, BaselineSearch) or _is_same_search(stored.refresh, refresh)
-    cases = stored.cases if is_current else {}
-    return dataclasses.replace(empty, provenance=stored.provenance, cases=cases)
+        return empty_baseline
+    is_current = stored_baseline.program_version == PROGRAM_VERSION
+    is_current &= not isinstance(grid, BaselineSearch) or _is_same_search(stored_baseline.refresh, refresh)
+    cases = stored_baseline.cases if is_current else {}
+    return dataclasses.replace(empty_baseline, provenance=stored_baseline.provenance, cases=cases)
 
 
 def default_layers() -> Layers:

@@ -135,24 +135,26 @@ def plan_of(
     blocks = blocks_of(file.experiment, store)
     with opened_if_present(store) as ledger:
         wanted = _Wanted(file, methods, searches, settings, manager, ledger)
-        cases = cases_of(wanted.labels, ledger, settings, manager, store, is_offline=is_offline, traced=wanted.traced)
+        cases = cases_of(
+            wanted.labels, ledger, settings, manager, store, is_offline=is_offline, traced_variants=wanted.traced
+        )
         for case in cases.values():
             curves.check(case)
         rows = list(ledger.evaluations()) if ledger is not None else []
-        unbound = [(spec.names[-1], block) for spec in specs for block in _blocks(spec, file, blocks)]
+        unbound_blocks = [(spec.names[-1], block) for spec in specs for block in _blocks(spec, file, blocks)]
         planner = _Planner(
             wanted=wanted,
-            held=ExistingResults(ledger, settings, cases, unbound),
+            held=ExistingResults(ledger, settings, cases, unbound_blocks),
             shown=_short_names(specs),
             durations=_durations(rows),
         )
         plans = planner.plans(methods)
-    skipped = [label for variant, label in wanted.labels.items() if variant.key not in cases]
+    unbound_labels = [label for variant, label in wanted.labels.items() if variant.key not in cases]
     return ExperimentPlan(
         store=store,
         methods=tuple(plans),
         num_cases=len(specs),
-        unbound=tuple(dict.fromkeys(skipped)),
+        unbound=tuple(dict.fromkeys(unbound_labels)),
         is_race=file.experiment.race is not None,
     )
 
@@ -274,13 +276,13 @@ class _Wanted:
 def _samples(space: Space) -> list[Mapping[str, Value]]:
     """Draws a few points of a space that together contain each parameter, if possible."""
     samples: list[Mapping[str, Value]] = []
-    seen = set[str]()
+    sampled_names = set[str]()
     for seed in range(_DRAWS):
         values = space.sample(seed)
-        if not samples or not seen.issuperset(values):
+        if not samples or not sampled_names.issuperset(values):
             samples.append(values)
-            seen.update(values)
-        if len(seen) == len(space.parameters):
+            sampled_names.update(values)
+        if len(sampled_names) == len(space.parameters):
             break
     return samples
 
@@ -323,8 +325,12 @@ class _Trainings:
 
     def num_expected(self, method: Method) -> int:
         """Returns the number of sessions that are still to produce a checkpoint."""
-        without = [self._states.get(run.name, "waiting") for run in self._runs(method) if not self._of(run)]
-        return sum(state not in WITHOUT_CHECKPOINT or self._settings.retry_errors for state in without)
+        states_without_checkpoint = [
+            self._states.get(run.name, "waiting") for run in self._runs(method) if not self._of(run)
+        ]
+        return sum(
+            state not in WITHOUT_CHECKPOINT or self._settings.retry_errors for state in states_without_checkpoint
+        )
 
     def num_not_done(self, method: Method) -> int:
         """Returns the number of sessions that are not done."""
@@ -365,7 +371,7 @@ class _Planner:
     def plans(self, methods: Sequence[Method]) -> list[MethodPlan]:
         """Returns the plans in the order of the methods. `repeated` of each counts evaluations of earlier methods."""
         method_plans = list[MethodPlan]()
-        seen = set[SubjectKey]()
+        earlier_keys = set[SubjectKey]()
         for method in methods:
             if method.kind == "script":
                 method_plans.append(self._plan_of_script(method))
@@ -375,9 +381,9 @@ class _Planner:
                 continue
             wanted_subjects = self.wanted.subjects[method.name]
             plan = self._of(method, wanted_subjects, self.wanted.trainings.num_expected(method))
-            repeated = self._of(method, [subject for subject in wanted_subjects if subject.key in seen], 0)
+            repeated = self._of(method, [subject for subject in wanted_subjects if subject.key in earlier_keys], 0)
             method_plans.append(replace(plan, repeated=repeated))
-            seen.update(subject.key for subject in wanted_subjects)
+            earlier_keys.update(subject.key for subject in wanted_subjects)
         return method_plans
 
     def _plan_of_script(self, method: Method) -> MethodPlan:
@@ -395,13 +401,13 @@ class _Planner:
             num_fresh = num_reported(method, factor)
             num_left = factor * (num_trials - sum(is_over(trial.state) for trial in trials))
             num_left += 0 if self.wanted.known[method.name].is_reported else num_fresh
-        unknown = frozenset([method.title]) if num_left else frozenset()
+        unknown_titles = frozenset([method.title]) if num_left else frozenset()
         return MethodPlan(
             method=method,
             num_planned=factor * (num_trials - num_stopped) + num_fresh,
             num_missing=num_left,
             seconds=0.0,
-            unknown=unknown,
+            unknown=unknown_titles,
             num_trainings=factor * num_trials,
             num_trials=num_trials if search is not None else 0,
             num_reported=num_fresh,
@@ -427,52 +433,59 @@ class _Planner:
         blocks_of_trial = self._waiting(method)[0] * factor
         trials = self.wanted.trials_of(method)
         subjects = iter(self.wanted.subjects[method.name])
-        missing = blocks_of_trial * (search.num_trials - len(trials))
+        missing_blocks = blocks_of_trial * (search.num_trials - len(trials))
         for _ in (trial for trial in trials if not is_over(trial.state)):
             subject = next(subjects, None)
-            missing = missing + (
+            missing_blocks = missing_blocks + (
                 blocks_of_trial if subject is None else self.held.blocks_of(subject.sha256, subject.variant)[1]
             )
         num_stopped = sum(trial.state == "stopped" for trial in trials)
         cases = self.held.cases_of(self.wanted.waiting[method.name])
-        fresh = report_cases(cases, self.wanted.experiment, method.report_sessions, self.wanted.held_blocks)
-        reported = [(case.names[-1], block) for case in fresh for block in case.blocks()] * factor
+        cases_on_fresh_seeds = report_cases(
+            cases, self.wanted.experiment, method.report_sessions, self.wanted.held_blocks
+        )
+        reported_blocks = [(case.names[-1], block) for case in cases_on_fresh_seeds for block in case.blocks()] * factor
         if not cases and method.report_sessions != 0:
-            reported = blocks_of_trial  # nothing is bound, and no case is known
-        missing = missing + (reported if not self.wanted.known[method.name].is_reported else [])
+            reported_blocks = blocks_of_trial  # nothing is bound, and no case is known
+        missing_blocks = missing_blocks + (reported_blocks if not self.wanted.known[method.name].is_reported else [])
         num_trainings = factor * search.num_trials if method.kind == "command" else 0
         plan = self._with_seconds(
             method,
             blocks_of_trial * (search.num_trials - num_stopped),
-            missing,
+            missing_blocks,
             num_trainings=num_trainings,
         )
         return replace(
             plan,
-            num_planned=plan.num_planned + len(reported),
+            num_planned=plan.num_planned + len(reported_blocks),
             num_trials=search.num_trials,
-            num_reported=len(reported),
+            num_reported=len(reported_blocks),
         )
 
     def _with_seconds(
-        self, method: Method, planned: Sequence[NamedBlock], missing: Sequence[NamedBlock], *, num_trainings: int
+        self,
+        method: Method,
+        planned_blocks: Sequence[NamedBlock],
+        missing_blocks: Sequence[NamedBlock],
+        *,
+        num_trainings: int,
     ) -> MethodPlan:
         """Returns a plan with the expected seconds of its missing evaluations."""
         return MethodPlan(
             method=method,
-            num_planned=len(planned),
-            num_missing=len(missing),
-            seconds=math.fsum(self.durations.get(name, 0.0) for name, _ in missing),
-            unknown=frozenset(self.shown.get(name, name) for name, _ in missing if name not in self.durations),
+            num_planned=len(planned_blocks),
+            num_missing=len(missing_blocks),
+            seconds=math.fsum(self.durations.get(name, 0.0) for name, _ in missing_blocks),
+            unknown=frozenset(self.shown.get(name, name) for name, _ in missing_blocks if name not in self.durations),
             num_trainings=num_trainings,
         )
 
 
 def _short_names(cases: Sequence[CaseSpec]) -> dict[str, str]:
     """Returns short names of cases: `quick/relu32` for `quick/digits.relu32`, if it is unambiguous."""
-    short = {spec.names[-1]: f"{spec.suite}/{spec.names[0]}" for spec in cases}
-    counts = Counter(short.values())
-    return {name: short_name if counts[short_name] == 1 else name for name, short_name in short.items()}
+    short_names = {spec.names[-1]: f"{spec.suite}/{spec.names[0]}" for spec in cases}
+    counts = Counter(short_names.values())
+    return {name: short_name if counts[short_name] == 1 else name for name, short_name in short_names.items()}
 
 
 def _durations(rows: Sequence[EvaluationRow]) -> dict[str, float]:
@@ -480,7 +493,7 @@ def _durations(rows: Sequence[EvaluationRow]) -> dict[str, float]:
     seconds: dict[str, list[float]] = {}
     for row in rows:
         if row.payload is not None:
-            head, _ = row.header()
+            header, _ = row.header()
             for name in row.case.names:
-                seconds.setdefault(name, []).append(head["compile_seconds"] + head["wall_seconds"])
+                seconds.setdefault(name, []).append(header["compile_seconds"] + header["wall_seconds"])
     return {name: sum(values) / len(values) for name, values in seconds.items()}

@@ -100,23 +100,23 @@ def run_experiment(
     from lobench.report.live.notebook_progress import default_progress
     from lobench.report.tables.text import wrapped
 
-    planned = ExperimentRun(settings)
+    experiment_run = ExperimentRun(settings)
     if offline and not check:
         raise UsageError("--offline needs --check: a run needs workers")
     if check:
-        plan = planned.check(default_progress(), is_offline=offline)
+        plan = experiment_run.check(default_progress(), is_offline=offline)
         max_cores = num_workers(settings.workers)
         for line in plan_lines(plan, max_cores):
             show(line)
         if ran_as is not None:
             emit(f"{ran_as[0]}.plan", {**ran_as[1], **plan_record(plan, max_cores)})
         return
-    progress = make_method_progress(sys.stdout, planned.methods, verbose=verbose, color=color)
+    progress = make_method_progress(sys.stdout, experiment_run.methods, verbose=verbose, color=color)
     with progress:
-        outcome = planned.run(progress)
+        outcome = experiment_run.run(progress)
     click.echo(wrapped(ranking_of(outcome)), nl=False)
     if not outcome.ending.interrupted:
-        log_failed(outcome.store, outcome.ending, planned.repeating_command, progress.log)
+        log_failed(outcome.store, outcome.ending, experiment_run.repeating_command, progress.log)
     for line in ending_lines(outcome):
         progress.log(line)
     if ran_as is not None:

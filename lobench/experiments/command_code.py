@@ -66,24 +66,24 @@ def code_of_commands(
 
 def with_code(file: ExperimentFile, codes: Sequence[CommandCode]) -> ExperimentFile:
     """Returns the experiment with the code of its commands."""
-    by_name = {code.method.name: code.method for code in codes}
-    methods = tuple(by_name.get(method.name, method) for method in file.experiment.methods)
+    methods_by_name = {code.method.name: code.method for code in codes}
+    methods = tuple(methods_by_name.get(method.name, method) for method in file.experiment.methods)
     return replace(file, experiment=replace(file.experiment, methods=methods))
 
 
 def record_command_codes(codes: Sequence[CommandCode], ledger: Ledger) -> Iterator[str]:
     """Records which code commands are run with; yields lines on results of other code."""
     for code in codes:
-        name, todays = code.method.name, code.todays.id
-        ledger.record_code({todays: code.todays.parts} if todays else {})
+        name, current_code = code.method.name, code.todays.id
+        ledger.record_code({current_code: code.todays.parts} if current_code else {})
         if code.is_kept:
-            ledger.accept_code([(f":{code.counted}", f":{todays}")])
-        last = _recorded_codes(ledger, name)[-1:]
-        detail = {"method": name, "code": code.counted or todays, "is_old": code.method.code is None}
-        if last != [detail]:
+            ledger.accept_code([(f":{code.counted}", f":{current_code}")])
+        last_codes = _recorded_codes(ledger, name)[-1:]
+        detail = {"method": name, "code": code.counted or current_code, "is_old": code.method.code is None}
+        if last_codes != [detail]:
             ledger.record_event(METHOD_CODE, **detail)
         if code.others:
-            changes = [(f":{other}", f":{todays}") for other in code.others]
+            changes = [(f":{other_code}", f":{current_code}") for other_code in code.others]
             yield f"{code.method.title}: {changed_code_line(changes, ledger.code_parts, is_kept=code.is_kept)}"
 
 
@@ -119,36 +119,44 @@ def edited_file_of(code: CommandCode, folder: Path) -> str:
 
 
 def _fingerprint_of(method: Method, folder: Path) -> CodeFingerprint:
-    called = f"method {method.name!r}: Method.files"
-    files = CommandFiles(command=method.command, folder=folder, values=method.values, files=method.files, called=called)
+    files_label = f"method {method.name!r}: Method.files"
+    files = CommandFiles(
+        command=method.command, folder=folder, values=method.values, files=method.files, called=files_label
+    )
     return files.fingerprint()
 
 
 def _code_of(method: Method, folder: Path, ledger: Ledger | None, keep_results: bool) -> CommandCode:
-    todays = _fingerprint_of(method, folder)
+    current_code = _fingerprint_of(method, folder)
     if ledger is None:
-        return CommandCode(method=replace(method, code=todays.id), todays=todays, counted=todays.id)
-    recorded = _recorded_codes(ledger, method.name)
+        return CommandCode(method=replace(method, code=current_code.id), todays=current_code, counted=current_code.id)
+    recorded_codes = _recorded_codes(ledger, method.name)
     folders = _folders_done(ledger, method.name)
-    if not recorded and any(_OLD_FOLDER.search(folder) for folder in folders):
-        return CommandCode(method=replace(method, code=None), todays=todays, counted="")
-    for detail in reversed(recorded):
-        if todays.id and not detail["code"]:
+    if not recorded_codes and any(_OLD_FOLDER.search(folder) for folder in folders):
+        return CommandCode(method=replace(method, code=None), todays=current_code, counted="")
+    for detail in reversed(recorded_codes):
+        if current_code.id and not detail["code"]:
             continue  # files of its code have been found since
-        if ledger.counts(f":{detail['code']}", f":{todays.id}"):
+        if ledger.counts(f":{detail['code']}", f":{current_code.id}"):
             code = None if detail["is_old"] else detail["code"]
-            return CommandCode(method=replace(method, code=code), todays=todays, counted=detail["code"])
-    if not recorded:
-        return CommandCode(method=replace(method, code=todays.id), todays=todays, counted=todays.id)
-    last = recorded[-1]
-    code = None if last["is_old"] else last["code"]
+            return CommandCode(method=replace(method, code=code), todays=current_code, counted=detail["code"])
+    if not recorded_codes:
+        return CommandCode(method=replace(method, code=current_code.id), todays=current_code, counted=current_code.id)
+    last_code = recorded_codes[-1]
+    code = None if last_code["is_old"] else last_code["code"]
     suffix = re.compile(f"-{code[:SHOWN_DIGITS]}$") if code else _OLD_FOLDER
-    others = tuple(last["code"] for folder in folders if suffix.search(folder))
+    other_codes = tuple(last_code["code"] for folder in folders if suffix.search(folder))
     if keep_results:
         return CommandCode(
-            method=replace(method, code=code), todays=todays, counted=last["code"], others=others, is_kept=True
+            method=replace(method, code=code),
+            todays=current_code,
+            counted=last_code["code"],
+            others=other_codes,
+            is_kept=True,
         )
-    return CommandCode(method=replace(method, code=todays.id), todays=todays, counted=todays.id, others=others)
+    return CommandCode(
+        method=replace(method, code=current_code.id), todays=current_code, counted=current_code.id, others=other_codes
+    )
 
 
 def _recorded_codes(ledger: Ledger, name: str) -> list[dict[str, Any]]:

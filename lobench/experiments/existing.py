@@ -60,13 +60,13 @@ class ExistingResults:
         """Returns all evaluations of a subject, and the missing ones. A subject without sha256 ("") lacks all."""
         if variant.key not in self._cases:
             return self._unbound, self._unbound
-        planned: list[NamedBlock] = []
-        missing: list[NamedBlock] = []
-        for part, case in self._plan.planned(sha256, self._cases[variant.key]):
-            planned.append((case.names[-1], part.block))
-            if self._plan.is_retried(part, case) or not self._plan.is_current(part, case):
-                missing.append(planned[-1])
-        return planned, missing
+        planned_blocks: list[NamedBlock] = []
+        missing_blocks: list[NamedBlock] = []
+        for evaluation_part, case in self._plan.planned(sha256, self._cases[variant.key]):
+            planned_blocks.append((case.names[-1], evaluation_part.block))
+            if self._plan.is_retried(evaluation_part, case) or not self._plan.is_current(evaluation_part, case):
+                missing_blocks.append(planned_blocks[-1])
+        return planned_blocks, missing_blocks
 
 
 def cases_of(
@@ -77,7 +77,7 @@ def cases_of(
     store: Path,
     *,
     is_offline: bool = False,
-    traced: Collection[Variant] = (),
+    traced_variants: Collection[Variant] = (),
 ) -> dict[str, Sequence[CaseInfo]]:
     """Returns the cases of variants, by the key of a variant.
 
@@ -91,7 +91,7 @@ def cases_of(
       manager: Plugins.
       store: Folder of the store.
       is_offline: Whether no worker is started. Variants without valid cases in the store are then left out.
-      traced: Variants whose training programs are traced too.
+      traced_variants: Variants whose training programs are traced too.
     Raises:
       SuiteError: The cases cannot be collected, bound or traced.
     """
@@ -103,12 +103,14 @@ def cases_of(
             ledger, lambda: config, SuiteFiles(settings.suites, settings.gin_files, settings.location)
         )
         stamps: dict[str, tuple[str, int, int] | None] = {}
-        recalled = ((variant, known_cases.recall(variant, stamps)) for variant in labels)
-        cases_by_variant = {variant.key: cases for variant, cases in recalled if cases is not None}
-    unknown = {variant: label for variant, label in labels.items() if variant.key not in cases_by_variant}
-    if unknown and not is_offline:
+        recalled_cases = ((variant, known_cases.recall(variant, stamps)) for variant in labels)
+        cases_by_variant = {variant.key: cases for variant, cases in recalled_cases if cases is not None}
+    unknown_variants = {variant: label for variant, label in labels.items() if variant.key not in cases_by_variant}
+    if unknown_variants and not is_offline:
         is_inline = settings.executor == "inline"
-        cases_by_variant |= collected(config, unknown, traced=traced, names=settings.cases, is_inline=is_inline)
+        cases_by_variant |= collected(
+            config, unknown_variants, traced=traced_variants, names=settings.cases, is_inline=is_inline
+        )
     names = set(settings.cases)
     return {
         key: [case for case in cases if not names or names & {*case.names}] for key, cases in cases_by_variant.items()

@@ -34,7 +34,7 @@ def read_curves(methods: Iterable[Method]) -> Iterator[ExperimentCurves]:
     Raises:
       LobenchError: A file cannot be read, or has several methods without a choice of one.
     """
-    read: list[tuple[Method, ImportSettings, CollectedCurves, str]] = []
+    curves_of_methods: list[tuple[Method, ImportSettings, CollectedCurves, str]] = []
     with contextlib.ExitStack() as stack:
         for method in methods:
             pattern, _, name = method.curves.partition("#")
@@ -55,18 +55,20 @@ def read_curves(methods: Iterable[Method]) -> Iterator[ExperimentCurves]:
 
                 notes: list[str] = []
                 sources = sources_of([pattern], "", notes)
-                collected = stack.enter_context(CollectedCurves(sources, settings, notes))
+                collected_curves = stack.enter_context(CollectedCurves(sources, settings, notes))
             except LobenchError as error:
                 raise UsageError(f"method {method.name!r}: {error}") from error
-            read.append((method, settings, collected, _name_in_files(method, name, collected)))
-        yield ExperimentCurves(read)
+            curves_of_methods.append(
+                (method, settings, collected_curves, _name_in_files(method, name, collected_curves))
+            )
+        yield ExperimentCurves(curves_of_methods)
 
 
 class ExperimentCurves:
     """Curves that were read, each with its method, import settings, and the method's name in the files."""
 
-    def __init__(self, read: Sequence[tuple[Method, ImportSettings, CollectedCurves, str]]) -> None:
-        self._read = read
+    def __init__(self, curves_of_methods: Sequence[tuple[Method, ImportSettings, CollectedCurves, str]]) -> None:
+        self._read = curves_of_methods
 
     def check(self, cases: Sequence[CaseInfo]) -> None:
         """Checks that the curves fit the cases of the experiment, before anything is trained.
@@ -74,11 +76,11 @@ class ExperimentCurves:
         Raises:
           UsageError: A method's curves do not fit.
         """
-        for method, settings, collected, name in self._read:
+        for method, settings, collected_curves, name in self._read:
             from lobench.tools.curve_import.imports import refuse_unfit
 
             try:
-                refuse_unfit(collected, settings, method=name, own_cases=cases, until_option=_UNTIL)
+                refuse_unfit(collected_curves, settings, method=name, own_cases=cases, until_option=_UNTIL)
             except UsageError as error:
                 raise UsageError(f"method {method.name!r}: {error}") from error
 
@@ -92,31 +94,36 @@ class ExperimentCurves:
           log: Receives notes for people.
         """
         hashes_before = {file.file: file.sha256 for file in imported_files(ledger)}
-        for method, settings, collected, name in self._read:
+        for method, settings, collected_curves, name in self._read:
             from lobench.tools.curve_import.imports import import_into
 
-            changed = any(
-                hashes_before.get(str(source.path), source.sha256) != source.sha256 for source in collected.sources
+            has_changed = any(
+                hashes_before.get(str(source.path), source.sha256) != source.sha256
+                for source in collected_curves.sources
             )
-            settings = replace(settings, replace=changed)
+            settings = replace(settings, replace=has_changed)
             imported, evaluations = import_into(
-                ledger, collected, settings, own_cases=cases, names={name: method.name}, until_option=_UNTIL
+                ledger, collected_curves, settings, own_cases=cases, names={name: method.name}, until_option=_UNTIL
             )
             members = _members(method, evaluations, {case.identity for case in cases})
             ledger.add_memberships(form, members, programs=[IMPORTED.key])
-            others = sorted({case.name for _, case in evaluations} - {case.name for case in cases})
-            notes = [f"its curves on {', '.join(others)} are of no case of the experiment"] if others and cases else []
+            other_cases = sorted({case.name for _, case in evaluations} - {case.name for case in cases})
+            notes = (
+                [f"its curves on {', '.join(other_cases)} are of no case of the experiment"]
+                if other_cases and cases
+                else []
+            )
             for note in (*imported.notes, *notes):
                 log(f"{method.name}: {note}")
 
 
-def _name_in_files(method: Method, name: str, collected: CollectedCurves) -> str:
+def _name_in_files(method: Method, name: str, collected_curves: CollectedCurves) -> str:
     """Returns the name in the files of an experiment's method: `name`, or the only one.
 
     Raises:
       ConfigError: The files lack the name, or have several methods and no name is given.
     """
-    method_names = list(dict.fromkeys(run.method for run in collected.spill.runs))
+    method_names = list(dict.fromkeys(run.method for run in collected_curves.spill.runs))
     if name in method_names or (not name and len(method_names) == 1):
         return name or method_names[0]
     raise ConfigError(
@@ -128,7 +135,7 @@ def _name_in_files(method: Method, name: str, collected: CollectedCurves) -> str
 
 
 def _members(
-    method: Method, evaluations: Sequence[tuple[EvaluationKey, CaseInfo]], own_cases: Collection[str]
+    method: Method, evaluations: Sequence[tuple[EvaluationKey, CaseInfo]], own_identities: Collection[str]
 ) -> list[SessionMember]:
     return [
         SessionMember(
@@ -138,5 +145,5 @@ def _members(
             evaluation=EvaluationId(key.checkpoint_sha256, case.key, key.seed_block),
         )
         for key, case in evaluations
-        if case.identity in own_cases
+        if case.identity in own_identities
     ]

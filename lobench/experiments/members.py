@@ -153,9 +153,9 @@ class ExperimentRunExtension:
         make_scripts = functools.partial(
             ScriptSearch, commands=commands, scripts=scripts, runs_of=self._method_index.runs_of, state_of=state_of
         )
-        planned = self._method_index.planned_searches.values()
+        planned_searches = self._method_index.planned_searches.values()
         self._method_index.searches = commands.searches = search_runs(
-            planned, self._file, context, self._num_slots, make_commands, make_scripts
+            planned_searches, self._file, context, self._num_slots, make_commands, make_scripts
         )
         for search in commands.searches:
             search.begin()
@@ -178,10 +178,10 @@ class ExperimentRunExtension:
         self, ledger: Ledger, readers: Mapping[str, CheckpointReader]
     ) -> Callable[[CommandRun], TrialState]:
         """Returns a function from a command to its state in any form of any experiment, found by its folder."""
-        by_folder = states_by_folder(ledger)
+        states_by_name = states_by_folder(ledger)
 
         def state_of(run: CommandRun) -> TrialState:
-            state: TrialState = by_folder.get(run.name, "waiting")
+            state: TrialState = states_by_name.get(run.name, "waiting")
             if run.is_script:
                 return self._state_of_script(run, state)
             if not self._retry_errors or state not in WITHOUT_CHECKPOINT:
@@ -220,45 +220,49 @@ class ExperimentRunExtension:
         if self.curves is not None:
             cases = {case.identity: case for case in watched.cases_by_key.values()}
             self.curves.record(ledger, self.form, list(cases.values()), self._log)
-        of_scripts = list(self._members_of_scripts())
-        ledger.add_memberships(self.form, of_scripts, programs=[IMPORTED.key])
-        planned = list(self._members(watched))
+        members_of_scripts = list(self._members_of_scripts())
+        ledger.add_memberships(self.form, members_of_scripts, programs=[IMPORTED.key])
+        planned_members = list(self._members(watched))
         cases_by_key = watched.cases_by_key
         codes = {key: case.code for key, case in cases_by_key.items()}
         plan = Plan(ledger.history(watched.programs, keeps_code=self._keep_results))
         rows = [
             replace(member, evaluation=part)
-            for member in planned
+            for member in planned_members
             for part in plan.parts(member.evaluation)
             if member.session in part.block.seeds
         ]
         ledger.add_memberships(self.form, rows, programs=watched.programs, codes=codes)
-        wanted = {part for member in planned for part in plan.parts(member.evaluation)}
-        self.wanted = frozenset(wanted)
-        num_of_scripts = len({member.evaluation for member in of_scripts})
-        num_current = sum(plan.is_current(part, cases_by_key[part.case_key]) for part in wanted)
+        wanted_parts = {part for member in planned_members for part in plan.parts(member.evaluation)}
+        self.wanted = frozenset(wanted_parts)
+        num_of_scripts = len({member.evaluation for member in members_of_scripts})
+        num_current = sum(plan.is_current(part, cases_by_key[part.case_key]) for part in wanted_parts)
         self.num_done = num_current + num_of_scripts
-        self.num_planned = len(wanted) + num_of_scripts + self._num_expected(watched)
+        self.num_planned = len(wanted_parts) + num_of_scripts + self._num_expected(watched)
 
     def _num_expected(self, watched: WatchPlan) -> int:
         """Returns the expected number of evaluations of commands without a checkpoint yet, one checkpoint each."""
         cases = next(iter(watched.cases.values()), ())
-        begun = {(role.name, role.trial) for subject in watched.subjects for role in self._method_index.of(subject)}
+        begun_runs = {
+            (role.name, role.trial) for subject in watched.subjects for role in self._method_index.of(subject)
+        }
         states = self._commands.states if self._commands is not None else {}
-        scripts = {run.id for run in self._method_index.runs if run.is_script}
-        of_searches = {search.method.name for search in self._method_index.searches if search.method.kind == "script"}
-        waiting = [
+        script_runs = {run.id for run in self._method_index.runs if run.is_script}
+        searched_methods = {
+            search.method.name for search in self._method_index.searches if search.method.kind == "script"
+        }
+        waiting_runs = [
             run
             for run, state in states.items()
             if state not in WITHOUT_CHECKPOINT
-            and (run.method, run.session) not in begun
-            and run not in scripts
-            and run.method.partition("/")[0] not in of_searches
+            and (run.method, run.session) not in begun_runs
+            and run not in script_runs
+            and run.method.partition("/")[0] not in searched_methods
         ]
         num_blocks = sum(len(case.blocks()) for case in cases)
-        num_open = sum(states.get(run) in ("waiting", "running") for run in scripts)
+        num_open = sum(states.get(run) in ("waiting", "running") for run in script_runs)
         num_searched = sum(search.num_expected(cases) for search in self._method_index.searches)
-        return len(waiting) * num_blocks + num_open + num_searched
+        return len(waiting_runs) * num_blocks + num_open + num_searched
 
     def _members_of_scripts(self) -> Iterator[SessionMember]:
         """Yields the curves of scripts, and those of the completed trials of searches over scripts."""
@@ -314,11 +318,13 @@ class ExperimentRunExtension:
         plan = Plan(self._ledger.history(programs))
 
         def is_planned(row: EvaluationRow) -> bool:
-            block, planned = row.key.seed_block, blocks.get(row.key.case_identity, ())
+            block, planned_blocks = row.key.seed_block, blocks.get(row.key.case_identity, ())
             if row.key.program_version == IMPORTED.key:  # curves made elsewhere have a block for each seed
-                return {seed for seed_block in planned for seed in seed_block.seeds}.issuperset(block.seeds)
-            whole = (EvaluationId(row.key.checkpoint_sha256, row.case.key, seed_block) for seed_block in planned)
-            return any(part.block == block for evaluation in whole for part in plan.parts(evaluation))
+                return {seed for seed_block in planned_blocks for seed in seed_block.seeds}.issuperset(block.seeds)
+            whole_evaluations = (
+                EvaluationId(row.key.checkpoint_sha256, row.case.key, seed_block) for seed_block in planned_blocks
+            )
+            return any(part.block == block for evaluation in whole_evaluations for part in plan.parts(evaluation))
 
         rows = [
             row
@@ -327,6 +333,6 @@ class ExperimentRunExtension:
             and not (self._retry_errors and row.outcome in ERRORS)
             and is_planned(row)
         ]
-        edited = {} if self._keep_results else edited_code(self._ledger, rows)
-        rows = [row for row in rows if row.key.code not in edited]
+        edited_codes = {} if self._keep_results else edited_code(self._ledger, rows)
+        rows = [row for row in rows if row.key.code not in edited_codes]
         return self._method_index.planned(cases), rows

@@ -101,11 +101,9 @@ class MethodIndex:
 
     def of(self, subject: Subject) -> Iterator[Role]:
         """Yields a role for each method, and for each trial of a search, that evaluates a subject."""
-        for name, requested in self._given.items():
-            is_it = (
-                subject.sha256 == requested.sha256 if isinstance(requested, Subject) else subject.uri == requested.uri
-            )
-            if is_it and subject.variant == requested.variant:
+        for name, given in self._given.items():
+            is_it = subject.sha256 == given.sha256 if isinstance(given, Subject) else subject.uri == given.uri
+            if is_it and subject.variant == given.variant:
                 yield Role(method=self._methods[name], name=name, trial=0, sessions=self._sessions)
         for run in self.runs:
             if subject.has_theta and Path(subject.uri).is_relative_to(run.folder):

@@ -88,29 +88,31 @@ def take_experiment(config: pytest.Config, gin_params: Sequence[str], store: str
       UsageError: The experiment is wrong, or more than one is named.
     """
     args: list[str] = []
-    chosen: dict[str, list[str]] = {}
+    names_by_path: dict[str, list[str]] = {}
     for arg in config.args:
         path, _, name = str(arg).partition("::")
         if not _is_experiment(Path(path)):
             args.append(arg)
             continue
-        chosen.setdefault(path, []).append(name)
-    if not chosen:
+        names_by_path.setdefault(path, []).append(name)
+    if not names_by_path:
         return
-    if len(chosen) > 1:
-        raise pytest.UsageError(f"{' and '.join(chosen)}: a session runs one experiment; run pytest once for each")
-    ((path, names),) = chosen.items()
+    if len(names_by_path) > 1:
+        raise pytest.UsageError(
+            f"{' and '.join(names_by_path)}: a session runs one experiment; run pytest once for each"
+        )
+    ((path, names),) = names_by_path.items()
     for name in ("checkpoint", "optimizer", "against"):
         if config.getoption(f"lobench_{name}"):
             raise pytest.UsageError(f"{path}: an experiment's methods are its subjects; leave --lobench-{name} out")
     try:
-        selected = _select_members(config, path, names, gin_params, store)
+        selected_members = _select_members(config, path, names, gin_params, store)
     except LobenchError as error:
         raise pytest.UsageError(str(error)) from None
-    if not selected.file.experiment.suites:
+    if not selected_members.file.experiment.suites:
         raise pytest.UsageError(f"{path}: it has only scripts and no case; `lobench run {shlex.quote(path)}` runs them")
-    config.stash[EXPERIMENT] = selected
-    config.args[:] = [*args, *dict.fromkeys(selected.file.experiment.suites)]
+    config.stash[EXPERIMENT] = selected_members
+    config.args[:] = [*args, *dict.fromkeys(selected_members.file.experiment.suites)]
 
 
 def _select_members(
@@ -142,22 +144,28 @@ def _is_experiment(path: Path) -> bool:
 
 def members_of(config: pytest.Config, path: Path, spec: CaseSpec) -> list[ItemMember]:
     """Returns the members evaluated on a case of a file; [] if no experiment was selected."""
-    selected = config.stash.get(EXPERIMENT, None)
-    if selected is None or not any(path.is_relative_to(suite) for suite in selected.file.experiment.suites):
+    selected_members = config.stash.get(EXPERIMENT, None)
+    if selected_members is None or not any(
+        path.is_relative_to(suite) for suite in selected_members.file.experiment.suites
+    ):
         return []
-    experiment = selected.file.experiment
+    experiment = selected_members.file.experiment
     sessions = experiment.sessions
     if sessions is None:
-        layers = Layers(gin_params=selected.file.shared)
-        first = number_of("first_seed", spec, layers) or 0
-        sessions = range(first, first + (number_of("num_seeds", spec, layers) or 0))
+        layers = Layers(gin_params=selected_members.file.shared)
+        first_seed = number_of("first_seed", spec, layers) or 0
+        sessions = range(first_seed, first_seed + (number_of("num_seeds", spec, layers) or 0))
     methods = [method for method in experiment.methods if method.kind != "curves"]  # `lobench run` takes them over
     return [ItemMember(method=method, session=session) for method in methods for session in sessions]
 
 
 def multiply(metafunc: pytest.Metafunc) -> None:
     """Parametrizes a test of cases, so that it runs once for each member of the experiment."""
-    specs = [value for mark in metafunc.definition.iter_markers("parametrize") for value in _values(mark.args[1:2])]
+    specs = [
+        value
+        for pytest_mark in metafunc.definition.iter_markers("parametrize")
+        for value in _values(pytest_mark.args[1:2])
+    ]
     spec = next((value for value in specs if isinstance(value, CaseSpec)), None)
     if spec is None:
         return
@@ -189,25 +197,25 @@ def member_of(item: pytest.Item) -> ItemMember | None:
 def rename(item: pytest.Item, spec: CaseSpec | None) -> None:
     """Gives an item of an experiment its id. Skips items of commands and searches, which `lobench run` runs."""
     member = member_of(item)
-    selected = item.config.stash.get(EXPERIMENT, None)
-    if member is None or selected is None or spec is None:
+    selected_members = item.config.stash.get(EXPERIMENT, None)
+    if member is None or selected_members is None or spec is None:
         return
-    taken = item.config.stash.setdefault(_NAMES, set())
+    used_names = item.config.stash.setdefault(_NAMES, set())
     name = f"{spec.suite}/{spec.name}[{member}]"
-    if name in taken:  # a second test of the case
+    if name in used_names:  # a second test of the case
         name = f"{spec.suite}/{spec.name}.{getattr(item, 'originalname', item.name)}[{member}]"
-    taken.add(name)
+    used_names.add(name)
     item.name = name
     if member.method.command or member.method.search is not None:
-        how = "has a search" if member.method.search is not None else "is trained by a command"
-        reason = f"{member.method.name} {how}: `lobench run {shlex.quote(selected.argument)}` runs it"
+        reason_text = "has a search" if member.method.search is not None else "is trained by a command"
+        reason = f"{member.method.name} {reason_text}: `lobench run {shlex.quote(selected_members.argument)}` runs it"
         item.add_marker(pytest.mark.skip(reason=reason))
-    identified: Any = item
-    node_id = f"{selected.argument}::{item.name}"
-    if hasattr(identified, "_id"):  # pytest has no public way to set it, and renamed it in 9.2
-        identified._id = type(identified._id).parse(node_id)
+    renamed_item: Any = item
+    node_id = f"{selected_members.argument}::{item.name}"
+    if hasattr(renamed_item, "_id"):  # pytest has no public way to set it, and renamed it in 9.2
+        renamed_item._id = type(renamed_item._id).parse(node_id)
     else:
-        identified._nodeid = node_id
+        renamed_item._nodeid = node_id
 
 
 def select_named(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -216,13 +224,13 @@ def select_named(config: pytest.Config, items: list[pytest.Item]) -> None:
     Raises:
       UsageError: A name matches no item.
     """
-    selected = config.stash.get(EXPERIMENT, None)
-    if selected is None or not selected.names:
+    selected_members = config.stash.get(EXPERIMENT, None)
+    if selected_members is None or not selected_members.names:
         return
     member_names = {item.name for item in items if member_of(item) is not None}
-    for name in selected.names:
+    for name in selected_members.names:
         if name not in member_names:
-            raise pytest.UsageError(f"not found: {selected.argument}::{name} (--collect-only shows all)")
-    remaining = [item for item in items if member_of(item) is None or item.name in selected.names]
+            raise pytest.UsageError(f"not found: {selected_members.argument}::{name} (--collect-only shows all)")
+    remaining = [item for item in items if member_of(item) is None or item.name in selected_members.names]
     config.hook.pytest_deselected(items=[item for item in items if item not in remaining])
     items[:] = remaining

@@ -136,8 +136,8 @@ def run(
     StoredResults('experiment': 2 evaluations, 2 optimizers, 1 case)
     """
     check_keywords("run", options, RunKeywords)
-    planned = ExperimentRun(settings_from(RunSettings, options, experiment=str(experiment)))
-    outcome = planned.run(progress or default_progress(planned.methods))
+    experiment_run = ExperimentRun(settings_from(RunSettings, options, experiment=str(experiment)))
+    outcome = experiment_run.run(progress or default_progress(experiment_run.methods))
     if outcome.ending.interrupted:
         raise KeyboardInterrupt
     return open_results(outcome.store)
@@ -172,22 +172,22 @@ class ExperimentRun:
         settings = self._settings
         self._file = read_experiment(Path(settings.experiment), settings.gin_params)
         experiment = self._file.experiment
-        chosen = chosen_methods(experiment, settings.methods)
-        called = specs_called(settings.cases, *experiment.suites) if settings.cases else []
-        self._cases = tuple(spec.names[-1] for spec in called)
-        self._curves = [method for method in chosen if method.kind == "curves"]
-        _check_devices(self._file, chosen, settings, called)
-        self._unfit = _unfit_methods(chosen, settings)
-        chosen = tuple(method for method in chosen if method.kind != "curves" and method.title not in self._unfit)
-        if self._unfit and not chosen and not self._curves:
+        methods = chosen_methods(experiment, settings.methods)
+        named_specs = specs_called(settings.cases, *experiment.suites) if settings.cases else []
+        self._cases = tuple(spec.names[-1] for spec in named_specs)
+        self._curves = [method for method in methods if method.kind == "curves"]
+        _check_devices(self._file, methods, settings, named_specs)
+        self._unfit = _unfit_methods(methods, settings)
+        methods = tuple(method for method in methods if method.kind != "curves" and method.title not in self._unfit)
+        if self._unfit and not methods and not self._curves:
             raise joined_problems(self._unfit)
         self._store = store_of(settings, experiment)
-        codes = self._codes = self._command_codes(chosen)
+        codes = self._codes = self._command_codes(methods)
         self._file = with_code(self._file, codes)
-        by_name = {code.method.name: code.method for code in codes}
-        chosen = tuple(by_name.get(method.name, method) for method in chosen)
-        self._given = given_methods(chosen)
-        is_search = any(method.search is not None for method in chosen)
+        methods_by_name = {code.method.name: code.method for code in codes}
+        methods = tuple(methods_by_name.get(method.name, method) for method in methods)
+        self._given = given_methods(methods)
+        is_search = any(method.search is not None for method in methods)
         if experiment.race is not None and (settings.methods or settings.cases):
             got = "--method" if settings.methods else "--case"
             raise UsageError(
@@ -196,9 +196,9 @@ class ExperimentRun:
                 got=got,
                 next_step="leave it out, or leave out Experiment.race",
             )
-        self._chosen = chosen
-        self._searches = planned_searches(self._file, chosen, load_plugins()) if is_search else {}
-        self._method_index = MethodIndex(self._file, chosen, self._given, self._searches, self._store)
+        self._chosen = methods
+        self._searches = planned_searches(self._file, methods, load_plugins()) if is_search else {}
+        self._method_index = MethodIndex(self._file, methods, self._given, self._searches, self._store)
         self._extension = ExperimentRunExtension(
             self._file,
             self._method_index,
@@ -291,7 +291,7 @@ class ExperimentRun:
         for title, problem in self._unfit.items():
             progress.log(f"{title!r} cannot be trained, and the other methods go on: {problem}")
         extension = self._extension
-        requested = tuple(self._given.values())
+        given = tuple(self._given.values())
         settings = self._settings_of_run()
         if any(method.kind == "command" for method in self._chosen):
             manager = components_of(settings.found(), progress).manager
@@ -302,53 +302,53 @@ class ExperimentRun:
         with read_curves(self._curves) as curves:
             extension.curves = curves
             race = self._file.experiment.race
-            watched = (
-                run_rounds(settings, progress, given=requested, has_source=False, guest=extension)
+            outcome_of_rounds = (
+                run_rounds(settings, progress, given=given, has_source=False, guest=extension)
                 if race is None
                 else self._run_race(race, progress)
             )
-        outcomes = Counter(watched.ending.outcomes) + Counter({Outcome.PASSED: extension.num_curves})
+        outcomes = Counter(outcome_of_rounds.ending.outcomes) + Counter({Outcome.PASSED: extension.num_curves})
         return ExperimentOutcome(
             store=self._store,
             name=self._file.experiment.name,
             experiment=extension.form,
-            ending=replace(watched.ending, outcomes=outcomes),
+            ending=replace(outcome_of_rounds.ending, outcomes=outcomes),
             num_done=extension.num_done,
             num_planned=extension.num_planned,
             trials=extension.trials,
             refused={**self._unfit, **extension.refused},
-            utilisation=watched.utilisation,
+            utilisation=outcome_of_rounds.utilisation,
         )
 
     def _run_race(self, race: Race, progress: WatchProgress) -> Watched:
         """Runs the rounds of a race, as `lobench compare --race` does, and returns their common summary."""
         extension = self._extension
-        requested = list(self._given.values())
+        given = list(self._given.values())
         settings = self._settings_of_run()
         rounds = list[Watched]()
-        wanted = set[EvaluationId]()
+        wanted_evaluations = set[EvaluationId]()
         num_done = 0
 
-        def evaluate(racing: Sequence[int], looks: int) -> bool:
+        def evaluate(racing: Sequence[int], num_blocks: int) -> bool:
             nonlocal num_done
-            blocks = SessionBlocks(first_seed=race.first_seed, widths=(race.block,) * looks)
-            used = sum(round_outcome.ending.core_seconds for round_outcome in rounds) / 3600
+            blocks = SessionBlocks(first_seed=race.first_seed, widths=(race.block,) * num_blocks)
+            used_core_hours = sum(round_outcome.ending.core_seconds for round_outcome in rounds) / 3600
             hours = settings.max_core_hours
-            max_core_hours = None if hours is None else hours - used
-            of_round = replace(
+            max_core_hours = None if hours is None else hours - used_core_hours
+            round_settings = replace(
                 settings,
                 gin_params=(*self._file.shared, *blocks.bindings),
                 max_core_hours=max_core_hours,
             )
-            subjects = [requested[index] for index in racing]
-            rounds.append(run_rounds(of_round, progress, given=subjects, has_source=False, guest=extension))
+            subjects = [given[index] for index in racing]
+            rounds.append(run_rounds(round_settings, progress, given=subjects, has_source=False, guest=extension))
             # Only existing evaluations of eliminated methods are wanted.
-            num_done += extension.num_done - len(extension.wanted & wanted)
-            wanted.update(extension.wanted)
+            num_done += extension.num_done - len(extension.wanted & wanted_evaluations)
+            wanted_evaluations.update(extension.wanted)
             ending = rounds[-1].ending
             if set(ERRORS) & {*ending.recorded}:
-                why = "evaluations gave no result, and an incomplete round decides nothing"
-                progress.log(f"the race stops: {why}; --retry-errors tries them again")
+                reason = "evaluations gave no result, and an incomplete round decides nothing"
+                progress.log(f"the race stops: {reason}; --retry-errors tries them again")
                 return False
             return not ending.interrupted and not ending.over_budget
 
@@ -358,8 +358,8 @@ class ExperimentRun:
 
         from lobench.api.race import play  # imports scipy, which the other experiments need not
 
-        play(evaluate, entrants, race, (), progress.log, count=len(requested))
-        extension.num_done, extension.num_planned = num_done, len(wanted)
+        play(evaluate, entrants, race, (), progress.log, count=len(given))
+        extension.num_done, extension.num_planned = num_done, len(wanted_evaluations)
         return replace(rounds[-1], ending=_join_endings([round_outcome.ending for round_outcome in rounds]))
 
     def _settings_of_run(self) -> WatchSettings:
@@ -401,7 +401,7 @@ class ExperimentRun:
 
 
 def _check_devices(
-    file: ExperimentFile, methods: Sequence[Method], settings: RunSettings, called: Sequence[CaseSpec]
+    file: ExperimentFile, methods: Sequence[Method], settings: RunSettings, named_specs: Sequence[CaseSpec]
 ) -> None:
     """Checks that this machine has the devices of the cases, before anything is trained.
 
@@ -412,7 +412,7 @@ def _check_devices(
       file: The experiment.
       methods: Methods to run.
       settings: Options of the command.
-      called: Cases that the options name. Empty: all cases of the experiment.
+      named_specs: Cases that the options name. Empty: all cases of the experiment.
 
     Raises:
       UsageError: A case needs more devices than this machine has.
@@ -420,18 +420,18 @@ def _check_devices(
     if settings.executor not in HERE or all(method.kind in ("script", "curves") for method in methods):
         return
     try:
-        specs = called or specs_of(*file.experiment.suites)
+        specs = named_specs or specs_of(*file.experiment.suites)
     except LobenchError:
         return
     num_devices = len(devices_here(os.environ))
     layers = Layers(gin_params=file.shared)
-    wanted = {spec.names[-1]: devices_of(spec, layers) for spec in specs}
-    names = [name for name, number in wanted.items() if number > num_devices]
+    devices_by_case = {spec.names[-1]: devices_of(spec, layers) for spec in specs}
+    names = [name for name, number in devices_by_case.items() if number > num_devices]
     if names:
         raise UsageError(
             "Case.num_gpus",
             where=first_of(names, 3),
-            got=f"{wanted[names[0]]:g}",
+            got=f"{devices_by_case[names[0]]:g}",
             expected=f"at most the {num_devices} of this machine",
             next_step="--executor ray uses other machines, and --case names the cases to train",
         )
@@ -452,13 +452,13 @@ def _unfit_methods(methods: Sequence[Method], settings: RunSettings) -> dict[str
 
 def _join_endings(rounds: Sequence[Ending]) -> Ending:
     """Returns the summary of a race: the summary of its last round, plus the work of methods eliminated earlier."""
-    recorded = Counter[Outcome]()
+    recorded_outcomes = Counter[Outcome]()
     for ending in rounds:  # each counts those of earlier rounds too, of the methods that were in the race
-        recorded |= Counter(ending.recorded)
+        recorded_outcomes |= Counter(ending.recorded)
     return replace(
         rounds[-1],
         outcomes=sum((Counter(ending.outcomes) for ending in rounds), Counter[Outcome]()),
-        recorded=recorded,
+        recorded=recorded_outcomes,
         core_seconds=sum(ending.core_seconds for ending in rounds),
         plan=replace(
             rounds[-1].plan,

@@ -46,13 +46,13 @@ def script_name(method: Method) -> str:
     return f"{method.folder_name}-{hashlib.sha256(read_as.encode()).hexdigest()[:_HASHED]}"
 
 
-def _script_subject(method: Method, part: str = "") -> Subject:
+def _script_subject(method: Method, suffix: str = "") -> Subject:
     """Returns the subject of a script's curves, with the label that tables of methods have.
 
     Args:
-      part: As in `ScriptCurves.record`.
+      suffix: As in `ScriptCurves.record`.
     """
-    return replace(Subject.of_imported(f"{script_name(method)}{part}"), label=f"{method.title}{part}")
+    return replace(Subject.of_imported(f"{script_name(method)}{suffix}"), label=f"{method.title}{suffix}")
 
 
 def script_members(
@@ -133,26 +133,26 @@ class ScriptCurves:
         self.num_recorded = self.num_running = 0
         self._is_warm = False
 
-    def record(self, run: CommandRun, *, part: str = "", until: Mapping[str, int] | None = None) -> str:
+    def record(self, run: CommandRun, *, suffix: str = "", end_steps: Mapping[str, int] | None = None) -> str:
         """Records the curves of a session. Returns the reason if that fails; "" otherwise.
 
         Args:
           run: Session of a script.
-          part: Suffix of the name of curves that are cut. A part of a training is not a member of an experiment.
-          until: Steps at which curves are cut, by case.
+          suffix: Suffix of the name of curves that are cut. A part of a training is not a member of an experiment.
+          end_steps: Steps at which curves are cut, by case.
         """
         from lobench.tools.curve_import.imports import Session, import_into
 
-        name = f"{script_name(run.method)}{part}"
-        subject = _script_subject(run.method, part)
-        cut = None if until is None else max(until.values())
+        name = f"{script_name(run.method)}{suffix}"
+        subject = _script_subject(run.method, suffix)
+        last_step = None if end_steps is None else max(end_steps.values())
         try:
-            with self._read(run, name, until=cut) as session_curves:
-                ends = self._end_steps(run, session_curves) if until is None else until
-                num_steps = run.method.until_step if cut is None else cut
-                session = Session(seed=run.session, num_steps=num_steps, ends=ends)
+            with self._read(run, name, last_step=last_step) as session_curves:
+                end_by_case = self._end_steps(run, session_curves) if end_steps is None else end_steps
+                num_steps = run.method.until_step if last_step is None else last_step
+                session = Session(seed=run.session, num_steps=num_steps, ends=end_by_case)
                 with self._ledger.transaction():
-                    done, evaluations = import_into(
+                    import_counts, evaluations = import_into(
                         self._ledger,
                         session_curves,
                         session_curves.settings,
@@ -165,11 +165,11 @@ class ScriptCurves:
                     self._say(note)
         except LobenchError as error:
             return str(error)
-        if not part:
-            wanted = {(key.seed_block, case.key) for key, case in evaluations}
-            self.num_recorded += done.num_new + done.num_replaced
+        if not suffix:
+            recorded_keys = {(key.seed_block, case.key) for key, case in evaluations}
+            self.num_recorded += import_counts.num_new + import_counts.num_replaced
             for row in self.rows(name):
-                if (row.key.seed_block, row.case.key) in wanted:
+                if (row.key.seed_block, row.case.key) in recorded_keys:
                     self._record_event(
                         EvaluationFinished(
                             subject=subject,
@@ -218,21 +218,21 @@ class ScriptCurves:
         """
         files = self._files(run)
         state, next_at = self._looked.get(run.folder, (None, -math.inf))
-        began = time.monotonic()
-        if began < next_at and not is_over:
+        started_at = time.monotonic()
+        if started_at < next_at and not is_over:
             return self._growth.get(run.folder)
         if (now := files.state) != state and now:
             try:
-                with self._read(run, script_name(run.method), until=run.method.until_step) as session_curves:
+                with self._read(run, script_name(run.method), last_step=run.method.until_step) as session_curves:
                     self._growth[run.folder] = Growth(
                         curves=session_curves.primary_curves(), text=self._text(run, session_curves)
                     )
             except (LobenchError, OSError) as error:
                 if any(size for _, size, _ in now):  # a growing file may become readable; only its end counts
                     self._say(f"{run.method.title}: its curves cannot be read so far: {error}")
-        took = time.monotonic() - began if self._is_warm else 0.0  # the first look imports what it needs
+        seconds = time.monotonic() - started_at if self._is_warm else 0.0  # the first look imports what it needs
         self._is_warm = self._is_warm or now != state
-        self._looked[run.folder] = now, time.monotonic() + took / _SHARE * max(self.num_running, 1)
+        self._looked[run.folder] = now, time.monotonic() + seconds / _SHARE * max(self.num_running, 1)
         return self._growth.get(run.folder)
 
     def _text(self, run: CommandRun, session_curves: SessionCurves) -> str:
@@ -253,20 +253,22 @@ class ScriptCurves:
         ]
         value = curves.final(case.primary_metric)[0]
         score = self._fitness(rows, [run.session])
-        shown = "" if score is None else f", score {score:.3g}"
-        return f"{run.label} at step {curves.eval_steps[-1]}: {case.primary_metric} {value:.4g}{shown}"
+        score_text = "" if score is None else f", score {score:.3g}"
+        return f"{run.label} at step {curves.eval_steps[-1]}: {case.primary_metric} {value:.4g}{score_text}"
 
     def _end_steps(self, run: CommandRun, session_curves: SessionCurves) -> dict[str, int]:
         """Returns the step at which the curves of each case end: where they diverged, or `Method.until_step`."""
-        ends = {}
+        end_by_case = {}
         for case, curve in session_curves.primary_curves().items():
             if curve.ends_diverged:
-                ends[case] = int(curve.steps[-1])
+                end_by_case[case] = int(curve.steps[-1])
             elif run.method.until_step is not None:
-                ends[case] = run.method.until_step
-        return ends
+                end_by_case[case] = run.method.until_step
+        return end_by_case
 
-    def _read(self, run: CommandRun, name: str, *, until: int | None = None) -> AbstractContextManager[SessionCurves]:
+    def _read(
+        self, run: CommandRun, name: str, *, last_step: int | None = None
+    ) -> AbstractContextManager[SessionCurves]:
         method = run.method
         settings = ImportSettings(
             method=name,
@@ -275,7 +277,7 @@ class ScriptCurves:
             paired_seeds=method.paired_seeds,
             last_counts=True,
         )
-        return self._files(run).read(settings, until=until if until is not None else method.until_step)
+        return self._files(run).read(settings, until=last_step if last_step is not None else method.until_step)
 
     def _files(self, run: CommandRun) -> SessionFiles:
         from lobench.tools.curve_import.growing import SessionFiles

@@ -47,11 +47,11 @@ def _supervised(process: subprocess.Popen[bytes], pace: Pace, curves: str) -> st
             return ""
         except subprocess.TimeoutExpired:
             pass
-        began = time.monotonic()
+        started_at = time.monotonic()
         state, run = _growing(curves, pace.metric, state)
         if run is not None and (reason := pace.reason_to_stop(run)):
             return reason
-        pause = max(_POLL_SECONDS, _LEAST_TIMES_BETWEEN * (time.monotonic() - began))
+        pause = max(_POLL_SECONDS, _LEAST_TIMES_BETWEEN * (time.monotonic() - started_at))
 
 
 def _growing(curves: str, metric: str, old_state: object) -> tuple[object, PaceCurve | None]:
@@ -66,8 +66,12 @@ def _growing(curves: str, metric: str, old_state: object) -> tuple[object, PaceC
         if state == old_state:
             return state, None
         settings = ImportSettings(method="command", seed="0", last_counts=True)
-        with files.read(settings) as read:
-            curves_by_name = {name: curve for _, named in read.spill.curves() for name, curve in named.items()}
+        with files.read(settings) as session_curves:
+            curves_by_name = {
+                name: curve
+                for _, curves_of_case in session_curves.spill.curves()
+                for name, curve in curves_of_case.items()
+            }
         curve = curves_by_name.get(stored_spelling(metric, curves_by_name))
     except (LobenchError, OSError):
         return None, None

@@ -35,7 +35,7 @@ def ranking_of(outcome: ExperimentOutcome) -> str:
 
 def ending_lines(outcome: ExperimentOutcome) -> list[str]:
     """Returns the last lines of a run's output: methods without results, and the number of evaluations."""
-    of = (
+    progress_text = (
         f"{outcome.num_done} of {counted(outcome.num_planned, 'evaluation')}"
         if outcome.num_planned
         else "no case is known yet"
@@ -44,13 +44,13 @@ def ending_lines(outcome: ExperimentOutcome) -> list[str]:
     lines += [f"{title!r} was not evaluated: {problem}" for title, problem in outcome.refused.items()]
     lines += [outcome.utilisation] if outcome.utilisation else []
     if outcome.ending.interrupted:
-        return [*lines, f"{of}; the same command goes on"]
+        return [*lines, f"{progress_text}; the same command goes on"]
     if outcome.ending.over_budget and outcome.num_done < outcome.num_planned:
-        return [*lines, f"--max-core-hours are used: {of}; the same command goes on"]
-    new = listed(outcome.ending.outcomes) or "nothing new"
+        return [*lines, f"--max-core-hours are used: {progress_text}; the same command goes on"]
+    new_outcomes = listed(outcome.ending.outcomes) or "nothing new"
     return [
         *lines,
-        f"done: {of}, {new}; see {results_command(outcome.store, '--cases')}",
+        f"done: {progress_text}, {new_outcomes}; see {results_command(outcome.store, '--cases')}",
         *unread_lines(outcome.ending),
     ]
 
@@ -58,21 +58,23 @@ def ending_lines(outcome: ExperimentOutcome) -> list[str]:
 def plan_lines(plan: ExperimentPlan, max_cores: int) -> list[str]:
     """Returns the output of `--check`."""
     lines = [_method_line(method) for method in plan.methods]
-    planned, missing = plan.num_planned, plan.num_missing
+    num_planned, num_missing = plan.num_planned, plan.num_missing
     size = f"{counted(len(plan.methods), 'method')} x {counted(plan.num_cases, 'case')}"
-    verb = "is" if planned == 1 else "are"
-    lines.append(f"{size}: {missing} of {counted(planned, 'evaluation')} {verb} missing in {plan.store}")
-    unknown = frozenset[str]().union(*(method.unknown for method in plan.methods))
-    if missing:
+    verb = "is" if num_planned == 1 else "are"
+    lines.append(f"{size}: {num_missing} of {counted(num_planned, 'evaluation')} {verb} missing in {plan.store}")
+    unknown_cases = frozenset[str]().union(*(method.unknown for method in plan.methods))
+    if num_missing:
         cost = f"{plan.seconds / max_cores:.3g} s on {counted(max_cores, 'core')} ({plan.seconds:.3g} core-seconds)"
-        parts = [f"{cost} by recorded durations"] * (plan.seconds > 0)
-        parts += [f"unknown for {', '.join(sorted(unknown))}, without a recorded duration"] * bool(unknown)
-        lines.append(f"estimated time: {'; '.join(parts) or cost}")
+        estimates = [f"{cost} by recorded durations"] * (plan.seconds > 0)
+        estimates += [f"unknown for {', '.join(sorted(unknown_cases))}, without a recorded duration"] * bool(
+            unknown_cases
+        )
+        lines.append(f"estimated time: {'; '.join(estimates) or cost}")
     if plan.is_race:
         lines.append("it is a race: eliminated methods get no more evaluations, so this is the largest possible cost")
     if plan.unbound:
-        whose = ", ".join(plan.unbound)
-        lines.append(f"not checked, without a worker: whether all names and values in gin are right, of {whose}")
+        method_names = ", ".join(plan.unbound)
+        lines.append(f"not checked, without a worker: whether all names and values in gin are right, of {method_names}")
     return [*lines, *plan.notices]
 
 
@@ -80,10 +82,13 @@ def _method_line(plan: MethodPlan) -> str:
     method = plan.method
     trials = f"{counted(plan.num_trials, 'trial')}, " if plan.num_trials else ""
     trainings = f"{trials}{counted(plan.num_trainings, 'training')} and " if plan.num_trainings else trials
-    recorded = plan.num_planned - plan.num_missing
+    num_recorded = plan.num_planned - plan.num_missing
     subject = "; ".join((method.entry, *method.bindings))
-    fresh = f" ({plan.num_reported} of them of the best on fresh seeds)" if plan.num_reported else ""
-    planned = counted(plan.num_planned, "evaluation")
+    fresh_text = f" ({plan.num_reported} of them of the best on fresh seeds)" if plan.num_reported else ""
+    planned_text = counted(plan.num_planned, "evaluation")
     num_repeated = plan.repeated.num_planned if plan.repeated is not None else 0
-    repeated = f", {num_repeated} of them another method's too" if num_repeated else ""
-    return f"{method.title}: {trainings}{planned}{fresh}, {recorded} of them recorded{repeated} ({subject})"
+    repeated_text = f", {num_repeated} of them another method's too" if num_repeated else ""
+    return (
+        f"{method.title}: {trainings}{planned_text}{fresh_text}, {num_recorded} of them "
+        f"recorded{repeated_text} ({subject})"
+    )

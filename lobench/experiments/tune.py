@@ -63,12 +63,12 @@ def race_text(settings: TuneSettings, folder: Path, manager: PluginManager) -> s
     """
     if settings.report_sessions is not None:
         raise UsageError("--report-sessions needs a search: a race has bounds on all seeds")
-    name, called = settings.method, settings.search_name
+    name, search_name = settings.method, settings.search_name
     bindings = only_bindings(parse_text(tune_text(settings, folder), "--vary"))
     space_bindings = [
         binding for binding in bindings if binding.scope.split("/")[0] == name and binding.name != "Method"
     ]
-    strategy = strategy_of(Search(name=called), manager, where="--search")
+    strategy = strategy_of(Search(name=search_name), manager, where="--search")
     space = Space(space_of(name, space_bindings, bindings))
     count = num_trials_of(strategy, space, settings.num_trials, where="--search")
     num_trials = settings.num_trials
@@ -77,15 +77,15 @@ def race_text(settings: TuneSettings, folder: Path, manager: PluginManager) -> s
         raise UsageError(
             "a search that learns from its trials does not race them",
             where="--search",
-            got=called,
+            got=search_name,
             expected="grid, or random with --num-trials",
         )
     lines = _head(settings, folder)
     lines += [f"Experiment.num_sessions = {settings.sessions or 24}", "Experiment.race = @race()"]
-    optimizer, fixed = _optimizer(settings)
+    optimizer, fixed_bindings = _optimizer(settings)
     for number, values in enumerate(settings_of_wave):
         settings_text = ", ".join(f"{path.rpartition('.')[2]} {_value_text(value)}" for path, value in values.items())
-        own_lines = [optimizer, f"Method.label = {f'{name} {number}: {settings_text}'!r}", *fixed]
+        own_lines = [optimizer, f"Method.label = {f'{name} {number}: {settings_text}'!r}", *fixed_bindings]
         own_lines += [f"{path} = {value!r}" for path, value in values.items()]
         lines += ["", *(f"{name}_{number}/{line}" for line in own_lines)]
     return "\n".join(lines) + "\n"
@@ -102,7 +102,7 @@ def _head(settings: TuneSettings, folder: Path) -> list[str]:
 
 def _optimizer(settings: TuneSettings) -> tuple[str, list[str]]:
     """Returns the line `Method.optimizer = @adam()`, and the bindings that followed the optimizer's call."""
-    call, *bindings = (part.strip() for part in canonical_optimizer(settings.optimizer).split(";"))
+    call, *bindings = (binding_text.strip() for binding_text in canonical_optimizer(settings.optimizer).split(";"))
     return f"Method.optimizer = @{call.lstrip('@')}", [binding for binding in bindings if binding]
 
 
@@ -122,11 +122,11 @@ def searched(settings: TuneSettings, manager: PluginManager) -> BaselineSearch:
     if len(parameters) != len(_space_texts(settings)) or any(parameter.when for parameter in parameters):
         raise UsageError("--vary", got=repr(settings.vary), expected=f"parameters of {name} alone, without conditions")
     own_parameters = [replace(parameter, path=parameter.path.rpartition(".")[2]) for parameter in parameters]
-    called = settings.search_name
-    strategy = strategy_of(Search(name=called), manager, where="--search")
+    search_name = settings.search_name
+    strategy = strategy_of(Search(name=search_name), manager, where="--search")
     space = Space(own_parameters)
     num_trials_of(strategy, space, settings.num_trials, where="--search")
-    return BaselineSearch(name=called, space=space, strategy=strategy, num_trials=settings.num_trials)
+    return BaselineSearch(name=search_name, space=space, strategy=strategy, num_trials=settings.num_trials)
 
 
 def tune_file(settings: TuneSettings, folder: Path, manager: PluginManager) -> Path:
@@ -157,14 +157,14 @@ def _space_texts(settings: TuneSettings) -> Sequence[str]:
 
 def _space_lines(method: str, selector: str, line: str) -> list[str]:
     """Returns the gin lines of a space and of its fields."""
-    path, _, text = (part.strip() for part in line.partition("="))
+    path, _, text = (side.strip() for side in line.partition("="))
     if not re.fullmatch(rf"({NAME}[/.])*{NAME}", path):
         raise UsageError("--vary", got=repr(line), expected=_EXPECTED)
     path = path if "." in path else f"{selector}.{path}"
     scope = re.sub(r"\W", "_", path.removeprefix(f"{selector}."))
     kind, values = _space(text, line)
-    bound = [f"{scope}/{kind}.{key} = {value!r}" for key, value in values.items()]
-    return ["", f"{method}/{path} = @{scope}/{kind}()", *bound]
+    field_lines = [f"{scope}/{kind}.{key} = {value!r}" for key, value in values.items()]
+    return ["", f"{method}/{path} = @{scope}/{kind}()", *field_lines]
 
 
 def _space(text: str, line: str) -> tuple[str, dict[str, object]]:
@@ -178,8 +178,8 @@ def _space(text: str, line: str) -> tuple[str, dict[str, object]]:
         if not isinstance(node.func, ast.Name) or node.func.id not in [kind.capitalize() for kind in Kind]:
             raise ValueError(text)
         names: Sequence[str] = ("low", "high") if node.func.id in ("Real", "Int") else ("values",)
-        positional = dict(zip(names, map(ast.literal_eval, node.args), strict=False))
-        named = {keyword.arg: ast.literal_eval(keyword.value) for keyword in node.keywords if keyword.arg}
+        positional_values = dict(zip(names, map(ast.literal_eval, node.args), strict=False))
+        keyword_values = {keyword.arg: ast.literal_eval(keyword.value) for keyword in node.keywords if keyword.arg}
     except (SyntaxError, ValueError, TypeError) as error:
         raise UsageError("--vary", got=repr(line), expected=_EXPECTED) from error
-    return node.func.id, positional | named
+    return node.func.id, positional_values | keyword_values

@@ -84,5 +84,5 @@ def tune(
         StoreLock(store_path, settings.name).release()  # StoreBusy, before the file of a search that runs is replaced
     with tempfile.TemporaryDirectory() as nowhere, restored_if_refused(store_path / "experiment.gin"):
         path = tune_file(settings, Path(nowhere) if check else store_path, manager)
-        of_run = RunSettings(experiment=str(path), store=str(store_path), **options)  # type: ignore[arg-type]  # checked by click
-        run_experiment(of_run, check=check, offline=offline, ran_as=ran_as)
+        run_settings = RunSettings(experiment=str(path), store=str(store_path), **options)  # type: ignore[arg-type]  # checked by click
+        run_experiment(run_settings, check=check, offline=offline, ran_as=ran_as)

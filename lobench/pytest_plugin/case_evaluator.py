@@ -83,8 +83,8 @@ def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: p
     outcome, message = verdict(report, error)
     if outcome in (Outcome.PASSED, Outcome.FAILED):
         outcome, message = item.stash.get(BLOCK_VERDICT, (outcome, message))
-    pairs: list[tuple[SeedBlock, Curves]] = item.stash.setdefault(DONE, [])
-    done = dict(pairs)
+    finished_blocks: list[tuple[SeedBlock, Curves]] = item.stash.setdefault(DONE, [])
+    curves_by_block = dict(finished_blocks)
     item.stash[DONE] = []
     try:
         info = known_info(item, variant_of(item)) or case_info(item, variant_of(item))
@@ -92,35 +92,35 @@ def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: p
         if member is not None:
             report.lobench_member = [member.method.name, member.session]  # type: ignore[attr-defined]
             if report.failed:
-                about = f"method {member.method.name}, session {member.session} (seed block {blocks[0]})"
-                report.sections.append(("lobench", about))
+                method_text = f"method {member.method.name}, session {member.session} (seed block {blocks[0]})"
+                report.sections.append(("lobench", method_text))
     except ConfigError:
         return  # the report has the error; without its bindings the case has no identity
     if CURRENT_JOB not in item.config.stash:
-        _show(item, report, info, pairs, message)
+        _show(item, report, info, finished_blocks, message)
     if info.whole and outcome is Outcome.FAILED:
         outcome, message = Outcome.PASSED, ""  # expectations are for the whole training
-    blocks += [block for block in done if block not in blocks]  # seeds that a gate added
+    blocks += [block for block in curves_by_block if block not in blocks]  # seeds that a gate added
     records = []
     kept_codes, outdated_codes = (item.config.stash.get(key, {}) for key in (KEPT, OUTDATED))
     for block in blocks:
-        curves = done.get(block)
-        stored, _ = kept_codes.get((info.key, block), (info.code, ""))
-        case_code, subject_code = parts_of_code(stored)
-        finished = ItemResult(
+        curves = curves_by_block.get(block)
+        stored_code, _ = kept_codes.get((info.key, block), (info.code, ""))
+        case_code, subject_code = parts_of_code(stored_code)
+        item_result = ItemResult(
             case=dataclasses.replace(info, case_code=case_code, subject_code=subject_code),
             seed_block=block,
             outcome=outcome,
             message="; ".join(filter(None, (message, *(curves.problems if curves is not None else ())))),
             payload=curves.to_payload() if curves is not None else b"",
         )
-        records.append(finished.to_bytes())
+        records.append(item_result.to_bytes())
     # For the process that writes the ledger: parts of the case's code, its gin file, and the data files that they name.
     codes = fingerprints_here([info])
     report.lobench_codes = {code_id: dict(code.parts) for code_id, code in codes.items()}  # type: ignore[attr-defined]
-    named = sorted({file for code in codes.values() for file in code.data})
+    data_files = sorted({file for code in codes.values() for file in code.data})
     if (spec := case_of(item)) is not None:
-        report.lobench_data = [spec.path, named]  # type: ignore[attr-defined]
+        report.lobench_data = [spec.path, data_files]  # type: ignore[attr-defined]
     changes = [
         [*codes_of_blocks[info.key, block]]
         for codes_of_blocks in (kept_codes, outdated_codes)
@@ -138,19 +138,19 @@ def _show(
     item: pytest.Item,
     report: pytest.TestReport,
     info: CaseInfo,
-    done: list[tuple[SeedBlock, Curves]],
+    finished_blocks: list[tuple[SeedBlock, Curves]],
     message: str,
 ) -> None:
     """Adds properties and a failure text to a report. JUnit writes an item's properties at its teardown."""
     from lobench.pytest_plugin.report_properties import failure_text, properties
 
-    if done:
+    if finished_blocks:
         spec = case_of(item)
-        item_properties = properties(spec.path if spec is not None else str(item.path), info, done)
+        item_properties = properties(spec.path if spec is not None else str(item.path), info, finished_blocks)
         item.user_properties += item_properties
         report.user_properties += item_properties
     if report.failed:
-        report.sections.append(("lobench", failure_text(item, info, done, message)))
+        report.sections.append(("lobench", failure_text(item, info, finished_blocks, message)))
 
 
 def verdict(report: pytest.TestReport, error: BaseException | None) -> tuple[Outcome, str]:

@@ -59,24 +59,24 @@ def commanded(item: pytest.Item, case: CaseSpec) -> Result:
     bound = bound_command(item, case, variant_of(item))
     job = item.config.stash.get(CURRENT_JOB, None)
     info = with_item(bound, item)
-    done = item.stash.setdefault(DONE, [])
-    own_blocks = []
+    finished_blocks = item.stash.setdefault(DONE, [])
+    curves_of_blocks = []
     subject = None if job is not None else loaded_subject(item).subject
     for block in blocks_of(item, info):
         curves = None if subject is None else stored_curves(item.config, subject, info, block)
         if curves is None:
             curves = _run(bound, block, _values(item, block))
-        own_blocks.append(curves)
-        done.append((block, curves))
-    if job is None and (edited := parts_run_otherwise(info)):  # a watch's worker returns the job
-        raise EditedCode.of(case, edited)
-    if len({curves.eval_steps for curves in own_blocks}) > 1:
+        curves_of_blocks.append(curves)
+        finished_blocks.append((block, curves))
+    if job is None and (edited_parts := parts_run_otherwise(info)):  # a watch's worker returns the job
+        raise EditedCode.of(case, edited_parts)
+    if len({curves.eval_steps for curves in curves_of_blocks}) > 1:
         raise LobenchError(
             "the seeds of a case have curves at different steps, which cannot be one result",
             where=_case_location(bound),
-            got=", ".join(f"seed {block.seeds[0]}: up to step {block.eval_steps[-1]}" for block in own_blocks),
+            got=", ".join(f"seed {block.seeds[0]}: up to step {block.eval_steps[-1]}" for block in curves_of_blocks),
         )
-    return Result(own_blocks, bound.case)
+    return Result(curves_of_blocks, bound.case)
 
 
 def _values(item: pytest.Item, block: SeedBlock) -> dict[str, str]:
@@ -105,23 +105,23 @@ def _run(bound: BoundCommand, block: SeedBlock, placeholders: Mapping[str, str])
     where = _case_location(bound)
     if "{checkpoint}" in case.command and not placeholders["checkpoint"]:
         raise LobenchError("the command evaluates checkpoints", where=where, got="an optimizer without a checkpoint")
-    with _home() as home:
-        out, log = home / "out", home / "log"
-        out.mkdir()
-        values = {**bound.values, **placeholders, "out": str(out)}
+    with _home() as temporary_folder:
+        output_folder, log_path = temporary_folder / "out", temporary_folder / "log"
+        output_folder.mkdir()
+        values = {**bound.values, **placeholders, "out": str(output_folder)}
         words = command_words(shlex.split(case.command), values)
         folder = Path(bound.spec.path).parent
-        began = time.monotonic()
+        started_at = time.monotonic()
         files = CheckpointFiles(placeholders["checkpoint"]) if placeholders["checkpoint"] else None
-        command = Command(lease=0, words=words, folder=str(folder), log=str(log))
+        command = Command(lease=0, words=words, folder=str(folder), log=str(log_path))
         result = CommandRunner().run(command, timeout_seconds=case.timeout_seconds)
-        seconds = time.monotonic() - began
+        seconds = time.monotonic() - started_at
         if files is not None:
             files.check()
         if result.outcome is not Outcome.PASSED:
-            _show(shlex.join(words), log)
-            kind = DeadlinePassed if result.outcome is Outcome.TIMEOUT else LobenchError
-            raise kind(f"the command {_ending_text(result.message)}")
+            _show(shlex.join(words), log_path)
+            error_class = DeadlinePassed if result.outcome is Outcome.TIMEOUT else LobenchError
+            raise error_class(f"the command {_ending_text(result.message)}")
         identified_by = files.identified_by if files is not None else ""
         maker = CurvesMaker(bound=bound, seconds=seconds, identified_by=identified_by, where=where)
         if case.replicates == ITEMS:
@@ -177,14 +177,14 @@ def _home() -> Iterator[Path]:
         with contextlib.suppress(OSError), lock_file.open("rb") as lock:  # another process has it, or another user
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(lock_file.parent)
-    home = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    temporary_folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
     try:
-        with (home / "new").open("wb") as lock:
+        with (temporary_folder / "new").open("wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            (home / "new").rename(home / "lock")
-            yield home
+            (temporary_folder / "new").rename(temporary_folder / "lock")
+            yield temporary_folder
     finally:
-        shutil.rmtree(home, ignore_errors=True)
+        shutil.rmtree(temporary_folder, ignore_errors=True)
 
 
 def _ending_text(problem: str) -> str:
@@ -214,9 +214,11 @@ def _items(curves: str, values: Mapping[str, str], folder: Path, primary: str) -
 
 def _no_file_error(curves: str, values: Mapping[str, str]) -> LobenchError:
     """Returns the error for a missing file of curves. It names the files that the command wrote instead."""
-    out = Path(values["out"])
-    written = sorted(path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file())
-    got = first_of([f"{{out}}/{name}" for name in written], _MOST_SHOWN)
+    output_folder = Path(values["out"])
+    written_names = sorted(
+        path.relative_to(output_folder).as_posix() for path in output_folder.rglob("*") if path.is_file()
+    )
+    got = first_of([f"{{out}}/{name}" for name in written_names], _MOST_SHOWN)
     return LobenchError("the command wrote no such file", where=curves, got=got)
 
 
@@ -224,16 +226,16 @@ def _metrics(curves: str, values: Mapping[str, str], folder: Path, primary: str)
     """Returns the metrics that a command wrote, of which one is the primary one."""
     path = folder / filled(curves, values)
     try:
-        read = read_curves(path, primary)
+        curves_by_metric = read_curves(path, primary)
     except LobenchError as error:
         if not glob.glob(str(path)) and not path.exists():
             raise _no_file_error(curves, values) from error
         raise LobenchError(error.what, where=curves, got=error.got) from error  # without advice on options
-    name = stored_spelling(primary, read)
-    if name not in read:
-        got = first_of(sorted(read), _MOST_SHOWN)
+    name = stored_spelling(primary, curves_by_metric)
+    if name not in curves_by_metric:
+        got = first_of(sorted(curves_by_metric), _MOST_SHOWN)
         raise LobenchError(f"the command wrote no {primary}", where=curves, got=got, expected=primary)
-    return {primary if metric == name else metric: curve for metric, curve in read.items()}
+    return {primary if metric == name else metric: curve for metric, curve in curves_by_metric.items()}
 
 
 def read_curves(path: Path, primary: str) -> MetricCurves:
@@ -248,16 +250,16 @@ def read_curves(path: Path, primary: str) -> MetricCurves:
     from lobench.tools.curve_import.collected_curves import sources_of
     from lobench.tools.curve_import.growing import SessionCurves
 
-    final = _final_values(path)
-    if final is not None:
-        return final
+    final_values = _final_values(path)
+    if final_values is not None:
+        return final_values
     sources = sources_of([path], "")
     problem: LobenchError | None = None
     for metrics in ((), (primary,)):  # a column without numbers is not a metric, unless requested
         try:
             settings = ImportSettings(method="command", seed="0", metrics=metrics, last_counts=True)
-            with SessionCurves(sources, settings, until=None) as read:
-                return _at_step_0_if_single(_metrics_of_runs(read.spill.curves()))
+            with SessionCurves(sources, settings, until=None) as session_curves:
+                return _at_step_0_if_single(_metrics_of_runs(session_curves.spill.curves()))
         except LobenchError as error:
             problem = problem or error
     assert problem is not None
@@ -309,8 +311,8 @@ def _final_values(path: Path) -> MetricCurves | None:
         return None
     if not isinstance(document, dict):
         return None
-    numbers = _numbers_in(document) or {}
-    values = {name: value for name, value in numbers.items() if name not in _STEPS}
+    numbers_by_name = _numbers_in(document) or {}
+    values = {name: value for name, value in numbers_by_name.items() if name not in _STEPS}
     return {name: (np.zeros(1, np.int64), np.asarray([value], np.float64)) for name, value in values.items()} or None
 
 
@@ -319,18 +321,18 @@ def _numbers_in(document: Mapping[str, Any]) -> dict[str, float] | None:
 
     Tables have lists, or objects whose keys are the numbers of rows, as pandas writes them.
     """
-    numbers: dict[str, float] = {}
+    numbers_by_name: dict[str, float] = {}
     for name, value in document.items():
         if isinstance(value, list) or name.isdecimal():
             return None
         if isinstance(value, dict):
-            inner = _numbers_in(value)
-            if inner is None:
+            inner_numbers = _numbers_in(value)
+            if inner_numbers is None:
                 return None
-            numbers |= {f"{name}/{key}": number for key, number in inner.items()}
+            numbers_by_name |= {f"{name}/{key}": number for key, number in inner_numbers.items()}
         elif type(value) in (int, float):
-            numbers[name] = value
-    return numbers
+            numbers_by_name[name] = value
+    return numbers_by_name
 
 
 def _case_location(bound: BoundCase) -> str:

@@ -69,10 +69,10 @@ class GateReporter:
             measured = Measured.from_report(record)
             # Items repeated by a plugin are one case. Tests with parameters of their own may have trained the same
             # case, and equal bits add no evidence.
-            earlier = self._measured.values()
+            earlier_cases = self._measured.values()
             if any(
                 _is_same(earlier_measured, measured)
-                for earlier_measured in earlier
+                for earlier_measured in earlier_cases
                 if earlier_measured.name == measured.name
             ):
                 continue
@@ -90,11 +90,11 @@ class GateReporter:
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
         result = yield
-        evaluated = [result.case for results in self._evaluated.values() for result in results]
+        evaluated_cases = [result.case for results in self._evaluated.values() for result in results]
         if self._measured:
             self._decide(session)
-        elif evaluated and all(case.evaluator for case in evaluated):
-            self._compare_stored(session, evaluated)
+        elif evaluated_cases and all(case.evaluator for case in evaluated_cases):
+            self._compare_stored(session, evaluated_cases)
         return result
 
     @pytest.hookimpl(tryfirst=True)
@@ -106,12 +106,12 @@ class GateReporter:
             session.exitstatus = ExitCode.ERROR
 
     def _decide(self, session: pytest.Session) -> None:
-        looks = next(iter(self._measured.values())).looks
+        sizes_of_looks = next(iter(self._measured.values())).looks
         samples = {name: measured.samples for name, measured in sorted(self._measured.items())}
         for name, (_, num_seeds) in self._lost_cases().items():
             # A case without values is a group of its own, in which only the number of its seeds counts.
             samples[name] = Samples(missing_seeds=(frozenset(), frozenset(range(num_seeds))))
-        self._report = decide(samples, rules_of(self._config, looks), self._margins())
+        self._report = decide(samples, rules_of(self._config, sizes_of_looks), self._margins())
         self._record()
         results = list(self._report.cases)
         if len(results) > 1:
@@ -138,8 +138,8 @@ class GateReporter:
             return
         (pair,) = self._compared.pairs
         names = (
-            f"{store_path}@{side.who.sha256[:12]}"
-            for store_path, side in ((reference.stored.store, pair.a), (store, pair.b))
+            f"{store_path}@{subject.who.sha256[:12]}"
+            for store_path, subject in ((reference.stored.store, pair.a), (store, pair.b))
         )
         self._advice = f"costs, gate margins, effect sizes and notes: lobench compare {shlex.join(names)} --details"
         for choice in reference.choices:
@@ -175,18 +175,18 @@ class GateReporter:
         """
         lost_by_case = {}
         for name, results in sorted(self._evaluated.items()):
-            lost = [result for result in results if result.outcome is not Outcome.SKIPPED]
-            if name not in self._measured and lost:
-                outcomes = ", ".join(sorted({str(lost_result.outcome) for lost_result in lost}))
-                lost_by_case[name] = (outcomes, sum(lost_result.seed_block.size for lost_result in lost))
+            lost_results = [result for result in results if result.outcome is not Outcome.SKIPPED]
+            if name not in self._measured and lost_results:
+                outcomes = ", ".join(sorted({str(lost_result.outcome) for lost_result in lost_results}))
+                lost_by_case[name] = (outcomes, sum(lost_result.seed_block.size for lost_result in lost_results))
         return lost_by_case
 
     def _note(self, case: str) -> str:
         """Returns the note on a case, or its outcome if it has no result."""
         if measured := self._measured.get(case):
             return measured.note
-        lost = self._lost_cases().get(case)
-        return f"no result: {lost[0]}" if lost else ""
+        lost_case = self._lost_cases().get(case)
+        return f"no result: {lost_case[0]}" if lost_case else ""
 
     def _record(self) -> None:
         """Records the reference's evaluations and the verdict in the store."""
@@ -229,16 +229,16 @@ class GateReporter:
         location = (file, None, node_id.partition("::")[2])
         hook = self._config.hook
         hook.pytest_runtest_logstart(nodeid=node_id, location=location)
-        common: dict[str, Any] = {
+        report_fields: dict[str, Any] = {
             "nodeid": node_id,
             "location": location,
             "keywords": {},
             "user_properties": [("lobench_gate", str(verdict)), *properties],
         }
-        common["lobench_verdict"] = verdict
-        call = pytest.TestReport(**common, outcome=outcome, longrepr=longrepr, when="call")
+        report_fields["lobench_verdict"] = verdict
+        call = pytest.TestReport(**report_fields, outcome=outcome, longrepr=longrepr, when="call")
         # JUnit writes a test at its teardown.
-        teardown = pytest.TestReport(**common, outcome="passed", longrepr=None, when="teardown")
+        teardown = pytest.TestReport(**report_fields, outcome="passed", longrepr=None, when="teardown")
         for report in (call, teardown):
             hook.pytest_runtest_logreport(report=report)
         hook.pytest_runtest_logfinish(nodeid=node_id, location=location)
@@ -253,8 +253,8 @@ class GateReporter:
         if self._compared is not None:
             (pair,) = self._compared.pairs
             text = comparison_text(self._compared.pairs, scale=self._compared.scale, hidden=self._advice)
-            answer, _, details = text.partition("\n\n")
-            terminalreporter.write_line(answer, bold=True, **{_COLOURS[pair.verdict]: True})
+            verdict_line, _, details = text.partition("\n\n")
+            terminalreporter.write_line(verdict_line, bold=True, **{_COLOURS[pair.verdict]: True})
             terminalreporter.write_line(details)
             return
         if self._report is None:
@@ -285,19 +285,19 @@ class GateReporter:
 
     def _answer(self, report: GateReport) -> list[str]:
         """Returns the verdict with the mean difference, the number of seeds that would decide, and the reference."""
-        against = option(self._config, "against")
+        reference_option = option(self._config, "against")
         reference_names = ", ".join(self._references())
         overall = report.overall
-        source = "" if reference_names.startswith(against) else f" (from {against})"
+        source = "" if reference_names.startswith(reference_option) else f" (from {reference_option})"
         names = sorted(result.case for result in report.cases if result.verdict is report.verdict)
         is_of_mean = len(report.cases) > 1 and overall.verdict is report.verdict
         case_names = [f"on {first_of(names, 4)}"] if names else []
-        places = " and ".join([*(["in the mean"] if is_of_mean else []), *case_names])
-        everywhere = "in the mean and on each case" if len(report.cases) > 1 else places
+        verdict_cases = " and ".join([*(["in the mean"] if is_of_mean else []), *case_names])
+        all_cases = "in the mean and on each case" if len(report.cases) > 1 else verdict_cases
         text_by_verdict = {
-            Verdict.PASS: f"no more than the margin is lost {everywhere}",
-            Verdict.REGRESSED: f"more than the margin is lost {places}",
-            Verdict.INCONCLUSIVE: f"not decided {places}",
+            Verdict.PASS: f"no more than the margin is lost {all_cases}",
+            Verdict.REGRESSED: f"more than the margin is lost {verdict_cases}",
+            Verdict.INCONCLUSIVE: f"not decided {verdict_cases}",
         }
         text = f"{report.verdict}: {text_by_verdict[report.verdict]}"
         if not math.isnan(overall.harm):
@@ -365,14 +365,14 @@ def _properties(result: GateResult) -> list[tuple[str, object]]:
     return [(name, value) for name, value in values.items() if value is not None]
 
 
-def _event(report: GateReport, against: str, margins: Mapping[str, float]) -> Mapping[str, Any]:
+def _event(report: GateReport, reference_option: str, margins: Mapping[str, float]) -> Mapping[str, Any]:
     def result_fields(result: GateResult) -> dict[str, Any]:
         fields: dict[str, Any] = finite_or_none(dataclasses.asdict(result) | {"margin": margins[result.case]})
         return fields
 
     return {
         "score_version": SCORE_VERSION,
-        "against": against,
+        "against": reference_option,
         "margin": margins[report.overall.case],
         "alpha": report.rules.alpha,
         "verdict": str(report.verdict),

@@ -24,8 +24,8 @@ __all__ = ["GinFile", "GinItem", "collect_gin_file"]
 
 def collect_gin_file(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     """Returns a collector for a gin file that was given on the command line, or has a case that no test uses."""
-    named = parent.session.isinitpath(path)
-    if not named:
+    is_named = parent.session.isinitpath(path)
+    if not is_named:
         if path.resolve() in claimed_gin_files(path.parent):
             return None
         try:
@@ -81,8 +81,8 @@ class GinItem(pytest.Item):
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         if isinstance(excinfo.value, AssertionError | LobenchError):
-            about = f"method {self.member.method.name}, session {self.member.session}: " if self.member else ""
-            return f"{about}{excinfo.value}"
+            prefix = f"method {self.member.method.name}, session {self.member.session}: " if self.member else ""
+            return f"{prefix}{excinfo.value}"
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int, str]:

@@ -36,8 +36,8 @@ def plain_node_id(item: pytest.Item) -> str:
     are `test_a.py::test[relu]`.
     """
     node_id = item.nodeid
-    for mark in item.iter_markers("xdist_group"):
-        group = mark.kwargs.get("name", next(iter(mark.args), "default"))
+    for pytest_mark in item.iter_markers("xdist_group"):
+        group = pytest_mark.kwargs.get("name", next(iter(pytest_mark.args), "default"))
         node_id = node_id.removesuffix(f"@{group}")
     if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
         return node_id
@@ -55,21 +55,21 @@ def _own_params(item: pytest.Function) -> dict[str, object]:
     the test, so they do not affect the training, and all items that differ in them are the same case.
     """
     fixtures = item._fixtureinfo  # pytest has no public API for the fixtures of a test
-    reached = set[str]()
-    waiting = [name for name in fixtures.initialnames if _is_users(item, name)]
-    while waiting:
-        name = waiting.pop()
-        if name not in reached:
-            reached.add(name)
-            waiting += [
+    reached_fixtures = set[str]()
+    pending_fixtures = [name for name in fixtures.initialnames if _is_users(item, name)]
+    while pending_fixtures:
+        name = pending_fixtures.pop()
+        if name not in reached_fixtures:
+            reached_fixtures.add(name)
+            pending_fixtures += [
                 argument for fixture in fixtures.name2fixturedefs.get(name, ()) for argument in fixture.argnames
             ]
-    marked = {name for mark in item.iter_markers("parametrize") for name in _names_of(mark)}
+    marked_names = {name for pytest_mark in item.iter_markers("parametrize") for name in _names_of(pytest_mark)}
     params: dict[str, object] = item.callspec.params
     return {
         name: value
         for name, value in params.items()
-        if name in reached or name in marked or isinstance(value, CaseSpec | ItemMember)
+        if name in reached_fixtures or name in marked_names or isinstance(value, CaseSpec | ItemMember)
     }
 
 
@@ -81,8 +81,8 @@ def _is_users(item: pytest.Function, name: str) -> bool:
     return any(Path(file).parent in item.path.parents for file in files)
 
 
-def _names_of(mark: pytest.Mark) -> list[str]:
-    names = mark.kwargs.get("argnames", mark.args[0] if mark.args else ())
+def _names_of(pytest_mark: pytest.Mark) -> list[str]:
+    names = pytest_mark.kwargs.get("argnames", pytest_mark.args[0] if pytest_mark.args else ())
     return [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
 
 
@@ -91,13 +91,20 @@ def _own_id(item: pytest.Function, own_params: Mapping[str, object]) -> str:
     callspec = item.callspec
     if own_params.keys() == callspec.params.keys():
         return str(callspec.id)
-    groups = [names for mark in item.iter_markers("parametrize") if len(names := _names_of(mark)) > 1]
-    covered_names, calls = set[str](), list[list[str]]()  # names per call of parametrize, each with one part of the id
+    groups = [names for pytest_mark in item.iter_markers("parametrize") if len(names := _names_of(pytest_mark)) > 1]
+    covered_names, names_of_calls = (
+        set[str](),
+        list[list[str]](),
+    )  # names per call of parametrize, each with one part of the id
     for name in callspec.params:
         if name not in covered_names:
-            calls.append(next((group for group in groups if name in group), [name]))
-            covered_names.update(calls[-1])
-    parts = list(callspec._idlist)
-    if len(parts) != len(calls):
+            names_of_calls.append(next((group for group in groups if name in group), [name]))
+            covered_names.update(names_of_calls[-1])
+    id_parts = list(callspec._idlist)
+    if len(id_parts) != len(names_of_calls):
         return str(callspec.id)
-    return "-".join(part for part, names in zip(parts, calls, strict=True) if not own_params.keys().isdisjoint(names))
+    return "-".join(
+        id_part
+        for id_part, names in zip(id_parts, names_of_calls, strict=True)
+        if not own_params.keys().isdisjoint(names)
+    )

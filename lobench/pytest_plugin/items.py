@@ -102,17 +102,17 @@ def runners_of(config: pytest.Config, variant: Variant, *, has_own_optimizer: bo
 
     with _MAKING:
         if _RUNNERS not in config.stash:
-            keeps = not option(config, "no_executables")
-            programs = Programs(keeps_executables=keeps)
-            isolated_runner = IsolatedRunner(keeps_executables=keeps)
+            keeps_executables = not option(config, "no_executables")
+            programs = Programs(keeps_executables=keeps_executables)
+            isolated_runner = IsolatedRunner(keeps_executables=keeps_executables)
             config.stash[_RUNNERS], config.stash[_SHARED] = OrderedDict(), (programs, isolated_runner)
             config.add_cleanup(config.stash[_SHARED][1].close)
         runners_by_variant, (programs, isolated_runner) = config.stash[_RUNNERS], config.stash[_SHARED]
         if variant not in runners_by_variant:
             layers = _layers_of(config, variant)
             layers = replace(layers, optimizer="") if has_own_optimizer else layers
-            late = config.stash.setdefault(_LATE, set())
-            block_runner = BlockRunner(layers, programs, config.stash.get(STATES, None), late)
+            late_cases = config.stash.setdefault(_LATE, set())
+            block_runner = BlockRunner(layers, programs, config.stash.get(STATES, None), late_cases)
             runners_by_variant[variant] = Runners(layers, block_runner, JobRunner(block_runner), isolated_runner)
         runners_by_variant.move_to_end(variant)
         if len(runners_by_variant) > _MOST_VARIANTS:
@@ -201,12 +201,12 @@ def files_of_test(item: pytest.Item) -> list[str]:
 def _metric_modules(config: pytest.Config) -> list[str]:
     """Returns the modules of metrics, except conftest files, which `files_of_test` returns."""
     modules = set()
-    for registered in metrics_of(config).values():
-        module, _, _ = registered.declaration.factory.partition(":")
+    for registered_metric in metrics_of(config).values():
+        module, _, _ = registered_metric.declaration.factory.partition(":")
         if module:
             modules.add(module)
-        elif isinstance(registered.module, ModuleType) and Path(registered.plugin).name != "conftest.py":
-            modules.add(registered.module.__name__)
+        elif isinstance(registered_metric.module, ModuleType) and Path(registered_metric.plugin).name != "conftest.py":
+            modules.add(registered_metric.module.__name__)
     return sorted(modules)
 
 

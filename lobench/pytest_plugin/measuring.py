@@ -146,9 +146,9 @@ class Gate:
         margin: float | None,
         own_blocks: Sequence[tuple[SeedBlock, Curves]],
         train: TrainBlock,
-        more: Iterator[tuple[SeedBlock, Curves]],
+        further_blocks: Iterator[tuple[SeedBlock, Curves]],
     ) -> Measured:
-        """Returns the differences to the reference, training blocks from `more` while the case is undecided.
+        """Returns the differences to the reference, training blocks from `further_blocks` while the case is undecided.
 
         Args:
           spec: The case.
@@ -156,7 +156,7 @@ class Gate:
           margin: Margin of the case. None: that of the session.
           own_blocks: Curves of the case's own seed blocks.
           train: Trains the reference.
-          more: Trains further seed blocks.
+          further_blocks: Trains further seed blocks.
         """
         baseline = self.scale(spec, info)
         blocks = list(own_blocks)
@@ -165,12 +165,12 @@ class Gate:
             raise UnknownDirection(info.primary_metric, where=f"{info.suite}/{info.name}")
         scale = _scale(baseline, info.primary_metric, info, direction)
         margin = self._margin(margin, scale)
-        trained: list[bytes] = []
+        trained_records: list[bytes] = []
         for size in self._sizes(info):
             while sum(block.size for block, _ in blocks) < size:
-                blocks.append(next(more))
+                blocks.append(next(further_blocks))
             reference = self.reference.finals(spec, info, [block for block, _ in blocks], train)
-            trained += [_record(reference.case or info, block, curves) for block, curves in reference.trained]
+            trained_records += [_record(reference.case or info, block, curves) for block, curves in reference.trained]
             paired = _paired(FinalValues.of(blocks, info), reference, scale, info.primary_metric)
             count = usable(len(paired.samples), self.rules)
             shifted = with_margin(paired.samples.first(count), margin, self.rules)
@@ -197,7 +197,7 @@ class Gate:
                 label=self.reference.name(spec, info),
                 is_itself=self.reference.sha256 in self._candidates,
                 choices=[choice.to_event() for choice in self.reference.choices],
-                evaluations=trained,
+                evaluations=trained_records,
             ),
         )
 
@@ -291,34 +291,34 @@ def _paired(
     new_finals = new.metrics.get(metric, {})
     old_finals = old.metrics.get(metric, {})
     seeds = sorted(new_finals.keys() & old_finals.keys())
-    sides = [[values[seed] for seed in seeds] for values in (old_finals, new_finals)]
+    finals_of_sides = [[values[seed] for seed in seeds] for values in (old_finals, new_finals)]
     starts = [new.starts.get(metric, {}).get(seed, math.nan) for seed in seeds]
     if scale is None:
         unknown_scores = (math.nan,) * len(seeds)
         return _Paired(
             samples=Samples(a=unknown_scores, b=unknown_scores), silent=[False] * len(seeds), is_signed=False
         )
-    signed = any(is_signed(side, scale) for side in sides)
-    if signed and report:
+    are_signed = any(is_signed(finals, scale) for finals in finals_of_sides)
+    if are_signed and report:
         scale = scale.linear()
     samples = scored(old_finals, new_finals, new.starts.get(metric, {}), scale)
     samples = dataclasses.replace(samples, may_vary=samples.may_vary or _are_one(new, old))
     return _Paired(
-        samples=without_scale(samples) if signed and not report else samples,
-        silent=are_undecided(sides[0], sides[1], scale, starts=starts).tolist(),
-        is_signed=signed,
+        samples=without_scale(samples) if are_signed and not report else samples,
+        silent=are_undecided(finals_of_sides[0], finals_of_sides[1], scale, starts=starts).tolist(),
+        is_signed=are_signed,
     )
 
 
 def _are_one(new: FinalValues, old: FinalValues) -> bool:
     """Returns whether all final values of common metrics (at least two) are equal as float32, as for one subject."""
-    shared = [(new.metrics[name], old.metrics[name]) for name in new.metrics.keys() & old.metrics.keys()]
-    ends = [
+    common_values = [(new.metrics[name], old.metrics[name]) for name in new.metrics.keys() & old.metrics.keys()]
+    value_pairs = [
         (new_values[seed], old_values[seed])
-        for new_values, old_values in shared
+        for new_values, old_values in common_values
         for seed in new_values.keys() & old_values.keys()
     ]
-    return len(shared) > 1 and all(math.isclose(*pair, rel_tol=FLOAT_STEP) for pair in ends)
+    return len(common_values) > 1 and all(math.isclose(*pair, rel_tol=FLOAT_STEP) for pair in value_pairs)
 
 
 def _missing_seeds(

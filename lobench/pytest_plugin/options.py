@@ -145,11 +145,11 @@ def resolve_names(config: pytest.Config) -> None:
         from lobench.api.resolve import find_trained
 
         try:
-            trained = find_trained(text, kind, Path(store) if store else None)
+            trained_subject = find_trained(text, kind, Path(store) if store else None)
         except LobenchError as error:
             raise pytest.UsageError(f"--lobench-{kind}: {error}") from None
-        setattr(config.option, f"lobench_{kind}", trained.checkpoint or trained.optimizer)
-        config.option.lobench_gin_param = [*trained.gin_params, *config.option.lobench_gin_param]
+        setattr(config.option, f"lobench_{kind}", trained_subject.checkpoint or trained_subject.optimizer)
+        config.option.lobench_gin_param = [*trained_subject.gin_params, *config.option.lobench_gin_param]
 
 
 def refuse_no_subject(config: pytest.Config) -> None:
@@ -246,15 +246,15 @@ def register_conftests(config: pytest.Config, manager: PluginManager) -> None:
 def layers_of(config: pytest.Config) -> Layers:
     """Returns the gin text around the cases. In a worker of a watch, the chief has sent it."""
     if LAYERS not in config.stash:
-        selected = config.stash.get(EXPERIMENT, None)
+        selected_experiment = config.stash.get(EXPERIMENT, None)
         layers = layers_at(
-            option(config, "checkpoint") if selected is None else "",
+            option(config, "checkpoint") if selected_experiment is None else "",
             manager_of(config),
-            optimizer=option(config, "optimizer") if selected is None else "",
+            optimizer=option(config, "optimizer") if selected_experiment is None else "",
             gin_files=_repeatable_option(config, "gin_file"),
-            gin_params=gin_params_of(config) if selected is None else selected.gin_params,
+            gin_params=gin_params_of(config) if selected_experiment is None else selected_experiment.gin_params,
         )
-        import_folders = () if selected is None else selected.file.import_folders
+        import_folders = () if selected_experiment is None else selected_experiment.file.import_folders
         config.stash[LAYERS] = replace(layers, import_folders=import_folders)
     return config.stash[LAYERS]
 

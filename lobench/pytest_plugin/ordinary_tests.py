@@ -31,10 +31,12 @@ def bound_test(item: pytest.Item, spec: CaseSpec) -> BoundCase:
       ConfigError: A setting is unknown or invalid.
     """
     settings: dict[str, Any] = {}
-    for mark in reversed([*item.iter_markers(_MARK)]):  # that of the test itself is first
-        if mark.args:
-            raise ConfigError("the mark `lobench` takes settings by name", where=item.nodeid, got=repr(mark.args[0]))
-        settings |= mark.kwargs
+    for pytest_mark in reversed([*item.iter_markers(_MARK)]):  # that of the test itself is first
+        if pytest_mark.args:
+            raise ConfigError(
+                "the mark `lobench` takes settings by name", where=item.nodeid, got=repr(pytest_mark.args[0])
+            )
+        settings |= pytest_mark.kwargs
     nodes = [*ast.walk(_source_of(item))] if _has_recorder(item) else []
     settings.setdefault("primary_metric", _first_recorded(nodes) or PASSED)
     if _records_items(nodes):

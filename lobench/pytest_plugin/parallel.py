@@ -132,14 +132,14 @@ def longest_first(names: Sequence[KeyT], durations: Mapping[KeyT, float], *, num
       durations: Seconds by name, at least one.
       num_workers: Number of workers, if the scheduler first hands each worker two neighbours; else 0.
     """
-    middling = statistics.median(durations.values())
-    order = sorted(range(len(names)), key=lambda index: -durations.get(names[index], middling))
-    head = 2 * num_workers
-    if not num_workers or len(order) < head:
+    median_duration = statistics.median(durations.values())
+    order = sorted(range(len(names)), key=lambda index: -durations.get(names[index], median_duration))
+    num_first = 2 * num_workers
+    if not num_workers or len(order) < num_first:
         return order
     # Pair the longest with the shortest of the first few, and so on.
-    pairs = zip(order[:num_workers], reversed(order[num_workers:head]), strict=True)
-    return [index for pair in pairs for index in pair] + order[head:]
+    pairs = zip(order[:num_workers], reversed(order[num_workers:num_first]), strict=True)
+    return [index for pair in pairs for index in pair] + order[num_first:]
 
 
 def _recorded_durations(config: pytest.Config) -> dict[str, float]:

@@ -74,29 +74,31 @@ class SessionRecorder:
         self._codes |= getattr(report, "lobench_codes", {})
         spec, files = getattr(report, "lobench_data", ("", ()))
         self._data.setdefault(spec, set()).update(files)
-        self._changes += [(stored, todays) for stored, todays in getattr(report, "lobench_other_code", [])]
+        self._changes += [
+            (stored_code, current_code) for stored_code, current_code in getattr(report, "lobench_other_code", [])
+        ]
         method, session = getattr(report, "lobench_member", None) or ("", 0)
         for record in records:
-            finished = ItemResult.from_bytes(record)
+            item_result = ItemResult.from_bytes(record)
             subject = None
             if method:
                 try:
                     subject = self._sessions.subject(method)
                 except LobenchError:
                     return  # the report has the error
-            if not method or self._sessions.is_news(method, finished):
-                self._finished.append(finished)
+            if not method or self._sessions.is_news(method, item_result):
+                self._finished.append(item_result)
                 self._methods.append(method)
-                self.record(finished, subject)
+                self.record(item_result, subject)
             if method and self._ledger is not None and not self._problem:
                 with self._noting_store_errors():
-                    self._sessions.add(self._ledger, method, session, finished)
+                    self._sessions.add(self._ledger, method, session, item_result)
 
-    def record(self, finished: ItemResult, subject: Subject | None = None) -> None:
+    def record(self, item_result: ItemResult, subject: Subject | None = None) -> None:
         """Writes an evaluation of a subject into the ledger. None: the session's own subject."""
         if not self._problem:
             with self._noting_store_errors():
-                self._record(finished, subject)
+                self._record(item_result, subject)
 
     def record_event(self, kind: str, **detail: Any) -> None:
         """Writes an event into the ledger, if there is one."""
@@ -112,7 +114,7 @@ class SessionRecorder:
         except LobenchError as error:
             self._problem = str(error)
 
-    def _record(self, finished: ItemResult, subject: Subject | None) -> None:
+    def _record(self, item_result: ItemResult, subject: Subject | None) -> None:
         from lobench.engine.store.current import codes_of, forms_of
         from lobench.engine.store.plans import suite_plan
         from lobench.pytest_plugin.options import subject_of
@@ -120,30 +122,30 @@ class SessionRecorder:
         is_own = subject is None
         subject = subject or subject_of(self._config).subject
         if self._ledger is None:
-            self._ledger = self._open(finished.case.suite)
+            self._ledger = self._open(item_result.case.suite)
         if subject not in self._positions:
             if subject.has_theta:
                 self._ledger.take_location(subject.uri)
             self._positions[subject] = self._ledger.record_sighting(subject)
             self._ledger.set_admission(self._positions[subject], "admitted")
         if self._plan is not None:
-            plan = self._plan if is_own else suite_plan([finished.case], self._plan["files"])
+            plan = self._plan if is_own else suite_plan([item_result.case], self._plan["files"])
             self._ledger.record_plan(subject, plan, _expected_programs())
         else:  # in an experiment, whose plan `lobench run` writes, these cases are current too
-            make_plan = functools.partial(suite_plan, [finished.case], {})
-            forms = forms_of([finished.case])
-            codes = codes_of([finished.case])
+            make_plan = functools.partial(suite_plan, [item_result.case], {})
+            forms = forms_of([item_result.case])
+            codes = codes_of([item_result.case])
             self._ledger.record_current(subject.variant.key, forms, make_plan, _expected_programs(), codes)
         self._ledger.record_code(self._codes)
-        curves = Curves.from_payload(finished.payload) if finished.payload else None
-        program = _program_of(finished)
+        curves = Curves.from_payload(item_result.payload) if item_result.payload else None
+        program = _program_of(item_result)
         self._programs.add(program.key)
         self._ledger.record_evaluation(
-            EvaluationKey.of(subject.sha256, finished.case, finished.seed_block, program.key),
-            finished.case,
-            finished.outcome,
+            EvaluationKey.of(subject.sha256, item_result.case, item_result.seed_block, program.key),
+            item_result.case,
+            item_result.outcome,
             curves=curves,
-            message=finished.message,
+            message=item_result.message,
             replace=True,
             program=program,
         )
@@ -178,7 +180,7 @@ class SessionRecorder:
                     self._note_data(self._ledger)
                 except OSError as error:  # results count without it
                     self._problems.append(f"cannot look at the data files: {cause(error)}")
-                codes = {finished.case.key: finished.case.code for finished in self._finished}
+                codes = {item_result.case.key: item_result.case.code for item_result in self._finished}
                 for position in self._positions.values():
                     self._ledger.finish_checkpoint(
                         position, programs=self._programs, case_keys=codes.keys(), codes=codes
@@ -192,8 +194,8 @@ class SessionRecorder:
         is_reused = self._config.getoption("lobench_reuse")
         about_results = "the results are kept" if is_reused else "results that this session did not train are kept"
         suites = sorted(filter(None, self._data))
-        written = self._config.getoption("xmlpath", None) or ""  # by `--junitxml`, perhaps beside a gin file
-        self._data_line = changed_data(ledger, suites, written, about_results=about_results)
+        junit_path = self._config.getoption("xmlpath", None) or ""  # by `--junitxml`, perhaps beside a gin file
+        self._data_line = changed_data(ledger, suites, junit_path, about_results=about_results)
         for suite in suites:
             note_named_data(ledger, [suite], map(Path, sorted(self._data[suite])))
 
@@ -203,15 +205,15 @@ class SessionRecorder:
         if not self._finished:
             return
         terminalreporter.section("lobench")
-        results = [Curves.from_payload(finished.payload) for finished in self._finished if finished.payload]
-        added = {name for curves in results for name in curves.added or ()}
-        finals = final_columns((finished.case.primary_metric for finished in self._finished), added)
+        results = [Curves.from_payload(item_result.payload) for item_result in self._finished if item_result.payload]
+        added_metrics = {name for curves in results for name in curves.added or ()}
+        finals = final_columns((item_result.case.primary_metric for item_result in self._finished), added_metrics)
         rows = [(*_HEADER[:3], *finals.values(), *_HEADER[3:])]
         rows += [_row(*pair, finals) for pair in zip(self._methods, self._finished, strict=True)]
         terminalreporter.write_line(text_table(_without_empty_columns(rows), left={0}))
         manager = self._config.stash.get(MANAGER, None)
-        broken = [f"plugin {plugin}" for plugin in (manager.broken if manager else ()) if _takes_part(plugin)]
-        for line in dict.fromkeys([*broken, *(line for curves in results for line in curves.problems)]):
+        broken_plugins = [f"plugin {plugin}" for plugin in (manager.broken if manager else ()) if _takes_part(plugin)]
+        for line in dict.fromkeys([*broken_plugins, *(line for curves in results for line in curves.problems)]):
             terminalreporter.write_line(line, yellow=True)
         for maker in sorted(self._apart):
             terminalreporter.write_line(
@@ -235,51 +237,54 @@ _HEADER = ("case", "seeds", "outcome", "best", "diverged", "exploded", "steps/s"
 def _without_empty_columns(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """Returns rows without the columns in which no row has a value; all columns if every evaluation failed."""
     header, *value_rows = rows
-    is_shown = [any(row[index] not in ("", "-") for row in value_rows) for index in range(len(header))]
-    has_values = any(is_shown[len(_HEADER[:3]) :])
-    return [tuple(cell for cell, shown in zip(row, is_shown, strict=True) if shown or not has_values) for row in rows]
+    are_shown = [any(row[index] not in ("", "-") for row in value_rows) for index in range(len(header))]
+    has_values = any(are_shown[len(_HEADER[:3]) :])
+    return [
+        tuple(cell for cell, is_column_shown in zip(row, are_shown, strict=True) if is_column_shown or not has_values)
+        for row in rows
+    ]
 
 
-def _takes_part(broken: BrokenPlugin) -> bool:
+def _takes_part(broken_plugin: BrokenPlugin) -> bool:
     """Returns whether a session would use a broken plugin. A plugin that does not import might declare anything."""
-    return not broken.imports or broken.distribution in ("lobench_metrics", "lobench_gin_modules")
+    return not broken_plugin.imports or broken_plugin.distribution in ("lobench_metrics", "lobench_gin_modules")
 
 
-def _row(method: str, finished: ItemResult, finals: Collection[str]) -> tuple[str, ...]:
-    name = f"{finished.case.suite}/{finished.case.name}" + (f" {method}" if method else "")
-    seeds = "items" if finished.case.has_items else finished.seed_block.span
-    if not finished.payload:
-        return (name, seeds, str(finished.outcome), *("",) * (len(finals) + 5))
-    curves = Curves.from_payload(finished.payload)
+def _row(method: str, item_result: ItemResult, finals: Collection[str]) -> tuple[str, ...]:
+    name = f"{item_result.case.suite}/{item_result.case.name}" + (f" {method}" if method else "")
+    seeds = "items" if item_result.case.has_items else item_result.seed_block.span
+    if not item_result.payload:
+        return (name, seeds, str(item_result.outcome), *("",) * (len(finals) + 5))
+    curves = Curves.from_payload(item_result.payload)
 
     def mean(values: list[float]) -> str:
         return f"{mean_of(values):.4g}"
 
-    primary = finished.case.primary_metric
-    steps = finished.case.num_inner_steps * len(curves.seeds) / max(curves.wall_seconds, 1e-9)
-    is_trained = not finished.case.evaluator
+    primary = item_result.case.primary_metric
+    steps = item_result.case.num_inner_steps * len(curves.seeds) / max(curves.wall_seconds, 1e-9)
+    is_trained = not item_result.case.evaluator
     return (
         name,
         seeds,
-        str(finished.outcome),
+        str(item_result.outcome),
         *(mean(curves.final(name)) if name in curves.metrics else "-" for name in finals),
         mean(curves.best(primary)) if curves.direction(primary) is not None else "-",
         str(curves.num_diverged),
-        str(curves.num_exploded(finished.case)),
+        str(curves.num_exploded(item_result.case)),
         f"{steps:,.0f}" if is_trained else "-",
         f"{curves.compile_seconds:.2f}" if is_trained else "-",
     )
 
 
-def _program_of(finished: ItemResult) -> Program:
+def _program_of(item_result: ItemResult) -> Program:
     """Returns the program that computed an evaluation, or the expected one if the evaluation gave no curves."""
     from lobench.engine.store.programs import program_here
 
-    if finished.case.evaluator:
-        return OF_EVALUATORS[finished.case.evaluator]
-    if finished.payload:
-        return Program.of(Curves.from_payload(finished.payload).provenance)
-    return program_here(num_gpus=finished.case.num_gpus)
+    if item_result.case.evaluator:
+        return OF_EVALUATORS[item_result.case.evaluator]
+    if item_result.payload:
+        return Program.of(Curves.from_payload(item_result.payload).provenance)
+    return program_here(num_gpus=item_result.case.num_gpus)
 
 
 @functools.cache  # per process
@@ -308,15 +313,15 @@ class _ExperimentSessions:
 
         return subject_of(self._config, method).subject
 
-    def is_news(self, method: str, finished: ItemResult) -> bool:
+    def is_news(self, method: str, item_result: ItemResult) -> bool:
         """Returns whether to record an evaluation: at its first session, and again if only a later one has curves."""
-        key = (self.subject(method).key, finished.case.key, finished.seed_block)
-        if self._recorded.get(key) or (key in self._recorded and not finished.payload):
+        key = (self.subject(method).key, item_result.case.key, item_result.seed_block)
+        if self._recorded.get(key) or (key in self._recorded and not item_result.payload):
             return False
-        self._recorded[key] = bool(finished.payload)
+        self._recorded[key] = bool(item_result.payload)
         return True
 
-    def add(self, ledger: Ledger, method: str, session: int, finished: ItemResult) -> None:
+    def add(self, ledger: Ledger, method: str, session: int, item_result: ItemResult) -> None:
         """Adds a recorded evaluation to a method's session, in the experiment's form as `lobench run` records it."""
         from lobench.core.experiment import SessionMember
         from lobench.core.planner import EvaluationId
@@ -329,8 +334,11 @@ class _ExperimentSessions:
             self._form = ledger.record_experiment(
                 file.experiment.name, file.text, revision=revision, versions=versions_here()
             )
-        evaluation = EvaluationId(self.subject(method).sha256, finished.case.key, finished.seed_block)
+        evaluation = EvaluationId(self.subject(method).sha256, item_result.case.key, item_result.seed_block)
         member = SessionMember(method=method, trial=0, session=session, evaluation=evaluation)
         ledger.add_memberships(
-            self._form, [member], programs=[_program_of(finished).key], codes={finished.case.key: finished.case.code}
+            self._form,
+            [member],
+            programs=[_program_of(item_result).key],
+            codes={item_result.case.key: item_result.case.code},
         )

@@ -83,14 +83,14 @@ class FinalValues:
         starts: dict[str, dict[int, float]] = {}
         for _, curves in blocks:
             exploded = curves.exploded(case)
-            lost = [
+            has_lost = [
                 diverged_step >= 0 or is_exploded
                 for diverged_step, is_exploded in zip(curves.diverged_at, exploded, strict=True)
             ]
             for name in curves.metrics:
                 if is_of_batch(name):
                     continue
-                rows = zip(curves.seeds, curves.final(name), lost, strict=True)
+                rows = zip(curves.seeds, curves.final(name), has_lost, strict=True)
                 metrics.setdefault(name, {}).update({s: math.nan if is_lost else value for s, value, is_lost in rows})
                 starts.setdefault(name, {}).update(zip(curves.seeds, curves.first(name), strict=True))
         return cls(metrics=metrics, starts=starts)
@@ -211,10 +211,10 @@ class _StoreReference:
         seeds = {seed for block in blocks for seed in block.seeds}
         metrics: dict[str, dict[int, float]] = {}
         for cell in self.cells.get(info.problem, ()):
-            lost = cell.unconverged
+            lost_seeds = cell.unconverged
             for name, values in cell.final.items():
                 finals_by_seed = {
-                    seed: math.nan if seed in lost else value for seed, value in values.items() if seed in seeds
+                    seed: math.nan if seed in lost_seeds else value for seed, value in values.items() if seed in seeds
                 }
                 metrics.setdefault(name, {}).update(finals_by_seed)
         return FinalValues(metrics=metrics, programs=self.programs, other_code=self.other_code)
@@ -326,13 +326,13 @@ def find_reference(config: pytest.Config, suites: Collection[str] = ()) -> GateR
         earlier_choices = kept_choices(store_path(config, suite) for suite in suites)
         return _store_reference(store, candidates_of(config), earlier_choices)
     try:
-        stored = named_in_store(text, option(config, "store"), candidates_of(config))
+        stored_subject = named_in_store(text, option(config, "store"), candidates_of(config))
     except UsageError:
         if not is_optimizer_text(text):
             raise
-        stored = None
-    if stored is not None:
-        return _reference_to(stored.subject, stored.snapshot)
+        stored_subject = None
+    if stored_subject is not None:
+        return _reference_to(stored_subject.subject, stored_subject.snapshot)
     if is_optimizer_text(text):
         return _OptimizerReference(subject=Subject.of_optimizer(text))
     if option(config, "optimizer"):
@@ -350,8 +350,8 @@ def candidates_of(config: pytest.Config) -> list[SubjectKey]:
     Raises:
       CheckpointError: One of them cannot be read.
     """
-    selected = config.stash.get(EXPERIMENT, None)
-    methods: Iterable[str] = ("",) if selected is None else selected.given
+    selected_experiment = config.stash.get(EXPERIMENT, None)
+    methods: Iterable[str] = ("",) if selected_experiment is None else selected_experiment.given
     return [subject_of(config, method).subject.key for method in methods]
 
 
@@ -392,28 +392,28 @@ def named_in_store(text: str, store: str, candidates: Collection[SubjectKey] = (
     return find_stored(text, Path(store) if has_store else None, candidates=candidates)
 
 
-def _reference_to(shown: StoredSubject, snapshot: Snapshot) -> _StoreReference:
+def _reference_to(stored_subject: StoredSubject, snapshot: Snapshot) -> _StoreReference:
     # One problem may have several cases, such as one with more seeds.
     cells: dict[str, list[Cell]] = {}
-    if any(cell.draws != LOBENCH_SEEDS for cell in shown.cells.values()):
+    if any(cell.draws != LOBENCH_SEEDS for cell in stored_subject.cells.values()):
         raise UsageError(
             "seeds of imported curves are not this session's, and a gate in pytest pairs by seed",
             where=str(snapshot.store),
-            got=shown.label,
+            got=stored_subject.label,
             next_step="evaluate into this store with --lobench-store: the gate of `lobench compare` takes Welch's test",
         )
-    for cell in shown.every_form().values():
+    for cell in stored_subject.every_form().values():
         cells.setdefault(cell.case.problem, []).append(cell)
     return _StoreReference(
-        label=with_hash(shown),
-        sha256=shown.who.sha256,
+        label=with_hash(stored_subject),
+        sha256=stored_subject.who.sha256,
         cells=cells,
-        programs=shown.programs,
-        other_code=snapshot.edited_code_line(shown.who.sha256),
+        programs=stored_subject.programs,
+        other_code=snapshot.edited_code_line(stored_subject.who.sha256),
     )
 
 
-def scale_of(spec: CaseSpec, info: CaseInfo, against: str) -> BaselineCase:
+def scale_of(spec: CaseSpec, info: CaseInfo, reference_path: str) -> BaselineCase:
     """Returns the baseline that defines 0 and 1 on the scale of the case.
 
     Raises:
@@ -421,7 +421,9 @@ def scale_of(spec: CaseSpec, info: CaseInfo, against: str) -> BaselineCase:
       BaselineError: The suite has no baseline. The message names the command that makes it.
     """
     files = find_baselines(Path(spec.path))
-    baseline_case = _first_baseline_case(info, [*files, *([Path(against)] if against.endswith(".json") else [])], spec)
+    baseline_case = _first_baseline_case(
+        info, [*files, *([Path(reference_path)] if reference_path.endswith(".json") else [])], spec
+    )
     if (baseline_case.scale, baseline_case.minimum) != (info.scale, info.minimum):
         raise StaleBaseline(
             "the case is scored on another scale than its baseline",

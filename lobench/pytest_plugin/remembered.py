@@ -78,10 +78,10 @@ def _recall(config: pytest.Config, store: Path, variant: Variant) -> _Cases:
         return {}  # the error is raised when results are recorded
     try:
         for (layers, config_of_cases), with_tests in itertools.product(_known_forms(config, variant), (False, True)):
-            collected = _Collected(arguments=suites, layers=layers, with_tests=with_tests)
+            collection_config = _Collected(arguments=suites, layers=layers, with_tests=with_tests)
             known_cases = KnownCases(
                 ledger,
-                lambda collected=collected: collected,  # type: ignore[misc]
+                lambda collection_config=collection_config: collection_config,  # type: ignore[misc]
                 SuiteFiles(suites, layers.gin_files),
             )
             if cases := known_cases.recall(config_of_cases):
@@ -117,5 +117,7 @@ def _by_place(cases: tuple[CaseInfo, ...], suites: list[Path]) -> _Cases:
     roots = [root for root in (suites[0], *suites[0].parents) if all((root / file).is_file() for file in files)]
     if len(roots) != 1:
         return {}
-    places = [((roots[0] / file).resolve(), name) for file, _, name in (info.node_id.partition("::") for info in cases)]
-    return dict(zip(places, cases, strict=True))
+    files_and_names = [
+        ((roots[0] / file).resolve(), name) for file, _, name in (info.node_id.partition("::") for info in cases)
+    ]
+    return dict(zip(files_and_names, cases, strict=True))

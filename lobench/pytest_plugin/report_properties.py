@@ -32,17 +32,17 @@ _FLAGS = ("--lobench-allow-pickle", "--lobench-strict")
 _NOBODY = Subject.of_checkpoint(Checkpoint(uri="", sha256="", outer_step=0))
 
 
-def properties(path: str, case: CaseInfo, done: FinishedBlocks) -> list[tuple[str, object]]:
+def properties(path: str, case: CaseInfo, finished_blocks: FinishedBlocks) -> list[tuple[str, object]]:
     """Returns an item's key numbers: final values and their mean, the score, diverged seeds, seconds.
 
     It includes the score, equal to that in reports of a store, if the suite has a tuned baseline.
     """
-    blocks = [curves for _, curves in done]
+    blocks = [curves for _, curves in finished_blocks]
     pairs: list[tuple[str, object]] = [
         ("lobench_case", f"{case.suite}/{case.name}"),
         ("lobench_seeds", " ".join(str(seed) for block in blocks for seed in block.seeds)),
     ]
-    score = _score(path, case, done)
+    score = _score(path, case, finished_blocks)
     pairs += [("lobench_score", f"{score:.4f}")] if math.isfinite(score) else []
     for name in dict.fromkeys([case.primary_metric, *_METRICS]):
         if all(name in block.metrics for block in blocks):
@@ -57,13 +57,13 @@ def properties(path: str, case: CaseInfo, done: FinishedBlocks) -> list[tuple[st
     ]
 
 
-def _score(path: str, case: CaseInfo, done: FinishedBlocks) -> float:
+def _score(path: str, case: CaseInfo, finished_blocks: FinishedBlocks) -> float:
     rows = [
         row_of(
             EvaluationFinished(subject=_NOBODY, case=case, seed_block=block, outcome=Outcome.PASSED, curves=curves),
             float(index),
         )
-        for index, (block, curves) in enumerate(done)
+        for index, (block, curves) in enumerate(finished_blocks)
     ]
     try:
         (subject,) = subjects_of(rows)
@@ -73,9 +73,9 @@ def _score(path: str, case: CaseInfo, done: FinishedBlocks) -> float:
     return mean_score(subject, None, scales).mean if scales.baselines.tuned else math.nan
 
 
-def failure_text(item: pytest.Item, case: CaseInfo, done: FinishedBlocks, message: str) -> str:
+def failure_text(item: pytest.Item, case: CaseInfo, finished_blocks: FinishedBlocks, message: str) -> str:
     """Returns the curves of a failed case and the command that runs it again."""
-    lines = curve_lines(case, [curves for _, curves in done], message) if done else []
+    lines = curve_lines(case, [curves for _, curves in finished_blocks], message) if finished_blocks else []
     return "\n".join([*lines, f"again: {_command(item)}"])
 
 

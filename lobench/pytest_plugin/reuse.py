@@ -48,8 +48,8 @@ KEPT: pytest.StashKey[dict[_Key, tuple[str, str]]] = pytest.StashKey()
 def store_path(config: pytest.Config, suite: str) -> Path:
     """Returns the folder of the session's store. Fixtures may have changed the working directory."""
     store_option = option(config, "store")
-    selected = config.stash.get(EXPERIMENT, None)
-    name = suite if selected is None else selected.file.experiment.name
+    selected_experiment = config.stash.get(EXPERIMENT, None)
+    name = suite if selected_experiment is None else selected_experiment.file.experiment.name
     return config.invocation_params.dir / store_option if store_option else config.rootpath / ".lobench" / name
 
 
@@ -75,9 +75,9 @@ def reused(item: pytest.Item, info: CaseInfo, blocks: Sequence[SeedBlock]) -> li
     if option(item.config, "against"):
         return None
     subject = loaded_subject(item).subject
-    stored = [stored_curves(item.config, subject, info, block) for block in blocks]
-    curves = [block_curves for block_curves in stored if block_curves is not None]
-    item.stash[REUSED] = len(curves) == len(stored)
+    curves_or_none = [stored_curves(item.config, subject, info, block) for block in blocks]
+    curves = [block_curves for block_curves in curves_or_none if block_curves is not None]
+    item.stash[REUSED] = len(curves) == len(curves_or_none)
     return curves if item.stash[REUSED] else None
 
 
@@ -89,14 +89,14 @@ def stored_curves(config: pytest.Config, subject: Subject, info: CaseInfo, block
     """
     if not config.getoption("lobench_reuse"):
         return None
-    stored = config.stash.setdefault(_STORED, {})
+    rows_of_stores = config.stash.setdefault(_STORED, {})
     key = (store_path(config, info.suite), subject.sha256)
-    if key not in stored:
-        stored[key] = _read(*key)
-    rows_by_block, accepted = stored[key]
+    if key not in rows_of_stores:
+        rows_of_stores[key] = _read(*key)
+    rows_by_block, accepted_codes = rows_of_stores[key]
     rows = rows_by_block.get((info.key, block), ())
     is_kept = config.getoption("lobench_keep_results")
-    row = next((row for row in rows if is_same_code(row.key.code, info.code, accepted)), None)
+    row = next((row for row in rows if is_same_code(row.key.code, info.code, accepted_codes)), None)
     if row is None and rows and is_kept:
         row = rows[0]
         config.stash.setdefault(KEPT, {})[info.key, block] = row.key.code, info.code

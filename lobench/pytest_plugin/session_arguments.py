@@ -79,9 +79,9 @@ def take_named_suites(config: pytest.Config) -> None:
         name, separator, case_part = str(argument).partition("::")
         if (folder / name).exists():
             continue
-        shipped = shipped_suite(name)
-        if shipped is not None:
-            config.args[index] = f"{shipped}{separator}{case_part}"
+        shipped_path = shipped_suite(name)
+        if shipped_path is not None:
+            config.args[index] = f"{shipped_path}{separator}{case_part}"
         elif len(Path(name).parts) == 1 and any(config.getoption(option) for option in _SUBJECTS):
             try:
                 find_suite(name, folder)

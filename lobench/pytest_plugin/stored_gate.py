@@ -104,8 +104,8 @@ def stored_reference(config: pytest.Config, suites: Collection[str]) -> StoredRe
             for key in candidates
         ]
         return StoredReference(stored=Stored(subject=last_subject, snapshot=snapshot), choices=tuple(choices))
-    if (named := named_in_store(text, option(config, "store"), candidates)) is not None:
-        return StoredReference(stored=named)
+    if (named_subject := named_in_store(text, option(config, "store"), candidates)) is not None:
+        return StoredReference(stored=named_subject)
     return StoredReference(stored=_find_in_stores(config, text, stores))
 
 
@@ -119,17 +119,17 @@ def _find_in_stores(config: pytest.Config, text: str, stores: Sequence[Path]) ->
         checkpoint = whole_checkpoint(text) if is_whole else read_checkpoint(config, text)[0]
         subject = GivenCheckpoint(uri=text).read_as(checkpoint)
     for store in stores:
-        stored = find_subjects(store, [subject])[0] if has_ledger(store) else None
-        if stored is not None:
-            return stored
+        stored_subject = find_subjects(store, [subject])[0] if has_ledger(store) else None
+        if stored_subject is not None:
+            return stored_subject
     flag = "--lobench-optimizer" if is_optimizer_text(text) else "--lobench-checkpoint"
     suite = " ".join(map(str, config.args))
-    into = f" --lobench-store {shlex.quote(option(config, 'store'))}" if option(config, "store") else ""
+    store_option = f" --lobench-store {shlex.quote(option(config, 'store'))}" if option(config, "store") else ""
     raise UsageError(
         "the store has no results of the reference, and a gate of commands and ordinary tests runs none",
         where=", ".join(map(str, stores)),
         got=text,
-        next_step=f"run `pytest {suite} {flag} {shlex.quote(text)}{into}` first",
+        next_step=f"run `pytest {suite} {flag} {shlex.quote(text)}{store_option}` first",
     )
 
 
@@ -177,9 +177,9 @@ def compare_with(
         raise UsageError("the store has no results of this session", where=str(store))
     rules = rules_of(config, ())
     takes_seed_means = bool(config.getoption("lobench_seed_means") or config.getini("lobench_seed_means"))
-    sides = [_with_cases(side, identities) for side in (reference.stored, candidate)]
+    stored_subjects = [_with_cases(stored_subject, identities) for stored_subject in (reference.stored, candidate)]
     return compare_stored(
-        sides,
+        stored_subjects,
         [option(config, "against"), option(config, "checkpoint") or option(config, "optimizer")],
         CompareSettings(
             margin=rules.margin if option(config, "margin") else None,
@@ -190,22 +190,22 @@ def compare_with(
     )
 
 
-def _with_cases(side: Stored, identities: Collection[str]) -> Stored:
+def _with_cases(stored_subject: Stored, identities: Collection[str]) -> Stored:
     def selected_cells(cells: Mapping[str, Cell]) -> dict[str, Cell]:
         return {identity: cell for identity, cell in cells.items() if identity in identities}
 
-    subject = side.subject
+    subject = stored_subject.subject
     return dataclasses.replace(
-        side,
+        stored_subject,
         subject=dataclasses.replace(
             subject, cells=selected_cells(subject.cells), former=selected_cells(subject.former)
         ),
     )
 
 
-def case_verdicts(compared: MethodComparison) -> list[CaseVerdict]:
+def case_verdicts(comparison: MethodComparison) -> list[CaseVerdict]:
     """Returns the verdict on each case and ordinary test, and on the mean if it is over several cases."""
-    gate, tests = compared.primary.gate, compared.tests
+    gate, tests = comparison.primary.gate, comparison.tests
     notes = {
         **dict.fromkeys(tests.broken, "the test passed under the reference and fails now"),
         **dict.fromkeys(tests.fixed, "the test failed under the reference and passes now"),

@@ -63,12 +63,12 @@ class TestedCheckpoint:
         """
         leaves: Mapping[str, Any] | None = self._leaves.leaves
         if leaves is None:
-            _, read = ThetaLeaves.read(
+            _, theta_leaves = ThetaLeaves.read(
                 str(self.path),
                 manager_of(self._config),
                 allow_pickle=bool(self._config.getoption("lobench_allow_pickle")),
             )
-            leaves = read.leaves or {}
+            leaves = theta_leaves.leaves or {}
         return {name: np.array(leaf) for name, leaf in leaves.items() if name != OWN_BINDINGS}
 
 
@@ -117,10 +117,10 @@ class MetricRecorder:
             expected = f"below {len(self.seeds)}" if is_usual else f"one of `record.seeds`, {self.seeds}"
             advice = f"@pytest.mark.lobench(num_seeds={seed + 1})" if is_usual and type(seed) is int else ""
             raise self._error(f"the seed of {name}", got=repr(seed), expected=expected, next_step=advice)
-        by_seed = self.values.setdefault(name, {})
-        if seed in by_seed:
+        values_by_seed = self.values.setdefault(name, {})
+        if seed in values_by_seed:
             raise self._error(f"{name} is recorded twice for seed {seed}")
-        by_seed[seed] = number
+        values_by_seed[seed] = number
 
     def _record_item(self, name: str, number: float, item: str | int | None) -> None:
         if not self._has_items:
@@ -129,13 +129,13 @@ class MetricRecorder:
         if item is None or item == "" or isinstance(item, bool):
             expected = f"record({name!r}, value, item='q17'), as elsewhere in the test"
             raise self._error(f"{name} has no item", got=repr(item), expected=expected)
-        by_item = self.values_of_items.setdefault(name, {})
-        if str(item) in by_item:
+        values_by_item = self.values_of_items.setdefault(name, {})
+        if str(item) in values_by_item:
             raise self._error(f"{name} is recorded twice for item {str(item)!r}")
-        by_item[str(item)] = number
+        values_by_item[str(item)] = number
 
-    def _error(self, problem: str, **parts: str) -> LobenchError:
-        return LobenchError(problem, where=self._nodeid, **parts)
+    def _error(self, problem: str, **error_fields: str) -> LobenchError:
+        return LobenchError(problem, where=self._nodeid, **error_fields)
 
 
 def checkpoint_of(item: pytest.Item) -> TestedCheckpoint:
@@ -161,14 +161,14 @@ def checkpoint_of(item: pytest.Item) -> TestedCheckpoint:
         )
     if not option(config, "checkpoint"):
         raise UsageError("no checkpoint to test", where=item.nodeid, next_step="give --lobench-checkpoint PATH")
-    loaded = loaded_subject(item)
+    loaded_checkpoint = loaded_subject(item)
     return TestedCheckpoint(
         path=_given_path(config),
-        outer_step=loaded.subject.outer_step,
-        run=loaded.subject.run,
-        generation=loaded.subject.generation,
-        sha256=loaded.subject.sha256,
-        _leaves=loaded.theta,
+        outer_step=loaded_checkpoint.subject.outer_step,
+        run=loaded_checkpoint.subject.run,
+        generation=loaded_checkpoint.subject.generation,
+        sha256=loaded_checkpoint.subject.sha256,
+        _leaves=loaded_checkpoint.theta,
         _config=config,
     )
 
@@ -223,7 +223,7 @@ def evaluating(item: pytest.Item, spec: CaseSpec, blocks: list[SeedBlock]) -> Ge
       LobenchError: The test passed without its primary metric for each seed.
     """
     bound = bound_test(item, spec)
-    began = time.monotonic()
+    started_at = time.monotonic()
     files = item.stash.get(_FILES, None)
     recorder = recorder_of(item, spec)
     try:
@@ -232,11 +232,11 @@ def evaluating(item: pytest.Item, spec: CaseSpec, blocks: list[SeedBlock]) -> Ge
         if files is not None and isinstance(error, Exception):
             files.check()
         if isinstance(error, AssertionError | pytest.fail.Exception):
-            _keep(item, bound, blocks, recorder, seconds=time.monotonic() - began, has_passed=False)
+            _keep(item, bound, blocks, recorder, seconds=time.monotonic() - started_at, has_passed=False)
         raise
     if files is not None:
         files.check()
-    _keep(item, bound, blocks, recorder, seconds=time.monotonic() - began, has_passed=True)
+    _keep(item, bound, blocks, recorder, seconds=time.monotonic() - started_at, has_passed=True)
     return result
 
 
@@ -253,7 +253,7 @@ def _keep(
     files = item.stash.get(_FILES, None)
     identified_by = files.identified_by if files is not None else ""
     maker = CurvesMaker(bound=bound, seconds=seconds / len(blocks), identified_by=identified_by, where=item.nodeid)
-    values = {name: dict(by_seed) for name, by_seed in recorder.values.items()}
+    values = {name: dict(values_by_seed) for name, values_by_seed in recorder.values.items()}
     seeds = recorder.seeds
     if bound.info.has_items:
         with contextlib.suppress(LobenchError) if not has_passed else contextlib.nullcontext():
@@ -273,10 +273,15 @@ def _keep(
                 expected=f"record({case.primary_metric!r}, value, seed) for {len(seeds)} seed(s)",
             )
         return  # a failed test need not have come so far
-    done = item.stash.setdefault(DONE, [])
+    finished_blocks = item.stash.setdefault(DONE, [])
     for block in blocks:
-        complete = {name: by_seed for name, by_seed in values.items() if by_seed.keys() >= {*block.seeds}}
-        metrics = {name: np.asarray([by_seed[seed] for seed in block.seeds]) for name, by_seed in complete.items()}
+        complete = {
+            name: values_by_seed for name, values_by_seed in values.items() if values_by_seed.keys() >= {*block.seeds}
+        }
+        metrics = {
+            name: np.asarray([values_by_seed[seed] for seed in block.seeds])
+            for name, values_by_seed in complete.items()
+        }
         partial = [name for name in values if name not in complete]
         problems = [f"{name} is left out: it was recorded for some of the seeds only" for name in partial]
-        done.append((block, maker.of_final_values(tuple(block.seeds), metrics, problems)))
+        finished_blocks.append((block, maker.of_final_values(tuple(block.seeds), metrics, problems)))

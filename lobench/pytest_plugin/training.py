@@ -43,11 +43,11 @@ def trained(item: pytest.Item, case: CaseSpec) -> Result:
     gate = _gate(item) if job is None and option(config, "against") else None
     info = with_item(bound, item)
 
-    kept_in = cache_folder(store_path(config, case.suite)).absolute()
+    program_folder = cache_folder(store_path(config, case.suite)).absolute()
 
     def train(theta: ThetaLeaves, block: SeedBlock, runners: Runners = runners) -> Curves:
         # A watch's worker has its folder from the chief.
-        with programs_kept_in(kept_in) if job is None else contextlib.nullcontext():
+        with programs_kept_in(program_folder) if job is None else contextlib.nullcontext():
             on_progress = config.stash.get(ON_PROGRESS, None)
             try:
                 if job is None:
@@ -56,7 +56,7 @@ def trained(item: pytest.Item, case: CaseSpec) -> Result:
                     curves = runners.together.run(case, test, job, theta, on_progress=on_progress)
             except WrongThreads:
                 item.stash[APART] = foreign_maker()
-                runners.apart.compilation_cache = str(kept_in)
+                runners.apart.compilation_cache = str(program_folder)
                 bound_case = runners.here.bind(case, test)
                 parts = bound_case.code.parts
                 key = bound_case.info.whole_key
@@ -64,22 +64,22 @@ def trained(item: pytest.Item, case: CaseSpec) -> Result:
                 if job is not None:
                     reason = f"this worker has another number of threads than its num_cpus = {bound.case.num_cpus}"
                     curves = runners.together.apart(case, test, job, curves, reason)
-            if job is None and (edited := parts_run_otherwise(info)):  # a watch's worker returns the job
-                raise EditedCode.of(case, edited)
+            if job is None and (edited_parts := parts_run_otherwise(info)):  # a watch's worker returns the job
+                raise EditedCode.of(case, edited_parts)
             return with_metrics(curves, metrics_of(config))
 
     if gate is not None:
         gate.scale(case, info)
     theta = _theta(item)
     blocks = blocks_of(item, info)
-    done = item.stash.setdefault(DONE, [])
+    finished_blocks = item.stash.setdefault(DONE, [])
     own_blocks = []
     for block in blocks:
         known_curves = _stored_curves(item, info, block, partial(train, theta, block)) if job is None else None
         own_blocks.append((block, known_curves or train(theta, block)))
-        done.append(own_blocks[-1])
+        finished_blocks.append(own_blocks[-1])
     if gate is not None:
-        further_blocks = _train_further(info, train, theta, done)
+        further_blocks = _train_further(info, train, theta, finished_blocks)
         measured = gate.measure(
             case, info, bound.expectations.margin, own_blocks, _GateTraining(item, case, train), further_blocks
         )
@@ -112,10 +112,10 @@ def _theta(item: pytest.Item) -> ThetaLeaves:
 def _stored_curves(item: pytest.Item, info: CaseInfo, block: SeedBlock, train: Callable[[], Curves]) -> Curves | None:
     """Returns the stored curves of a block, or in an experiment those shared by its items. None: not stored."""
     subject = loaded_subject(item).subject
-    stored = stored_curves(item.config, subject, info, block)
-    if stored is None and member_of(item) is not None:
+    block_curves = stored_curves(item.config, subject, info, block)
+    if block_curves is None and member_of(item) is not None:
         return _train_once(item.config, (subject.key, info.key, block), train)
-    return stored
+    return block_curves
 
 
 def _train_once(config: pytest.Config, key: Hashable, train: Callable[[], Curves]) -> Curves:
@@ -142,11 +142,11 @@ def _train_further(
     info: CaseInfo,
     train: Callable[[ThetaLeaves, SeedBlock], Curves],
     theta: ThetaLeaves,
-    done: list[tuple[SeedBlock, Curves]],
+    finished_blocks: list[tuple[SeedBlock, Curves]],
 ) -> Iterator[tuple[SeedBlock, Curves]]:
-    """Trains blocks beyond the case's own seeds, of the same width, one after another, and adds them to `done`."""
+    """Trains blocks beyond the case's own seeds, of the same width, one by one, and adds them to `finished_blocks`."""
     size = info.seed_block or info.num_seeds
     for start in itertools.count(info.first_seed + info.num_seeds, size):
         block = SeedBlock(start=start, size=size)
-        done.append((block, train(theta, block)))
-        yield done[-1]
+        finished_blocks.append((block, train(theta, block)))
+        yield finished_blocks[-1]

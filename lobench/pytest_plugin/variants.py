@@ -115,18 +115,18 @@ class VariantCases:
 
 def _unique_names(infos: list[CaseInfo]) -> list[CaseInfo]:
     """Makes names unique in their suite by adding the file's stem, and the test's own name if that is not enough."""
-    for parts in (1, 2):
+    for num_parts in (1, 2):
         counts = Counter((info.suite, info.name) for info in infos)
         infos = [
-            info if counts[info.suite, info.name] == 1 else dataclasses.replace(info, name=_long_name(info, parts))
+            info if counts[info.suite, info.name] == 1 else dataclasses.replace(info, name=_long_name(info, num_parts))
             for info in infos
         ]
     return infos
 
 
-def _long_name(info: CaseInfo, parts: int) -> str:
+def _long_name(info: CaseInfo, num_parts: int) -> str:
     file, _, test = info.node_id.partition("::")
-    return f"{Path(file).stem}.{info.name if parts == 1 else test}"
+    return f"{Path(file).stem}.{info.name if num_parts == 1 else test}"
 
 
 def files_of(suites: Sequence[str], layers: Layers, code: Iterable[str] = ()) -> tuple[FileMark, ...]:

@@ -151,14 +151,14 @@ class Loop:
         self.is_ready = True
         self._chief.send(Ready())
         self._chief.listen(self._take)
-        idle = _Idle.from_parent(session, name="idle")
+        idle_item = _Idle.from_parent(session, name="idle")
         while (request := self._waiting.get()) is not None:
             match request:
                 case Job():
                     companions = tuple((uri, self._local_path(path)) for uri, path in request.companions)
                     theta_path = self._local_path(request.theta_path)
                     job = dataclasses.replace(request, theta_path=theta_path, companions=companions)
-                    self._chief.send(self._run(job, idle))
+                    self._chief.send(self._run(job, idle_item))
                 case Command():
                     self._chief.send(self._commands.run(request))
                 case Describe():
@@ -206,7 +206,7 @@ class Loop:
         folder = self._configure.file_folder
         return str(Path(folder) / Path(path).name) if folder and path and not identity_in(path) else path
 
-    def _run(self, job: Job, idle: pytest.Item) -> JobResult:
+    def _run(self, job: Job, idle_item: pytest.Item) -> JobResult:
         assert self._cases is not None
         failed = partial(JobResult, lease=job.lease, outcome=Outcome.ERROR, replace=True)
         fields = self._cases.of(job.variant)
@@ -222,37 +222,39 @@ class Loop:
         item.config.stash[CURRENT_JOB] = job
         self._lease = job.lease
         try:
-            self._run_item(item, idle)
+            self._run_item(item, idle_item)
         except BaseException as error:
             # The state of this session is unknown, so let the chief replace the worker.
             self._chief.send(failed(message=headline(error)))
             raise
-        if edited := parts_run_otherwise(case):
-            return failed(message=_OTHER_CODE, other_code={**code.parts, **edited})
+        if edited_parts := parts_run_otherwise(case):
+            return failed(message=_OTHER_CODE, other_code={**code.parts, **edited_parts})
         if _is_bound_otherwise(item, job):
             return failed(message=f"its worker has bound another case: {_EDITED}", other_gin=True)
-        finished = self._reported_result()
-        if finished is None:
+        item_result = self._reported_result()
+        if item_result is None:
             # The case could not be described, for example because its files changed since the collection.
             texts = [report.longreprtext.strip() for report in self._reports if report.failed]
             line = texts[0].splitlines()[-1] if texts and texts[0] else "the item ended without a report"
             return failed(message=line)
-        return JobResult(lease=job.lease, outcome=finished.outcome, message=finished.message, payload=finished.payload)
+        return JobResult(
+            lease=job.lease, outcome=item_result.outcome, message=item_result.message, payload=item_result.payload
+        )
 
-    def _run_item(self, item: pytest.Item, idle: pytest.Item) -> None:
+    def _run_item(self, item: pytest.Item, idle_item: pytest.Item) -> None:
         """Runs an item, and again if it had an error because a disk failed for a moment."""
 
         def run() -> None:
             item.user_properties.clear()
             item._report_sections.clear()
             # A hook that raised has ended the run before the item was torn down.
-            item.session._setupstate.teardown_exact(idle)
+            item.session._setupstate.teardown_exact(idle_item)
             if isinstance(item, pytest.Function):
                 item._initrequest()
             self._reports, self._disk_error = [], None
-            item.ihook.pytest_runtest_protocol(item=item, nextitem=idle)
-            finished = self._reported_result()
-            if self._disk_error is not None and (finished is None or finished.outcome is Outcome.ERROR):
+            item.ihook.pytest_runtest_protocol(item=item, nextitem=idle_item)
+            item_result = self._reported_result()
+            if self._disk_error is not None and (item_result is None or item_result.outcome is Outcome.ERROR):
                 raise _DiskFailed(self._disk_error)
 
         with contextlib.suppress(_DiskFailed):  # the reports have the error
@@ -269,13 +271,13 @@ class Loop:
         ]
         if not results:
             return None
-        finished = results[0]
-        broken = [report for report in self._reports if report.when == "teardown" and report.failed]
-        if broken and finished.outcome is Outcome.PASSED:
-            lines = broken[0].longreprtext.strip().splitlines()
+        item_result = results[0]
+        failed_teardowns = [report for report in self._reports if report.when == "teardown" and report.failed]
+        if failed_teardowns and item_result.outcome is Outcome.PASSED:
+            lines = failed_teardowns[0].longreprtext.strip().splitlines()
             message = f"teardown: {lines[-1] if lines else 'failed'}"
-            return dataclasses.replace(finished, outcome=Outcome.ERROR, message=message)
-        return finished
+            return dataclasses.replace(item_result, outcome=Outcome.ERROR, message=message)
+        return item_result
 
     def _send_remark(self, line: str) -> None:
         self._chief.send(Remark(line=line))
@@ -330,5 +332,5 @@ def _why_it_ended(code: int, configure: Configure) -> tuple[str, ...]:
     """Returns messages on a session that ended before it had collected anything."""
     with contextlib.suppress(OSError, ValueError):  # closed stream, or full disk
         sys.stdout.flush()
-    words = last_words(Path(configure.log), configure.log_start) if configure.log else ""
-    return tuple(filter(None, (f"the worker's pytest session ended with {pytest.ExitCode(code).name}", words)))
+    log_line = last_words(Path(configure.log), configure.log_start) if configure.log else ""
+    return tuple(filter(None, (f"the worker's pytest session ended with {pytest.ExitCode(code).name}", log_line)))

@@ -54,35 +54,35 @@ class CommandContract:
                 assert parameter.help, f"{parameter.opts[0]} has no help"
 
     def test_help_is_printed(self) -> None:
-        done = self.called("--help")
-        assert done.exit_code == 0 and done.output.startswith("Usage: "), done.output
+        result = self.called("--help")
+        assert result.exit_code == 0 and result.output.startswith("Usage: "), result.output
 
     def test_a_wrong_option_is_a_usage_error(self) -> None:
         assert self.called(*self.arguments, "--no-such-option").exit_code == 2
 
     def test_a_wrong_call_is_one_clear_line(self, tmp_path: Path) -> None:
-        for words in self.wrong_arguments:
+        for arguments in self.wrong_arguments:
             with contextlib.chdir(tmp_path):
-                done = self.called(*words)
-            assert not os.listdir(tmp_path), f"{words}: it wrote something first"
-            if isinstance(done.exception, LobenchError):
-                assert "\n" not in str(done.exception), f"{words}: {done.exception}"
+                result = self.called(*arguments)
+            assert not os.listdir(tmp_path), f"{arguments}: it wrote something first"
+            if isinstance(result.exception, LobenchError):
+                assert "\n" not in str(result.exception), f"{arguments}: {result.exception}"
             else:
-                assert done.exit_code == 2, f"{words}: {done.exception!r}"
+                assert result.exit_code == 2, f"{arguments}: {result.exception!r}"
 
     def test_it_does_its_work_and_ends_with_a_documented_code(self, tmp_path: Path) -> None:
         with contextlib.chdir(tmp_path):
-            done = self.called(*self.arguments)
+            result = self.called(*self.arguments)
             assert Path.cwd() == tmp_path, "it left the working directory"
-        assert done.exception is None or isinstance(done.exception, SystemExit), repr(done.exception)
-        assert done.exit_code in _CODES, f"{done.exit_code} is not an exit code of lobench"
-        assert done.exit_code == 0, done.output
+        assert result.exception is None or isinstance(result.exception, SystemExit), repr(result.exception)
+        assert result.exit_code in _CODES, f"{result.exit_code} is not an exit code of lobench"
+        assert result.exit_code == 0, result.output
 
     def test_importing_it_imports_no_jax(self) -> None:
         """`lobench --help` imports each command to show its summary."""
         code = f"import sys, {self.factory.partition(':')[0]}\nsys.exit('jax' in sys.modules)"
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
         )
-        assert done.returncode == 0, done.stderr or "it imports jax, which takes seconds"
+        assert completed.returncode == 0, completed.stderr or "it imports jax, which takes seconds"

@@ -47,10 +47,10 @@ def serve(connection: Connection, configure: Configure, *, owns_process: bool) -
     A variant has one case for each of its bindings, whose name determines its behaviour.
     """
     chief: ChiefEnd[ToWorker] = ChiefEnd(connection, protocol.TO_WORKER, owns_process=owns_process)
-    waiting: queue.Queue[ToWorker | None] = queue.Queue()
+    requests: queue.Queue[ToWorker | None] = queue.Queue()
     chief.send(protocol.Ready())
-    chief.listen(waiting.put)
-    while (request := waiting.get()) is not None and not isinstance(request, protocol.Exit):
+    chief.listen(requests.put)
+    while (request := requests.get()) is not None and not isinstance(request, protocol.Exit):
         match request:
             case protocol.Describe():
                 names = (*request.variant.bindings, *configure.layers.gin_params)

@@ -122,16 +122,16 @@ class ExecutorContract:
             self.start(executor, 0)
             variant = Variant(bindings=("of the variant",))
             executor.send(0, protocol.Describe(variant=variant).to_bytes())
-            worker, described = self.received(executor, protocol.Described)
-            assert (worker, described.variant_key) == (0, variant.key)
-            assert described.cases == (case_named("of the variant"), case_named("of the layers"))
+            worker, description = self.received(executor, protocol.Described)
+            assert (worker, description.variant_key) == (0, variant.key)
+            assert description.cases == (case_named("of the variant"), case_named("of the layers"))
 
     def test_a_worker_has_as_many_cores_as_it_was_started_with(self, tmp_path: Path) -> None:
         with self.running(tmp_path) as executor:
             self.start(executor, 3, num_cpus=self.most_cpus)
             executor.send(3, protocol.Describe(variant=Variant(bindings=("x",))).to_bytes())
-            _, described = self.received(executor, protocol.Described)
-            assert described.cases[0].num_cpus == self.most_cpus, "NPROC is not num_cpus"
+            _, description = self.received(executor, protocol.Described)
+            assert description.cases[0].num_cpus == self.most_cpus, "NPROC is not num_cpus"
 
     def test_several_workers_work_at_once(self, tmp_path: Path) -> None:
         """Each worker gets its own messages, and a busy worker does not delay the others."""
@@ -180,9 +180,11 @@ class ExecutorContract:
         run = write_run(tmp_path)
         factory = f"{__name__}:_make"
         test = "def test_of_a_checkpoint(checkpoint):\n    assert checkpoint.theta()\n"
-        watched = watch_with(tmp_path, "lobench_executors", factory, run, executor=NAME, workers=1, test=test)
+        watched_store = watch_with(tmp_path, "lobench_executors", factory, run, executor=NAME, workers=1, test=test)
         assert executors, "the watch did not use the executor"
-        assert [(row.outcome, row.message) for row in watched.rows] == [(Outcome.PASSED, "")] * 2, watched.lines
+        assert [(row.outcome, row.message) for row in watched_store.rows] == [(Outcome.PASSED, "")] * 2, (
+            watched_store.lines
+        )
 
     def test_jobs_come_with_their_files_and_results_with_their_bytes(self, tmp_path: Path) -> None:
         with self.running(tmp_path) as executor:

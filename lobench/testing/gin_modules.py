@@ -44,10 +44,10 @@ class GinModuleContract:
         """Returns the output of `_main` in a fresh process."""
         command = [sys.executable, "-m", "lobench.testing.gin_modules", self.module, *self.names, "--", *self.bindings]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        return answer
+        completed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert completed.returncode == 0, completed.stderr
+        import_results: dict[str, Any] = json.loads(completed.stdout.splitlines()[-1])
+        return import_results
 
     def test_names_and_bindings_work_after_its_import(self) -> None:
         bound = self.found()
@@ -60,10 +60,10 @@ class GinModuleContract:
         assert not bound["lazy_problem"], bound["lazy_problem"]
 
 
-def _main(module: str, words: Sequence[str]) -> None:
+def _main(module: str, names_and_bindings: Sequence[str]) -> None:
     """Prints the results of the import, as one JSON object."""
-    middle = list(words).index("--")
-    names, bindings = words[:middle], words[middle + 1 :]
+    separator_index = list(names_and_bindings).index("--")
+    names, bindings = names_and_bindings[:separator_index], names_and_bindings[separator_index + 1 :]
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
         imported = importlib.import_module(module)
@@ -71,7 +71,7 @@ def _main(module: str, words: Sequence[str]) -> None:
         has_backend = bridge is not None and bool(bridge._backends)
         problem = _problem_of(module, bindings)
     matches = {name: len(matching_names(name)) for name in names if is_registered(name)}
-    answer = {
+    import_results = {
         "unknown": [name for name in names if name not in matches],
         "ambiguous": [name for name, count in matches.items() if count > 1],
         "problem": problem,
@@ -79,7 +79,7 @@ def _main(module: str, words: Sequence[str]) -> None:
         "has_backend": has_backend,
         "printed": output.getvalue(),
     }
-    print(json.dumps(answer))
+    print(json.dumps(import_results))
 
 
 def _problem_of(module: str, bindings: Sequence[str]) -> str:

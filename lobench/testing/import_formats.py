@@ -177,9 +177,9 @@ class ImportFormatContract:
         path = self.write(tmp_path, curves)
         options: dict[str, Any] = {name: value for name, value in _UNNAMED.items() if name not in self.names}
         with _declared(self.factory):
-            done = import_curves(path, store=tmp_path / "store", metrics=("train/loss",), kind=NAME, **options)
+            import_counts = import_curves(path, store=tmp_path / "store", metrics=("train/loss",), kind=NAME, **options)
         runs = {key[:3] for key in curves}
-        assert (done.num_new, set(done.methods), len(done.cases)) == (
+        assert (import_counts.num_new, set(import_counts.methods), len(import_counts.cases)) == (
             len(runs),
             {method for method, _, _ in runs},
             len({case for _, case, _ in runs}),

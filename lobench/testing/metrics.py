@@ -89,10 +89,10 @@ class MetricContract:
         return self.computed_of(self.curves(rows))
 
     def computed_of(self, curves: Curves) -> dict[str, np.ndarray[Any, Any]]:
-        shown = Curves.from_payload(curves.to_payload())
+        copied_curves = Curves.from_payload(curves.to_payload())
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # such as 0 / 0
-            columns = loaded(self.factory)(shown)
+            columns = loaded(self.factory)(copied_curves)
         return {name: np.asarray(values, np.float32) for name, values in columns.items()}
 
     def test_it_gives_a_value_a_seed(self) -> None:
@@ -113,16 +113,18 @@ class MetricContract:
         """A seed is a row of the curves. Blocks may begin at any seed."""
         curves = self.curves(_ROWS)
         values = self.computed_of(curves)
-        for first in (0, 70):
-            moved = dataclasses.replace(curves, seeds=tuple(range(first, first + len(_ROWS))))
-            for name, moved_values in self.computed_of(moved).items():
+        for first_seed in (0, 70):
+            moved_curves = dataclasses.replace(curves, seeds=tuple(range(first_seed, first_seed + len(_ROWS))))
+            for name, moved_values in self.computed_of(moved_curves).items():
                 np.testing.assert_array_equal(moved_values, values[name], err_msg=name)
 
     def test_its_directions_name_its_metrics(self) -> None:
         names = self.computed(_ROWS)
         spread_directions(self.directions, names, where=self.factory)
-        for declared in self.directions:
-            assert any(declared in (name, name.rpartition("/")[2]) for name in names), f"no metric is {declared!r}"
+        for declared_name in self.directions:
+            assert any(declared_name in (name, name.rpartition("/")[2]) for name in names), (
+                f"no metric is {declared_name!r}"
+            )
 
     def test_a_watch_stores_it(self, tmp_path: Path) -> None:
         curves = self.curves(_ROWS)
@@ -132,11 +134,11 @@ class MetricContract:
         except KeyError:
             pytest.skip("the metric is computed from more than training losses")
         run = write_run(tmp_path)
-        watched = watch_with(tmp_path, "lobench_metrics", self.factory, run, directions=self.directions)
-        (stored_curves,) = watched.curves
-        installed = load_plugins().usable_declarations("lobench_metrics").values()
+        watched_store = watch_with(tmp_path, "lobench_metrics", self.factory, run, directions=self.directions)
+        (stored_curves,) = watched_store.curves
+        installed_metrics = load_plugins().usable_declarations("lobench_metrics").values()
         if all(
-            registered.declaration.factory != self.factory for registered in installed
+            registered_metric.declaration.factory != self.factory for registered_metric in installed_metrics
         ):  # otherwise it is computed twice
             assert not stored_curves.problems, stored_curves.problems
         assert names <= set(stored_curves.metrics), f"not stored: {names - set(stored_curves.metrics)}"
@@ -150,14 +152,14 @@ class MetricContract:
         assert {frozenset(self.computed([row])) for row in _ROWS} == {frozenset(self.computed(_ROWS))}
 
     def test_the_same_curves_give_the_same_values(self) -> None:
-        first = self.computed(_ROWS)
-        second = self.computed(_ROWS)
-        for name, values in first.items():
-            np.testing.assert_array_equal(values, second[name], err_msg=name)
+        first_values = self.computed(_ROWS)
+        second_values = self.computed(_ROWS)
+        for name, values in first_values.items():
+            np.testing.assert_array_equal(values, second_values[name], err_msg=name)
 
     def test_what_one_seed_meets_does_not_reach_another(self) -> None:
-        together = self.computed(_ROWS)
+        values_together = self.computed(_ROWS)
         for index, row in enumerate(_ROWS):
-            alone = self.computed([row])
-            for name, values in together.items():
-                np.testing.assert_allclose(values[index : index + 1], alone[name], rtol=1e-6, err_msg=name)
+            values_alone = self.computed([row])
+            for name, values in values_together.items():
+                np.testing.assert_allclose(values[index : index + 1], values_alone[name], rtol=1e-6, err_msg=name)

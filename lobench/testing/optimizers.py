@@ -52,13 +52,13 @@ class OptimizerContract:
         if not self.is_learned():
             pytest.skip("the optimizer has no theta")
         init = jax.jit(as_learned_optimizer(_made_optimizer(self._kind)).init, compiler_options=COMPILED_FAST)
-        first = init(key_of(1))
-        second = init(key_of(1))
+        first_theta = init(key_of(1))
+        second_theta = init(key_of(1))
         other_theta = init(key_of(2))
-        assert_same_bits(first, second)
-        assert types_of(first) == types_of(other_theta), "shapes or dtypes change with the key"
-        assert jax.tree.leaves(first), "theta is empty"
-        for path, leaf in leaf_paths(first).items():
+        assert_same_bits(first_theta, second_theta)
+        assert types_of(first_theta) == types_of(other_theta), "shapes or dtypes change with the key"
+        assert jax.tree.leaves(first_theta), "theta is empty"
+        for path, leaf in leaf_paths(first_theta).items():
             assert jnp.issubdtype(leaf.dtype, jnp.number), f"{path} is {leaf.dtype}"
 
     def test_theta_comes_back_from_a_checkpoint_and_another_one_is_refused(self) -> None:
@@ -68,11 +68,13 @@ class OptimizerContract:
         theta = self.theta()
         leaves = {path: np.asarray(leaf) for path, leaf in leaf_paths(theta).items()}
         assert_same_bits(match_theta(leaves, optimizer, where="checkpoint"), theta)
-        first = next(iter(leaves))
+        first_path = next(iter(leaves))
         with pytest.raises(ThetaMismatch, match="is not expected"):
-            match_theta({**leaves, "no/such/leaf": leaves[first]}, optimizer, where="checkpoint")
+            match_theta({**leaves, "no/such/leaf": leaves[first_path]}, optimizer, where="checkpoint")
         with pytest.raises(ThetaMismatch, match="is missing"):
-            match_theta({path: leaf for path, leaf in leaves.items() if path != first}, optimizer, where="checkpoint")
+            match_theta(
+                {path: leaf for path, leaf in leaves.items() if path != first_path}, optimizer, where="checkpoint"
+            )
 
     def test_a_step_keeps_shapes_and_dtypes_and_gives_finite_parameters(self) -> None:
         params = _params(0)
@@ -88,9 +90,9 @@ class OptimizerContract:
 
     def test_it_moves_the_parameters_along_the_gradients(self) -> None:
         """The parameters must change, and differently for different gradients."""
-        ends = [self._train(_grads(seed))[1]["params"] for seed in (0, 1)]
-        assert min(_distance(end, _params(0)) for end in ends) > 0, "it does not move"
-        assert _distance(*ends) > 0, "it does not look at the gradients"
+        end_params = [self._train(_grads(seed))[1]["params"] for seed in (0, 1)]
+        assert min(_distance(params, _params(0)) for params in end_params) > 0, "it does not move"
+        assert _distance(*end_params) > 0, "it does not look at the gradients"
 
     def test_seeds_side_by_side_train_apart(self) -> None:
         """Under vmap, as in the inner program, seeds must not affect each other, not even by NaN."""

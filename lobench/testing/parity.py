@@ -89,12 +89,14 @@ def write(
 
     from lobench.inner.adapters import as_learned_optimizer, as_stepper
 
-    draw = np.random.default_rng(seed)
-    drawn = {name: draw.standard_normal(shape) for name, shape in _SHAPES.items()} if params is None else params
-    start = {name: np.asarray(leaf, np.float32) for name, leaf in drawn.items()}
+    generator = np.random.default_rng(seed)
+    initial_leaves = (
+        {name: generator.standard_normal(shape) for name, shape in _SHAPES.items()} if params is None else params
+    )
+    start = {name: np.asarray(leaf, np.float32) for name, leaf in initial_leaves.items()}
     sizes = np.geomspace(1, 0.1, num_steps)
     gradients: Arrays = {
-        name: np.stack([size * draw.standard_normal(leaf.shape) for size in sizes]).astype(np.float32)
+        name: np.stack([size * generator.standard_normal(leaf.shape) for size in sizes]).astype(np.float32)
         for name, leaf in start.items()
     }
     losses = (2 * sizes).astype(np.float32)
@@ -117,9 +119,9 @@ def write(
         )
         for leaf_name, leaves in leaves_by_name.items():
             leaves.append(np.asarray(values[leaf_name]))
-    about = {"optimizer": name, "jax": jax.__version__}
+    description = {"optimizer": name, "jax": jax.__version__}
     parity = Parity(
-        about=about,
+        about=description,
         initial=start,
         gradients=gradients,
         losses=losses,
@@ -130,7 +132,9 @@ def write(
 
 
 def _save(path: Path, parity: Parity) -> None:
-    arrays = {f"{part}/{name}": leaf for part in _PARTS for name, leaf in getattr(parity, part).items()}
+    arrays = {
+        f"{field_name}/{name}": leaf for field_name in _PARTS for name, leaf in getattr(parity, field_name).items()
+    }
     text = json.dumps({"format": _FORMAT, **parity.about})
     with path.open("wb") as file:  # np.savez would add a suffix to a path without one
         np.savez(file, about=np.asarray(text), losses=parity.losses, **arrays)
@@ -144,14 +148,14 @@ def read(path: str | Path) -> Parity:
     """
     try:
         with np.load(path, allow_pickle=False) as file:
-            about = json.loads(str(file["about"]))
-            parts: dict[str, Arrays] = {part: {} for part in _PARTS}
+            description = json.loads(str(file["about"]))
+            arrays_by_field: dict[str, Arrays] = {field_name: {} for field_name in _PARTS}
             for name in file.files:
-                part, _, leaf_name = name.partition("/")
-                if part in parts:
-                    parts[part][leaf_name] = file[name]
-            version = about.pop("format")
-            parity = Parity(about=about, losses=file["losses"], **parts)
+                field_name, _, leaf_name = name.partition("/")
+                if field_name in arrays_by_field:
+                    arrays_by_field[field_name][leaf_name] = file[name]
+            version = description.pop("format")
+            parity = Parity(about=description, losses=file["losses"], **arrays_by_field)
     except (OSError, ValueError, KeyError, TypeError) as error:
         expected = "what lobench.testing.parity.write wrote"
         raise LobenchError("not a parity file", where=str(path), got=repr(error), expected=expected) from error

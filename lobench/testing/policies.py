@@ -43,9 +43,9 @@ class PolicyContract:
 
     def asked(self, waiting: Sequence[int], *, idle: bool, last: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Asks a fresh instance of the policy for a decision, and asserts that the decision is valid."""
-        answer = self.make(self.argument).admit(tuple(waiting), idle=idle, last=last)
-        assert isinstance(answer, tuple) and len(answer) == 2, f"admit() returned {answer!r}, not (run, skip)"
-        run, skip = answer
+        decision = self.make(self.argument).admit(tuple(waiting), idle=idle, last=last)
+        assert isinstance(decision, tuple) and len(decision) == 2, f"admit() returned {decision!r}, not (run, skip)"
+        run, skip = decision
         assert list(run) == sorted(run) and list(skip) == sorted(skip), "positions are not in the order of sighting"
         assert set(run) | set(skip) <= set(waiting), "it decides on what does not wait"
         assert not set(run) & set(skip), "it runs and skips the same checkpoint"
@@ -59,29 +59,29 @@ class PolicyContract:
 
     def test_it_decides_on_what_waits_and_the_same_way_each_time(self) -> None:
         """Decisions depend only on values: after a restart, a new policy gets all waiting checkpoints at once."""
-        chance = random.Random(0)
+        generator = random.Random(0)
         policy = self.make(self.argument)
         for _ in range(_ROUNDS):
-            waiting = tuple(sorted(chance.sample(range(60), chance.randrange(12))))
-            idle = chance.random() < 0.5
-            last = chance.random() < 0.3
-            first = self.asked(waiting, idle=idle, last=last)
-            run, skip = policy.admit(waiting, idle=idle, last=last)
-            assert (tuple(run), tuple(skip)) == first
+            waiting_positions = tuple(sorted(generator.sample(range(60), generator.randrange(12))))
+            is_idle = generator.random() < 0.5
+            is_last = generator.random() < 0.3
+            first_decision = self.asked(waiting_positions, idle=is_idle, last=is_last)
+            run, skip = policy.admit(waiting_positions, idle=is_idle, last=is_last)
+            assert (tuple(run), tuple(skip)) == first_decision
 
     def test_in_the_end_every_checkpoint_is_decided_and_the_last_one_runs(self) -> None:
-        chance = random.Random(1)
+        generator = random.Random(1)
         for _ in range(_ROUNDS):
-            waiting: list[int] = []
-            ran: list[int] = []
-            num_checkpoints = chance.randrange(1, 20)
+            waiting_positions: list[int] = []
+            run_positions: list[int] = []
+            num_checkpoints = generator.randrange(1, 20)
             for position in range(num_checkpoints):
-                waiting.append(position)
-                ran += self._step(waiting, idle=chance.random() < 0.4, last=False)
+                waiting_positions.append(position)
+                run_positions += self._step(waiting_positions, idle=generator.random() < 0.4, last=False)
             for _ in range(num_checkpoints + 1):
-                ran += self._step(waiting, idle=True, last=True)
-            assert not waiting, "a checkpoint waits for ever"
-            assert num_checkpoints - 1 in ran, "the last checkpoint of the run is not run"
+                run_positions += self._step(waiting_positions, idle=True, last=True)
+            assert not waiting_positions, "a checkpoint waits for ever"
+            assert num_checkpoints - 1 in run_positions, "the last checkpoint of the run is not run"
 
     def _step(self, waiting: list[int], *, idle: bool, last: bool) -> tuple[int, ...]:
         run, skip = self.asked(waiting, idle=idle, last=last)
@@ -95,14 +95,17 @@ class PolicyContract:
         """With `only_newest = True`, only the newest of the checkpoints found together is read."""
         if not getattr(self.make(self.argument), "only_newest", False):
             pytest.skip("the policy looks at all checkpoints")
-        for waiting in ((4,), (8, 9, 10, 11), tuple(range(30))):
-            assert self.asked(waiting, idle=True, last=False) == (waiting[-1:], waiting[:-1])
+        for waiting_positions in ((4,), (8, 9, 10, 11), tuple(range(30))):
+            assert self.asked(waiting_positions, idle=True, last=False) == (
+                waiting_positions[-1:],
+                waiting_positions[:-1],
+            )
 
     def test_a_watch_ends_with_its_last_checkpoint(self, tmp_path: Path) -> None:
         run = write_run(tmp_path, steps=tuple(range(1, 13)))
         checkpoints = f"{NAME}:{self.argument}" if self.argument else NAME
-        watched = watch_with(tmp_path, "lobench_admission_policies", self.factory, run, checkpoints=checkpoints)
-        assert watched.finished[-1].outer_step == 12, watched.lines
+        watched_store = watch_with(tmp_path, "lobench_admission_policies", self.factory, run, checkpoints=checkpoints)
+        assert watched_store.finished[-1].outer_step == 12, watched_store.lines
 
     def test_a_wrong_argument_is_one_clear_line(self) -> None:
         for argument in self.wrong_arguments:

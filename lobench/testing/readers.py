@@ -115,8 +115,8 @@ class ReaderContract:
     def test_dtypes_are_kept(self, tmp_path: Path, name: str) -> None:
         if name in self.missing_dtypes:
             pytest.skip(f"the format holds no {name}")
-        numbers = np.asarray([[1.0, 0.0, 3.1415926535], [1e-3, 77.0, 2.0]])
-        theta = {"w": numbers.astype(_DTYPES[name]), "s": np.asarray(77.0, _DTYPES[name])}
+        values = np.asarray([[1.0, 0.0, 3.1415926535], [1e-3, 77.0, 2.0]])
+        theta = {"w": values.astype(_DTYPES[name]), "s": np.asarray(77.0, _DTYPES[name])}
         _assert_equal(self.open().read(epath.Path(self.write(tmp_path, theta))).leaves, theta)
 
     def test_leaves_without_elements_are_kept(self, tmp_path: Path) -> None:
@@ -149,8 +149,10 @@ class ReaderContract:
         path = self.write(tmp_path, large_theta())
         leaves = self.open().read(epath.Path(path)).leaves
         for file in _files(path):
-            with file.open("r+b") as opened:  # in place and of the same size, so that a memory map would change
-                opened.write(bytes(file.stat().st_size))
+            with file.open(
+                "r+b"
+            ) as checkpoint_file:  # in place and of the same size, so that a memory map would change
+                checkpoint_file.write(bytes(file.stat().st_size))
         _assert_equal(leaves, large_theta())
 
     def test_reading_changes_nothing(self, tmp_path: Path) -> None:
@@ -257,17 +259,19 @@ class ReaderContract:
             **os.environ,
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         }  # for a suite's modules
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+        completed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert completed.returncode == 0, completed.stdout + completed.stderr
 
     def test_a_watch_evaluates_what_it_reads(self, tmp_path: Path) -> None:
         run = tmp_path / "run"
         run.mkdir()
         theta = {"log_lr": np.asarray(-3.0, np.float32), "outer_step": np.asarray(12, np.int32)}
         path = self.write(run, theta)
-        watched = watch_with(tmp_path, "lobench_checkpoint_readers", self.factory, run, allow_pickle=self.allow_pickle)
-        assert [(row.outcome, row.message) for row in watched.rows] == [(Outcome.PASSED, "")], watched.lines
-        (subject,) = watched.sightings
+        watched_store = watch_with(
+            tmp_path, "lobench_checkpoint_readers", self.factory, run, allow_pickle=self.allow_pickle
+        )
+        assert [(row.outcome, row.message) for row in watched_store.rows] == [(Outcome.PASSED, "")], watched_store.lines
+        (subject,) = watched_store.sightings
         assert (Path(subject.uri).name, subject.outer_step) == (path.name, 12)
 
 

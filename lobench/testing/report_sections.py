@@ -101,11 +101,11 @@ class ReportSectionContract:
         for figure in (figure for section in self.drawn(name) for figure in section.figures):
             assert isinstance(figure.chart, Chart | HeatMap), type(figure.chart)
             for series in figure.chart.series if isinstance(figure.chart, Chart) else ():
-                ends = [values for values in (series.y, series.lower, series.upper) if values is not None]
-                assert {len(values) for values in ends} == {len(series.x)}, (
+                values_by_line = [values for values in (series.y, series.lower, series.upper) if values is not None]
+                assert {len(values) for values in values_by_line} == {len(series.x)}, (
                     f"x and y of {series.label!r} differ in length"
                 )
-                assert all(isinstance(value, float | int) for values in (series.x, *ends) for value in values)
+                assert all(isinstance(value, float | int) for values in (series.x, *values_by_line) for value in values)
             assert "<svg" in figure.svg
 
     def test_it_draws_something_and_not_the_same_of_other_data(self) -> None:

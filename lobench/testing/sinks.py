@@ -75,9 +75,9 @@ def sample_deliveries(num_checkpoints: int = 3, *, run: str = "") -> list[Delive
     """
     events: list[_Event] = []
     for index in range(num_checkpoints):
-        last = index == num_checkpoints - 1
+        is_last = index == num_checkpoints - 1
         subject = Subject.of_checkpoint(
-            Checkpoint(uri=f"checkpoint_{index}", sha256=f"{index:064x}", outer_step=10 * index, generation=+last)
+            Checkpoint(uri=f"checkpoint_{index}", sha256=f"{index:064x}", outer_step=10 * index, generation=+is_last)
         )
         evaluations = (
             _evaluation(subject, "whole", SeedBlock(start=0, size=2), (1.0 + index, 2.0 + index), num_seeds=2),
@@ -101,7 +101,7 @@ def known_numbers() -> tuple[list[Delivery], list[KnownNumber]]:
     alarm in between.
     """
     events: list[tuple[str, _Event]] = []
-    numbers: list[KnownNumber] = []
+    numbers_in_sink: list[KnownNumber] = []
     values = iter(np.random.default_rng(0).lognormal(0.0, 3.0, 100).astype(np.float32).tolist())
     keys_of_checkpoints = (
         ("", 0, 3),
@@ -140,8 +140,8 @@ def known_numbers() -> tuple[list[Delivery], list[KnownNumber]]:
                 "case": name,
             }
             mean = float(np.mean(np.asarray(finals, np.float64)))
-            numbers.append(KnownNumber(**number_keys, metric="train/loss", value=mean))
-            numbers.append(KnownNumber(**number_keys, metric="test/loss", value=mean + 1))
+            numbers_in_sink.append(KnownNumber(**number_keys, metric="train/loss", value=mean))
+            numbers_in_sink.append(KnownNumber(**number_keys, metric="test/loss", value=mean + 1))
         events.extend((run, evaluation) for evaluation in evaluations)
         events.append((run, CheckpointFinished(subject=subject, evaluations=tuple(evaluations))))
         if index in (0, 3):
@@ -149,7 +149,7 @@ def known_numbers() -> tuple[list[Delivery], list[KnownNumber]]:
                 subject=subject, kind="regress", reference=subject, value=0.3, bound=0.1, message="it is worse"
             )
             events.append((run, alarm))
-    return _number_deliveries(events), numbers
+    return _number_deliveries(events), numbers_in_sink
 
 
 def _number_deliveries(events: Iterable[tuple[str, _Event]]) -> list[Delivery]:
@@ -323,14 +323,14 @@ class SinkContract:
         """Also holds after a restart that delivers the last batch again."""
         if not self.metrics:
             pytest.skip("the sink writes no metrics")
-        deliveries, numbers = known_numbers()
-        middle = len(deliveries) // 2
-        for half in (deliveries[:middle], deliveries[max(0, middle - 5) :]):
+        deliveries, numbers_in_sink = known_numbers()
+        middle_index = len(deliveries) // 2
+        for deliveries_of_half in (deliveries[:middle_index], deliveries[max(0, middle_index - 5) :]):
             sink = self.open(tmp_path / "known")
-            for start in range(0, len(half), 7):
-                sink.deliver(half[start : start + 7])
+            for start in range(0, len(deliveries_of_half), 7):
+                sink.deliver(deliveries_of_half[start : start + 7])
             sink.close()
-        self._assert_numbers(tmp_path / "known", numbers)
+        self._assert_numbers(tmp_path / "known", numbers_in_sink)
 
     def test_a_number_that_was_not_delivered_is_not_there(self, tmp_path: Path) -> None:
         if not self.metrics:
@@ -355,12 +355,12 @@ class SinkContract:
     def test_it_takes_the_results_of_a_watch(self, tmp_path: Path) -> None:
         address = f"{NAME}:{self.argument}" if self.argument else NAME
         run = write_run(tmp_path, steps=(3, 20))
-        watched = watch_with(tmp_path, "lobench_result_sinks", self.factory, run, sinks=(address,))
-        assert not [line for line in watched.lines if line.startswith("sink ")], watched.lines
-        assert self.found(watched.folder), "contents() finds nothing after a watch"
+        watched_store = watch_with(tmp_path, "lobench_result_sinks", self.factory, run, sinks=(address,))
+        assert not [line for line in watched_store.lines if line.startswith("sink ")], watched_store.lines
+        assert self.found(watched_store.folder), "contents() finds nothing after a watch"
         if "train/loss" in self.metrics:
-            steps = [subject.outer_step for row in watched.rows for subject in row.subjects]
-            finals = [float(np.mean(curves.final("train/loss"))) for curves in watched.curves]
+            steps = [subject.outer_step for row in watched_store.rows for subject in row.subjects]
+            finals = [float(np.mean(curves.final("train/loss"))) for curves in watched_store.curves]
             assert len(finals) == len(steps) == 2
             number_keys: dict[str, Any] = {
                 "run": "",
@@ -369,9 +369,10 @@ class SinkContract:
                 "case": "bowl",
                 "metric": "train/loss",
             }
-            numbers = zip(steps, finals, strict=True)
+            steps_and_finals = zip(steps, finals, strict=True)
             self._assert_numbers(
-                watched.folder, [KnownNumber(**number_keys, step=step, value=end) for step, end in numbers]
+                watched_store.folder,
+                [KnownNumber(**number_keys, step=step, value=end) for step, end in steps_and_finals],
             )
 
     @pytest.mark.parametrize("count", [1, 8])
@@ -387,15 +388,15 @@ class SinkContract:
         """After a kill, a watch delivers from the last acknowledged delivery, even if the sink wrote some of it."""
         deliveries = sample_deliveries()
         store = tmp_path / "killed"
-        for part in ("0.5", "0.9"):
-            self._deliver_and_die(store, str(len(deliveries) // 2), part)
+        for share in ("0.5", "0.9"):
+            self._deliver_and_die(store, str(len(deliveries) // 2), share)
         assert self.expected(store, deliveries) == self.expected(tmp_path / "once", deliveries)
 
-    def _deliver_and_die(self, store: Path, *words: str) -> None:
-        command = [sys.executable, "-m", "lobench.testing.sinks", self.factory, str(store), self.argument, *words]
+    def _deliver_and_die(self, store: Path, *arguments: str) -> None:
+        command = [sys.executable, "-m", "lobench.testing.sinks", self.factory, str(store), self.argument, *arguments]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == -signal.SIGKILL, done.stderr
+        completed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert completed.returncode == -signal.SIGKILL, completed.stderr
 
 
 def _open(factory: str, store: Path, argument: str) -> ResultSink:
@@ -404,13 +405,13 @@ def _open(factory: str, store: Path, argument: str) -> ResultSink:
     return sink
 
 
-def _deliver_and_die(factory: str, store: str, argument: str, count: str, part: str = "") -> None:
+def _deliver_and_die(factory: str, store: str, argument: str, count: str, share: str = "") -> None:
     deliveries = sample_deliveries()[: int(count)]
     limit = 0
-    if part:
+    if share:
         with tempfile.TemporaryDirectory() as folder:
             sink = _open(factory, Path(folder) / "whole", argument)
-            limit = int(float(part) * _counting_calls(sink, deliveries, 0))
+            limit = int(float(share) * _counting_calls(sink, deliveries, 0))
             sink.close()
     _counting_calls(_open(factory, Path(store), argument), deliveries, limit)
     os.kill(os.getpid(), signal.SIGKILL)

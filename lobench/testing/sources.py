@@ -125,7 +125,7 @@ class SourceContract:
         for index in (9, 10, 11):
             self.publish(tmp_path / "published", index)
         expected = [checkpoint.uri for checkpoint in self.polled(self.open(tmp_path / "published"))]
-        watched = watch_with(
+        watched_store = watch_with(
             tmp_path,
             "lobench_checkpoint_sources",
             self.factory,
@@ -133,8 +133,8 @@ class SourceContract:
             source=NAME,
             needs_theta=False,  # theta may belong to any optimizer
         )
-        assert [subject.uri for subject in watched.sightings] == expected
-        assert [subject.uri for subject in watched.finished] == expected, watched.lines
+        assert [subject.uri for subject in watched_store.sightings] == expected
+        assert [subject.uri for subject in watched_store.finished] == expected, watched_store.lines
 
     def test_what_it_finds_its_reader_reads(self, tmp_path: Path) -> None:
         self.publish(tmp_path, 1)
@@ -165,5 +165,5 @@ class SourceContract:
         """A restarted watch knows from its ledger which checkpoints are done. The source need not know."""
         for index in (1, 2):
             self.publish(tmp_path, index)
-        first = self.polled(self.open(tmp_path))
-        assert self.polled(self.open(tmp_path)) == first
+        first_poll = self.polled(self.open(tmp_path))
+        assert self.polled(self.open(tmp_path)) == first_poll

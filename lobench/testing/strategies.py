@@ -83,9 +83,9 @@ class StrategyContract:
 
     def test_it_looks_and_changes_nothing(self, strategy: SelectionStrategy) -> None:
         for population, initiator, seed in self.situations():
-            shown = list(population)
-            strategy.select(shown, initiator.id, seed)
-            assert shown == population, "it changes the population that it is shown"
+            population_copy = list(population)
+            strategy.select(population_copy, initiator.id, seed)
+            assert population_copy == population, "it changes the population that it is shown"
 
     def test_parents_are_no_worse_than_the_population(self, strategy: SelectionStrategy) -> None:
         """This holds on average over seeds and initiators. The worst of twelve members succeeds only itself."""
@@ -117,8 +117,8 @@ class StrategyContract:
             assert parent is not None and -math.inf not in (_member(population, parent).fitness or ())
 
     def test_alone_it_succeeds_itself(self, strategy: SelectionStrategy) -> None:
-        alone = Member(id=7, fitness=(1.0,) * self.num_objectives)
-        assert strategy.select([alone], 7, 0).parent == 7
+        only_member = Member(id=7, fitness=(1.0,) * self.num_objectives)
+        assert strategy.select([only_member], 7, 0).parent == 7
 
 
 def _member(population: Sequence[Member], id: int) -> Member:

@@ -109,13 +109,13 @@ class TaskContract:
         assert len(shapes) == 1, f"splits differ in the shapes of their batches: {shapes}"
 
     def test_trained_by_the_inner_program_it_gives_finite_curves_and_the_same_bits_twice(self) -> None:
-        first, second = (self._train(_BLOCK, num_tasks=2) for _ in range(2))
-        for name, values in first.metrics.items():
+        first_curves, second_curves = (self._train(_BLOCK, num_tasks=2) for _ in range(2))
+        for name, values in first_curves.metrics.items():
             assert np.isfinite(np.asarray(values)).all(), name
-        assert first.num_params > 0 and first.diverged_at == (-1, -1)
-        assert set(first.metrics) == set(second.metrics)
-        for name, values in first.metrics.items():
-            assert same_bits(values, second.metrics[name]), f"{name} has other bits the second time"
+        assert first_curves.num_params > 0 and first_curves.diverged_at == (-1, -1)
+        assert set(first_curves.metrics) == set(second_curves.metrics)
+        for name, values in first_curves.metrics.items():
+            assert same_bits(values, second_curves.metrics[name]), f"{name} has other bits the second time"
 
     def test_a_task_of_a_family_is_the_same_whatever_their_number(self) -> None:
         family = _made_task(self._kind)

@@ -115,16 +115,16 @@ def watch_with(
     folder.mkdir(parents=True, exist_ok=True)
     suite = folder / "contract_suite"
     suite.mkdir()
-    declared = _CONFTEST.format(hook=hook, name=NAME, factory=factory, directions=dict(directions or {}))
-    (suite / "conftest.py").write_text(declared)
+    conftest_text = _CONFTEST.format(hook=hook, name=NAME, factory=factory, directions=dict(directions or {}))
+    (suite / "conftest.py").write_text(conftest_text)
     (suite / "bowl.gin").write_text(_CASES)
     if test:
         (suite / "test_contract.py").write_text(test)
     progress = _Lines()
     settings: WatchKeywords = {"executor": "inline", "checkpoints": "all", "store": "store", **options, "once": True}
-    learned = ("Case.learned_optimizer = @LearnableSGD()",)
-    plain = ("Case.optimizer = @sgd()", "sgd.learning_rate = 0.1")
-    settings["gin_params"] = learned if needs_theta else plain
+    learned_bindings = ("Case.learned_optimizer = @LearnableSGD()",)
+    plain_bindings = ("Case.optimizer = @sgd()", "sgd.learning_rate = 0.1")
+    settings["gin_params"] = learned_bindings if needs_theta else plain_bindings
     search_path = list(sys.path)
     conftest = sys.modules.get("conftest")
     try:

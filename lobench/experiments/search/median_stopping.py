@@ -74,25 +74,27 @@ class StoppingSearch(SubjectSearch):
         for wave in complete_waves(self.history.trials, self._so_far):
             if wave[0].number not in self._judged:
                 self._judged.update(trial.number for trial in wave)
-                stopped = below_median(wave, self._so_far, after=f"{self.method.median_stopping:.0%}")
-                without = [trial.number for trial in wave if self._so_far[trial.number] is None]
-                super()._start_trials([trial for trial in wave if trial.number not in (*stopped, *without)])
-                self._free_states(stopped)
-                self._set(without, "infeasible")
-                self._set(list(stopped), "stopped", notes=stopped)
+                notes_of_stopped = below_median(wave, self._so_far, after=f"{self.method.median_stopping:.0%}")
+                without_value = [trial.number for trial in wave if self._so_far[trial.number] is None]
+                super()._start_trials(
+                    [trial for trial in wave if trial.number not in (*notes_of_stopped, *without_value)]
+                )
+                self._free_states(notes_of_stopped)
+                self._set(without_value, "infeasible")
+                self._set(list(notes_of_stopped), "stopped", notes=notes_of_stopped)
 
-    def _free_states(self, stopped: Collection[int]) -> None:
+    def _free_states(self, stopped_trials: Collection[int]) -> None:
         """Removes the states saved by parts of stopped trials."""
         folder = state_folder(self._context.ledger.store)
-        for key, numbers in self._parts.items():
+        for key, trial_numbers in self._parts.items():
             subject = self._subjects.get(key)
-            if subject is not None and set(numbers) <= set(stopped):
+            if subject is not None and set(trial_numbers) <= set(stopped_trials):
                 cases = self._cases.get(subject.variant.key, ())
                 blocks = [(case.whole_key, block) for case in cases for block in case.blocks()]
                 free_states(folder, [EvaluationId(subject.sha256, key, block) for key, block in blocks])
 
-    def _forget(self, first: int) -> None:
-        super()._forget(first)
-        self._parts = before(first, self._parts)
-        self._so_far = {number: fitness for number, fitness in self._so_far.items() if number < first}
-        self._judged = {number for number in self._judged if number < first}
+    def _forget(self, first_trial: int) -> None:
+        super()._forget(first_trial)
+        self._parts = before(first_trial, self._parts)
+        self._so_far = {number: fitness for number, fitness in self._so_far.items() if number < first_trial}
+        self._judged = {number for number in self._judged if number < first_trial}

@@ -78,8 +78,8 @@ class ProcessSearch(SearchRun):
             label=self.method.trial_label(trial.number),
         )
 
-    def _forget(self, first: int) -> None:
-        self._runs = {number: runs for number, runs in self._runs.items() if number < first}
+    def _forget(self, first_trial: int) -> None:
+        self._runs = {number: runs for number, runs in self._runs.items() if number < first_trial}
 
 
 class CommandSearch(ProcessSearch):
@@ -115,8 +115,12 @@ class CommandSearch(ProcessSearch):
         if subject is not None and isinstance(given, GivenCheckpoint) and key_of(given) not in self._reports:
             for folder in (run.folder for runs in self._runs.values() for run in runs):
                 if Path(given.uri).is_relative_to(folder):
-                    last = self._last.get(folder)
-                    self._last[folder] = subject if last is None or subject.outer_step >= last.outer_step else last
+                    last_checkpoint = self._last.get(folder)
+                    self._last[folder] = (
+                        subject
+                        if last_checkpoint is None or subject.outer_step >= last_checkpoint.outer_step
+                        else last_checkpoint
+                    )
         super().taken(given, subject)
 
     def know_cases(self, variant: str, cases: Sequence[CaseInfo]) -> None:
@@ -135,13 +139,15 @@ class CommandSearch(ProcessSearch):
             if is_over(trial.state) or not all(run.id in self._settled for run in runs):
                 continue
             states = {self._commands.states[run.id] for run in runs}
-            last = [self._last.get(run.folder) for run in runs]
+            last_checkpoints = [self._last.get(run.folder) for run in runs]
             if "failed" in states:
                 self._set([trial.number], "failed")
-            elif "infeasible" in states or None in last:
+            elif "infeasible" in states or None in last_checkpoints:
                 self._set([trial.number], "infeasible")
-            elif all(key_of(checkpoint) in self._evaluated for checkpoint in last if checkpoint is not None):
-                fitnesses = [self._fitness(checkpoint) for checkpoint in last if checkpoint is not None]
+            elif all(
+                key_of(checkpoint) in self._evaluated for checkpoint in last_checkpoints if checkpoint is not None
+            ):
+                fitnesses = [self._fitness(checkpoint) for checkpoint in last_checkpoints if checkpoint is not None]
                 known_fitnesses = [fitness for fitness in fitnesses if fitness is not None]
                 if len(known_fitnesses) == len(fitnesses):
                     self._set([trial.number], "done", math.fsum(known_fitnesses) / len(known_fitnesses))

@@ -80,9 +80,9 @@ class ScriptSearch(ProcessSearch):
             if trial.state == "done" and (runs := self._runs.get(trial.number)):
                 sessions = [run.session for run in runs]
                 rows = self._scripts.rows(script_name(runs[0].method))
-                fresh = best is not None and best.number == trial.number
+                has_fresh_seeds = best is not None and best.number == trial.number
                 wanted_rows = [
-                    row for row in rows if row.key.seed_block.start in sessions or (fresh and _is_fresh(row))
+                    row for row in rows if row.key.seed_block.start in sessions or (has_fresh_seeds and _is_fresh(row))
                 ]
                 yield from script_members(self.method.name, trial.number, wanted_rows, None)
 
@@ -129,23 +129,27 @@ class ScriptSearch(ProcessSearch):
 
     def _look_at_part(self, trial: Trial, share: float) -> None:
         """Records a trial's curves up to the step at which it is judged, once all of its sessions have reached it."""
-        runs, part = self._runs[trial.number], f" to {share:.0%}"
-        name = f"{script_name(runs[0].method)}{part}"
+        runs, suffix = self._runs[trial.number], f" to {share:.0%}"
+        name = f"{script_name(runs[0].method)}{suffix}"
         sessions = [run.session for run in runs]
         if trial.number not in self._held:
             self._held[trial.number] = {row.key.seed_block.start for row in self._scripts.rows(name)}
         if runs := [run for run in runs if run.session not in self._held[trial.number]]:
-            point = round(share * (self.method.until_step or 0))
-            cuts = [self._cut(run, point) for run in runs]
+            decision_step = round(share * (self.method.until_step or 0))
+            cuts = [self._cut(run, decision_step) for run in runs]
             if None in cuts:
-                if any(self._commands.is_through(run.id) for run, cut in zip(runs, cuts, strict=True) if cut is None):
+                if any(
+                    self._commands.is_through(run.id)
+                    for run, cut_steps in zip(runs, cuts, strict=True)
+                    if cut_steps is None
+                ):
                     self._so_far[trial.number] = None  # it ended before the point
                 return
             with self._context.ledger.transaction():
                 problems = [
-                    self._scripts.record(run, part=part, until=cut)
-                    for run, cut in zip(runs, cuts, strict=True)
-                    if cut is not None
+                    self._scripts.record(run, suffix=suffix, end_steps=cut_steps)
+                    for run, cut_steps in zip(runs, cuts, strict=True)
+                    if cut_steps is not None
                 ]
             if any(problems):
                 if all(self._commands.is_through(run.id) for run in runs):
@@ -166,17 +170,17 @@ class ScriptSearch(ProcessSearch):
             if wave[0].number in self._judged:
                 continue
             self._judged.update(trial.number for trial in wave)
-            stopped = below_median(wave, self._so_far, after=f"{self.method.median_stopping:.0%}")
+            notes_of_stopped = below_median(wave, self._so_far, after=f"{self.method.median_stopping:.0%}")
             for trial in wave:
                 name = script_name(self._runs[trial.number][0].method)
-                if trial.number in stopped:
-                    self._notes.setdefault(name, stopped[trial.number])
+                if trial.number in notes_of_stopped:
+                    self._notes.setdefault(name, notes_of_stopped[trial.number])
                 elif name in self._notes:  # the very same was stopped before
-                    stopped[trial.number] = self._notes[name]
-            for number in stopped:
+                    notes_of_stopped[trial.number] = self._notes[name]
+            for number in notes_of_stopped:
                 for run in self._runs[number]:
                     self._commands.stop(run.id)
-            self._set(list(stopped), "stopped", notes=stopped)
+            self._set(list(notes_of_stopped), "stopped", notes=notes_of_stopped)
 
     # The best on fresh seeds: more sessions of the same script.
 
@@ -186,11 +190,11 @@ class ScriptSearch(ProcessSearch):
             self._commands.add(run, self._state_of(run))
         return []
 
-    def _forget(self, first: int) -> None:
-        super()._forget(first)
-        self._so_far = {number: fitness for number, fitness in self._so_far.items() if number < first}
-        self._judged = {number for number in self._judged if number < first}
-        self._held = {number: held for number, held in self._held.items() if number < first}
+    def _forget(self, first_trial: int) -> None:
+        super()._forget(first_trial)
+        self._so_far = {number: fitness for number, fitness in self._so_far.items() if number < first_trial}
+        self._judged = {number for number in self._judged if number < first_trial}
+        self._held = {number: held_sessions for number, held_sessions in self._held.items() if number < first_trial}
 
     def _is_ours(self, key: SearchKey) -> bool:
         return False  # no subject is evaluated

@@ -90,8 +90,8 @@ def strategy_of(search: Search, manager: PluginManager, *, where: str) -> Search
     Raises:
       LobenchError: The search is unknown, or does not accept the keywords.
     """
-    registered = manager.find("lobench_search_strategies", search.name, kind="search", where=where)
-    strategy: SearchStrategy = registered.make_guarded(
+    plugin_strategy = manager.find("lobench_search_strategies", search.name, kind="search", where=where)
+    strategy: SearchStrategy = plugin_strategy.make_guarded(
         where=where, hook="lobench_search_strategies", results=_SEARCH_RESULTS, keywords=dict(search.keywords)
     )
     return strategy
@@ -112,29 +112,31 @@ class KnownTrials:
 
 
 def known_of(
-    planned: PlannedSearch, file: ExperimentFile, ledger: Ledger | None, form: int | None = None
+    planned_search: PlannedSearch, file: ExperimentFile, ledger: Ledger | None, form: int | None = None
 ) -> KnownTrials:
     """Returns the trials of a search in a ledger.
 
     Args:
-      planned: Search.
+      planned_search: Search.
       file: Experiment file.
       ledger: Ledger; None before the first run.
       form: Id of the present form. Trials of an earlier form count if its search is the same.
     """
-    name = planned.method.name
-    wanted = search_identity(file.text, name)
+    name = planned_search.method.name
+    wanted_identity = search_identity(file.text, name)
     rows = [] if ledger is None else [row for row in ledger.experiments() if row.name == file.experiment.name]
     for row in sorted(rows, key=lambda row: (row.id != form, -row.last_at)):
         trials = [trial for trial in ledger.trials(row.id) if trial.method == name] if ledger is not None else []
-        if trials and search_identity(row.config, name) == wanted:
-            recorded_trials = [replace(trial, parameters=planned.space.active(trial.parameters)) for trial in trials]
+        if trials and search_identity(row.config, name) == wanted_identity:
+            recorded_trials = [
+                replace(trial, parameters=planned_search.space.active(trial.parameters)) for trial in trials
+            ]
             members = ledger.memberships(row.id) if ledger is not None else []
             own_members = (member for member in members if member.method.partition("/")[0] == name)
-            fresh = (member for member in own_members if isinstance(member.session, int))
+            session_members = (member for member in own_members if isinstance(member.session, int))
             return KnownTrials(
                 form=row.id,
-                trials=tuple(recorded_trials[: planned.num_trials]),
-                is_reported=any(int(member.session) >= FIRST_REPORT_SEED for member in fresh),
+                trials=tuple(recorded_trials[: planned_search.num_trials]),
+                is_reported=any(int(member.session) >= FIRST_REPORT_SEED for member in session_members),
             )
     return KnownTrials()

@@ -111,9 +111,9 @@ class SearchRun(ABC):
         """Progress of the search: `12 of 20 trials, best 1.31`."""
         num_over = sum(is_over(trial.state) for trial in self.history.trials)
         best = self.history.best
-        stopped = f", {self.num_stopped} of them stopped early" if self.num_stopped else ""
+        stopped_text = f", {self.num_stopped} of them stopped early" if self.num_stopped else ""
         best_so_far = f", best {best.fitness:.4g}" if best is not None else ""
-        return f"{num_over} of {counted(self.planned.num_trials, 'trial')}{stopped}{best_so_far}"
+        return f"{num_over} of {counted(self.planned.num_trials, 'trial')}{stopped_text}{best_so_far}"
 
     @property
     def num_stopped(self) -> int:
@@ -134,10 +134,12 @@ class SearchRun(ABC):
         if self.history.is_over:
             return 0
         experiment = self._context.experiment
-        held = member_blocks(self._context.ledger, experiment.name)
-        reported = report_cases(cases, experiment, self.method.report_sessions, held)
+        held_blocks = member_blocks(self._context.ledger, experiment.name)
+        cases_to_report = report_cases(cases, experiment, self.method.report_sessions, held_blocks)
         num_left = self.planned.num_trials - len(self.history.trials)
-        num_blocks, num_reported = (sum(len(case.blocks()) for case in case_group) for case_group in (cases, reported))
+        num_blocks, num_reported = (
+            sum(len(case.blocks()) for case in case_group) for case_group in (cases, cases_to_report)
+        )
         return self.num_subjects * (num_left * num_blocks + num_reported)
 
     @property
@@ -198,9 +200,9 @@ class SearchRun(ABC):
         rows = self._rows(subject)
         if self._context.is_retried and any(row.outcome in ERRORS for row in rows):
             return
-        held = {(row.case.key, seed) for row in rows for seed in row.key.seed_block.seeds}
-        wanted = {(case.key, seed) for case in cases for block in case.blocks() for seed in block.seeds}
-        if wanted and wanted <= held:
+        stored_seeds = {(row.case.key, seed) for row in rows for seed in row.key.seed_block.seeds}
+        wanted_seeds = {(case.key, seed) for case in cases for block in case.blocks() for seed in block.seeds}
+        if wanted_seeds and wanted_seeds <= stored_seeds:
             self._end(key_of(subject), subject)
 
     def _rows(self, subject: Subject) -> list[EvaluationRow]:
@@ -220,18 +222,18 @@ class SearchRun(ABC):
 
     def _set(
         self,
-        numbers: Sequence[int],
+        trial_numbers: Sequence[int],
         state: TrialState,
         trial_fitness: float | None = None,
         notes: Mapping[int, str] = _NO_NOTES,
     ) -> None:
         """Records the new state of trials that had not ended before, and continues the search."""
         trials = self.history.trials
-        open_ones = [number for number in numbers if not is_over(trials[number].state)]
-        if open_ones:
+        open_numbers = [number for number in trial_numbers if not is_over(trials[number].state)]
+        if open_numbers:
             with self._context.ledger.transaction():
                 self._record(
-                    [self.history.set(number, state, trial_fitness, notes.get(number, "")) for number in open_ones]
+                    [self.history.set(number, state, trial_fitness, notes.get(number, "")) for number in open_numbers]
                 )
                 self._go_on()
 
@@ -252,8 +254,8 @@ class SearchRun(ABC):
             self._report()
 
     @abstractmethod
-    def _forget(self, first: int) -> None:
-        """Forgets the trials from number `first` on."""
+    def _forget(self, first_trial: int) -> None:
+        """Forgets the trials from number `first_trial` on."""
 
     def _report(self) -> None:
         best = self.history.best
@@ -271,12 +273,12 @@ class SearchRun(ABC):
         self._context.log(f"{title}: {result}: {values}")
         if self.method.report_sessions != 0:
             experiment = self._context.experiment
-            held = member_blocks(self._context.ledger, experiment.name)
-            bindings = report_bindings(experiment, self.method.report_sessions, held)
-            requested = self._on_fresh_seeds(best, bindings)
-            self._reports = set(map(key_of, requested))
+            held_blocks = member_blocks(self._context.ledger, experiment.name)
+            bindings = report_bindings(experiment, self.method.report_sessions, held_blocks)
+            given_on_fresh_seeds = self._on_fresh_seeds(best, bindings)
+            self._reports = set(map(key_of, given_on_fresh_seeds))
             self._unreported = set(self._reports)
-            self._waiting += requested
+            self._waiting += given_on_fresh_seeds
 
     def _record(self, trials: Sequence[Trial]) -> None:
         new = [trial for trial in trials if self._written.get(trial.number) != trial]
@@ -310,36 +312,39 @@ class SubjectSearch(SearchRun):
             method = self.method.with_values(trial.parameters)
             self._add(self._numbers, trial, given_method(method, label=self.method.trial_label(trial.number)))
 
-    def _add(self, numbers: dict[SearchKey, list[int]], trial: Trial, requested: Given) -> None:
+    def _add(self, trials_by_subject: dict[SearchKey, list[int]], trial: Trial, given: Given) -> None:
         """Starts the evaluation of a trial's subject, unless another trial has the same subject."""
-        same = numbers.setdefault(key_of(requested), [])
-        same.append(trial.number)
-        if len(same) == 1:
-            self._waiting.append(requested)
-        elif (subject := self._subjects.get(key_of(requested))) is not None:
+        trials_of_subject = trials_by_subject.setdefault(key_of(given), [])
+        trials_of_subject.append(trial.number)
+        if len(trials_of_subject) == 1:
+            self._waiting.append(given)
+        elif (subject := self._subjects.get(key_of(given))) is not None:
             self._look(subject, self._cases.get(subject.variant.key, ()))
 
     def _end(self, key: SearchKey, subject: Subject | None) -> None:
         self._reported(key)
-        if numbers := [
+        if open_numbers := [
             number for number in self._numbers.get(key, ()) if not is_over(self.history.trials[number].state)
         ]:
             trial_fitness = None if subject is None else self._fitness(subject)
-            self._set(numbers, "infeasible" if trial_fitness is None else "done", trial_fitness)
+            self._set(open_numbers, "infeasible" if trial_fitness is None else "done", trial_fitness)
 
     def _on_fresh_seeds(self, best: Trial, bindings: Sequence[str]) -> list[Given]:
         method = self.method.with_values(best.parameters)
         label = f"{self.method.title} {best.number} on fresh seeds"
         # Its hash is of the text: how the seeds are cut into blocks must not be in it, or more seeds were another one.
-        requested = given_method(method, label=label, bindings=bindings[:1])
-        variant = dataclasses.replace(requested.variant, bindings=(*requested.variant.bindings, *bindings[1:]))
-        return [dataclasses.replace(requested, variant=variant)]
+        given = given_method(method, label=label, bindings=bindings[:1])
+        variant = dataclasses.replace(given.variant, bindings=(*given.variant.bindings, *bindings[1:]))
+        return [dataclasses.replace(given, variant=variant)]
 
-    def _forget(self, first: int) -> None:
-        self._numbers = before(first, self._numbers)
+    def _forget(self, first_trial: int) -> None:
+        self._numbers = before(first_trial, self._numbers)
 
 
-def before(first: int, numbers: Mapping[SearchKey, Sequence[int]]) -> dict[SearchKey, list[int]]:
-    """Returns the trial numbers below `first`, by subject. Subjects without such a trial are dropped."""
-    earlier_numbers = {key: [number for number in same if number < first] for key, same in numbers.items()}
-    return {key: same for key, same in earlier_numbers.items() if same}
+def before(first_trial: int, trials_by_subject: Mapping[SearchKey, Sequence[int]]) -> dict[SearchKey, list[int]]:
+    """Returns the trial numbers below `first_trial`, by subject. Subjects without such a trial are dropped."""
+    earlier_numbers = {
+        key: [number for number in trials_of_subject if number < first_trial]
+        for key, trials_of_subject in trials_by_subject.items()
+    }
+    return {key: trials_of_subject for key, trials_of_subject in earlier_numbers.items() if trials_of_subject}

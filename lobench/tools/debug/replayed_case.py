@@ -55,7 +55,7 @@ def replay_case(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int, *
     bound = runner.bind(spec, "", theta.own_bindings)
     block = block_of(bound.info.blocks(), seed)
     runner.claim(bound)
-    program = program_of(bound, block.size, kind=ReplayedProgram)
+    program = program_of(bound, block.size, program_class=ReplayedProgram)
     matched_theta = runner.theta_of(bound, theta)
     steps: list[DiagnosedStep] = []
     dtypes: dict[str, str] = {}
