@@ -102,15 +102,15 @@ class PerRun:
         runs: dict[Hashable, list[int]] = {}
         for position in waiting:
             runs.setdefault(self.run_of(position), []).append(position)
-        admitted = list[int]()
-        skipped = list[int]()
+        admitted_positions = list[int]()
+        skipped_positions = list[int]()
         for positions in runs.values():
             admitted_of_run, skipped_of_run = self.policy.admit(tuple(positions), idle=idle, last=last)
-            admitted += admitted_of_run
-            skipped += skipped_of_run
-            if admitted and not last and getattr(self.policy, "only_newest", False):
+            admitted_positions += admitted_of_run
+            skipped_positions += skipped_of_run
+            if admitted_positions and not last and getattr(self.policy, "only_newest", False):
                 break
-        return sorted(admitted), sorted(skipped)
+        return sorted(admitted_positions), sorted(skipped_positions)
 
 
 def _refuse_argument(argument: str, name: str) -> None:

@@ -82,8 +82,8 @@ def parts_of_code(code: str) -> tuple[str, str]:
     return case, subject
 
 
-def is_same_code(stored: str, current: str, accepted: Mapping[str, str] | None = None) -> bool:
-    """Returns whether a result of the code `stored` counts as a result of the current code.
+def is_same_code(stored_codes: str, current_codes: str, accepted: Mapping[str, str] | None = None) -> bool:
+    """Returns whether a result of the code `stored_codes` counts as a result of the current code.
 
     Args:
       stored, todays: Codes as returned by `joined_code`. A part that is "" on either side matches any code.
@@ -92,10 +92,10 @@ def is_same_code(stored: str, current: str, accepted: Mapping[str, str] | None =
     >>> is_same_code("1f:2a", "1f:2a"), is_same_code("", "1f:2a"), is_same_code("1f:2a", "1f:3b")
     (True, True, False)
     """
-    if stored == current or not stored or not current:
+    if stored_codes == current_codes or not stored_codes or not current_codes:
         return True
     canonical_codes = accepted or {}
-    code_pairs = zip(parts_of_code(stored), parts_of_code(current), strict=True)
+    code_pairs = zip(parts_of_code(stored_codes), parts_of_code(current_codes), strict=True)
     return all(
         not stored_code
         or not current_code
@@ -104,9 +104,9 @@ def is_same_code(stored: str, current: str, accepted: Mapping[str, str] | None =
     )
 
 
-def changed_parts(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+def changed_parts(old_parts: Mapping[str, str], new_parts: Mapping[str, str]) -> list[str]:
     """Returns the sorted names of files and packages that were changed, added or removed between two fingerprints."""
-    return sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    return sorted(name for name in old_parts.keys() | new_parts.keys() if old_parts.get(name) != new_parts.get(name))
 
 
 def changed_code_line(
@@ -120,8 +120,8 @@ def changed_code_line(
       is_kept: Whether the results are kept nevertheless.
     """
     names: dict[str, None] = {}
-    for stored, current in sorted(set(changes)):
-        for stored_part, current_part in zip(parts_of_code(stored), parts_of_code(current), strict=True):
+    for stored_codes, current_codes in sorted(set(changes)):
+        for stored_part, current_part in zip(parts_of_code(stored_codes), parts_of_code(current_codes), strict=True):
             if not stored_part or not current_part or stored_part == current_part:
                 continue
             stored_files = parts_of(stored_part)

@@ -166,8 +166,8 @@ def _reader(hint: Any) -> _Reader:
         return functools.partial(_read_plain, _PLAIN[hint], getattr(hint, "__name__", str(hint)))
     if origin in (types.UnionType, typing.Union):
         readers = tuple(_reader(argument) for argument in arguments if argument is not types.NoneType)
-        read = readers[0] if len(readers) == 1 else functools.partial(_any_of, readers, str(hint))
-        return functools.partial(_read_optional, read) if types.NoneType in arguments else read
+        item_reader = readers[0] if len(readers) == 1 else functools.partial(_any_of, readers, str(hint))
+        return functools.partial(_read_optional, item_reader) if types.NoneType in arguments else item_reader
     if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
         return functools.partial(_read_list, _reader(arguments[0]))
     if origin is tuple:
@@ -191,8 +191,8 @@ def _read_plain(accepted: tuple[type, ...], expected: str, value: object, where:
     return value
 
 
-def _read_optional(read: _Reader, value: object, where: str) -> object:
-    return None if value is None else read(value, where)
+def _read_optional(item_reader: _Reader, value: object, where: str) -> object:
+    return None if value is None else item_reader(value, where)
 
 
 def _any_of(readers: tuple[_Reader, ...], expected: str, value: object, where: str) -> object:
@@ -202,10 +202,10 @@ def _any_of(readers: tuple[_Reader, ...], expected: str, value: object, where: s
     raise _invalid_error(value, where, expected)
 
 
-def _read_list(read: _Reader, value: object, where: str) -> tuple[object, ...]:
+def _read_list(item_reader: _Reader, value: object, where: str) -> tuple[object, ...]:
     if not isinstance(value, list):
         raise _invalid_error(value, where, "a list")
-    return tuple(read(item, f"{where}[{index}]") for index, item in enumerate(value))
+    return tuple(item_reader(item, f"{where}[{index}]") for index, item in enumerate(value))
 
 
 def _read_fixed_list(readers: tuple[_Reader, ...], value: object, where: str) -> tuple[object, ...]:
@@ -216,10 +216,10 @@ def _read_fixed_list(readers: tuple[_Reader, ...], value: object, where: str) ->
     )
 
 
-def _read_mapping(read: _Reader, value: object, where: str) -> dict[str, object]:
+def _read_mapping(item_reader: _Reader, value: object, where: str) -> dict[str, object]:
     if not isinstance(value, dict):
         raise _invalid_error(value, where, "an object")
-    return {name: read(item, f"{where}[{name!r}]") for name, item in value.items()}
+    return {name: item_reader(item, f"{where}[{name!r}]") for name, item in value.items()}
 
 
 def _read_enum(kind: type[enum.StrEnum], value: object, where: str) -> enum.StrEnum:
@@ -238,10 +238,10 @@ def _dataclass_reader(kind: Any) -> _Reader:
 def _read_dataclass(kind: type, readers: Mapping[str, _Reader], value: object, where: str) -> object:
     if not isinstance(value, dict):
         raise _invalid_error(value, where, f"the fields of {kind.__name__}")
-    if missing := [name for name in readers if name not in value]:
-        raise ValueError(f"{where}: no field {', '.join(map(repr, missing))}")
-    if unknown := [name for name in value if name not in readers]:
-        raise ValueError(f"{where}: unknown field {', '.join(map(_shorten, unknown))}")
+    if missing_fields := [name for name in readers if name not in value]:
+        raise ValueError(f"{where}: no field {', '.join(map(repr, missing_fields))}")
+    if unknown_fields := [name for name in value if name not in readers]:
+        raise ValueError(f"{where}: unknown field {', '.join(map(_shorten, unknown_fields))}")
     return kind(**{name: reader(value[name], f"{where}.{name}") for name, reader in readers.items()})
 
 

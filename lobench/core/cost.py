@@ -53,15 +53,15 @@ def checkpoint_cost(cases: Sequence[CaseInfo], durations: Mapping[str, float], *
     rate = statistics.median(rates) if rates else _GUESS_SECONDS
     costs = []
     for case in cases:
-        measured = durations.get(case.key, 0.0)
+        measured_seconds = durations.get(case.key, 0.0)
         costs.append(
             CaseCost(
                 case=case,
                 num_evaluations=len(case.blocks()),
-                seconds=measured if measured > 0 else rate * _num_seed_steps(case),
+                seconds=measured_seconds if measured_seconds > 0 else rate * _num_seed_steps(case),
                 num_cpus=int(min(case.num_cpus, widest)),
                 num_gpus=case.num_gpus,
-                recorded=measured > 0,
+                recorded=measured_seconds > 0,
             )
         )
     return costs
@@ -89,11 +89,11 @@ class Usage:
 
     def end(self, worker: int, now: float) -> None:
         """Ends a worker's lease. Does nothing if the worker has none."""
-        since, num_cpus = self._running.pop(worker, (now, 0))
-        self._ended += (now - since) * num_cpus
+        started_at, num_cpus = self._running.pop(worker, (now, 0))
+        self._ended += (now - started_at) * num_cpus
 
     def core_seconds(self, now: float) -> float:
-        return self._ended + math.fsum((now - since) * cores for since, cores in self._running.values())
+        return self._ended + math.fsum((now - started_at) * cores for started_at, cores in self._running.values())
 
     def is_over(self, now: float) -> bool:
         return self.core_seconds(now) >= self._limit

@@ -163,7 +163,7 @@ def _read_head(text: str) -> _Head:
 _shared_head = functools.lru_cache(maxsize=4096)(_read_head)
 
 
-def read_summary(head: str, numbers: bytes, load: Callable[[], Curves]) -> CurveSummary:
+def read_summary(shared_text: str, packed_numbers: bytes, load: Callable[[], Curves]) -> CurveSummary:
     """Returns a summary written by `summarize`.
 
     Args:
@@ -172,10 +172,12 @@ def read_summary(head: str, numbers: bytes, load: Callable[[], Curves]) -> Curve
     Raises:
       ValueError: The summary is damaged.
     """
-    shared_head = _shared_head(head)
-    if len(numbers) < shared_head.layout.cost_at:
-        raise ValueError(f"a damaged summary of {len(numbers)} bytes, expected at least {shared_head.layout.cost_at}")
-    return CurveSummary(shared_head, numbers, load)
+    shared_head = _shared_head(shared_text)
+    if len(packed_numbers) < shared_head.layout.cost_at:
+        raise ValueError(
+            f"a damaged summary of {len(packed_numbers)} bytes, expected at least {shared_head.layout.cost_at}"
+        )
+    return CurveSummary(shared_head, packed_numbers, load)
 
 
 def heads_of(summaries: Iterable[CurveSummary]) -> list[int]:
@@ -193,15 +195,15 @@ def packed_ends(summaries: Iterable[CurveSummary], metric: str) -> bytes:
     Returns:
       Little-endian float32[num_summaries, 2, num_seeds] if all have equally many seeds.
     """
-    parts = list[bytes]()
-    head: _Head | None = None
+    packed_values = list[bytes]()
+    shared_head: _Head | None = None
     for summary in summaries:
-        if summary._head is not head:  # neighbours mostly share theirs
-            head = summary._head
-            start = head.layout.offsets[metric]
-            stop = start + 2 * head.layout.column.size
-        parts.append(summary._numbers[start:stop])
-    return b"".join(parts)
+        if summary._head is not shared_head:  # neighbours mostly share theirs
+            shared_head = summary._head
+            start = shared_head.layout.offsets[metric]
+            stop = start + 2 * shared_head.layout.column.size
+        packed_values.append(summary._numbers[start:stop])
+    return b"".join(packed_values)
 
 
 def packed_steps(summaries: Sequence[CurveSummary]) -> bytes:
@@ -218,8 +220,8 @@ class CurveSummary:
 
     __slots__ = ("_head", "_load", "_numbers")
 
-    def __init__(self, head: _Head, numbers: bytes, load: Callable[[], Curves]) -> None:
-        self._head, self._numbers, self._load = head, numbers, load
+    def __init__(self, shared_head: _Head, packed_numbers: bytes, load: Callable[[], Curves]) -> None:
+        self._head, self._numbers, self._load = shared_head, packed_numbers, load
 
     @classmethod
     def of(cls, curves: Curves, primary: str) -> CurveSummary:

@@ -159,7 +159,7 @@ def with_parts(error: LobenchError, kind: type[_E], **parts: str) -> _E:
     return kind(error.what, **{**old_parts, **parts})
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
+def suggestion(name: str, known_names: Iterable[str]) -> str:
     """Returns advice if a known name is similar, such as "did you mean 'x'?"; "" if none is similar.
 
     A name that differs only in case is preferred: `Adam` suggests `adam`, not `NNAdam`. Next comes a name with the same
@@ -172,7 +172,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     """
     import difflib  # here, because the import takes a millisecond and is seldom needed
 
-    names = list(known)
+    names = list(known_names)
     matches = [candidate for candidate in names if candidate == name] or [
         candidate for candidate in names if candidate.casefold() == name.casefold()
     ]

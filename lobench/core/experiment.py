@@ -284,7 +284,7 @@ class SessionBlocks:
         return case
 
 
-def session_blocks(sessions: range, stored: Iterable[SeedBlock]) -> SessionBlocks:
+def session_blocks(sessions: range, stored_blocks: Iterable[SeedBlock]) -> SessionBlocks:
     """Returns the blocks of an experiment's seeds. Blocks that are already stored are kept whole.
 
     Seeds 0 to 4 are one block. If 5 to 9 are added, they become a second block, and the first is found in the ledger.
@@ -292,10 +292,10 @@ def session_blocks(sessions: range, stored: Iterable[SeedBlock]) -> SessionBlock
 
     Args:
       sessions: Seeds of the experiment.
-      stored: Seed blocks that are stored.
+      stored_blocks: Seed blocks that are stored.
     """
     kept_blocks: list[SeedBlock] = []
-    for block in sorted(set(stored), key=lambda block: (-block.size, block.start)):
+    for block in sorted(set(stored_blocks), key=lambda block: (-block.size, block.start)):
         is_wanted = _overlap(block.seeds, sessions)
         if is_wanted and not any(_overlap(block.seeds, kept_block.seeds) for kept_block in kept_blocks):
             kept_blocks.append(block)
@@ -364,13 +364,13 @@ def _as_word(value: str) -> str:
     return literal if isinstance(literal, str) else value
 
 
-def is_fixed(selector: str, parameter: str, reached: Iterable[str], patterns: Iterable[str]) -> bool:
+def is_fixed(selector: str, parameter: str, reached_names: Iterable[str], patterns: Iterable[str]) -> bool:
     """Returns whether methods are not allowed to bind `selector.parameter`.
 
     Args:
       selector: gin name of the configurable; `my_package.Case` is not lobench's.
       parameter: Name of its parameter.
-      reached: Names of configurables that a case reaches, except its optimizer's.
+      reached_names: Names of configurables that a case reaches, except its optimizer's.
       patterns: `Experiment.fixed`.
     """
     name = selector.rsplit(".", 1)[-1]
@@ -378,7 +378,7 @@ def is_fixed(selector: str, parameter: str, reached: Iterable[str], patterns: It
     is_case = is_own and parameter not in OPTIMIZER_FIELDS
     for pattern in patterns:
         if pattern == "Case.*":
-            if is_case or selector in reached or name in reached:
+            if is_case or selector in reached_names or name in reached_names:
                 return True
         elif fnmatch.fnmatchcase(f"{name}.{parameter}", pattern) and not (is_own and not is_case):
             return True

@@ -14,7 +14,7 @@ T = TypeVar("T")
 Finite: TypeAlias = Annotated[float, {"type": "number"}]  # type of a record's field that is never NaN
 
 
-def record_from(kind: type[T], value: object, /, *others: object, **fields: object) -> T:
+def record_from(kind: type[T], value: object, /, *further_values: object, **fields: object) -> T:
     """Returns a record with the values of attributes of the same names.
 
     Example:
@@ -35,9 +35,9 @@ def record_from(kind: type[T], value: object, /, *others: object, **fields: obje
       TypeError: The record has no such field.
     """
     names = kind.__annotations__
-    if unknown := fields.keys() - names.keys():
-        raise TypeError(f"{kind.__name__} has no field {min(unknown)!r}")
-    values = (value, *others)
+    if unknown_fields := fields.keys() - names.keys():
+        raise TypeError(f"{kind.__name__} has no field {min(unknown_fields)!r}")
+    values = (value, *further_values)
     return cast(T, {name: fields[name] if name in fields else _attribute(values, name) for name in names})
 
 

@@ -63,14 +63,14 @@ class UnknownDirection(LobenchError):
         super().__init__(f"the direction of {metric} is not declared", where=where, next_step=how_to_declare(metric))
 
 
-def direction_of(metric: str, declared: Mapping[str, Direction]) -> Direction | None:
+def direction_of(metric: str, declared_directions: Mapping[str, Direction]) -> Direction | None:
     """Returns the direction of a metric; None if it is neither declared nor known.
 
     Args:
       metric: Full name of the metric.
-      declared: Directions by full name of the metric.
+      declared_directions: Directions by full name of the metric.
     """
-    return declared.get(metric) or _KNOWN.get(metric.rpartition("/")[2])
+    return declared_directions.get(metric) or _KNOWN.get(metric.rpartition("/")[2])
 
 
 def usual_direction(metric: str) -> Direction | None:
@@ -105,24 +105,24 @@ def split_name(name: str) -> str:
     return _SPLITS.get(name.lower(), "")
 
 
-def stored_spelling(name: str, known: Iterable[str]) -> str:
+def stored_spelling(name: str, known_metrics: Iterable[str]) -> str:
     """Returns the known metric with this name, or else the one whose name differs only in spelling.
 
     Example: `val_acc` and `val/acc` mean the stored `val/accuracy`. An unknown name is returned unchanged.
     """
-    names = sorted(known)
+    names = sorted(known_metrics)
     if name in names:
         return name
     return next((metric for metric in names if metric_name(metric) == metric_name(name)), name)
 
 
-def unknown_metric(name: str, known: Iterable[str], *, where: str = "") -> UsageError:
+def unknown_metric(name: str, known_metrics: Iterable[str], *, where: str = "") -> UsageError:
     """Returns the error for a metric that no subject has. It suggests a similar one, preferably of the train split.
 
     >>> unknown_metric("loss", ["test/loss", "train/loss"]).next_step
     "did you mean 'train/loss'?"
     """
-    names = sorted(known)
+    names = sorted(known_metrics)
     candidates = [metric for metric in (f"train/{name}", f"test/{name}") if metric in names]
     advice = f"did you mean {candidates[0]!r}?" if candidates else suggestion(name, names)
     return UsageError(
@@ -169,15 +169,15 @@ def spread_directions(declared: object, metrics: Iterable[str], *, where: str) -
     return {metric: direction for metric, direction in directions.items() if direction is not None}
 
 
-def final_columns(primary: Iterable[str], added: Iterable[str] = ()) -> dict[str, str]:
+def final_columns(primary_metrics: Iterable[str], added_metrics: Iterable[str] = ()) -> dict[str, str]:
     """Returns the final values that a table of evaluations shows, by metric, with the titles of their columns.
 
     They are the losses of train and test, the primary metric of each case, and the metrics of plugins. Example: cases
     whose primary metric is `val/loss` have a third column, `val/loss final`.
 
     Args:
-      added: Metrics that plugins computed from the others.
+      added_metrics: Metrics that plugins computed from the others.
     """
     titles = {"train/loss": "train final", "test/loss": "test final"}
-    titles |= {name: f"{name} final" for name in sorted({*primary} - titles.keys())}
-    return titles | {name: name for name in sorted({*added} - titles.keys())}
+    titles |= {name: f"{name} final" for name in sorted({*primary_metrics} - titles.keys())}
+    return titles | {name: name for name in sorted({*added_metrics} - titles.keys())}

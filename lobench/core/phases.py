@@ -87,15 +87,15 @@ def clocks(phases: Sequence[Phase], *, updates_per_step: int = 1) -> list[Clock]
     return phase_clocks
 
 
-def prefix_sha256s(common: Iterable[str], phases: Sequence[Iterable[str]]) -> tuple[str, ...]:
+def prefix_sha256s(common_lines: Iterable[str], phases: Sequence[Iterable[str]]) -> tuple[str, ...]:
     """Returns a hash per phase of the training up to its end. Equal hashes mean equal trainings up to there.
 
     Args:
-      common: Lines that describe what all phases share.
+      common_lines: Lines that describe what all phases share.
       phases: Lines that describe each phase.
     """
     hashes = []
-    so_far = _sha256(common)
+    so_far = _sha256(common_lines)
     for lines in phases:
         so_far = _sha256((so_far, *lines))
         hashes.append(so_far)

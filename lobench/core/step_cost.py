@@ -174,5 +174,5 @@ def _thin_out(samples: Sequence[float]) -> Sequence[float]:
     """Returns the samples, or quantiles of them if there are many. The median and the quartiles do not change."""
     if len(samples) <= _MOST_KEPT:
         return samples
-    inner = statistics.quantiles(samples, n=_MOST_KEPT - 1, method="inclusive")
-    return [min(samples), *inner, max(samples)]
+    inner_quantiles = statistics.quantiles(samples, n=_MOST_KEPT - 1, method="inclusive")
+    return [min(samples), *inner_quantiles, max(samples)]

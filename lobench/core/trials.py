@@ -192,21 +192,24 @@ def stopped_between(note: str) -> tuple[float, float] | None:
 
 
 def report_bindings(
-    experiment: Experiment, report_sessions: int | None, stored: Iterable[SeedBlock] = ()
+    experiment: Experiment, report_sessions: int | None, stored_blocks: Iterable[SeedBlock] = ()
 ) -> tuple[str, ...]:
     """Returns the bindings of the fresh seeds on which the best trial is evaluated.
 
     Args:
       experiment: Experiment with the search.
       report_sessions: Number of fresh seeds. None: the number of the experiment, or of each case.
-      stored: Seed blocks that are stored; see `session_blocks`.
+      stored_blocks: Seed blocks that are stored; see `session_blocks`.
     """
-    blocks = _report_blocks(experiment, report_sessions, stored)
+    blocks = _report_blocks(experiment, report_sessions, stored_blocks)
     return (f"Case.first_seed = {FIRST_REPORT_SEED}",) if blocks is None else blocks.bindings
 
 
 def report_cases(
-    cases: Iterable[CaseInfo], experiment: Experiment, report_sessions: int | None, stored: Iterable[SeedBlock] = ()
+    cases: Iterable[CaseInfo],
+    experiment: Experiment,
+    report_sessions: int | None,
+    stored_blocks: Iterable[SeedBlock] = (),
 ) -> list[CaseInfo]:
     """Returns the cases with the fresh seeds on which the best trial is evaluated; [] if it is not.
 
@@ -216,18 +219,18 @@ def report_cases(
     """
     if report_sessions == 0:
         return []
-    blocks = _report_blocks(experiment, report_sessions, stored)
+    blocks = _report_blocks(experiment, report_sessions, stored_blocks)
     if blocks is not None:
         return [blocks.cut(case, ()) for case in cases]
     return [case if case.fixed_seeds else replace(case, first_seed=FIRST_REPORT_SEED) for case in cases]
 
 
 def _report_blocks(
-    experiment: Experiment, report_sessions: int | None, stored: Iterable[SeedBlock]
+    experiment: Experiment, report_sessions: int | None, stored_blocks: Iterable[SeedBlock]
 ) -> SessionBlocks | None:
     """Returns the blocks of the fresh seeds; None if each case keeps its own number of seeds."""
     width = report_sessions or experiment.num_sessions
     if width is None:
         return None
-    stored_fresh_blocks = (block for block in stored if block.start >= FIRST_REPORT_SEED)
+    stored_fresh_blocks = (block for block in stored_blocks if block.start >= FIRST_REPORT_SEED)
     return session_blocks(range(FIRST_REPORT_SEED, FIRST_REPORT_SEED + width), stored_fresh_blocks)

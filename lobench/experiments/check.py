@@ -181,14 +181,16 @@ def bind_waiting_commands(
             if method.kind != "command":
                 continue
             if method.search is None:
-                waiting = [method] if trainings.num_expected(method) else []
+                waiting_commands = [method] if trainings.num_expected(method) else []
             else:
-                planned = searches[method.name]
-                known_trials = known_of(planned, file, ledger).trials
+                planned_search = searches[method.name]
+                known_trials = known_of(planned_search, file, ledger).trials
                 num_over = sum(is_over(trial.state) for trial in known_trials)
-                is_complete = num_over == len(known_trials) >= planned.num_trials
-                waiting = [] if is_complete else [method.with_values(values) for values in _samples(planned.space)]
-            for command in waiting:
+                is_complete = num_over == len(known_trials) >= planned_search.num_trials
+                waiting_commands = (
+                    [] if is_complete else [method.with_values(values) for values in _samples(planned_search.space)]
+                )
+            for command in waiting_commands:
                 labels[_waiting_variant(command, has_optimizer=has_optimizer)] = method.title
         if labels:
             cases_of(labels, ledger, settings, manager, settings.store_folder)

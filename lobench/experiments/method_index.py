@@ -146,8 +146,8 @@ class MethodIndex:
             num_subjects = len(self._sessions or range(1)) if method.kind == "command" else 1
             num_stopped = sum(search.num_stopped for search in self.searches if search.method is method)
             num_trials = search.num_trials - num_stopped
-            reported = report_cases(cases, self._experiment, method.report_sessions, self.held)
-            return num_subjects * (num_blocks * num_trials + sum(len(case.blocks()) for case in reported))
+            cases_to_report = report_cases(cases, self._experiment, method.report_sessions, self.held)
+            return num_subjects * (num_blocks * num_trials + sum(len(case.blocks()) for case in cases_to_report))
         if method.kind != "command":
             return num_blocks
         return num_blocks * sum(run.method == method for run in self.runs) if method.checkpoints == "last" else 0

@@ -355,10 +355,10 @@ def _cause(removed: np.ndarray, column: int, targets: Targets) -> str:
     """Returns the workload whose miss removed this one, with its rule; else ""."""
     name = targets.names[column]
     if removed[column] is Removal.BASE_MISSED:
-        related = [targets.base_of[name]]
+        related_names = [targets.base_of[name]]
     elif removed[column] is Removal.HELD_OUT_MISSED:
-        related = [variant for variant, base in targets.base_of.items() if base == name]
+        related_names = [variant for variant, base in targets.base_of.items() if base == name]
     else:
         return ""
-    removals = [(related_name, removed[targets.names.index(related_name)]) for related_name in related]
+    removals = [(related_name, removed[targets.names.index(related_name)]) for related_name in related_names]
     return "; ".join(f"{related_name}: {rule}" for related_name, rule in removals if rule is not None)

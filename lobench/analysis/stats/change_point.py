@@ -423,7 +423,7 @@ def _scores_part(probes: Sequence[_Converged], probed_indices: Sequence[int]) ->
     )
 
 
-def _rates_part(lost: Array, size: Array, *, is_turned: bool) -> tuple[Array, float]:
+def _rates_part(num_lost_by_index: Array, size: Array, *, is_turned: bool) -> tuple[Array, float]:
     """Returns the log evidence of a higher loss rate from each class on, and that of a constant rate.
 
     A rate has a beta prior with most of its mass near 0. The rate after the break is uniform above the one before it.
@@ -440,20 +440,21 @@ def _rates_part(lost: Array, size: Array, *, is_turned: bool) -> tuple[Array, fl
         return np.asarray(num_lost * np.log(rates) + (num_all - num_lost) * np.log1p(-rates))
 
     log_evidence = []
-    for index in range(len(lost)):
-        low = (lost[: index + 1].sum(), size[: index + 1].sum())
-        high = (lost[index + 1 :].sum(), size[index + 1 :].sum())
+    for index in range(len(num_lost_by_index)):
+        low = (num_lost_by_index[: index + 1].sum(), size[: index + 1].sum())
+        high = (num_lost_by_index[index + 1 :].sum(), size[index + 1 :].sum())
         low, high = (high, low) if is_turned else (low, high)
         high_logs = logs_of(*high)
         highest = high_logs.max()
-        mass = np.exp(high_logs - highest)[::-1].cumsum()[::-1] / np.arange(
+        mean_likelihood = np.exp(high_logs - highest)[::-1].cumsum()[::-1] / np.arange(
             _RATES, 0, -1
         )  # its mean over the rates above
         log_evidence.append(
-            float(logsumexp(logs_of(*low) + np.log(np.maximum(mass, 1e-300)) + np.log(prior), axis=0)) + highest
+            float(logsumexp(logs_of(*low) + np.log(np.maximum(mean_likelihood, 1e-300)) + np.log(prior), axis=0))
+            + highest
         )
-    same = float(logsumexp(logs_of(lost.sum(), size.sum()) + np.log(prior), axis=0))
-    return np.asarray(log_evidence), same
+    log_evidence_of_no_change = float(logsumexp(logs_of(num_lost_by_index.sum(), size.sum()) + np.log(prior), axis=0))
+    return np.asarray(log_evidence), log_evidence_of_no_change
 
 
 def _evidence_of_wobble(seeds: Array, scores: Array, wobble: float, noise: _Noise) -> tuple[Array, float]:

@@ -106,11 +106,14 @@ class Backlog:
         replans = [Replan(position, False) for position in to_skip if position in self._finished]
         replans += [Replan(position, True) for position in to_run if position not in self._fresh]
         self._replans += sorted(replans)
-        skipped, admitted = ([position for position in part if position in self._fresh] for part in (to_skip, to_run))
+        newly_skipped, newly_admitted = (
+            [position for position in decided_positions if position in self._fresh]
+            for decided_positions in (to_skip, to_run)
+        )
         self._fresh -= decided
-        self._admissions.update(dict.fromkeys(skipped, "skipped"))
-        self._admissions.update(dict.fromkeys(admitted, "admitted"))
-        return [*map(Skip, skipped), *map(Admit, admitted)]
+        self._admissions.update(dict.fromkeys(newly_skipped, "skipped"))
+        self._admissions.update(dict.fromkeys(newly_admitted, "admitted"))
+        return [*map(Skip, newly_skipped), *map(Admit, newly_admitted)]
 
     def take_replans(self, variants: Container[str]) -> list[Replan]:
         """Returns checkpoints of earlier runs to plan again, each once.

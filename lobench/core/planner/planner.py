@@ -262,7 +262,7 @@ class Planner:
     # Results.
 
     def _finish(self, event: events.Finished) -> None:
-        returned = schedule.Returned(
+        returned_work = schedule.Returned(
             event.worker,
             event.lease,
             event.now,
@@ -271,7 +271,7 @@ class Planner:
             is_typical=event.outcome in _TYPICAL,
             is_void=event.is_void,
         )
-        self._follow(self._machine.take(returned), event)
+        self._follow(self._machine.take(returned_work), event)
 
     def _follow(self, actions: Iterable[schedule.Action], event: events.Finished | None = None) -> None:
         """Translates actions of the machine into actions of the planner; `event` is the result that caused them."""

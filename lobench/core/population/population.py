@@ -127,17 +127,17 @@ def weighted(fitness: Fitness, objectives: Sequence[Objective]) -> Fitness:
     return (-math.inf if math.isnan(total) else total,)
 
 
-def better(member: Member, other: Member) -> bool:
-    """Returns whether `member` beats `other`: no worse in every value and better in at least one.
+def better(member: Member, other_member: Member) -> bool:
+    """Returns whether `member` beats `other_member`: no worse in every value and better in at least one.
 
     With one value that is `>`; with several, Pareto improvement. A feasible member beats an infeasible one.
 
     >>> better(Member(id=1, fitness=(2.0, 0.0)), Member(id=2, fitness=(1.0, 0.0)))
     True
     """
-    if member.fitness is None or other.fitness is None:
-        return member.fitness is not None and other.fitness is None
-    pairs = list(zip(member.fitness, other.fitness, strict=True))
+    if member.fitness is None or other_member.fitness is None:
+        return member.fitness is not None and other_member.fitness is None
+    pairs = list(zip(member.fitness, other_member.fitness, strict=True))
     return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
 
 

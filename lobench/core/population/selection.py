@@ -48,12 +48,12 @@ class Tournament:
     pool: Pool = Pool.ALL
 
     def select(self, population: Sequence[Member], initiator: int, seed: int) -> Selection:
-        initiating_member, others = _split(population, initiator)
+        initiating_member, other_members = _split(population, initiator)
         if not self.pareto:
-            _require_one_value(initiating_member, *others)
-        if not others:
+            _require_one_value(initiating_member, *other_members)
+        if not other_members:
             return _child(initiating_member)
-        opponent = Draws(seed, "opponent").choice(others)
+        opponent = Draws(seed, "opponent").choice(other_members)
         if better(opponent, initiating_member):
             return _child(opponent, initiating_member)
         return _child(initiating_member, opponent)
@@ -128,11 +128,11 @@ class Continuation:
 
 def _split(population: Sequence[Member], initiator: int) -> tuple[Member, list[Member]]:
     """Returns the initiator, and the others sorted by id so that draws do not depend on the order of the population."""
-    others = sorted((member for member in population if member.id != initiator), key=lambda member: member.id)
+    other_members = sorted((member for member in population if member.id != initiator), key=lambda member: member.id)
     initiators = [member for member in population if member.id == initiator]
     if len(initiators) != 1:
         raise ValueError(f"the initiator must be in the population once, got {len(initiators)} times: {initiator}")
-    return initiators[0], others
+    return initiators[0], other_members
 
 
 def _child(parent: Member, partner: Member | None = None, *, explore: bool = True) -> Selection:

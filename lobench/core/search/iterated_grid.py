@@ -152,7 +152,7 @@ def _next_values(replay: _Replay, parameter: Parameter) -> tuple[Value, ...]:
 
 
 def _interval_values(
-    parameter: Parameter, centre: float, num_halvings: int, tried: Sequence[Value]
+    parameter: Parameter, centre: float, num_halvings: int, tried_values: Sequence[Value]
 ) -> tuple[Value, ...]:
     """Returns values around a centre. The interval has the length of the range, halved `num_halvings` + 1 times.
 
@@ -169,17 +169,21 @@ def _interval_values(
         reach, scale = (high - low) * share, high - low
         bounds = max(centre - reach, low), min(centre + reach, high)
     values = parameter.between(*bounds, parameter.num_values or 1)
-    candidates = dict.fromkeys(_known_value(value, tried, _CLOSE * scale) for value in values)
-    lower_neighbour = max((float(tried_value) for tried_value in tried if float(tried_value) < centre), default=low)
-    upper_neighbour = min((float(tried_value) for tried_value in tried if float(tried_value) > centre), default=high)
+    candidates = dict.fromkeys(_known_value(value, tried_values, _CLOSE * scale) for value in values)
+    lower_neighbour = max(
+        (float(tried_value) for tried_value in tried_values if float(tried_value) < centre), default=low
+    )
+    upper_neighbour = min(
+        (float(tried_value) for tried_value in tried_values if float(tried_value) > centre), default=high
+    )
     return tuple(value for value in candidates if lower_neighbour <= float(value) <= upper_neighbour)
 
 
-def _known_value(value: Value, tried: Sequence[Value], tolerance: float) -> Value:
+def _known_value(value: Value, tried_values: Sequence[Value], tolerance: float) -> Value:
     """Returns a tried value that is equal up to rounding, or else the value itself."""
-    for tried_value in tried:
-        if math.isclose(float(value), float(tried_value), rel_tol=_CLOSE, abs_tol=tolerance):
-            return tried_value
+    for known_value in tried_values:
+        if math.isclose(float(value), float(known_value), rel_tol=_CLOSE, abs_tol=tolerance):
+            return known_value
     return value
 
 

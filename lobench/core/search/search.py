@@ -176,9 +176,9 @@ class Random:
     def next_wave(
         self, space: Space, history: Sequence[Trial], *, seed: int, width: int, num_trials: int | None
     ) -> Sequence[Mapping[str, Value]]:
-        first = len(history)
+        first_trial = len(history)
         num_left = min(trials_left(history, num_trials), _AT_ONCE)
-        return [space.active(space.sample(fold(seed, number))) for number in range(first, first + num_left)]
+        return [space.active(space.sample(fold(seed, number))) for number in range(first_trial, first_trial + num_left)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,20 +201,22 @@ class Grid:
     def next_wave(
         self, space: Space, history: Sequence[Trial], *, seed: int, width: int, num_trials: int | None
     ) -> Sequence[Mapping[str, Value]]:
-        done = len(history)
-        return list(itertools.islice(_combinations(space, 0, {}), done, done + _AT_ONCE))
+        num_done = len(history)
+        return list(itertools.islice(_combinations(space, 0, {}), num_done, num_done + _AT_ONCE))
 
 
-def _combinations(space: Space, index: int, chosen: dict[str, Value]) -> Iterator[dict[str, Value]]:
+def _combinations(space: Space, index: int, chosen_values: dict[str, Value]) -> Iterator[dict[str, Value]]:
     """Yields the settings that extend the values chosen for the parameters before `index`, parents first."""
     if index == len(space.parents_first):
-        yield space.active(chosen)
+        yield space.active(chosen_values)
         return
     parameter = space.parents_first[index]
-    values: Sequence[Value | None] = grid_values(parameter) if space.is_active(parameter.path, chosen) else (None,)
+    values: Sequence[Value | None] = (
+        grid_values(parameter) if space.is_active(parameter.path, chosen_values) else (None,)
+    )
     for value in values:
         new_values = {} if value is None else {parameter.path: value}
-        yield from _combinations(space, index + 1, {**chosen, **new_values})
+        yield from _combinations(space, index + 1, {**chosen_values, **new_values})
 
 
 def active_sets(space: Space) -> Iterator[tuple[Parameter, ...]]:

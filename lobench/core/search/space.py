@@ -163,22 +163,22 @@ class Parameter:
         """
         if self.kind is Kind.CATEGORICAL:
             return self.sample(draws) if draws.chance(p_switch) or not self.contains(value) else value
-        up = draws.chance(0.5)
+        is_upward = draws.chance(0.5)
         if self.kind is Kind.DISCRETE:
             index = self.values.index(value) if value in self.values else draws.below(len(self.values))
-            return self.values[min(max(index + (1 if up else -1), 0), len(self.values) - 1)]
+            return self.values[min(max(index + (1 if is_upward else -1), 0), len(self.values) - 1)]
         if self.rule is Rule.RESAMPLE or draws.chance(p_resample):
             return self.sample(draws)
         number = float(value)
-        sign = 1 if up else -1
+        sign = 1 if is_upward else -1
         if self.rule is Rule.MULTIPLY:
-            moved = number * (1 + sign * _STEP)
+            moved_number = number * (1 + sign * _STEP)
         else:
-            moved = number + self._range * (_NOISE * draws.normal() if self.rule is Rule.NOISE else sign * _STEP)
-        result = self._clip(moved)
+            moved_number = number + self._range * (_NOISE * draws.normal() if self.rule is Rule.NOISE else sign * _STEP)
+        result = self._clip(moved_number)
         if self.kind is Kind.INT and result == value:
             # At least one step in the direction of the unrounded move.
-            result = self._clip(number + (1 if moved > number else -1))
+            result = self._clip(number + (1 if moved_number > number else -1))
         return result
 
     @property
@@ -330,9 +330,11 @@ def _is_transportable(value: object) -> bool:
     return isinstance(value, str) or (isinstance(value, float) and math.isfinite(value))
 
 
-def _dependency_order(by_path: Mapping[str, Parameter]) -> list[str]:
+def _dependency_order(parameters_by_path: Mapping[str, Parameter]) -> list[str]:
     """Returns the paths in a fixed order, each after those that it depends on."""
-    sorter = graphlib.TopologicalSorter({path: sorted(by_path[path].when) for path in sorted(by_path)})
+    sorter = graphlib.TopologicalSorter(
+        {path: sorted(parameters_by_path[path].when) for path in sorted(parameters_by_path)}
+    )
     return list(sorter.static_order())
 
 
@@ -354,12 +356,16 @@ class Space:
         self._by_path = {parameter.path: parameter for parameter in parameters}
         self._paths = _dependency_order(self._by_path)
         self.parents = frozenset(path for parameter in self.parameters for path in parameter.when)
-        ordered: dict[str, Parameter] = {}
-        while len(ordered) < len(self.parameters):
-            ready = (p for p in self.parameters if p.path not in ordered and p.when.keys() <= ordered.keys())
-            new = next(ready)
-            ordered[new.path] = new
-        self.parents_first = tuple(ordered.values())
+        parameters_by_path: dict[str, Parameter] = {}
+        while len(parameters_by_path) < len(self.parameters):
+            ready = (
+                p
+                for p in self.parameters
+                if p.path not in parameters_by_path and p.when.keys() <= parameters_by_path.keys()
+            )
+            next_parameter = next(ready)
+            parameters_by_path[next_parameter.path] = next_parameter
+        self.parents_first = tuple(parameters_by_path.values())
 
     def active(self, params: Mapping[str, Value]) -> dict[str, Value]:
         """Returns the values of the active parameters, in the order of the space.

@@ -294,13 +294,13 @@ class CommandRuns(Arrivals):
         source = _source_of(run, self._readers)
         checkpoints = _poll(source)
         unfinished_files = source.pending().items()  # incomplete for good: the command has ended
-        left_out = "; ".join(
+        notice = "; ".join(
             f"{path} is left out: it is half-written ({unfinished.reason.removeprefix('half-written: ')})"
             for path, unfinished in unfinished_files
         )
         return sorted(checkpoints, key=lambda checkpoint: -1 if checkpoint.index is None else checkpoint.index)[
             -1:
-        ], left_out
+        ], notice
 
     def _set(self, command: CommandId, state: TrialState) -> None:
         if self.states.get(command) == state:

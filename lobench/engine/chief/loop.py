@@ -448,9 +448,9 @@ class Chief:
             num_refused = self._intake.wait_for_configs(subjects, error)
         if not subjects or num_refused < len(subjects):
             raise error
-        refused = self._variants.refuse(subjects[0].variant)
-        self._plan_cases(refused)
-        self._report_cases(refused)
+        refused_cases = self._variants.refuse(subjects[0].variant)
+        self._plan_cases(refused_cases)
+        self._report_cases(refused_cases)
 
     def _report_cases(self, cases_by_variant: Mapping[str, tuple[CaseInfo, ...]]) -> None:
         for variant, cases in cases_by_variant.items():

@@ -222,12 +222,12 @@ def history_of(
 
 def _newest_identity(case_runs: Sequence[tuple[Snapshot, Sequence[EvaluationRow]]]) -> str:
     """Returns the case's current identity in the store that has the most recent result."""
-    latest = max(
+    latest_snapshot = max(
         (snapshot for snapshot, _ in case_runs), key=lambda snapshot: max(row.recorded_at for row in snapshot.rows)
     )
-    rows = [row for snapshot, rows_of_run in case_runs if snapshot is latest for row in rows_of_run]
-    counting = [row for row in rows if latest.current.is_current(row)]
-    return max(counting or rows, key=latest.current.last_planned).case.identity
+    rows = [row for snapshot, rows_of_run in case_runs if snapshot is latest_snapshot for row in rows_of_run]
+    current_rows = [row for row in rows if latest_snapshot.current.is_current(row)]
+    return max(current_rows or rows, key=latest_snapshot.current.last_planned).case.identity
 
 
 def _has_bindings(snapshot: Snapshot, row: EvaluationRow) -> bool:

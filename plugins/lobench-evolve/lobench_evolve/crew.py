@@ -39,13 +39,13 @@ class ThetaPath:
     state: bytes
     updates: tuple[Update, ...]
 
-    def after(self, known: int | None) -> Moved:
+    def after(self, num_known: int | None) -> Moved:
         """Returns the updates that a worker is missing.
 
         Args:
-          known: Number of updates that the worker has applied. None: the worker has no state.
+          num_known: Number of updates that the worker has applied. None: the worker has no state.
         """
-        state, first_update = None, known
+        state, first_update = None, num_known
         if first_update is None or first_update < self.step:
             state = base64.b64encode(self.state).decode()
             first_update = self.step
@@ -225,19 +225,19 @@ class Crew:
 
     def _send(self, number: int, job_number: int) -> None:
         job = self._jobs[job_number]
-        sent = self._sent[number]
+        sent_to_worker = self._sent[number]
         genomes = self._genomes
-        gone = sorted(sent.genomes - genomes.keys())
-        sent.genomes.difference_update(gone)
+        forgotten_genomes = sorted(sent_to_worker.genomes - genomes.keys())
+        sent_to_worker.genomes.difference_update(forgotten_genomes)
         theta_path, initial_genomes = job.theta_path, []
-        moved = None
+        missing_updates = None
         if theta_path is not None:
             initial_genomes = [theta_path.theta]
-            moved = theta_path.after(sent.step)
-            sent.step = theta_path.step + len(theta_path.updates)
-        new = lineage(genomes, job.wanted, [*sent.genomes, *initial_genomes])
-        sent.genomes.update(genome.id for genome in new)
-        learn = Learn(forget=tuple(gone), genomes=tuple(new), theta_path=moved)
+            missing_updates = theta_path.after(sent_to_worker.step)
+            sent_to_worker.step = theta_path.step + len(theta_path.updates)
+        new_genomes = lineage(genomes, job.wanted, [*sent_to_worker.genomes, *initial_genomes])
+        sent_to_worker.genomes.update(genome.id for genome in new_genomes)
+        learn = Learn(forget=tuple(forgotten_genomes), genomes=tuple(new_genomes), theta_path=missing_updates)
         self._executor.send(number, learn.to_bytes())
         self._executor.send(number, dataclasses.replace(job.task, job=job_number).to_bytes())
 

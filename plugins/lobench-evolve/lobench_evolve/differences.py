@@ -28,16 +28,18 @@ class Difference(NamedTuple):
         return f"{self.name} is {self.now or 'not bound'} and was {self.then or 'not bound'}"
 
 
-def differences(recorded: Mapping[str, str], values: Mapping[str, str]) -> list[Difference]:
+def differences(recorded_values: Mapping[str, str], values: Mapping[str, str]) -> list[Difference]:
     """Returns the fields that differ between a journal and the current configuration."""
     all_differences: list[Difference] = []
-    for name in (name for name in values if name != LINES and name in recorded and values[name] != recorded[name]):
+    for name in (
+        name for name in values if name != LINES and name in recorded_values and values[name] != recorded_values[name]
+    ):
         if name == "settings":
-            all_differences += _in_settings(recorded[name], values[name])
+            all_differences += _in_settings(recorded_values[name], values[name])
         elif name == "bindings":
-            all_differences += _in_bindings(recorded.get(LINES, ""), values.get(LINES, ""))
+            all_differences += _in_bindings(recorded_values.get(LINES, ""), values.get(LINES, ""))
         else:
-            all_differences.append(Difference(name, *_from_difference(values[name], recorded[name])))
+            all_differences.append(Difference(name, *_from_difference(values[name], recorded_values[name])))
     return all_differences
 
 
@@ -53,9 +55,10 @@ def refusal(where: str, all_differences: Sequence[Difference], *, values: Mappin
         all_differences[0].then
     )
     if is_longer:
-        added = int(all_differences[0].now) - int(all_differences[0].then)
+        num_added = int(all_differences[0].now) - int(all_differences[0].then)
         next_step = (
-            f"to resume it, leave {LENGTH} at {all_differences[0].then}; to extend it by {added} generations, whose "
+            f"to resume it, leave {LENGTH} at {all_differences[0].then}; to extend it by {num_added} "
+            "generations, whose "
             "rate falls along a cosine of their own, give --extend"
         )
     else:
@@ -85,9 +88,9 @@ def _in_settings(recorded_text: str, current_text: str) -> Iterator[Difference]:
 
 def _fields(settings: str) -> dict[str, str]:
     run, strategy = json.loads(settings)
-    kind = _CLASSES.get(run.get("strategy"), "strategy")
-    parts: list[tuple[str, dict[str, Any]]] = [("Evolve", run), (kind, strategy)]
-    return {f"{name}.{field}": repr(value) for name, fields in parts for field, value in fields.items()}
+    strategy_class = _CLASSES.get(run.get("strategy"), "strategy")
+    settings_by_class: list[tuple[str, dict[str, Any]]] = [("Evolve", run), (strategy_class, strategy)]
+    return {f"{name}.{field}": repr(value) for name, fields in settings_by_class for field, value in fields.items()}
 
 
 def _in_bindings(recorded_text: str, current_text: str) -> Iterator[Difference]:
@@ -110,5 +113,5 @@ def _from_difference(value: str, other_value: str) -> tuple[str, str]:
         1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(value, other_value, strict=False))
     )
     start = max(num_same - 40, 0)
-    cut = slice(start, start + _SHOWN)
-    return tuple(("..." if start else "") + text[cut] for text in (value, other_value))  # type: ignore[return-value]  # two
+    excerpt = slice(start, start + _SHOWN)
+    return tuple(("..." if start else "") + text[excerpt] for text in (value, other_value))  # type: ignore[return-value]  # two

@@ -69,9 +69,9 @@ class EvolutionStrategies:
         self._begin()
 
     def trials(self) -> list[GenomeTrial]:
-        common = self._settings.common_random_numbers
+        are_seeds_common = self._settings.common_random_numbers
         seeds = [
-            fold(self._seed, "evaluate", self.generation, 0 if common else pair)
+            fold(self._seed, "evaluate", self.generation, 0 if are_seeds_common else pair)
             for pair in range(self._settings.num_pairs)
         ]
         return [GenomeTrial(genome, seeds[index // 2]) for index, genome in enumerate(self._members)]

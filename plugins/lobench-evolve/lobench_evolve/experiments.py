@@ -91,10 +91,12 @@ def run_command(command: EvolveCommand) -> Evolved:
         _log("interrupted; the same command goes on from here")
         return Evolved(exit_code=130)
     last_generation = generations[-1].ended
-    reached = generations[-1].generation + 1
+    num_generations = generations[-1].generation + 1
     folder = experiment.folder / "checkpoints"
-    _log(f"{reached} generations; last fitness {last_generation.elite_fitness:.6g}; {folder}")
-    run = Run(folder=experiment.folder, exit_code=0, num_generations=reached, fitness=last_generation.elite_fitness)
+    _log(f"{num_generations} generations; last fitness {last_generation.elite_fitness:.6g}; {folder}")
+    run = Run(
+        folder=experiment.folder, exit_code=0, num_generations=num_generations, fitness=last_generation.elite_fitness
+    )
     return Evolved(exit_code=0, runs=(run,))
 
 
@@ -123,31 +125,31 @@ def _run_many(command: EvolveCommand) -> Evolved:
     for case in cases:  # raises for a wrong name before anything is started
         scopes = [case] if case else []
         plan(command.config, folder=command.store, scopes=scopes, seed=0, gin_params=command.gin_params)
-    mine = [experiments[index] for index in share(command.shard, len(experiments))]
+    own_experiments = [experiments[index] for index in share(command.shard, len(experiments))]
     workers = command.workers or max((os.cpu_count() or 1) // command.parallel, 1)
-    waiting = list(mine)
-    running = dict[str, subprocess.Popen[bytes]]()
-    ended = list[Run]()
+    waiting_experiments = list(own_experiments)
+    running_processes = dict[str, subprocess.Popen[bytes]]()
+    ended_runs = list[Run]()
     try:
-        while waiting or running:
-            while waiting and len(running) < command.parallel:
-                case, seed = waiting.pop(0)
+        while waiting_experiments or running_processes:
+            while waiting_experiments and len(running_processes) < command.parallel:
+                case, seed = waiting_experiments.pop(0)
                 name = f"{case or 'all'}/seed_{seed}"
-                running[name] = subprocess.Popen(
+                running_processes[name] = subprocess.Popen(
                     _command_of_run(command, name, case, seed, workers), preexec_fn=_end_with_parent
                 )
             time.sleep(_POLL_SECONDS)
-            for name, child in list(running.items()):
+            for name, child in list(running_processes.items()):
                 if (code := child.poll()) is not None:
-                    del running[name]
-                    ended.append(Run(folder=command.store / name, exit_code=code))
+                    del running_processes[name]
+                    ended_runs.append(Run(folder=command.store / name, exit_code=code))
                     _log(f"{name}: ended with exit code {code}")
     finally:
-        for child in running.values():
+        for child in running_processes.values():
             child.terminate()
-        for child in running.values():
+        for child in running_processes.values():
             child.wait()
-    return Evolved(exit_code=min(max((abs(run.exit_code) for run in ended), default=0), 3), runs=tuple(ended))
+    return Evolved(exit_code=min(max((abs(run.exit_code) for run in ended_runs), default=0), 3), runs=tuple(ended_runs))
 
 
 def _end_with_parent() -> None:

@@ -36,8 +36,8 @@ def extended(experiment: Evolution) -> Evolution:
     parent = read_run(experiment.folder)
     num_generations = experiment.run.num_generations
     parent_settings = json.loads(parent.values["settings"])[0]
-    as_then = dataclasses.replace(experiment.run, first_generation=parent_settings.get("first_generation", 0))
-    values = {**dataclasses.replace(experiment, run=as_then).identity(), LINES: experiment.bindings}
+    earlier_run = dataclasses.replace(experiment.run, first_generation=parent_settings.get("first_generation", 0))
+    values = {**dataclasses.replace(experiment, run=earlier_run).identity(), LINES: experiment.bindings}
     changes = [change for change in differences(parent.values, values) if change.name != LENGTH]
     if changes:
         raise refusal(where, changes, values=values)
@@ -50,11 +50,11 @@ def extended(experiment: Evolution) -> Evolution:
             expected=f"more than {length}",
         )
     if parent.state is None or parent.state[0] != length:
-        reached = parent.state[0] if parent.state is not None else 0
+        generation_reached = parent.state[0] if parent.state is not None else 0
         raise UsageError(
             "--extend goes on where a run has ended, and this one has not",
             where=where,
-            got=f"generation {reached} of {length}",
+            got=f"generation {generation_reached} of {length}",
             next_step=f"resume it first: the same command with {LENGTH} = {length} and without --extend",
         )
     first_generation, state = parent.state

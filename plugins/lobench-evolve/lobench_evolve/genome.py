@@ -37,21 +37,21 @@ class GenomeTrial:
     seed: int
 
 
-def lineage(genomes: Mapping[int, Genome], wanted: Iterable[int], known: Iterable[int] = ()) -> list[Genome]:
+def lineage(genomes: Mapping[int, Genome], wanted_ids: Iterable[int], known_ids: Iterable[int] = ()) -> list[Genome]:
     """Returns the wanted genomes and their ancestors, without the known ones, ancestors first.
 
     Args:
       genomes: Genomes by id.
-      wanted: Ids of the wanted genomes.
-      known: Ids of the genomes to leave out, with their ancestors.
+      wanted_ids: Ids of the wanted genomes.
+      known_ids: Ids of the genomes to leave out, with their ancestors.
     """
-    visited = set(known)
+    visited_ids = set(known_ids)
     ancestors = []
-    waiting = list(wanted)
-    while waiting:
-        genome_id = waiting.pop()
-        if genome_id not in visited:
-            visited.add(genome_id)
+    pending_ids = list(wanted_ids)
+    while pending_ids:
+        genome_id = pending_ids.pop()
+        if genome_id not in visited_ids:
+            visited_ids.add(genome_id)
             ancestors.append(genomes[genome_id])
-            waiting += genomes[genome_id].parents
+            pending_ids += genomes[genome_id].parents
     return sorted(ancestors, key=lambda genome: genome.id)

@@ -88,16 +88,16 @@ class RunJournal:
         """
         with self._transaction() as connection:
             has_results = connection.execute("SELECT 1 FROM results LIMIT 1").fetchone() is not None
-            recorded = dict(connection.execute("SELECT name, value FROM run"))
-            changed = {name: value for name, value in values.items() if recorded.get(name) != value}
-            if has_results and changed.keys() & recorded.keys():
-                new_values = {**recorded, **values, LINES: self._bindings}
-                raise refusal(str(self._path.parent), differences(recorded, new_values), values=new_values)
-            if "bindings" in changed and self._bindings:
-                changed[LINES] = self._bindings
-            for name, value in changed.items():
+            recorded_values = dict(connection.execute("SELECT name, value FROM run"))
+            changed_values = {name: value for name, value in values.items() if recorded_values.get(name) != value}
+            if has_results and changed_values.keys() & recorded_values.keys():
+                new_values = {**recorded_values, **values, LINES: self._bindings}
+                raise refusal(str(self._path.parent), differences(recorded_values, new_values), values=new_values)
+            if "bindings" in changed_values and self._bindings:
+                changed_values[LINES] = self._bindings
+            for name, value in changed_values.items():
                 connection.execute("INSERT OR REPLACE INTO run VALUES (?, ?)", (name, value))
-            if changed.keys() & recorded.keys():
+            if changed_values.keys() & recorded_values.keys():
                 connection.execute("DELETE FROM state")
 
     def blocks(self, generation: int, phase: str) -> list[Block]:
@@ -120,13 +120,16 @@ class RunJournal:
         with _using(self._path):
             return _state(self._connection)
 
-    def close_generation(self, closed: Closed, state: bytes | None) -> None:
+    def close_generation(self, closed_generation: Closed, state: bytes | None) -> None:
         """Stores the result of a generation, and the state that the next one starts from."""
-        record = json.dumps(_finite_or_text(dataclasses.asdict(closed.ended)))
+        record = json.dumps(_finite_or_text(dataclasses.asdict(closed_generation.ended)))
         with self._transaction() as connection:
-            connection.execute("INSERT INTO generations VALUES (?, ?, ?)", (closed.generation, record, closed.seconds))
+            connection.execute(
+                "INSERT INTO generations VALUES (?, ?, ?)",
+                (closed_generation.generation, record, closed_generation.seconds),
+            )
             if state is not None:
-                self._keep_state(connection, closed.generation + 1, state)
+                self._keep_state(connection, closed_generation.generation + 1, state)
 
     def begin_state(self, generation: int, state: bytes) -> None:
         """Stores the state that the run's first generation starts from."""

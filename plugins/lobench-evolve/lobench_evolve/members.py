@@ -102,15 +102,15 @@ class MemberProgram:
                 return loss, state
 
             (loss, new_state), grads = jax.value_and_grad(loss_fn, has_aux=True)(params)
-            value_fn = lambda at: loss_fn(at)[0]  # noqa: E731
+            value_fn = lambda eval_params: loss_fn(eval_params)[0]  # noqa: E731
             carry = stepper.step(opt_state, params, new_state, grads, loss, update_key, value_fn)
             return carry, jnp.asarray(loss, jnp.float32)
 
         carry, losses = jax.lax.scan(step, (opt_state, params, model_state), jnp.arange(num_steps))
         if self._settings.fitness == "final":
             opt_state, params, model_state = carry
-            at = stepper.eval_params(opt_state, params)
-            return self._final_loss(task, at, model_state, eval_key, arrays[1])
+            eval_params = stepper.eval_params(opt_state, params)
+            return self._final_loss(task, eval_params, model_state, eval_key, arrays[1])
         return self._curve_loss(losses)
 
     def _final_loss(self, task: Task, params: Any, model_state: Any, key: jax.Array, arrays: Any) -> jax.Array:

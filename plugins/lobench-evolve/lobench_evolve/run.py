@@ -191,21 +191,28 @@ class _Runner:
         first_generation = self._run.first_generation
         for generation in range(first_generation + len(self._journal.generations()), self._run.num_generations):
             generation_started = time.perf_counter()
-            ended = self._generation(generation)
+            ended_generation = self._generation(generation)
             state = None
             if (
                 generation == first_generation
                 or (generation + 1) % self._run.checkpoint_every == 0
                 or self._is_last(generation)
             ):
-                state = self._write_checkpoints(generation, ended)
+                state = self._write_checkpoints(generation, ended_generation)
                 self._log(
-                    f"generation {generation}: fitness {ended.mean_fitness:.4g} (mean), {ended.best_fitness:.4g} "
-                    f"(best), {ended.elite_fitness:.4g} (elite), {time.perf_counter() - started:.0f} s"
-                    + (f"; {ended.num_not_finite} of {ended.num_results} not finite" if ended.num_not_finite else "")
+                    f"generation {generation}: fitness {ended_generation.mean_fitness:.4g} (mean), "
+                    f"{ended_generation.best_fitness:.4g} "
+                    f"(best), {ended_generation.elite_fitness:.4g} (elite), {time.perf_counter() - started:.0f} s"
+                    + (
+                        f"; {ended_generation.num_not_finite} of {ended_generation.num_results} not finite"
+                        if ended_generation.num_not_finite
+                        else ""
+                    )
                 )
-            closed = Closed(generation=generation, ended=ended, seconds=time.perf_counter() - generation_started)
-            self._journal.close_generation(closed, state)
+            closed_generation = Closed(
+                generation=generation, ended=ended_generation, seconds=time.perf_counter() - generation_started
+            )
+            self._journal.close_generation(closed_generation, state)
 
     def _is_last(self, generation: int) -> bool:
         return generation == self._run.num_generations - 1
@@ -216,7 +223,7 @@ class _Runner:
     def _generation(self, generation: int) -> Generation:
         raise NotImplementedError
 
-    def _write_checkpoints(self, generation: int, ended: Generation) -> bytes | None:
+    def _write_checkpoints(self, generation: int, ended_generation: Generation) -> bytes | None:
         """Writes the checkpoints of a generation.
 
         Returns the state to resume from, or None if the strategy needs none.
@@ -246,16 +253,16 @@ class _Runner:
                 fitness_values[index] = value
             num_found += min(len(fitness), num_wanted - num_found)
 
-        stored = self._journal.blocks(generation, phase)
-        for result in stored:
+        stored_results = self._journal.blocks(generation, phase)
+        for result in stored_results:
             take(result.block, result.fitness)
         if num_found == num_wanted:
             return fitness_values
-        missing = sorted(set(range(len(blocks))) - {result.block for result in stored})
-        jobs = [_evaluation(blocks[block], theta_path) for block in missing]
+        missing_blocks = sorted(set(range(len(blocks))) - {result.block for result in stored_results})
+        jobs = [_evaluation(blocks[block], theta_path) for block in missing_blocks]
         for index, payload in self._crew.run(jobs, genomes):
-            self._journal.add(generation, phase, missing[index], payload)
-            take(missing[index], unpacked(payload))
+            self._journal.add(generation, phase, missing_blocks[index], payload)
+            take(missing_blocks[index], unpacked(payload))
             if num_found == num_wanted:
                 break
         return fitness_values
@@ -295,9 +302,9 @@ class _GaRunner(_Runner):
         fresh = self._evaluate(generation, "elite", fresh_trials, genomes) if fresh_trials else []
         return self._search.close(fitness, fresh)
 
-    def _write_checkpoints(self, generation: int, ended: Generation) -> None:
+    def _write_checkpoints(self, generation: int, ended_generation: Generation) -> None:
         genomes = self._search.genomes
-        for name, genome in (("checkpoints", ended.elite), ("best", ended.best)):
+        for name, genome in (("checkpoints", ended_generation.elite), ("best", ended_generation.best)):
             task = Export(genome=genome, outer_step=generation)
             content = self._one(WorkerJob(task=task, wanted=(genome,)), genomes)
             self._checkpoint(self._experiment.folder / name, generation, content)
@@ -336,7 +343,7 @@ class _EsRunner(_Runner):
         self._updates.append(search.update(fitness))
         return search.close(fitness)
 
-    def _write_checkpoints(self, generation: int, ended: Generation) -> bytes:
+    def _write_checkpoints(self, generation: int, ended_generation: Generation) -> bytes:
         self._write_theta(generation + 1)
         state = self._one(WorkerJob(task=StateRequest(), theta_path=self._theta_path), {})
         self._step = generation + 1

@@ -179,15 +179,15 @@ def read_config(config: Path, gin_params: Sequence[str]) -> Configuration:
     if not is_ga and run.first_n == 1:
         expected = "0, or at least 2: a pair is evaluated only when both are there"
         raise ConfigError("Evolve.first_n", got="1", expected=expected)
-    most = max(size, ga.num_candidates * ga.elite_evals if is_ga else 0)
-    run = dataclasses.replace(run, members_per_program=min(run.members_per_program, most))
+    max_members = max(size, ga.num_candidates * ga.elite_evals if is_ga else 0)
+    run = dataclasses.replace(run, members_per_program=min(run.members_per_program, max_members))
     cases = specs_called(run.cases, config)
     return Configuration(run=run, ga=ga, es=es, cases=tuple(cases), imports=imports)
 
 
-def _at_most(name: str, value: int, limit: str, most: int) -> None:
-    if value > most:
-        raise ConfigError(name, got=str(value), expected=f"at most {limit}, {most}")
+def _at_most(name: str, value: int, limit: str, max_value: int) -> None:
+    if value > max_value:
+        raise ConfigError(name, got=str(value), expected=f"at most {limit}, {max_value}")
 
 
 def _read_settings(kind: type[T], statements: Sequence[Any]) -> T:
@@ -209,9 +209,9 @@ def _read_settings(kind: type[T], statements: Sequence[Any]) -> T:
     return kind(**values)
 
 
-def _checked_value(kind: type[Any], name: str, value: Any, where: str) -> Any:
-    setting = f"{kind.__name__}.{name}"
-    default = getattr(kind(), name)
+def _checked_value(settings_class: type[Any], name: str, value: Any, where: str) -> Any:
+    setting = f"{settings_class.__name__}.{name}"
+    default = getattr(settings_class(), name)
     if name in _CHOICES:
         if value not in _CHOICES[name]:
             raise ConfigError(setting, where=where, got=repr(value), expected=f"one of {', '.join(_CHOICES[name])}")
@@ -232,13 +232,13 @@ def _checked_value(kind: type[Any], name: str, value: Any, where: str) -> Any:
         if type(value) is not type(default):
             raise ConfigError(setting, where=where, got=repr(value), expected=f"a {type(default).__name__}")
         return value
-    lowest, highest = _BOUNDS[kind, name]
-    whole = isinstance(default, int)
-    is_number = _is_number(value) and not (whole and isinstance(value, float))
+    lowest, highest = _BOUNDS[settings_class, name]
+    is_integer = isinstance(default, int)
+    is_number = _is_number(value) and not (is_integer and isinstance(value, float))
     if not is_number or not lowest <= value <= highest or math.isinf(value):
         bounds = f">= {lowest:g}" + (f" and <= {highest:g}" if highest < math.inf else "")
-        kind_of = "an integer" if whole else "a number"
-        raise ConfigError(setting, where=where, got=repr(value), expected=f"{kind_of} {bounds}")
+        type_text = "an integer" if is_integer else "a number"
+        raise ConfigError(setting, where=where, got=repr(value), expected=f"{type_text} {bounds}")
     return value
 
 

@@ -155,8 +155,8 @@ class _PointGoal(Task):
             def move(position: jax.Array, noise: jax.Array) -> tuple[jax.Array, tuple[jax.Array, ...]]:
                 mean, log_std = self._policy(params, position)
                 action = mean + jnp.exp(log_std) * noise
-                moved, reward = self._moved(position, action)
-                return moved, (position, action, reward)
+                new_position, reward = self._moved(position, action)
+                return new_position, (position, action, reward)
 
             noise = jax.random.normal(key, (self.num_moves, 2), jnp.float32)
             _, (positions, actions, rewards) = jax.lax.scan(move, jnp.zeros(2, jnp.float32), noise)

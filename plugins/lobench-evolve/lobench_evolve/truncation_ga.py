@@ -87,9 +87,9 @@ def selection_strategy(settings: TruncationGA) -> SelectionStrategy:
       ConfigError: The strategy does not select among a population.
     """
     name, _, argument = (settings.selection or f"truncation:{settings.num_parents}").partition(":")
-    declared = load_plugins().find("lobench_selection_strategies", name, kind="selection strategy")
+    plugin_strategy = load_plugins().find("lobench_selection_strategies", name, kind="selection strategy")
     hook = "lobench_selection_strategies"
-    strategy: SelectionStrategy = declared.make_guarded(
+    strategy: SelectionStrategy = plugin_strategy.make_guarded(
         argument,
         where="TruncationGA.selection",
         hook=hook,
@@ -135,19 +135,19 @@ class Population:
             candidates = [*candidates[: self._settings.num_candidates - 1], 0]
         return candidates
 
-    def close(self, fitness: Sequence[float | None], fresh: Sequence[float | None]) -> Generation:
+    def close(self, fitness: Sequence[float | None], fresh_fitness: Sequence[float | None]) -> Generation:
         """Ends the generation and creates the next one.
 
         Args:
           fitness: Fitness of `trials()`, higher is better; None if the generation ended without it.
-          fresh: Fitness of `fresh_trials(fitness)`, complete.
+          fresh_fitness: Fitness of `fresh_trials(fitness)`, complete.
         """
         best = ranked(fitness)[0]
         candidates = self._candidates(fitness)
         num_evals = self._settings.elite_evals
         if num_evals:
             means = [
-                _mean([_fitness_of(fresh, candidate * num_evals + repeat) for repeat in range(num_evals)])
+                _mean([_fitness_of(fresh_fitness, candidate * num_evals + repeat) for repeat in range(num_evals)])
                 for candidate in range(len(candidates))
             ]
             winner = ranked(means)[0]
@@ -156,7 +156,7 @@ class Population:
             elite = best
             elite_fitness = _fitness_of(fitness, best)
         mean, num_results, num_not_finite = summary(fitness)
-        ended = Generation(
+        ended_generation = Generation(
             elite=self._members[elite].id,
             elite_fitness=elite_fitness,
             best=self._members[best].id,
@@ -165,8 +165,8 @@ class Population:
             num_results=num_results,
             num_not_finite=num_not_finite,
         )
-        self._breed(fitness, elite, best=ended.best)
-        return ended
+        self._breed(fitness, elite, best=ended_generation.best)
+        return ended_generation
 
     def _breed(self, fitness: Sequence[float | None], elite: int, best: int) -> None:
         other_parents = [index for index in ranked(fitness) if index != elite][: self._settings.num_parents - 1]

@@ -49,21 +49,21 @@ class Weights:
         for path, leaf in leaves.items():
             if leaf.dtype != jnp.float32:
                 raise ConfigError(f"leaf {path!r} of {name}'s theta", got=str(leaf.dtype), expected="float32")
-        unknown = [path for path in initial_scale if path not in leaves]
-        if unknown:
+        unknown_paths = [path for path in initial_scale if path not in leaves]
+        if unknown_paths:
             raise ConfigError(
-                f"Evolve.initial_scale: {name}'s theta has no leaf {unknown[0]!r}",
+                f"Evolve.initial_scale: {name}'s theta has no leaf {unknown_paths[0]!r}",
                 expected="one of " + ", ".join(leaves),
             )
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), template)
-        flat, self._unravel = ravel_pytree(zeros)
-        self.num_weights = int(flat.size)
+        flat_zeros, self._unravel = ravel_pytree(zeros)
+        self.num_weights = int(flat_zeros.size)
         factors = [initial_scale.get(path, 1.0) for path in leaves]
 
         def init(key: jax.Array) -> jax.Array:
             theta_leaves, structure = jax.tree.flatten(optimizer.init(key))
-            scaled = [leaf * factor for leaf, factor in zip(theta_leaves, factors, strict=True)]
-            return ravel_pytree(jax.tree.unflatten(structure, scaled))[0]
+            scaled_leaves = [leaf * factor for leaf, factor in zip(theta_leaves, factors, strict=True)]
+            return ravel_pytree(jax.tree.unflatten(structure, scaled_leaves))[0]
 
         self._kept_share = 1.0 - decay
         self.init = jax.jit(init)
@@ -132,9 +132,9 @@ class Decoder:
           keep: Whether to cache it, because it is likely to be a parent.
         """
         missing = self._missing_genomes(genome_id)
-        uses = Counter(parent for genome in missing for parent in genome.parents)
+        num_uses = Counter(parent for genome in missing for parent in genome.parents)
         pending: dict[int, jax.Array] = {}  # parents of genomes that are not made yet
-        for parent in uses.keys() & self._cache.keys():
+        for parent in num_uses.keys() & self._cache.keys():
             pending[parent] = self._cache[parent]
             self._cache.move_to_end(parent)
         for genome in missing:
@@ -142,8 +142,8 @@ class Decoder:
             if keep or genome.id != genome_id:
                 self.put(genome.id, theta)
             for parent in genome.parents:
-                uses[parent] -= 1
-                if not uses[parent]:
+                num_uses[parent] -= 1
+                if not num_uses[parent]:
                     del pending[parent]
             if genome.id == genome_id:
                 return theta

@@ -95,9 +95,9 @@ class Evaluator:
 
         A short block is padded, because the width of the program affects the bits.
         """
-        filled = [*trials, *[trials[-1]] * (self._width - len(trials))]
-        thetas = jnp.stack([self.decoder.theta(genome, keep=False) for genome, _ in filled])
-        seeds = [seed for _, seed in filled]
+        padded_trials = [*trials, *[trials[-1]] * (self._width - len(trials))]
+        thetas = jnp.stack([self.decoder.theta(genome, keep=False) for genome, _ in padded_trials])
+        seeds = [seed for _, seed in padded_trials]
         total = np.zeros(self._width, np.float32)
         for program in self._programs:
             total += program.run(thetas, seeds)

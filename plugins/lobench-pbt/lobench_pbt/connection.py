@@ -78,8 +78,8 @@ class Address:
         """
         target, *options = text.split(",")
         values = dict(option.partition("=")[::2] for option in options)
-        unknown = set(values) - {"study", "token_file", "ca"}
-        if ":" not in target or unknown:
+        unknown_options = set(values) - {"study", "token_file", "ca"}
+        if ":" not in target or unknown_options:
             expected = "HOST:PORT[,study=NAME][,token_file=FILE][,ca=FILE]"
             raise UsageError("the address of a controller", got=repr(text), expected=expected)
         try:
@@ -112,21 +112,21 @@ class Connection:
           Refused: The controller refused the request.
           LobenchError: The controller did not answer in time, or denied access.
         """
-        begun = time.monotonic()
-        wait = 0.05
+        started_at = time.monotonic()
+        pause_seconds = 0.05
         is_logged = False
         while True:
             try:
                 return self.once(method, request)
             except ControllerAway as error:
-                waited = time.monotonic() - begun
-                if waited > self._patience:
+                waited_seconds = time.monotonic() - started_at
+                if waited_seconds > self._patience:
                     raise
-                if waited > _LOG_AFTER_SECONDS and not is_logged:
+                if waited_seconds > _LOG_AFTER_SECONDS and not is_logged:
                     is_logged = True
-                    _LOG.warning("%s; waiting for it, %.0f s at most", error, self._patience - waited)
-            time.sleep(wait)
-            wait = min(2 * wait, _LONGEST_WAIT)
+                    _LOG.warning("%s; waiting for it, %.0f s at most", error, self._patience - waited_seconds)
+            time.sleep(pause_seconds)
+            pause_seconds = min(2 * pause_seconds, _LONGEST_WAIT)
 
     def once(self, method: Callable[..., Any], request: Any) -> Any:
         """Calls the controller without retries.

@@ -154,18 +154,18 @@ def reproduce(study: Study, strategy: SelectionStrategy, table: Table, initiator
         return None
     if strategy.pool is Pool.NEWEST:
         opponents = _newest_of_slots(opponents)
-    by_place = {_place(trial): trial for trial in (initiator, *opponents)}
-    population = [Member(id=slot, fitness=trial.fitness) for slot, trial in by_place.items()]
-    chosen = strategy.select(population, _place(initiator), fold(study.seed, "select", generation, initiator.slot))
-    if not {chosen.parent, chosen.other} <= {None, *by_place}:
-        members_text = f"parent {chosen.parent!r}, other {chosen.other!r}"
+    trials_by_place = {_place(trial): trial for trial in (initiator, *opponents)}
+    population = [Member(id=slot, fitness=trial.fitness) for slot, trial in trials_by_place.items()]
+    selection = strategy.select(population, _place(initiator), fold(study.seed, "select", generation, initiator.slot))
+    if not {selection.parent, selection.other} <= {None, *trials_by_place}:
+        members_text = f"parent {selection.parent!r}, other {selection.other!r}"
         where = f"study {study.name!r}, strategy {study.strategy!r}"
         raise PluginError("select() returned no member of the population", where=where, got=members_text)
     seed = fold(study.seed, "child", generation, initiator.slot)
-    if chosen.parent is not None:
-        parent = by_place[chosen.parent]
-        other_parent = by_place[chosen.other] if chosen.other is not None else None
-        return _child(study, table, initiator, parent, other_parent, seed=seed, explore=chosen.explore)
+    if selection.parent is not None:
+        parent = trials_by_place[selection.parent]
+        other_parent = trials_by_place[selection.other] if selection.other is not None else None
+        return _child(study, table, initiator, parent, other_parent, seed=seed, explore=selection.explore)
     return _trial_from_prior(
         study, table.next_id(), generation=generation + 1, slot=initiator.slot, seed=seed, initiator=initiator.id
     )
@@ -213,13 +213,13 @@ def _child(
             params, is_crossed = space.cross(params, other_parent.params, seed, study.p_crossover)
             parent_ids += (other_parent.id,) if is_crossed else ()
         params = space.mutate(params, seed, p_resample=study.p_resample, p_switch=study.p_switch)
-    met = (trial.id for trial in (winner, loser) if trial is not None and trial.id != initiator.id)
+    met_ids = (trial.id for trial in (winner, loser) if trial is not None and trial.id != initiator.id)
     trial = StudyTrial(
         id=table.next_id(),
         generation=initiator.generation + 1,
         slot=initiator.slot,
         initiator_id=initiator.id,
-        opponent_id=next(met, None),
+        opponent_id=next(met_ids, None),
         parent_ids=parent_ids,
         params=params,
         start_step=parent.end_step,

@@ -46,7 +46,7 @@ class CommitLog:
                 if self._is_syncing:
                     self._changed.wait()
                     continue
-                self._is_syncing, until = True, self._num_written
+                self._is_syncing, num_to_sync = True, self._num_written
                 self._changed.release()
                 is_done = False
                 try:
@@ -56,7 +56,7 @@ class CommitLog:
                     self._changed.acquire()
                     self._is_syncing = False
                     if is_done:
-                        self._num_synced = until
+                        self._num_synced = num_to_sync
                     self._changed.notify_all()
 
     def _sync(self) -> None:

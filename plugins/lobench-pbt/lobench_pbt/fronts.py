@@ -49,23 +49,28 @@ class Front:
 
 def front_of(study: Study, trials: Iterable[StudyTrial]) -> Front:
     """Returns the front of the successful trials. A trial with a NaN is excluded if there are trials without."""
-    ended = sorted((trial for trial in trials if trial.fitness), key=lambda trial: trial.completed_seq or 0)
-    members = {trial.id: Member(id=trial.id, fitness=trial.fitness) for trial in ended}
+    ended_trials = sorted((trial for trial in trials if trial.fitness), key=lambda trial: trial.completed_seq or 0)
+    members = {trial.id: Member(id=trial.id, fitness=trial.fitness) for trial in ended_trials}
     if study.weighted or len(study.objectives) == 1:
         return Front(ids=tuple(member.id for member in front(members.values())[:1]), is_several=False, dominated={})
-    whole = [trial for trial in ended if -math.inf not in (trial.fitness or ())] or ended
-    alive: list[StudyTrial] = []
+    finite_trials = [trial for trial in ended_trials if -math.inf not in (trial.fitness or ())] or ended_trials
+    front_trials: list[StudyTrial] = []
     dominated: dict[int, Dominated] = {}
-    for trial in whole:
+    for trial in finite_trials:
         at = trial.completed_seq or 0
-        by = next(
-            (better_trial.id for better_trial in alive if better(members[better_trial.id], members[trial.id])), None
+        better_id = next(
+            (better_trial.id for better_trial in front_trials if better(members[better_trial.id], members[trial.id])),
+            None,
         )
-        if by is not None:
-            dominated[trial.id] = Dominated(by=by, at=at, was_of_front=False)
+        if better_id is not None:
+            dominated[trial.id] = Dominated(by=better_id, at=at, was_of_front=False)
             continue
-        beaten = [beaten_trial for beaten_trial in alive if better(members[trial.id], members[beaten_trial.id])]
-        dominated |= {beaten_trial.id: Dominated(by=trial.id, at=at, was_of_front=True) for beaten_trial in beaten}
-        alive = [remaining for remaining in alive if remaining not in beaten] + [trial]
-    in_order = {trial.id: dominated[trial.id] for trial in whole if trial.id in dominated}
-    return Front(ids=tuple(sorted(trial.id for trial in alive)), is_several=True, dominated=in_order)
+        beaten_trials = [
+            beaten_trial for beaten_trial in front_trials if better(members[trial.id], members[beaten_trial.id])
+        ]
+        dominated |= {
+            beaten_trial.id: Dominated(by=trial.id, at=at, was_of_front=True) for beaten_trial in beaten_trials
+        }
+        front_trials = [remaining for remaining in front_trials if remaining not in beaten_trials] + [trial]
+    in_order = {trial.id: dominated[trial.id] for trial in finite_trials if trial.id in dominated}
+    return Front(ids=tuple(sorted(trial.id for trial in front_trials)), is_several=True, dominated=in_order)

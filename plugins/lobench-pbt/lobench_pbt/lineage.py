@@ -18,21 +18,21 @@ _State = TypeVar("_State")
 
 def schedule(parents: Callable[[int], Sequence[int]], id: int) -> list[int]:
     """Returns a trial and its ancestors, parents before children, otherwise by id."""
-    needed: dict[int, tuple[int, ...]] = {}
+    parents_by_id: dict[int, tuple[int, ...]] = {}
     stack = [id]
     while stack:
         trial = stack.pop()
-        if trial not in needed:
-            needed[trial] = tuple(parents(trial))
-            stack += needed[trial]
-    sorter = graphlib.TopologicalSorter(needed)
+        if trial not in parents_by_id:
+            parents_by_id[trial] = tuple(parents(trial))
+            stack += parents_by_id[trial]
+    sorter = graphlib.TopologicalSorter(parents_by_id)
     sorter.prepare()
-    ready: list[int] = []
+    ready_ids: list[int] = []
     order: list[int] = []
     while sorter.is_active():
         for trial in sorter.get_ready():
-            heapq.heappush(ready, trial)
-        order.append(heapq.heappop(ready))
+            heapq.heappush(ready_ids, trial)
+        order.append(heapq.heappop(ready_ids))
         sorter.done(order[-1])
     return order
 
@@ -45,7 +45,7 @@ def segments(
     The last segment belongs to the trial. If the trial begins at `to_step` or later, it belongs to the ancestor whose
     weights the trial had at that step.
     """
-    parts: list[dict[str, Any]] = []
+    segment_records: list[dict[str, Any]] = []
     while (last_trial := trial(id)).parent_ids and (
         not last_trial.n_steps or (to_step is not None and last_trial.start_step >= to_step)
     ):
@@ -56,7 +56,7 @@ def segments(
         end = row.end_step if to_step is None else min(row.end_step, to_step)
         if start >= end:
             continue
-        parts.append(
+        segment_records.append(
             {
                 "trial": row.id,
                 "parents": list(row.parent_ids),
@@ -66,7 +66,7 @@ def segments(
                 "seed": row.seed,
             }
         )
-    return parts
+    return segment_records
 
 
 def warm_starts(segments: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -74,12 +74,14 @@ def warm_starts(segments: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]
 
     Segments of which crossover only took a value are left out.
     """
-    by_trial = {segment["trial"]: segment for segment in segments}
+    segments_by_trial = {segment["trial"]: segment for segment in segments}
     chain: list[Mapping[str, Any]] = []
-    place = segments[-1] if segments else None
-    while place is not None:
-        chain.append(place)
-        place = by_trial.get(place["parents"][0]) if place["parents"] else None
+    ancestor_segment = segments[-1] if segments else None
+    while ancestor_segment is not None:
+        chain.append(ancestor_segment)
+        ancestor_segment = (
+            segments_by_trial.get(ancestor_segment["parents"][0]) if ancestor_segment["parents"] else None
+        )
     return chain[::-1]
 
 

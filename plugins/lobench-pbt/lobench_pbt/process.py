@@ -61,13 +61,13 @@ def who(name: str) -> str:
 @functools.cache
 def _machine() -> str:
     """Returns a name of this machine that differs between machines with equal host names, and between containers."""
-    parts = [socket.gethostname()]
+    name_parts = [socket.gethostname()]
     with contextlib.suppress(OSError):
-        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
-        parts.append(os.readlink("/proc/self/ns/pid"))
-    if len(parts) < 3:
-        parts.append(f"{uuid.getnode():x}")
-    return ":".join(parts).replace("/", "_")
+        name_parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+        name_parts.append(os.readlink("/proc/self/ns/pid"))
+    if len(name_parts) < 3:
+        name_parts.append(f"{uuid.getnode():x}")
+    return ":".join(name_parts).replace("/", "_")
 
 
 def _start_time(pid: int) -> str:

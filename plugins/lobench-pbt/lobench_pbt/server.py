@@ -214,8 +214,8 @@ class _Servicer:
                 n_steps=request.n_steps,
                 reason=request.infeasible_reason,
             )
-            ended = self._service.complete(request.study, request.trial, completion, process=request.process)
-            return trial_to(ended, study=request.study)
+            ended_trial = self._service.complete(request.study, request.trial, completion, process=request.process)
+            return trial_to(ended_trial, study=request.study)
 
     def ReportFitness(self, request: Any, context: Any) -> Any:
         with _refusals(context):
@@ -279,9 +279,9 @@ def serve(study: Study, store: Path, *, listen: str, security: Security, log: Ca
     """
     security.check(listen)
     lock = _lock(store)
-    ended = threading.Event()
+    end_requested = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
+        signal.signal(number, lambda *_: end_requested.set())
     service = Service(store)
     try:
         service.create_study(study)
@@ -291,7 +291,7 @@ def serve(study: Study, store: Path, *, listen: str, security: Security, log: Ca
         write_whole(store / "address", address)
         log(f"study {study.name!r} is served at {address}; store: {store}")
         problem = ""
-        while not ended.wait(_TICK_SECONDS):
+        while not end_requested.wait(_TICK_SECONDS):
             try:
                 service.expire()  # deadlines also pass without requests
                 problem = ""
@@ -299,12 +299,12 @@ def serve(study: Study, store: Path, *, listen: str, security: Security, log: Ca
                 if str(error) != problem:
                     log(f"{error}; clients wait")
                 problem = str(error)
-        stopped = server.stop(grace=_GRACE_SECONDS)
-        stopped.wait(_GRACE_SECONDS)
+        server_stopped = server.stop(grace=_GRACE_SECONDS)
+        server_stopped.wait(_GRACE_SECONDS)
     finally:
         service.close()
         lock.release()
-    stopped.wait(_LAST_SECONDS)
+    server_stopped.wait(_LAST_SECONDS)
     threads.shutdown(wait=False)  # grpc leaves idle threads waiting for requests
     return _is_request_left(log)
 
@@ -312,10 +312,10 @@ def serve(study: Study, store: Path, *, listen: str, security: Security, log: Ca
 def _is_request_left(log: Callable[[str], None]) -> bool:
     """Returns whether a request hangs on a file system, after waiting for it."""
     deadline = time.monotonic() + _LAST_SECONDS
-    waiting = [thread for thread in threading.enumerate() if thread.name.startswith(_THREAD_NAMES)]
-    for thread in waiting:
+    request_threads = [thread for thread in threading.enumerate() if thread.name.startswith(_THREAD_NAMES)]
+    for thread in request_threads:
         thread.join(max(0.0, deadline - time.monotonic()))
-    is_left = any(thread.is_alive() for thread in waiting)
+    is_left = any(thread.is_alive() for thread in request_threads)
     if is_left:
         log("a request was still waiting for its files; it is given up, and nothing of it was taken")
     return is_left

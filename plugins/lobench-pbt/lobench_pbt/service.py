@@ -179,12 +179,12 @@ class Service:
             if rows and (existing := study_from_json(rows[0].config)) != study:
                 names = [field.name for field in dataclasses.fields(Study)]
                 pairs = {name: (getattr(study, name), getattr(existing, name)) for name in names}
-                changed = [f"{name} = {new!r}, not {old!r}" for name, (new, old) in pairs.items() if new != old]
+                changed_fields = [f"{name} = {new!r}, not {old!r}" for name, (new, old) in pairs.items() if new != old]
                 raise Refused(
                     Refusal.CONFLICT,
                     "there is another study of that name here",
                     where=f"study {study.name!r}",
-                    got="; ".join(changed),
+                    got="; ".join(changed_fields),
                     expected="the same configuration, another Study.name, or another --store",
                 )
             self._db.execute("INSERT OR IGNORE INTO studies (name, config) VALUES (?, ?)", (study.name, text))
@@ -203,11 +203,11 @@ class Service:
 
     def stop_study(self, name: str = "") -> StudyRow:
         """Stops a study. Active trials may end early, and no trial starts."""
-        with self._answer(name) as opened:
-            opened.table.stop()
-            for trial in opened.table.unfinished():
-                opened.table.write(transitions.stopped(trial, next_seq=opened.table.next_seq()))
-            return self._row(opened.study.name)
+        with self._answer(name) as open_study:
+            open_study.table.stop()
+            for trial in open_study.table.unfinished():
+                open_study.table.write(transitions.stopped(trial, next_seq=open_study.table.next_seq()))
+            return self._row(open_study.study.name)
 
     def list_trials(self, name: str = "", *, after: int = 0, limit: int = 500) -> list[StudyTrial]:
         with self._lock, self._using():
@@ -228,28 +228,28 @@ class Service:
         """
         if not worker:
             raise Refused(Refusal.INVALID, "a worker needs a name")
-        with self._answer(name) as opened:
-            if (held_suggestion := opened.held_suggestion(worker, process, gone)) is not None:
+        with self._answer(name) as open_study:
+            if (held_suggestion := open_study.held_suggestion(worker, process, gone)) is not None:
                 return held_suggestion
             suggestion = suggest(
-                opened.study,
-                opened.strategy,
-                opened.table,
+                open_study.study,
+                open_study.strategy,
+                open_study.table,
                 worker=worker,
-                stopped=opened.stopped,
-                now=opened.now,
+                stopped=open_study.stopped,
+                now=open_study.now,
             )
             if suggestion.answer is TrialDecision.TRIAL and suggestion.trial is not None:
-                opened.table.write(suggestion.trial)
-                opened.table.hold(suggestion.trial.id, process)
+                open_study.table.write(suggestion.trial)
+                open_study.table.hold(suggestion.trial.id, process)
             return suggestion
 
     def heartbeat(self, name: str, id: int, attempt: int, *, process: str = "") -> bool:
         """Renews a lease; returns whether the trial should end early."""
-        with self._open(name, counts=False) as opened:
-            leased = opened.leased(id, attempt, process)
-            opened.table.renew(id, opened.now + opened.study.lease_seconds)
-            return leased.state is State.STOPPING
+        with self._open(name, counts=False) as open_study:
+            leased_trial = open_study.leased(id, attempt, process)
+            open_study.table.renew(id, open_study.now + open_study.study.lease_seconds)
+            return leased_trial.state is State.STOPPING
 
     def add_measurement(
         self,
@@ -263,11 +263,11 @@ class Service:
         process: str = "",
     ) -> bool:
         """Adds a measurement and renews the lease; returns whether the trial should end early."""
-        with self._answer(name) as opened:
-            leased = opened.leased(id, attempt, process)
-            opened.table.renew(id, opened.now + opened.study.lease_seconds)
-            opened.table.add_measurement(id, attempt, step, seconds, metrics)
-            return leased.state is State.STOPPING
+        with self._answer(name) as open_study:
+            leased_trial = open_study.leased(id, attempt, process)
+            open_study.table.renew(id, open_study.now + open_study.study.lease_seconds)
+            open_study.table.add_measurement(id, attempt, step, seconds, metrics)
+            return leased_trial.state is State.STOPPING
 
     def complete(self, name: str, id: int, completion: Completion, *, process: str = "") -> StudyTrial:
         """Ends a trial, after copying and checking its checkpoint.
@@ -275,63 +275,65 @@ class Service:
         Raises:
           Refused: The report is stale or differs from an earlier one, or the checkpoint is missing or changed.
         """
-        with self._answer(name) as opened:
-            stored_trial = opened.trial(id)
-            if transitions.is_repeat(opened.study, stored_trial, completion):
+        with self._answer(name) as open_study:
+            stored_trial = open_study.trial(id)
+            if transitions.is_repeat(open_study.study, stored_trial, completion):
                 return stored_trial
-            opened.check_holder(id, process)
-            study = opened.study.name
+            open_study.check_holder(id, process)
+            study = open_study.study.name
         checkpoint: Artifact | None = None
         if completion.checkpoint is not None:
             checkpoint, state = self._vault.take(f"{study}-{id}", completion.checkpoint, completion.train_state)
             completion = dataclasses.replace(completion, checkpoint=checkpoint, train_state=state)
-        dropped: list[Artifact] = []
+        dropped_copies: list[Artifact] = []
         try:
-            with self._open(study) as opened:
-                stored_trial = opened.trial(id)
-                if transitions.is_repeat(opened.study, stored_trial, completion):
+            with self._open(study) as open_study:
+                stored_trial = open_study.trial(id)
+                if transitions.is_repeat(open_study.study, stored_trial, completion):
                     trial = stored_trial
-                    dropped = [checkpoint] if checkpoint is not None else []
+                    dropped_copies = [checkpoint] if checkpoint is not None else []
                 else:
-                    trial = self._complete_trial(opened, stored_trial, completion)
-                    dropped = self._drop_unneeded(opened)
+                    trial = self._complete_trial(open_study, stored_trial, completion)
+                    dropped_copies = self._drop_unneeded(open_study)
         except BaseException:
             if checkpoint is not None:
                 self._vault.discard(checkpoint)
             raise
-        self._discard_copies(dropped)
+        self._discard_copies(dropped_copies)
         return trial
 
-    def _complete_trial(self, opened: _Open, stored_trial: StudyTrial, completion: Completion) -> StudyTrial:
-        seq = opened.table.next_seq()
-        trial = transitions.completed(opened.study, stored_trial, completion, now=opened.now, next_seq=seq)
-        score = opened.table.take_score(trial.id, completion.checkpoint.sha256) if completion.checkpoint else None
+    def _complete_trial(self, open_study: _Open, stored_trial: StudyTrial, completion: Completion) -> StudyTrial:
+        seq = open_study.table.next_seq()
+        trial = transitions.completed(open_study.study, stored_trial, completion, now=open_study.now, next_seq=seq)
+        score = open_study.table.take_score(trial.id, completion.checkpoint.sha256) if completion.checkpoint else None
         if trial.state is State.AWAITING_FITNESS and score is not None:
-            trial = transitions.scored(opened.study, trial, score, next_seq=seq)
-        opened.table.write(trial)
+            trial = transitions.scored(open_study.study, trial, score, next_seq=seq)
+        open_study.table.write(trial)
         return trial
 
     # Fitness.
 
     def report_fitness(self, name: str, id: int, *, generation: int, sha256: str, score: Score) -> FitnessVerdict:
         """Records the result of a watch. Repeating it has no effect."""
-        dropped: list[Artifact] = []
-        with self._open(name) as opened:
-            trial = opened.table.trial(id)
+        dropped_copies: list[Artifact] = []
+        with self._open(name) as open_study:
+            trial = open_study.table.trial(id)
             if trial is None or trial.generation != generation:
                 verdict = FitnessVerdict.IGNORED
             elif trial.state in (State.REQUESTED, State.ACTIVE, State.STOPPING):
-                opened.table.hold_score(id, sha256, score)
+                open_study.table.hold_score(id, sha256, score)
                 verdict = FitnessVerdict.HELD
             elif trial.checkpoint is None or trial.checkpoint.sha256 != sha256:
                 verdict = FitnessVerdict.IGNORED
             elif trial.state is not State.AWAITING_FITNESS:
                 verdict = FitnessVerdict.ACCEPTED if trial.state is State.SUCCEEDED else FitnessVerdict.IGNORED
             else:
-                opened.table.write(transitions.scored(opened.study, trial, score, next_seq=opened.table.next_seq()))
-                dropped = self._drop_unneeded(opened)
+                open_study.table.write(
+                    transitions.scored(open_study.study, trial, score, next_seq=open_study.table.next_seq())
+                )
+                dropped_copies = self._drop_unneeded(open_study)
                 verdict = FitnessVerdict.ACCEPTED
-        self._discard_copies(dropped)
+        self._discard_copies(dropped_copies)
         return verdict
 
     # What all share.
@@ -366,24 +368,24 @@ class Service:
         """
         with self._lock:
             with self._using():
-                opened = self._expire(name)
+                open_study = self._expire(name)
             num_changes_before = self._db.total_changes
             with self._transaction():
-                yield opened
+                yield open_study
             if counts and self._db.total_changes != num_changes_before:
                 self._log.written()
 
     @contextmanager
     def _answer(self, name: str) -> Iterator[_Open]:
         """Opens a transaction on a study, and waits at its end until all commits so far are on disk."""
-        with self._open(name) as opened:
-            yield opened
+        with self._open(name) as open_study:
+            yield open_study
         self._log.wait()
 
-    def _discard_copies(self, dropped: list[Artifact]) -> None:
+    def _discard_copies(self, dropped_copies: list[Artifact]) -> None:
         """Waits for the disk, then removes copies that no row mentions any more."""
         self._log.wait()
-        for artifact in dropped:
+        for artifact in dropped_copies:
             self._vault.discard(artifact)
 
     def _expire(self, name: str) -> _Open:
@@ -392,10 +394,10 @@ class Service:
         now = self._clock()
         study, strategy = self._study(row.config)
         table = TrialTable(self._db, row.name)
-        late = table.overdue(now)
-        if late:
+        overdue_trials = table.overdue(now)
+        if overdue_trials:
             with self._transaction():
-                for trial in late:
+                for trial in overdue_trials:
                     table.write(transitions.expired(study, trial, next_seq=table.next_seq()))
             self._log.written()
         return _Open(study, strategy, table, row.stopped, now)
@@ -406,6 +408,6 @@ class Service:
             self._parsed[text] = (study, load_strategy(study, self._plugins, f"study {study.name!r}"))
         return self._parsed[text]
 
-    def _drop_unneeded(self, opened: _Open) -> list[Artifact]:
+    def _drop_unneeded(self, open_study: _Open) -> list[Artifact]:
         """Marks checkpoints that are not needed any more in their rows, and returns them."""
-        return [] if opened.study.keep is Keep.ALL else opened.table.drop_unneeded(opened.study.generations)
+        return [] if open_study.study.keep is Keep.ALL else open_study.table.drop_unneeded(open_study.study.generations)

@@ -138,7 +138,7 @@ def show_status(store: Path, name: str, *, tree: bool, kind: str = "text") -> No
 
 def _front_tables(study: Study, trials: list[StudyTrial], front: Front) -> dict[str, list[tuple[str, ...]]]:
     """Returns tables of the front and of former members of it, with their titles."""
-    by_id = {trial.id: trial for trial in trials}
+    trials_by_id = {trial.id: trial for trial in trials}
     num_ended = sum(trial.is_terminal for trial in trials)
     aims = " and ".join(f"{objective.metric} ({objective.direction})" for objective in study.objectives)
     header = ("trial", "gen", *(objective.metric for objective in study.objectives), "ended")
@@ -149,11 +149,11 @@ def _front_tables(study: Study, trials: list[StudyTrial], front: Front) -> dict[
         return str(trial.id), str(trial.generation), *values, f"{trial.completed_seq} of {num_ended}"
 
     def came_from(trial: StudyTrial) -> str:
-        return " > ".join(str(ancestor.id) for ancestor in warm_chain(by_id, trial.id))
+        return " > ".join(str(ancestor.id) for ancestor in warm_chain(trials_by_id, trial.id))
 
-    front_rows = [(*cells(by_id[id]), came_from(by_id[id])) for id in front.ids]
+    front_rows = [(*cells(trials_by_id[id]), came_from(trials_by_id[id])) for id in front.ids]
     former_rows = [
-        (*cells(by_id[id]), f"trial {end.by}", f"{end.at} of {num_ended} had ended", came_from(by_id[id]))
+        (*cells(trials_by_id[id]), f"trial {end.by}", f"{end.at} of {num_ended} had ended", came_from(trials_by_id[id]))
         for id, end in front.dominated.items()
         if end.was_of_front
     ]
@@ -227,18 +227,18 @@ def _lineage(study: Study, trials: list[StudyTrial], front: Front) -> list[str]:
     The best or the front is marked.
     """
     ids = {trial.id for trial in trials}
-    begun_from: dict[int | None, list[StudyTrial]] = {}
+    children_by_parent: dict[int | None, list[StudyTrial]] = {}
     for trial in trials:
         parent = trial.parent_ids[0] if trial.parent_ids and trial.parent_ids[0] in ids else None
-        begun_from.setdefault(parent, []).append(trial)
+        children_by_parent.setdefault(parent, []).append(trial)
     lines = ["from scratch"]
-    waiting = [(1, trial) for trial in reversed(begun_from.get(None, []))]
-    while waiting:
-        depth, trial = waiting.pop()
-        mark = ("  *front*" if front.is_several else "  *best*") if trial.id in front.ids else ""
+    pending_trials = [(1, trial) for trial in reversed(children_by_parent.get(None, []))]
+    while pending_trials:
+        depth, trial = pending_trials.pop()
+        front_mark = ("  *front*" if front.is_several else "  *best*") if trial.id in front.ids else ""
         fitness = _fitness(study, trial) or trial.state
-        lines.append(f"{'  ' * depth}{trial.id} (generation {trial.generation}): {fitness}{mark}")
-        waiting += [(depth + 1, child) for child in reversed(begun_from.get(trial.id, []))]
+        lines.append(f"{'  ' * depth}{trial.id} (generation {trial.generation}): {fitness}{front_mark}")
+        pending_trials += [(depth + 1, child) for child in reversed(children_by_parent.get(trial.id, []))]
     return lines
 
 
@@ -259,10 +259,10 @@ def show_export(store: Path, name: str) -> None:
     with _open_study(store, name) as (row, table):
         trials = []
         for trial in table.page(0, _EVERYTHING):
-            measured: list[MeasurementRecord] = [
+            measurements: list[MeasurementRecord] = [
                 {"attempt": attempt, "step": step, "seconds": seconds, "metrics": metrics}
                 for attempt, step, seconds, metrics in table.measurements(trial.id)
             ]
-            trials.append(ExportedTrial(**dataclasses.asdict(trial), measurements=measured))
+            trials.append(ExportedTrial(**dataclasses.asdict(trial), measurements=measurements))
     study = json.loads(row.config)
     emit("pbt.export", ExportRecord(version=1, study=study, stopped=row.stopped, trials=trials))

@@ -162,8 +162,8 @@ def load_strategy(study: Study, plugins: PluginManager, where: str) -> Selection
     """
     name, _, argument = study.strategy.partition(":")
     try:
-        declared = plugins.find("lobench_selection_strategies", name, kind="strategy")
-        strategy: SelectionStrategy = declared.make_guarded(
+        plugin_strategy = plugins.find("lobench_selection_strategies", name, kind="strategy")
+        strategy: SelectionStrategy = plugin_strategy.make_guarded(
             argument,
             where=f"{where}: Study.strategy {study.strategy!r}",
             hook="lobench_selection_strategies",

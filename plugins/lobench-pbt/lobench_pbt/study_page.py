@@ -23,14 +23,14 @@ def status_page(
     lineage: Sequence[str],
 ) -> str:
     """Returns the page: the front for several objectives, then all trials and their descent."""
-    parts = [Markup("<p>{}</p>").format(line)]
+    page_parts = [Markup("<p>{}</p>").format(line)]
     if front.is_several and len(study.objectives) == 2:
-        parts.append(_chart(study, trials, front))
+        page_parts.append(_chart(study, trials, front))
     for title, rows in sorted(tables.items(), key=lambda entry: entry[0] == "Trials"):
-        parts += [Markup("<h2>{}</h2>").format(title), table_html(title, rows)]
+        page_parts += [Markup("<h2>{}</h2>").format(title), table_html(title, rows)]
     if lineage:
-        parts.append(Markup("<h2>Lineage</h2><pre>{}</pre>").format("\n".join(lineage)))
-    return plain_page(f"Population {study.name}", Markup("\n").join(parts))
+        page_parts.append(Markup("<h2>Lineage</h2><pre>{}</pre>").format("\n".join(lineage)))
+    return plain_page(f"Population {study.name}", Markup("\n").join(page_parts))
 
 
 def _chart(study: Study, trials: Sequence[StudyTrial], front: Front) -> Markup:

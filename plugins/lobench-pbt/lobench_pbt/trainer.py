@@ -104,14 +104,14 @@ class StudyClient:
 
     def all_trials(self) -> Iterator[StudyTrial]:
         """Yields every trial by id."""
-        after, more = 0, True
-        while more:
+        after, has_more = 0, True
+        while has_more:
             request = pbt_pb2.ListTrialsRequest(study=self._study, after_id=after)
             reply = self._connection.call(self._connection.stub.ListTrials, request)
             for message in reply.trials:
                 after = message.id
                 yield trial_from(message)
-            more = reply.more
+            has_more = reply.more
 
 
 class _Waits:
@@ -186,8 +186,8 @@ class TrialSession:
 
     def folder(self, root: str | Path) -> Path:
         """Creates and returns the folder of this attempt, in which a watch on `root` finds its checkpoints."""
-        places = (f"generation_{self.generation}", f"trial_{self.id}", f"attempt_{self._trial.attempt}")
-        folder = Path(root).joinpath(*places)
+        folder_names = (f"generation_{self.generation}", f"trial_{self.id}", f"attempt_{self._trial.attempt}")
+        folder = Path(root).joinpath(*folder_names)
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
@@ -296,13 +296,13 @@ class TrialSession:
                 next_step="call apply() after restoring, or say which values training used: complete(..., used=...)",
             )
         settings = read_back(self.params) if used is None and self.params else dict(used or self.params)
-        wrong = sorted(path for path, value in self.params.items() if settings.get(path) != value)
-        if wrong:
+        differing_paths = sorted(path for path, value in self.params.items() if settings.get(path) != value)
+        if differing_paths:
             raise LobenchError(
                 "training used other parameters than the trial's: something has overwritten them",
                 where=f"trial {self.id}",
-                got=", ".join(f"{path} = {settings.get(path)!r}" for path in wrong),
-                expected=", ".join(f"{path} = {self.params[path]!r}" for path in wrong),
+                got=", ".join(f"{path} = {settings.get(path)!r}" for path in differing_paths),
+                expected=", ".join(f"{path} = {self.params[path]!r}" for path in differing_paths),
             )
 
     def _call(self, method: Any, request: Any) -> Any:

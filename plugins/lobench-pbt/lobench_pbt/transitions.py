@@ -57,12 +57,12 @@ def expired(study: Study, trial: StudyTrial, *, next_seq: int) -> StudyTrial:
     if trial.state is State.AWAITING_FITNESS:
         return _infeasible(trial, "no fitness came before the deadline", next_seq)
     attempt = trial.attempt + 1
-    lost = dataclasses.replace(trial, attempt=attempt, worker_id="", lease_deadline=None)
+    trial_without_worker = dataclasses.replace(trial, attempt=attempt, worker_id="", lease_deadline=None)
     if trial.state is State.STOPPING:
-        return _infeasible(lost, "the study was stopped", next_seq)
+        return _infeasible(trial_without_worker, "the study was stopped", next_seq)
     if attempt >= study.max_attempts:
-        return _infeasible(lost, f"its worker was lost {attempt} times", next_seq)
-    return dataclasses.replace(lost, state=State.REQUESTED)
+        return _infeasible(trial_without_worker, f"its worker was lost {attempt} times", next_seq)
+    return dataclasses.replace(trial_without_worker, state=State.REQUESTED)
 
 
 def stopped(trial: StudyTrial, *, next_seq: int) -> StudyTrial:
@@ -109,12 +109,12 @@ def completed(study: Study, trial: StudyTrial, completion: Completion, *, now: f
         return _infeasible(dataclasses.replace(trial, lease_deadline=None), completion.reason, next_seq)
     if completion.checkpoint is None:
         raise Refused(Refusal.INVALID, "a completion needs a checkpoint, or a reason why it has none", where=where)
-    shortest = 0 if trial.state is State.STOPPING else trial.n_steps
-    if not shortest <= completion.n_steps <= trial.n_steps:
+    min_steps = 0 if trial.state is State.STOPPING else trial.n_steps
+    if not min_steps <= completion.n_steps <= trial.n_steps:
         raise Refused(
             Refusal.INVALID, "steps done", where=where, got=str(completion.n_steps), expected=str(trial.n_steps)
         )
-    ended = dataclasses.replace(
+    ended_trial = dataclasses.replace(
         trial,
         checkpoint=completion.checkpoint,
         train_state=completion.train_state,
@@ -125,9 +125,9 @@ def completed(study: Study, trial: StudyTrial, completion: Completion, *, now: f
     )
     if study.fitness_from is FitnessFrom.WATCH:
         deadline = now + study.fitness_seconds
-        return dataclasses.replace(ended, state=State.AWAITING_FITNESS, fitness_deadline=deadline)
+        return dataclasses.replace(ended_trial, state=State.AWAITING_FITNESS, fitness_deadline=deadline)
     try:
-        return _succeeded(study, ended, completion.metrics, next_seq)
+        return _succeeded(study, ended_trial, completion.metrics, next_seq)
     except LobenchError as error:
         raise Refused(Refusal.INVALID, error.what, where=where, got=error.got, expected=error.expected) from error
 

@@ -114,14 +114,14 @@ class TrialTable:
         return self._outlines(condition, below)
 
     def of_generations(self, generations: Sequence[int]) -> list[Outline]:
-        places = ", ".join("?" * len(generations))
+        placeholders = ", ".join("?" * len(generations))
         # Not ORDER BY, here and below, because SQLite would read the whole study for it.
-        return sorted(self._outlines(f"generation IN ({places})", *generations), key=lambda trial: trial.id)
+        return sorted(self._outlines(f"generation IN ({placeholders})", *generations), key=lambda trial: trial.id)
 
     def has_unfinished(self, below: int) -> bool:
         query = f"SELECT EXISTS (SELECT 1 FROM trials WHERE study = ? AND state IN {_ACTIVE})"
-        waiting = "SELECT EXISTS (SELECT 1 FROM trials WHERE study = ? AND state = ? AND generation < ?)"
-        return bool(self._number(query) or self._number(waiting, State.AWAITING_FITNESS, below))
+        awaiting_query = "SELECT EXISTS (SELECT 1 FROM trials WHERE study = ? AND state = ? AND generation < ?)"
+        return bool(self._number(query) or self._number(awaiting_query, State.AWAITING_FITNESS, below))
 
     def overdue(self, now: float) -> list[StudyTrial]:
         """Returns the trials whose lease or fitness is past its deadline, by id."""
@@ -129,8 +129,8 @@ class TrialTable:
             f"SELECT id FROM trials WHERE study = ?1 AND {deadline} < ?2"
             for deadline in ("lease_deadline", "fitness_deadline")
         )
-        late = sorted(row[0] for row in self._db.execute(query, (self._study, now)))
-        return [trial for id in late if (trial := self.trial(id)) is not None]
+        overdue_ids = sorted(row[0] for row in self._db.execute(query, (self._study, now)))
+        return [trial for id in overdue_ids if (trial := self.trial(id)) is not None]
 
     def unfinished(self) -> list[StudyTrial]:
         states = (State.REQUESTED, State.ACTIVE, State.STOPPING, State.AWAITING_FITNESS)
@@ -229,15 +229,17 @@ class TrialTable:
         A checkpoint is kept if a trial may still start from its generation, an unfinished trial starts from it, it is
         one of the best (on the Pareto front, for several objectives), or it is of the last generation.
         """
-        stale = self._select("is_kept = 1 AND generation < ?", self._oldest_needed(generations))
-        if not stale:
+        stale_trials = self._select("is_kept = 1 AND generation < ?", self._oldest_needed(generations))
+        if not stale_trials:
             return []
-        warm = {trial.warm_checkpoint for trial in self.unfinished()}
-        best = self._best()
-        dropped = [trial for trial in stale if trial.checkpoint not in warm and trial.id not in best]
-        for trial in dropped:
+        warm_checkpoints = {trial.warm_checkpoint for trial in self.unfinished()}
+        best_ids = self._best()
+        dropped_trials = [
+            trial for trial in stale_trials if trial.checkpoint not in warm_checkpoints and trial.id not in best_ids
+        ]
+        for trial in dropped_trials:
             self._db.execute("UPDATE trials SET is_kept = 0 WHERE study = ? AND id = ?", (self._study, trial.id))
-        return [trial.checkpoint for trial in dropped if trial.checkpoint is not None]
+        return [trial.checkpoint for trial in dropped_trials if trial.checkpoint is not None]
 
     def _oldest_needed(self, generations: int) -> int:
         """Returns the first generation from which a trial may still start."""
@@ -252,11 +254,11 @@ class TrialTable:
         if best_outline is not None:
             return {best_outline.id}
         # With several objectives, all unbeaten members are best. They are all kept, so only kept trials are read.
-        first_of: dict[tuple[float, ...], Member] = {}  # the smallest id of a tie
+        first_by_fitness: dict[tuple[float, ...], Member] = {}  # the smallest id of a tie
         for trial in self._outlines("is_kept = 1 ORDER BY id"):
             if trial.fitness is not None:
-                first_of.setdefault(trial.fitness, Member(id=trial.id, fitness=trial.fitness))
-        return {member.id for member in front(first_of.values())}
+                first_by_fitness.setdefault(trial.fitness, Member(id=trial.id, fitness=trial.fitness))
+        return {member.id for member in front(first_by_fitness.values())}
 
     def kept(self) -> list[Artifact]:
         return [trial.checkpoint for trial in self._select("is_kept = 1") if trial.checkpoint is not None]

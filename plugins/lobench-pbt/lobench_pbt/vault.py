@@ -33,8 +33,8 @@ def bytes_sha256(path: Path) -> str:
     for file in files:
         if path.is_dir():
             digest.update(f"{file.relative_to(path).as_posix()}\0{file.stat().st_size}\0".encode())
-        with file.open("rb") as opened:
-            hashlib.file_digest(opened, lambda: digest)
+        with file.open("rb") as content:
+            hashlib.file_digest(content, lambda: digest)
     return digest.hexdigest()
 
 
@@ -128,7 +128,7 @@ class Vault:
         Raises:
           StoreError: Kept artifacts are elsewhere: the store was moved, and trials would start from nothing.
         """
-        needed = {self._folder(artifact) for artifact in artifacts}
+        needed_folders = {self._folder(artifact) for artifact in artifacts}
         for artifact in artifacts:
             recorded_root = Path(artifact.uri).parents[2]
             if recorded_root != self._root and not (recorded_root.exists() and recorded_root.samefile(self._root)):
@@ -138,7 +138,7 @@ class Vault:
                     next_step=f"move it back to {recorded_root.parent}, or make that a link to it",
                 )
         for folder in self._root.iterdir():
-            if folder not in needed:
+            if folder not in needed_folders:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _folder(self, artifact: Artifact) -> Path:

@@ -36,13 +36,13 @@ def check_access(address: str, *, insecure: bool) -> None:
     problem = _without_a_token(address)
     if problem == _NEEDS_A_TOKEN:
         return
-    answer = (
+    answer_text = (
         "an answer to a request without a token" if problem == 0 else "no clear answer to a request without a token"
     )
     raise LobenchError(
         "this Ray cluster accepts every connection, and a connection can run any code on it",
         where=address,
-        got=answer,
+        got=answer_text,
         expected="token authentication",
         next_step="start every node with RAY_AUTH_MODE=token and the token of `ray get-auth-token --generate`, or give "
         "--insecure where the network keeps strangers out",

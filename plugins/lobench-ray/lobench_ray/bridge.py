@@ -136,12 +136,12 @@ class Bridge:
 
     def _watch_nodes(self) -> None:
         while True:
-            alive = [node for node in ray.nodes() if node["Alive"]]
-            resources = {node["NodeID"]: node["Resources"] for node in alive}
+            live_nodes = [node for node in ray.nodes() if node["Alive"]]
+            resources = {node["NodeID"]: node["Resources"] for node in live_nodes}
             sizes = {node: (amounts.get("CPU", 0.0), amounts.get("GPU", 0.0)) for node, amounts in resources.items()}
             names = {
                 node["NodeID"]: node_name(node["NodeManagerHostname"], node["NodeManagerAddress"], node["NodeID"])
-                for node in alive
+                for node in live_nodes
             }
             self._inbox.put(lambda sizes=sizes, names=names: self._know_nodes(sizes, names))  # type: ignore[misc]
             time.sleep(_NODES_SECONDS)
@@ -234,8 +234,8 @@ class Bridge:
 
         A watch whose workers have run waits for another node instead.
         """
-        others = self._nodes.keys() - self._left_out
-        if not self._problem or self._has_started or any(self._nodes[node][0] for node in others):
+        usable_nodes = self._nodes.keys() - self._left_out
+        if not self._problem or self._has_started or any(self._nodes[node][0] for node in usable_nodes):
             return False
         self._log(ClusterRefused(message=self._problem))
         return True
@@ -316,10 +316,10 @@ class Bridge:
                 self._lose(worker, f"its node has not answered for {silence:g} s", lost=True)
 
     def _know_nodes(self, nodes: dict[str, tuple[float, float]], names: dict[str, str]) -> None:
-        gone = self._nodes.keys() - nodes.keys()
+        gone_nodes = self._nodes.keys() - nodes.keys()
         self._nodes, self._nodes_seen = nodes, self._clock.now()
         self._names.update(names)
-        for node in sorted(gone & {slot.node for slot in self._slots.values()}):
+        for node in sorted(gone_nodes & {slot.node for slot in self._slots.values()}):
             self._mention(node, "is gone")
         if self._is_refused():  # a slot was moved to a node that is gone now
             return
@@ -365,12 +365,12 @@ def _connect(address: str, *, insecure: bool) -> str:
             pass
     if address == "local":
         options["include_dashboard"] = False
-    elif head := canonicalize_bootstrap_address(address):
-        check_token(head)
+    elif head_address := canonicalize_bootstrap_address(address):
+        check_token(head_address)
     ray.init(**options)
-    joined: str = ray.get_runtime_context().gcs_address
-    check_access(joined, insecure=insecure)
-    return joined
+    joined_address: str = ray.get_runtime_context().gcs_address
+    check_access(joined_address, insecure=insecure)
+    return joined_address
 
 
 def _is_loss(error: BaseException) -> bool:
@@ -388,7 +388,7 @@ def _one_line(error: BaseException) -> str:
     if isinstance(error, ray.exceptions.RayTaskError) and lines:
         return lines[-1]
     last_line = lines[-1] if len(lines) > 1 and not lines[-1].startswith("ip:") else ""
-    return " ".join(part for part in (lines[0] if lines else repr(error), last_line) if part)
+    return " ".join(shown_line for shown_line in (lines[0] if lines else repr(error), last_line) if shown_line)
 
 
 def main(descriptor: int) -> None:

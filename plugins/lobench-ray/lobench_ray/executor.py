@@ -82,9 +82,9 @@ class RayExecutor:
             self._open()
         if self._channel is not None and not self._channel.flush():
             timeout = min(timeout, _LOOK_SECONDS)
-        watched: list[Any] = [end for end in (self._channel, self._wakeup) if end is not None]
+        wait_objects: list[Any] = [end for end in (self._channel, self._wakeup) if end is not None]
         messages: list[ExecutorEvent] = []
-        ready: list[Any] = multiprocessing.connection.wait(watched, timeout)
+        ready: list[Any] = multiprocessing.connection.wait(wait_objects, timeout)
         for end in ready:
             if isinstance(end, Channel):
                 messages += self._read_channel(end)
@@ -106,19 +106,19 @@ class RayExecutor:
     # The bridge.
 
     def _open(self) -> None:
-        ours, theirs = socket.socketpair()
+        own_socket, bridge_socket = socket.socketpair()
         log = self._config.log_folder / "ray.log"
-        with theirs, log.open("ab") as output:
+        with bridge_socket, log.open("ab") as output:
             self._bridge = subprocess.Popen(
-                [sys.executable, "-P", "-m", "lobench_ray.bridge", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
+                [sys.executable, "-P", "-m", "lobench_ray.bridge", str(bridge_socket.fileno())],
+                pass_fds=[bridge_socket.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 start_new_session=True,  # so that Ctrl-C reaches the chief only
                 env=_environment(self._config.address),
             )
-        self._channel = Channel(ours)
+        self._channel = Channel(own_socket)
         self._last_message = self._clock.now()
         self._address = ""
         plan = WorkerPlan(
@@ -158,10 +158,10 @@ class RayExecutor:
     def _take(self, message: FromBridge) -> list[ExecutorEvent]:
         match message:
             case Joined(address=address):
-                again = self._gone_since > 0 and self._is_used
+                is_reconnected = self._gone_since > 0 and self._is_used
                 self._address = address
                 self._gone_since = 0.0
-                return [Notice(message=f"connected to Ray at {address} again")] if again else []
+                return [Notice(message=f"connected to Ray at {address} again")] if is_reconnected else []
             case ClusterRefused(message=why):
                 raise LobenchError(why)
             case Unreachable(message=why):
@@ -181,7 +181,7 @@ class RayExecutor:
 
     def _know_capacity(self, capacity: ExecutorCapacity) -> list[ExecutorEvent]:
         machines = capacity.machines
-        num_cpus, num_gpus = (sum(numbers) for numbers in zip(*machines, strict=True)) if machines else (0, 0)
+        num_cpus, num_gpus = (sum(amounts) for amounts in zip(*machines, strict=True)) if machines else (0, 0)
         self._is_used = True
         devices = f" and {num_gpus:g} devices" if num_gpus else ""
         text = f"Ray at {self._address}: {counted(int(num_cpus), 'core')}{devices} on {counted(len(machines), 'node')}"
@@ -211,10 +211,12 @@ class RayExecutor:
                 next_step="start it and then the same watch again: it goes on from its ledger",
             )
         self._next_try = now + min(2.0 + 0.2 * (now - self._gone_since), 15.0)
-        lost: list[ExecutorEvent] = [WorkerExited(worker=worker, message=reason, lost=True) for worker in self._workers]
+        lost_workers: list[ExecutorEvent] = [
+            WorkerExited(worker=worker, message=reason, lost=True) for worker in self._workers
+        ]
         self._workers.clear()
         is_first_loss = now == self._gone_since
-        return [*([Notice(message=f"lost Ray: {reason}; trying again")] if is_first_loss else []), *lost]
+        return [*([Notice(message=f"lost Ray: {reason}; trying again")] if is_first_loss else []), *lost_workers]
 
     def _end_bridge(self) -> None:
         if self._bridge is not None:

@@ -85,28 +85,32 @@ class Slot:
         Returns:
           "", or the reason why results of this node would differ from those of the chief, as a clause.
         """
-        here = versions()
-        if here != expected:
-            differ = [f"{name} {here[name]} for {expected[name]}" for name in expected if here[name] != expected[name]]
-            return f"would give other numbers: it has {', '.join(differ)}"
+        versions_here = versions()
+        if versions_here != expected:
+            differing_versions = [
+                f"{name} {versions_here[name]} for {expected[name]}"
+                for name in expected
+                if versions_here[name] != expected[name]
+            ]
+            return f"would give other numbers: it has {', '.join(differing_versions)}"
         root = node_folder()
         _sweep(root)
-        planned = WorkerPlan.from_bytes(plan)
-        suites = root / "suites" / planned.sha256
+        worker_plan = WorkerPlan.from_bytes(plan)
+        suites = root / "suites" / worker_plan.sha256
         _touch(suites)
         if not suites.is_dir():
             Parcel.unpack(ray.get(parcel[0]), suites)
         log_folder = root / "logs" / uuid.uuid4().hex
         config = WorkerConfig(
-            arguments=tuple(str(suites / name) for name in planned.suites),
-            layers=planned.layers.relocated(suites),
-            serve=planned.serve,
+            arguments=tuple(str(suites / name) for name in worker_plan.suites),
+            layers=worker_plan.layers.relocated(suites),
+            serve=worker_plan.serve,
             log_folder=log_folder,
             compilation_cache=root / "xla_cache",
             file_folder=root / "theta",
-            state_folder=marked_folder(planned.state_mark),
-            working_folder=planned.working_folder,
-            with_tests=planned.with_tests,
+            state_folder=marked_folder(worker_plan.state_mark),
+            working_folder=worker_plan.working_folder,
+            with_tests=worker_plan.with_tests,
         )
         self._worker = worker
         self._log = log_folder / f"worker-{worker}.log"

@@ -105,8 +105,8 @@ class SlurmExecutor:
         unsent = [channel for channel in channels if not channel.flush()]
         if unsent or any(channel.is_amid_a_message for channel in channels):
             timeout = min(timeout, _LOOK_SECONDS)
-        watched: list[Any] = [*channels, self._inner, *([self._wakeup] if self._wakeup is not None else [])]
-        ready = multiprocessing.connection.wait(watched, min(timeout, _END_POLL_SECONDS))
+        wait_objects: list[Any] = [*channels, self._inner, *([self._wakeup] if self._wakeup is not None else [])]
+        ready = multiprocessing.connection.wait(wait_objects, min(timeout, _END_POLL_SECONDS))
         if self._inner in ready:
             self._inner.recv(4096)
         if self._wakeup is not None and self._wakeup in ready:
@@ -185,10 +185,12 @@ class SlurmExecutor:
 
     def _poll(self) -> None:
         """Asks for the states of jobs, if any has not connected yet or has ended without a report."""
-        waiting = [slot for slot in self._slots.values() if slot.closed_at or (slot.number and slot.channel is None)]
-        if not waiting or self._is_polling:
+        waiting_slots = [
+            slot for slot in self._slots.values() if slot.closed_at or (slot.number and slot.channel is None)
+        ]
+        if not waiting_slots or self._is_polling:
             return
-        pause = _END_POLL_SECONDS if any(slot.closed_at for slot in waiting) else _POLL_SECONDS
+        pause = _END_POLL_SECONDS if any(slot.closed_at for slot in waiting_slots) else _POLL_SECONDS
         now = time.monotonic()
         if now - self._polled_at >= pause:
             self._is_polling, self._polled_at = True, now

@@ -50,14 +50,16 @@ def serve(*, host: str, port: int, key: bytes, worker: int, config: WorkerConfig
     connection = Client((host, port), authkey=key)
     keep_alive(connection.fileno())
     connection.send_bytes(Hello(worker=worker, node=socket.gethostname()).to_bytes())
-    ours, theirs = os.pipe()
-    wakeup = Connection(ours, writable=False)
+    read_end, write_end = os.pipe()
+    wakeup = Connection(read_end, writable=False)
     pool = LocalPool(config, wakeup, has_detached_keeper=True)
-    closed = threading.Event()
+    connection_closed = threading.Event()
     try:
         pool.start(worker, num_cpus, num_gpus)
-        threading.Thread(target=_forward, args=(connection, pool, worker, closed, theirs), daemon=True).start()
-        while not closed.is_set():
+        threading.Thread(
+            target=_forward, args=(connection, pool, worker, connection_closed, write_end), daemon=True
+        ).start()
+        while not connection_closed.is_set():
             for event in pool.wait(_WAIT_SECONDS):
                 try:
                     connection.send_bytes(event.to_bytes())
@@ -73,13 +75,15 @@ def serve(*, host: str, port: int, key: bytes, worker: int, config: WorkerConfig
         connection.close()
 
 
-def _forward(connection: Connection, pool: LocalPool, worker: int, closed: threading.Event, wakeup: int) -> None:
-    """Passes messages of the chief on to the worker. Sets `closed` at the end of the connection."""
+def _forward(
+    connection: Connection, pool: LocalPool, worker: int, connection_closed: threading.Event, wakeup: int
+) -> None:
+    """Passes messages of the chief on to the worker. Sets `connection_closed` at the end of the connection."""
     try:
         while True:
             pool.send(worker, connection.recv_bytes())
     except (EOFError, OSError):
-        closed.set()
+        connection_closed.set()
         os.write(wakeup, b"\0")
 
 

@@ -39,24 +39,26 @@ class SlurmOptions:
           UsageError: An option is set by lobench itself, or a number is invalid.
         """
         sbatch: dict[str, str | bool] = {}
-        for part in filter(None, (part.strip() for part in argument.split(","))):
-            name, is_assigned, value = part.partition("=")
+        for option_text in filter(None, (option_text.strip() for option_text in argument.split(","))):
+            name, is_assigned, value = option_text.partition("=")
             name = name.strip().lstrip("-").replace("_", "-")
             if name in _OF_LOBENCH:
                 raise UsageError(
                     "--executor slurm: this option is set by lobench",
-                    got=part,
+                    got=option_text,
                     next_step="set Case.num_cpus, Case.num_gpus, and --workers",
                 )
             if name in ("idle", "host") and not value.strip():
-                raise UsageError("--executor slurm: this option needs a value", got=part, expected=f"{name}=VALUE")
+                raise UsageError(
+                    "--executor slurm: this option needs a value", got=option_text, expected=f"{name}=VALUE"
+                )
             sbatch[name] = value.strip().replace("+", ",") if is_assigned else True
-        idle = str(sbatch.pop("idle", "120"))
+        idle_text = str(sbatch.pop("idle", "120"))
         host = str(sbatch.pop("host", socket.gethostname()))
         try:
-            idle_seconds = float(idle)
+            idle_seconds = float(idle_text)
         except ValueError:
             idle_seconds = math.nan
         if not idle_seconds >= 0:
-            raise UsageError("--executor slurm: idle", got=idle, expected="a number of seconds, at least 0")
+            raise UsageError("--executor slurm: idle", got=idle_text, expected="a number of seconds, at least 0")
         return cls(sbatch=sbatch, host=host, idle_seconds=idle_seconds)
