@@ -81,7 +81,7 @@ class Usage:
 
     def __init__(self, limit: float = math.inf) -> None:
         self._limit = limit
-        self._ended = 0.0
+        self._ended_core_seconds = 0.0
         self._running: dict[int, tuple[float, int]] = {}  # (start, cores) by worker
 
     def begin(self, worker: int, num_cpus: int, now: float) -> None:
@@ -90,10 +90,12 @@ class Usage:
     def end(self, worker: int, now: float) -> None:
         """Ends a worker's lease. Does nothing if the worker has none."""
         started_at, num_cpus = self._running.pop(worker, (now, 0))
-        self._ended += (now - started_at) * num_cpus
+        self._ended_core_seconds += (now - started_at) * num_cpus
 
     def core_seconds(self, now: float) -> float:
-        return self._ended + math.fsum((now - started_at) * cores for started_at, cores in self._running.values())
+        return self._ended_core_seconds + math.fsum(
+            (now - started_at) * cores for started_at, cores in self._running.values()
+        )
 
     def is_over(self, now: float) -> bool:
         return self.core_seconds(now) >= self._limit

@@ -61,7 +61,7 @@ class TrialHistory:
         self._width = width
         self._num_trials = num_trials
         self.recorded = tuple(recorded)
-        self._recorded = {trial.number: trial for trial in recorded}
+        self._recorded_trials = {trial.number: trial for trial in recorded}
         self._trials = [replace(trial, state="waiting", fitness=None, note="") for trial in recorded]
         self._is_over = False
 
@@ -85,7 +85,7 @@ class TrialHistory:
 
         A recorded fitness is kept if the new one differs in the last digits only.
         """
-        recorded_trial = self._recorded.get(number)
+        recorded_trial = self._recorded_trials.get(number)
         recorded_fitness = recorded_trial.fitness if recorded_trial is not None else None
         if (
             fitness is not None
@@ -140,12 +140,12 @@ class TrialHistory:
 
     def _drop_outdated(self) -> None:
         for trial in self._trials:
-            recorded_trial = self._recorded.get(trial.number)
+            recorded_trial = self._recorded_trials.get(trial.number)
             if recorded_trial is None or not is_over(trial.state) or not is_over(recorded_trial.state):
                 continue
             if (recorded_trial.state, recorded_trial.fitness) != (trial.state, trial.fitness):
                 self._trials = [other_trial for other_trial in self._trials if other_trial.wave <= trial.wave]
-                self._recorded = {}
+                self._recorded_trials = {}
                 return
 
 

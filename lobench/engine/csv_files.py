@@ -108,7 +108,7 @@ class _Unpacked(io.RawIOBase):
     """Gzipped file with a limit on its unpacked size, because a few bytes can unpack to gigabytes."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._most = path, max(_LEAST_UNPACKED, _MOST_TIMES * path.stat().st_size)
+        self._path, self._max_bytes = path, max(_LEAST_UNPACKED, _MOST_TIMES * path.stat().st_size)
         self._file = gzip.GzipFile(path)
         self._num_read = 0
 
@@ -119,7 +119,7 @@ class _Unpacked(io.RawIOBase):
         data = self._file.read(len(buffer))
         buffer[: len(data)] = data
         self._num_read += len(data)
-        if self._num_read > self._most:
+        if self._num_read > self._max_bytes:
             raise UsageError(
                 "the file unpacks to far more than a table does",
                 where=str(self._path),

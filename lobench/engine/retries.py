@@ -128,7 +128,7 @@ class Pauses:
     """
 
     def __init__(self, now: float, *, first: float, longest: float) -> None:
-        self.since, self._pause, self._longest = now, first, longest
+        self.since, self._pause, self._max_pause = now, first, longest
         self._next_at = now + first
 
     def is_due(self, now: float) -> bool:
@@ -136,5 +136,5 @@ class Pauses:
 
     def failed(self, now: float) -> None:
         """Records that another attempt failed."""
-        self._pause = min(2 * self._pause, self._longest)
+        self._pause = min(2 * self._pause, self._max_pause)
         self._next_at = now + self._pause

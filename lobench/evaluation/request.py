@@ -103,17 +103,17 @@ class _ReadThetas:
     """Cache of the thetas that this process read last, by digest."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, Mapping[str, np.ndarray]] = OrderedDict()
+        self._leaves_by_sha256: OrderedDict[str, Mapping[str, np.ndarray]] = OrderedDict()
 
     def of(self, sha256: str, path: str) -> Mapping[str, np.ndarray]:
-        if sha256 not in self._known:
-            self._known[sha256] = load_theta(path)  # it has this digest, or that raises
-            for leaf in self._known[sha256].values():
+        if sha256 not in self._leaves_by_sha256:
+            self._leaves_by_sha256[sha256] = load_theta(path)  # it has this digest, or that raises
+            for leaf in self._leaves_by_sha256[sha256].values():
                 leaf.setflags(write=False)
-        self._known.move_to_end(sha256)
-        while len(self._known) > 1 and sum(map(_num_bytes, self._known.values())) > _MOST_BYTES:
-            self._known.popitem(last=False)
-        return self._known[sha256]
+        self._leaves_by_sha256.move_to_end(sha256)
+        while len(self._leaves_by_sha256) > 1 and sum(map(_num_bytes, self._leaves_by_sha256.values())) > _MOST_BYTES:
+            self._leaves_by_sha256.popitem(last=False)
+        return self._leaves_by_sha256[sha256]
 
 
 _read = _ReadThetas()

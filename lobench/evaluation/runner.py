@@ -96,11 +96,13 @@ class BlockRunner:
         late_flag_names: set[str] | None = None,
     ) -> None:
         self._layers, self._states = layers, states
-        self._bound: dict[tuple[CaseSpec, str, str], BoundCase] = {}
-        self._parsed: dict[CaseSpec, ParsedLayers] = {}  # gin files are read once, for all bindings of checkpoints
+        self._bound_cases: dict[tuple[CaseSpec, str, str], BoundCase] = {}
+        self._parsed_layers_by_spec: dict[
+            CaseSpec, ParsedLayers
+        ] = {}  # gin files are read once, for all bindings of checkpoints
         self._shared = programs or Programs()
         self._programs: dict[tuple[str, int, type[TrainingProgram]], Warm] = {}
-        self._late = set[str]() if late_flag_names is None else late_flag_names
+        self._late_flag_names = set[str]() if late_flag_names is None else late_flag_names
 
     def bind(self, spec: CaseSpec, test: str, own_bindings: str = "") -> BoundCase:
         """Returns the case with its task and optimizer, built once.
@@ -114,7 +116,7 @@ class BlockRunner:
             change the case.
         """
         key = (spec, test, own_bindings)
-        if key not in self._bound:
+        if key not in self._bound_cases:
             if is_command(spec):
                 raise ConfigError(
                     "the case is a command, not a training",
@@ -122,7 +124,7 @@ class BlockRunner:
                     next_step="`lobench watch`, `lobench compare` and pytest evaluate it",
                 )
             claim_for(spec, self._layers)  # modules that the case imports may create arrays
-            with late_flags(self._late):
+            with late_flags(self._late_flag_names):
                 bound = bind_case(spec, self._layers, test=test, parsed_layers=self._parsed_layers(spec, own_bindings))
             bound.require_optimizer()
             refuse_missing_inputs(bound.case, f"{spec.path}: case {spec.name!r}")
@@ -132,28 +134,30 @@ class BlockRunner:
                     where=f"{spec.path}: case {spec.name!r}",
                     got=", ".join(own_bindings.splitlines()),
                 )
-            if self._late:
-                line = f"a module of the suite sets {', '.join(sorted(self._late))}, but jax's backend is made"
+            if self._late_flag_names:
+                line = (
+                    f"a module of the suite sets {', '.join(sorted(self._late_flag_names))}, but jax's backend is made"
+                )
                 bound = dataclasses.replace(bound, problems=(*bound.problems, line))
-            self._bound[key] = bound
+            self._bound_cases[key] = bound
             self._forget_oldest()
-        return self._bound[key]
+        return self._bound_cases[key]
 
     def _parsed_layers(self, spec: CaseSpec, own_bindings: str) -> ParsedLayers:
-        if spec not in self._parsed:
-            self._parsed[spec] = parse_layers(spec, self._layers)
-        return dataclasses.replace(self._parsed[spec], own=parse_own_bindings(own_bindings))
+        if spec not in self._parsed_layers_by_spec:
+            self._parsed_layers_by_spec[spec] = parse_layers(spec, self._layers)
+        return dataclasses.replace(self._parsed_layers_by_spec[spec], own=parse_own_bindings(own_bindings))
 
     def bound(self, spec: CaseSpec, test: str) -> BoundCase | None:
         """Returns a case that was bound earlier, unchanged; None if it was not."""
-        return self._bound.get((spec, test, ""))
+        return self._bound_cases.get((spec, test, ""))
 
     def _forget_oldest(self) -> None:
         """Drops the oldest programs of checkpoints with their own bindings. Populations keep adding new ones."""
-        texts = list(dict.fromkeys(text for _, _, text in self._bound if text))
+        texts = list(dict.fromkeys(text for _, _, text in self._bound_cases if text))
         if len(texts) > _MOST_OWN:
-            self._bound = {key: bound for key, bound in self._bound.items() if key[2] != texts[0]}
-            kept_keys = {bound.info.whole_key for bound in self._bound.values()}
+            self._bound_cases = {key: bound for key, bound in self._bound_cases.items() if key[2] != texts[0]}
+            kept_keys = {bound.info.whole_key for bound in self._bound_cases.values()}
             self._programs = {key: program for key, program in self._programs.items() if key[0] in kept_keys}
 
     def run(

@@ -24,8 +24,10 @@ class JobRunner:
 
     def __init__(self, runner: BlockRunner) -> None:
         self._runner = runner
-        self._kept: dict[tuple[CaseSpec, str, SeedBlock, str], Curves] = {}
-        self._apart: dict[tuple[CaseSpec, str], str] = {}  # cases that once could not run together, and why
+        self._kept_curves: dict[tuple[CaseSpec, str, SeedBlock, str], Curves] = {}
+        self._reasons_to_run_apart: dict[
+            tuple[CaseSpec, str], str
+        ] = {}  # cases that once could not run together, and why
 
     def run(
         self,
@@ -42,10 +44,10 @@ class JobRunner:
           LobenchError: As in `BlockRunner.run`.
         """
         key = (spec, test, job.seed_block, job.theta_path)
-        if key not in self._kept and job.companions and (spec, test) not in self._apart:
-            self._kept = self._compute_group(spec, test, job, theta, on_progress)
-        if key in self._kept:
-            return self._kept[key]
+        if key not in self._kept_curves and job.companions and (spec, test) not in self._reasons_to_run_apart:
+            self._kept_curves = self._compute_group(spec, test, job, theta, on_progress)
+        if key in self._kept_curves:
+            return self._kept_curves[key]
         return self._with_reason_alone(
             spec, test, self._runner.run(spec, test, theta, job.seed_block, on_progress=on_progress)
         )
@@ -53,13 +55,13 @@ class JobRunner:
     def apart(self, spec: CaseSpec, test: str, job: Job, curves: Curves, why: str) -> Curves:
         """Returns curves from another process, with the reason if they were planned in a group."""
         if job.companions:
-            self._apart.setdefault((spec, test), why)
+            self._reasons_to_run_apart.setdefault((spec, test), why)
         return self._with_reason_alone(spec, test, curves)
 
     def _with_reason_alone(self, spec: CaseSpec, test: str, curves: Curves) -> Curves:
-        if (spec, test) not in self._apart:
+        if (spec, test) not in self._reasons_to_run_apart:
             return curves
-        return dataclasses.replace(curves, provenance=curves.provenance.alone(self._apart[spec, test]))
+        return dataclasses.replace(curves, provenance=curves.provenance.alone(self._reasons_to_run_apart[spec, test]))
 
     def _compute_group(
         self, spec: CaseSpec, test: str, job: Job, theta: ThetaLeaves, on_progress: Callable[[int], None] | None
@@ -87,7 +89,7 @@ class JobRunner:
                 spec, test, thetas, job.seed_block, on_progress=on_progress, timeout_seconds=seconds
             )
         except Exception as error:  # noqa: BLE001  (a job that causes it raises it again when it runs alone)
-            self._apart[spec, test] = headline(error)
+            self._reasons_to_run_apart[spec, test] = headline(error)
             return {}
         return {(spec, test, job.seed_block, path): curve for path, curve in zip(theta_by_path, curves, strict=False)}
 

@@ -50,7 +50,7 @@ class ExistingResults:
                 ledger.accepted_programs(expected.all()), retried=retried, keeps_code=settings.keep_results
             )
         self._plan = Plan(history)
-        self._cases, self._unbound = cases, list(unbound)
+        self._cases, self._unbound_blocks = cases, list(unbound)
 
     def cases_of(self, variant: Variant) -> Sequence[CaseInfo]:
         """Returns the cases of a variant; () if they are not known."""
@@ -59,7 +59,7 @@ class ExistingResults:
     def blocks_of(self, sha256: str, variant: Variant) -> tuple[list[NamedBlock], list[NamedBlock]]:
         """Returns all evaluations of a subject, and the missing ones. A subject without sha256 ("") lacks all."""
         if variant.key not in self._cases:
-            return self._unbound, self._unbound
+            return self._unbound_blocks, self._unbound_blocks
         planned_blocks: list[NamedBlock] = []
         missing_blocks: list[NamedBlock] = []
         for evaluation_part, case in self._plan.planned(sha256, self._cases[variant.key]):

@@ -68,7 +68,7 @@ class ExperimentCurves:
     """Curves that were read, each with its method, import settings, and the method's name in the files."""
 
     def __init__(self, curves_of_methods: Sequence[tuple[Method, ImportSettings, CollectedCurves, str]]) -> None:
-        self._read = curves_of_methods
+        self._curves_of_methods = curves_of_methods
 
     def check(self, cases: Sequence[CaseInfo]) -> None:
         """Checks that the curves fit the cases of the experiment, before anything is trained.
@@ -76,7 +76,7 @@ class ExperimentCurves:
         Raises:
           UsageError: A method's curves do not fit.
         """
-        for method, settings, collected_curves, name in self._read:
+        for method, settings, collected_curves, name in self._curves_of_methods:
             from lobench.tools.curve_import.imports import refuse_unfit
 
             try:
@@ -94,7 +94,7 @@ class ExperimentCurves:
           log: Receives notes for people.
         """
         hashes_before = {file.file: file.sha256 for file in imported_files(ledger)}
-        for method, settings, collected_curves, name in self._read:
+        for method, settings, collected_curves, name in self._curves_of_methods:
             from lobench.tools.curve_import.imports import import_into
 
             has_changed = any(

@@ -177,10 +177,12 @@ class ExperimentRun:
         self._cases = tuple(spec.names[-1] for spec in named_specs)
         self._curves = [method for method in methods if method.kind == "curves"]
         _check_devices(self._file, methods, settings, named_specs)
-        self._unfit = _unfit_methods(methods, settings)
-        methods = tuple(method for method in methods if method.kind != "curves" and method.title not in self._unfit)
-        if self._unfit and not methods and not self._curves:
-            raise joined_problems(self._unfit)
+        self._unfit_problems = _unfit_methods(methods, settings)
+        methods = tuple(
+            method for method in methods if method.kind != "curves" and method.title not in self._unfit_problems
+        )
+        if self._unfit_problems and not methods and not self._curves:
+            raise joined_problems(self._unfit_problems)
         self._store = store_of(settings, experiment)
         codes = self._codes = self._command_codes(methods)
         self._file = with_code(self._file, codes)
@@ -196,7 +198,7 @@ class ExperimentRun:
                 got=got,
                 next_step="leave it out, or leave out Experiment.race",
             )
-        self._chosen = methods
+        self._chosen_methods = methods
         self._searches = planned_searches(self._file, methods, load_plugins()) if is_search else {}
         self._method_index = MethodIndex(self._file, methods, self._given, self._searches, self._store)
         self._extension = ExperimentRunExtension(
@@ -227,8 +229,8 @@ class ExperimentRun:
         Raises:
           LobenchError: An error that `run` would raise before it trains anything.
         """
-        if self._unfit:
-            raise joined_problems(self._unfit)
+        if self._unfit_problems:
+            raise joined_problems(self._unfit_problems)
         settings = self._settings_of_run()
         components = components_of(settings.found(), progress)
         for sink in settings.sinks:
@@ -236,7 +238,7 @@ class ExperimentRun:
         with read_curves(() if is_offline else self._curves) as curves:
             plan = plan_of(
                 self._file,
-                self._chosen,
+                self._chosen_methods,
                 self._searches,
                 settings,
                 components.manager,
@@ -288,15 +290,15 @@ class ExperimentRun:
         return replace(rounds[-1], ending=replace(rounds[-1].ending, outcomes=outcomes, core_seconds=core_seconds))
 
     def _run_planned(self, progress: WatchProgress) -> ExperimentOutcome:
-        for title, problem in self._unfit.items():
+        for title, problem in self._unfit_problems.items():
             progress.log(f"{title!r} cannot be trained, and the other methods go on: {problem}")
         extension = self._extension
         given = tuple(self._given.values())
         settings = self._settings_of_run()
-        if any(method.kind == "command" for method in self._chosen):
+        if any(method.kind == "command" for method in self._chosen_methods):
             manager = components_of(settings.found(), progress).manager
-            bind_waiting_commands(self._file, self._chosen, self._searches, settings, manager)
-        if settings.suites and any(method.kind == "script" for method in self._chosen):
+            bind_waiting_commands(self._file, self._chosen_methods, self._searches, settings, manager)
+        if settings.suites and any(method.kind == "script" for method in self._chosen_methods):
             manager = components_of(settings.found(), progress).manager
             extension.own_cases = bound_cases(settings, manager)
         with read_curves(self._curves) as curves:
@@ -316,7 +318,7 @@ class ExperimentRun:
             num_done=extension.num_done,
             num_planned=extension.num_planned,
             trials=extension.trials,
-            refused={**self._unfit, **extension.refused},
+            refused={**self._unfit_problems, **extension.refused},
             utilisation=outcome_of_rounds.utilisation,
         )
 

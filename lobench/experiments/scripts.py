@@ -128,8 +128,8 @@ class ScriptCurves:
         self._own_cases = own_cases
         self._log, self._record_event = log, on_recorded
         self._growth: dict[Path, Growth] = {}
-        self._looked: dict[Path, tuple[object, float]] = {}  # by folder, at which state of the files, and when next
-        self._logged: set[str] = set()
+        self._last_looks: dict[Path, tuple[object, float]] = {}  # by folder, at which state of the files, and when next
+        self._logged_lines: set[str] = set()
         self.num_recorded = self.num_running = 0
         self._is_warm = False
 
@@ -217,7 +217,7 @@ class ScriptCurves:
           is_over: Whether the script has ended. If so, files are read now, even if they were read a moment ago.
         """
         files = self._files(run)
-        state, next_at = self._looked.get(run.folder, (None, -math.inf))
+        state, next_at = self._last_looks.get(run.folder, (None, -math.inf))
         started_at = time.monotonic()
         if started_at < next_at and not is_over:
             return self._growth.get(run.folder)
@@ -232,7 +232,7 @@ class ScriptCurves:
                     self._say(f"{run.method.title}: its curves cannot be read so far: {error}")
         seconds = time.monotonic() - started_at if self._is_warm else 0.0  # the first look imports what it needs
         self._is_warm = self._is_warm or now != state
-        self._looked[run.folder] = now, time.monotonic() + seconds / _SHARE * max(self.num_running, 1)
+        self._last_looks[run.folder] = now, time.monotonic() + seconds / _SHARE * max(self.num_running, 1)
         return self._growth.get(run.folder)
 
     def _text(self, run: CommandRun, session_curves: SessionCurves) -> str:
@@ -286,6 +286,6 @@ class ScriptCurves:
         return SessionFiles(os.path.normpath(glob.escape(str(run.runs_in)) / Path(filled(run.method.curves, values))))
 
     def _say(self, line: str) -> None:
-        if line not in self._logged:
-            self._logged.add(line)
+        if line not in self._logged_lines:
+            self._logged_lines.add(line)
             self._log(line)

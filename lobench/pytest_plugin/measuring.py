@@ -112,7 +112,7 @@ class Gate:
     def __init__(self, config: pytest.Config, reference: GateReference, cases: Sequence[CaseInfo]) -> None:
         self.reference = reference
         self._candidates = {candidate.sha256 for candidate in candidates_of(config)}
-        self._against = option(config, "against")
+        self._reference_option = option(config, "against")
         self._margin_is_set = bool(option(config, "margin"))
         self._maximum = adaptive_maximum(config)
         self._num_cases = len(cases)
@@ -126,7 +126,7 @@ class Gate:
 
         Call it before training, because it raises for a stale baseline.
         """
-        return scale_of(spec, info, self._against)
+        return scale_of(spec, info, self._reference_option)
 
     def _shared(self, blocks: Sequence[tuple[SeedBlock, Curves]]) -> frozenset[str]:
         """Returns the names of the trainings that a case shares with others; see `Samples.shared`."""

@@ -37,20 +37,22 @@ class SessionRecorder:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._finished: list[ItemResult] = []
+        self._item_results: list[ItemResult] = []
         self._methods: list[str] = []  # method of each of these, in experiments
         self._sessions = _ExperimentSessions(config)
         self._ledger: Ledger | None = None
         self._positions: dict[Subject, int] = {}
         self._plan: Mapping[str, Any] | None = None  # plan of the session's cases
         self._programs: set[str] = set()
-        self._changes: list[tuple[str, str]] = []  # code of stored results made by other code, and today's code
+        self._code_changes: list[tuple[str, str]] = []  # code of stored results made by other code, and today's code
         self._codes: dict[str, dict[str, str]] = {}  # parts of the user's code, by fingerprint
         self._problem = ""
         self._code_line, self._data_line = "", ""
-        self._data: dict[str, set[str]] = {}  # data files that the code of a case names, by its gin file
+        self._data_files_by_path: dict[str, set[str]] = {}  # data files that the code of a case names, by its gin file
         self._problems: list[str] = []  # reported by the ledger when it was opened
-        self._apart: set[str] = set()  # callers that made jax's backend, so that evaluations ran in another process
+        self._backend_makers: set[str] = (
+            set()
+        )  # callers that made jax's backend, so that evaluations ran in another process
 
     @property
     def store(self) -> Path | None:
@@ -70,11 +72,11 @@ class SessionRecorder:
         records: list[bytes] = getattr(report, "lobench", [])
         if not records or hasattr(self._config, "workerinput") or CURRENT_JOB in self._config.stash:
             return  # an xdist worker's report reaches the controller; a watch's worker sends its own
-        self._apart |= {maker for maker in (getattr(report, "lobench_apart", ""),) if maker}
+        self._backend_makers |= {maker for maker in (getattr(report, "lobench_apart", ""),) if maker}
         self._codes |= getattr(report, "lobench_codes", {})
         spec, files = getattr(report, "lobench_data", ("", ()))
-        self._data.setdefault(spec, set()).update(files)
-        self._changes += [
+        self._data_files_by_path.setdefault(spec, set()).update(files)
+        self._code_changes += [
             (stored_code, current_code) for stored_code, current_code in getattr(report, "lobench_other_code", [])
         ]
         method, session = getattr(report, "lobench_member", None) or ("", 0)
@@ -87,7 +89,7 @@ class SessionRecorder:
                 except LobenchError:
                     return  # the report has the error
             if not method or self._sessions.is_news(method, item_result):
-                self._finished.append(item_result)
+                self._item_results.append(item_result)
                 self._methods.append(method)
                 self.record(item_result, subject)
             if method and self._ledger is not None and not self._problem:
@@ -173,14 +175,14 @@ class SessionRecorder:
             with self._noting_store_errors():
                 is_kept = bool(self._config.getoption("lobench_keep_results"))
                 if is_kept:
-                    self._ledger.accept_code(self._changes)
-                if self._changes:
-                    self._code_line = changed_code_line(self._changes, self._ledger.code_parts, is_kept=is_kept)
+                    self._ledger.accept_code(self._code_changes)
+                if self._code_changes:
+                    self._code_line = changed_code_line(self._code_changes, self._ledger.code_parts, is_kept=is_kept)
                 try:
                     self._note_data(self._ledger)
                 except OSError as error:  # results count without it
                     self._problems.append(f"cannot look at the data files: {cause(error)}")
-                codes = {item_result.case.key: item_result.case.code for item_result in self._finished}
+                codes = {item_result.case.key: item_result.case.code for item_result in self._item_results}
                 for position in self._positions.values():
                     self._ledger.finish_checkpoint(
                         position, programs=self._programs, case_keys=codes.keys(), codes=codes
@@ -193,29 +195,31 @@ class SessionRecorder:
 
         is_reused = self._config.getoption("lobench_reuse")
         about_results = "the results are kept" if is_reused else "results that this session did not train are kept"
-        suites = sorted(filter(None, self._data))
+        suites = sorted(filter(None, self._data_files_by_path))
         junit_path = self._config.getoption("xmlpath", None) or ""  # by `--junitxml`, perhaps beside a gin file
         self._data_line = changed_data(ledger, suites, junit_path, about_results=about_results)
         for suite in suites:
-            note_named_data(ledger, [suite], map(Path, sorted(self._data[suite])))
+            note_named_data(ledger, [suite], map(Path, sorted(self._data_files_by_path[suite])))
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         from lobench.pytest_plugin.options import MANAGER
 
-        if not self._finished:
+        if not self._item_results:
             return
         terminalreporter.section("lobench")
-        results = [Curves.from_payload(item_result.payload) for item_result in self._finished if item_result.payload]
+        results = [
+            Curves.from_payload(item_result.payload) for item_result in self._item_results if item_result.payload
+        ]
         added_metrics = {name for curves in results for name in curves.added or ()}
-        finals = final_columns((item_result.case.primary_metric for item_result in self._finished), added_metrics)
+        finals = final_columns((item_result.case.primary_metric for item_result in self._item_results), added_metrics)
         rows = [(*_HEADER[:3], *finals.values(), *_HEADER[3:])]
-        rows += [_row(*pair, finals) for pair in zip(self._methods, self._finished, strict=True)]
+        rows += [_row(*pair, finals) for pair in zip(self._methods, self._item_results, strict=True)]
         terminalreporter.write_line(text_table(_without_empty_columns(rows), left={0}))
         manager = self._config.stash.get(MANAGER, None)
         broken_plugins = [f"plugin {plugin}" for plugin in (manager.broken if manager else ()) if _takes_part(plugin)]
         for line in dict.fromkeys([*broken_plugins, *(line for curves in results for line in curves.problems)]):
             terminalreporter.write_line(line, yellow=True)
-        for maker in sorted(self._apart):
+        for maker in sorted(self._backend_makers):
             terminalreporter.write_line(
                 f"evaluated in a process of its own, since jax's backend was made before by {maker}"
             )
@@ -300,7 +304,7 @@ class _ExperimentSessions:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._recorded: dict[tuple[SubjectKey, str, SeedBlock], bool] = {}
+        self._has_curves_by_key: dict[tuple[SubjectKey, str, SeedBlock], bool] = {}
         self._form: int | None = None
 
     def subject(self, method: str) -> Subject:
@@ -316,9 +320,9 @@ class _ExperimentSessions:
     def is_news(self, method: str, item_result: ItemResult) -> bool:
         """Returns whether to record an evaluation: at its first session, and again if only a later one has curves."""
         key = (self.subject(method).key, item_result.case.key, item_result.seed_block)
-        if self._recorded.get(key) or (key in self._recorded and not item_result.payload):
+        if self._has_curves_by_key.get(key) or (key in self._has_curves_by_key and not item_result.payload):
             return False
-        self._recorded[key] = bool(item_result.payload)
+        self._has_curves_by_key[key] = bool(item_result.payload)
         return True
 
     def add(self, ledger: Ledger, method: str, session: int, item_result: ItemResult) -> None:

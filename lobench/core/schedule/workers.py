@@ -69,7 +69,7 @@ class Workers:
         self.was_resized = False
         self._machines: Counter[Size] = Counter()  # empty: a single machine with all cores and devices
         self._workers: dict[int, Worker] = {}
-        self._next = 0
+        self._next_number = 0
         self._sizes: Counter[Size] = Counter()
         self._starting: Counter[Size] = Counter()
         self._idle: dict[Size, list[int]] = {}  # by number
@@ -129,7 +129,7 @@ class Workers:
 
     def start(self, size: Size) -> int:
         self._room.clear()
-        number, self._next = self._next, self._next + 1
+        number, self._next_number = self._next_number, self._next_number + 1
         self._workers[number] = Worker(size=size)
         self._sizes[size] += 1
         self._starting[size] += 1

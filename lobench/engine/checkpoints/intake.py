@@ -111,20 +111,22 @@ class Intake:
         self._known_events = {(kind, detail.get("uri"), detail.get("message")) for kind, detail in ledger.events()}
         self._only_newest = only_newest
         self._run_variant = run_variant
-        self._newest: set[tuple[str, str, bool]] = set()  # series whose newest found checkpoint is read
-        self._logged: set[tuple[str, str]] = set()  # logged in this start
-        self._found: deque[SeenCheckpoint] = deque()
+        self._series_with_newest: set[tuple[str, str, bool]] = set()  # series whose newest found checkpoint is read
+        self._logged_lines: set[tuple[str, str]] = set()  # logged in this start
+        self._found_checkpoints: deque[SeenCheckpoint] = deque()
         self._passed_over: list[str] = []
-        self._unread: dict[tuple[str, str], tuple[SeenCheckpoint, str]] = {}  # newest unreadable ones, with the reason
-        self._unbound: dict[tuple[str, str], _Unbound] = {}  # by run and folder
+        self._unreadable_checkpoints: dict[
+            tuple[str, str], tuple[SeenCheckpoint, str]
+        ] = {}  # newest unreadable ones, with the reason
+        self._unbound_checkpoints: dict[tuple[str, str], _Unbound] = {}  # by run and folder
         self._last_read: dict[tuple[str, str], int] = {}  # highest index read, by run and folder
         self._fingerprints = ledger.fingerprints()  # of checkpoints read in earlier starts
         self._retries: dict[str, _Retry] = {}  # by path
-        self._gone: dict[str, float] = {}  # by theta without a file: time of the next look
+        self._next_looks: dict[str, float] = {}  # by theta without a file: time of the next look
         self._num_restarts: Counter[str] = Counter()  # by folder
-        self._joined: list[str] | None = None  # lines that are logged together
-        self._reported: set[str] = set()  # paths of checkpoints whose error was reported
-        self._released: dict[str, int] = {}  # unneeded thetas, with `Ledger.place` at their release
+        self._joined_lines: list[str] | None = None  # lines that are logged together
+        self._reported_paths: set[str] = set()  # paths of checkpoints whose error was reported
+        self._released_thetas: dict[str, int] = {}  # unneeded thetas, with `Ledger.place` at their release
 
     def pending(self) -> bool:
         """Returns whether checkpoints may still become complete, or retries are awaited."""
@@ -234,7 +236,7 @@ class Intake:
         """Returns whether the spool has a subject's theta, after copying it again if it is missing."""
         if not subject.has_theta or self.holds(subject.sha256):
             return True
-        if self._clock() < self._gone.get(subject.sha256, -math.inf):
+        if self._clock() < self._next_looks.get(subject.sha256, -math.inf):
             return False
         readable_sighting = self._readable_sighting(subject)
         seen_checkpoint = self._seen_checkpoint_at(readable_sighting.uri)
@@ -254,7 +256,7 @@ class Intake:
         if not is_there and not any(
             _exists(sighting.uri) for sighting in self._ledger.sightings(subject.sha256).values()
         ):
-            self._gone[subject.sha256] = self._clock() + _GONE_SECONDS
+            self._next_looks[subject.sha256] = self._clock() + _GONE_SECONDS
         return is_there
 
     def _readable_sighting(self, subject: Subject) -> Subject:
@@ -285,14 +287,14 @@ class Intake:
         }
         return left_out | {
             seen_checkpoint.uri: reason
-            for folder, (seen_checkpoint, reason) in self._unread.items()
+            for folder, (seen_checkpoint, reason) in self._unreadable_checkpoints.items()
             if (seen_checkpoint.index or 0) > self._last_read.get(folder, -1)
         }
 
     @property
     def unbound(self) -> dict[str, str]:
         """Reasons why runs were not evaluated with their `config.gin`, by folder."""
-        return {folder: unbound.why for (_, folder), unbound in self._unbound.items()}
+        return {folder: unbound.why for (_, folder), unbound in self._unbound_checkpoints.items()}
 
     def awaited(self) -> dict[str, str]:
         """Reasons why checkpoints are incomplete, by path, for those that the watch waits for before it ends."""
@@ -301,12 +303,14 @@ class Intake:
     @property
     def backlog(self) -> int:
         """Number of checkpoints that the source has found and `poll` has not processed yet."""
-        return len(self._found)
+        return len(self._found_checkpoints)
 
     @property
     def is_choosing(self) -> bool:
         """Whether checkpoints that `poll` has not processed yet may be newer than the processed ones."""
-        return any(_series_of(seen_checkpoint) not in self._newest for seen_checkpoint in self._found)
+        return any(
+            _series_of(seen_checkpoint) not in self._series_with_newest for seen_checkpoint in self._found_checkpoints
+        )
 
     def poll(self) -> tuple[int, list[tuple[int, Subject]]]:
         """Processes checkpoints that the source finds, for at most about 0.5 s. Further calls continue.
@@ -314,27 +318,27 @@ class Intake:
         Returns:
           Number of processed checkpoints; and positions and subjects of the checkpoints that could be read.
         """
-        if not self._found:
+        if not self._found_checkpoints:
             new_checkpoints = self._source.poll()
             for seen_checkpoint in new_checkpoints:
                 self._retries.pop(seen_checkpoint.uri, None)  # it was written again
             found_checkpoints = [*self._due_checkpoints(), *new_checkpoints]
             if self._only_newest:  # those with a number last, which are taken first
                 found_checkpoints.sort(key=lambda seen_checkpoint: seen_checkpoint.index is not None)
-            self._found.extend(found_checkpoints)
-            self._newest.clear()
+            self._found_checkpoints.extend(found_checkpoints)
+            self._series_with_newest.clear()
         deadline = time.monotonic() + _POLL_SECONDS
         num_taken = 0
         sightings = []
-        with self._recording() if self._found else contextlib.nullcontext():
-            while self._found and (not num_taken or time.monotonic() < deadline):
+        with self._recording() if self._found_checkpoints else contextlib.nullcontext():
+            while self._found_checkpoints and (not num_taken or time.monotonic() < deadline):
                 num_taken += 1
                 sighting = self._take_next()
                 if sighting is not None:
                     sightings.append(sighting)
                     if self._only_newest:
                         break  # evaluate it before looking at the others
-            if not self._found:
+            if not self._found_checkpoints:
                 self._log_passed_over()
         return num_taken, sightings
 
@@ -346,7 +350,7 @@ class Intake:
                 if (retry.seen.index or 0) < self._last_read.get(_run_and_folder(retry.seen), -1):
                     del self._retries[retry.seen.uri]  # a newer one was read
         due_checkpoints = [retry.seen for retry in self._retries.values() if retry.pauses.is_due(now)]
-        for folder, unbound in list(self._unbound.items()):
+        for folder, unbound in list(self._unbound_checkpoints.items()):
             try:
                 if all(self._run_variant(uri) == unbound.variant for uri in unbound.seen):
                     continue
@@ -354,17 +358,17 @@ class Intake:
                 if str(error) == unbound.why:
                     continue
             due_checkpoints += unbound.seen.values()
-            del self._unbound[folder]
+            del self._unbound_checkpoints[folder]
         return sorted(due_checkpoints, key=lambda seen_checkpoint: seen_checkpoint.index or 0)
 
     @contextlib.contextmanager
     def _joining_lines(self) -> Iterator[None]:
         """Collects log lines of the body, then logs the first few of them and the number of further lines."""
-        lines = self._joined = list[str]()
+        lines = self._joined_lines = list[str]()
         try:
             yield
         finally:
-            self._joined = None
+            self._joined_lines = None
             for line in lines[:_MOST_LINES]:
                 self._log(line)
             if (num_more := len(lines) - _MOST_LINES) > 0:
@@ -379,15 +383,15 @@ class Intake:
 
     def _take_next(self) -> tuple[int, Subject] | None:
         if not self._only_newest:
-            return self._admit(self._found.popleft())
-        seen_checkpoint = self._found.pop()
-        if _series_of(seen_checkpoint) in self._newest:
+            return self._admit(self._found_checkpoints.popleft())
+        seen_checkpoint = self._found_checkpoints.pop()
+        if _series_of(seen_checkpoint) in self._series_with_newest:
             self._pass_over(seen_checkpoint)
             return None
         sighting = self._admit(seen_checkpoint)
         with contextlib.suppress(CheckpointError):
             if sighting is not None or (_is_text(seen_checkpoint.uri) and self._is_known(seen_checkpoint)):
-                self._newest.add(_series_of(seen_checkpoint))
+                self._series_with_newest.add(_series_of(seen_checkpoint))
         return sighting
 
     def _is_known(self, seen_checkpoint: SeenCheckpoint) -> bool:
@@ -416,7 +420,7 @@ class Intake:
 
     def release(self, sha256: str) -> None:
         """Marks a theta as no longer needed."""
-        self._released[sha256] = self._ledger.place()
+        self._released_thetas[sha256] = self._ledger.place()
 
     def discard(self, needed_hashes: Collection[str]) -> None:
         """Removes the files of released thetas, except needed ones.
@@ -424,12 +428,12 @@ class Intake:
         On a network file system a file is removed only after the store's own file has its release, because a restart
         may continue from that file and need the theta again.
         """
-        for sha256, release_id in list(self._released.items()):
+        for sha256, release_id in list(self._released_thetas.items()):
             if sha256 in needed_hashes:
-                del self._released[sha256]
+                del self._released_thetas[sha256]
             elif self._ledger.is_published(release_id):
                 self._spool.discard(sha256)
-                del self._released[sha256]
+                del self._released_thetas[sha256]
 
     def _admit(
         self, seen_checkpoint: SeenCheckpoint, request: GivenCheckpoint | None = None, *, is_fetched: bool = False
@@ -469,7 +473,7 @@ class Intake:
             if not is_fetched:
                 self._record_incident("expired", seen_checkpoint, error)
         except CheckpointGone as error:
-            if self._retries.pop(seen_checkpoint.uri, None) is None or seen_checkpoint.uri not in self._reported:
+            if self._retries.pop(seen_checkpoint.uri, None) is None or seen_checkpoint.uri not in self._reported_paths:
                 self._record_incident("expired", seen_checkpoint, error)
         except StoreError as error:
             is_over = self._is_over(seen_checkpoint, error) if is_transient(error, may_forbid=False) else True
@@ -478,11 +482,11 @@ class Intake:
         except CheckpointError as error:
             if request is not None or self._is_over(seen_checkpoint, error):
                 self._record_incident("unreadable", seen_checkpoint, error)
-                last_unread = self._unread.get(_run_and_folder(seen_checkpoint))
+                last_unread = self._unreadable_checkpoints.get(_run_and_folder(seen_checkpoint))
                 if request is None and (
                     last_unread is None or (last_unread[0].index or 0) <= (seen_checkpoint.index or 0)
                 ):
-                    self._unread[_run_and_folder(seen_checkpoint)] = seen_checkpoint, str(error)
+                    self._unreadable_checkpoints[_run_and_folder(seen_checkpoint)] = seen_checkpoint, str(error)
         else:
             self._note_read(seen_checkpoint)
             position = self._ledger.record_sighting(
@@ -511,7 +515,7 @@ class Intake:
     def _wait_for_config(self, seen_checkpoint: SeenCheckpoint, variant: Variant | None, error: LobenchError) -> None:
         self._record_incident("unreadable", seen_checkpoint, error)
         self._fingerprints.pop(seen_checkpoint.uri, None)
-        unbound = self._unbound.setdefault(_run_and_folder(seen_checkpoint), _Unbound(str(error), variant))
+        unbound = self._unbound_checkpoints.setdefault(_run_and_folder(seen_checkpoint), _Unbound(str(error), variant))
         unbound.seen[seen_checkpoint.uri] = seen_checkpoint
 
     def _restart_step(self, seen_checkpoint: SeenCheckpoint, subject: Subject) -> int | None:
@@ -575,8 +579,8 @@ class Intake:
         self._last_read[_run_and_folder(seen_checkpoint)] = max(
             seen_checkpoint.index or 0, self._last_read.get(_run_and_folder(seen_checkpoint), -1)
         )
-        if self._retries.pop(seen_checkpoint.uri, None) is not None and seen_checkpoint.uri in self._reported:
-            self._reported.discard(seen_checkpoint.uri)
+        if self._retries.pop(seen_checkpoint.uri, None) is not None and seen_checkpoint.uri in self._reported_paths:
+            self._reported_paths.discard(seen_checkpoint.uri)
             self._log(f"it can be read now: {seen_checkpoint.uri}")
 
     def _is_over(self, seen_checkpoint: SeenCheckpoint, error: LobenchError) -> bool:
@@ -601,14 +605,14 @@ class Intake:
         self._fingerprints.pop(seen_checkpoint.uri, None)
         retry.is_awaited = may_pass and now - retry.pauses.since <= patience_seconds(error)
         if not retry.is_awaited:
-            self._reported.add(seen_checkpoint.uri)
+            self._reported_paths.add(seen_checkpoint.uri)
         return not retry.is_awaited
 
     def _record_incident(self, kind: str, seen_checkpoint: SeenCheckpoint, error: LobenchError) -> None:
         incident = (kind, seen_checkpoint.uri, str(error))
-        if (kind, str(error)) not in self._logged:
-            self._logged.add((kind, str(error)))
-            (self._log if self._joined is None else self._joined.append)(f"{kind}: {error}")
+        if (kind, str(error)) not in self._logged_lines:
+            self._logged_lines.add((kind, str(error)))
+            (self._log if self._joined_lines is None else self._joined_lines.append)(f"{kind}: {error}")
         if incident not in self._known_events:
             self._known_events.add(incident)
             self._ledger.record_event(kind, uri=seen_checkpoint.uri, message=str(error))

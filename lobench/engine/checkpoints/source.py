@@ -51,19 +51,21 @@ class DirectorySource:
         self.inside: list[epath.Path] = []
         self._listing = None if is_remote else FolderListing(context.location, self._is_wanted)
         self.poll_seconds = 10.0 if is_remote else 1.0
-        self._yielded: dict[str, tuple[int, float]] = {}
-        self._previous: dict[str, tuple[int, float]] = {}
+        self._yielded_stamps: dict[str, tuple[int, float]] = {}
+        self._previous_stamps: dict[str, tuple[int, float]] = {}
         self._pending: dict[str, Unfinished] = {}
         self._failed_before: dict[str, float] = {}
-        self._failing: dict[str, float] = {}  # by path: time since which it is inaccessible
-        self._half: dict[str, tuple[tuple[int, float], float]] = {}  # by path: stamp while incomplete, and its time
+        self._failing_since: dict[str, float] = {}  # by path: time since which it is inaccessible
+        self._incomplete_stamps: dict[
+            str, tuple[tuple[int, float], float]
+        ] = {}  # by path: stamp while incomplete, and its time
 
     def pending(self) -> Mapping[str, Unfinished]:
         return dict(self._pending)
 
     def poll(self) -> Sequence[SeenCheckpoint]:
-        self._pending, failing = {}, self._failing
-        self._failing = {}
+        self._pending, failing = {}, self._failing_since
+        self._failing_since = {}
         self._failed_before = failing
         dated_checkpoints: list[tuple[float, SeenCheckpoint]] = []
         for path in self._list_paths():
@@ -86,7 +88,7 @@ class DirectorySource:
             return
         name = str(path)
         now = self._clock()
-        failing_since = self._failing[name] = self._failed_before.get(name, now)
+        failing_since = self._failing_since[name] = self._failed_before.get(name, now)
         is_awaited = is_transient(error, may_forbid=False) and now - failing_since <= patience_seconds(error)
         self._pending[name] = Unfinished(reason=cause(error), is_awaited=is_awaited)
 
@@ -132,9 +134,9 @@ class DirectorySource:
             stamp = mark_of(path)
         except PermissionError:
             stamp = _FORBIDDEN  # reading it reports the error
-        if self._yielded.get(name) == stamp:
+        if self._yielded_stamps.get(name) == stamp:
             return None
-        last_stamp, self._previous[name] = self._previous.get(name), stamp
+        last_stamp, self._previous_stamps[name] = self._previous_stamps.get(name), stamp
         is_done = stamp == _FORBIDDEN or epath.Path(f"{name}.done").exists()
         if reader.in_place and last_stamp != stamp and not is_done:
             reason = "it may still be written: its size or time changed since the last look"
@@ -148,7 +150,7 @@ class DirectorySource:
             reason += ": its end is missing, or a file that marks it as complete"
             self._pending[name] = Unfinished(reason=reason, is_awaited=is_awaited)
             return None
-        self._yielded[name] = stamp
+        self._yielded_stamps[name] = stamp
         return stamp[1], SeenCheckpoint(uri=name, reader=reader_name, index=index_in_name(path.name))
 
     def _readiness(
@@ -168,9 +170,9 @@ class DirectorySource:
         if not reader.in_place:
             return False, not is_settled(path)
         now = self._clock()
-        last_stamp, unchanged_since = self._half.get(str(path), (stamp, now))
-        self._half[str(path)] = stamp, (unchanged_since if last_stamp == stamp else now)
-        is_over = is_done or now - self._half[str(path)][1] > settling_seconds(path)
+        last_stamp, unchanged_since = self._incomplete_stamps.get(str(path), (stamp, now))
+        self._incomplete_stamps[str(path)] = stamp, (unchanged_since if last_stamp == stamp else now)
+        is_over = is_done or now - self._incomplete_stamps[str(path)][1] > settling_seconds(path)
         return is_over, not is_over
 
 

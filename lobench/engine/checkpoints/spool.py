@@ -51,7 +51,7 @@ class Spool:
     """
 
     def __init__(self, root: Path, log: Callable[[str], None] = lambda line: None) -> None:
-        self._log, self._logged = log, set[str]()
+        self._log, self._logged_uris = log, set[str]()
         self._root, self._folder = root, os.path.join(root, "")
         self._has_unsynced = True  # a killed chief may have left unsynced names
         with self._writing():
@@ -214,8 +214,8 @@ class Spool:
             yield
         except OSError as error:
             line = f"cannot clear the spool {self._root}: {cause(error)}"
-            if line not in self._logged:
-                self._logged.add(line)
+            if line not in self._logged_uris:
+                self._logged_uris.add(line)
                 self._log(line)
 
     def _writing(self) -> contextlib.AbstractContextManager[None]:

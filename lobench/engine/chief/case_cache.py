@@ -57,7 +57,9 @@ class KnownCases:
         self._config = config
         self._suite = suite
         self._at_start: tuple[str, list[_Mark]] | None = None  # fingerprint and files
-        self._before: tuple[str, list[_Mark]] | None = None  # the same, recorded before a worker reads the files
+        self._earlier_stamps: tuple[str, list[_Mark]] | None = (
+            None  # the same, recorded before a worker reads the files
+        )
 
     def recall(self, variant: Variant, stamps: dict[str, _Mark | None] | None = None) -> tuple[CaseInfo, ...] | None:
         """Returns the recorded cases of a variant; None if unknown, or if an input has changed since.
@@ -94,14 +96,14 @@ class KnownCases:
 
         Called before each worker starts; the first call counts.
         """
-        if self._before is None:
-            self._before = self._fingerprint(), self._environment_stamps()
+        if self._earlier_stamps is None:
+            self._earlier_stamps = self._fingerprint(), self._environment_stamps()
 
     def keep(self, variant: Variant, description: Described) -> None:
         """Stores a worker's description of a variant."""
-        if self._before is None:
+        if self._earlier_stamps is None:
             return
-        fingerprint, stamps_around = self._before
+        fingerprint, stamps_around = self._earlier_stamps
         paths_around = {path for path, _, _ in stamps_around}
         loaded_stamps = sorted(
             (stamp.path, stamp.size, stamp.changed_ns) for stamp in description.files if stamp.path not in paths_around

@@ -127,11 +127,11 @@ class CommandRuns(Arrivals):
         self._runs: dict[CommandId, CommandRun] = {}
         self._readers, self._record, self._log = readers, record, log
         self._sources: dict[CommandId, DirectorySource] = {}
-        self._announced: set[CommandId] = set()  # returned by `waiting`
-        self._drained: set[CommandId] = set()  # done, with all checkpoints returned by `poll`
-        self._refused: dict[CommandId, str] = {}  # reason why cases cannot be bound for its checkpoint
+        self._announced_commands: set[CommandId] = set()  # returned by `waiting`
+        self._drained_commands: set[CommandId] = set()  # done, with all checkpoints returned by `poll`
+        self._refusal_reasons: dict[CommandId, str] = {}  # reason why cases cannot be bound for its checkpoint
         self._leases: dict[CommandId, tuple[int, int]] = {}  # worker and lease of running commands
-        self._postponed: set[CommandId] = set()  # waiting until the run begins again
+        self._postponed_commands: set[CommandId] = set()  # waiting until the run begins again
         self._workers: WatchWorkers | None = None
         self.states: dict[CommandId, TrialState] = {}
         for run in runs:
@@ -150,12 +150,16 @@ class CommandRuns(Arrivals):
     def is_through(self, command: CommandId) -> bool:
         """Returns whether a command has ended, and all its checkpoints were returned."""
         state = self.states[command]
-        return state in _OVER and (state != "done" or command in self._drained or self._runs[command].is_script)
+        return state in _OVER and (
+            state != "done" or command in self._drained_commands or self._runs[command].is_script
+        )
 
     @property
     def has_news(self) -> bool:
         """Whether `waiting` has new commands to return."""
-        return any(state not in _OVER for command, state in self.states.items() if command not in self._announced)
+        return any(
+            state not in _OVER for command, state in self.states.items() if command not in self._announced_commands
+        )
 
     def given(self) -> list[Given]:
         """Returns new checkpoints as subjects, with the method's bindings and the folder's `config.gin`."""
@@ -169,24 +173,24 @@ class CommandRuns(Arrivals):
 
     def waiting(self) -> list[tuple[tuple[CommandId, Size], ...]]:
         """Returns the commands that became ready since the last call, with the resources that each needs."""
-        new = [command for command in self.states if command not in self._announced]
+        new = [command for command in self.states if command not in self._announced_commands]
         unfinished = tuple((command, self._runs[command].size) for command in new if self.states[command] not in _OVER)
-        self._announced.update(new)
+        self._announced_commands.update(new)
         return [unfinished] if unfinished else []
 
     def postponed_for(self, command: CommandId) -> str:
         edited_file = self.edited_file(self._runs[command].method) if self.follows_edits else ""
         if edited_file:
-            self._postponed.add(command)
+            self._postponed_commands.add(command)
         return edited_file
 
     @property
     def has_postponed(self) -> bool:
         """Whether a command waits until the run begins again."""
-        return bool(self._postponed)
+        return bool(self._postponed_commands)
 
     def act(self, action: LeaseCommand | CommandEnded, workers: WatchWorkers) -> None:
-        if action.command in self._postponed:
+        if action.command in self._postponed_commands:
             return
         if isinstance(action, CommandEnded):
             self._leases.pop(action.command, None)
@@ -226,7 +230,7 @@ class CommandRuns(Arrivals):
         if self.states[command] == "stopped":
             return
         state: TrialState = "failed" if problem else "infeasible"
-        if not problem and not (problem := self._refused.get(command, "")):
+        if not problem and not (problem := self._refusal_reasons.get(command, "")):
             is_there, problem = self._outcome(self._runs[command])
             state = "done" if is_there else "infeasible"
         self._record_state(command, state, problem)
@@ -250,7 +254,7 @@ class CommandRuns(Arrivals):
     def _refuse_checkpoint(self, uri: str, problem: str) -> bool:
         for command, run in self._runs.items():
             if "://" not in uri and Path(uri).is_relative_to(run.folder):
-                self._refused.setdefault(command, problem)
+                self._refusal_reasons.setdefault(command, problem)
                 if self.states[command] == "done":
                     self._record_state(command, "infeasible", problem)
                 return True
@@ -274,7 +278,7 @@ class CommandRuns(Arrivals):
             is_last_wanted = run.method.checkpoints == "last"
             if (
                 run.is_script
-                or command in self._drained
+                or command in self._drained_commands
                 or not (is_done or (self.states[command] == "running" and not is_last_wanted))
             ):
                 continue
@@ -286,7 +290,7 @@ class CommandRuns(Arrivals):
             )
             sightings_of_runs += [(run, checkpoint) for checkpoint in new_checkpoints]
             if is_done:
-                self._drained.add(command)
+                self._drained_commands.add(command)
         return sightings_of_runs
 
     def _last_checkpoint(self, run: CommandRun) -> tuple[Sequence[SeenCheckpoint], str]:

@@ -151,15 +151,15 @@ class Chief:
         self._known, self._variants = known, Variants(known, options.cases)
         self._own_events: list[planner.Event] = []  # caused by the chief's own actions
         self._ended_leases: list[planner.Finished] = []  # whose theta is gone
-        self._sighted: list[tuple[int, Subject]] = []
+        self._new_sightings: list[tuple[int, Subject]] = []
         self._outcomes: dict[Outcome, int] = {}
         self._over_budget = self._suite_changed = self._has_cases = False
-        self._accepted = set[planner.EvaluationId]()  # results of other code that count
+        self._accepted_evaluations = set[planner.EvaluationId]()  # results of other code that count
         self._commands: set[str] = set()  # names of running commands
         self._signals = Signals()
         self._done = self._ended = False
         self._last_news = time.monotonic()
-        self._awaited: dict[str, float] = {}  # by checkpoint: time since which the end of the run waits for it
+        self._awaited_since: dict[str, float] = {}  # by checkpoint: time since which the end of the run waits for it
 
     def run(self) -> Ending:
         """Runs until the end of the run or until a signal arrives.
@@ -303,10 +303,10 @@ class Chief:
     def _log_awaited(self, now: float) -> None:
         """Logs each checkpoint for which the end of the run has been waiting for a while, once."""
         awaited_reasons = self._intake.awaited() if self._options.once else {}
-        self._awaited = {uri: self._awaited.get(uri, now) for uri in awaited_reasons}
-        for uri, waiting_since in self._awaited.items():
+        self._awaited_since = {uri: self._awaited_since.get(uri, now) for uri in awaited_reasons}
+        for uri, waiting_since in self._awaited_since.items():
             if now - waiting_since > _SILENT_SECONDS:
-                self._awaited[uri] = math.inf  # logged
+                self._awaited_since[uri] = math.inf  # logged
                 self._progress.log(f"waiting for {uri}: {awaited_reasons[uri]}")
 
     def _maybe_end(self, quiet_polls: int) -> None:
@@ -336,11 +336,11 @@ class Chief:
         sightings += arrived_subjects
         if num_found:
             self._last_news = time.monotonic()
-        self._sighted += sightings
-        if self._sighted and self._is_suite_edited():
+        self._new_sightings += sightings
+        if self._new_sightings and self._is_suite_edited():
             return num_found  # the ledger has recorded them, and the next watch evaluates them
         if not self._intake.is_choosing:  # until then the newest checkpoint would be missing from the choice
-            for position, subject in self._sighted:
+            for position, subject in self._new_sightings:
                 if position in self._subjects:
                     self._subjects.release_unneeded(subject)
                     continue
@@ -349,7 +349,7 @@ class Chief:
                     self._accept_code([subject])
                 self._observers.seen(subject)
                 self._handle(planner.SubjectSeen(position, subject.key))
-            self._sighted.clear()
+            self._new_sightings.clear()
         return num_found
 
     def _is_suite_edited(self) -> bool:
@@ -472,10 +472,10 @@ class Chief:
             evaluation: codes
             for subject in subjects
             for evaluation, *codes in plan.outdated(subject.sha256, cases.get(subject.variant.key, ()))
-            if evaluation not in self._accepted
+            if evaluation not in self._accepted_evaluations
         }
         if outdated:
-            self._accepted |= outdated.keys()
+            self._accepted_evaluations |= outdated.keys()
             changes = [(stored_code, current_code) for stored_code, current_code in outdated.values()]
             self._progress.log(changed_code_line(changes, self._ledger.code_parts, is_kept=True))
             self._ledger.accept_code(changes)

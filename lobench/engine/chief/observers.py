@@ -24,9 +24,11 @@ class Observers:
         self._manager = manager
         self._ledger = ledger
         self._progress = progress
-        self._slow: set[str] = set()  # cases whose slow compilation was logged
+        self._slow_cases: set[str] = set()  # cases whose slow compilation was logged
         self._problems: set[str] = set()  # problems of plugins' metrics that were logged
-        self._alone: set[tuple[str, str]] = set()  # cases not computed together with others, with the reason
+        self._cases_computed_alone: set[tuple[str, str]] = (
+            set()
+        )  # cases not computed together with others, with the reason
 
     def seen(self, subject: Subject) -> None:
         notify(self._manager, "lobench_checkpoint_seen", CheckpointSeen(subject=subject), self._error)
@@ -46,11 +48,15 @@ class Observers:
                 self._problems.add(problem)
                 self._progress.log(f"{action.case.suite}/{action.case.name}: {problem}")
         alone_because = "" if curves is None else curves.provenance.alone_because
-        if alone_because and (action.case.key, alone_because) not in self._alone:
-            self._alone.add((action.case.key, alone_because))
+        if alone_because and (action.case.key, alone_because) not in self._cases_computed_alone:
+            self._cases_computed_alone.add((action.case.key, alone_because))
             self._progress.log(f"{action.case.suite}/{action.case.name}: computed alone: {alone_because}")
-        if curves is not None and curves.compile_seconds > _SLOW_COMPILE_SECONDS and action.case.key not in self._slow:
-            self._slow.add(action.case.key)
+        if (
+            curves is not None
+            and curves.compile_seconds > _SLOW_COMPILE_SECONDS
+            and action.case.key not in self._slow_cases
+        ):
+            self._slow_cases.add(action.case.key)
             durations = f"{curves.compile_seconds:.0f} s to compile, {curves.wall_seconds:.3g} s to run"
             self._progress.announce(f"{action.case.suite}/{action.case.name} was slow to compile: {durations}")
         notify(self._manager, "lobench_evaluation_finished", event, self._error)

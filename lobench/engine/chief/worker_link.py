@@ -54,10 +54,10 @@ class WatchWorkers:
         self._num_cpus: dict[int, int] = {}
         self._usage = Usage(max_core_seconds)
         self._ready: list[int] = []
-        self._away: set[int] = set()  # ready workers that run a command
-        self._held: list[int] = []  # ready, but not reported as such until cases are known
-        self._wanted: dict[str, protocol.Describe] = {}  # unanswered questions, by variant
-        self._asked: dict[str, int] = {}  # worker that was asked, by variant
+        self._workers_with_commands: set[int] = set()  # ready workers that run a command
+        self._held_workers: list[int] = []  # ready, but not reported as such until cases are known
+        self._unanswered_questions: dict[str, protocol.Describe] = {}  # unanswered questions, by variant
+        self._asked_workers: dict[str, int] = {}  # worker that was asked, by variant
         self._is_described = False
 
     @property
@@ -84,7 +84,7 @@ class WatchWorkers:
 
         Workers are not reported as ready before the first answer, because there is nothing that they could run.
         """
-        self._wanted[variant.key] = protocol.Describe(variant=variant, is_traced=is_traced, names=names)
+        self._unanswered_questions[variant.key] = protocol.Describe(variant=variant, is_traced=is_traced, names=names)
         self._ask()
 
     def run(self, worker: int, job: Job) -> None:
@@ -97,12 +97,12 @@ class WatchWorkers:
 
     def command(self, worker: int, command: Command) -> None:
         """Lets a command use a worker's cores. The worker receives no other messages until the command ends."""
-        self._away.add(worker)
+        self._workers_with_commands.add(worker)
         self._begin(worker, command)
 
     def stop(self, worker: int, lease: int) -> None:
         """Stops the command of a lease. Its result arrives as usual."""
-        if self._executor is not None and worker in self._away:
+        if self._executor is not None and worker in self._workers_with_commands:
             self._executor.send(worker, StopCommand(lease=lease).to_bytes(), ())
 
     def _begin(self, worker: int, message: Job | Command, files: Sequence[str] = ()) -> None:
@@ -143,35 +143,35 @@ class WatchWorkers:
         match message:
             case protocol.Ready():
                 self._ready.append(worker)
-                self._held.append(worker)
+                self._held_workers.append(worker)
                 self._ask()
             case protocol.Described(variant_key=str(variant)) | protocol.Failed(variant_key=str(variant)):
-                if self._asked.get(variant) != worker:
+                if self._asked_workers.get(variant) != worker:
                     return ()  # another worker was asked meanwhile
-                del self._wanted[variant], self._asked[variant]
+                del self._unanswered_questions[variant], self._asked_workers[variant]
                 self._is_described = True
                 return [(worker, message), *self._release_waiting()]
             case JobResult():
                 self._usage.end(worker, time.monotonic())
-                self._away.discard(worker)
+                self._workers_with_commands.discard(worker)
                 self._ask()
         return self._release_waiting() if isinstance(message, protocol.Ready) else [(worker, message)]
 
     def _release_waiting(self) -> Sequence[WorkerEvent]:
         """Returns the events of ready workers, once there are cases that they could run."""
-        if not self._is_described and self._wanted:
+        if not self._is_described and self._unanswered_questions:
             return ()
-        held_workers, self._held = self._held, []
+        held_workers, self._held_workers = self._held_workers, []
         for worker in held_workers:
             self._starting.pop(worker, None)
         return [(worker, protocol.Ready()) for worker in held_workers]
 
     def _ask(self) -> None:
-        free_workers = [worker for worker in self._ready if worker not in self._away]
+        free_workers = [worker for worker in self._ready if worker not in self._workers_with_commands]
         if self._executor is not None and free_workers:
-            for variant in self._wanted.keys() - self._asked.keys():
-                self._asked[variant] = free_workers[0]
-                self._executor.send(free_workers[0], self._wanted[variant].to_bytes())
+            for variant in self._unanswered_questions.keys() - self._asked_workers.keys():
+                self._asked_workers[variant] = free_workers[0]
+                self._executor.send(free_workers[0], self._unanswered_questions[variant].to_bytes())
 
     def mention_slow_starts(self) -> None:
         """Logs workers that take long to start. Importing a suite may take a while."""
@@ -190,12 +190,12 @@ class WatchWorkers:
 
     def _forget(self, worker: int) -> None:
         self._starting.pop(worker, None)
-        self._away.discard(worker)
+        self._workers_with_commands.discard(worker)
         self._num_cpus.pop(worker, None)
         self._usage.end(worker, time.monotonic())
         self._ready = [number for number in self._ready if number != worker]
-        self._held = [number for number in self._held if number != worker]
-        self._asked = {variant: number for variant, number in self._asked.items() if number != worker}
+        self._held_workers = [number for number in self._held_workers if number != worker]
+        self._asked_workers = {variant: number for variant, number in self._asked_workers.items() if number != worker}
         self._ask()
 
 

@@ -235,7 +235,7 @@ class _Written:
         self._scope = scope
         self._where = where
         self._stand_in = stand_in
-        self._made: dict[tuple[str, str], object] = {}  # instance of a class in a scope
+        self._instances: dict[tuple[str, str], object] = {}  # instance of a class in a scope
         self._num_scopes = 0
 
     def value(self, value: Any, path: str, outer_scope: str = "") -> Any:
@@ -292,11 +292,11 @@ class _Written:
                 arguments[name] = argument
         selector = self._reference_to(type(value), path, scope="", evaluate=True).selector
         scope = outer_scope
-        is_another = self._made.setdefault((outer_scope, selector), value) is not value
+        is_another = self._instances.setdefault((outer_scope, selector), value) is not value
         if is_another or isinstance(value, Phase):  # a second instance has a scope of its own
             self._num_scopes += 1
             scope = f"{self._scope}_{self._num_scopes}"
-            self._made[scope, selector] = value
+            self._instances[scope, selector] = value
         for name, argument in arguments.items():
             if isinstance(value, Phase) and name in OPTIMIZER_FIELDS and isinstance(argument, str):
                 self.lines += _bindings_in(argument, name, scope, self._where, selector)

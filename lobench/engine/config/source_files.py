@@ -211,7 +211,7 @@ class _NamesIn:
 
     def __init__(self, tree: ast.Module) -> None:
         self._nodes: list[ast.AST] = []  # parents before children, without docstrings and imports for type checkers
-        self._assigned: dict[str, list[ast.expr]] = {}
+        self._assigned_expressions: dict[str, list[ast.expr]] = {}
         self._importers = {*_IMPORTERS}
         self._of_sys = set[str]()  # names of `sys.path`, by `from sys import path`
         self._sys = {"sys", "site"}  # names of the modules that have the import path
@@ -243,7 +243,7 @@ class _NamesIn:
 
     def _note_assignment(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, ast.Name):
-            self._assigned.setdefault(target.id, []).append(value)
+            self._assigned_expressions.setdefault(target.id, []).append(value)
             if _name_of(value) in _IMPORTERS:
                 self._importers.add(target.id)
 
@@ -252,7 +252,7 @@ class _NamesIn:
     def imports(self) -> Iterator[ImportedNames]:
         """Yields the imports of a module, at any depth, except those for type checkers only."""
         called_ids = {id(node.func) for node in self._nodes if isinstance(node, ast.Call)}
-        assigned_ids = {id(value) for values in self._assigned.values() for value in values}
+        assigned_ids = {id(value) for values in self._assigned_expressions.values() for value in values}
         for node in self._nodes:
             if isinstance(node, ast.Import):
                 yield from (ImportedNames(0, alias.name) for alias in node.names)
@@ -428,7 +428,7 @@ class _NamesIn:
         if isinstance(node, ast.Name):
             if node.id == "__file__":
                 return [_FILE]
-            expressions = self._assigned.get(node.id, [])[:_MOST_VALUES]
+            expressions = self._assigned_expressions.get(node.id, [])[:_MOST_VALUES]
             return [value for expression in expressions for value in self._values_of(expression, depth)] or [_UNKNOWN]
         if isinstance(node, ast.Attribute) and node.attr == "parent":
             return map(_folder_of, self._values_of(node.value, depth))

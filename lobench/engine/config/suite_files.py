@@ -181,7 +181,7 @@ class SuiteFiles:
         self._gin_files = gin_files
         self._run_config = run_config
         self._run = Path(run).resolve() if run else None
-        self._seen: dict[Path, tuple[FileStamp | None, str]] | None = None  # with the SHA-256
+        self._seen_files: dict[Path, tuple[FileStamp | None, str]] | None = None  # with the SHA-256
         self._code: dict[Path, tuple[FileStamp | None, str]] = {}  # the same, for code from elsewhere
         self._config, self._config_stamps = "", list[FileStamp | None]()  # of the run's `config.gin` and its includes
 
@@ -191,8 +191,8 @@ class SuiteFiles:
 
     def remember(self) -> None:
         """Records the state of the files from which the cases come. Only the first call counts."""
-        if self._seen is None:
-            self._seen = retried_briefly(lambda: {file: _stamp_and_hash(file) for file in self.files()})
+        if self._seen_files is None:
+            self._seen_files = retried_briefly(lambda: {file: _stamp_and_hash(file) for file in self.files()})
             configs = list(self._config_files())
             self._config_stamps = retried_briefly(lambda: list(map(stamp_of, configs)))
             self._config = self._config_statements()
@@ -216,13 +216,13 @@ class SuiteFiles:
             return None
 
     def _changed_file(self) -> Path | None:
-        if self._seen is None:
+        if self._seen_files is None:
             return None
         files = set(self.files())
-        for file in sorted(files | self._seen.keys()):
-            if file not in files or file not in self._seen:
+        for file in sorted(files | self._seen_files.keys()):
+            if file not in files or file not in self._seen_files:
                 return file
-        for stamps in (self._seen, self._code):
+        for stamps in (self._seen_files, self._code):
             for file, (stamp, digest) in list(stamps.items()):
                 if (new_stamp := stamp_of(file)) != stamp:
                     if _digest(file) != digest:
@@ -268,7 +268,7 @@ class SuiteFiles:
         """Returns the SHA-256 of each file when `remember` was called. Names begin with the suite's folder."""
         roots = [Path(suite).resolve() for suite in self._suites]
         roots = [(suite if retried_briefly(suite.is_dir) else suite.parent).parent for suite in roots]
-        digests = {file: digest for file, (_, digest) in (self._seen or {}).items()}
+        digests = {file: digest for file, (_, digest) in (self._seen_files or {}).items()}
         digests = digests or retried_briefly(lambda: {file: _digest(file) for file in self.files()})
         names = {
             file: next((file.relative_to(root).as_posix() for root in roots if file.is_relative_to(root)), file.name)

@@ -122,9 +122,11 @@ class PlanHistory:
         self._codes_by_key: dict[str, dict[str, str]] = {}  # by plan, then by `CaseInfo.key`
         self.last_codes: dict[str, str] = {}
         self._last_code: dict[tuple[str, CasePlace], str] = {}  # by variant
-        self._before: dict[CasePlace, dict[str, str]] = {}  # identities by variant, before the open start
+        self._identities_before_start: dict[
+            CasePlace, dict[str, str]
+        ] = {}  # identities by variant, before the open start
         self._start = ""
-        self._group: dict[CasePlace, dict[str, str]] = {}  # of the open start
+        self._identities_of_start: dict[CasePlace, dict[str, str]] = {}  # of the open start
         self._last_form: dict[tuple[str, CasePlace], CaseForm] = {}  # by variant
         self._variants: set[str] = set()  # with a last plan
         self._order: dict[tuple[str, CaseForm], int] = {}  # when a variant's form became the last one
@@ -132,7 +134,7 @@ class PlanHistory:
         self._planned: dict[tuple[str, str], dict[CaseForm, int]] = {}  # the same of single subjects
         self._programs: dict[str, tuple[str, ...]] = {}  # by variant
         self.num_records = 0
-        self._now: dict[CasePlace, dict[str, str]] | None = None
+        self._merged_identities: dict[CasePlace, dict[str, str]] | None = None
 
     def add(self, kind: str, detail: Mapping[str, Any]) -> None:
         """Adds the next event of the ledger."""
@@ -155,16 +157,20 @@ class PlanHistory:
             orders.update(dict.fromkeys(forms.values(), self.num_records))
             return
         if detail["start"] != self._start:
-            self._before, self._group, self._start = self._merge_group(), {}, detail["start"]
+            self._identities_before_start, self._identities_of_start, self._start = (
+                self._merge_group(),
+                {},
+                detail["start"],
+            )
         self._variants.add(variant)
         for case_place, form in forms.items():
-            self._group.setdefault(case_place, {})[variant] = form.identity
+            self._identities_of_start.setdefault(case_place, {})[variant] = form.identity
             self._last_form[variant, case_place] = form
             self._last_code[variant, case_place] = self._codes[detail["plan"]].get(case_place, "")
             self._order[variant, form] = self._order_of[form] = self.num_records
         if detail["programs"]:
             self._programs[variant] = tuple(detail["programs"])
-        self._now = None
+        self._merged_identities = None
 
     def agrees(
         self,
@@ -193,13 +199,13 @@ class PlanHistory:
 
     def identities(self) -> Mapping[CasePlace, Mapping[str, str]]:
         """Returns, for each planned place, the current identity of its case by variant."""
-        if self._now is None:
-            self._now = self._merge_group()
-        return self._now
+        if self._merged_identities is None:
+            self._merged_identities = self._merge_group()
+        return self._merged_identities
 
     def _merge_group(self) -> dict[CasePlace, dict[str, str]]:
-        identities_by_case = dict(self._before)
-        for case_place, new_identities in self._group.items():
+        identities_by_case = dict(self._identities_before_start)
+        for case_place, new_identities in self._identities_of_start.items():
             old_identities = identities_by_case.get(case_place, {})
             is_same = all(
                 old_identities.get(variant, identity) == identity for variant, identity in new_identities.items()
@@ -277,10 +283,10 @@ class CurrentCases:
     ) -> None:
         self._history = history or PlanHistory()
         self._accepted = accepted or {}
-        self._last: dict[CasePlace, tuple[int, int, str]] = {}  # id, arrival, identity
+        self._last_entries: dict[CasePlace, tuple[int, int, str]] = {}  # id, arrival, identity
         self._is_part: dict[str, bool] = {}
         self._hashes: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {}  # by subject, then by case
-        self._chosen: dict[tuple[str, str, str], str | None] = {}
+        self._chosen_hashes: dict[tuple[str, str, str], str | None] = {}
         self._programs: dict[str, frozenset[str]] = {}
         self._identities: frozenset[str] | None = None
         self._num_seen = 0
@@ -304,9 +310,9 @@ class CurrentCases:
                 self._is_part[case.identity] = bool(case.whole)
             self._num_seen += 1
             entry = (row.id, self._num_seen, case.identity)
-            last_entry = self._last.get(case_place)
+            last_entry = self._last_entries.get(case_place)
             if last_entry is None or last_entry < entry:
-                self._last[case_place] = entry
+                self._last_entries[case_place] = entry
             sightings = row.sightings
             hashes_of_sightings = hashes_by_sightings.get(id(sightings))
             if hashes_of_sightings is None:
@@ -318,7 +324,7 @@ class CurrentCases:
                 optimizer_hashes = hashes.get(case.identity, ())
                 if row.key.optimizer_hash not in optimizer_hashes:
                     hashes[case.identity] = (*optimizer_hashes, row.key.optimizer_hash)
-        self._chosen.clear()
+        self._chosen_hashes.clear()
         self._identities = None
         return self
 
@@ -327,7 +333,7 @@ class CurrentCases:
 
         The other object must not be used any more.
         """
-        self._last = other_cases._last
+        self._last_entries = other_cases._last_entries
         self._is_part = other_cases._is_part
         self._hashes = other_cases._hashes
         self._num_seen = other_cases._num_seen
@@ -344,11 +350,11 @@ class CurrentCases:
         if self._identities is None:
             planned_identities = self._history.identities()
             identities = set[str]()
-            for case_place in {*planned_identities, *self._last}:
+            for case_place in {*planned_identities, *self._last_entries}:
                 forms = (
                     {*planned_identities[case_place].values()}
                     if case_place in planned_identities
-                    else {self._last[case_place][2]}
+                    else {self._last_entries[case_place][2]}
                 )
                 whole_cases = {identity for identity in forms if not self._is_part.get(identity, False)}
                 # A search may stop trainings early; tables leave these partial cases out.
@@ -381,9 +387,9 @@ class CurrentCases:
         if not self._history.has_plans:
             return True
         key = (subject.sha256, subject.variant.key, row.case.identity)
-        if key not in self._chosen:
-            self._chosen[key] = self._history.optimizer_hash(*key, self._hashes.get(key[:2], {}).get(key[2], ()))
-        return self._chosen[key] in (None, row.key.optimizer_hash)
+        if key not in self._chosen_hashes:
+            self._chosen_hashes[key] = self._history.optimizer_hash(*key, self._hashes.get(key[:2], {}).get(key[2], ()))
+        return self._chosen_hashes[key] in (None, row.key.optimizer_hash)
 
     def with_bindings(self, rows: Sequence[EvaluationRow], subject: Subject) -> Sequence[EvaluationRow]:
         """Returns the evaluations with the current bindings of a subject's optimizer, in the same order."""

@@ -64,23 +64,25 @@ class Deliverer:
         self._on_error = on_error
         self._on_close_error = on_close_error or on_error
         self._on_unwritten, self._unwritten = on_unwritten, set[tuple[str, str, str]]()
-        self._keeping = [address for address, sink in sinks.items() if getattr(sink, "keeps_first", False)]
+        self._addresses_keeping_first = [
+            address for address, sink in sinks.items() if getattr(sink, "keeps_first", False)
+        ]
         self._reports: queue.SimpleQueue[_Report] = queue.SimpleQueue()
-        self._reached: dict[str, int] = {}  # sequence by address, not yet written to the ledger
+        self._unwritten_cursors: dict[str, int] = {}  # sequence by address, not yet written to the ledger
         self._written_at = -_CURSOR_SECONDS
         self._cursors = {address: _cursor_of(address, sink) for address, sink in sinks.items()}
         self._threads = {
             address: _SinkThread(address, sink, ledger.reader, self._position(address), self._reports, wait)
             for address, sink in sinks.items()
         }
-        self._earlier = self._outstanding(sinks)
+        self._outstanding_at_start = self._outstanding(sinks)
         for thread in self._threads.values():
             thread.thread.start()
 
     @property
     def earlier(self) -> Mapping[str, int]:
         """Number of outstanding deliveries that were recorded before this process started, by address."""
-        return self._earlier
+        return self._outstanding_at_start
 
     def _position(self, address: str) -> int:
         return self._ledger.cursor(self._cursors[address])
@@ -108,16 +110,16 @@ class Deliverer:
             for unwritten in report.unwritten:
                 self._log_unwritten(report.address, unwritten)
             if report.error is None:
-                self._reached[report.address] = report.sequence
+                self._unwritten_cursors[report.address] = report.sequence
             else:
                 failed.append(
                     (self._on_close_error if report.closing else self._on_error, report.address, report.error)
                 )
-        if self._reached and (now or time.monotonic() > self._written_at + _CURSOR_SECONDS):
+        if self._unwritten_cursors and (now or time.monotonic() > self._written_at + _CURSOR_SECONDS):
             with self._ledger.transaction():
-                for address, sequence in self._reached.items():
+                for address, sequence in self._unwritten_cursors.items():
                     self._ledger.advance(self._cursors[address], sequence)
-            self._reached.clear()
+            self._unwritten_cursors.clear()
             self._written_at = time.monotonic()
         for report_to, address, error in failed:
             report_to(address, error)
@@ -168,10 +170,10 @@ class Deliverer:
         for thread in self._threads.values():
             thread.thread.join(timeout=max(0.0, deadline - time.monotonic()))
         self.pump(now=True)
-        if self._keeping:
+        if self._addresses_keeping_first:
             for run, methods in self._ledger.shared_runs().items():
                 names = " and ".join(map(repr, methods))
-                for address in self._keeping:
+                for address in self._addresses_keeping_first:
                     self._log_unwritten(
                         address, _Unwritten(run, "shared", f"methods {names} are one subject: one run, {run!r}")
                     )
@@ -201,7 +203,7 @@ class _Written:
 
     def __init__(self, ledger: Ledger, sequence: int) -> None:
         self._ledger, self._before = ledger, sequence
-        self._taken: set[int] = set()  # completions
+        self._taken_completions: set[int] = set()  # completions
         self._owners: dict[tuple[str, int, int], Subject] = {}
         for run, subject in ledger.first_deliveries(sequence):
             self._owners.setdefault(_series_and_index(run, subject), subject)
@@ -216,14 +218,17 @@ class _Written:
         owner = self._owners.setdefault(_series_and_index(run, subject), subject)
         if not isinstance(delivery.event, CheckpointFinished):
             return None
-        self._taken.add(delivery.sequence)
+        self._taken_completions.add(delivery.sequence)
         step = f"outer step {subject.outer_step} of {repr(run) if run else 'the run'}"
         if owner.key != subject.key:
             duplicate, first_theta = (
                 f"{theta_subject.label} ({theta_subject.sha256[:12]})" for theta_subject in (subject, owner)
             )
             return _Unwritten(run, "theta", f"{duplicate} is not written: {step} has the numbers of {first_theta}")
-        if any(sequence <= self._before or sequence in self._taken for sequence in reopened.get(subject.key, ())):
+        if any(
+            sequence <= self._before or sequence in self._taken_completions
+            for sequence in reopened.get(subject.key, ())
+        ):
             message = f"{subject.label} has more results than are written: {step} keeps the numbers of before"
             return _Unwritten(run, "seeds", message)
         return None

@@ -91,11 +91,11 @@ class _PresentFiles:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._changed: dict[str, tuple[str, ...]] = {}  # by fingerprint
+        self._changed_names: dict[str, tuple[str, ...]] = {}  # by fingerprint
 
     def changed_since(self, fingerprint: str) -> tuple[str, ...]:
         """Returns the names of files and packages that now differ from a fingerprint; () if the code is unchanged."""
-        if fingerprint not in self._changed:
+        if fingerprint not in self._changed_names:
             canonical_codes = self._ledger.accepted_code
             canonical = canonical_codes.get(fingerprint, fingerprint)
             equal_codes = [
@@ -112,8 +112,8 @@ class _PresentFiles:
                 if (hashes_of_parts := self._ledger.code_parts(equal_code)) is not None
             ]
             differing_names = [self._differing_parts(hashes_of_parts) for hashes_of_parts in known_parts]
-            self._changed[fingerprint] = differing_names[0] if differing_names and all(differing_names) else ()
-        return self._changed[fingerprint]
+            self._changed_names[fingerprint] = differing_names[0] if differing_names and all(differing_names) else ()
+        return self._changed_names[fingerprint]
 
     def _differing_parts(self, hashes_of_parts: Mapping[str, str]) -> tuple[str, ...]:
         """Returns the names of parts that differ now; () if no file is found, as for code of another machine."""

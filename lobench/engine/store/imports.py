@@ -142,11 +142,11 @@ class CurveWriter:
     """
 
     def __init__(self, ledger: Ledger, counts_added: Added) -> None:
-        self._ledger, self._added = ledger, counts_added
+        self._ledger, self._counts_added = ledger, counts_added
         self._program: Program | None = IMPORTED  # registered with the first curve
         query = "SELECT checkpoint_sha256, case_identity, seed_start FROM evaluations WHERE program_version = ?"
         with store_errors(ledger.store), intact_rows(ledger.store):
-            self._known = {tuple(row) for row in ledger.connection.execute(query, (_PROGRAM,))}
+            self._stored_identities = {tuple(row) for row in ledger.connection.execute(query, (_PROGRAM,))}
 
     def add(self, subject: Subject, case: CaseInfo, curves: Curves, *, replaces: bool) -> EvaluationKey:
         """Records one seed, or all items.
@@ -162,19 +162,19 @@ class CurveWriter:
         first_seed = 0 if curves.items else curves.seeds[0]
         key = _key(subject, case, first_seed)
         identity = (subject.sha256, case.identity, first_seed)
-        stored_curves = _stored_curves(self._ledger, key) if identity in self._known else None
+        stored_curves = _stored_curves(self._ledger, key) if identity in self._stored_identities else None
         if stored_curves is not None and _are_equal(stored_curves, curves):
-            self._added.known += 1
+            self._counts_added.known += 1
             return key
         if stored_curves is not None and not replaces:
             raise _other_values_error(subject, case, stored_curves, curves)
         self._ledger.record_evaluation(
             *(key, case, Outcome.PASSED), curves=curves, positions=(), replace=replaces, program=self._program
         )
-        self._known.add(identity)
+        self._stored_identities.add(identity)
         self._program = None
-        self._added.replaced += stored_curves is not None
-        self._added.new += stored_curves is None
+        self._counts_added.replaced += stored_curves is not None
+        self._counts_added.new += stored_curves is None
         return key
 
 

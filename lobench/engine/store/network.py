@@ -134,7 +134,7 @@ class LocalCopy:
         self._on_problem = on_problem
         self._folder = _local_folder(store)
         self.database = self._folder / "ledger.sqlite"
-        self._confirmed: str | None = None  # last publication known to be in the store's file
+        self._confirmed_publication: str | None = None  # last publication known to be in the store's file
         self.num_changes, self.num_published = 0, -1
         self._problem = ""
         self._news, self._stopping, self._publishing = threading.Event(), threading.Event(), threading.Lock()
@@ -168,14 +168,14 @@ class LocalCopy:
             snapshot.unlink(missing_ok=True)
             with contextlib.closing(sqlite3.connect(self.database, isolation_level=None, timeout=30)) as database:
                 database.execute("BEGIN IMMEDIATE")
-                _set(database, publication=name, previous_publication=self._confirmed or "")
+                _set(database, publication=name, previous_publication=self._confirmed_publication or "")
                 database.execute("COMMIT")
                 database.execute("VACUUM INTO ?", (str(snapshot),))
             try:
                 retried(lambda: self._replace(snapshot), may_forbid=False, most_seconds=_PATIENCE_SECONDS)
             finally:
                 snapshot.unlink(missing_ok=True)
-            self._confirmed = name
+            self._confirmed_publication = name
             self.num_published = changes
             self._problem = ""
 
@@ -226,7 +226,7 @@ class LocalCopy:
     def _restore(self) -> None:
         store_publication = _publication(self._published, immutable=True)
         if self.database.exists() and self._descends_from(store_publication[0] if store_publication else None):
-            self._confirmed = store_publication[0] if store_publication else None
+            self._confirmed_publication = store_publication[0] if store_publication else None
             return
         with self._errors():
             shutil.rmtree(self._folder)
@@ -245,7 +245,7 @@ class LocalCopy:
                     "INSERT INTO sqlite_sequence VALUES ('deliveries', ?)", (last_sequence + _SKIPPED_SEQUENCES,)
                 )
                 database.commit()
-        self._confirmed = store_publication[0] if store_publication else None
+        self._confirmed_publication = store_publication[0] if store_publication else None
 
     def _descends_from(self, publication_name: str | None) -> bool:
         """Returns whether the store's file is a publication of the local database.

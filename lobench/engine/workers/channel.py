@@ -51,10 +51,10 @@ class Channel:
         end.setblocking(False)
         self._end, self._clock = end, clock
         self._received, self._unsent = bytearray(), bytearray()
-        self._sending = threading.Lock()
-        self._looked = clock()
-        self._stalled = 0.0
-        self._grew = False
+        self._send_lock = threading.Lock()
+        self._looked_at = clock()
+        self._stalled_seconds = 0.0
+        self._has_grown = False
         self.is_closed, self.problem = False, ""
 
     def fileno(self) -> int:
@@ -71,7 +71,7 @@ class Channel:
           Whether everything was sent.
         """
         frame = _HEAD.pack(len(message)) + message
-        with self._sending:
+        with self._send_lock:
             if not self._unsent:  # the usual case: there is room for the whole message
                 with contextlib.suppress(OSError):  # `flush` handles the error
                     frame = frame[self._end.send(frame) :]
@@ -83,7 +83,7 @@ class Channel:
 
         Drops the data if the other end is closed.
         """
-        with self._sending:
+        with self._send_lock:
             try:
                 while self._unsent:
                     del self._unsent[: self._end.send(self._unsent[:_CHUNK])]
@@ -108,7 +108,7 @@ class Channel:
                 break
             except OSError:
                 chunk = b""
-            self._grew = True
+            self._has_grown = True
             self._received += chunk
             self.is_closed = not chunk
             if len(chunk) < _CHUNK and not to_the_end:
@@ -144,10 +144,12 @@ class Channel:
         chief was stopped, do not count.
         """
         now = self._clock()
-        is_moving = self._grew or not self._received
-        self._stalled = 0.0 if is_moving else self._stalled + min(now - self._looked, _LONGEST_LOOK_SECONDS)
-        self._looked, self._grew = now, False
-        if self._stalled > STALL_SECONDS and not self.problem:
+        is_moving = self._has_grown or not self._received
+        self._stalled_seconds = (
+            0.0 if is_moving else self._stalled_seconds + min(now - self._looked_at, _LONGEST_LOOK_SECONDS)
+        )
+        self._looked_at, self._has_grown = now, False
+        if self._stalled_seconds > STALL_SECONDS and not self.problem:
             self.problem = f"sent nothing for {STALL_SECONDS:g} s in the middle of a message"
 
     def close(self) -> None:
@@ -175,13 +177,13 @@ class ChiefEnd(Generic[M]):
         self._codec = codec
         self._owns_process = owns_process
         self._take: Callable[[M | None], None] = lambda message: None
-        self._sending = threading.Lock()
+        self._send_lock = threading.Lock()
 
     def send(self, message: Message) -> None:
         """Sends a message. Does nothing if the chief is lost."""
         data = message.to_bytes()
         try:
-            with self._sending:
+            with self._send_lock:
                 self._connection.send_bytes(data)
         except OSError:
             self._peer_gone()

@@ -108,10 +108,10 @@ class CommandRunner:
     """Runs commands one after another, in this process's group, so that killing the group also ends the command."""
 
     def __init__(self) -> None:
-        self._changing = threading.Lock()
+        self._process_lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._lease = -1
-        self._stopped: set[int] = set()
+        self._stopped_leases: set[int] = set()
 
     def run(self, command: Command, *, timeout_seconds: float = math.inf) -> JobResult:
         """Runs a command until it ends, is stopped, or has run for too long. Its output is appended to its log."""
@@ -135,13 +135,13 @@ class CommandRunner:
                 for end in ("out", "err"):
                     open_to_group(Path(f"{command.log}.{end}"))
                 size_before = error_log.tell()
-                with self._changing:
-                    if command.lease in self._stopped:
+                with self._process_lock:
+                    if command.lease in self._stopped_leases:
                         return "stopped before it began"
                     self._process = _start_process(command, output_log.fileno(), error_log.fileno())
                     self._lease = command.lease
                 os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)  # keeps its id from being reused
-                with self._changing:
+                with self._process_lock:
                     self._lease, code = -1, self._process.wait()
             if code == 0:
                 return ""
@@ -153,8 +153,8 @@ class CommandRunner:
 
     def stop(self, lease: int) -> None:
         """Kills the command of a lease with its child processes, or prevents its start. Any thread may call it."""
-        with self._changing:
-            self._stopped.add(lease)
+        with self._process_lock:
+            self._stopped_leases.add(lease)
             if self._process is not None and self._lease == lease:
                 kill_tree(self._process.pid)
 

@@ -52,7 +52,7 @@ class DeviceLeases:
     """
 
     def __init__(self, devices: Sequence[str]) -> None:
-        self._free = dict.fromkeys(devices, 1.0)
+        self._free_shares = dict.fromkeys(devices, 1.0)
         self._leases: dict[int, dict[str, float]] = {}
 
     def lease(self, worker: int, num_gpus: float) -> dict[str, str]:
@@ -68,29 +68,29 @@ class DeviceLeases:
           UsageError: The machine has too few devices, or the number is above 1 and not an integer.
         """
         if not num_gpus:
-            return {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"} if self._free else {}
-        if num_gpus > len(self._free) or (num_gpus > 1 and not float(num_gpus).is_integer()):
+            return {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"} if self._free_shares else {}
+        if num_gpus > len(self._free_shares) or (num_gpus > 1 and not float(num_gpus).is_integer()):
             raise UsageError(
                 "Case.num_gpus",
                 got=f"{num_gpus:g}",
-                expected=f"a share of one, or a whole number up to the {len(self._free)} of this machine",
+                expected=f"a share of one, or a whole number up to the {len(self._free_shares)} of this machine",
                 next_step="--executor ray uses other machines",
             )
-        emptiest = sorted(self._free, key=lambda device: -self._free[device])
+        emptiest = sorted(self._free_shares, key=lambda device: -self._free_shares[device])
         if num_gpus <= 1:
-            roomy = [device for device in emptiest if self._free[device] >= num_gpus - 1e-9]
-            chosen = [min(roomy, key=self._free.__getitem__)] if roomy else emptiest[:1]
+            roomy = [device for device in emptiest if self._free_shares[device] >= num_gpus - 1e-9]
+            chosen = [min(roomy, key=self._free_shares.__getitem__)] if roomy else emptiest[:1]
         else:
             chosen = emptiest[: int(num_gpus)]
-        share = min(num_gpus, 1.0, *(self._free[device] for device in chosen))
+        share = min(num_gpus, 1.0, *(self._free_shares[device] for device in chosen))
         self._leases[worker] = dict.fromkeys(chosen, share)
         for device in chosen:
-            self._free[device] -= share
-        return _environment(sorted(chosen, key=list(self._free).index), share)
+            self._free_shares[device] -= share
+        return _environment(sorted(chosen, key=list(self._free_shares).index), share)
 
     def release(self, worker: int) -> None:
         for device, share in self._leases.pop(worker, {}).items():
-            self._free[device] = min(self._free[device] + share, 1.0)
+            self._free_shares[device] = min(self._free_shares[device] + share, 1.0)
 
 
 def equal_shares(devices: Sequence[str], count: int) -> list[dict[str, str]]:

@@ -108,8 +108,8 @@ class LocalPool:
         self._config, self._wakeup = config, wakeup
         self._processes: dict[int, WorkerProcess] = {}
         self._oom_kills = OomKills()
-        self._doubtful: set[int] = set()  # workers with an incomplete message, or that may have ended
-        self._own: list[ExecutorEvent] = []  # events of the pool itself
+        self._doubtful_workers: set[int] = set()  # workers with an incomplete message, or that may have ended
+        self._own_events: list[ExecutorEvent] = []  # events of the pool itself
         self._has_log_problem = False
         self._devices = DeviceLeases(devices_here(os.environ))
         self._keeper = Keeper(is_detached=has_detached_keeper)
@@ -131,19 +131,19 @@ class LocalPool:
             process = WorkerProcess(environment, log)
         except OSError as error:
             self._devices.release(worker)
-            self._own.append(WorkerExited(worker=worker, message=f"it could not be started: {cause(error)}"))
+            self._own_events.append(WorkerExited(worker=worker, message=f"it could not be started: {cause(error)}"))
             return
         self._processes[worker] = process
         self._keeper.keep(process.pid)
         if process.log_problem and not self._has_log_problem:
             self._has_log_problem = True
             text = f"workers' logs cannot be written to {self._config.log_folder}: {process.log_problem}"
-            self._own.append(Notice(message=text))
+            self._own_events.append(Notice(message=text))
         self._selector.register(process.channel, selectors.EVENT_READ, worker)
         if process.sentinel is not None:
             self._selector.register(process.sentinel, selectors.EVENT_READ, worker)
         else:
-            self._doubtful.add(worker)
+            self._doubtful_workers.add(worker)
         configure = self._config.configure(num_cpus, log=str(log.absolute()), log_start=process.log_start)
         self.send(worker, configure.to_bytes())
 
@@ -163,13 +163,13 @@ class LocalPool:
         self._end(worker)
 
     def wait(self, timeout: float) -> list[ExecutorEvent]:
-        messages, self._own = self._own, []
+        messages, self._own_events = self._own_events, []
         if messages:
             timeout = 0.0
-        elif self._doubtful:
+        elif self._doubtful_workers:
             timeout = min(timeout, _LOOK_SECONDS)
-        doubtful = set(self._doubtful)
-        replying = set(self._doubtful)
+        doubtful = set(self._doubtful_workers)
+        replying = set(self._doubtful_workers)
         for key, events in self._selector.select(timeout):
             if key.data is None:
                 os.read(key.fd, 4096)
@@ -205,15 +205,15 @@ class LocalPool:
         if channel.is_closed and not was_closed:
             self._selector.unregister(channel)
         if channel.is_closed or channel.is_amid_a_message or process.sentinel is None:
-            self._doubtful.add(worker)
+            self._doubtful_workers.add(worker)
         else:
-            self._doubtful.discard(worker)
+            self._doubtful_workers.discard(worker)
         return messages
 
     def _end(self, worker: int, reason: str = "") -> str:
         """Ends a worker, and returns `reason`, or if that is "", a description of its end."""
         self._devices.release(worker)
-        self._doubtful.discard(worker)
+        self._doubtful_workers.discard(worker)
         process = self._processes.pop(worker, None)
         if process is None:
             return reason

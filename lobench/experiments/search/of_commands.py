@@ -87,13 +87,13 @@ class CommandSearch(ProcessSearch):
 
     def __init__(self, planned: PlannedSearch, context: SearchContext, known: KnownTrials, **options: Any) -> None:
         super().__init__(planned, context, known, **options)
-        self._last: dict[Path, Subject] = {}  # by the folder of a session, the last of its checkpoints
-        self._settled: set[CommandId] = set()  # those that have ended, and whose checkpoints were taken
-        self._evaluated: set[SearchKey] = set()
+        self._last_checkpoints: dict[Path, Subject] = {}  # by the folder of a session, the last of its checkpoints
+        self._settled_commands: set[CommandId] = set()  # those that have ended, and whose checkpoints were taken
+        self._evaluated_keys: set[SearchKey] = set()
 
     def given(self) -> list[Given]:
         ids = [run.id for runs in self._runs.values() for run in runs]
-        self._settled.update(filter(self._commands.is_through, ids))
+        self._settled_commands.update(filter(self._commands.is_through, ids))
         self._look_at_commands()
         return super().given()
 
@@ -115,8 +115,8 @@ class CommandSearch(ProcessSearch):
         if subject is not None and isinstance(given, GivenCheckpoint) and key_of(given) not in self._reports:
             for folder in (run.folder for runs in self._runs.values() for run in runs):
                 if Path(given.uri).is_relative_to(folder):
-                    last_checkpoint = self._last.get(folder)
-                    self._last[folder] = (
+                    last_checkpoint = self._last_checkpoints.get(folder)
+                    self._last_checkpoints[folder] = (
                         subject
                         if last_checkpoint is None or subject.outer_step >= last_checkpoint.outer_step
                         else last_checkpoint
@@ -129,23 +129,23 @@ class CommandSearch(ProcessSearch):
 
     def _end(self, key: SearchKey, subject: Subject | None) -> None:
         self._reported(key)
-        self._evaluated.add(key)
+        self._evaluated_keys.add(key)
         self._look_at_commands()
 
     def _look_at_commands(self) -> None:
         """Ends the trials whose sessions have all ended, if their last checkpoints are evaluated."""
         for trial in self.history.trials:
             runs = self._runs.get(trial.number, ())
-            if is_over(trial.state) or not all(run.id in self._settled for run in runs):
+            if is_over(trial.state) or not all(run.id in self._settled_commands for run in runs):
                 continue
             states = {self._commands.states[run.id] for run in runs}
-            last_checkpoints = [self._last.get(run.folder) for run in runs]
+            last_checkpoints = [self._last_checkpoints.get(run.folder) for run in runs]
             if "failed" in states:
                 self._set([trial.number], "failed")
             elif "infeasible" in states or None in last_checkpoints:
                 self._set([trial.number], "infeasible")
             elif all(
-                key_of(checkpoint) in self._evaluated for checkpoint in last_checkpoints if checkpoint is not None
+                key_of(checkpoint) in self._evaluated_keys for checkpoint in last_checkpoints if checkpoint is not None
             ):
                 fitnesses = [self._fitness(checkpoint) for checkpoint in last_checkpoints if checkpoint is not None]
                 known_fitnesses = [fitness for fitness in fitnesses if fitness is not None]
@@ -157,7 +157,7 @@ class CommandSearch(ProcessSearch):
     def _on_fresh_seeds(self, best: Trial, bindings: Sequence[str]) -> list[Given]:
         given_subjects: list[Given] = []
         for run in self._runs[best.number]:
-            subject = self._last[run.folder]
+            subject = self._last_checkpoints[run.folder]
             label = f"{run.label} on fresh seeds"
             given_subjects.append(given_checkpoint(subject.uri, (*run.method.bindings, *bindings), label=label))
         return given_subjects

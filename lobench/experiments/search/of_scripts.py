@@ -47,7 +47,9 @@ class ScriptSearch(ProcessSearch):
         super().__init__(planned, context, known, **options)
         self._scripts = scripts
         self._so_far: dict[int, float | None] = {}  # by trial, the fitness of its part
-        self._held: dict[int, set[int]] = {}  # by trial, the sessions whose part was recorded by an earlier start
+        self._held_sessions: dict[
+            int, set[int]
+        ] = {}  # by trial, the sessions whose part was recorded by an earlier start
         self._judged: set[int] = set()  # trials for which stopping was decided
         self._notes: dict[str, str] = {}  # reasons of stopped trials, by the script's name
 
@@ -132,9 +134,9 @@ class ScriptSearch(ProcessSearch):
         runs, suffix = self._runs[trial.number], f" to {share:.0%}"
         name = f"{script_name(runs[0].method)}{suffix}"
         sessions = [run.session for run in runs]
-        if trial.number not in self._held:
-            self._held[trial.number] = {row.key.seed_block.start for row in self._scripts.rows(name)}
-        if runs := [run for run in runs if run.session not in self._held[trial.number]]:
+        if trial.number not in self._held_sessions:
+            self._held_sessions[trial.number] = {row.key.seed_block.start for row in self._scripts.rows(name)}
+        if runs := [run for run in runs if run.session not in self._held_sessions[trial.number]]:
             decision_step = round(share * (self.method.until_step or 0))
             cuts = [self._cut(run, decision_step) for run in runs]
             if None in cuts:
@@ -194,7 +196,9 @@ class ScriptSearch(ProcessSearch):
         super()._forget(first_trial)
         self._so_far = {number: fitness for number, fitness in self._so_far.items() if number < first_trial}
         self._judged = {number for number in self._judged if number < first_trial}
-        self._held = {number: held_sessions for number, held_sessions in self._held.items() if number < first_trial}
+        self._held_sessions = {
+            number: held_sessions for number, held_sessions in self._held_sessions.items() if number < first_trial
+        }
 
     def _is_ours(self, key: SearchKey) -> bool:
         return False  # no subject is evaluated

@@ -78,7 +78,7 @@ class Asked:
     def __init__(self, path: Path, key: str, compute_key: Callable[[], str], trace: WatchedTrace) -> None:
         self._path = path
         self._key = key
-        self._again = compute_key
+        self._compute_key = compute_key
         self._is_fresh = False
         self.trace = trace
 
@@ -142,7 +142,7 @@ class Asked:
             if calls or traced.jaxpr.effects:
                 raise Unhashable(f"parts outside of the program: {', '.join(sorted(calls)) or traced.jaxpr.effects}")
             files = installed_files()
-            if self._again() != self._key:
+            if self._compute_key() != self._key:
                 raise Unhashable("what tracing itself changes")
             code = self._path.with_name(f"{_name_of_code(traced, program, text_sha256)}.code")
             if self._is_fresh:

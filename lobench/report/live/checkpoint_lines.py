@@ -74,8 +74,8 @@ class CheckpointLines:
         self._scale = ""
         self._last: tuple[object, int] | None = None
         self._num_logged = 0
-        self._named: dict[str, SubjectKey] = {}  # the first subject of each name
-        self._ended = threading.Event()
+        self._subjects_by_name: dict[str, SubjectKey] = {}  # the first subject of each name
+        self._end_requested = threading.Event()
         with open_reader() as ledger:
             self._before = ledger.finished()
         self._thread = threading.Thread(target=self._run, name="checkpoint lines", daemon=True)
@@ -92,7 +92,7 @@ class CheckpointLines:
 
     def close(self) -> None:
         """Waits until all lines are logged, at most ten seconds."""
-        self._ended.set()
+        self._end_requested.set()
         self._waiting.put(None)
         self._thread.join(_CLOSE_SECONDS)
 
@@ -106,7 +106,7 @@ class CheckpointLines:
             goes_on = None not in batch
             start_time = time.monotonic()
             self._log_scores([subject for subject in batch if subject is not None])
-            self._ended.wait(min((time.monotonic() - start_time) * (1 / _SHARE - 1), _LONGEST_REST))
+            self._end_requested.wait(min((time.monotonic() - start_time) * (1 / _SHARE - 1), _LONGEST_REST))
         if self._ledger is not None:
             self._ledger.close()
 
@@ -138,7 +138,7 @@ class CheckpointLines:
                 self._scale = subject_score.label
                 self._log(f"scores: 0 is the untrained network, 1 {subject_score.label}; a diverged seed scores -1", "")
         name = subject_name(event.subject)
-        if self._named.setdefault(name, event.subject.key) != event.subject.key:
+        if self._subjects_by_name.setdefault(name, event.subject.key) != event.subject.key:
             name = f"{name} ({event.subject.sha256[:6]})"
         self._log(f"{name}: " + "; ".join(filter(None, (text, event.left))), colour)
         self._num_logged += subject_score is not None
@@ -170,7 +170,7 @@ class _Lines:
     def __init__(self, command: str) -> None:
         self._command = command  # command that makes a baseline, mentioned once
         self._means: list[float] = []
-        self._best: dict[frozenset[str], tuple[float, str]] = {}  # by the cases with scores
+        self._best_by_cases: dict[frozenset[str], tuple[float, str]] = {}  # by the cases with scores
 
     def know(self, identity: Subject, subject_score: Scored) -> str:
         """Registers a subject. Returns its difference from the best so far on the same cases, "" for the first."""
@@ -178,9 +178,9 @@ class _Lines:
             return ""
         cases = frozenset(subject_score.score.scores)
         self._means.append(mean)
-        best = self._best.get(cases)
+        best = self._best_by_cases.get(cases)
         if best is None or mean > best[0]:
-            self._best[cases] = (mean, subject_name(identity))
+            self._best_by_cases[cases] = (mean, subject_name(identity))
         if best is None:
             return ""
         value, name = best

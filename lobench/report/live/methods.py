@@ -99,20 +99,20 @@ class Methods:
         self._plan_of = plan_of
         self._trials_of = trials_of
         self._growths_of = growths_of
-        self._planned: dict[str, int] = {}
+        self._num_planned: dict[str, int] = {}
         self._rows: dict[tuple[str, str, Any], EvaluationRow] = {}  # by theta, case and block, so that each counts once
-        self._done = Counter[str]()  # number of rows by method
+        self._num_done = Counter[str]()  # number of rows by method
         self._running: dict[int, tuple[str, ...]] = {}
         self._scores: dict[str, MeanScore] = {}
         self._through: list[str] = []
         self._is_over = False
-        self._began: float | None = None
+        self._began_at: float | None = None
         self._num_new = 0
         self._scored_until, self._scored_rows = -math.inf, 0
 
     def forget(self) -> None:
         """Forgets all evaluations and plans, for a run that begins again."""
-        self._planned, self._rows, self._done, self._running = {}, {}, Counter[str](), {}
+        self._num_planned, self._rows, self._num_done, self._running = {}, {}, Counter[str](), {}
         self._scores = {}
         self._through = []
         self._scored_until = -math.inf
@@ -120,7 +120,7 @@ class Methods:
 
     def plan(self, counts: Mapping[str, int], rows: Iterable[EvaluationRow] = ()) -> None:
         """Sets the number of evaluations of each method, in display order, and adds evaluations that exist already."""
-        self._planned = {**dict.fromkeys(counts, 0), **self._planned, **counts}
+        self._num_planned = {**dict.fromkeys(counts, 0), **self._num_planned, **counts}
         for row in rows:
             self._keep(row)
 
@@ -133,7 +133,7 @@ class Methods:
         return set(self._methods_of(subject))
 
     def leased(self, lease: int, subject: Subject) -> None:
-        self._began = self._clock() if self._began is None else self._began
+        self._began_at = self._clock() if self._began_at is None else self._began_at
         self._running[lease] = tuple(self._methods_of(subject))
 
     def finished(self, event: EvaluationFinished, lease: int | None) -> tuple[str, ...]:
@@ -149,7 +149,7 @@ class Methods:
         # The subjects of several methods.
         subjects = (*old_row.subjects, *row.subjects) if old_row is not None else row.subjects
         stored_row = self._rows[key] = replace(row, subjects=tuple(dict.fromkeys(subjects)))
-        self._done.update(self._names(stored_row) - (self._names(old_row) if old_row is not None else set()))
+        self._num_done.update(self._names(stored_row) - (self._names(old_row) if old_row is not None else set()))
         return old_row is None
 
     def _names(self, row: EvaluationRow) -> set[str]:
@@ -171,14 +171,14 @@ class Methods:
         return [
             MethodState(
                 name=name,
-                num_done=self._done[name],
-                num_planned=self._planned.get(name, 0),
+                num_done=self._num_done[name],
+                num_planned=self._num_planned.get(name, 0),
                 num_running=running[name],
                 score="" if name in trials else self._score_text(name),
                 trials=trials.get(name, ""),
                 growing=", ".join(filter(None, growths.get(name, ()))),
             )
-            for name in dict.fromkeys([*self._planned, *self._done, *running])
+            for name in dict.fromkeys([*self._num_planned, *self._num_done, *running])
         ]
 
     def _score(self, anew: bool) -> None:
@@ -197,7 +197,9 @@ class Methods:
         self._scored_until = self._clock() + (self._clock() - now) / _SHARE
 
     def _is_through(self, name: str) -> bool:
-        return self._done[name] == self._planned.get(name, 0) or (self._is_over and not self._planned.get(name))
+        return self._num_done[name] == self._num_planned.get(name, 0) or (
+            self._is_over and not self._num_planned.get(name)
+        )
 
     def _score_text(self, name: str) -> str:
         score = self._scores.get(name)
@@ -233,10 +235,10 @@ class Methods:
 
     def time_left(self) -> str:
         """Returns the estimated time for the rest, from the work of this call so far; "" if unknown."""
-        num_left = sum(max(planned - self._done[name], 0) for name, planned in self._planned.items())
-        if self._began is None or not self._num_new or not num_left:
+        num_left = sum(max(planned - self._num_done[name], 0) for name, planned in self._num_planned.items())
+        if self._began_at is None or not self._num_new or not num_left:
             return ""
-        return f", about {duration((self._clock() - self._began) / self._num_new * num_left)} left"
+        return f", about {duration((self._clock() - self._began_at) / self._num_new * num_left)} left"
 
 
 class _Methods(PlainProgress):

@@ -59,7 +59,7 @@ class Running:
         self._compiled: dict[str, float] = {}
         self._made_programs: set[str] = set()
         self._compiled_programs: set[str] = set()
-        self._planned: set[str] = set()  # programs, also those of commands
+        self._planned_programs: set[str] = set()  # programs, also those of commands
         self._numbers: dict[str, int] = {}  # of programs that have begun, but not of commands
         self._of_commands: set[str] = set()
         self._compile_seconds: list[float] = []
@@ -67,7 +67,7 @@ class Running:
 
     def planned(self, programs: Iterable[str]) -> None:
         """Adds programs of missing evaluations, from which the remaining time is estimated."""
-        self._planned.update(programs)
+        self._planned_programs.update(programs)
 
     def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
         program = case.program_key
@@ -169,7 +169,7 @@ class Running:
             return f"{lease.step}/{lease.num_steps}"
         if not lease.is_new:
             return f"0/{lease.num_steps}"
-        total = len((self._planned | self._numbers.keys()) - self._of_commands)
+        total = len((self._planned_programs | self._numbers.keys()) - self._of_commands)
         if is_narrow or total < 2:
             return f"compiling {duration(seconds)}"
         past_seconds = self._compile_seconds

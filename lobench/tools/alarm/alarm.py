@@ -209,11 +209,11 @@ class _Follower:
         self._progress = progress
         self._evaluator = evaluator
         self.notifier = notifier
-        self._tried: set[tuple[int, str, str]] = set()
+        self._tried_evaluations: set[tuple[int, str, str]] = set()
         self._places: dict[str, str | None] = {}  # paths of readable thetas by hash, in this look
-        self._seen: tuple[Subject, ...] = ()
+        self._seen_subjects: tuple[Subject, ...] = ()
         self._known: list[tuple[str, Subject, bool]] = []
-        self._found: StoredRun | None = None
+        self._found_run: StoredRun | None = None
         self.detectors: list[TwoStages | Stall] = []
         self._kept = kept_copies(watched_run.store)
         self._other_code = ""  # line on results that are left out
@@ -231,9 +231,9 @@ class _Follower:
         The whole store is read, so this happens only if the watch has finished a checkpoint.
         """
         standings = self._standings()
-        if self._found is not None and standings == self._known and not is_over:
+        if self._found_run is not None and standings == self._known and not is_over:
             self.notifier.deliver()
-            return self._found
+            return self._found_run
         self._known = standings
         stored_run = self._read(is_over)
         if stored_run.other_code not in ("", self._other_code):
@@ -254,7 +254,7 @@ class _Follower:
             self.notifier.notify_of(self.event(raised_alarm, stored_run), stored_run.runs[raised_alarm.place])
         self.notifier.deliver()
         self._keep_best(stored_run)
-        self._seen, self._found = stored_run.subjects, stored_run
+        self._seen_subjects, self._found_run = stored_run.subjects, stored_run
         return stored_run
 
     def _go_on(self, detector: TwoStages | Stall, stored_run: StoredRun) -> Confirmation | None:
@@ -276,7 +276,7 @@ class _Follower:
             self._run,
             suites,
             self._rules.seeds,
-            self._tried,
+            self._tried_evaluations,
             is_over=is_over,
             keeps_results=bool(self._evaluator.options.get("keep_results")),
             is_readable=lambda subject: self._place_of(subject) is not None,
@@ -287,7 +287,9 @@ class _Follower:
 
         This happens if the watch evaluated earlier checkpoints too.
         """
-        if not stored_run.subjects or (self.detectors and stored_run.subjects[: len(self._seen)] == self._seen):
+        if not stored_run.subjects or (
+            self.detectors and stored_run.subjects[: len(self._seen_subjects)] == self._seen_subjects
+        ):
             return
         cases_by_role: dict[str, list[str]] = {}
         for identity, case in stored_run.cases.items():
@@ -327,7 +329,7 @@ class _Follower:
             f"{confirmation.kind}: outer step {steps[1]} may be worse than {steps[0]}, {size}; "
             f"{self._rules.seeds} fresh seeds of each decide"
         )
-        self._tried.add(stored_run.name_of(confirmation))
+        self._tried_evaluations.add(stored_run.name_of(confirmation))
         infos, cases = stored_run.cases.values(), tuple[str, ...]()  # (): all
         if note_on_fixed_seeds(infos):
             cases = names_on_fresh_seeds(infos)
@@ -433,14 +435,14 @@ class _Notifier:
         self._sinks = sinks
         self._command = command
         self._progress = progress
-        self._raised, self._reached, self._lines = read_raised(file)
+        self._raised_alarms, self._reached, self._lines = read_raised(file)
         self._deliveries: list[Delivery] = []
 
     def notify_of(self, event: AlarmRaised, run: str) -> None:
         alarm_name = _name(event)
-        is_new = alarm_name not in self._raised
+        is_new = alarm_name not in self._raised_alarms
         # `_raised` only grows, so an alarm has the same number in every call.
-        number = len(self._raised) if is_new else self._raised.index(alarm_name)
+        number = len(self._raised_alarms) if is_new else self._raised_alarms.index(alarm_name)
         if alarm_name not in [_name(delivery.event) for delivery in self._deliveries]:
             self._deliveries.append(Delivery(sequence=-1 - number, event=event, run=run))
         if not is_new:
@@ -449,7 +451,7 @@ class _Notifier:
         notify(self._manager, "lobench_alarm_raised", event, self._failed)
         if self._command:
             self._call(event)
-        self._raised.append(alarm_name)
+        self._raised_alarms.append(alarm_name)
         self._lines.append(event.message)
         self._write()
 
@@ -503,7 +505,7 @@ class _Notifier:
         self._progress.log(f"{where}: {headline(error)}")
 
     def _write(self) -> None:
-        record = {"told": self._raised, "sinks": self._reached, "lines": self._lines}
+        record = {"told": self._raised_alarms, "sinks": self._reached, "lines": self._lines}
         write_whole(self._file, json.dumps(record, indent=1) + "\n")
 
 

@@ -48,13 +48,13 @@ class Tables:
 
     def __init__(self, bundle: ResultBundle) -> None:
         self._bundle = bundle
-        self._known: dict[str, list[Row]] = {}
+        self._known_rows: dict[str, list[Row]] = {}
 
     def __getitem__(self, name: str) -> list[Row]:
-        if name not in self._known:
+        if name not in self._known_rows:
             columns, rows = self._bundle.table(name)
-            self._known[name] = [dict(zip(columns, row, strict=True)) for row in rows]
-        return self._known[name]
+            self._known_rows[name] = [dict(zip(columns, row, strict=True)) for row in rows]
+        return self._known_rows[name]
 
     def events(self, *kinds: str) -> list[tuple[Row, Mapping[str, Any]]]:
         """Returns the events of some kinds in order, with their details."""

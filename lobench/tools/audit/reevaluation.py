@@ -90,7 +90,7 @@ class Suites:
         self._specs = specs_of(*folders)
         self._tests = tests_of(*folders)
         self._modules = tuple(manager.gin_modules())
-        self._known: dict[tuple[str, str, object, str], RepeatableCase | LobenchError] = {}
+        self._known_cases: dict[tuple[str, str, object, str], RepeatableCase | LobenchError] = {}
 
     def find(self, row: EvaluationRow, bindings: str) -> RepeatableCase:
         """Returns the case of a row.
@@ -104,14 +104,14 @@ class Suites:
           LobenchError: The files are missing, or cannot be bound.
         """
         case_key = (row.case.key, row.case.node_id, tuple(row.sightings), bindings)
-        if case_key not in self._known:
+        if case_key not in self._known_cases:
             try:
-                self._known[case_key] = self._find(row, bindings)
+                self._known_cases[case_key] = self._find(row, bindings)
             except LobenchError as error:
-                self._known[case_key] = error
+                self._known_cases[case_key] = error
             except Exception as error:  # noqa: BLE001  (what a suite's module raises)
-                self._known[case_key] = LobenchError("the case cannot be bound", where=row.where, got=str(error))
-        case_or_error = self._known[case_key]
+                self._known_cases[case_key] = LobenchError("the case cannot be bound", where=row.where, got=str(error))
+        case_or_error = self._known_cases[case_key]
         if isinstance(case_or_error, LobenchError):
             raise case_or_error
         return case_or_error
@@ -242,11 +242,11 @@ class Repeats:
         self._thetas = thetas
         self.metrics: Mapping[Path, Mapping[str, Registered]] = {}
         self._num_workers = num_workers
-        self._idle: queue.SimpleQueue[IsolatedRunner] = queue.SimpleQueue()
+        self._idle_runners: queue.SimpleQueue[IsolatedRunner] = queue.SimpleQueue()
         self._runners = [IsolatedRunner(keeps_executables=False) for _ in range(num_workers)]
         for runner in self._runners:
             runner.compilation_cache = str(cache)
-            self._idle.put(runner)
+            self._idle_runners.put(runner)
 
     def close(self) -> None:
         for runner in self._runners:
@@ -267,13 +267,13 @@ class Repeats:
                 raise
 
     def _run(self, row: EvaluationRow, repeatable: RepeatableCase, perturbation: int) -> Curves | LobenchError:
-        runner = self._idle.get()
+        runner = self._idle_runners.get()
         try:
             return self._run_in(runner, row, repeatable, perturbation)
         except LobenchError as error:
             return error
         finally:
-            self._idle.put(runner)
+            self._idle_runners.put(runner)
 
     def _run_in(self, runner: IsolatedRunner, row: EvaluationRow, case: RepeatableCase, perturbation: int) -> Curves:
         sha256 = row.key.checkpoint_sha256

@@ -401,7 +401,7 @@ class CollectedCurves:
             always_last=settings.last_counts,
         )
         self.of_runs: dict[CurveRun, list[CurveFile]] = {}
-        self._seen: set[str] = set()
+        self._seen_metrics: set[str] = set()
 
     def __enter__(self) -> CollectedCurves:
         try:
@@ -412,7 +412,7 @@ class CollectedCurves:
         if not self.spill.num_points:
             self.spill.close()
             expected = f"values of {', '.join(self.asked.metrics)}" if self.asked.metrics else "values"
-            metrics_text = ", ".join(sorted(self._seen or self._metrics_there())) or "none"
+            metrics_text = ", ".join(sorted(self._seen_metrics or self._metrics_there())) or "none"
             raise UsageError(
                 "there is nothing to import", where=str(self.sources[0].path), got=metrics_text, expected=expected
             )
@@ -500,7 +500,7 @@ class CollectedCurves:
           UsageError: Two metrics of the source have the same name in lobench.
         """
         metrics = self.asked.metrics
-        self._seen.update(points.metrics)
+        self._seen_metrics.update(points.metrics)
         kept_points = points.of_metrics(metrics) if metrics else points
         names = [metrics.get(name) or metric_name(name) for name in points.metrics]
         for name, foreign_name in zip(names, points.metrics, strict=True):

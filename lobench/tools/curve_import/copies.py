@@ -45,7 +45,7 @@ class Copies:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._firsts: dict[tuple[str, str], dict[bytes, _First]] = {}
-        self._found: dict[str, list[str]] = {}
+        self._found_copies: dict[str, list[str]] = {}
 
     def key_of_copy(
         self, subject: Subject, case: CaseInfo, curves: Curves, *, run: CurveRun, sources: Sequence[CurveFile]
@@ -64,7 +64,7 @@ class Copies:
             return None
         if _num_values(case, curves) < _LEAST_POINTS and not hashes & first_curve.hashes:
             return None
-        self._found.setdefault(f"{subject.name} on {case.suite}/{case.name}", []).append(
+        self._found_copies.setdefault(f"{subject.name} on {case.suite}/{case.name}", []).append(
             f"{run.seed!r} of {'; '.join(sorted(files))} has the values of {first_curve.run!r}"
             + (f" of {'; '.join(sorted(first_curve.files))}" if files != first_curve.files else "")
         )
@@ -93,7 +93,7 @@ class Copies:
         """Returns a line for each method and case with copies."""
         return [
             f"{where}: {counted(len(copies), 'run')} left out as a copy of another one: {first_of(copies, _MOST_SHOWN)}"
-            for where, copies in self._found.items()
+            for where, copies in self._found_copies.items()
         ]
 
     def _first_curves(self, subject: Subject, case: CaseInfo) -> dict[bytes, _First]:

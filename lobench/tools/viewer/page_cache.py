@@ -106,7 +106,7 @@ class PageCache:
         self._experiment, self._every = experiment or None, every
         self._reading, self._parts = StoreReading(self._store), PageParts()
         check_experiment(store, self._experiment)
-        self._lock, self._making = threading.Lock(), threading.Lock()
+        self._lock, self._making_lock = threading.Lock(), threading.Lock()
         self._is_made = threading.Event()  # the first page, or the reason why there is none
         self._is_current = threading.Event()  # no page of new evaluations is being made
         self._is_current.set()
@@ -114,7 +114,7 @@ class PageCache:
         self._whole_stamp: tuple[object, ...] = ()  # of the whole page
         self._next_at = self._whole_at = 0.0  # when the page, and the whole page, may be made again
         self._page: Page | None = None
-        self._whole: _WholePage | None = None
+        self._whole_page: _WholePage | None = None
         self._problem = ""
         self._error: Exception | None = None
 
@@ -138,7 +138,7 @@ class PageCache:
         Args:
           waits: Whether to wait a moment for a page with new evaluations that is being made.
         """
-        if self._is_due() and self._making.acquire(blocking=False):
+        if self._is_due() and self._making_lock.acquire(blocking=False):
             self._is_current.clear()
             threading.Thread(target=self._make_aside, daemon=True).start()
         if self._page is None:
@@ -186,7 +186,7 @@ class PageCache:
         finally:
             self._is_made.set()
             self._is_current.set()
-            self._making.release()
+            self._making_lock.release()
 
     def make(self, *, waits: bool = True) -> None:
         """Reads new evaluations and renders the page.
@@ -211,7 +211,7 @@ class PageCache:
             now = time.monotonic()
             if whole_stamp == stamp:
                 self._whole_at = now + _PAUSE * (now - started)
-            is_slow = self._whole is not None and self._whole.seconds >= _SLOW
+            is_slow = self._whole_page is not None and self._whole_page.seconds >= _SLOW
             self._next_at = now + _PAUSE * (early_at - started) if is_slow else self._whole_at
             self._stamp, self._whole_stamp = stamp, whole_stamp
 
@@ -222,7 +222,7 @@ class PageCache:
     def _rendered(self, snapshot: Snapshot) -> Page:
         """Returns the whole page of a store."""
         if not snapshot.rows:
-            self._whole = None
+            self._whole_page = None
             return Page(version="", html=waiting_page(self._store).encode(), viewer_index=None, data="null")
         started = time.monotonic()
         summary = summary_of(self._store, self._baselines or None, snapshot=snapshot)
@@ -234,12 +234,12 @@ class PageCache:
         html = draft.replace(f'data-version="{_UNSAID}"', f'data-version="{version}"', 1)
         page = Page(version=version, html=html.encode(), viewer_index=viewer_index, data=data)
         seconds = time.monotonic() - started
-        self._whole = _WholePage(page=page, summary=summary, listed=listed_parts, seconds=seconds)
+        self._whole_page = _WholePage(page=page, summary=summary, listed=listed_parts, seconds=seconds)
         return page
 
     def _with_new(self, snapshot: Snapshot) -> Page | None:
         """Returns the last whole page with newer data; None if rendering a whole page is fast enough."""
-        whole_page = self._whole
+        whole_page = self._whole_page
         if whole_page is None or whole_page.seconds < _SLOW:
             return None
         listed_summary = listed_with_new(whole_page.listed, whole_page.summary, snapshot)

@@ -105,7 +105,7 @@ class Crew:
         self._size = size
         max_gpus = num_workers * size.num_gpus
         self._machine = schedule.Machine(num_workers * size.num_cpus, max_gpus=max_gpus, rules=_RULES)
-        self._sent: dict[int, _Sent] = {}  # by worker
+        self._sent_to_workers: dict[int, _Sent] = {}  # by worker
         self._leases: dict[int, int] = {}  # lease by worker, for workers with a job
         self._jobs: dict[int, WorkerJob] = {}  # unfinished jobs by number
         self._genomes: Mapping[int, Genome] = {}
@@ -156,7 +156,7 @@ class Crew:
             match event:
                 case Notice(message=line):
                     self._log(line)
-                case WorkerMessage(worker=number, message=data) if number in self._sent:
+                case WorkerMessage(worker=number, message=data) if number in self._sent_to_workers:
                     try:
                         results += self._receive(number, data)
                     except ValueError as error:
@@ -164,7 +164,7 @@ class Crew:
                         self._end_worker(
                             number, f"sent a message that its crew does not understand: {error}", is_blamed=True
                         )
-                case WorkerExited(worker=number, message=reason, lost=lost) if number in self._sent:
+                case WorkerExited(worker=number, message=reason, lost=lost) if number in self._sent_to_workers:
                     self._end_worker(number, reason, is_blamed=not lost)
         self._handle(schedule.Tick(self._clock()))
         return results
@@ -200,7 +200,7 @@ class Crew:
         self._handle(schedule.WorkerDied(number, self._clock(), reason, lost=not is_blamed))
 
     def _forget(self, number: int, reason: str) -> None:
-        del self._sent[number]
+        del self._sent_to_workers[number]
         has_job = self._leases.pop(number, None) is not None
         self._log(f"a worker was lost ({reason}); {'its job goes to another' if has_job else 'another is started'}")
 
@@ -210,7 +210,7 @@ class Crew:
         for action in actions:
             match action:
                 case schedule.StartWorker(number, size):
-                    self._sent[number] = _Sent()
+                    self._sent_to_workers[number] = _Sent()
                     self._executor.start(number, size.num_cpus, size.num_gpus)
                 case schedule.KillWorker(number, reason):
                     self._executor.kill(number)
@@ -225,7 +225,7 @@ class Crew:
 
     def _send(self, number: int, job_number: int) -> None:
         job = self._jobs[job_number]
-        sent_to_worker = self._sent[number]
+        sent_to_worker = self._sent_to_workers[number]
         genomes = self._genomes
         forgotten_genomes = sorted(sent_to_worker.genomes - genomes.keys())
         sent_to_worker.genomes.difference_update(forgotten_genomes)

@@ -25,13 +25,13 @@ class CommitLog:
 
     def __init__(self, database: Path) -> None:
         self._database, self._wal = database, database.with_name(f"{database.name}-wal")
-        self._changed = threading.Condition()
+        self._condition = threading.Condition()
         self._num_written = self._num_synced = 0
         self._is_syncing = False
 
     def written(self) -> None:
         """Records a commit whose request will wait."""
-        with self._changed:
+        with self._condition:
             self._num_written += 1
 
     def wait(self) -> None:
@@ -40,24 +40,24 @@ class CommitLog:
         Raises:
           StoreError: The disk cannot be written.
         """
-        with self._changed:
+        with self._condition:
             num_needed = self._num_written
             while self._num_synced < num_needed:
                 if self._is_syncing:
-                    self._changed.wait()
+                    self._condition.wait()
                     continue
                 self._is_syncing, num_to_sync = True, self._num_written
-                self._changed.release()
+                self._condition.release()
                 is_done = False
                 try:
                     self._sync()
                     is_done = True
                 finally:
-                    self._changed.acquire()
+                    self._condition.acquire()
                     self._is_syncing = False
                     if is_done:
                         self._num_synced = num_to_sync
-                    self._changed.notify_all()
+                    self._condition.notify_all()
 
     def _sync(self) -> None:
         try:

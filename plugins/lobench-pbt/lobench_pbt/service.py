@@ -124,7 +124,7 @@ class Service:
         self._lock = threading.Lock()
         self._plugins: PluginManager = plugins or load_plugins()
         self._log = CommitLog(self._path)
-        self._parsed: dict[str, tuple[Study, SelectionStrategy]] = {}  # parsed studies by their text
+        self._parsed_studies: dict[str, tuple[Study, SelectionStrategy]] = {}  # parsed studies by their text
         self._vault.sweep([artifact for row in studies(self._db) for artifact in TrialTable(self._db, row.name).kept()])
 
     def close(self) -> None:
@@ -403,10 +403,10 @@ class Service:
         return _Open(study, strategy, table, row.stopped, now)
 
     def _study(self, text: str) -> tuple[Study, SelectionStrategy]:
-        if text not in self._parsed:
+        if text not in self._parsed_studies:
             study = study_from_json(text)
-            self._parsed[text] = (study, load_strategy(study, self._plugins, f"study {study.name!r}"))
-        return self._parsed[text]
+            self._parsed_studies[text] = (study, load_strategy(study, self._plugins, f"study {study.name!r}"))
+        return self._parsed_studies[text]
 
     def _drop_unneeded(self, open_study: _Open) -> list[Artifact]:
         """Marks checkpoints that are not needed any more in their rows, and returns them."""

@@ -52,11 +52,11 @@ class Vault:
     def __init__(self, root: Path) -> None:
         self._root = root.absolute()
         self._root.mkdir(parents=True, exist_ok=True)
-        self._closed = threading.Event()
+        self._closed_event = threading.Event()
 
     def close(self) -> None:
         """Cancels the copies in progress; their `take` raises."""
-        self._closed.set()
+        self._closed_event.set()
 
     def take(self, name: str, checkpoint: Artifact, state: Artifact | None) -> tuple[Artifact, Artifact | None]:
         """Copies the checkpoint and state of a trial, and checks the copy.
@@ -86,7 +86,7 @@ class Vault:
         try:
             if not source.name or self._root.resolve().is_relative_to(os.path.realpath(source)):
                 raise Refused(Refusal.INVALID, "a folder around the store is not a checkpoint", where=artifact.uri)
-            _Copy(artifact.uri, self._closed).copy(source, copy)
+            _Copy(artifact.uri, self._closed_event).copy(source, copy)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise Refused(Refusal.INVALID, "no such checkpoint", where=artifact.uri) from error
         except PermissionError as error:
@@ -152,7 +152,7 @@ class _Copy:
     """
 
     def __init__(self, where: str, closed: threading.Event) -> None:
-        self._where, self._closed = where, closed
+        self._where, self._closed_event = where, closed
         self._num_bytes = self._num_files = 0
 
     def copy(self, source: Path, copy: Path) -> None:
@@ -191,7 +191,7 @@ class _Copy:
                 self._count()
 
     def _count(self, *, num_files: int = 0, num_bytes: int = 0) -> None:
-        if self._closed.is_set():
+        if self._closed_event.is_set():
             raise StoreError("the controller ends", where=self._where, next_step="complete the trial again")
         self._num_files += num_files
         self._num_bytes += num_bytes

@@ -88,11 +88,11 @@ class Bridge:
         self._nodes: dict[str, tuple[float, float]] = {}  # cores and devices of living nodes, by Ray's id
         self._nodes_seen = 0.0
         self._names: dict[str, str] = {}  # names of all nodes so far, by Ray's id
-        self._mentioned: set[str] = set()  # nodes whose loss was reported since a worker last started there
+        self._mentioned_nodes: set[str] = set()  # nodes whose loss was reported since a worker last started there
         self._left_out: set[str] = set()  # nodes that would give different results, or none
         self._problem = ""  # why the last of them was left out
         self._has_started = False  # whether a worker has started on any node
-        self._wanted: set[tuple[float, float]] = set()  # sizes that no node has
+        self._unplaceable_sizes: set[tuple[float, float]] = set()  # sizes that no node has
         self._ending = False
 
     def run(self) -> None:
@@ -212,7 +212,7 @@ class Bridge:
         self._slots[worker].last_message = self._clock.now()
         self._slots[worker].node = node
         self._has_started = True
-        self._mentioned.discard(node)
+        self._mentioned_nodes.discard(node)
         self._receive(worker)
 
     def _leave_out(self, worker: int, node: str, problem: str) -> None:
@@ -292,9 +292,9 @@ class Bridge:
 
     def _mention(self, node: str, event: str) -> None:
         """Reports once that a node lost its workers. Nodes that had none are not reported."""
-        if not node or node in self._mentioned:
+        if not node or node in self._mentioned_nodes:
             return
-        self._mentioned.add(node)
+        self._mentioned_nodes.add(node)
         other_nodes = self._nodes.keys() - self._left_out - {node}
         consequence = (
             "runs elsewhere"
@@ -329,10 +329,10 @@ class Bridge:
             self._log(ExecutorCapacity(machines=tuple(self._machines)))
         unplaced = {slot.size for slot in self._slots.values() if slot.last_message is None}
         unplaceable = {size for size in unplaced if not any(_is_large_enough(node, size) for node in sizes)}
-        for cpus, gpus in sorted(unplaceable - self._wanted):
+        for cpus, gpus in sorted(unplaceable - self._unplaceable_sizes):
             text = f"no node has {cpus:g} cores" + (f" and {gpus:g} devices" if gpus else "")
             self._log(Notice(message=f"{text}; what needs them waits for one"))
-        self._wanted = unplaceable
+        self._unplaceable_sizes = unplaceable
 
 
 def has_exited(messages: Sequence[bytes]) -> bool:

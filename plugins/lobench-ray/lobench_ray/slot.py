@@ -62,7 +62,7 @@ class Slot:
         self._worker = 0
         self._pool: LocalPool | None = None
         self._log = Path()
-        self._used: tuple[Path, ...] = ()  # folders that must stay while the worker lives
+        self._used_folders: tuple[Path, ...] = ()  # folders that must stay while the worker lives
 
     def start(
         self,
@@ -114,7 +114,7 @@ class Slot:
         )
         self._worker = worker
         self._log = log_folder / f"worker-{worker}.log"
-        self._used = (suites, log_folder)
+        self._used_folders = (suites, log_folder)
         # Ray kills the children of an actor with it: the keeper that ends the worker's processes is not a child.
         self._pool = LocalPool(config, has_detached_keeper=True)
         started = threading.Event()
@@ -134,7 +134,7 @@ class Slot:
             started.set()
         while True:
             events = pool.wait(_TOUCH_SECONDS)
-            _touch(*self._used)
+            _touch(*self._used_folders)
             for event in events:
                 if _is_an_end(event):
                     self._outgoing.put(Log(worker=self._worker, tail=self._tail()).to_bytes())

@@ -69,6 +69,6 @@ class Pool:
 def test_what_a_living_worker_uses_stays(tmp_path: Path) -> None:
     folders = [aged(tmp_path / "suites" / "sha"), aged(tmp_path / "logs" / "1")]
     one = Slot()
-    one._used = tuple(folders)
+    one._used_folders = tuple(folders)
     one._relay(Pool(folders), 1, 0.0, threading.Event())  # type: ignore[arg-type]  # what of a pool is used here
     assert all(folder.exists() for folder in folders)
