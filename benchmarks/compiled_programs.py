@@ -1,14 +1,18 @@
 """Programs that a command compiles, over distinct ones, with an optimizer class of a user's package.
 
-Usage: python benchmarks/compiled_programs.py [--quick]
+Usage: python benchmarks/compiled_programs.py [--quick] [COMMAND ...]
 
 Each command has a folder of compiled programs of its own, a suite of three cases and a learned optimizer that lobench
 does not ship. The package counts what XLA compiles in all processes of the command: compilations without hits of the
-cache. Distinct programs are the files in the folder. "again" is the command with one more block of seeds. Seconds are
+cache. Distinct programs are the files in the folder. "again" is the command with one more block of seeds, or just a
+second call if another number of seeds gives other widths of blocks. Seconds are
 wall time, and processor time of all processes of the command. The last line is `ablate` with two settings over
 `compare A B` in both, each from an empty folder.
 
+`budget` trains nothing, and `keep` only runs scripts, so that it is not measured.
+
 --quick: `compare` and `ablate` with one case.
+COMMAND: names of rows. None: all.
 """
 
 from __future__ import annotations
@@ -109,19 +113,27 @@ _COMMANDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "tune, 8 trials": (_TUNE, ("--sessions", "8")),
     "run, with a race": (("run", "e.gin", "--workers", "1"), ()),
+    "alarm": (("alarm", "run", "--workers", "1", "--suite", "suite"), ()),
+    "debug": (("debug", "c0", "--suite", "suite", "--checkpoint", _A), ("--seed", "4")),
+    "budget": (("budget", ".lobench/tune"), ()),
 }
+_WATCH = ("watch", "run", *_SUITE, "--once", "--checkpoints", "all")
+_BEFORE = {"best": _WATCH, "bisect": _WATCH, "alarm": _WATCH, "budget": (*_TUNE, "--store", ".lobench/tune")}
 _QUICK = ("compare", "ablate, 2 settings")
 
 
 def main() -> None:
     answer_help(__doc__)
     quick = "--quick" in sys.argv[1:]
+    names = [name for name in sys.argv[1:] if name in _COMMANDS] or (_QUICK if quick else _COMMANDS)
     print(machine())
     print(f"{'command':20}  compiled  distinct  ratio  again     wall  processor")
     seconds = {}
-    for name in _QUICK if quick else _COMMANDS:
+    for name in names:
         with tempfile.TemporaryDirectory() as place:
             seconds[name] = _measure(name, Path(place), num_cases=1 if quick else 3)
+    if not {*_QUICK} <= {*names}:
+        return
     wall, processor = seconds["ablate, 2 settings"] / seconds["compare"]
     print(
         f"ablate with 2 settings over compare: {wall:.2f} in wall time, {processor:.2f} in processor time (asked: 2.5)"
@@ -132,8 +144,8 @@ def _measure(name: str, folder: Path, *, num_cases: int) -> FloatArray:
     """Runs a command twice, prints a row, and returns wall and processor seconds of the first call: float64[2]."""
     _write(folder, num_cases)
     command, more = _COMMANDS[name]
-    if command[0] in ("best", "bisect"):
-        _lobench(folder, "watch", "run", *_SUITE, "--once", "--checkpoints", "all", cache="before")
+    if name in _BEFORE:
+        _lobench(folder, *_BEFORE[name], cache="before")
     started = _clocks()
     compiled = _lobench(folder, *command)
     seconds = _clocks() - started
@@ -143,7 +155,7 @@ def _measure(name: str, folder: Path, *, num_cases: int) -> FloatArray:
             command = (*command[: command.index(option)], *command[command.index(option) + 2 :])
         command = (*command, option, value)
     again = _lobench(folder, *command)
-    ratio = f"{compiled / distinct:.2f}" if distinct else "-"  # a command may find all in the watch's store
+    ratio = f"{compiled / distinct:.2f}" if distinct else "-"  # a command may find all in the store
     print(
         f"{name:20}  {compiled:8}  {distinct:8}  {ratio:>5}  {again:5}  {seconds[0]:7.1f}  {seconds[1]:9.1f}",
         flush=True,
@@ -168,6 +180,9 @@ def _write(folder: Path, num_cases: int) -> None:
     random = np.random.default_rng(0)
     for step in (1, 2, 3):
         weights = (0.3 * random.normal(size=(3, 2))).astype(np.float32)
+        np.savez(folder / "run" / f"theta_{step}.npz", w=weights, outer_step=step)
+    descent = np.array([[1, 0], [0, 0], [0, 0]], np.float32)
+    for step, weights in ((4, descent), (5, -descent)):  # an alarm has to confirm the fall
         np.savez(folder / "run" / f"theta_{step}.npz", w=weights, outer_step=step)
 
 

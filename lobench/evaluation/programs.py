@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, overload
@@ -14,9 +15,10 @@ from lobench.core.checkpoint import OWN_BINDINGS
 from lobench.core.step_cost import StepCost, StepSeconds
 from lobench.engine.config.arguments import Settings
 from lobench.engine.config.bound import BoundCase, as_identified
+from lobench.engine.workers.child_python import user_cache_folder
 from lobench.evaluation.request import ThetaLeaves
 from lobench.inner.adapters import Stepper, as_learned_optimizer, as_stepper, as_task, runs_as
-from lobench.inner.backend import CompilationCounter
+from lobench.inner.backend import CompilationCounter, programs_kept_in
 from lobench.inner.executables.kept import KeptExecutables
 from lobench.inner.optimizer import LearnedOptimizer, Theta
 from lobench.inner.theta import match_theta
@@ -25,7 +27,7 @@ from lobench.inner.training.parallel_sessions import num_updates
 from lobench.inner.training.phase_transitions import later_phases, stepper_in
 from lobench.inner.training.train import TrainingProgram
 
-__all__ = ["Programs", "StepperMaker", "Warm", "matched_theta", "program_of"]
+__all__ = ["Programs", "StepperMaker", "Warm", "matched_theta", "program_of", "programs_kept_for_user"]
 
 P = TypeVar("P", bound=TrainingProgram)
 
@@ -144,6 +146,14 @@ class Programs:
                 self._gradients[program] = GradientSteps(bound.case, as_task(bound.case.task), block.size)
             self._costs[key] = self._gradients[program].cost(block, num_thetas)
         return self._costs[key]
+
+
+@contextlib.contextmanager
+def programs_kept_for_user() -> Iterator[None]:
+    """Keeps compiled programs in the user's folder, and loads them from there, while the body runs."""
+    folder = user_cache_folder()
+    with programs_kept_in(folder) if folder is not None else contextlib.nullcontext():
+        yield
 
 
 @overload

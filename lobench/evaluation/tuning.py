@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -25,12 +25,10 @@ from lobench.engine.config.binding import complete_selector
 from lobench.engine.config.bound import BoundCase, bind_case, number_of
 from lobench.engine.config.gin_state import CONFIGURABLES, key_names, might_have_parameter
 from lobench.engine.config.layers import Layers
-from lobench.engine.workers.child_python import user_cache_folder
-from lobench.evaluation.programs import StepperMaker, program_of
+from lobench.evaluation.programs import StepperMaker, program_of, programs_kept_for_user
 from lobench.evaluation.request import ThetaLeaves
 from lobench.evaluation.runner import BlockRunner, claim_for, wrong_threads
 from lobench.inner.adapters import Stepper, as_stepper, as_task
-from lobench.inner.backend import programs_kept_in
 from lobench.inner.extra_inputs.task_side import facts_of
 from lobench.inner.optimizer import PyTree
 from lobench.inner.schedules.schedule import horizon_reads
@@ -156,9 +154,8 @@ def _bind(spec: CaseSpec, layers: Layers, optimizer: str = "", *, build: bool = 
 @contextmanager
 def _training(spec: CaseSpec, optimizer: str) -> Iterator[None]:
     """Keeps compiled programs in the user's folder, and turns errors of a task or an optimizer into one line."""
-    folder = user_cache_folder()
     try:
-        with programs_kept_in(folder) if folder is not None else nullcontext():
+        with programs_kept_for_user():
             yield
     except LobenchError:
         raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import hashlib
 import json
@@ -12,9 +13,10 @@ import pickle
 import re
 import secrets
 import tempfile
+import time
 import warnings
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,8 @@ _log = logging.getLogger(__name__)
 _VERSION = 1
 _MAGIC = b"lobench executable %d\n" % _VERSION
 _CHECKED = 16  # one of so many loaded programs is traced for comparison
+_LONGEST_WAIT = 600.0  # seconds for which a process waits for another one's program; that one may be stopped
+_STEP = 0.05  # seconds between two looks at a lock
 _CUSTOM_CALL = re.compile(r"custom_call\s+@([\w.]+)")
 _HARMLESS_CALLS = frozenset({"Sharding", "annotate_device_placement"})
 
@@ -94,6 +98,20 @@ class Asked:
             self.drop()
             return None
 
+    def find_or_lock(self, stack: contextlib.ExitStack) -> KeptProgram | None:
+        """Returns the program, after waiting for a process that compiles it.
+
+        If there is none, `stack` holds the program's lock, so that other processes wait until this one has kept it. If
+        the other process could not keep it, all that waited compile it, at the same time.
+        """
+        program = self.find()
+        if program is None:
+            has_waited = stack.enter_context(_locked(self._path.with_name(f"{self._path.name}.lock")))
+            program = self.find()
+            if has_waited or program is not None:
+                stack.close()
+        return program
+
     def is_checked(self) -> bool:
         """Returns whether to trace a stored program again and compare the two."""
         setting = os.environ.get(EXECUTABLES)
@@ -113,13 +131,19 @@ class Asked:
             stacklevel=2,
         )
 
-    def compile(self, lowered: jax.stages.Lowered) -> jax.stages.Compiled:
+    def compile(self, lowered: jax.stages.Lowered, text_sha256: str) -> jax.stages.Compiled:
         """Compiles a program, or loads it from jax's cache.
 
         XLA can only serialize programs that it compiled in this process.
+
+        Args:
+          lowered: Lowered program.
+          text_sha256: Hash of its text. Programs of several hashes may have the same text, such as those with and
+            without a binding; only one process compiles it at a time.
         """
-        num_compilations = _compilations().count
-        compiled = lowered.compile(compiler_options())
+        with _locked(self._path.with_name(f"{text_sha256}.lock")):
+            num_compilations = _compilations().count
+            compiled = lowered.compile(compiler_options())
         self._is_fresh = _compilations().count > num_compilations
         return compiled
 
@@ -215,6 +239,48 @@ def _shape(leaf: Any) -> str:
     if hasattr(aval, "donated"):
         return repr(aval)
     return f"{aval.shape} {aval.dtype} {aval.weak_type}"
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[bool]:
+    """Locks a program while the body runs, and yields whether this had to wait for another process.
+
+    The system releases the lock of a process that was killed. Without a lock, as on some network file systems, the
+    body runs at once.
+
+    Args:
+      path: Path of the lock's file. The process that did not wait removes it.
+    """
+    with contextlib.ExitStack() as stack:
+        has_waited = False
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = stack.enter_context(path.open("ab"))
+            last = time.monotonic() + _LONGEST_WAIT
+            while not _try_lock(file.fileno()) and time.monotonic() < last:
+                if not has_waited:
+                    _log.info("another process compiles it: %s", path.name)
+                has_waited = True
+                time.sleep(_STEP)
+        try:
+            yield has_waited
+        finally:
+            if not has_waited:  # those that still wait have the file open
+                with contextlib.suppress(OSError):
+                    path.unlink()
+
+
+def _try_lock(descriptor: int) -> bool:
+    """Returns whether an open file is locked now; False if another process has locked it.
+
+    Raises:
+      OSError: The file system has no locks.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @functools.cache

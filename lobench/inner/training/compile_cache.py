@@ -100,6 +100,18 @@ class Compiled:
         Raises:
           Exception: Any error of `trace` with all settings as constants.
         """
+        with contextlib.ExitStack() as stack:  # holds the lock of a program that is compiled here
+            return self._find(theta, values, num_thetas, trace, takes, stack)
+
+    def _find(
+        self,
+        theta: Theta,
+        values: Sequence[float],
+        num_thetas: int,
+        trace: Callable[[Given], tuple[jax.stages.Traced, ProgramLayout]],
+        takes: Any,
+        stack: contextlib.ExitStack,
+    ) -> Found:
         started = time.perf_counter()
         traced_programs: dict[Constants, tuple[jax.stages.Traced, ProgramLayout]] = {}
 
@@ -113,7 +125,7 @@ class Compiled:
         kept_request = executable = None
         if self._kept is not None and not arguments.are_chosen(values):
             kept_request = self._kept.ask((theta, values), takes, num_thetas)
-            executable = kept_request.find() if kept_request is not None else None
+            executable = kept_request.find_or_lock(stack) if kept_request is not None else None
         if kept_request is not None and executable is not None and not kept_request.is_checked():
             arguments.choose(values, executable.places)
             settings = SettingValues.of(values, executable.places)
@@ -136,7 +148,11 @@ class Compiled:
             if executable.text_sha256 == text.sha256 and executable.places == frozenset(settings.places):
                 return self._add(theta, settings, num_thetas, started, _as_here(executable))
             kept_request.differs()
-        program = kept_request.compile(lowered) if kept_request is not None else lowered.compile(compiler_options())
+        program = (
+            kept_request.compile(lowered, text.sha256)
+            if kept_request is not None
+            else lowered.compile(compiler_options())
+        )
         if kept_request is not None and not is_refused:
             kept_request.keep(stage(settings), lowered, program, layout, frozenset(settings.places), text.sha256)
         return self._add(theta, settings, num_thetas, started, (program, layout, text))

@@ -13,7 +13,7 @@ import numpy as np
 from lobench.core.case import CaseSpec, SeedBlock
 from lobench.core.result import Curves
 from lobench.engine.config.layers import Layers
-from lobench.evaluation.programs import program_of
+from lobench.evaluation.programs import Programs, programs_kept_for_user
 from lobench.evaluation.request import ThetaLeaves
 from lobench.evaluation.runner import BlockRunner
 from lobench.inner.theta import leaf_paths
@@ -51,11 +51,17 @@ def replay_case(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int, *
     Raises:
       WrongThreads, ThetaMismatch, ConfigError: As for `BlockRunner.run`.
     """
+    with programs_kept_for_user():
+        return _replay(layers, spec, theta, seed, task_index)
+
+
+def _replay(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int, task_index: int) -> Replayed:
     runner = BlockRunner(layers)
     bound = runner.bind(spec, "", theta.own_bindings)
     block = block_of(bound.info.blocks(), seed)
     runner.claim(bound)
-    program = program_of(bound, block.size, program_class=ReplayedProgram)
+    program = Programs().of(bound, block.size, ReplayedProgram).program
+    assert isinstance(program, ReplayedProgram)
     matched_theta = runner.theta_of(bound, theta)
     steps: list[DiagnosedStep] = []
     dtypes: dict[str, str] = {}

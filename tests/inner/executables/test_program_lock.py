@@ -1,0 +1,95 @@
+"""Lock of a program that a process compiles while others wait for it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from tiny import PATIENCE
+
+from lobench.inner.executables import kept
+from lobench.inner.executables.kept import Asked
+from lobench.inner.executables.reach import WatchedTrace
+
+_HOLDER = """
+import fcntl, sys, time
+file = open(sys.argv[1], "ab")
+fcntl.flock(file, fcntl.LOCK_EX)
+print("locked", flush=True)
+time.sleep(600)
+"""
+
+
+def request(folder: Path) -> Asked:
+    return Asked(folder / "program", "key", lambda: "key", WatchedTrace())
+
+
+class Waiting(logging.Handler):
+    """Handler that sets an event when a process begins to wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_begun = threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "another process" in record.getMessage():
+            self.has_begun.set()
+
+
+@pytest.fixture
+def waiting() -> Iterator[Waiting]:
+    logger = logging.getLogger(kept.__name__)
+    level = logger.level
+    handler = Waiting()
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield handler
+    logger.removeHandler(handler)
+    logger.setLevel(level)
+
+
+def test_second_request_waits_and_those_that_waited_do_not_wait_for_each_other(
+    tmp_path: Path, waiting: Waiting
+) -> None:
+    with ThreadPoolExecutor(2) as pool, contextlib.ExitStack() as first, contextlib.ExitStack() as second:
+        with contextlib.ExitStack() as stack:
+            assert request(tmp_path).find_or_lock(stack) is None
+            later = [pool.submit(request(tmp_path).find_or_lock, its_stack) for its_stack in (first, second)]
+            assert waiting.has_begun.wait(PATIENCE)
+            assert not any(one.done() for one in later)
+        assert [one.result(timeout=PATIENCE) for one in later] == [None, None]
+    assert not list(tmp_path.iterdir())
+
+
+def test_lock_of_a_killed_process_is_free(tmp_path: Path, waiting: Waiting) -> None:
+    with (
+        subprocess.Popen(
+            [sys.executable, "-c", _HOLDER, tmp_path / "program.lock"], stdout=subprocess.PIPE, text=True
+        ) as holder,
+        ThreadPoolExecutor(1) as pool,
+        contextlib.ExitStack() as stack,
+    ):
+        assert holder.stdout is not None and holder.stdout.readline() == "locked\n"
+        later = pool.submit(request(tmp_path).find_or_lock, stack)
+        assert waiting.has_begun.wait(PATIENCE)
+        holder.kill()
+        assert later.result(timeout=PATIENCE) is None
+
+
+def test_folder_without_locks_is_used_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with contextlib.ExitStack() as first, contextlib.ExitStack() as second:
+        assert request(tmp_path).find_or_lock(first) is None
+        assert request(tmp_path).find_or_lock(second) is None
