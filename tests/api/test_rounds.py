@@ -49,7 +49,7 @@ def test_progress_of_a_command_in_rounds_shows_what_is_compiled_and_reports_fail
     one, other = case_info("a"), case_info("b")
     progress.planned({one.program_key, other.program_key})
     progress.leased(1, ADAM, one)
-    assert "compiling 1 of 2 programs" in shown._running.now()
+    assert "compiling 1 of 2 programs" in shown._running.status_text()
     progress.log("a worker died")
     failed = EvaluationFinished(
         subject=ADAM, case=one, seed_block=one.blocks()[0], outcome=Outcome.ERROR, curves=None, message="no task"
