@@ -315,10 +315,10 @@ def _edges(found_subject: Stored) -> list[str]:
     ]
 
 
-def _other_code(stored: Stored) -> list[str]:
+def _other_code(stored_subject: Stored) -> list[str]:
     """Returns a note on results computed by other code than the user's present code; [] if there are none."""
-    line = stored.snapshot.edited_code_line(stored.subject.who.sha256)
-    return [f"{stored.subject.label}: {line}"] if line else []
+    line = stored_subject.snapshot.edited_code_line(stored_subject.subject.who.sha256)
+    return [f"{stored_subject.subject.label}: {line}"] if line else []
 
 
 def default_store_of(suites: Sequence[str]) -> Path:
@@ -382,7 +382,7 @@ def _subjects(
     if (
         folder is not None
         and new_subjects
-        and (choice_path := _chosen_in(first_name, store, is_new=is_new[first_name]))
+        and (choice_path := _choice_path(first_name, store, is_new=is_new[first_name]))
     ):
         _record_choices(
             folder,
@@ -391,7 +391,7 @@ def _subjects(
     return [reference, *((stored_subjects | evaluated_subjects)[text] for text in other_names)]
 
 
-def _chosen_in(text: str, store: Path | None, *, is_new: bool) -> str:
+def _choice_path(text: str, store: Path | None, *, is_new: bool) -> str:
     """Returns the store or run folder that a text names instead of a subject; "" if it names a subject.
 
     Such a text means the last subject of the store or run.

@@ -89,7 +89,7 @@ def collected(
     config: WorkerConfig,
     labels: Mapping[Variant, str],
     *,
-    traced: Collection[Variant] = (),
+    traced_variants: Collection[Variant] = (),
     names: Sequence[str] = (),
     is_inline: bool = False,
 ) -> dict[str, Sequence[CaseInfo]]:
@@ -97,7 +97,7 @@ def collected(
 
     Args:
       labels: Variants, each with the label used in error messages.
-      traced: Variants whose training programs are traced too; see `Describe`.
+      traced_variants: Variants whose training programs are traced too; see `Describe`.
       names: Names of the cases to trace.
       is_inline: Whether the worker is a thread of this process, as with `--executor inline`.
     Raises:
@@ -120,7 +120,9 @@ def collected(
                     match FROM_WORKER.from_bytes(event.message) if isinstance(event, WorkerMessage) else None:
                         case Ready():
                             for variant in labels:
-                                request = Describe(variant=variant, is_traced=variant in traced, names=tuple(names))
+                                request = Describe(
+                                    variant=variant, is_traced=variant in traced_variants, names=tuple(names)
+                                )
                                 pool.send(0, request.to_bytes())
                         case Described(variant_key=key, cases=cases):
                             cases_by_variant[key] = cases

@@ -437,14 +437,14 @@ def _is_same(request: Given, subject: Who) -> bool:
     return subject.has_theta and Path(request.uri).resolve() == Path(subject.uri).resolve()
 
 
-def subjects_beside(stored: Sequence[Stored]) -> list[StoredSubject]:
+def subjects_beside(stored_subjects: Sequence[Stored]) -> list[StoredSubject]:
     """Returns the subjects of all snapshots, without duplicates."""
-    return _distinct_subjects((entry.store, entry.snapshot.subjects) for entry in stored)
+    return _distinct_subjects((entry.store, entry.snapshot.subjects) for entry in stored_subjects)
 
 
-def subjects_setting_scales(stored: Sequence[Stored]) -> list[StoredSubject]:
+def subjects_setting_scales(stored_subjects: Sequence[Stored]) -> list[StoredSubject]:
     """Returns all subjects of the stores, each once. Without a tuned baseline, the best mean among them scores 1."""
-    return _distinct_subjects((entry.store, entry.snapshot.setting_scales) for entry in stored)
+    return _distinct_subjects((entry.store, entry.snapshot.setting_scales) for entry in stored_subjects)
 
 
 def _distinct_subjects(subjects_by_store: Iterable[tuple[Path, Sequence[StoredSubject]]]) -> list[StoredSubject]:

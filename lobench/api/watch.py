@@ -76,10 +76,10 @@ def expected_costs(settings: WatchSettings, progress: WatchProgress | None = Non
     _require_location(settings)
     store = settings.store_folder
     # Other machines may have more cores than this one.
-    widest = max_cores if settings.executor == "local" or settings.workers != "auto" else math.inf
+    max_cores_of_worker = max_cores if settings.executor == "local" or settings.workers != "auto" else math.inf
     is_inline = settings.executor == "inline"
     config = worker_config(settings, manager, store, with_tests=True)
-    return costs_of(config, store, max_cores=max_cores, widest=widest, is_inline=is_inline)
+    return costs_of(config, store, max_cores=max_cores, widest=max_cores_of_worker, is_inline=is_inline)
 
 
 def _require_location(settings: WatchSettings) -> None:

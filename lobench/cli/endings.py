@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["cost_lines", "exit_code", "listed", "log_ending", "log_failed", "results_command", "unread_lines"]
 
-_MOST = 5  # failed expectations that are logged
+_MAX_EXPECTATIONS = 5  # failed expectations that are logged
 
 
 def exit_code(ending: Ending) -> int:
@@ -58,15 +58,15 @@ def log_failed(
     from lobench.report.tables.text import subject_name
 
     rows = failed_rows(store, ending.plan)
-    for row in rows[:_MOST]:
+    for row in rows[:_MAX_EXPECTATIONS]:
         subject = max(row.sightings, key=lambda sighting: sighting.outer_step)
         log(f"FAILED {row.case.suite}/{row.case.name}, {subject_name(subject)}: {row.message}", "red")
         curves = row.curves
         for line in curve_lines(row.case, [curves], row.message) if curves is not None else ():
             log(f"  {line}")
         log(f"  again: {command_of(subject, row)}")
-    if len(rows) > _MOST:
-        log(f"and {counted(len(rows) - _MOST, 'failure')} more: {results_command(store)} has all")
+    if len(rows) > _MAX_EXPECTATIONS:
+        log(f"and {counted(len(rows) - _MAX_EXPECTATIONS, 'failure')} more: {results_command(store)} has all")
 
 
 def log_ending(settings: WatchSettings, outcome: Watched, log: Callable[..., None]) -> None:

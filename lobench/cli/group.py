@@ -224,8 +224,10 @@ def plugin_commands() -> dict[str, Any]:
     """Returns the commands that other packages declare. A name that two of them declare is left out."""
     from lobench.plugins import load_plugins
 
-    declared = load_plugins().usable_declarations("lobench_cli_commands")
-    return {name: declared_command for name, declared_command in declared.items() if name not in own_commands()}
+    declared_commands = load_plugins().usable_declarations("lobench_cli_commands")
+    return {
+        name: declared_command for name, declared_command in declared_commands.items() if name not in own_commands()
+    }
 
 
 @click.group(

@@ -189,9 +189,9 @@ def _join(command: click.Command, main: click.Parameter, other: click.Parameter)
     command.params.append(other)
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known_names: Iterable[str]) -> str:
     """Returns a hint such as `; did you mean 'watch'?`; "" if no known name is similar."""
-    advice = suggestion(name, known)
+    advice = suggestion(name, known_names)
     return f"; {advice}" if advice else ""
 
 

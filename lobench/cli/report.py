@@ -22,7 +22,7 @@ __all__ = ["report"]
 
 _FOLDERS = ("png", "pdf")
 _FORMATS = ("html", "text", "json", "latex", "png", "pdf", "appendix", "badge")
-_OF_SUFFIXES = {  # possible formats by suffix; the first one is the default
+_FORMATS_BY_SUFFIX = {  # possible formats by suffix; the first one is the default
     **dict.fromkeys((".html", ".htm"), ("html",)),
     ".tex": ("latex", "appendix"),
     ".txt": ("text",),
@@ -168,7 +168,7 @@ def _format_of(kind: str, output: Path | None) -> str:
     if output is None or output.is_dir() or (kind in _FOLDERS and not output.suffix):
         return kind
     is_chosen = click.get_current_context().get_parameter_source("kind") is ParameterSource.COMMANDLINE
-    formats = _OF_SUFFIXES.get(output.suffix.lower(), ())
+    formats = _FORMATS_BY_SUFFIX.get(output.suffix.lower(), ())
     if formats and formats[0] in _FOLDERS:
         name = formats[0]
         raise UsageError(
@@ -183,7 +183,7 @@ def _format_of(kind: str, output: Path | None) -> str:
             f"a report of format {kind} has another suffix",
             where="--output",
             got=str(output),
-            expected=" or ".join(sorted(suffix for suffix, formats in _OF_SUFFIXES.items() if kind in formats)),
+            expected=" or ".join(sorted(suffix for suffix, formats in _FORMATS_BY_SUFFIX.items() if kind in formats)),
         )
     return kind
 

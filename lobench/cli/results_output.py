@@ -126,10 +126,12 @@ def table_text(store: Path, pattern: str, *, sort: str, metrics: Sequence[str] =
 
 def _other_code(ledger: Ledger, rows: Sequence[EvaluationRow]) -> str:
     """Returns a line on current results that other code than the user's present code made; "" if there are none."""
-    if not (edited := edited_code(ledger, rows)):
+    if not (edited_codes := edited_code(ledger, rows)):
         return ""
     are_current = ledger.current_cases(rows).which_are_current(rows)
-    return edited_code_line([row for row, is_current in zip(rows, are_current, strict=True) if is_current], edited)
+    return edited_code_line(
+        [row for row, is_current in zip(rows, are_current, strict=True) if is_current], edited_codes
+    )
 
 
 def _warn_of_other_code(line: str) -> None:

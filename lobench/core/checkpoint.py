@@ -124,8 +124,8 @@ def index_in_name(name: str) -> int | None:
     A number counts after a separator, or after a unit that trainers count: `params_5`, `0005`, `step5`, but not
     `name6`.
     """
-    numbers = _NUMBER.findall(name)
-    return int(numbers[-1]) if numbers and len(numbers[-1]) <= MOST_DIGITS else None
+    numbers_in_name = _NUMBER.findall(name)
+    return int(numbers_in_name[-1]) if numbers_in_name and len(numbers_in_name[-1]) <= MOST_DIGITS else None
 
 
 def theta_sha256(leaves: Mapping[str, np.ndarray]) -> str:

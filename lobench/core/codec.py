@@ -24,7 +24,7 @@ __all__ = ["Codec", "Message", "has_begun_well", "kind_of"]
 _LENGTH = struct.Struct("<I")
 _OPENING = b'{"kind": "'  # of the JSON part
 _LONGEST_KIND = 64
-_SHOWN = 60  # characters of an invalid value in error messages
+_SHOWN_CHARACTERS = 60  # characters of an invalid value in error messages
 
 _Reader = Callable[[object, str], Any]
 
@@ -251,4 +251,4 @@ def _invalid_error(value: object, where: str, expected: str) -> ValueError:
 
 def _shorten(value: object) -> str:
     text = ascii(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."

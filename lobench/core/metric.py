@@ -152,7 +152,7 @@ def spread_directions(declared: object, metrics: Iterable[str], *, where: str) -
     if not isinstance(declared, Mapping):
         got = type(declared).__name__
         raise ConfigError("metric_directions is not a mapping", where=where, got=got, expected='{"return": "max"}')
-    declared_directions: dict[str, Direction] = {}
+    directions_by_name: dict[str, Direction] = {}
     for name, value in declared.items():
         if value not in list(Direction):
             raise ConfigError(
@@ -161,9 +161,9 @@ def spread_directions(declared: object, metrics: Iterable[str], *, where: str) -
                 got=repr(value),
                 expected="'min' or 'max'",
             )
-        declared_directions[str(name)] = Direction(value)
+        directions_by_name[str(name)] = Direction(value)
     directions = {
-        metric: declared_directions.get(metric) or declared_directions.get(metric.rpartition("/")[2])
+        metric: directions_by_name.get(metric) or directions_by_name.get(metric.rpartition("/")[2])
         for metric in metrics
     }
     return {metric: direction for metric, direction in directions.items() if direction is not None}

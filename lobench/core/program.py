@@ -24,7 +24,7 @@ ELSEWHERE = "elsewhere"  # device of work whose machine is unknown until it ends
 
 _HASHED = 10  # hex digits
 _IMPORTED = "imported"
-_OF_OTHERS = {_IMPORTED, COMMAND, TEST}  # versions of results that lobench did not compute
+_FOREIGN_VERSIONS = {_IMPORTED, COMMAND, TEST}  # versions of results that lobench did not compute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class Program:
         return f"{self.version}-{hashlib.sha256(chr(0).join(fields).encode()).hexdigest()[:_HASHED]}"
 
     def __str__(self) -> str:
-        if self.version in _OF_OTHERS:
+        if self.version in _FOREIGN_VERSIONS:
             return self.version
         if not (self.jax or self.jaxlib or self.device):
             return f"unknown program (version {self.version})"
@@ -99,7 +99,7 @@ def describe_programs(programs: Collection[Program | str]) -> str:
         are differences in `at_once`, which depends on the case.
     """
     texts = {str(program.whole if isinstance(program, Program) else program) for program in programs}
-    program_texts = sorted(texts - _OF_OTHERS)
+    program_texts = sorted(texts - _FOREIGN_VERSIONS)
     return (
         f"results of {len(program_texts)} programs, which may differ in bits: {'; '.join(program_texts)}"
         if len(program_texts) > 1

@@ -65,8 +65,8 @@ class Variant:
 def _variant_key(bindings: tuple[str, ...], trainer_config: str | None) -> str:
     if not bindings and trainer_config is None:
         return ""
-    parts = (*bindings, "\0", repr(trainer_config))
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:_HASHED]
+    hashed_texts = (*bindings, "\0", repr(trainer_config))
+    return hashlib.sha256("\n".join(hashed_texts).encode()).hexdigest()[:_HASHED]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ __all__ = ["training_of"]
 _REFERENCE = re.compile(r"[@%]([\w./-]+)")
 # Fields of a case that change its data, its initial parameters, or how they are drawn. The others are lengths,
 # evaluations, metrics and resources.
-_OF_TRAINING = ("task", "num_tasks", "sessions", "num_lanes", "phases")
+_TRAINING_FIELDS = ("task", "num_tasks", "sessions", "num_lanes", "phases")
 
 
 @functools.lru_cache(maxsize=4096)
@@ -30,7 +30,7 @@ def training_of(bindings: str) -> str:
     lines = [line.partition(" = ")[::2] for line in bindings.splitlines() if " = " in line]
     scope = next((name.rpartition("lobench.Case.task")[0] for name, _ in lines if name.endswith("Case.task")), "")
     own_lines = [(name.removeprefix(scope), value.replace(f"@{scope}", "@")) for name, value in lines]
-    case_parameters = {f"lobench.Case.{field}" for field in _OF_TRAINING}
+    case_parameters = {f"lobench.Case.{field}" for field in _TRAINING_FIELDS}
     selected_lines = {(name, value) for name, value in own_lines if name in case_parameters}
     selected_lines |= {
         (name, value)

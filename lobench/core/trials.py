@@ -32,7 +32,7 @@ __all__ = [
 FIRST_REPORT_SEED = 1_000_000
 
 _STOPPED = re.compile(r"fitness (\S+) after [^,]*, below (\S+), the median of ")  # written by `below_median`
-_CLOSE = 1e-9  # machines may differ in the last digits of a fitness
+_FITNESS_TOLERANCE = 1e-9  # machines may differ in the last digits of a fitness
 
 
 class TrialHistory:
@@ -90,7 +90,7 @@ class TrialHistory:
         if (
             fitness is not None
             and recorded_fitness is not None
-            and math.isclose(recorded_fitness, fitness, rel_tol=_CLOSE, abs_tol=_CLOSE)
+            and math.isclose(recorded_fitness, fitness, rel_tol=_FITNESS_TOLERANCE, abs_tol=_FITNESS_TOLERANCE)
         ):
             fitness = recorded_fitness
         self._trials[number] = replace(self._trials[number], state=state, fitness=fitness, note=note)

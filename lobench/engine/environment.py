@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 __all__ = ["environment_with"]
 
 _LOCK = threading.Lock()
-_USERS: dict[str, int] = {}
-_BEFORE: dict[str, str | None] = {}  # original values of variables with users
+_NUM_USERS: dict[str, int] = {}
+_VALUES_BEFORE: dict[str, str | None] = {}  # original values of variables with users
 
 
 @contextlib.contextmanager
@@ -31,17 +31,17 @@ def environment_with(values: Mapping[str, str], *, as_defaults: bool = False) ->
     """
     with _LOCK:
         for name, value in values.items():
-            if not _USERS.setdefault(name, 0):
-                _BEFORE[name] = os.environ.get(name)
-            _USERS[name] += 1
+            if not _NUM_USERS.setdefault(name, 0):
+                _VALUES_BEFORE[name] = os.environ.get(name)
+            _NUM_USERS[name] += 1
             os.environ[name] = os.environ.get(name, value) if as_defaults else value
     try:
         yield
     finally:
         with _LOCK:
             for name in values:
-                _USERS[name] -= 1
-                if not _USERS[name] and (old_value := _BEFORE.pop(name)) is not None:
+                _NUM_USERS[name] -= 1
+                if not _NUM_USERS[name] and (old_value := _VALUES_BEFORE.pop(name)) is not None:
                     os.environ[name] = old_value
-                elif not _USERS[name]:
+                elif not _NUM_USERS[name]:
                     os.environ.pop(name, None)

@@ -269,10 +269,10 @@ class _Wanted:
 
     def _subject_of(self, method: Method) -> Subject:
         """Returns the subject of an optimizer or checkpoint method."""
-        requested = given_method(method, label=method.title)
-        if isinstance(requested, Subject):
-            return requested
-        return requested.read_as(load_checkpoint(requested.uri, self._manager, allow_pickle=self._allow_pickle)[0])
+        given = given_method(method, label=method.title)
+        if isinstance(given, Subject):
+            return given
+        return given.read_as(load_checkpoint(given.uri, self._manager, allow_pickle=self._allow_pickle)[0])
 
 
 def _samples(space: Space) -> list[Mapping[str, Value]]:
@@ -421,8 +421,8 @@ class _Planner:
         blocks += [self._waiting(method)] * num_expected if num_expected else []
         return self._with_seconds(
             method,
-            [block for planned, _ in blocks for block in planned],
-            [block for _, missing in blocks for block in missing],
+            [block for planned_blocks, _ in blocks for block in planned_blocks],
+            [block for _, missing_blocks in blocks for block in missing_blocks],
             num_trainings=self.wanted.trainings.num_of(method) if method.kind == "command" else 0,
         )
 

@@ -109,7 +109,7 @@ def cases_of(
     if unknown_variants and not is_offline:
         is_inline = settings.executor == "inline"
         cases_by_variant |= collected(
-            config, unknown_variants, traced=traced_variants, names=settings.cases, is_inline=is_inline
+            config, unknown_variants, traced_variants=traced_variants, names=settings.cases, is_inline=is_inline
         )
     names = set(settings.cases)
     return {

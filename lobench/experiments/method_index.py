@@ -55,13 +55,13 @@ class MethodIndex:
         file: ExperimentFile,
         methods: Sequence[Method],
         given: Mapping[str, Given],
-        planned: Mapping[str, PlannedSearch],
+        planned_searches: Mapping[str, PlannedSearch],
         store: Path,
     ) -> None:
         self._methods = {method.name: method for method in methods}
         self._given = given
         self._experiment = file.experiment
-        self.planned_searches = planned
+        self.planned_searches = planned_searches
         self._sessions = file.experiment.sessions
         self.held: Collection[SeedBlock] = ()
         self.searches: Sequence[SearchRun] = ()

@@ -331,7 +331,7 @@ class ExperimentRun:
         wanted_evaluations = set[EvaluationId]()
         num_done = 0
 
-        def evaluate(racing: Sequence[int], num_blocks: int) -> bool:
+        def evaluate(racing_indices: Sequence[int], num_blocks: int) -> bool:
             nonlocal num_done
             blocks = SessionBlocks(first_seed=race.first_seed, widths=(race.block,) * num_blocks)
             used_core_hours = sum(round_outcome.ending.core_seconds for round_outcome in rounds) / 3600
@@ -342,7 +342,7 @@ class ExperimentRun:
                 gin_params=(*self._file.shared, *blocks.bindings),
                 max_core_hours=max_core_hours,
             )
-            subjects = [given[index] for index in racing]
+            subjects = [given[index] for index in racing_indices]
             rounds.append(run_rounds(round_settings, progress, given=subjects, has_source=False, guest=extension))
             # Only existing evaluations of eliminated methods are wanted.
             num_done += extension.num_done - len(extension.wanted & wanted_evaluations)

@@ -74,7 +74,7 @@ class Runners:
 _RUNNERS: pytest.StashKey[OrderedDict[Variant, Runners]] = pytest.StashKey()
 _SHARED: pytest.StashKey[tuple[Programs, IsolatedRunner]] = pytest.StashKey()
 _CODE: pytest.StashKey[CodeFingerprint] = pytest.StashKey()  # code of an item's test
-_LATE: pytest.StashKey[set[str]] = pytest.StashKey()  # flags set after jax's backend was made
+_LATE_FLAGS: pytest.StashKey[set[str]] = pytest.StashKey()  # flags set after jax's backend was made
 
 
 def variant_of(item: pytest.Item) -> Variant:
@@ -111,7 +111,7 @@ def runners_of(config: pytest.Config, variant: Variant, *, has_own_optimizer: bo
         if variant not in runners_by_variant:
             layers = _layers_of(config, variant)
             layers = replace(layers, optimizer="") if has_own_optimizer else layers
-            late_cases = config.stash.setdefault(_LATE, set())
+            late_cases = config.stash.setdefault(_LATE_FLAGS, set())
             block_runner = BlockRunner(layers, programs, config.stash.get(STATES, None), late_cases)
             runners_by_variant[variant] = Runners(layers, block_runner, JobRunner(block_runner), isolated_runner)
         runners_by_variant.move_to_end(variant)
@@ -156,7 +156,7 @@ def case_info(item: pytest.Item, variant: Variant) -> CaseInfo:
         from lobench.evaluation.runner import late_flags
 
         _claim(item.config, spec)
-        with late_flags(item.config.stash.setdefault(_LATE, set())):
+        with late_flags(item.config.stash.setdefault(_LATE_FLAGS, set())):
             bound = binding.bind_case(spec, _layers_of(item.config, variant), test=test_name(item), build=False)
         bound.require_optimizer()
     return with_item(bound, item)

@@ -438,10 +438,10 @@ def _common_start(a: Cell, b: Cell, metric: str) -> tuple[float, str]:
     if missing:
         return math.nan, f"the {missing[0]} has no step 0" if len(missing) == 1 else "neither has a step 0"
     means = [math.fsum(values) / len(values) for values in starts]
-    are_close = abs(means[1] - means[0]) <= _CLOSE * max(map(abs, means))
+    are_close = abs(means[1] - means[0]) <= _START_TOLERANCE * max(map(abs, means))
     if not are_close and not mean_difference(Samples.of(starts[0], starts[1], is_paired=False)).p_value > 0.05:
         return math.nan, f"the trainings start from other values ({means[0]:.4g} and {means[1]:.4g})"
     return math.fsum([*starts[0], *starts[1]]) / len([*starts[0], *starts[1]]), "both end no better than step 0"
 
 
-_CLOSE = 0.01  # relative difference below which two starts are equal
+_START_TOLERANCE = 0.01  # relative difference below which two starts are equal

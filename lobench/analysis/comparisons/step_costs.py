@@ -179,7 +179,7 @@ def timed_difference(
     a: Mapping[int, float],
     values_of_b: Sequence[Mapping[int, float]],
     cells: Sequence[Cell],
-    sides: Sequence[SideCost],
+    side_costs: Sequence[SideCost],
     alpha: float,
     step: float = 0.0,
 ) -> MeanDifference:
@@ -190,14 +190,14 @@ def timed_difference(
       values_of_b: Values of B as measured, and at the bounds of the times. The interval is the union of their
         intervals, and the p-value the largest.
       cells: Results of both sides.
-      sides: Costs of both sides.
+      side_costs: Costs of both sides.
       alpha: Level of the interval.
       step: Lower bound of the step to which the values are rounded.
     """
     pairs = [samples_of(a, values, *cells) for values in values_of_b]
     differences = [mean_difference(dataclasses.replace(pair, step=max(pair.step, step)), 1 - alpha) for pair in pairs]
     first_difference = differences[0]
-    if any(cost.is_unsteady for cost in sides):
+    if any(cost.is_unsteady for cost in side_costs):
         note = (
             f"{first_difference.mean:+.4g}, no verdict: unsteady times"
             if math.isfinite(first_difference.mean)

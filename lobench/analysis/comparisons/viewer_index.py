@@ -66,8 +66,10 @@ class ViewerIndex:
             and [case.identity for case in earlier.snapshot.cases] == identities
         ):
             rows_before = {id(subject): row for row, subject in enumerate(earlier.snapshot.subjects)}
-            kept = [index for index, subject in enumerate(snapshot.subjects) if id(subject) in rows_before]
-            finals[kept] = earlier.finals[metric][[rows_before[id(snapshot.subjects[index])] for index in kept]]
+            kept_indices = [index for index, subject in enumerate(snapshot.subjects) if id(subject) in rows_before]
+            finals[kept_indices] = earlier.finals[metric][
+                [rows_before[id(snapshot.subjects[index])] for index in kept_indices]
+            ]
         groups: dict[int, list[tuple[int, int, list[float]]]] = {}
         for index, subject in enumerate(snapshot.subjects):
             for case, identity in enumerate(identities) if id(subject) not in rows_before else ():

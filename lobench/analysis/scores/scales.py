@@ -32,7 +32,7 @@ from lobench.engine.store.series import has_number
 __all__ = ["CaseBaselines", "Scales", "seed_scores"]
 
 _AT_ONE = 1e-6  # rounding error of a mean score of 1
-_NAMED = 4  # number of cases and of next steps in one line
+_MAX_NAMED_CASES = 4  # number of cases and of next steps in one line
 
 
 class _Column(NamedTuple):
@@ -534,8 +534,10 @@ class Scales:
                 names_by_setter.setdefault(one_line(label), []).append(one_line(names[identity]))
         if len(names_by_setter) == 1 and len(next(iter(names_by_setter.values()))) == len(self.cases):
             return [f"the score 1 is the mean of {next(iter(names_by_setter))}, {where}"]
-        setters = [f"{label} ({first_of(sorted(names), _NAMED)})" for label, names in sorted(names_by_setter.items())]
-        return [f"the score 1 is the mean of {first_of(setters, _NAMED)}, {where}"] if setters else []
+        setters = [
+            f"{label} ({first_of(sorted(names), _MAX_NAMED_CASES)})" for label, names in sorted(names_by_setter.items())
+        ]
+        return [f"the score 1 is the mean of {first_of(setters, _MAX_NAMED_CASES)}, {where}"] if setters else []
 
     def _label_of_best(self, identity: str, case: CaseInfo) -> str | None:
         """Returns the label of the subject whose mean scores 1 on a case; None for a baseline, or without a scale."""
@@ -626,9 +628,18 @@ def _problem_line(kind: str, problems: Sequence[BaselineError]) -> str:
     if len(cases) == 1:
         return str(problems[0])
     steps = sorted({problem.next_step.removeprefix("run ") for problem in problems})
-    cases_text = ", ".join(cases[:_NAMED]) + (f" and {len(cases) - _NAMED} more" if len(cases) > _NAMED else "")
-    omission_note = f" and likewise for {counted(len(steps) - _NAMED, 'more suite')}" if len(steps) > _NAMED else ""
-    return f"{kind} ({counted(len(cases), 'case')}: {cases_text}); run {', '.join(steps[:_NAMED])}{omission_note}"
+    cases_text = ", ".join(cases[:_MAX_NAMED_CASES]) + (
+        f" and {len(cases) - _MAX_NAMED_CASES} more" if len(cases) > _MAX_NAMED_CASES else ""
+    )
+    omission_note = (
+        f" and likewise for {counted(len(steps) - _MAX_NAMED_CASES, 'more suite')}"
+        if len(steps) > _MAX_NAMED_CASES
+        else ""
+    )
+    return (
+        f"{kind} ({counted(len(cases), 'case')}: {cases_text}); run "
+        f"{', '.join(steps[:_MAX_NAMED_CASES])}{omission_note}"
+    )
 
 
 def _baseline_or_error(baselines: Sequence[Baseline], info: CaseInfo) -> BaselineCase | BaselineError | None:

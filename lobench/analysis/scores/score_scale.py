@@ -272,7 +272,12 @@ class ScoreScale:
 
 
 def own_scale(
-    metric: str, direction: Direction, starts: Iterable[float], *, declared: str = "", minimum: float | None = None
+    metric: str,
+    direction: Direction,
+    starts: Iterable[float],
+    *,
+    declared_scale: str = "",
+    minimum: float | None = None,
 ) -> ScoreScale:
     """Returns a search's own scale of a case without a baseline, which depends only on the values at step 0.
 
@@ -288,7 +293,9 @@ def own_scale(
     """
     starts_by_seed = {seed: value for seed, value in enumerate(starts) if math.isfinite(value)}
     # Without final values, the kind of scale depends only on the starts.
-    scale = ScoreScale.among(metric, direction, finals=[], starts=starts_by_seed, declared=declared, minimum=minimum)
+    scale = ScoreScale.among(
+        metric, direction, finals=[], starts=starts_by_seed, declared=declared_scale, minimum=minimum
+    )
     zero = scale.untrained
     distance = 1 - zero if metric.rsplit("/", 1)[-1] == "accuracy" else abs(zero)
     size = distance if distance > 0 else 1.0
@@ -407,10 +414,15 @@ def check_score_versions(versions: Mapping[str, object], *, where: str = "") -> 
 
 
 def _kind(
-    metric: str, zero: float, starts: FloatArray, final_values: FloatArray, declared: str, direction: Direction | None
+    metric: str,
+    zero: float,
+    starts: FloatArray,
+    final_values: FloatArray,
+    declared_scale: str,
+    direction: Direction | None,
 ) -> ScaleKind:
-    if declared:
-        return ScaleKind(declared)
+    if declared_scale:
+        return ScaleKind(declared_scale)
     is_loss = metric.rsplit("/", 1)[-1] == "loss" and direction is Direction.MIN
     is_positive = zero > 0 and bool((starts > 0).all()) and not bool((final_values < ROUNDED_ZERO * zero).any())
     return ScaleKind.LOG if is_loss and is_positive else ScaleKind.LINEAR

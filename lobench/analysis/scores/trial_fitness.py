@@ -28,7 +28,7 @@ from lobench.engine.store.ledger import EvaluationRow
 
 __all__ = ["fitness", "fitness_of_sessions"]
 
-_LEAST = 1e-12  # of a loss above its minimum; smaller ones count as this one
+_MIN_DISTANCE = 1e-12  # of a loss above its minimum; smaller ones count as this one
 
 
 def fitness(
@@ -113,14 +113,14 @@ def _mean_value(
     if not all(map(math.isfinite, finals)):
         return None
     # The kind must not depend on the values, because trials are compared.
-    kind = own_scale(case.primary_metric, direction, [1.0], declared=case.scale or "").kind
+    kind = own_scale(case.primary_metric, direction, [1.0], declared_scale=case.scale or "").kind
     if kind is ScaleKind.LINEAR:
         sign = 1.0 if direction is Direction.MAX else -1.0
         return sign * math.fsum(finals) / len(finals)
     distances = [value - (case.minimum or 0.0) for value in finals]
     if min(distances) < 0:
         raise _no_fitness(case, SIGNED)
-    return -math.fsum(math.log10(max(value, _LEAST)) for value in distances) / len(distances)
+    return -math.fsum(math.log10(max(value, _MIN_DISTANCE)) for value in distances) / len(distances)
 
 
 def _no_fitness(case: CaseInfo, why: str) -> LobenchError:
@@ -140,7 +140,7 @@ def _mean_score(
     if tuned_case is not None and metric in tuned_case.tuned:
         scale = tuned_case.score_scale(metric, direction, is_primary=metric == case.primary_metric)
     else:
-        scale = own_scale(metric, direction, starts.values(), declared=case.scale or "", minimum=case.minimum)
+        scale = own_scale(metric, direction, starts.values(), declared_scale=case.scale or "", minimum=case.minimum)
     converged = [value for seed, value in finals.items() if seed not in cell.diverged_at]
     if not scale.is_usable or is_signed(converged, scale):
         raise _no_fitness(case, SIGNED if scale.is_usable else f"{metric} has no scale")

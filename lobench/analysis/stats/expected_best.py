@@ -25,7 +25,7 @@ _SHARE_OF_DEPENDENT = 0.1
 # The bootstrap of a difference errs 1.2 to 1.5 times as often as its level at 20 trials (normal, t3), and at this share
 # of it at most as often; see docs/statistics.md.
 _SHARE_OF_LEVEL = 2 / 3
-_LEAST = 5  # trials that an interval needs
+_MIN_TRIALS = 5  # trials that an interval needs
 
 
 def expected_best(values: Sequence[float], *, are_independent: bool = True, alpha: float = 0.05) -> list[Interval]:
@@ -110,7 +110,7 @@ def _best_to_worst(values: Sequence[float]) -> NDArray[np.float64] | None:
 def _most_with_interval(count: int, *, are_independent: bool) -> int:
     """Returns the largest number of trials whose expected best has an interval."""
     share = SHARE_WITH_INTERVAL if are_independent else _SHARE_OF_DEPENDENT
-    return max(1, math.floor(share * count)) if count >= _LEAST else 0
+    return max(1, math.floor(share * count)) if count >= _MIN_TRIALS else 0
 
 
 def _num_resamples(count: int) -> int:

@@ -65,8 +65,8 @@ class PairBlock:
         """Returns whether B is worse with a two-sided p-value of at most `alpha`: bool[num_pairs]."""
         if self.num_seeds < 2:
             return self.can_tell
-        least = t_isf(alpha / 2, self.num_seeds - 1)
-        return self.can_tell & (self.mean < 0) & (-self.mean >= least * np.sqrt(self.variance))
+        min_difference = t_isf(alpha / 2, self.num_seeds - 1)
+        return self.can_tell & (self.mean < 0) & (-self.mean >= min_difference * np.sqrt(self.variance))
 
     def estimates(self) -> list[Estimate | None]:
         """Returns each pair's mean and its noise; None if the pair cannot be tested."""

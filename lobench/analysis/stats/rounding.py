@@ -15,7 +15,7 @@ NUM_PERTURBED = 19  # perturbed trainings per claim: the level of the test is 1 
 
 _FLOOR = 8.0  # difference that another order of summation may make, in last places of float32
 _BEYOND = math.log(10.0)  # an excess is refused if it exceeds all others by this factor
-_APART = math.log(1e30)  # if only one side is finite
+_INFINITE_DISTANCE = math.log(1e30)  # if only one side is finite
 
 FloatArray = NDArray[np.float64]
 
@@ -51,7 +51,7 @@ def excess(differences: FloatArray, sizes: FloatArray) -> FloatArray:
     floor = _FLOOR * eps * np.maximum(sizes, np.finfo(np.float32).tiny)
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log(np.abs(differences) + floor)
-    logs = np.where(np.isinf(differences), _APART, np.where(np.isnan(differences), np.log(floor), logs))
+    logs = np.where(np.isinf(differences), _INFINITE_DISTANCE, np.where(np.isnan(differences), np.log(floor), logs))
     centred = logs - np.median(logs[1:], axis=0)
     return np.asarray(centred.max(axis=1, initial=-math.inf))
 

@@ -79,8 +79,8 @@ def shared_trainings(cell: Cell, design: CaseDesign = "by design") -> frozenset[
 
 
 @functools.lru_cache(maxsize=64)  # all checkpoints of a case have the same items
-def _items(numbers: tuple[int, ...]) -> frozenset[str]:
-    return frozenset(f"item {number}" for number in numbers)
+def _items(item_numbers: tuple[int, ...]) -> frozenset[str]:
+    return frozenset(f"item {number}" for number in item_numbers)
 
 
 def are_labels(cell: Cell) -> bool:

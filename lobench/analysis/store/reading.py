@@ -73,7 +73,7 @@ class StoreReading:
                 events=events,
                 num_skipped=ledger.num_skipped(),
                 current=current,
-                made=self._made,
+                made_subjects=self._made,
                 groups=self._groups,
             )
 

@@ -136,7 +136,7 @@ class Snapshot:
         events: Sequence[tuple[str, Mapping[str, object]]] = (),
         num_skipped: int = 0,
         current: CurrentCases | None = None,
-        made: dict[Who, tuple[int, list[StoredSubject]]] | None = None,
+        made_subjects: dict[Who, tuple[int, list[StoredSubject]]] | None = None,
         groups: Mapping[Who, list[EvaluationRow]] | None = None,
     ) -> Snapshot:
         """Returns a snapshot of a store's rows.
@@ -148,7 +148,7 @@ class Snapshot:
           events: Kind and detail of each event, in order.
           num_skipped: Number of checkpoints that `--checkpoints` left out.
           current: Current cases of the store. None: those of the rows, without plans.
-          made: Subjects of an earlier snapshot, as in `subjects_of`.
+          made_subjects: Subjects of an earlier snapshot, as in `subjects_of`.
           groups: Rows by subject, as in `subjects_of`.
         """
         superseded = tuple(dict.fromkeys(subject for row in rows for subject in row.superseded))
@@ -164,7 +164,7 @@ class Snapshot:
                 cases_by_identity[case.identity] = case
             else:
                 former[f"{case.suite}/{case.name}"] += 1
-        subjects = tuple(subjects_of(rows, positions, current, made=made, groups=groups))
+        subjects = tuple(subjects_of(rows, positions, current, made_subjects=made_subjects, groups=groups))
         shown_identities = {identity for subject in subjects for identity in subject.cells}
         repeated = [case for identity, case in cases_by_identity.items() if identity not in shown_identities]
         cases_by_identity = {

@@ -607,7 +607,7 @@ def subjects_of(
     positions: Mapping[Who, int] | None = None,
     current: CurrentCases | None = None,
     *,
-    made: dict[Who, tuple[int, list[StoredSubject]]] | None = None,
+    made_subjects: dict[Who, tuple[int, list[StoredSubject]]] | None = None,
     groups: Mapping[Who, list[EvaluationRow]] | None = None,
 ) -> list[StoredSubject]:
     """Returns the subjects of a store's evaluations, by generation, outer step and first sight.
@@ -623,26 +623,26 @@ def subjects_of(
       rows: Evaluations in the order of the ledger.
       positions: Order in which the subjects were first seen. None: that of their first evaluations.
       current: Current cases of the store. None: those of the rows, without plans.
-      made: Subjects of an earlier call, each with its number of evaluations. They are used if they have as many
-        evaluations now, and the others are added.
+      made_subjects: Subjects of an earlier call, each with its number of evaluations. They are used if they have as
+        many evaluations now, and the others are added.
       groups: `rows_by_subject` of the rows. None: computed here.
     """
     rows = list(rows) if groups is None else rows
-    made = {} if made is None else made
+    made_subjects = {} if made_subjects is None else made_subjects
     current = CurrentCases.of_rows(rows) if current is None else current
     groups = rows_by_subject(rows) if groups is None else groups
     subjects = list[StoredSubject]()
     for key, members in groups.items():
-        if key in made and made[key][0] == len(members):
-            subjects += made[key][1]
+        if key in made_subjects and made_subjects[key][0] == len(members):
+            subjects += made_subjects[key][1]
             continue
         ordered_rows = current.ordered(key, members)
         counting = current.with_bindings(ordered_rows, key)
         # If the present bindings have no result yet, nothing is current.
         row_groups = _by_optimizer(counting) if counting else [ordered_rows]
         identities = current.identities if counting else frozenset[str]()
-        made[key] = len(members), [subject_of(key, group, identities) for group in row_groups]
-        subjects += made[key][1]
+        made_subjects[key] = len(members), [subject_of(key, group, identities) for group in row_groups]
+        subjects += made_subjects[key][1]
     sights = positions or {}
 
     def sort_key(subject: StoredSubject) -> tuple[int, int, int]:
@@ -653,15 +653,15 @@ def subjects_of(
 
 
 def rows_by_subject(
-    rows: Iterable[EvaluationRow], before: dict[Who, list[EvaluationRow]] | None = None
+    rows: Iterable[EvaluationRow], earlier_rows: dict[Who, list[EvaluationRow]] | None = None
 ) -> dict[Who, list[EvaluationRow]]:
     """Returns the evaluations of each subject. Superseded subjects are left out.
 
     Args:
       rows: Evaluations in the order of the ledger.
-      before: Result for the evaluations before these, which is extended. None: there are none.
+      earlier_rows: Result for the evaluations before these, which is extended. None: there are none.
     """
-    groups = {} if before is None else before
+    groups = {} if earlier_rows is None else earlier_rows
     # By the id of `row.subjects`, which the rows of a subject share: the hash of a subject takes longer.
     lists_of_sightings = dict[int, list[list[EvaluationRow]]]()
     kept_alive = list[object]()  # so that no other object gets the same id
@@ -920,9 +920,13 @@ def _not_run(plan: _SeedPlan, block: tuple[int, int], seeds: tuple[int, ...]) ->
       block: Start and size of the evaluated seed block.
       seeds: Seeds that gave curves.
     """
-    planned = _seeds_of(plan)
+    planned_subjects = _seeds_of(plan)
     start, size = block
-    return dict.fromkeys(planned.difference(seeds), NOT_RUN) if planned.issuperset(range(start, start + size)) else {}
+    return (
+        dict.fromkeys(planned_subjects.difference(seeds), NOT_RUN)
+        if planned_subjects.issuperset(range(start, start + size))
+        else {}
+    )
 
 
 def _cell(rows: Sequence[EvaluationRow]) -> Cell:

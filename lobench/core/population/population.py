@@ -29,7 +29,7 @@ __all__ = [
 
 Fitness = tuple[float, ...]
 
-_SHOWN = 12  # metrics that an error names
+_SHOWN_METRICS = 12  # metrics that an error names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,9 @@ def oriented(metrics: Mapping[str, float], objectives: Sequence[Objective]) -> F
     missing = [objective.metric for objective in objectives if objective.metric not in metrics]
     if missing:
         names = sorted(metrics, key=lambda name: (len(name), name))  # means over cases before those of single cases
-        names_text = ", ".join(names[:_SHOWN]) + (f", ... ({len(names)} in all)" if len(names) > _SHOWN else "")
+        names_text = ", ".join(names[:_SHOWN_METRICS]) + (
+            f", ... ({len(names)} in all)" if len(names) > _SHOWN_METRICS else ""
+        )
         raise UsageError("a metric of the fitness is missing", got=names_text, expected=", ".join(missing))
     signs = (1.0 if objective.direction is Direction.MAX else -1.0 for objective in objectives)
     values = (sign * metrics[objective.metric] for sign, objective in zip(signs, objectives, strict=True))

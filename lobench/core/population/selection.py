@@ -90,10 +90,10 @@ class ExploitExplore:
 
     def select(self, population: Sequence[Member], initiator: int, seed: int) -> Selection:
         initiating_member, _ = _split(population, initiator)
-        ranked = rank(population)
-        count = min(_at_least_one(self.share, len(ranked)), max(len(ranked) // 2, 1))
-        best = [member for member in ranked[:count] if better(member, initiating_member)]
-        if best and initiating_member in ranked[-count:]:
+        ranked_members = rank(population)
+        count = min(_at_least_one(self.share, len(ranked_members)), max(len(ranked_members) // 2, 1))
+        best = [member for member in ranked_members[:count] if better(member, initiating_member)]
+        if best and initiating_member in ranked_members[-count:]:
             return _child(Draws(seed, "parent").choice(best), initiating_member)
         return _child(initiating_member, explore=False)
 

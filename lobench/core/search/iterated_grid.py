@@ -17,7 +17,7 @@ from lobench.core.search.space import Kind, Parameter, Scale, Space, Value
 
 __all__ = ["AutoIteratedGrid", "IteratedGrid"]
 
-_CLOSE = 1e-9  # relative to a value and to its range: values this close are equal
+_VALUE_TOLERANCE = 1e-9  # relative to a value and to its range: values this close are equal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +169,7 @@ def _interval_values(
         reach, scale = (high - low) * share, high - low
         bounds = max(centre - reach, low), min(centre + reach, high)
     values = parameter.between(*bounds, parameter.num_values or 1)
-    candidates = dict.fromkeys(_known_value(value, tried_values, _CLOSE * scale) for value in values)
+    candidates = dict.fromkeys(_known_value(value, tried_values, _VALUE_TOLERANCE * scale) for value in values)
     lower_neighbour = max(
         (float(tried_value) for tried_value in tried_values if float(tried_value) < centre), default=low
     )
@@ -182,7 +182,7 @@ def _interval_values(
 def _known_value(value: Value, tried_values: Sequence[Value], tolerance: float) -> Value:
     """Returns a tried value that is equal up to rounding, or else the value itself."""
     for known_value in tried_values:
-        if math.isclose(float(value), float(known_value), rel_tol=_CLOSE, abs_tol=tolerance):
+        if math.isclose(float(value), float(known_value), rel_tol=_VALUE_TOLERANCE, abs_tol=tolerance):
             return known_value
     return value
 

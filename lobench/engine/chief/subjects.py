@@ -35,9 +35,9 @@ class Arriving:
     def first(self, log: Callable[[str], None]) -> dict[int, Subject]:
         """Returns the subjects at the start, by position. Logs subjects that are given twice."""
         subjects_by_position: dict[int, Subject] = {}
-        first: dict[SubjectKey, Subject] = {}
+        first_subjects: dict[SubjectKey, Subject] = {}
         for position, subject in filter(None, map(self._intake.give, self._given)):
-            if (first_subject := first.setdefault(subject.key, subject)) is not subject:
+            if (first_subject := first_subjects.setdefault(subject.key, subject)) is not subject:
                 log(f"{first_subject.label!r} and {subject.label!r} are the same subject: it is computed once")
             subjects_by_position.setdefault(position, subject)
         for position, subject in self.next():

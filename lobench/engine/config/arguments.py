@@ -31,7 +31,7 @@ from lobench.engine.config.gin_state import (
 
 __all__ = ["Settings", "settings_of", "settings_of_phases"]
 
-_OF_THE_CASE = (
+_CASE_NAMES = (
     "lobench.Case", "lobench.Phase", "lobench.task_sequence", "lobench.Suite", "lobench.expect", "lobench.Method",
     "lobench.Experiment"
 )  # fmt: skip
@@ -172,7 +172,7 @@ def _other_bindings(config: Mapping[_Key, Mapping[str, Any]], sources: Set[tuple
     for (scope, selector), parameter in sources:
         yield f"{scope}/{names[selector]}.{parameter}"
     for (scope, selector), parameters in config.items():
-        if selector not in _OF_THE_CASE:
+        if selector not in _CASE_NAMES:
             for parameter, value in parameters.items():
                 if ((scope, selector), parameter) not in sources:
                     yield f"{scope}/{names[selector]}.{parameter} = {value!r}"

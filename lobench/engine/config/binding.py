@@ -69,7 +69,7 @@ _NOT_THEIRS = ("lobench", "optax")  # packages that users do not edit to registe
 _FAILED: set[str] = set()  # gin modules of plugins that could not be imported
 _IMPORTED: dict[str, None] = {}  # modules that gin files have imported, in order
 _MOST_PARAMETERS = 8  # a longer list of parameters is left out if a similar name is suggested
-_OF_GIN = ("gin.constant", "gin.macro", "gin.singleton")
+_GIN_NAMES = ("gin.constant", "gin.macro", "gin.singleton")
 _BY_GIN: set[str] = set()  # full names registered during the import of a gin file
 
 
@@ -163,7 +163,7 @@ def matching_names(selector: str) -> list[str]:
         names = sorted(USER_CONFIGURABLES.intersection(CONFIGURABLES.matching_selectors(name)))
     if len(names) > 1:
         names = _reachable_names(names)
-    return [name for name in names if name not in FOUND_ON_USE and name not in _OF_GIN] or names
+    return [name for name in names if name not in FOUND_ON_USE and name not in _GIN_NAMES] or names
 
 
 def _reachable_names(names: Sequence[str]) -> list[str]:

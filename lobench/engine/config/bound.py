@@ -84,7 +84,7 @@ _METHOD = gin.external_configurable(Method, name="Method", module="lobench")
 _EXPERIMENT = gin.external_configurable(Experiment, name="Experiment", module="lobench")
 _EXPECT = gin.external_configurable(Expectations, name="expect", module="lobench")
 _SUITE = gin.external_configurable(Suite, name="Suite", module="lobench")
-_OF_EXPERIMENTS = ("Method", "Experiment")
+_EXPERIMENT_NAMES = ("Method", "Experiment")
 _CHECKPOINT = gin.external_configurable(CheckpointPart, name="Checkpoint", module="lobench")
 # Settings that are not part of a case's identity. The choice of seeds is part of an evaluation's identity; scoring,
 # saving of states and timing are part of neither.
@@ -93,12 +93,12 @@ _NO_IDENTITY = (
 )  # fmt: skip
 
 # Fields of `Case` that the mark of a test may set.
-_OF_TESTS = (
+_TEST_SETTINGS = (
     "primary_metric", "num_seeds", "metric_directions", "num_cpus", "num_gpus", "timeout_seconds", "scale", "minimum",
     "replicates",
 )  # fmt: skip
 
-_OF_SEEDS = ("num_seeds", "first_seed", "block_sizes")
+_SEED_FIELDS = ("num_seeds", "first_seed", "block_sizes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -373,9 +373,9 @@ def bind_test(spec: CaseSpec, settings: Mapping[str, Any], layers: Layers | None
       ConfigError: A setting is unknown or invalid.
     """
     where = f"{spec.path}: {spec.name}"
-    if unknown_names := [name for name in settings if name not in _OF_TESTS]:
-        expected = f"one of {', '.join(_OF_TESTS)}"
-        advice = suggestion(unknown_names[0], _OF_TESTS)
+    if unknown_names := [name for name in settings if name not in _TEST_SETTINGS]:
+        expected = f"one of {', '.join(_TEST_SETTINGS)}"
+        advice = suggestion(unknown_names[0], _TEST_SETTINGS)
         raise ConfigError(
             f"the mark `lobench` has no setting {unknown_names[0]}", where=where, expected=expected, next_step=advice
         )
@@ -411,7 +411,7 @@ def _seed_overrides(layers: Layers) -> dict[str, Any]:
     seed_bindings = [
         binding
         for binding in bindings
-        if not binding.parameter or (binding.name == "Case" and binding.parameter in _OF_SEEDS)
+        if not binding.parameter or (binding.name == "Case" and binding.parameter in _SEED_FIELDS)
     ]
     return _plain_values([seed_bindings], "", "lobench.Case")
 
@@ -424,7 +424,7 @@ def _home_of(spec: CaseSpec, statements: Sequence[Statement]) -> str:
     import a module next to the file, the folder counts, since another folder may have another module of that name.
     """
     bindings = only_bindings(statements)
-    if not any(binding.name in _OF_EXPERIMENTS for binding in bindings):
+    if not any(binding.name in _EXPERIMENT_NAMES for binding in bindings):
         return spec.relative_path
     homes = [
         binding.where
@@ -432,7 +432,7 @@ def _home_of(spec: CaseSpec, statements: Sequence[Statement]) -> str:
         if (binding.scope, binding.name) == (spec.scope, "Case") and binding.parameter in ("task", "command")
     ]
     path = _file_of(homes[-1]) if homes else Path(spec.path)
-    if not any(binding.name in _OF_EXPERIMENTS and _file_of(binding.where) == path for binding in bindings):
+    if not any(binding.name in _EXPERIMENT_NAMES and _file_of(binding.where) == path for binding in bindings):
         return path.relative_to(path.parent.parent).as_posix()
     modules = (sys.modules.get(statement.module) for statement in statements if isinstance(statement, Import))
     files = [Path(file) for module in modules if (file := getattr(module, "__file__", None))]
@@ -598,9 +598,11 @@ def _reached_lines(scope: str, where: str, phases: Sequence[BoundPhase]) -> tupl
     return case_lines, lines_of_all(phases) if phases else optimizer_lines(scope)
 
 
-def _bound_code(spec: CaseSpec, parsed: ParsedLayers, phases: Sequence[BoundPhase], paths: Sequence[str]) -> BoundCode:
+def _bound_code(
+    spec: CaseSpec, parsed_layers: ParsedLayers, phases: Sequence[BoundPhase], paths: Sequence[str]
+) -> BoundCode:
     """Returns the fingerprints of the user's code. The modules must be imported."""
-    layers = (parsed.modules, parsed.trainer, parsed.case, parsed.overrides)
+    layers = (parsed_layers.modules, parsed_layers.trainer, parsed_layers.case, parsed_layers.overrides)
     common_modules = modules_without_names(statement for layer in layers for statement in layer)
     fields = bindings_in(spec.scope, "lobench.Case").keys() - {*OPTIMIZER_FIELDS, "phases"}
     case_modules = modules_reached(spec.scope, "lobench.Case", fields)

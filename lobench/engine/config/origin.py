@@ -17,7 +17,7 @@ __all__ = ["LARGEST_PATCH", "ORIGIN", "Revision", "git_environment", "git_state"
 
 ORIGIN = ".lobench-origin.json"  # next to files sent from another machine: their git state there
 LARGEST_PATCH = 1_000_000  # bytes
-_NAMED = 10  # most untracked files named in the note
+_MAX_NAMED_FILES = 10  # most untracked files named in the note
 _OWN = frozenset({".lobench", "__pycache__"})  # stores, and caches of Python
 _SECONDS = 30.0  # time limit of git
 
@@ -178,7 +178,7 @@ def _untracked(checkout_folder: str) -> str:
     names = [name for name in file_list.split("\0") if name and not _OWN.intersection(Path(name).parts)]
     if not names:
         return ""
-    return f"not tracked, and in no patch: {first_of([repr(name) for name in names], _NAMED)}"
+    return f"not tracked, and in no patch: {first_of([repr(name) for name in names], _MAX_NAMED_FILES)}"
 
 
 def _run_git(folder: str, *arguments: str) -> str:

@@ -40,9 +40,9 @@ __all__ = [
 
 SEARCH_KEYS = ("search", "num_trials", "wave", "median_stopping", "report_sessions")
 RENAMED_KEYS = {"stop_hopeless": "median_stopping"}  # keys of `Method` in files of older stores
-_OF_NO_TRIAL = ("label", "num_trials", "report_sessions", "num_cpus", "num_gpus")
+_METHOD_FIELDS_OUTSIDE_TRIALS = ("label", "num_trials", "report_sessions", "num_cpus", "num_gpus")
 _RACE = ("Experiment", "race")
-_OF_RACES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+_RACE_PARAMETERS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "block": (integer_text(), is_integer),
     "margin": ("a difference of scores, from 0 to 3", lambda value: _is_between(value, 0.0, 3.0)),
     "alpha": ("a chance from 0.0001 to 0.5", lambda value: _is_between(value, 0.0001, 0.5)),
@@ -229,10 +229,10 @@ def race_of(bindings: Sequence[Binding]) -> Race | None:
         )
     keywords = _keywords(race_binding.value, "", bindings)
     for key, value in keywords.items():
-        if key not in _OF_RACES:
-            expected = ", ".join(f"race.{parameter}" for parameter in _OF_RACES)
+        if key not in _RACE_PARAMETERS:
+            expected = ", ".join(f"race.{parameter}" for parameter in _RACE_PARAMETERS)
             raise ConfigError(f"nothing reads race.{key}", where=race_binding.where, expected=expected)
-        expected, is_right = _OF_RACES[key]
+        expected, is_right = _RACE_PARAMETERS[key]
         if not is_right(value):
             raise ConfigError(f"race.{key}", where=race_binding.where, got=repr(value), expected=expected)
     first_session = experiment_bindings.get("first_session")
@@ -292,6 +292,6 @@ def search_identity(config: str, name: str) -> tuple[str, ...]:
         binding_text(replace(binding, parameter=RENAMED_KEYS.get(binding.parameter, binding.parameter)))
         for binding in bindings
         if binding.scope.split("/")[0] not in other_methods
-        and not (binding.name == "Method" and binding.parameter in _OF_NO_TRIAL)
+        and not (binding.name == "Method" and binding.parameter in _METHOD_FIELDS_OUTSIDE_TRIALS)
         and not (binding.name == "Experiment" and binding.parameter in ("name", "fixed"))
     )

@@ -49,9 +49,9 @@ __all__ = [
 LARGEST = 100_000_000  # bytes of a file of a suite, or of a theta; of larger ones, a bundle has only the hash
 SIGNATURE = "signature"  # signs the root, so it is not part of it
 
-_NAMED = 3  # stores below a folder in an error
+_MAX_NAMED_STORES = 3  # stores below a folder in an error
 _VERSION = 1
-_HEAD = "bundle.json"
+_MANIFEST = "bundle.json"
 _ROWS = "ledger/evaluations.jsonl"
 _PAYLOADS = "ledger/payloads"
 # Tables with results. The other tables hold the progress of a chief and its sinks on one machine.
@@ -79,7 +79,7 @@ def no_store(folder: str | Path) -> StoreError:
         stores = sorted(str(ledger.parent) for ledgers in globs for ledger in ledgers)
     except OSError:  # a part of the folder cannot be read
         stores = []
-    expected = f"a store, such as {first_of(stores, _NAMED)}" if stores else ""
+    expected = f"a store, such as {first_of(stores, _MAX_NAMED_STORES)}" if stores else ""
     return StoreError(
         "no result store found",
         where=str(folder),
@@ -167,7 +167,7 @@ class ResultBundle:
             members = self._archive.infolist()
             self.names = tuple(member.filename for member in members)
             _check(members)
-            manifest = json.loads(self.read(_HEAD))
+            manifest = json.loads(self.read(_MANIFEST))
             self.root, version = str(manifest["root"]), int(manifest["version"])
         if version > _VERSION:
             raise StoreError("a newer lobench wrote the bundle", where=str(path), next_step="upgrade lobench")
@@ -195,7 +195,7 @@ class ResultBundle:
     def computed_root(self) -> str:
         """Returns the root computed from the content, whatever root the bundle states."""
         other_members = {
-            name: self.read(name) for name in self.names if name not in (_HEAD, SIGNATURE, _ROWS, _PAYLOADS)
+            name: self.read(name) for name in self.names if name not in (_MANIFEST, SIGNATURE, _ROWS, _PAYLOADS)
         }
         return _root_of(self.read(_ROWS).decode().partition("\n")[0], self.evaluations(), other_members)
 
@@ -255,12 +255,12 @@ def write_bundle(
     content = {f"ledger/{name}.jsonl": text for name, text in tables.items()} | dict(members)
     content[_PAYLOADS] = payloads
     root = _root(content)
-    content[_HEAD] = f"{json.dumps({'version': _VERSION, 'schema': SCHEMA_VERSION, 'root': root})}\n".encode()
+    content[_MANIFEST] = f"{json.dumps({'version': _VERSION, 'schema': SCHEMA_VERSION, 'root': root})}\n".encode()
     if sign is not None:
         content[SIGNATURE] = sign(root)
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
-        for name in sorted(content, key=lambda name: (name != _HEAD, name)):
+        for name in sorted(content, key=lambda name: (name != _MANIFEST, name)):
             info = zipfile.ZipInfo(name)  # dated 1980, so that equal content gives equal bytes
             info.create_system, info.external_attr = 3, 0o644 << 16
             archive.writestr(info, content[name], zipfile.ZIP_DEFLATED, _LEVEL)

@@ -37,9 +37,9 @@ class Codes(LedgerPart):
     def plan_history(self) -> PlanHistory:
         """Returns the plans of this ledger, in their order."""
 
-    def record_code(self, parts: Mapping[str, Mapping[str, str]]) -> None:
+    def record_code(self, parts_by_id: Mapping[str, Mapping[str, str]]) -> None:
         """Records the parts of fingerprints, by id. Known ids are skipped."""
-        new_parts = {part_id: digest for part_id, digest in parts.items() if part_id not in self._parts}
+        new_parts = {part_id: digest for part_id, digest in parts_by_id.items() if part_id not in self._parts}
         if not new_parts:
             return
         with self.transaction():

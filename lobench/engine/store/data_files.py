@@ -22,14 +22,14 @@ from lobench.engine.store.ledger import Ledger
 __all__ = ["changed_data", "changed_data_of_command", "note_named_data"]
 
 _NO_NAMED_DATA = (".py", ".gin")  # suffixes of files that do not count as data even if code names them
-_WHOLE = 1 << 26  # bytes up to which a file is hashed whole; of larger ones, both ends are hashed
-_END = 1 << 20
-_NAMED = 4  # most files named in one notice
-_KEPT = "the results are kept"
+_MAX_WHOLE_BYTES = 1 << 26  # bytes up to which a file is hashed whole; of larger ones, both ends are hashed
+_END_BYTES = 1 << 20
+_MAX_NAMED_FILES = 4  # most files named in one notice
+_KEPT_NOTE = "the results are kept"
 
 
 def changed_data(
-    ledger: Ledger, suites: Iterable[str], run: str = "", about_results: str = _KEPT, *, is_recorded: bool = True
+    ledger: Ledger, suites: Iterable[str], run: str = "", about_results: str = _KEPT_NOTE, *, is_recorded: bool = True
 ) -> str:
     """Records the data files of suites. Returns a notice if some changed after the store's last run, else "".
 
@@ -92,14 +92,14 @@ def changed_data_of_command(
     digests = {name: _digest(file) for name, file in paths.items()} | dict.fromkeys(missing_names, "")
     names = ledger.record_data(digests, [label]) if is_recorded else ledger.changed_data(digests, [label])
     changed_names = [os.path.basename(name) for name in names if name in paths]
-    return _notice(changed_names, _KEPT, f"a file in {setting} counts as code")
+    return _notice(changed_names, _KEPT_NOTE, f"a file in {setting} counts as code")
 
 
 def _notice(changed_names: Sequence[str], about_results: str, advice: str) -> str:
     if not changed_names:
         return ""
     count = counted(len(changed_names), "data file")
-    names = first_of(changed_names, _NAMED)
+    names = first_of(changed_names, _MAX_NAMED_FILES)
     return f"{count} changed after the store's results were computed ({names}): {about_results}; {advice}"
 
 
@@ -185,8 +185,8 @@ def _digest(file: Path) -> str:
 def _sha256(file: Path) -> str:
     with file.open("rb") as data_file:
         size = os.fstat(data_file.fileno()).st_size
-        content = data_file.read(size if size <= _WHOLE else _END)
-        if size > _WHOLE:
-            data_file.seek(-_END, os.SEEK_END)
-            content += str(size).encode() + data_file.read(_END)
+        content = data_file.read(size if size <= _MAX_WHOLE_BYTES else _END_BYTES)
+        if size > _MAX_WHOLE_BYTES:
+            data_file.seek(-_END_BYTES, os.SEEK_END)
+            content += str(size).encode() + data_file.read(_END_BYTES)
     return hashlib.sha256(content).hexdigest()

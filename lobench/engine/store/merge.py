@@ -228,7 +228,7 @@ def _add_deliveries(db: sqlite3.Connection) -> None:
         "SELECT position, finished FROM main.subjects WHERE admission = 'admitted' AND kind <> 'imported' "
         "ORDER BY position"
     )
-    for position, finished in db.execute(query).fetchall():
+    for position, is_finished in db.execute(query).fetchall():
         db.execute(
             "INSERT OR IGNORE INTO main.deliveries (position, evaluation) SELECT c.position, e.id "
             "FROM main.subjects c JOIN main.evaluations e ON e.checkpoint_sha256 = c.sha256 "
@@ -237,7 +237,7 @@ def _add_deliveries(db: sqlite3.Connection) -> None:
             (position,),
         )
         is_delivered = "SELECT 1 FROM main.deliveries WHERE position = ? AND evaluation IS NULL"
-        if finished and db.execute(is_delivered, (position,)).fetchone() is None:
+        if is_finished and db.execute(is_delivered, (position,)).fetchone() is None:
             db.execute("INSERT INTO main.deliveries (position, evaluation) VALUES (?, NULL)", (position,))
     db.execute(f"DROP TABLE {_BELONGING}")
 

@@ -350,7 +350,7 @@ def _read(events: Sequence[tuple[str, dict[str, Any], float]]) -> list[PlannedSu
             forms = [CaseForm(case["identity"], case["optimizer_hash"]) for case in plan["cases"]]
             last_events.update({(detail["variant"], form): index for form in forms})
             continue
-        planned = PlannedSubject(
+        subject_of_plan = PlannedSubject(
             sha256=detail["sha256"],
             variant=detail["variant"],
             label=detail["label"],
@@ -368,7 +368,7 @@ def _read(events: Sequence[tuple[str, dict[str, Any], float]]) -> list[PlannedSu
             files=plan["files"],
             problem=problem or plan_problem,
         )
-        planned_rows.append((planned, index))
+        planned_rows.append((subject_of_plan, index))
 
     def order(entry: tuple[PlannedSubject, int]) -> int:
         planned_subject, event_index = entry

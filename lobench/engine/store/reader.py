@@ -133,7 +133,7 @@ class LedgerReader(Places, Codes):
             splits=splits,
             deaths=deaths,
             admissions={position: admission for position, admission, _ in positions if admission != "waiting"},
-            finished={position for position, _, finished in positions if finished},
+            finished={position for position, _, is_finished in positions if is_finished},
             durations={key: statistics.median(values) for key, values in seconds.items()},
             codes={evaluation_id: code for evaluation_id, code in codes.items() if any(code)},
             retried_codes={

@@ -26,8 +26,8 @@ M = TypeVar("M", bound=Message)
 
 STALL_SECONDS = 30.0  # longest pause in the middle of a message
 _LIMIT = 1 << 30  # largest message in bytes, which is also the limit of a row in the ledger
-_HEAD = struct.Struct("!i")
-_SHOWN = 24  # bytes of an invalid message that are shown
+_LENGTH = struct.Struct("!i")
+_SHOWN_BYTES = 24  # bytes of an invalid message that are shown
 _CHUNK = 1 << 16  # larger buffers would be mapped on each call
 _CHUNKS = 256  # limit per call, so that a worker that floods the chief does not block others
 _end_process = os._exit  # also while a plugin's call is contained, which replaces it
@@ -70,7 +70,7 @@ class Channel:
         Returns:
           Whether everything was sent.
         """
-        frame = _HEAD.pack(len(message)) + message
+        frame = _LENGTH.pack(len(message)) + message
         with self._send_lock:
             if not self._unsent:  # the usual case: there is room for the whole message
                 with contextlib.suppress(OSError):  # `flush` handles the error
@@ -118,17 +118,17 @@ class Channel:
     def _messages(self) -> list[bytes]:
         messages: list[bytes] = []
         start = 0
-        while len(self._received) - start >= _HEAD.size:
-            (length,) = _HEAD.unpack_from(self._received, start)
-            body_start, body_end = start + _HEAD.size, start + _HEAD.size + length
+        while len(self._received) - start >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._received, start)
+            body_start, body_end = start + _LENGTH.size, start + _LENGTH.size + length
             is_intact = 0 <= length <= _LIMIT and has_begun_well(
-                self._received[body_start : min(body_end, body_start + _SHOWN)]
+                self._received[body_start : min(body_end, body_start + _SHOWN_BYTES)]
             )
             if is_intact and len(self._received) < body_end:
                 break
             message = bytes(self._received[body_start:body_end]) if is_intact else b""
             if not kind_of(message):
-                shown_bytes = bytes(self._received[start : start + _SHOWN])
+                shown_bytes = bytes(self._received[start : start + _SHOWN_BYTES])
                 self.problem = f"wrote something other than a message into its pipe: {shown_bytes!r}"
                 self._received.clear()
                 return messages

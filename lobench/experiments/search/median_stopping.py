@@ -40,8 +40,10 @@ def complete_waves(trials: Sequence[Trial], so_far: Collection[int]) -> Iterator
 class StoppingSearch(SubjectSearch):
     """Search with median stopping, of a method that is an optimizer or a checkpoint."""
 
-    def __init__(self, planned: PlannedSearch, context: SearchContext, known: KnownTrials, *, width: int) -> None:
-        super().__init__(planned, context, known, width=width)
+    def __init__(
+        self, planned_search: PlannedSearch, context: SearchContext, known_trials: KnownTrials, *, width: int
+    ) -> None:
+        super().__init__(planned_search, context, known_trials, width=width)
         self._parts: dict[SearchKey, list[int]] = {}  # whose numbers are of the trials that they are parts of
         self._so_far: dict[int, float | None] = {}  # by trial, the fitness of its part
         self._judged: set[int] = set()
@@ -58,8 +60,8 @@ class StoppingSearch(SubjectSearch):
         for trial in trials:
             method = self.method.with_values(trial.parameters)
             label = f"{self.method.title} {trial.number} to {share:.0%}"
-            requested = given_method(method, label=label, bindings=(f"Case.stop_after = {share!r}",))
-            self._add(self._parts, trial, requested)
+            given = given_method(method, label=label, bindings=(f"Case.stop_after = {share!r}",))
+            self._add(self._parts, trial, given)
 
     def _end(self, key: SearchKey, subject: Subject | None) -> None:
         if key not in self._parts:

@@ -37,14 +37,14 @@ class ScriptSearch(ProcessSearch):
 
     def __init__(
         self,
-        planned: PlannedSearch,
+        planned_search: PlannedSearch,
         context: SearchContext,
-        known: KnownTrials,
+        known_trials: KnownTrials,
         *,
         scripts: ScriptCurves,
         **options: Any,
     ) -> None:
-        super().__init__(planned, context, known, **options)
+        super().__init__(planned_search, context, known_trials, **options)
         self._scripts = scripts
         self._so_far: dict[int, float | None] = {}  # by trial, the fitness of its part
         self._held_sessions: dict[

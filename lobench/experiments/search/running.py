@@ -69,22 +69,24 @@ class SearchRun(ABC):
       width: Number of trials in a wave.
     """
 
-    def __init__(self, planned: PlannedSearch, context: SearchContext, known: KnownTrials, *, width: int) -> None:
-        self.planned, self._context = planned, context
+    def __init__(
+        self, planned_search: PlannedSearch, context: SearchContext, known_trials: KnownTrials, *, width: int
+    ) -> None:
+        self.planned, self._context = planned_search, context
         self.history = TrialHistory(
-            planned.strategy,
-            planned.space,
-            seed=planned.seed,
+            planned_search.strategy,
+            planned_search.space,
+            seed=planned_search.seed,
             width=width,
-            num_trials=planned.asked,
-            recorded=known.trials,
+            num_trials=planned_search.asked,
+            recorded=known_trials.trials,
         )
         self._waiting: list[Given] = []
         self._subjects: dict[SearchKey, Subject] = {}  # subjects of the search that were read
         self._cases: dict[str, Sequence[CaseInfo]] = {}  # by variant
         self._reports: set[SearchKey] = set()  # the best on fresh seeds
         self._unreported: set[SearchKey] | None = None  # reports without an evaluation yet; None: the best is unknown
-        self._written = {trial.number: trial for trial in known.trials if known.form == context.form}
+        self._written = {trial.number: trial for trial in known_trials.trials if known_trials.form == context.form}
 
     def begin(self) -> None:
         """Continues from the trials in the ledger, and requests the next ones."""
@@ -292,8 +294,10 @@ class SearchRun(ABC):
 class SubjectSearch(SearchRun):
     """Search of a method that is an optimizer or a checkpoint: a trial is one subject."""
 
-    def __init__(self, planned: PlannedSearch, context: SearchContext, known: KnownTrials, *, width: int) -> None:
-        super().__init__(planned, context, known, width=width)
+    def __init__(
+        self, planned_search: PlannedSearch, context: SearchContext, known_trials: KnownTrials, *, width: int
+    ) -> None:
+        super().__init__(planned_search, context, known_trials, width=width)
         self._numbers: dict[SearchKey, list[int]] = {}  # two trials may be one subject
 
     def roles_of(self, subject: Subject) -> Iterator[tuple[str, int, bool]]:

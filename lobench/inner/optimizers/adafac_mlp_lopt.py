@@ -86,8 +86,8 @@ class AdafacFeatured(LearnedOptimizer):
                 outputs = outputs_of(first_layer, bias, *((network[f"w{n}"], network[f"b{n}"]) for n in (1, 2)))
                 return -self.subtracted(outputs, tensor)
 
-            updates, accumulated = accumulators.update(state, leaves, params, narrow_weights, step)
-            return updates, {"step": state["step"] + 1, **accumulated}
+            updates, new_accumulators = accumulators.update(state, leaves, params, narrow_weights, step)
+            return updates, {"step": state["step"] + 1, **new_accumulators}
 
         return optax.GradientTransformationExtraArgs(init, update)
 

@@ -165,22 +165,24 @@ def _with_hessian_when_due(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def make(*args: Any, **values: Any) -> optax.GradientTransformationExtraArgs:
-        bound = signature.bind(*args, **values)
-        bound.apply_defaults()
-        interval = bound.arguments["update_interval"]
-        hessian = optax.with_extra_args_support(bound.arguments["hessian_diagonal_fn"])
-        bound.arguments["hessian_diagonal_fn"] = optax.GradientTransformationExtraArgs(
-            hessian.init, lambda grads, state, params=None, *, estimated, **extra: estimated
+        bound_arguments = signature.bind(*args, **values)
+        bound_arguments.apply_defaults()
+        interval = bound_arguments.arguments["update_interval"]
+        hessian = optax.with_extra_args_support(bound_arguments.arguments["hessian_diagonal_fn"])
+        bound_arguments.arguments["hessian_diagonal_fn"] = optax.GradientTransformationExtraArgs(
+            hessian.init, lambda grads, state, params=None, *, new_estimate, **extra: new_estimate
         )
-        sophia = function(*bound.args, **bound.kwargs)
+        sophia = function(*bound_arguments.args, **bound_arguments.kwargs)
 
         def update(grads: PyTree, state: PyTree, params: PyTree = None, **extra: Any) -> tuple[PyTree, PyTree]:
             sophia_state = state[0]
             estimate = functools.partial(hessian.update, grads, sophia_state.hessian_fn_state, params=params, **extra)
             shapes, _ = jax.eval_shape(estimate)
-            none = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-            estimated = when(sophia_state.count % interval == 0, estimate, (none, sophia_state.hessian_fn_state))
-            moves: tuple[PyTree, PyTree] = sophia.update(grads, state, params, estimated=estimated)
+            empty_estimate = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+            new_estimate = when(
+                sophia_state.count % interval == 0, estimate, (empty_estimate, sophia_state.hessian_fn_state)
+            )
+            moves: tuple[PyTree, PyTree] = sophia.update(grads, state, params, estimated=new_estimate)
             return moves
 
         return optax.GradientTransformationExtraArgs(sophia.init, update)

@@ -16,7 +16,9 @@ from lobench.inner.vmap_periodic import when
 
 __all__ = ["psgd_kron"]
 
-_OfAxes: TypeAlias = tuple[jax.Array, ...]  # for each axis an upper triangle float32[d, d], or a diagonal float32[d]
+_FactorsByAxis: TypeAlias = tuple[
+    jax.Array, ...
+]  # for each axis an upper triangle float32[d, d], or a diagonal float32[d]
 _TINY = 1e-30
 
 
@@ -70,7 +72,7 @@ def psgd_kron(
 
 
 def _init(params: PyTree, scale: float, max_dim: int) -> PsgdKronState:
-    def factors(leaf: jax.Array) -> _OfAxes:
+    def factors(leaf: jax.Array) -> _FactorsByAxis:
         dims = leaf.shape or (1,)
         factor_scale = scale ** (1 / len(dims))
         is_full = len(dims) > 1 and leaf.size > 0
@@ -102,7 +104,7 @@ def _update(
 
     factors = when(state.step % update_interval == 0, fits, state.factors)
 
-    def preconditioned(grad: jax.Array, shaped: jax.Array, factors: _OfAxes) -> tuple[jax.Array]:
+    def preconditioned(grad: jax.Array, shaped: jax.Array, factors: _FactorsByAxis) -> tuple[jax.Array]:
         for axis, factor in enumerate(factors):
             is_triangle = factor.ndim == 2
             grad = along(grad, factor.T @ factor, axis) if is_triangle else grad * diagonal(factor**2, grad, axis)
@@ -114,7 +116,7 @@ def _update(
     return moves, PsgdKronState(state.step + 1, mu, factors)
 
 
-def _fit(grad: jax.Array, factors: _OfAxes, key: jax.Array, rate: float) -> _OfAxes:
+def _fit(grad: jax.Array, factors: _FactorsByAxis, key: jax.Array, rate: float) -> _FactorsByAxis:
     """Returns the factors after a step that lowers E[g^T P g + v^T P^-1 v] over P = Q^T Q, with noise v."""
     preconditioned_grad = grad
     preconditioned_noise = jax.random.normal(key, grad.shape)

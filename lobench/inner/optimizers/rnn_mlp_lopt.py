@@ -213,12 +213,14 @@ def _tensor_inputs(
 
 
 def _lstm_inputs(
-    tensor_inputs: jax.Array, from_lstm: jax.Array, from_mlp: jax.Array, loss_inputs: jax.Array
+    tensor_inputs: jax.Array, lstm_outputs: jax.Array, mlp_outputs: jax.Array, loss_inputs: jax.Array
 ) -> jax.Array:
     """Returns the LSTM's inputs, float32[num_tensors, 52]. Losses come before the three variances."""
-    tiled_inputs = [jnp.tile(shared_inputs, (tensor_inputs.shape[0], 1)) for shared_inputs in (from_lstm, loss_inputs)]
+    tiled_inputs = [
+        jnp.tile(shared_inputs, (tensor_inputs.shape[0], 1)) for shared_inputs in (lstm_outputs, loss_inputs)
+    ]
     return jnp.concatenate(
-        [tiled_inputs[0], from_mlp, tensor_inputs[:, :-3], tiled_inputs[1], tensor_inputs[:, -3:]], axis=1
+        [tiled_inputs[0], mlp_outputs, tensor_inputs[:, :-3], tiled_inputs[1], tensor_inputs[:, -3:]], axis=1
     )
 
 

@@ -16,7 +16,7 @@ from lobench.inner.vmap_periodic import when
 
 __all__ = ["shampoo"]
 
-_OfAxes: TypeAlias = tuple[jax.Array, ...]  # for each axis float32[d, d], or float32[d] of a long one
+_FactorsByAxis: TypeAlias = tuple[jax.Array, ...]  # for each axis float32[d, d], or float32[d] of a long one
 
 
 class ShampooState(NamedTuple):
@@ -61,7 +61,7 @@ def shampoo(
 
 
 def _init(params: PyTree, eps: float, max_dim: int) -> ShampooState:
-    def identities(leaf: jax.Array, scale: float) -> _OfAxes:
+    def identities(leaf: jax.Array, scale: float) -> _FactorsByAxis:
         dims = leaf.shape or (1,)
         return tuple(scale * (jnp.eye(dim) if leaf.size and dim <= max_dim else jnp.ones(dim)) for dim in dims)
 
@@ -76,7 +76,7 @@ def _init(params: PyTree, eps: float, max_dim: int) -> ShampooState:
 def _update(
     grads: PyTree, state: ShampooState, momentum: float, eps: float, update_interval: int
 ) -> tuple[PyTree, ShampooState]:
-    def add_gradient(grad: jax.Array, mu: jax.Array, grams: _OfAxes) -> tuple[jax.Array, _OfAxes]:
+    def add_gradient(grad: jax.Array, mu: jax.Array, grams: _FactorsByAxis) -> tuple[jax.Array, _FactorsByAxis]:
         grad = grad.astype(jnp.float32)
         tensor = jnp.atleast_1d(grad)
         new_grams = (
@@ -84,10 +84,10 @@ def _update(
         )
         return momentum * mu + (1 - momentum) * grad, tuple(map(jnp.add, grams, new_grams))
 
-    def roots_of(grad: jax.Array, grams: _OfAxes) -> tuple[_OfAxes]:
+    def roots_of(grad: jax.Array, grams: _FactorsByAxis) -> tuple[_FactorsByAxis]:
         return (tuple(_root(gram, len(grams), eps) for gram in grams),)
 
-    def preconditioned(mu: jax.Array, roots: _OfAxes) -> tuple[jax.Array]:
+    def preconditioned(mu: jax.Array, roots: _FactorsByAxis) -> tuple[jax.Array]:
         tensor = jnp.atleast_1d(mu)
         for axis, root in enumerate(roots):
             is_full = root.ndim == 2

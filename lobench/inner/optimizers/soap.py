@@ -16,7 +16,7 @@ from lobench.inner.vmap_periodic import when
 
 __all__ = ["soap"]
 
-_OfAxes: TypeAlias = tuple[jax.Array | None, ...]  # a matrix per axis; None for an unchanged axis
+_FactorsByAxis: TypeAlias = tuple[jax.Array | None, ...]  # a matrix per axis; None for an unchanged axis
 
 
 class SoapState(NamedTuple):
@@ -66,7 +66,7 @@ def soap(
 
 
 def _init(params: PyTree, max_dim: int) -> SoapState:
-    def matrices(leaf: jax.Array, make: Any) -> _OfAxes:
+    def matrices(leaf: jax.Array, make: Any) -> _FactorsByAxis:
         has_any = leaf.ndim > 1 and leaf.size > 0
         return tuple(make((dim, dim)) if has_any and dim <= max_dim else None for dim in leaf.shape)
 
@@ -88,7 +88,7 @@ def _update(
     second_correction = 1 - b2**num_moves
 
     def update_leaf(
-        grad: jax.Array, mu: jax.Array, nu: jax.Array, grams: _OfAxes, bases: _OfAxes
+        grad: jax.Array, mu: jax.Array, nu: jax.Array, grams: _FactorsByAxis, bases: _FactorsByAxis
     ) -> tuple[PyTree, ...]:
         grad = grad.astype(jnp.float32)
         grams = tuple(
@@ -116,13 +116,13 @@ def _rotate_bases(grams: PyTree, bases: PyTree, mu: PyTree) -> tuple[PyTree, PyT
     return turned, mu
 
 
-def _into_bases(tensor: jax.Array, bases: _OfAxes) -> jax.Array:
+def _into_bases(tensor: jax.Array, bases: _FactorsByAxis) -> jax.Array:
     for axis, basis in enumerate(bases):
         tensor = tensor if basis is None else along(tensor, basis.T, axis)
     return tensor
 
 
-def _out_of_bases(tensor: jax.Array, bases: _OfAxes) -> jax.Array:
+def _out_of_bases(tensor: jax.Array, bases: _FactorsByAxis) -> jax.Array:
     for axis, basis in enumerate(bases):
         tensor = tensor if basis is None else along(tensor, basis, axis)
     return tensor

@@ -13,7 +13,7 @@ from lobench.core.film import Film
 __all__ = ["FilmFigure", "films", "moving"]
 
 _SIDE = 200
-_MOST = 12  # films on a page
+_MAX_FILMS = 12  # films on a page
 _LAST_SECONDS = 0.5  # the last frame stands still
 
 
@@ -32,7 +32,7 @@ def films(summary: Summary) -> list[FilmFigure]:
     figures: list[FilmFigure] = []
     for case in range(len(snapshot.cases)):
         for index in range(len(snapshot.subjects)):
-            if len(figures) == _MOST:
+            if len(figures) == _MAX_FILMS:
                 return figures
             cell = snapshot.cell(index, case)
             blocks = cell.blocks if cell is not None else ()

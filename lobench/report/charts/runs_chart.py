@@ -68,8 +68,8 @@ def _along_figure(summary: Summary, metric: str, runs: Sequence[Sequence[int]]) 
 def _names_and_styles(summary: Summary, metric: str, runs: Sequence[Sequence[int]]) -> list[tuple[str, str]]:
     """Returns label and style of each run's line. All lines are alike if there are very many runs."""
     styles = method_styles(summary)
-    shown = summary.shown
-    run_styles = [styles[shown if shown in run else run[-1]] for run in runs]
+    shown_runs = summary.shown
+    run_styles = [styles[shown_runs if shown_runs in run else run[-1]] for run in runs]
     if len(runs) == 1:
         return [(f"score on {summary.metric_label(metric)}", run_styles[0])]
     if len(runs) > len(STYLES):

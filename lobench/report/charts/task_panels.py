@@ -14,7 +14,7 @@ from lobench.report.charts.styles import method_styles
 __all__ = ["task_panels"]
 
 _PANEL = re.compile(r"(loss|weight)_task_(\d+)")
-_MOST = 16  # methods
+_MAX_METHODS = 16  # methods
 
 
 def task_panels(summary: Summary, indices: Sequence[int]) -> Section | None:
@@ -28,7 +28,7 @@ def task_panels(summary: Summary, indices: Sequence[int]) -> Section | None:
     styles = method_styles(summary)
     figures = []
     num_requested = len(indices)
-    indices = indices[:_MOST]
+    indices = indices[:_MAX_METHODS]
     for case, info in enumerate(snapshot.cases):
         split = info.primary_metric.partition("/")[0]
         names = {name for index in indices if (cell := snapshot.cell(index, case)) for name in cell.final}

@@ -158,9 +158,9 @@ class CheckpointLines:
         scores = self._scores.of(subjects)
         if is_first:
             requested_keys = {subject.key for subject in subjects}
-            for scored in self._scores.everyone():
-                if scored.subject.who.key in self._before - requested_keys:
-                    self._lines.know(scored.subject.who, scored)
+            for earlier_score in self._scores.everyone():
+                if earlier_score.subject.who.key in self._before - requested_keys:
+                    self._lines.know(earlier_score.subject.who, earlier_score)
         return {(score.subject.who.key, score.subject.who.outer_step): score for score in scores}
 
 

@@ -128,19 +128,19 @@ class Running:
         names = [f"{name} {duration(seconds)}" for name, seconds in longest_first[:_MOST_NAMES]]
         if unlisted := longest_first[_MOST_NAMES:]:
             names.append(f"{len(unlisted)} more {duration(sum(seconds for _, seconds in unlisted))}")
-        parts = [f"compiled {counted(num_compiled, 'program')}"] * bool(num_compiled)
-        parts += [f"loaded {counted(num_loaded, 'program')} from a cache"] * bool(num_loaded)
-        return f"{' and '.join(parts)} in {duration(total)}: {', '.join(names)}"
+        text_parts = [f"compiled {counted(num_compiled, 'program')}"] * bool(num_compiled)
+        text_parts += [f"loaded {counted(num_loaded, 'program')} from a cache"] * bool(num_loaded)
+        return f"{' and '.join(text_parts)} in {duration(total)}: {', '.join(names)}"
 
     def left(self, left: Left) -> str:
         """Returns the remaining work: `2 in work, 4 waiting, 24 evaluations left, about 40 s`; "" if none remains."""
         num_left = sum(left.evaluations.values())
-        parts = [f"{left.num_waiting} waiting"] * bool(left.num_waiting)
+        text_parts = [f"{left.num_waiting} waiting"] * bool(left.num_waiting)
         if num_left:
-            parts = [f"{left.num_admitted} in work", *parts] if left.num_admitted > 1 or parts else []
-            parts.append(f"{counted(num_left, 'evaluation')} left")
+            text_parts = [f"{left.num_admitted} in work", *text_parts] if left.num_admitted > 1 or text_parts else []
+            text_parts.append(f"{counted(num_left, 'evaluation')} left")
         seconds = self._seconds_left(left)
-        return ", ".join([*parts, f"about {duration(seconds)}"] if num_left and seconds >= 1 else parts)
+        return ", ".join([*text_parts, f"about {duration(seconds)}"] if num_left and seconds >= 1 else text_parts)
 
     def _seconds_left(self, remaining: Left) -> float:
         """Returns the estimated seconds for the rest on all cores; 0 if nothing has run yet."""

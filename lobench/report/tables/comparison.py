@@ -178,7 +178,7 @@ ComparisonRecords: TypeAlias = list[ComparisonRecord]
 _SIGNED = "+z.3f"
 _SCORE, _DIFFERENCE = "score, + is better", "difference"  # headers of a difference of scores
 _MEAN = "mean over cases"
-_NAMED = 10  # tests in a line
+_MAX_NAMED_TESTS = 10  # tests in a line
 _TOGETHER = 0.01  # p-value of the check whether independent cases move together
 
 
@@ -590,7 +590,7 @@ def tests_line(comparison: MethodComparison) -> str:
         (tests.passed, "passed on both sides"),
     ]
     texts = [
-        f"{len(test_names)} {template.format(names=first_of(test_names, _NAMED))}"
+        f"{len(test_names)} {template.format(names=first_of(test_names, _MAX_NAMED_TESTS))}"
         for test_names, template in groups
         if test_names
     ]

@@ -33,7 +33,7 @@ __all__ = ["comparison_answer", "comparison_text"]
 _SIGNED = "+z.3f"
 _MOST_NOTES = 3
 _SHORT = 16  # characters of labels that can head a column
-_NAMED = 4  # cases named in a line
+_MAX_NAMED_CASES = 4  # cases named in a line
 _HIDDEN = "Costs, equal time, gate margins, effect sizes and notes: --details"
 
 
@@ -98,7 +98,7 @@ def _where_text(pair: MethodComparison) -> str:
     gate = pair.primary.gate
     mean = ["in the mean"] if len(gate.cases) > 1 and gate.overall.verdict is gate.verdict else []
     names = sorted(case.case for case in gate.cases if case.verdict is gate.verdict)
-    return " and ".join([*mean, *([f"on {first_of(names, _NAMED)}"] if names else [])])
+    return " and ".join([*mean, *([f"on {first_of(names, _MAX_NAMED_CASES)}"] if names else [])])
 
 
 def _sentence(pair: MethodComparison) -> str:

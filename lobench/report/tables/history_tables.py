@@ -18,7 +18,7 @@ HistoryRecords: TypeAlias = Annotated[
     list[ExperimentSummary | RunSummary], "`lobench results --history`: experiments and runs by date."
 ]
 
-_NAMED = 4  # methods
+_MAX_NAMED_METHODS = 4  # methods
 
 
 def experiments_table(experiments: Sequence[ExperimentSummary]) -> str:
@@ -26,7 +26,9 @@ def experiments_table(experiments: Sequence[ExperimentSummary]) -> str:
     header = ["date", "store", "experiment", "id", "revision", "patch", "methods", "evaluations", "best", "score"]
     rows = [header]
     for row in experiments:
-        omission_note = [f"and {len(row.methods) - _NAMED} more"] if len(row.methods) > _NAMED else []
+        omission_note = (
+            [f"and {len(row.methods) - _MAX_NAMED_METHODS} more"] if len(row.methods) > _MAX_NAMED_METHODS else []
+        )
         rows.append(
             [
                 _date_text(row.last),
@@ -35,7 +37,7 @@ def experiments_table(experiments: Sequence[ExperimentSummary]) -> str:
                 str(row.id),
                 row.git_revision or "-",
                 f"{row.patch_bytes:,} B" if row.patch_bytes else "-",
-                ", ".join([*map(one_line, row.methods[:_NAMED]), *omission_note]) or "-",
+                ", ".join([*map(one_line, row.methods[:_MAX_NAMED_METHODS]), *omission_note]) or "-",
                 str(row.num_evaluations),
                 one_line(row.best) or "-",
                 interval_cell(row.score),

@@ -45,7 +45,7 @@ from lobench.tools.alarm.rule import Alarm, AlarmKind, Confirmation, Stall, TwoS
 __all__ = ["Alarmed", "alarm"]
 
 _TRAINED, _HELD_OUT = "meta_train", "meta_test"
-_NAMED = 4  # cases named in a line
+_MAX_NAMED_CASES = 4  # cases named in a line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -523,7 +523,7 @@ def _message(event: AlarmRaised, alarm: Alarm, rules: AlarmRules, location: str,
         line = f"from outer step {reference_step} to {step} the score gains {event.value:.3g} per 1,000 steps"
         return one_line(f"ALARM stall: {line}, at most {event.bound:.3g}; {rules.least_gain:g} was asked for")
     names = [f"{case.suite}/{case.name}" for case in event.cases]
-    first_names = first_of(names, _NAMED)
+    first_names = first_of(names, _MAX_NAMED_CASES)
     comparison = "is worse than" if event.kind == "regress" else "is worse out of distribution than in it, against"
     bound = "" if math.isnan(event.bound) else f", at least {event.bound:.3f}"
     size = "more seeds diverge" if math.isnan(event.value) else f"by {event.value:.3f}{bound}"

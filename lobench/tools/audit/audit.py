@@ -50,7 +50,7 @@ Verdict: TypeAlias = Literal["identical", "consistent", "differs", "not auditabl
 _ROW_ERRORS = (KeyError, TypeError, ValueError, AttributeError, IndexError)  # of a row that no lobench wrote
 # XLA compiles the same code for all processors of this class (`lobench.inner.backend`); else it depends on the model.
 _ONE_TARGET = "cpu: x86-64-v4"
-_OF_THE_MACHINE = (Outcome.TIMEOUT, Outcome.OOM, Outcome.POISONED, Outcome.EXPIRED, Outcome.SKIPPED)
+_MACHINE_OUTCOMES = (Outcome.TIMEOUT, Outcome.OOM, Outcome.POISONED, Outcome.EXPIRED, Outcome.SKIPPED)
 _ALWAYS = (
     Unaudited("times", is_usual=True),
     Unaudited("hosts, machines, workers, revisions, and versions of packages other than jax", is_usual=True),
@@ -309,7 +309,7 @@ def _compare(
         elif row.case.evaluator == COMMAND:
             why = f"{row.where}: a command, which an audit does not run"
             comparison.checked[index] = Checked(row=row, verdict="not auditable", why=why)
-        elif row.payload is None and row.outcome in _OF_THE_MACHINE:
+        elif row.payload is None and row.outcome in _MACHINE_OUTCOMES:
             why = f"it has no curves ({row.outcome}), which depends on the machine"
             comparison.checked[index] = Checked(row=row, verdict="not auditable", why=why)
         else:

@@ -69,7 +69,11 @@ class Outcomes:
             return module
         test = getattr(module, name, None)
         pytest_marks = list(getattr(test, "pytestmark", ()))
-        names = {mark.args[0] for mark in pytest_marks if mark.name == "parametrize" and isinstance(mark.args[0], str)}
+        names = {
+            pytest_mark.args[0]
+            for pytest_mark in pytest_marks
+            if pytest_mark.name == "parametrize" and isinstance(pytest_mark.args[0], str)
+        }
         if test is None or len(pytest_marks) != len(names) or len(names) != 1:
             return f"test {name} has marks or parameters of its own"
         (argument,) = names

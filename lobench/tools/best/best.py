@@ -282,7 +282,7 @@ def _ranked_again(
     Returns:
       Checkpoints of that store by score on these seeds, the best first. Some may be left over from earlier calls.
     """
-    evaluate(store, first_seed, [ranked.subject.who for ranked in chosen])
+    evaluate(store, first_seed, [ranked_subjects.subject.who for ranked_subjects in chosen])
     snapshot = read_store(store)
     fresh_rows = [row for row in snapshot.rows if row.key.seed_block.start >= first_seed]
     return rank(subjects_of(fresh_rows, current=snapshot.current), metric, scales)
@@ -293,10 +293,15 @@ def _candidates(chosen: Sequence[Ranked], fresh_results: Sequence[Ranked]) -> tu
 
     Leftovers of earlier calls are ignored.
     """
-    chosen_by_hash = {ranked.subject.checkpoint.sha256: ranked for ranked in chosen}
-    pairs = [(chosen_by_hash.get(ranked.subject.checkpoint.sha256), ranked) for ranked in fresh_results]
+    chosen_by_hash = {ranked_subjects.subject.checkpoint.sha256: ranked_subjects for ranked_subjects in chosen}
+    pairs = [
+        (chosen_by_hash.get(ranked_subjects.subject.checkpoint.sha256), ranked_subjects)
+        for ranked_subjects in fresh_results
+    ]
     return tuple(
-        Candidate(chosen=chosen_subject, fresh=ranked) for chosen_subject, ranked in pairs if chosen_subject is not None
+        Candidate(chosen=chosen_subject, fresh=ranked_subjects)
+        for chosen_subject, ranked_subjects in pairs
+        if chosen_subject is not None
     )
 
 

@@ -23,7 +23,7 @@ __all__ = ["SessionCurves", "SessionFiles"]
 
 _NOT_TEXT = (b"\x1f\x8b", b"PAR1")  # gzip, parquet: unreadable before they are complete
 _JSON_LINES = (".jsonl", ".ndjson")
-_SHOWN = 60  # characters of a line
+_SHOWN_CHARACTERS = 60  # characters of a line
 
 
 class SessionFiles:
@@ -145,7 +145,7 @@ def _copy_lines(path: Path, copy: Path, notes: list[str]) -> None:
                 copied_file.write(b"\n" if not is_json and text == header and number > 1 else line)
     if left_out_lines:
         number, text = left_out_lines[0]
-        line_text = repr(text[:_SHOWN].decode(errors="replace"))
+        line_text = repr(text[:_SHOWN_CHARACTERS].decode(errors="replace"))
         verb = "is not a JSON object and is" if len(left_out_lines) == 1 else "are not JSON objects and are"
         notes.append(f"{path}: {counted(len(left_out_lines), 'line')} {verb} left out; line {number} is {line_text}")
 

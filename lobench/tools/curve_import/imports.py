@@ -122,11 +122,11 @@ def import_curves(
             ledger = stack.enter_context(Ledger.open(folder, name="import"))
             earlier = [file for file in imported_files(ledger) if file.options == _options(settings)]
             sources = sources_of(files, settings.kind, notes, earlier=earlier)
-        collected = stack.enter_context(CollectedCurves(sources, settings, notes))
+        collected_curves = stack.enter_context(CollectedCurves(sources, settings, notes))
         ledger = ledger or stack.enter_context(Ledger.open(folder, name="import"))
-        for note in collected.notes:
+        for note in collected_curves.notes:
             log(note)
-        imported, _ = import_into(ledger, collected, settings)
+        imported, _ = import_into(ledger, collected_curves, settings)
         return imported
 
 
@@ -147,7 +147,7 @@ class Session:
 
 def import_into(
     ledger: Ledger,
-    collected: CollectedCurves,
+    collected_curves: CollectedCurves,
     settings: ImportSettings,
     *,
     own_cases: Sequence[CaseInfo] = (),
@@ -161,7 +161,7 @@ def import_into(
 
     Args:
       ledger: The ledger.
-      collected: The curves.
+      collected_curves: The curves.
       settings: Import settings.
       own_cases: Cases that lobench trains, besides those in the ledger.
       names: Names in the store by the method's name in the files. Other methods are left out. None: the files' names.
@@ -170,11 +170,11 @@ def import_into(
     Raises:
       UsageError: As for `import_curves`.
     """
-    spill = collected.spill
-    notes = list(collected.notes)
-    files = [_imported_file(source, settings) for source in collected.sources]
+    spill = collected_curves.spill
+    notes = list(collected_curves.notes)
+    files = [_imported_file(source, settings) for source in collected_curves.sources]
     files_before = imported_files(ledger)
-    cases = _cases(ledger, collected, own_cases, notes)
+    cases = _cases(ledger, collected_curves, own_cases, notes)
     if session is not None and session.num_steps is not None:
         num_steps = session.num_steps
         cases = {
@@ -196,7 +196,7 @@ def import_into(
         if session is None:
             seeds = seeds_of(
                 [run for run in spill.runs if not run.is_item],
-                are_draws=bool(collected.draws),
+                are_draws=bool(collected_curves.draws),
                 known=lambda run: run_seeds(
                     ledger, Subject.of_imported(names_by_method[run.method]), cases[run.case][0]
                 ),
@@ -204,7 +204,7 @@ def import_into(
         writer = CurveWriter(ledger, written_curves.added)
         copies = Copies(ledger)
         subjects = {name: Subject.of_imported(name) for name in filter(None, names_by_method.values())}
-        provenance = functools.cache(lambda *sources: _provenance(sources, collected.draws))
+        provenance = functools.cache(lambda *sources: _provenance(sources, collected_curves.draws))
         items = ItemTable()
         for run, metrics in spill.curves():
             if not (name := names_by_method[run.method]):
@@ -221,8 +221,8 @@ def import_into(
                 until=ends_of_session.get(
                     run.case, last_steps.get(run.method, case.num_inner_steps if is_own else None)
                 ),
-                provenance=provenance(*collected.of_runs[run]),
-                directions=collected.directions,
+                provenance=provenance(*collected_curves.of_runs[run]),
+                directions=collected_curves.directions,
                 until_option=until_option,
             )
             if is_own and curves.eval_steps[-1] != case.num_inner_steps:
@@ -231,7 +231,7 @@ def import_into(
                     f"those of lobench's trainings are of step {case.num_inner_steps}"
                 )
             if session is None and not settings.replace:
-                sources = collected.of_runs[run]
+                sources = collected_curves.of_runs[run]
                 if (
                     copied_key := copies.key_of_copy(subjects[name], case, curves, run=run, sources=sources)
                 ) is not None:
@@ -241,12 +241,12 @@ def import_into(
             replaces = settings.replace or session is not None
             key = writer.add(subjects[name], case, curves, replaces=replaces)
             written_curves.note(name, key, case, curves, left_out_metrics)
-            copies.add(subjects[name], case, curves, key=key, run=run, sources=collected.of_runs[run])
-        files_of = collected.files_of_items()
+            copies.add(subjects[name], case, curves, key=key, run=run, sources=collected_curves.of_runs[run])
+        files_of = collected_curves.files_of_items()
         item_curves = items.curves(
             {name: case for name, (case, _) in cases.items()},
             lambda method, case: provenance(*files_of[method, case]),
-            collected.directions,
+            collected_curves.directions,
         )
         for method, case, curves, problems in item_curves:
             name = names_by_method[method]
@@ -259,7 +259,7 @@ def import_into(
                 record_file(ledger, file, num_new=written_curves.added.new)
     imported = Imported(
         store=ledger.store,
-        kinds=tuple(dict.fromkeys(source.kind for source in collected.sources)),
+        kinds=tuple(dict.fromkeys(source.kind for source in collected_curves.sources)),
         methods=tuple(dict.fromkeys(method for method, _ in written_curves.ends)),
         cases=tuple(dict.fromkeys(case for _, case in written_curves.ends)),
         num_points=spill.num_points,
@@ -272,15 +272,15 @@ def import_into(
 
 
 def curves_in(
-    ledger: Ledger, collected: CollectedCurves, *, own_cases: Sequence[CaseInfo], seed: int
+    ledger: Ledger, collected_curves: CollectedCurves, *, own_cases: Sequence[CaseInfo], seed: int
 ) -> Iterator[tuple[CaseInfo, Curves]]:
     """Yields the current curves of a session, each with its case. Nothing is written.
 
     Raises:
       UsageError: As for `import_into`.
     """
-    cases = _cases(ledger, collected, own_cases, [])
-    for run, metrics in collected.spill.curves():
+    cases = _cases(ledger, collected_curves, own_cases, [])
+    for run, metrics in collected_curves.spill.curves():
         case, _ = cases[run.case]
         curves, _ = curves_of(
             run,
@@ -288,15 +288,15 @@ def curves_in(
             case,
             seed=seed,
             until=None,
-            provenance=_provenance(collected.of_runs[run], collected.draws),
-            directions=collected.directions,
+            provenance=_provenance(collected_curves.of_runs[run], collected_curves.draws),
+            directions=collected_curves.directions,
             until_option="",
         )
         yield case, curves
 
 
 def refuse_unfit(
-    collected: CollectedCurves,
+    collected_curves: CollectedCurves,
     settings: ImportSettings,
     *,
     method: str,
@@ -308,10 +308,10 @@ def refuse_unfit(
     Raises:
       UsageError: As for `import_into`.
     """
-    last_steps = _last_steps(settings.until_step, collected.spill.runs)
+    last_steps = _last_steps(settings.until_step, collected_curves.spill.runs)
     case_index = OwnCases(cases=own_cases)
-    for run, metrics in collected.spill.curves():
-        case = _trained_case(run.case, collected, case_index, own_cases)
+    for run, metrics in collected_curves.spill.curves():
+        case = _trained_case(run.case, collected_curves, case_index, own_cases)
         if run.method == method and case is not None:
             curves_of(
                 run,
@@ -319,8 +319,8 @@ def refuse_unfit(
                 case,
                 seed=0,
                 until=last_steps.get(run.method, case.num_inner_steps),
-                provenance=_provenance(collected.of_runs[run], collected.draws),
-                directions=collected.directions,
+                provenance=_provenance(collected_curves.of_runs[run], collected_curves.draws),
+                directions=collected_curves.directions,
                 until_option=until_option,
             )
 
@@ -443,17 +443,17 @@ def _last_steps(texts: Sequence[str], runs: Sequence[CurveRun]) -> dict[str, int
 
 
 def _cases(
-    ledger: Ledger, collected: CollectedCurves, own_cases: Sequence[CaseInfo], notes: list[str]
+    ledger: Ledger, collected_curves: CollectedCurves, own_cases: Sequence[CaseInfo], notes: list[str]
 ) -> dict[str, tuple[CaseInfo, bool]]:
     """Returns the case for each name in the files, and whether lobench trains it."""
     stored_cases = known_cases(ledger)
     case_index = OwnCases(cases=[*(case for case, is_imported in stored_cases if not is_imported), *own_cases])
     imported = {f"{case.suite}/{case.name}": case for case, is_imported in stored_cases if is_imported}
     cases: dict[str, tuple[CaseInfo, bool]] = {}
-    with_items = {run.case for run in collected.spill.runs if run.is_item}
-    for name in dict.fromkeys(run.case for run in collected.spill.runs):
-        case_of_files = collected.cases.get(name)
-        if (trained_case := _trained_case(name, collected, case_index, own_cases)) is not None:
+    with_items = {run.case for run in collected_curves.spill.runs if run.is_item}
+    for name in dict.fromkeys(run.case for run in collected_curves.spill.runs):
+        case_of_files = collected_curves.cases.get(name)
+        if (trained_case := _trained_case(name, collected_curves, case_index, own_cases)) is not None:
             if case_of_files is None:
                 notes.append(f"case {name!r} is {trained_case.suite}/{trained_case.name}, which lobench trains")
             cases[name] = (dataclasses.replace(trained_case, optimizer_hash=""), case_of_files is None)
@@ -463,15 +463,15 @@ def _cases(
             case_of_files
             or imported.get(name)
             or imported.get(f"{SUITE}/{name}")
-            or new_case(name, _primary(name, collected), has_items=has_items)
+            or new_case(name, _primary(name, collected_curves), has_items=has_items)
         )
-        last_step = max(case.num_inner_steps, collected.spill.last_step(name))
+        last_step = max(case.num_inner_steps, collected_curves.spill.last_step(name))
         cases[name] = (dataclasses.replace(case, num_inner_steps=last_step), False)
-        _check_direction(case, collected)
-    for run in collected.spill.runs:
+        _check_direction(case, collected_curves)
+    for run in collected_curves.spill.runs:
         case, _ = cases[run.case]
         if run.is_item != case.has_items:
-            where = str(collected.of_runs[run][0].path)
+            where = str(collected_curves.of_runs[run][0].path)
             got, expected = ("items", "curves of seeds") if run.is_item else ("curves of seeds", "items of a data set")
             mismatch = f"case {run.case!r} has {expected}, and this file has {got}"
             raise UsageError(mismatch, where=where, next_step=f"--case NAME, or --rename {run.case}=NAME")
@@ -479,10 +479,10 @@ def _cases(
 
 
 def _trained_case(
-    name: str, collected: CollectedCurves, case_index: OwnCases, own_cases: Sequence[CaseInfo]
+    name: str, collected_curves: CollectedCurves, case_index: OwnCases, own_cases: Sequence[CaseInfo]
 ) -> CaseInfo | None:
     """Returns the case with a name in the files, if lobench trains it; None otherwise."""
-    case_of_files = collected.cases.get(name)
+    case_of_files = collected_curves.cases.get(name)
     if case_of_files is not None:
         return next((case for case in case_index.cases if case.identity == case_of_files.identity), None)
     # If an experiment has a single case, its files need not name it.
@@ -490,17 +490,17 @@ def _trained_case(
     return case_index.named(name) or single_case
 
 
-def _primary(case: str, collected: CollectedCurves) -> str:
+def _primary(case: str, collected_curves: CollectedCurves) -> str:
     """Returns the primary metric of a new case: the first requested one, or the only one."""
-    metrics = collected.spill.metrics_of(case)
-    logged_metrics = [name for name in collected.asked.metrics.values() if name in metrics]
-    primary = {kinds()[source.kind].primary for source in collected.sources}
+    metrics = collected_curves.spill.metrics_of(case)
+    logged_metrics = [name for name in collected_curves.asked.metrics.values() if name in metrics]
+    primary = {kinds()[source.kind].primary for source in collected_curves.sources}
     if not logged_metrics and len(metrics) > 1 and (primary_metrics := sorted(primary & {*metrics})):
         return primary_metrics[0]
     if not logged_metrics and len(metrics) > 1:
         raise UsageError(
             f"case {case!r} has several metrics, and none is marked as primary",
-            where=str(collected.sources[0].path),
+            where=str(collected_curves.sources[0].path),
             got=", ".join(metrics),
             next_step=f"--metric {_likely_primary(metrics)} takes that; the first one of several is the primary one",
         )
@@ -513,11 +513,11 @@ def _likely_primary(metrics: Sequence[str]) -> str:
     return next((name for name in losses if re.search("val|test|eval", name, re.IGNORECASE)), losses[0])
 
 
-def _check_direction(case: CaseInfo, collected: CollectedCurves) -> None:
-    if direction_of(case.primary_metric, collected.directions) is None:
+def _check_direction(case: CaseInfo, collected_curves: CollectedCurves) -> None:
+    if direction_of(case.primary_metric, collected_curves.directions) is None:
         name = case.primary_metric
         raise UsageError(
             f"it is unknown which way {name} is better",
-            where=str(collected.sources[0].path),
+            where=str(collected_curves.sources[0].path),
             next_step=f"--maximize {name}, or --minimize {name}",
         )

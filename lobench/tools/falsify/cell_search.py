@@ -21,7 +21,7 @@ __all__ = ["CellEvaluator", "CellIndex", "FoundCell", "GridAxis", "Test", "falsi
 CellIndex: TypeAlias = tuple[int, ...]  # index on each axis
 Ending: TypeAlias = Literal["smallest", "budget", "nothing"]
 
-_AGAIN = 3  # factor of seeds for a second test, if the mean is beyond the margin but not significant
+_RETEST_FACTOR = 3  # factor of seeds for a second test, if the mean is beyond the margin but not significant
 _TESTS_OF_A_WAVE = 2
 
 
@@ -205,7 +205,7 @@ class _Search:
 
     def _run_test(self, cell: CellIndex) -> Test | None:
         """Tests a cell, and tests it again with more seeds if the first test is undecided."""
-        for factor in (1, _AGAIN):
+        for factor in (1, _RETEST_FACTOR):
             number = len(self.tests)
             if number >= self.rules.most_tests:
                 raise _OverBudgetError

@@ -47,7 +47,7 @@ _COARSE = BaselineGrid(name="coarse", points=_RATES, studies=(0,) * len(_RATES))
 _LOOK = 3  # seeds of the screening and of tuning
 _FIRST_SEED, _SEEDS_OF_A_TEST = 10_000, 1000  # test n uses the seeds from 10,000 + 1,000 n on
 _WIDTHS = (3, 4)  # seeds of one program in a test
-_NAMED = 2  # cells named in a line of progress
+_MAX_NAMED_CELLS = 2  # cells named in a line of progress
 
 
 def block_sizes(block: SeedBlock) -> tuple[int, ...]:
@@ -208,7 +208,7 @@ class _StoredCells:
     _sizes: dict[CellIndex, tuple[int, int]] = field(default_factory=dict)
 
     def gaps(self, cells: Sequence[CellIndex]) -> list[float]:
-        names = first_of([self._name(cell) for cell in cells], _NAMED)
+        names = first_of([self._name(cell) for cell in cells], _MAX_NAMED_CELLS)
         self.progress.log(f"looking at {counted(len(cells), 'cell')}: {names}")
         block = SeedBlock(start=0, size=_LOOK)
         tuned_cells = [cell for cell in cells if self._tune_cell(cell, _COARSE) is not None]

@@ -31,7 +31,7 @@ SkeletonKind: TypeAlias = Literal["suite", "task", "optimizer", "sink", "plugin"
 KINDS: tuple[SkeletonKind, ...] = get_args(SkeletonKind)
 
 _TEMPLATES = Path(__file__).parent / "templates"
-_MOST = 60  # characters; some file systems reject longer paths
+_MAX_CHARACTERS = 60  # characters; some file systems reject longer paths
 _COMMANDS = "command_suite"  # templates of a suite of commands
 _TESTS = "test_suite"  # templates of a suite of ordinary tests
 _DECLARES = {"sink": "lobench_result_sinks", "plugin": "lobench_metrics"}
@@ -142,8 +142,8 @@ def _names(kind: SkeletonKind, name: str) -> tuple[str, str]:
     expected_name = ""
     if not (name.isascii() and name.isidentifier() and name[0].isalpha()):
         expected_name = "letters, digits and _, with a letter first, such as my_task"
-    elif len(name) > _MOST:
-        expected_name = f"{_MOST} characters at most"
+    elif len(name) > _MAX_CHARACTERS:
+        expected_name = f"{_MAX_CHARACTERS} characters at most"
     elif keyword.iskeyword(module) or keyword.iskeyword(title):
         expected_name = "no keyword of Python"
     elif module.startswith("test") or module.endswith("_test") or module in ("conftest", "lobench"):
@@ -156,7 +156,7 @@ def _names(kind: SkeletonKind, name: str) -> tuple[str, str]:
 def _shorten(name: str) -> str:
     """Formats any name for an error of one line."""
     text = ascii(name)
-    return text if len(text) <= _MOST else f"{text[: _MOST - 3]}..."
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 3]}..."
 
 
 def _check_absent(paths: Iterable[Path]) -> None:

@@ -14,7 +14,7 @@ __all__ = ["LENGTH", "LINES", "Difference", "differences", "refusal"]
 LENGTH = "Evolve.num_generations"
 LINES = "bindings_text"  # field of a journal with the lines whose hash is `bindings`
 _CLASSES = {"ga": "TruncationGA", "es": "AntitheticES"}
-_SHOWN = 120  # characters
+_SHOWN_CHARACTERS = 120  # characters
 
 
 class Difference(NamedTuple):
@@ -113,5 +113,5 @@ def _from_difference(value: str, other_value: str) -> tuple[str, str]:
         1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(value, other_value, strict=False))
     )
     start = max(num_same - 40, 0)
-    excerpt = slice(start, start + _SHOWN)
+    excerpt = slice(start, start + _SHOWN_CHARACTERS)
     return tuple(("..." if start else "") + text[excerpt] for text in (value, other_value))  # type: ignore[return-value]  # two

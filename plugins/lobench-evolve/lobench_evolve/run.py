@@ -313,14 +313,14 @@ class _GaRunner(_Runner):
 class _EsRunner(_Runner):
     def _resume(self) -> None:
         self._search = EvolutionStrategies(self._experiment.es, self._experiment.seed)
-        saved = self._journal.state()
-        if saved is None:
+        step_and_state = self._journal.state()
+        if step_and_state is None:
             first_generation = self._run.first_generation
             parent = self._experiment.parent_state
             begin = Rewind(state=base64.b64encode(parent).decode()) if parent else Begin(seed=self._search.init_seed)
-            saved = (first_generation, self._one(WorkerJob(task=begin), {}))
-            self._journal.begin_state(*saved)
-        self._step, self._state = saved
+            step_and_state = (first_generation, self._one(WorkerJob(task=begin), {}))
+            self._journal.begin_state(*step_and_state)
+        self._step, self._state = step_and_state
         self._updates: list[Update] = []
         self._search.skip_to(self._step)
         next_generation = self._run.first_generation + len(self._journal.generations())

@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 _VERSION = 2
-_BEFORE = {1: {"p_switch": 1.0}}  # defaults of studies of older versions, by version
+_OLD_DEFAULTS = {1: {"p_switch": 1.0}}  # defaults of studies of older versions, by version
 
 
 class FitnessFrom(enum.StrEnum):
@@ -133,9 +133,9 @@ def study_from_json(text: str) -> Study:
     try:
         values: dict[str, Any] = json.loads(text)
         version = values.pop("version")
-        if version != _VERSION and version not in _BEFORE:
+        if version != _VERSION and version not in _OLD_DEFAULTS:
             raise ValueError(f"version {_VERSION} is known")
-        values = {**_BEFORE.get(version, {}), **values}
+        values = {**_OLD_DEFAULTS.get(version, {}), **values}
         values["objectives"] = tuple(
             Objective(**{**entry, "direction": Direction(entry["direction"])}) for entry in values["objectives"]
         )

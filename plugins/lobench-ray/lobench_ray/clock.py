@@ -21,7 +21,7 @@ class AwakeClock:
         self._clock, self._last, self._seconds = clock, clock(), 0.0
 
     def now(self) -> float:
-        looked = self._clock()
-        self._seconds += min(looked - self._last, _LONGEST_SECONDS)
-        self._last = looked
+        looked_at = self._clock()
+        self._seconds += min(looked_at - self._last, _LONGEST_SECONDS)
+        self._last = looked_at
         return self._seconds

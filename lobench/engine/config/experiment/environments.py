@@ -32,7 +32,7 @@ except importlib.metadata.PackageNotFoundError:
     pass
 print(", ".join([*(" ".join(each) for each in found.items()), "sha256 " + digest.hexdigest()[:12]]))
 """
-_OF_THIS_PYTHON = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+_PYTHON_VARIABLES = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 
 
 def python_at(path: str, folder: Path, where: str) -> str:
@@ -72,7 +72,7 @@ def library_at(python: str, package: str, where: str) -> str:
     Raises:
       ConfigError: The environment does not have the package.
     """
-    environment = {name: value for name, value in os.environ.items() if name not in _OF_THIS_PYTHON}
+    environment = {name: value for name, value in os.environ.items() if name not in _PYTHON_VARIABLES}
     try:
         process = subprocess.run(
             [python, "-c", _SCRIPT, package], env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL

@@ -51,9 +51,16 @@ from lobench.engine.config.syntax import (
 
 __all__ = ["ExperimentFile", "chosen_methods", "is_experiment", "read_experiment"]
 
-_OF_COMMANDS = ("checkpoints", "files", "num_cpus", "num_gpus")
-_OF_SCRIPTS = ("files", "num_cpus", "num_gpus", "metrics", "paired_seeds", "until_step")  # further settings of scripts
-_OF_CURVES = (
+_COMMAND_FIELDS = ("checkpoints", "files", "num_cpus", "num_gpus")
+_SCRIPT_FIELDS = (
+    "files",
+    "num_cpus",
+    "num_gpus",
+    "metrics",
+    "paired_seeds",
+    "until_step",
+)  # further settings of scripts
+_CURVE_FIELDS = (
     "metrics",
     "pattern",
     "case_from",
@@ -63,8 +70,8 @@ _OF_CURVES = (
     "until_step",
     "last_counts",
 )
-_OF_OPTIMIZERS = ("python",)
-_METHOD_KEYS = (*METHOD_KINDS, "label", "knobs", *_OF_OPTIMIZERS, *_OF_COMMANDS, *_OF_CURVES, *SEARCH_KEYS)
+_OPTIMIZER_FIELDS = ("python",)
+_METHOD_KEYS = (*METHOD_KINDS, "label", "knobs", *_OPTIMIZER_FIELDS, *_COMMAND_FIELDS, *_CURVE_FIELDS, *SEARCH_KEYS)
 _EXPERIMENT_KEYS = tuple(field.name for field in fields(Experiment) if field.name != "methods")
 _REFERENCES = {
     "optimizer": "a reference such as @adam()",
@@ -447,11 +454,11 @@ def _method_values(name: str, keys: Sequence[Binding]) -> dict[str, Any]:
             next_step = f"bind {name}/Method.optimizer = @adam(), for example"
         expected = "one of " + ", ".join(f"Method.{kind}" for kind in METHOD_KINDS)
         raise ConfigError(problem, where=keys[0].where, expected=expected, next_step=next_step)
-    only_for = dict.fromkeys(_OF_COMMANDS, "command") | dict.fromkeys(_OF_CURVES, "curves")
-    only_for |= dict.fromkeys(_OF_OPTIMIZERS, "optimizer")
+    only_for = dict.fromkeys(_COMMAND_FIELDS, "command") | dict.fromkeys(_CURVE_FIELDS, "curves")
+    only_for |= dict.fromkeys(_OPTIMIZER_FIELDS, "optimizer")
     for key in values:
         is_searched = key in SEARCH_KEYS and kind == "curves"
-        is_read = key in _OF_SCRIPTS if kind == "script" and key in only_for else kind == only_for.get(key, kind)
+        is_read = key in _SCRIPT_FIELDS if kind == "script" and key in only_for else kind == only_for.get(key, kind)
         if is_searched or not is_read:
             case_hint = f"; cases have Case.{key}" if "num" in key else ""
             next_step = f"only methods with Method.{only_for.get(key)} have it{case_hint}"

@@ -39,7 +39,7 @@ from lobench.tools.curve_import.points import (
 
 __all__ = ["inspect", "item_kind", "items", "lm_eval"]
 
-_HEAD = 1 << 16  # characters that hold the first row or the first fields of a document
+_HEAD_CHARACTERS = 1 << 16  # characters that hold the first row or the first fields of a document
 _SAMPLES = re.compile(r"samples_(?P<task>.+)_\d{4}-\d\d-\d\dT[\d.:-]+")  # bare name of a file of lm-evaluation-harness
 _LETTERS = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}  # inspect_ai's scores: correct, incorrect, partial, no answer
 _LOWER = re.compile(r".*(perplexity|loss|bits_per_byte|error|wer|ter)$", re.IGNORECASE)
@@ -61,7 +61,7 @@ def item_kind(path: Path) -> str:
             with zipfile.ZipFile(path) as archive:
                 return "inspect" if "header.json" in archive.namelist() else ""
         with opened(path) as text:
-            beginning = text.read(_HEAD).lstrip()
+            beginning = text.read(_HEAD_CHARACTERS).lstrip()
     except (*UNREADABLE, UsageError, zipfile.BadZipFile):
         return ""
     if beginning[:1] not in ("{", "["):
