@@ -336,8 +336,8 @@ class Scales:
         if scale.direction is None:
             return []
         unconverged = cell.unconverged
-        diverged = [seed in unconverged for seed in finals]
-        return [float(value) for value in merits(list(finals.values()), scale, diverged=diverged)]
+        is_diverged = [seed in unconverged for seed in finals]
+        return [float(value) for value in merits(list(finals.values()), scale, diverged=is_diverged)]
 
     def scale(self, case: CaseInfo, metric: str) -> ScoreScale:
         """Returns the scale of a case. It is not usable if the case has none.

@@ -339,13 +339,13 @@ class Machine:
             worker = self._workers.get(number)
             assert worker is not None
             self._lease(number, worker.promised.pop(0), why=Why.KEPT)
-        sized: list[Size] = []
-        while sizes := [size for size in self._queue.sizes() if size not in sized]:
+        handled_sizes: list[Size] = []
+        while sizes := [size for size in self._queue.sizes() if size not in handled_sizes]:
             size = sizes[0]
-            if fitting := self._workers.idle(size):
-                self._lease_one(size, fitting)
-            elif self._make_room(size, may_kill=not sized):
-                sized.append(size)
+            if fitting_workers := self._workers.idle(size):
+                self._lease_one(size, fitting_workers)
+            elif self._make_room(size, may_kill=not handled_sizes):
+                handled_sizes.append(size)
             else:
                 break
 

@@ -341,18 +341,20 @@ class _Search:
     def interactions(self, knobs: Sequence[int]) -> tuple[Interaction, ...]:
         """Returns the interaction of each pair of settings: the gain of both together less the gains of each alone."""
         pairs = list(itertools.combinations(knobs, 2))
-        seeds = self.rules.looks[min(2, len(self.rules.looks) - 1)]
-        nothing = Subset()
-        self.need([nothing, *(Subset({knob}) for knob in knobs), *map(Subset, pairs)] if pairs else [], seeds)
+        num_seeds = self.rules.looks[min(2, len(self.rules.looks) - 1)]
+        empty_subset = Subset()
+        self.need([empty_subset, *(Subset({knob}) for knob in knobs), *map(Subset, pairs)] if pairs else [], num_seeds)
         interactions = [
-            self._interaction_of(Subset({first_knob}), Subset({second_knob}), Subset({first_knob, second_knob}), seeds)
+            self._interaction_of(
+                Subset({first_knob}), Subset({second_knob}), Subset({first_knob, second_knob}), num_seeds
+            )
             for first_knob, second_knob in pairs
         ]
         p_values = holm(
             [interaction.p_value() if interaction is not None else math.nan for interaction in interactions]
         )
         return tuple(
-            Interaction(pair=pair, worth=_worth(interaction, seeds), p_holm=p_value)
+            Interaction(pair=pair, worth=_worth(interaction, num_seeds), p_holm=p_value)
             for pair, interaction, p_value in zip(pairs, interactions, p_values, strict=True)
         )
 

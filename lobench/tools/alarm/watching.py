@@ -25,9 +25,9 @@ def add_to(watch: click.Command) -> None:
     """Adds `--alarm` and `--on-alarm` to the command."""
     original_callback = watch.callback
     assert original_callback is not None
-    kinds = "Follow the run with `lobench alarm`: regress, overfit or stall; an alarm makes the exit code 1."
+    alarm_help = "Follow the run with `lobench alarm`: regress, overfit or stall; an alarm makes the exit code 1."
     watch.params += [
-        click.Option(["--alarm"], default="", metavar="KIND[,KIND]", help=kinds),
+        click.Option(["--alarm"], default="", metavar="KIND[,KIND]", help=alarm_help),
         click.Option(["--on-alarm"], default="", metavar="COMMAND", help="Shell command to run on an alarm."),
     ]
 

@@ -37,7 +37,7 @@ _LOOK_SECONDS = 0.5
 _HANDSHAKE_SECONDS = 20.0
 _WORK = ("job", "command")
 _NOT_ENDED = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING")
-_OF_A_CASE = ("FAILED", "OUT_OF_MEMORY")  # ends of a job that its case may have caused
+_CASE_STATES = ("FAILED", "OUT_OF_MEMORY")  # ends of a job that its case may have caused
 
 
 @dataclass(slots=True)
@@ -228,7 +228,7 @@ class SlurmExecutor:
         self._end(slot)
         message = f"its SLURM job {slot.number} ended ({state.lower().replace('_', ' ') or 'unknown state'})"
         # A job that completes has lost its connection: otherwise it would have reported the end of its worker.
-        is_lost = state not in _OF_A_CASE and (state != "COMPLETED" or slot.closed_at > 0)
+        is_lost = state not in _CASE_STATES and (state != "COMPLETED" or slot.closed_at > 0)
         if not is_lost:
             message += f": {self._jobs.last_line(slot.number)}"
         return WorkerExited(worker=worker, message=message, lost=is_lost, is_oom=state == "OUT_OF_MEMORY")

@@ -64,7 +64,7 @@ class Reach:
         refs = [ref for binding in self._bindings for ref in references_in(binding.value)]
         paths = [ref.scoped_selector if isinstance(ref, Reference) else ref.name for ref in refs]
         self.scopes = {*(path.split("/")[0] for path in paths if "/" in path), *case_scopes(suites)}
-        self._of_cases = self._reached_names(
+        self._names_of_cases = self._reached_names(
             binding.value
             for binding in self._bindings
             if binding.name == "Case" and binding.parameter not in OPTIMIZER_FIELDS
@@ -73,7 +73,7 @@ class Reach:
     def fixed_field(self, binding: Binding, patterns: Sequence[str]) -> str:
         """Returns the name of a field that the method binds but that must be equal for all methods; "" if none."""
         name = binding.name
-        reached_names = (name,) if _is_among(binding, self._of_cases) else ()
+        reached_names = (name,) if _is_among(binding, self._names_of_cases) else ()
         if is_fixed(name, binding.parameter, reached_names, patterns):
             return f"{name}.{binding.parameter}" if binding.parameter else f"the macro {name}"
         return ""
@@ -89,7 +89,7 @@ class Reach:
         return [
             binding
             for binding in own_bindings
-            if binding.name in ("Case", "Checkpoint") or _is_among(binding, reached_names or self._of_cases)
+            if binding.name in ("Case", "Checkpoint") or _is_among(binding, reached_names or self._names_of_cases)
         ]
 
     def names_of(self, method: Method, own_bindings: Sequence[Binding]) -> list[str]:
@@ -102,7 +102,7 @@ class Reach:
             values.append(Reference(scoped_selector=method.optimizer.strip("@()"), evaluate=True))
         if not values:
             values = [binding.value for binding in self._bindings if _is_optimizer(binding) and not binding.scope]
-        return self._reached_names(values, own_bindings) | self._of_cases if values else None
+        return self._reached_names(values, own_bindings) | self._names_of_cases if values else None
 
     def _reached_names(self, values: Iterable[object], own_bindings: Sequence[Binding] = ()) -> set[str]:
         """Returns the selectors and macros that values reach, without their scopes.
