@@ -11,7 +11,7 @@ import json
 import os
 import socket
 import sqlite3
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -137,23 +137,37 @@ def _program_of_row(version: str, payload: bytes) -> Program:
     return Program.of(provenance, version)
 
 
-def old_programs(db: sqlite3.Connection, table: str = "evaluations") -> dict[int, Program]:
+def old_programs(
+    db: sqlite3.Connection, table: str = "evaluations", *, where: str = "1", values: Sequence[object] = ()
+) -> dict[int, Program]:
     """Returns the programs of rows whose keys do not name them, by id.
 
     A row without curves has no provenance. It gets the program of the other rows of its version, if they have only one.
+
+    Args:
+      db: Connection to the ledger.
+      table: Table of evaluations.
+      where, values: SQL condition on the rows, and its parameters. Payloads of other rows are read only for rows
+        without curves.
     """
+    columns = f"SELECT id, program_version, payload FROM {table}"
     programs: dict[int, Program] = {}
-    programs_without_curves: dict[int, str] = {}
-    for row, version, payload in db.execute(f"SELECT id, program_version, payload FROM {table} WHERE {_IS_OLD}"):
+    versions_without_curves: dict[int, str] = {}
+    for row, version, payload in db.execute(f"{columns} WHERE {_IS_OLD} AND {where}", values):
         if payload is None:
-            programs_without_curves[row] = version
+            versions_without_curves[row] = version
         else:
             programs[row] = _program_of_row(version, payload)
-    for row, version in programs_without_curves.items():
-        programs_alone = {
-            dataclasses.replace(program, together=1) for program in programs.values() if program.version == version
+    programs_by_version: dict[str, set[Program]] = {}
+    for version in {*versions_without_curves.values()}:
+        rows_of_version = db.execute(f"{columns} WHERE program_version = ? AND payload IS NOT NULL", (version,))
+        programs_by_version[version] = {
+            dataclasses.replace(programs.get(row) or _program_of_row(version, payload), together=1)
+            for row, _, payload in rows_of_version
         }
-        programs[row] = programs_alone.pop() if len(programs_alone) == 1 else Program(version=version)
+    for row, version in versions_without_curves.items():
+        programs_alone = programs_by_version[version]
+        programs[row] = next(iter(programs_alone)) if len(programs_alone) == 1 else Program(version=version)
     return programs
 
 

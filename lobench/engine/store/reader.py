@@ -426,7 +426,8 @@ class LedgerReader(Places, Codes):
                 if program is None:
                     program = Program(version=version)
                     if version.isdecimal():  # recorded before programs had keys
-                        old_by_id = old_programs(self._db) if old_by_id is None else old_by_id
+                        if old_by_id is None:
+                            old_by_id = old_programs(self._db, where=where, values=tuple(conditions.values()))
                         program = old_by_id.get(number, program)
                         version = program.key
                 subjects = subjects_of_evaluation(number, checkpoint_sha256)

@@ -65,7 +65,9 @@ def programs(store: Path, *, read_only: bool) -> dict[str, Program]:
     ledger = Ledger.open(store, read_only=read_only)
     found = {row.key.checkpoint_sha256: row.program for row in ledger.evaluations()}
     keys = {row.key.checkpoint_sha256: row.key.program_version for row in ledger.evaluations()}
+    alone = {sha256: [row.program for row in ledger.evaluations(sha256)] for sha256 in found}
     ledger.close()
+    assert alone == {sha256: [program] for sha256, program in found.items()}
     assert keys == {sha256: program.key for sha256, program in found.items()}
     return found
 
