@@ -11,12 +11,13 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from hashlib import sha256
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import ClassVar, TypeVar
+from unittest import mock
 
 import pytest
 
@@ -37,8 +38,71 @@ __all__ = ["ExecutorContract"]
 _M = TypeVar("_M", bound=Message)
 
 
+class _SharedExecutor:
+    """Executor that several tests use, with its idle workers. The first test that needs it makes it.
+
+    Args:
+      folder: Folder of the executor. One that is made later, after a failed test, has a folder of its own below.
+
+    Attributes:
+      folder: Folder of the executor's suite and logs, and of the files of jobs.
+      waking_end: Socket whose messages end a `wait`.
+      wakeup: The other end.
+      environment: Environment in which it was made.
+      idle: Cores of each idle worker, by the worker's number.
+    """
+
+    executor: Executor
+    waking_end: socket.socket
+    wakeup: Connection
+
+    def __init__(self, folder: Path) -> None:
+        self._first_folder = self.folder = folder
+        self._cleanup: ExitStack | None = None
+        self.environment: dict[str, str] = {}
+        self._num_opened = self._num_workers = 0
+        self.idle: dict[int, int] = {}
+
+    def open(self, running: Callable[..., AbstractContextManager[Executor]]) -> None:
+        """Makes the executor with `ExecutorContract.running`, unless it is open."""
+        if self._cleanup is not None:
+            return
+        if self._num_opened:
+            self.folder = self._first_folder / str(self._num_opened)
+            self.folder.mkdir()
+        self._num_opened += 1
+        own_end, waking_end = socket.socketpair()
+        self.wakeup = Connection(own_end.detach())
+        self.waking_end = waking_end
+        with ExitStack() as cleanup:
+            cleanup.enter_context(self.wakeup)
+            cleanup.enter_context(waking_end)
+            self.executor = cleanup.enter_context(running(self.folder, wakeup=self.wakeup))
+            self._cleanup = cleanup.pop_all()
+        self.environment = dict(os.environ)
+
+    def close(self) -> None:
+        """Closes the executor, if it is open."""
+        cleanup, self._cleanup = self._cleanup, None
+        self.idle.clear()
+        if cleanup is not None:
+            cleanup.close()
+
+    def next_worker(self) -> int:
+        """Returns a number that no worker had. Numbers are neither dense nor small."""
+        self._num_workers += 1
+        return 5 * self._num_workers - 5
+
+    def kill(self, worker: int) -> None:
+        self.idle.pop(worker, None)
+        self.executor.kill(worker)
+
+
 class ExecutorContract:
     """Tests that every executor must pass. They run on this machine.
+
+    Where the workers are processes, tests share one executor and its workers. `make` is called in the first test that
+    needs it. The executor is closed after the class, in the environment in which it was made, or after a failed test.
 
     Attributes:
       factory: "module:attribute", as in the executor's declaration.
@@ -51,6 +115,21 @@ class ExecutorContract:
     has_processes: ClassVar[bool] = True
     most_cpus: ClassVar[int] = 2
     patience_seconds: ClassVar[float] = 600.0
+    _shared: ClassVar[_SharedExecutor | None] = None
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def _share_executor(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+        if not cls.has_processes:
+            yield
+            return
+        shared = cls._shared = _SharedExecutor(tmp_path_factory.mktemp("executor"))
+        try:
+            yield
+        finally:
+            cls._shared = None
+            with mock.patch.dict(os.environ, shared.environment):  # of the test that made it
+                shared.close()
 
     def make(self, config: WorkerConfig, wakeup: Connection | None) -> Executor:
         executor: Executor = loaded(self.factory)(config, wakeup)
@@ -74,6 +153,34 @@ class ExecutorContract:
         finally:
             executor.close()
 
+    @contextmanager
+    def _sharing(self, folder: Path) -> Iterator[_SharedExecutor]:
+        """Yields the shared executor; one of this test alone if the worker runs in this process or pytest does not."""
+        shared = self._shared or _SharedExecutor(folder)
+        is_passed = False
+        try:
+            shared.open(self.running)
+            yield shared
+            is_passed = True
+        finally:
+            if not is_passed or shared is not self._shared:
+                shared.close()
+
+    def _idle_worker(self, shared: _SharedExecutor, num_cpus: int = 1) -> int:
+        """Returns an idle worker with this number of cores. Ends the others, because it may need their cores."""
+        for worker, size in list(shared.idle.items()):
+            if size == num_cpus:
+                return worker
+            shared.kill(worker)
+        worker = self._new_worker(shared, num_cpus)
+        shared.idle[worker] = num_cpus
+        return worker
+
+    def _new_worker(self, shared: _SharedExecutor, num_cpus: int = 1) -> int:
+        worker = shared.next_worker()
+        self.start(shared.executor, worker, num_cpus)
+        return worker
+
     def received(self, executor: Executor, kind: type[_M]) -> tuple[int, _M]:
         """Returns the first message of a kind, and the worker that sent it. Fails if a worker ends."""
         deadline = time.monotonic() + self.patience_seconds
@@ -95,6 +202,7 @@ class ExecutorContract:
         for content in contents:
             files.append(folder / f"{sha256(content).hexdigest()}.npz")
             files[-1].write_bytes(content)
+        _pid_file(folder).unlink(missing_ok=True)  # of an earlier job
         job = protocol.Job(
             lease=lease,
             case_key=case_named(name).key,
@@ -117,52 +225,47 @@ class ExecutorContract:
             executor.wait(0.02)  # it may have to send the rest of the job
         raise AssertionError("the case did not begin")
 
-    def test_a_worker_is_what_it_was_configured_to_be(self, tmp_path: Path) -> None:
-        with self.running(tmp_path) as executor:
-            self.start(executor, 0)
-            variant = Variant(bindings=("of the variant",))
-            executor.send(0, protocol.Describe(variant=variant).to_bytes())
-            worker, description = self.received(executor, protocol.Described)
-            assert (worker, description.variant_key) == (0, variant.key)
-            assert description.cases == (case_named("of the variant"), case_named("of the layers"))
-
     def test_a_worker_has_as_many_cores_as_it_was_started_with(self, tmp_path: Path) -> None:
-        with self.running(tmp_path) as executor:
-            self.start(executor, 3, num_cpus=self.most_cpus)
-            executor.send(3, protocol.Describe(variant=Variant(bindings=("x",))).to_bytes())
-            _, description = self.received(executor, protocol.Described)
+        with self._sharing(tmp_path) as shared:
+            worker = self._idle_worker(shared, self.most_cpus)
+            shared.executor.send(worker, protocol.Describe(variant=Variant(bindings=("x",))).to_bytes())
+            _, description = self.received(shared.executor, protocol.Described)
             assert description.cases[0].num_cpus == self.most_cpus, "NPROC is not num_cpus"
 
+    def test_a_worker_is_what_it_was_configured_to_be(self, tmp_path: Path) -> None:
+        with self._sharing(tmp_path) as shared:
+            worker = self._idle_worker(shared)
+            variant = Variant(bindings=("of the variant",))
+            shared.executor.send(worker, protocol.Describe(variant=variant).to_bytes())
+            sender, description = self.received(shared.executor, protocol.Described)
+            assert (sender, description.variant_key) == (worker, variant.key)
+            assert description.cases == (case_named("of the variant"), case_named("of the layers"))
+
     def test_several_workers_work_at_once(self, tmp_path: Path) -> None:
-        """Each worker gets its own messages, and a busy worker does not delay the others."""
+        """Each worker gets its own messages. A busy worker does not delay another, and its end does not end it."""
         if not self.has_processes:
             return
-        with self.running(tmp_path) as executor:
-            self.start(executor, 0)
-            self.start(executor, 12)
-            self.job(executor, 0, 1, "hang", tmp_path)
-            pid = self.pid(executor, tmp_path)
+        with self._sharing(tmp_path) as shared:
+            worker = self._idle_worker(shared)
+            busy_worker = self._new_worker(shared)
+            self.job(shared.executor, busy_worker, 1, "hang", shared.folder)
+            pid = self.pid(shared.executor, shared.folder)
             for lease in (2, 3):
-                job, payload = self.job(executor, 12, lease, "good", tmp_path)
-                result = self.received(executor, protocol.JobResult)
-                assert result == (12, protocol.JobResult(lease=job.lease, outcome=Outcome.PASSED, payload=payload))
-            executor.kill(12)
-            assert _is_alive(pid), "the end of one worker ended another"
-        self._wait_for_end(pid)
+                self._assert_answered(shared, worker, lease)
+            assert _is_alive(pid)
+            shared.kill(busy_worker)
+            self._wait_for_end(pid)
+            self._assert_answered(shared, worker, 4)
 
     def test_processes_that_a_worker_started_end_with_it(self, tmp_path: Path) -> None:
         """A case may start a program, as data loaders do."""
         if not self.has_processes:
             return
-        for action in ("kill", "close"):
-            with self.running(tmp_path) as executor:
-                _pid_file(tmp_path).unlink(missing_ok=True)
-                self.start(executor, 0)
-                self.job(executor, 0, 1, "fork", tmp_path)
-                child = self.pid(executor, tmp_path)
-                if action == "kill":
-                    executor.kill(0)
-                    self._wait_for_end(child)
+        with self._sharing(tmp_path) as shared:
+            worker = self._new_worker(shared)
+            self.job(shared.executor, worker, 1, "fork", shared.folder)
+            child = self.pid(shared.executor, shared.folder)
+            shared.kill(worker)
             self._wait_for_end(child)
 
     def test_a_watch_evaluates_with_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,72 +290,75 @@ class ExecutorContract:
         )
 
     def test_jobs_come_with_their_files_and_results_with_their_bytes(self, tmp_path: Path) -> None:
-        with self.running(tmp_path) as executor:
-            self.start(executor, 0)
+        with self._sharing(tmp_path) as shared:
+            worker = self._idle_worker(shared)
             for lease in (3, 4):
-                job, payload = self.job(executor, 0, lease, "good", tmp_path)
-                result = self.received(executor, protocol.JobResult)
-                assert result == (0, protocol.JobResult(lease=job.lease, outcome=Outcome.PASSED, payload=payload))
+                self._assert_answered(shared, worker, lease)
 
     def test_messages_reach_a_worker_in_the_order_in_which_they_were_sent(self, tmp_path: Path) -> None:
         variants = [Variant(bindings=(f"{number}",)) for number in range(40)]
         answered: list[str] = []
-        with self.running(tmp_path) as executor:
-            self.start(executor, 0)
+        with self._sharing(tmp_path) as shared:
+            worker = self._idle_worker(shared)
             for variant in variants:
-                executor.send(0, protocol.Describe(variant=variant).to_bytes())
+                shared.executor.send(worker, protocol.Describe(variant=variant).to_bytes())
             deadline = time.monotonic() + self.patience_seconds
             while len(answered) < len(variants) and time.monotonic() < deadline:
-                messages = _worker_events(executor.wait(0.2))
+                messages = _worker_events(shared.executor.wait(0.2))
                 answered += [message.variant_key for _, message in messages if isinstance(message, protocol.Described)]
-        assert answered == [variant.key for variant in variants]
+            assert answered == [variant.key for variant in variants]
 
     def test_waiting_ends_in_time_and_when_it_is_woken(self, tmp_path: Path) -> None:
-        own_end, waking_end = socket.socketpair()
-        wakeup = Connection(own_end.detach())
-        with waking_end, wakeup, self.running(tmp_path, wakeup=wakeup) as executor:
-            assert _worker_events(executor.wait(0.05)) == []
-            waking_end.send(b"\0")
+        with self._sharing(tmp_path) as shared:
+            assert _worker_events(shared.executor.wait(0.05)) == []
+            shared.waking_end.send(b"\0")
             started = time.monotonic()
-            assert _worker_events(executor.wait(self.patience_seconds)) == []
+            assert _worker_events(shared.executor.wait(self.patience_seconds)) == []
             assert time.monotonic() - started < self.patience_seconds / 2
-            assert not wakeup.poll(), "what woke it was left in the pipe, and wakes it for ever"
+            assert not shared.wakeup.poll(), "what woke it was left in the pipe, and wakes it for ever"
 
     def test_a_workers_death_is_told_once_and_another_takes_its_place(self, tmp_path: Path) -> None:
         if not self.has_processes:
             return
-        with self.running(tmp_path) as executor:
-            self.start(executor, 0)
-            self.job(executor, 0, 1, "die", tmp_path)
-            worker, died = self.received(executor, WorkerExited)
-            assert worker == 0 and died.message and not died.lost
-            self.job(executor, 0, 2, "good", tmp_path)
-            executor.kill(0)
-            self.start(executor, 1)
-            self.job(executor, 1, 3, "good", tmp_path)
-            worker, result = self.received(executor, protocol.JobResult)
-            assert (worker, result.lease) == (1, 3)
+        with self._sharing(tmp_path) as shared:
+            worker = self._idle_worker(shared)
+            self.job(shared.executor, worker, 1, "die", shared.folder)
+            sender, died = self.received(shared.executor, WorkerExited)
+            assert sender == worker and died.message and not died.lost
+            self.job(shared.executor, worker, 2, "good", shared.folder)
+            shared.kill(worker)
+            self._assert_answered(shared, self._idle_worker(shared), 3)
 
     def test_a_killed_worker_ends_at_once_and_is_not_heard_of_again(self, tmp_path: Path) -> None:
         if not self.has_processes:
             return
-        with self.running(tmp_path) as executor:
-            self.start(executor, 5)
-            self.job(executor, 5, 1, "hang", tmp_path)
-            pid = self.pid(executor, tmp_path)
-            executor.kill(5)
+        with self._sharing(tmp_path) as shared:
+            worker = self._idle_worker(shared)
+            self.job(shared.executor, worker, 1, "hang", shared.folder)
+            pid = self.pid(shared.executor, shared.folder)
+            shared.kill(worker)
             self._wait_for_end(pid)
-            assert _worker_events(executor.wait(0.5)) == []
+            assert _worker_events(shared.executor.wait(0.5)) == []
 
     def test_closing_ends_every_worker_even_one_that_is_stopped(self, tmp_path: Path) -> None:
+        """Processes that a worker started end, too."""
         if not self.has_processes:
             return
-        with self.running(tmp_path) as executor:
-            self.start(executor, 0)
-            self.job(executor, 0, 1, "hang", tmp_path)
-            pid = self.pid(executor, tmp_path)
+        with self._sharing(tmp_path) as shared:
+            stopped_worker = self._idle_worker(shared)
+            self.job(shared.executor, stopped_worker, 1, "hang", shared.folder)
+            pid = self.pid(shared.executor, shared.folder)
+            self.job(shared.executor, self._new_worker(shared), 2, "fork", shared.folder)
+            child = self.pid(shared.executor, shared.folder)
             os.kill(pid, signal.SIGSTOP)
-        self._wait_for_end(pid)
+            shared.close()
+            self._wait_for_end(pid)
+            self._wait_for_end(child)
+
+    def _assert_answered(self, shared: _SharedExecutor, worker: int, lease: int) -> None:
+        job, payload = self.job(shared.executor, worker, lease, "good", shared.folder)
+        result = protocol.JobResult(lease=job.lease, outcome=Outcome.PASSED, payload=payload)
+        assert self.received(shared.executor, protocol.JobResult) == (worker, result)
 
     def _wait_for_end(self, pid: int) -> None:
         deadline = time.monotonic() + self.patience_seconds
