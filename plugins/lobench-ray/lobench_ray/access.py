@@ -1,7 +1,7 @@
 """Access control of Ray clusters: a cluster that other machines can reach must require a token.
 
-Our environment's authentication settings need not be those of the cluster. Therefore a process without a token asks the
-cluster itself. Source of the rules: docs.ray.io, "Ray token authentication".
+Our environment's authentication settings need not be those of the cluster. Therefore the cluster itself is asked,
+without a token. Source of the rules: docs.ray.io, "Ray token authentication".
 """
 
 from __future__ import annotations
@@ -10,43 +10,78 @@ import contextlib
 import ipaddress
 import os
 import socket
-import subprocess
 import sys
+from collections.abc import Iterator
 
 from lobench import LobenchError
+from lobench.extend import environment_with
 
-__all__ = ["check_access", "check_token", "is_reachable_from_outside"]
+__all__ = ["check_access", "check_token", "has_token_mode", "is_reachable_from_outside", "requires_token"]
 
-_NEEDS_A_TOKEN = 10
-_PROBE_SECONDS = 60
+_MODE = "RAY_AUTH_MODE"
 _ANSWER_SECONDS = 10
 
 
-def check_access(address: str, *, insecure: bool) -> None:
+def check_access(address: str, *, is_protected: bool | None) -> None:
     """Raises an error for a cluster that other machines can reach and that requires no token.
 
     Args:
       address: HOST:PORT of the cluster's head.
-      insecure: Whether the user accepts such a cluster.
+      is_protected: Whether the cluster requires a token; None if that is unknown.
     Raises:
-      LobenchError: The cluster is open, or does not answer. The message has the next step.
+      LobenchError: The cluster is open, or may be. The message has the next step.
     """
-    if insecure or not is_reachable_from_outside(address):
+    if is_protected or not is_reachable_from_outside(address):
         return
-    problem = _without_a_token(address)
-    if problem == _NEEDS_A_TOKEN:
-        return
-    answer_text = (
-        "an answer to a request without a token" if problem == 0 else "no clear answer to a request without a token"
-    )
     raise LobenchError(
         "this Ray cluster accepts every connection, and a connection can run any code on it",
         where=address,
-        got=answer_text,
+        got=f"{'no clear answer' if is_protected is None else 'an answer'} to a request without a token",
         expected="token authentication",
         next_step="start every node with RAY_AUTH_MODE=token and the token of `ray get-auth-token --generate`, or give "
         "--insecure where the network keeps strangers out",
     )
+
+
+def has_token_mode() -> bool:
+    """Returns whether our environment switches token authentication on, also for a cluster that we start."""
+    return os.environ.get(_MODE, "").lower() == "token"
+
+
+def requires_token(address: str) -> bool | None:
+    """Returns whether a cluster refuses a request without a token; None if it gives no clear answer.
+
+    Call it before `ray.init`: meanwhile all of Ray in this process is without a token. A process of its own would
+    import Ray again, which takes half a second.
+
+    Args:
+      address: HOST:PORT of the cluster's head.
+    """
+    from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled
+    from ray.exceptions import AuthenticationError
+
+    print(f"asking {address} without a token, which it should refuse", file=sys.stderr)
+    try:
+        with _without_token():
+            GcsClient(address=address).check_alive([], timeout=_ANSWER_SECONDS)
+    except AuthenticationError:
+        return True
+    except Exception as error:  # noqa: BLE001  (Ray's boundary: no clear answer)
+        print(f"{address} does not answer: {error}", file=sys.stderr)
+        return None
+    return False
+
+
+@contextlib.contextmanager
+def _without_token() -> Iterator[None]:
+    from ray._raylet import Config  # type: ignore[attr-defined]  # compiled
+
+    try:
+        with environment_with({_MODE: "disabled"}):
+            Config.initialize("")  # reads the environment again
+            yield
+    finally:
+        Config.initialize("")
 
 
 def check_token(address: str) -> None:
@@ -63,7 +98,6 @@ def check_token(address: str) -> None:
     from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled
     from ray.exceptions import AuthenticationError
 
-    is_on = os.environ.get("RAY_AUTH_MODE", "").lower() == "token"
     try:
         ensure_token_if_auth_enabled(create_token_if_missing=False)  # Ray's client ends the process that has none
     except AuthenticationError:
@@ -71,7 +105,9 @@ def check_token(address: str) -> None:
     try:
         GcsClient(address=address).check_alive([], timeout=_ANSWER_SECONDS)
     except AuthenticationError:
-        token_text = "a token that is not this cluster's" if is_on else "none: RAY_AUTH_MODE is not 'token' here"
+        token_text = (
+            "a token that is not this cluster's" if has_token_mode() else "none: RAY_AUTH_MODE is not 'token' here"
+        )
         raise _needs_a_token(address, token_text) from None
     except Exception as error:  # noqa: BLE001  (Ray's boundary: joining the cluster reports it)
         print(f"{address} does not answer: {error}", file=sys.stderr)
@@ -124,29 +160,3 @@ def _accepts(host: str, port: int) -> bool:
             return True
     except OSError:
         return False
-
-
-def _without_a_token(address: str) -> int:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH_")}
-    environment["RAY_AUTH_MODE"] = "disabled"
-    command = [sys.executable, "-P", "-m", "lobench_ray.access", address]
-    try:
-        process = subprocess.run(command, env=environment, capture_output=True, timeout=_PROBE_SECONDS, check=False)
-    except subprocess.TimeoutExpired:
-        return -1
-    return process.returncode
-
-
-def _probe(address: str) -> int:
-    from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled
-    from ray.exceptions import AuthenticationError
-
-    try:
-        GcsClient(address=address).check_alive([], timeout=_ANSWER_SECONDS)
-    except AuthenticationError:
-        return _NEEDS_A_TOKEN
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(_probe(sys.argv[1]))

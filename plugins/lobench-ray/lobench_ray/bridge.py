@@ -31,7 +31,7 @@ from lobench import LobenchError
 from lobench.extend import kind_of
 from lobench.hookspecs import ExecutorCapacity, Notice, WorkerExited
 from lobench_ray import entry
-from lobench_ray.access import check_access, check_token
+from lobench_ray.access import check_access, check_token, has_token_mode, requires_token
 from lobench_ray.clock import AwakeClock
 from lobench_ray.messages import (
     TO_BRIDGE,
@@ -363,13 +363,17 @@ def _connect(address: str, *, insecure: bool) -> str:
         host, _, port = address.rpartition(":")
         with socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH_SECONDS):
             pass
+    is_protected: bool | None = None
     if address == "local":
         options["include_dashboard"] = False
+        is_protected = has_token_mode()
     elif head_address := canonicalize_bootstrap_address(address):
         check_token(head_address)
+        is_protected = requires_token(head_address)
     ray.init(**options)
     joined_address: str = ray.get_runtime_context().gcs_address
-    check_access(joined_address, insecure=insecure)
+    if not insecure:
+        check_access(joined_address, is_protected=is_protected)
     return joined_address
 
 
