@@ -16,20 +16,6 @@ from commands import Done, lobench, lobench_here
 from forked import python
 
 PATIENCE = 900.0  # seconds until a wait for another process is a failure; a busy machine is none
-# Task for `tiny_tasks.py`: its case waits for a file.
-GATE = '''
-@configurable
-class Gate(Bowl):
-    """Reports that it is being compiled, and waits until it may be."""
-    def __init__(self, *, folder):
-        super().__init__()
-        self.folder = folder
-    def init(self, key):
-        open(os.path.join(self.folder, f"waits-{os.getpid()}"), "w").close()
-        while not os.path.exists(os.path.join(self.folder, "go")):
-            time.sleep(0.05)
-        return super().init(key)
-'''
 
 TASKS = '''
 import os, signal, time

@@ -21,8 +21,10 @@ from lobench.engine.store.ledger import Ledger
 SHOWN = texts_of("ray")
 
 RATES = {"good": 0.1, "near": 0.09, "slow": 0.03, "slowest": 0.0003}
-RACE = "Experiment.suites = ['tiny']\nExperiment.num_sessions = 10\nExperiment.race = @race()\n" + "".join(
-    f"{name}/Method.optimizer = @sgd()\n{name}/sgd.learning_rate = {rate}\n" for name, rate in RATES.items()
+# Two rounds of eight seeds: after the first, one method is out.
+RACE = (
+    "Experiment.suites = ['tiny']\nExperiment.num_sessions = 16\nExperiment.race = @race()\nrace.block = 8\n"
+    + "".join(f"{name}/Method.optimizer = @sgd()\n{name}/sgd.learning_rate = {rate}\n" for name, rate in RATES.items())
 )
 
 
@@ -51,7 +53,7 @@ def decisions(store: Path) -> RaceResult | None:
 def test_a_race_that_loses_a_node_has_the_decisions_bits_and_members_of_an_undisturbed_one(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    held = Held(tmp_path, num_starts=4)
+    held = Held(tmp_path, num_starts=16)
     (tmp_path / "x.gin").write_text(RACE)
     local, store = tmp_path / "local", tmp_path / "ray"
     output(start(tmp_path, "local", "--executor", "inline", environment=dict(os.environ)))

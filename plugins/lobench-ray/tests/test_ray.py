@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,10 @@ import psutil
 import pytest
 from commands import lobench as lobench_command
 from forked import started
+from gated import GatedSuite
 from left_behind import traceless
 from shown import texts_of
 from tiny import (
-    GATE,
     content,
     make_run,
     make_suite,
@@ -49,39 +50,41 @@ class MySGD(LearnableSGD):
 """
 
 NAME = rf"{re.escape(socket.gethostname())} \([0-9.:a-f]+, id [0-9a-f]{{8}}\)"  # of a node
+LOSS = SHOWN["node-what-it-held-runs"].format(name=NAME)
 
 
-class Gated:
+LOG_LRS = (-3.0, -2.5, -2.0, -1.5)  # of the checkpoints that a test may add
+
+
+class Gated(GatedSuite):
     """A suite whose cases wait for a file, a run of one checkpoint, and what an undisturbed local watch records."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        super().__init__(folder, "a", "bb")
         self.chiefs: list[subprocess.Popen[str]] = []
-        gin = "import tiny_tasks\nCase.num_inner_steps = 10\nCase.num_seeds = 2\n"
-        for name in "ab":
-            gin += f"{name}/Case.task = @Gate()\n{name}/Gate.folder = '{folder}'\n"
-        self.suite, self.run = make_suite(folder, gin=gin), make_run(folder, -3.0)
-        with (self.suite / "tiny_tasks.py").open("a") as file:
-            file.write(GATE)
-        self.open()
+        self.suite, self.run = self.path, make_run(folder, *LOG_LRS)
         done = watch(self.run, self.suite, *LOCAL, "--store", str(folder / "local"))
         assert done.returncode == 0, done.stdout + done.stderr
-        self.local = content(folder / "local")
+        self._local = content(folder / "local")
 
-    def waiting(self) -> list[int]:
-        return [int(path.name.removeprefix("waits-")) for path in self.folder.glob("waits-*")]
+    def local(self, *, num_checkpoints: int = 1) -> list[tuple[Any, ...]]:
+        return [record for record in self._local if record[0] <= num_checkpoints]
 
-    def open(self) -> None:
-        (self.folder / "go").touch()
+    def add_checkpoint(self, step: int) -> None:
+        write_checkpoint(self.run / f"theta_{step}.npz", LOG_LRS[step - 1])
 
     def shut(self) -> None:
-        for path in (self.folder / "go", *self.folder.glob("waits-*"), *self.run.glob("theta_2.*")):
-            path.unlink(missing_ok=True)
+        self.hold()
+        for step in range(2, len(LOG_LRS) + 1):
+            for path in self.run.glob(f"theta_{step}.*"):
+                path.unlink()
 
 
 @pytest.fixture(scope="module")
-def all_gated(tmp_path_factory: pytest.TempPathFactory) -> Gated:
-    return Gated(tmp_path_factory.mktemp("gated"))
+def all_gated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gated]:
+    gated = Gated(tmp_path_factory.mktemp("gated"))
+    yield gated
+    gated.release()
 
 
 @pytest.fixture
@@ -111,9 +114,22 @@ def chief(gated: Gated, cluster: Cluster, store: Path, *options: str) -> subproc
     return process
 
 
+def printed_until(process: subprocess.Popen[str], has_enough: Callable[[str], object]) -> str:
+    """Reads what a process prints until it has printed enough, and returns it."""
+    assert process.stdout is not None
+    text = ""
+    while not has_enough(text):
+        line = process.stdout.readline()
+        assert line, f"it has ended: {text}"
+        text += line
+    return text
+
+
 def ending(process: subprocess.Popen[str]) -> str:
-    output, _ = process.communicate(timeout=PATIENT)
-    assert process.returncode == 0, output
+    """Returns the rest of what a process prints, once it has ended."""
+    assert process.stdout is not None
+    output = process.stdout.read()
+    assert process.wait(PATIENT) == 0, output
     return output
 
 
@@ -121,39 +137,6 @@ def together(store: Path) -> dict[tuple[str, int], str]:
     """How each evaluation was computed, by case and outer step."""
     records = results(store)
     return {(r["case"]["name"], r["checkpoint"]["outer_step"]): r["provenance"]["together"] for r in records}
-
-
-def test_two_nodes_give_the_bits_of_the_local_pool_and_get_each_file_once(cluster: Cluster, tmp_path: Path) -> None:
-    """Waiting checkpoints are computed together there too, and workers import modules of the chief's folder."""
-    project = tmp_path / "project"
-    project.mkdir()
-    (project / "my_optimizer.py").write_text(OPTIMIZER)
-    suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0, -2.5, -2.0, -1.5)
-    words = ["watch", run, "--suite", suite, "--together", "4"]
-    words += ["--gin-param", "import my_optimizer", "--gin-param", "Case.learned_optimizer = @MySGD()"]
-    local = lobench_command(*words, *LOCAL, "--store", tmp_path / "local", cwd=project)
-    assert local.returncode == 0, local.stdout + local.stderr
-    nodes = [cluster.nodes["head"], cluster.second]
-    before = [set(node.sent("suites") + node.sent("theta")) for node in nodes]
-    command = [sys.executable, "-m", "lobench.cli", *map(str, words), *cluster.options(), "--once", "--store"]
-    done = subprocess.run(
-        [*command, str(tmp_path / "ray")],
-        cwd=project,
-        env=cluster.environment,
-        capture_output=True,
-        text=True,
-        timeout=PATIENT,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert SHOWN["cores-on-2-nodes"] in done.stdout
-    assert content(tmp_path / "ray") == content(tmp_path / "local")
-    groups = {(case, step): f"{step} of 4" for case in "ab" for step in (1, 2, 3, 4)}
-    assert together(tmp_path / "ray") == together(tmp_path / "local") == groups
-    thetas = {f"{record['checkpoint']['sha256']}.npz" for record in results(tmp_path / "ray")}
-    for node, known in zip(nodes, before, strict=True):
-        assert set(node.sent("theta")) - known <= thetas
-        assert len(set(node.sent("suites")) - known) == 1
-        assert node.sent("xla_cache")
 
 
 EVALUATOR = """
@@ -226,20 +209,49 @@ def session_of_two(suite: Path, checkpoint: Path, store: Path) -> None:
     subprocess.run(words, capture_output=True, timeout=PATIENT, check=False)
 
 
-@pytest.mark.long
-def test_suite_of_every_kind_of_case_has_equal_results_everywhere(cluster: Cluster, tmp_path: Path) -> None:
+def test_suite_of_every_kind_of_case_has_equal_results_everywhere_and_nodes_get_each_file_once(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """On two nodes, in the local pool, in a notebook, and in sessions of pytest on two processes.
+
+    Waiting checkpoints are computed together, and workers import modules of the chief's folder.
+    """
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "my_optimizer.py").write_text(OPTIMIZER)
     suite, run = make_suite(tmp_path, gin=""), make_run(tmp_path, -3.0, -2.5)
     (suite / "evaluate.py").write_text(EVALUATOR)
     (suite / "tiny.gin").rename(suite / "commands.gin").write_text(COMMANDS)
     (suite / "test_tiny.py").write_text(TESTS)
-    local = watch(run, suite, *LOCAL, "--store", str(tmp_path / "local"))
-    done = cluster.watch(run, suite, "--store", str(tmp_path / "ray"))
+    words = ["watch", run, "--suite", suite, "--together", "2"]
+    words += ["--gin-param", "import my_optimizer", "--gin-param", "Case.learned_optimizer = @MySGD()"]
+    local = lobench_command(*words, *LOCAL, "--store", tmp_path / "local", cwd=project)
+    nodes = [cluster.nodes["head"], cluster.second]
+    before = [set(node.sent("suites") + node.sent("theta")) for node in nodes]
+    command = [sys.executable, "-m", "lobench.cli", *map(str, words), *cluster.options(), "--once", "--store"]
+    done = subprocess.run(
+        [*command, str(tmp_path / "ray")],
+        cwd=project,
+        env=cluster.environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENT,
+    )
     assert (local.returncode, done.returncode) == (1, 1), local.stdout + done.stdout + done.stderr
+    assert SHOWN["cores-on-2-nodes"] in done.stdout
+    assert content(tmp_path / "ray") == content(tmp_path / "local")
+    assert together(tmp_path / "ray") == together(tmp_path / "local")
+    assert together(tmp_path / "ray").items() >= {("bowl", step): f"{step} of 2" for step in (1, 2)}.items()
+    thetas = {f"{record['checkpoint']['sha256']}.npz" for record in results(tmp_path / "ray")}
+    for node, known in zip(nodes, before, strict=True):
+        assert set(node.sent("theta")) - known <= thetas
+        assert len(set(node.sent("suites")) - known) == 1
+    assert any(node.sent("xla_cache") for node in nodes)  # of the one that trains
     notebook(run, suite, tmp_path / "notebook")
     for checkpoint in sorted(run.glob("theta_*.npz")):
         session_of_two(suite, checkpoint, tmp_path / "pytest")
     found = recorded(tmp_path / "ray")
-    for name in ("local", "notebook", "pytest"):
+    for name in ("notebook", "pytest"):
         assert recorded(tmp_path / name) == found, name
     assert [one[0] for one in found if one[3] == "failed"] == ["test_size[2]", "test_size[3]"]
     assert {name: len(items) for name, *_, items, _ in found} == {
@@ -247,79 +259,75 @@ def test_suite_of_every_kind_of_case_has_equal_results_everywhere(cluster: Clust
     }  # fmt: skip
 
 
-def test_a_ray_of_this_machine_alone_ends_with_its_watch_however_that_ends(tmp_path: Path) -> None:
-    suite, run, store = make_suite(tmp_path), make_run(tmp_path, -3.0), tmp_path / "store"
-    command = watch_command(run, suite, *LOCAL, "--executor", "ray", "--ray-address", "local", "--store", str(store))
+def test_a_ray_of_this_machine_alone_ends_with_its_watch_however_that_ends(gated: Gated, tmp_path: Path) -> None:
+    gated.release()
+    ray = ("--executor", "ray", "--ray-address", "local")
+    command = watch_command(gated.run, gated.suite, *LOCAL, *ray, "--store", str(tmp_path / "store"))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     with tempfile.TemporaryDirectory(prefix="lobench-ray-", dir="/tmp") as scratch:  # short, for its sockets' names
         environment |= {"RAY_TMPDIR": scratch, "TMPDIR": str(tmp_path), "RAY_USAGE_STATS_ENABLED": "0"}
         environment["RAY_worker_niceness"] = "0"  # as in `Cluster`
 
-        def of_ray() -> list[str]:
-            lines = [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])]
-            return [line for line in lines if scratch in line]
+        def of_ray() -> list[psutil.Process]:
+            processes = list(psutil.process_iter(["cmdline"]))
+            return [process for process in processes if scratch in " ".join(process.info["cmdline"] or ())]
 
         killed = subprocess.Popen(command, env=environment)
-        until(of_ray, "a Ray is started")
+        until(lambda: any(Path(scratch).glob("**/gcs_server.out")), "a Ray is started")
         killed.kill()
         killed.wait()
-        until(lambda: not of_ray(), "the Ray of a killed watch ends")
+        while left := of_ray():  # some of it may still be starting
+            assert not psutil.wait_procs(left, PATIENT)[1], "the Ray of a killed watch does not end"
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENT, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         assert SHOWN["cores-on-1-node"] in done.stdout
         assert not of_ray()
-    assert [record["outcome"] for record in results(store)] == ["passed", "passed"]
+    assert content(tmp_path / "store") == gated.local()
 
 
-def test_a_node_killed_in_the_middle_loses_nothing_and_records_nothing_twice(
+def test_a_watch_that_loses_a_node_and_then_ray_loses_nothing_and_records_nothing_twice(
     cluster: Cluster, gated: Gated, tmp_path: Path
 ) -> None:
     second = cluster.second
     process = chief(gated, cluster, tmp_path / "store", "--once")
-    until(lambda: len(gated.waiting()) == 2, "both cases run")
+    until(lambda: gated.num_begun() == 2, "both cases run")
     second.kill()
-    gated.open()
-    output = ending(process)
-    assert len(re.findall(SHOWN["node-what-it-held-runs"].format(name=NAME), output)) == 1, output
-    assert content(tmp_path / "store") == gated.local
-
-
-@pytest.mark.parametrize("what", ["node", "slot"])
-def test_leases_of_what_is_frozen_run_out_and_its_late_result_is_not_taken(
-    cluster: Cluster, gated: Gated, tmp_path: Path, what: str
-) -> None:
-    """A frozen node is found out by Ray; a frozen slot by its silence alone."""
-    second = cluster.second
-    process = chief(gated, cluster, tmp_path / "store", "--until-step", "2")
-    until(lambda: len(gated.waiting()) == 2, "both cases run")
-    frozen = second.processes() if what == "node" else second.workers()
-    assert frozen
-    signal_all(frozen, signal.SIGSTOP)
-    gated.open()
-    try:
-        until(lambda: len(results(tmp_path / "store")) == 2, "the other node runs what the frozen one held")
-    finally:
-        signal_all(frozen, signal.SIGCONT)
-    write_checkpoint(gated.run / "theta_2.npz", -2.0)  # by the time that it is done, the late result has come
-    output = ending(process)
-    assert len(re.findall(SHOWN["node-what-it-held-runs"].format(name=NAME), output)) == 1, output
-    second.kill()  # one that Ray took for dead ends itself some time later, maybe in the middle of another test
-    assert [record for record in content(tmp_path / "store") if record[0] == 1] == gated.local
-    assert len(content(tmp_path / "store")) == 4
-
-
-def test_ray_started_again_under_a_living_chief_is_found_again(cluster: Cluster, gated: Gated, tmp_path: Path) -> None:
-    assert cluster.second
-    process = chief(gated, cluster, tmp_path / "store", "--once")
-    until(lambda: len(gated.waiting()) == 2, "both cases run")
+    printed_until(process, re.compile(LOSS).search)
     cluster.kill()
     cluster.start_head()
-    cluster.start_second()
-    gated.open()
+    gated.release()
     output = ending(process)
     assert SHOWN["lost-ray"] in output
     assert "again" in output
-    assert content(tmp_path / "store") == gated.local
+    assert content(tmp_path / "store") == gated.local()
+
+
+def test_leases_of_what_is_frozen_run_out_and_its_late_result_is_not_taken(
+    cluster: Cluster, gated: Gated, tmp_path: Path
+) -> None:
+    """A frozen slot is found out by its silence alone, a frozen node by Ray."""
+    second = cluster.second
+    process = chief(gated, cluster, tmp_path / "store", "--until-step", "4")
+    output = ""
+    for step, processes in ((1, second.workers), (3, second.processes)):
+        until(lambda: gated.num_begun() == 2, "both nodes evaluate")
+        frozen = processes()
+        assert frozen
+        signal_all(frozen, signal.SIGSTOP)
+        gated.release()
+        try:
+            output += printed_until(process, lambda text: text.count("passed") == 2)  # the other node runs both
+        finally:
+            signal_all(frozen, signal.SIGCONT)
+        gated.add_checkpoint(step + 1)  # by the time that it is done, the late result has come
+        if step == 1:
+            output += printed_until(process, lambda text: text.count("passed") == 2)
+            gated.hold()
+            gated.add_checkpoint(3)
+    output += ending(process)
+    second.kill()  # one that Ray took for dead ends itself some time later, maybe in the middle of another test
+    assert len(re.findall(LOSS, output)) == 2, output
+    assert content(tmp_path / "store") == gated.local(num_checkpoints=4)
 
 
 @pytest.mark.parametrize(
@@ -343,13 +351,14 @@ def test_who_lacks_the_token_is_told_so_at_once(
     assert SHOWN["ray-start-head"] not in done.stderr
 
 
-def test_a_ray_that_asks_nobody_for_a_token_is_refused(tmp_path: Path) -> None:
-    suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0)
+def test_a_ray_that_asks_nobody_for_a_token_is_refused(gated: Gated, tmp_path: Path) -> None:
+    gated.release()
     cluster = Cluster(tmp_path / "open", mode="disabled")
     try:
         cluster.start_head()
         refused, taken = (
-            cluster.watch(run, suite, "--store", str(tmp_path / "store"), *more) for more in ((), ("--insecure",))
+            cluster.watch(gated.run, gated.suite, "--store", str(tmp_path / "store"), *more)
+            for more in ((), ("--insecure",))
         )
     finally:
         cluster.kill()
@@ -363,7 +372,7 @@ def test_nodes_that_would_give_other_numbers_or_none_are_left_out(
     cluster: Cluster, gated: Gated, tmp_path: Path
 ) -> None:
     """One has another version, one lacks what workers are made of, one a folder of its own for them."""
-    cluster.second.kill()
+    cluster.nodes["second"].kill()
     older = tmp_path / "older" / "optax-0.0.1.dist-info"
     older.mkdir(parents=True)
     (older / "METADATA").write_text("Metadata-Version: 2.1\nName: optax\nVersion: 0.0.1\n")
@@ -386,12 +395,12 @@ def test_nodes_that_would_give_other_numbers_or_none_are_left_out(
         assert re.search(SHOWN["node-would-give-other-numbers"].format(name=NAME), text), text
         assert "lobench_ray.slot" in text and str(folder) in text
         assert any(SHOWN["core-on-1-node"] in line for line in printed)
-        gated.open()
+        gated.release()
         ending(process)
     finally:
         for node in bad:
             node.kill()
-    assert content(tmp_path / "store") == gated.local
+    assert content(tmp_path / "store") == gated.local()
 
 
 def test_watch_is_refused_where_each_node_would_give_other_numbers(
@@ -415,21 +424,24 @@ def test_watch_is_refused_where_each_node_would_give_other_numbers(
     assert "for 99.0" in output
 
 
-def test_a_case_wider_than_every_node_waits_for_one_and_the_watch_says_so(cluster: Cluster, tmp_path: Path) -> None:
-    wide = "\nwide/Case.task = @Bowl()\nwide/Case.num_cpus = 2\n"
-    suite, run, store = make_suite(tmp_path, extra=wide), make_run(tmp_path, -3.0), tmp_path / "store"
+def test_a_case_wider_than_every_node_waits_for_one_and_the_watch_says_so(
+    cluster: Cluster, gated: Gated, tmp_path: Path
+) -> None:
+    gated.release()
+    suite = shutil.copytree(gated.suite, tmp_path / "gated")
+    with (suite / "gated.gin").open("a") as file:
+        file.write('wide/Case.command = "true"\nwide/Case.num_cpus = 2\n')
+    run, store = gated.run, tmp_path / "store"
     assert cluster.second
     command = watch_command(run, suite, *cluster.options(), "--once", "--store", str(store))
     process = subprocess.Popen(command, env=cluster.environment, stdout=subprocess.PIPE, text=True)
     try:
-        assert process.stdout is not None
-        assert any(SHOWN["no-node-has-2-cores"] in line for line in process.stdout)
-        until(lambda: len(results(store)) == 2, "the other cases are evaluated")
+        printed_until(process, lambda text: SHOWN["no-node-has-2-cores"] in text and text.count("passed") == 2)
     finally:
         process.terminate()
         process.communicate(timeout=PATIENT)
     assert process.returncode == 130
-    assert {record["case"]["name"] for record in results(store)} == {"a", "b"}
+    assert {record["case"]["name"] for record in results(store)} == {"a", "bb"}
 
 
 def test_a_dry_run_does_not_take_this_machines_cores_for_the_clusters(tmp_path: Path) -> None:

@@ -50,7 +50,8 @@ def test_a_search_over_scripts_that_is_killed_on_two_nodes_is_that_of_an_undistu
     assert cluster.second
     on_ray = ("--executor", "ray", "--ray-address", cluster.address)
     lobench(cluster, tmp_path, "undisturbed", "--workers", "2")
-    lobench(cluster, tmp_path, "killed", *on_ray, code=-9, run=("-c", KILLED_CHIEF, "16", "1"))
+    lobench(cluster, tmp_path, "killed", *on_ray, code=-9, run=("-c", KILLED_CHIEF, "40", "1"))
+    assert {"done", "waiting"} <= {trial.state for trial in trials(tmp_path / "killed")}, "killed too early or too late"
     lobench(cluster, tmp_path, "killed", *on_ray)
     states = [trial.state for trial in trials(tmp_path / "killed") if trial.method == "mine"]
     assert len(states) == 12 and set(states) == {"done", "stopped"}

@@ -20,6 +20,10 @@ from tiny import until, watch_command
 
 PATIENT = 900.0  # seconds; on a machine that does nothing else a test takes 10
 
+# `ray` as where only Ray's core is installed: importing its server takes twice as long as all else, and with grpc it
+# starts another process, a server for remote clients.
+RAY = "import sys; sys.modules |= {'ray.serve': None, 'grpc': None}; from ray.scripts.scripts import main; main()"
+
 # Task for `tiny_tasks.py` of `noisy_suite`: after this number of trainings, each that begins waits for a file "go".
 HELD = """
 @configurable
@@ -80,14 +84,13 @@ class Node:
         (folder / "tmp").mkdir(parents=True, exist_ok=True)
         self.log = folder / "ray.log"
         self.log.write_text("")
-        ray = Path(sys.executable).with_name("ray")
         # Nobody reads what a log monitor sends: it took as long as all workers together.
         few = ("--num-cpus=1", "--object-store-memory=80000000", "--include-log-monitor=false")
-        command = [str(ray), "start", *few, "--block", *options]
+        command = [sys.executable, "-c", RAY, "start", *few, "--block", *options]
+        own = {**environment, "TMPDIR": str(folder / "tmp")}
+        own.pop("JAX_COMPILATION_CACHE_DIR", None)  # a node has a cache of its own
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                command, env={**environment, "TMPDIR": str(folder / "tmp")}, stdout=log, stderr=log
-            )
+            self.process = subprocess.Popen(command, env=own, stdout=log, stderr=log)
         until(lambda: "Ray runtime started" in self.log.read_text() or self.process.poll() is not None, "a node")
         assert self.process.poll() is None, self.log.read_text()
 
@@ -126,7 +129,7 @@ class Cluster:
             free.bind(("", 0))
             self.port = free.getsockname()[1]
         self.environment = {
-            **{name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"},
+            **os.environ,
             "RAY_AUTH_MODE": mode,
             "RAY_AUTH_TOKEN": secrets.token_hex(32),
             "RAY_USAGE_STATS_ENABLED": "0",

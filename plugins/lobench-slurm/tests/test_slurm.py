@@ -8,11 +8,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from forked import python
+from forked import python, started
+from gated import GatedSuite
 from lobench_slurm.slurm_options import SlurmOptions
 from one_node import OneNode
 from shown import texts_of
-from tiny import GATE, PATIENCE, content, make_run, make_suite, results, until, watch, watch_command
+from tiny import PATIENCE, content, make_run, make_suite, results, until, watch, watch_command
 
 from lobench import UsageError
 
@@ -51,87 +52,66 @@ def test_the_process_keeps_its_log(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text() == "here\n", done.stderr
 
 
-def gated_suite(folder: Path, *, num_seeds: int) -> Path:
-    """Returns a suite whose case waits for a file `go` of the folder."""
-    gin = f"import tiny_tasks\nCase.num_inner_steps = 10\nCase.num_seeds = {num_seeds}\nCase.seed_block = 1\n"
-    suite = make_suite(folder, gin=f"{gin}a/Case.task = @Gate()\na/Gate.folder = '{folder}'\n")
-    with (suite / "tiny_tasks.py").open("a") as file:
-        file.write(GATE)
-    return suite
-
-
-def num_waiting(folder: Path) -> int:
-    return len(list(folder.glob("waits-*")))
-
-
 @pytest.mark.long
-def test_a_watch_whose_jobs_are_cancelled_and_which_is_killed_has_the_ledger_of_a_local_one(
+def test_a_watch_whose_jobs_slurm_ends_and_which_is_killed_has_the_ledger_of_a_local_one(
     in_slurm: OneNode, tmp_path: Path
 ) -> None:
-    suite, run = gated_suite(tmp_path, num_seeds=8), make_run(tmp_path, -3.0)
-    (tmp_path / "go").touch()
-    done = watch(run, suite, "--once", "--workers", "1", "--store", str(tmp_path / "local"))
+    """A job reaches its time limit, the next is pre-empted, the next cancelled. None of them counts against its case.
+
+    A case whose worker dies twice would be given up.
+    """
+    suite, run = GatedSuite(tmp_path, "a", num_seeds=4), make_run(tmp_path, -3.0)
+    done = watch(run, suite.path, "--once", "--workers", "1", "--store", str(tmp_path / "local"))
     assert done.returncode == 0, done.stdout + done.stderr
-    for path in (tmp_path / "go", *tmp_path.glob("waits-*")):
-        path.unlink()
-    options = ("--executor", "slurm:host=127.0.0.1", "--workers", "0:2", "--once", "--store", str(tmp_path / "store"))
-    command, environment = watch_command(run, suite, *options), {**os.environ, **in_slurm.environment}
-    first = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    suite.hold()
+    options = (
+        "--executor",
+        "slurm:host=127.0.0.1,partition=main,time=60",
+        "--once",
+        "--store",
+        str(tmp_path / "store"),
+    )
+    command, environment = watch_command(run, suite.path, *options), {**os.environ, **in_slurm.environment}
+    first = started(
+        *command[1:], "--workers", "0:1", env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     try:
-        until(lambda: num_waiting(tmp_path) == 2, "two jobs evaluate")
+        until(lambda: suite.num_begun() == 1, "a job evaluates")
+        # SLURM looks every 30 s for jobs beyond their limit.
+        in_slurm.run("scontrol", "update", f"JobId={in_slurm.jobs()[0]}", "EndTime=now")
+        until(lambda: suite.num_begun() == 2, "another job evaluates the same")
+        in_slurm.run("sbatch", "--partition=urgent", "--exclusive", "--output=/dev/null", "--wrap=true")
+        until(lambda: suite.num_begun() == 3, "a third job evaluates the same")
         cancelled = in_slurm.jobs()
         in_slurm.run("scancel", *cancelled)
-        until(lambda: num_waiting(tmp_path) == 4, "two other jobs evaluate the same")
+        until(lambda: suite.num_begun() == 4, "a fourth job evaluates the same")
         assert not set(cancelled) & set(in_slurm.jobs())
         first.send_signal(signal.SIGKILL)
         first.wait()
-        until(lambda: not in_slurm.jobs(), "the jobs of a killed watch end")
+        until(lambda: not in_slurm.jobs(), "the job of a killed watch ends")
     finally:
         first.kill()
         first.wait()
-    (tmp_path / "go").touch()
-    second = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+        suite.release()
+    second = subprocess.run(
+        [*command, "--workers", "0:2"], env=environment, capture_output=True, text=True, timeout=PATIENCE
+    )
     assert second.returncode == 0, second.stdout + second.stderr
-    assert len(content(tmp_path / "store")) == 8
+    assert [row["outcome"] for row in results(tmp_path / "store")] == ["passed"] * 4
     assert content(tmp_path / "store") == content(tmp_path / "local")
 
 
 @pytest.mark.long
-def test_jobs_that_slurm_ends_do_not_count_against_their_case(in_slurm: OneNode, tmp_path: Path) -> None:
-    """The first reaches its time limit, the second is pre-empted. A case whose worker dies twice would be given up."""
-    suite, run = gated_suite(tmp_path, num_seeds=1), make_run(tmp_path, -3.0)
-    executor = ("--executor", "slurm:host=127.0.0.1,partition=main,time=1")
-    command = watch_command(run, suite, *executor, "--workers", "0:1", "--once", "--store", str(tmp_path / "store"))
-    environment = {**os.environ, **in_slurm.environment}
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    try:
-        until(lambda: num_waiting(tmp_path) == 1, "a job evaluates")
-        # SLURM looks every 30 s for jobs beyond their limit, which is a minute at least.
-        in_slurm.run("scontrol", "update", f"JobId={in_slurm.jobs()[0]}", "EndTime=now")
-        until(lambda: num_waiting(tmp_path) == 2, "another job evaluates the same")
-        in_slurm.run("sbatch", "--partition=urgent", "--exclusive", "--output=/dev/null", "--wrap=true")
-        until(lambda: num_waiting(tmp_path) == 3, "a third job evaluates the same")
-        (tmp_path / "go").touch()
-        output, _ = process.communicate(timeout=PATIENCE)
-    finally:
-        process.kill()
-    assert process.returncode == 0, output
-    (row,) = results(tmp_path / "store")
-    assert (row["outcome"], row["message"]) == ("passed", "")
-
-
-@pytest.mark.long
-def test_items_of_commands_and_tests_are_those_of_the_local_pool(in_slurm: OneNode, tmp_path: Path) -> None:
-    suite, run = tmp_path / "lm", tmp_path / "run"
-    for folder in (suite, run / "checkpoint-1"):
-        folder.mkdir(parents=True)
-    (run / "checkpoint-1/trainer_state.json").write_text("{}")
+def test_results_of_trainings_commands_and_tests_are_those_of_the_local_pool(in_slurm: OneNode, tmp_path: Path) -> None:
+    suite, run = tmp_path / "lm", make_run(tmp_path, -3.0)
+    suite.mkdir()
     (suite / "evaluate.py").write_text(
         'import pathlib, sys\npathlib.Path(sys.argv[1], "a.csv").write_text("item,correct\\nq1,1\\nq2,0\\n")\n'
     )
     (suite / "lm.gin").write_text(
         'qa/Case.command = "python evaluate.py {out}"\nqa/Case.curves = "{out}/a.csv"\nqa/Case.replicates = "items"\n'
         'qa/Case.primary_metric = "correct"\nqa/Case.metric_directions = {"correct": "max"}\n'
+        "import lobench.inner.tasks.quadratic\nbowl/Case.task = @Quadratic()\nbowl/Case.num_inner_steps = 10\n"
     )
     (suite / "test_lm.py").write_text(
         'def test_items(checkpoint, record):\n    for name in "ab":\n'
@@ -144,7 +124,8 @@ def test_items_of_commands_and_tests_are_those_of_the_local_pool(in_slurm: OneNo
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 0, done.stdout + done.stderr
     assert content(tmp_path / "slurm") == content(tmp_path / "local")
-    assert sorted(sorted(result["items"]) for result in results(tmp_path / "slurm", "--curves")) == [
+    assert sorted(sorted(result.get("items", [])) for result in results(tmp_path / "slurm", "--curves")) == [
+        [],
         ["a", "b"],
         ["q1", "q2"],
     ]
