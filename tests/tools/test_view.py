@@ -114,11 +114,19 @@ def test_request_that_waits_is_answered_when_an_evaluation_arrives(tmp_path: Pat
     store = make_store(tmp_path)
     address = serve(store).address
     tag = get(address, "data.json").headers["etag"]
+
+    def next_cases(tag: str) -> tuple[list[str], str]:
+        answer = get(address, "data.json?wait", If_None_Match=tag)
+        assert answer.status == 200
+        return [case["name"] for case in answer.record["explorer"]["cases"]], answer.headers["etag"]
+
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(get, address, "data.json?wait", If_None_Match=tag)
+        waiting = pool.submit(next_cases, tag)
         add(store, 9, {"later": {"train/loss": [1.0, 0.5]}})
-        answer = waiting.result()
-    assert answer.status == 200 and "s/later" in [case["name"] for case in answer.record["explorer"]["cases"]]
+        cases, tag = waiting.result()
+    if "s/later" not in cases:  # the store is written in several transactions
+        cases, _ = next_cases(tag)
+    assert "s/later" in cases
 
 
 def test_request_that_waits_in_vain_ends_with_304(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
