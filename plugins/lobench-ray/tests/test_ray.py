@@ -406,11 +406,11 @@ def test_nodes_that_would_give_other_numbers_or_none_are_left_out(
 def test_watch_is_refused_where_each_node_would_give_other_numbers(
     cluster: Cluster, gated: Gated, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    second = cluster.second  # it has the versions of this environment
     newer = tmp_path / "newer" / "optax-99.0.dist-info"
     newer.mkdir(parents=True)
     (newer / "METADATA").write_text("Metadata-Version: 2.1\nName: optax\nVersion: 99.0\n")
     monkeypatch.setitem(cluster.environment, "PYTHONPATH", str(newer.parent))
-    second = cluster.second
     process = chief(gated, cluster, tmp_path / "none", "--once")
     try:
         assert process.stdout is not None
