@@ -28,9 +28,9 @@ __all__ = [
 class AdmissionPolicy(Protocol):
     """Picks which waiting checkpoints are evaluated. Factory: `factory(argument: str) -> AdmissionPolicy`. Pure.
 
-    Each run has its own calls. The last checkpoint of a run must run. All checkpoints are copied and read before they
-    are split, except if the policy has the attribute `only_newest = True`: then only the last of several checkpoints
-    that are found at once is read, and the others are skipped.
+    `admit` is called for each run separately, and must admit the last checkpoint of a run. By default all checkpoints
+    are copied and read before `admit` is called. If the policy has the attribute `only_newest = True`, only the newest
+    of several checkpoints that are found at once is read, and the others are skipped.
 
     >>> "latest" in load_plugins().declarations("lobench_admission_policies")
     True

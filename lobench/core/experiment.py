@@ -259,7 +259,11 @@ class SessionBlocks:
 
     @classmethod
     def split_off(cls, lines: Sequence[str]) -> tuple[SessionBlocks | None, tuple[str, ...]]:
-        """Splits gin lines into the blocks bound at their end, or None, and the lines before them."""
+        """Parses the seed blocks from the last one or two gin lines, as written by `bindings`.
+
+        Returns:
+          The blocks and the lines before them. (None, all lines) if the last lines bind no blocks.
+        """
         for count in (2, 1):
             match = _BLOCKS.fullmatch("\n".join(lines[-count:]))
             if match is not None:

@@ -82,10 +82,10 @@ class BlockRunner:
     """Runner of seed blocks of cases.
 
     Args:
-      layers: gin text around the cases.
+      layers: Bindings that are applied to every case, besides those of its file.
       programs: Programs shared with other runners of this process.
       states: Storage for states of trainings. None: states are not saved.
-      late: Flags that modules of the suite set after jax's backend was created; recorded with each case.
+      late_flag_names: Flags that modules of the suite set after jax's backend was created; recorded with each case.
     """
 
     def __init__(

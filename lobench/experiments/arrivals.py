@@ -1,4 +1,4 @@
-"""Arrivals of an experiment: checkpoints of its commands, and trials of its searches."""
+"""Subjects that an experiment adds while it runs: checkpoints of its commands, and trials of its searches."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _EVENT = "search"  # event with the number of trials per wave of a search, recor
 
 
 class Trials(CommandRuns):
-    """Commands of a run, with its searches.
+    """Source of the subjects of an experiment's run: checkpoints of its commands, and trials of its searches.
 
     Attributes:
-      searches: Searches, set once they are made. A search of a command adds trials to the commands.
-      curves: Imported methods, which are checked against the cases before anything is trained.
-      scripts: Reader of the curves of scripts, set before scripts are added.
-      grown: Called when a script has written more.
+      searches: Searches of the run. A search over a command adds its trials to the commands.
+      curves: Methods with imported curves. They are checked against the cases before anything is trained.
+      scripts: Reader of the curves of scripts. Must be set before scripts are added.
+      grown: Called when a running script has appended to its curves.
       methods_of: Returns the titles of the optimizer and checkpoint methods that evaluate a subject; empty if the
         subject cannot be left out.
       num_methods: Number of methods of the run, of all kinds.
@@ -81,7 +81,7 @@ class Trials(CommandRuns):
         return "methods and trials" if self.searches else "methods"
 
     def given(self) -> list[Given]:
-        # The searches first: what commands gave at the last call was taken since.
+        # Searches come first: they have meanwhile processed the subjects that commands returned at the last call.
         self._look_at_scripts()
         return [*(subject for search in self.searches for subject in search.given()), *super().given()]
 

@@ -212,11 +212,12 @@ class _Wanted:
 
     Attributes:
       subjects: Known subjects of each method without a search.
-      waiting: For each method, the variant of unknown subjects: checkpoints of a command, trials of a search.
-      known: For each search, its state in the store.
-      labels: Every variant, with the label of its subject.
-      traced: Variants that the run traces before it trains: a trial may be infeasible, and the optimizer of a command's
-        checkpoints is unknown.
+      waiting: Variant of each method whose subjects are unknown before the run: checkpoints of a command, or trials of
+        a search.
+      known: State of each search in the store.
+      labels: Label of the subject of every variant.
+      traced: Variants that the run traces before it trains. Trials are not among them, because a trial may be
+        infeasible; nor are commands, because the optimizer of their checkpoints is unknown.
     """
 
     def __init__(

@@ -1,4 +1,7 @@
-"""Methods with imported curves: read at an experiment's start, members at its end."""
+"""Methods with imported curves.
+
+The curves are read at the start of an experiment and become members of it at the end.
+"""
 
 from __future__ import annotations
 

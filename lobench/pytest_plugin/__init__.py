@@ -191,7 +191,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
 
 def _is_of_contract(item: pytest.Item) -> bool:
-    """Returns whether an item is a contract test. It calls a plugin, and the plugin might end the session."""
+    """Returns whether an item is a contract test. Contract tests call plugins, which might end the session."""
     kinds = getattr(getattr(item, "cls", None), "__mro__", ())
     return any(kind.__module__.startswith("lobench.testing.") for kind in kinds)
 

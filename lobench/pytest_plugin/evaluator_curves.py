@@ -1,4 +1,4 @@
-"""Curves of what evaluators other than lobench's trainings measured: commands and ordinary tests. Imports no jax."""
+"""Curves of metrics that commands and ordinary tests measured, instead of lobench's trainings. Imports no jax."""
 
 from __future__ import annotations
 

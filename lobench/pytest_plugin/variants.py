@@ -134,8 +134,8 @@ def files_of(suites: Sequence[str], layers: Layers, code: Iterable[str] = ()) ->
 
     Args:
       suites: Paths of the suites.
-      layers: Gin text around the cases.
-      code: Files of the user's code, loaded or not.
+      layers: Bindings that are applied to every case, besides those of its file.
+      code: Files of the user's code on which cases depend. They need not have been imported.
     """
     configs = config_chain(Path(layers.trainer_config)) if layers.trainer_config else []
     config_files = [*layers.gin_files, *map(str, configs)]

@@ -1,4 +1,4 @@
-"""Contract of optimizers, learned or not: a test module subclasses `OptimizerContract` and makes one.
+"""Contract of learned and other optimizers: a test module subclasses `OptimizerContract` and defines `optimizer`.
 
 class TestMyLOpt(OptimizerContract):
     def optimizer(self):

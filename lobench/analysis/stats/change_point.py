@@ -380,12 +380,17 @@ def _posterior(probes: Sequence[Probe], num_places: int, begin: int) -> Belief:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ScoresPart:
-    """Evidence of the scores of converged seeds.
+    """Evidence that the scores of converged seeds give for a break.
+
+    Arrays have an axis for the wobbles in `_WOBBLES`, one for the probed places ("classes"), and one for the prior
+    sizes of the fall in `_SIZES`. In class i the break lies between the i-th probed place and the next.
 
     Attributes:
-      logs, drops, errors, noises: float64[num_wobbles, num_classes, num_sizes]: log evidence, fall, standard deviation
-        of the fall, and variance of a probe.
-      never: float64[num_wobbles]: log evidence that nothing fell.
+      logs: float64[num_wobbles, num_classes, num_sizes], log evidence plus the log prior of the wobble.
+      drops: Mean of the fall of the scores; shape as `logs`.
+      errors: Standard deviation of the fall; shape as `logs`.
+      noises: Variance of a probe's noise; shape as `logs`.
+      never: float64[num_wobbles], log evidence that there is no break, plus the log prior of the wobble.
     """
 
     logs: Array
@@ -458,15 +463,15 @@ def _rates_part(num_lost_by_index: Array, size: Array, *, is_turned: bool) -> tu
 
 
 def _evidence_of_wobble(seeds: Array, scores: Array, wobble: float, noise: _Noise) -> tuple[Array, float]:
-    """Returns the log evidence for each class of places and size of fall, with the fall and its error, and for no fall.
+    """Returns the log evidence of a break for each class and size of the fall, and that of no break.
 
     In class i the break lies between the i-th probed place and the next. The model is a regression with a flat prior on
     the level and normal priors on the fall (truncated at 0) and on block effects. The noise is integrated out.
 
     Args:
       seeds: Number of seeds of each probe, float64[num_classes, num_blocks]; 0 without a probe.
-      scores: Mean of each probe less the mean of all, float64[num_classes, num_blocks].
-      wobble: Variance of a checkpoint effect, in variances of a probe's noise.
+      scores: Mean of each probe minus the mean of all probes, float64[num_classes, num_blocks].
+      wobble: Variance of a checkpoint effect, as a multiple of the variance of a probe's noise.
       noise: Noise estimated from the seeds.
 
     Returns:

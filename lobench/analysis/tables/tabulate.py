@@ -581,7 +581,13 @@ def _left_out_notes(snapshot: Snapshot, shown_indices: Sequence[int]) -> list[st
 def _order_by_group(
     indices: Sequence[int], titles: Sequence[str], groups: dict[str, list[int]]
 ) -> list[tuple[int, Heading]]:
-    """Returns places and their headings, group by group, with those without a group at the end."""
+    """Returns the indices sorted by group, each with its heading. Indices without a group are last.
+
+    Args:
+      indices: Indices of methods or cases of the snapshot.
+      titles: Their titles.
+      groups: Indices of each group.
+    """
     title = dict(zip(indices, titles, strict=True))
     grouped_methods = [(index, group) for group, members in groups.items() for index in members if index in title]
     grouped_indices = {index for index, _ in grouped_methods}

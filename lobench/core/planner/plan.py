@@ -12,7 +12,7 @@ __all__ = ["Plan"]
 
 
 class Plan:
-    """Evaluations of the present cases, and which of them have an outcome that counts.
+    """Evaluations of the present cases, and which of them have an outcome by the present code.
 
     Args:
       history: Recorded evaluations of the ledger.
@@ -28,13 +28,13 @@ class Plan:
         self._keeps_code = history.keeps_code
 
     def missing(self, sha256: str, cases: Sequence[CaseInfo]) -> Iterator[tuple[EvaluationId, CaseInfo]]:
-        """Yields the evaluations of a theta without an outcome that counts."""
+        """Yields the evaluations of a theta that have no outcome by the present code."""
         for evaluation, case in self.planned(sha256, cases):
             if not self.is_current(evaluation, case):
                 yield evaluation, case
 
     def missing_of(self, evaluation: EvaluationId, case: CaseInfo) -> Iterator[tuple[EvaluationId, CaseInfo]]:
-        """Yields an evaluation, or its halves if it ran out of memory, unless it has an outcome that counts."""
+        """Yields an evaluation if its outcome is missing; or its missing parts, if it was split for lack of memory."""
         for part in self.parts(evaluation):
             if not self.is_current(part, case):
                 yield part, case

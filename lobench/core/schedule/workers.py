@@ -79,7 +79,10 @@ class Workers:
         self._room: dict[Size, bool] = {}  # answers of `has_room` since workers or machines changed
 
     def resize(self, capacity: Capacity) -> None:
-        """Sets the machines. Up to the limit, more workers may be requested than fit, so that the cluster can grow."""
+        """Sets the machines.
+
+        If the cluster can grow, more workers may be requested than fit now, up to `capacity.limit` cores.
+        """
         self._room.clear()
         self._machines = Counter(capacity.machines)
         self.was_resized = True

@@ -281,7 +281,10 @@ def _is_close(name: str, similar: str) -> bool:
 
 
 def _python_object(path: str) -> Any:
-    """Returns the Python object with a name in or near an imported module; None if not found."""
+    """Returns the Python object with a dotted path; None if not found.
+
+    Only modules that gin files import are searched, with their packages and submodules.
+    """
     path_parts = path.split(".")
     for end in range(len(path_parts) - 1, 0, -1):
         module = ".".join(path_parts[:end])

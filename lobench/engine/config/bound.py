@@ -103,11 +103,11 @@ _SEED_FIELDS = ("num_seeds", "first_seed", "block_sizes")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundCode:
-    """User's code behind a bound case.
+    """User's code on which the results of a bound case depend.
 
     Attributes:
-      case: Code behind the task, without that of tests.
-      subject: Code behind the optimizer.
+      case: Code that the task depends on. Code of tests is not included.
+      subject: Code that the optimizer depends on.
     """
 
     case: CodeFingerprint = field(default_factory=CodeFingerprint)
@@ -134,7 +134,7 @@ class BoundCase:
       phases: Phases; empty if there is a single one.
       theta_part: `Checkpoint.theta`.
       problems: One line for each invalid binding of a known name in the config of a trainer or a checkpoint.
-      code: User's code behind the task and the optimizer.
+      code: User's code that the task and the optimizer depend on.
     """
 
     spec: CaseSpec

@@ -1,4 +1,4 @@
-"""Code of a bound case: the user's modules behind its task, its tests and its optimizer."""
+"""Code of a bound case: the user's modules that define its task, its tests and its optimizer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OWN_DEPENDENCIES = ("optax", "numpy", "scipy", "sklearn")  # packages of which 
 
 
 def modules_reached(scope: str, selector: str, parameters: Collection[str]) -> set[str]:
-    """Returns the modules of all configurables that the given parameters reach in gin's current configuration."""
+    """Returns the modules of all configurables that the given parameters depend on in gin's current configuration."""
     bindings, selectors = reached_from(scope, selector, parameters)
     modules = {module for _, name in selectors for module in _modules_of(name)}
     if any(binding.parameter == "python" and binding.value for binding in bindings.values()):
@@ -29,7 +29,7 @@ def modules_reached(scope: str, selector: str, parameters: Collection[str]) -> s
 
 
 def texts_reached(scope: str, selector: str, parameters: Collection[str]) -> set[str]:
-    """Returns the texts among the bindings that the given parameters reach, such as the paths of files."""
+    """Returns the strings in the bindings that the given parameters depend on, for example paths of files."""
     bindings, _ = reached_from(scope, selector, parameters)
     return {value for binding in bindings.values() for value in values_in(binding.value) if isinstance(value, str)}
 

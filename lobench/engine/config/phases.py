@@ -366,7 +366,11 @@ def _check_changes_no_task(scope: str, phase_scope: str, where: str) -> None:
 
 
 def _checked_phase(bindings: dict[str, Any], where: str, *, default: str) -> Phase:
-    """Returns a phase's plain values."""
+    """Returns a `Phase` without its optimizer, after checking its values.
+
+    Raises:
+      ConfigError: The number of steps is missing or invalid, or another value is unknown.
+    """
     values = {name: plain(value) for name, value in bindings.items() if name not in OPTIMIZER_FIELDS}
     phase = Phase(**values)
     steps = phase.num_inner_steps

@@ -129,7 +129,7 @@ _read: dict[Path, tuple[CodeFingerprint, dict[str, str]]] = {}
 
 
 def _texts_in(test_file: Path) -> dict[str, str]:
-    """Returns the gin text of each case in Python of a test file, by name, after importing the file."""
+    """Imports a test file and returns the gin text of each case that it defines in Python, by name."""
     with isolated_gin(str(test_file.parent), str(test_file.parent.parent)):
         try:
             module = importlib.import_module(test_file.stem)
@@ -239,11 +239,11 @@ class _Written:
         self._num_scopes = 0
 
     def value(self, value: Any, path: str, outer_scope: str = "") -> Any:
-        """Returns a value as gin has it, with references in place of objects.
+        """Converts a value to one that gin text can express: objects become references to configurables.
 
         Args:
           value: The value.
-          path: Parameter that has it.
+          path: Parameter to which the value is bound, for error messages.
           outer_scope: Scope in which the parameter is bound; "" for that of the case.
         """
         if isinstance(value, np.generic):

@@ -342,7 +342,10 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
         )
 
     def record_incident(self, kind: Literal["death", "split"], evaluation: EvaluationId) -> None:
-        """Records for restarts that a worker was lost, or that a block was halved for lack of memory."""
+        """Records that a worker died during an evaluation, or that its block was split for lack of memory.
+
+        A restarted chief reads these incidents.
+        """
         block = evaluation.block
         with self.transaction():
             self._db.execute(

@@ -315,8 +315,8 @@ class LedgerReader(Places, Codes):
         A reader can thus keep the evaluations that it has read, and read only those added since.
 
         Returns:
-          None if this cannot be detected: an older lobench wrote it, or it has results of experiments, of a theta with
-          several bindings, or without the program that made them.
+          None if changes of this store cannot be detected. Either an older lobench wrote the store, or it contains
+          results of experiments, a theta that was evaluated with several bindings, or results without their program.
         """
         changes = self._rows("SELECT value FROM meta WHERE key = 'num_changes'")
         unclear = (

@@ -160,7 +160,10 @@ class _Curves:
 
 
 class _Payloads:
-    """Reads curves from a ledger. Small, because each summary refers to it and would keep `StoredSummaries` alive.
+    """Reads curves from a ledger.
+
+    Every summary holds a reference to this reader. It is a class of its own so that a summary does not keep all of
+    `StoredSummaries` in memory.
 
     Args:
       store: Folder of the store.

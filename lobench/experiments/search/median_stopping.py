@@ -24,11 +24,11 @@ __all__ = ["StoppingSearch", "complete_waves"]
 
 
 def complete_waves(trials: Sequence[Trial], so_far: Collection[int]) -> Iterator[list[Trial]]:
-    """Yields the waves up to the first one that has a trial without a stored part.
+    """Yields the waves before the first one with a trial that has not reached the step of the decision.
 
     Args:
       trials: Trials of a search.
-      so_far: Numbers of the trials whose parts are stored.
+      so_far: Numbers of the trials whose results up to that step are stored.
     """
     for _, group in itertools.groupby(trials, key=lambda trial: trial.wave):
         wave = list(group)
@@ -44,8 +44,8 @@ class StoppingSearch(SubjectSearch):
         self, planned_search: PlannedSearch, context: SearchContext, known_trials: KnownTrials, *, width: int
     ) -> None:
         super().__init__(planned_search, context, known_trials, width=width)
-        self._parts: dict[SearchKey, list[int]] = {}  # whose numbers are of the trials that they are parts of
-        self._so_far: dict[int, float | None] = {}  # by trial, the fitness of its part
+        self._parts: dict[SearchKey, list[int]] = {}  # numbers of the trials that a part belongs to
+        self._so_far: dict[int, float | None] = {}  # fitness of the part, by trial
         self._judged: set[int] = set()
 
     def num_expected(self, cases: Sequence[CaseInfo]) -> int:

@@ -98,7 +98,7 @@ class ScriptSearch(ProcessSearch):
         return "waiting" if state == "stopped" else state
 
     def _look_at_sessions(self) -> None:
-        """Judges the waves whose parts are all stored, and ends the trials whose sessions have all ended."""
+        """Applies median stopping to complete waves, and ends the trials whose sessions have all ended."""
         if self.method.median_stopping is not None:
             for trial in self.history.trials:
                 if trial.number not in self._so_far:
@@ -167,7 +167,7 @@ class ScriptSearch(ProcessSearch):
         return None if growth is None else growth.cut(point)
 
     def _judge(self) -> None:
-        """Decides which trials of each wave with complete parts continue, and stops the others."""
+        """Stops the trials below the median of each wave whose trials have all reached the step of the decision."""
         for wave in complete_waves(self.history.trials, self._so_far):
             if wave[0].number in self._judged:
                 continue

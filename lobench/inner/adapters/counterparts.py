@@ -30,13 +30,15 @@ _MODULES = f"{_PACKAGE}.learned_optimizers"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counterparts:
-    """A class of google/learned_optimization that lobench's class of the same name follows.
+    """How to convert an object of one class of google/learned_optimization into lobench's class of the same name.
 
     Attributes:
-      texts: sha256 of the text of each module that it uses, its own first.
-      held_as: Attributes that hold an argument under another name, with or without a leading underscore.
-      ignored: Arguments that do not affect its results.
-      sizes: Arguments that no attribute holds: the leaf of theta, and its axis, whose size is the argument.
+      texts: sha256 of the source of each module that the foreign class uses, starting with its own module.
+      held_as: Attribute that stores a constructor argument, by argument. Only needed if their names differ by more than
+        a leading underscore.
+      ignored: Constructor arguments that do not affect results.
+      sizes: (leaf of theta, axis) whose size is the value of a constructor argument, for arguments that the object does
+        not store.
     """
 
     texts: Mapping[str, str]

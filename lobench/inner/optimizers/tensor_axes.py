@@ -30,7 +30,7 @@ def along(tensor: jax.Array, matrix: jax.Array, axis: int) -> jax.Array:
 
 
 def diagonal(vector: jax.Array, tensor: jax.Array, axis: int) -> jax.Array:
-    """Returns a vector in a shape that scales a tensor's axis."""
+    """Reshapes a vector so that multiplying a tensor by it scales the entries along one axis."""
     return vector.reshape([-1 if tensor_axis == axis else 1 for tensor_axis in range(tensor.ndim)])
 
 
@@ -44,7 +44,7 @@ def over_leaves(function: Callable[..., tuple[PyTree, ...]], tree: PyTree, *othe
     Args:
       function: Function of (leaf, *subtrees) that returns a tuple of fixed length.
       tree: Tree whose leaves are passed.
-      more: Trees with subtrees at the positions of the leaves.
+      other_trees: Trees with subtrees at the positions of the leaves.
     """
     leaves = jax.tree.leaves(tree)
     structure: Any = jax.tree.structure(tree)

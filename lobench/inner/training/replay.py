@@ -53,7 +53,7 @@ class Look(NamedTuple):
 
 
 class _Steps(TrainingLoop):
-    """Loop that runs single steps while it is watched, and chunks afterwards."""
+    """Training loop that runs single steps as long as `watch` returns True, and chunks of steps afterwards."""
 
     watch: Callable[[int, Found, Any, ReplayState, ReplayState, int], bool]
     state_of: Callable[[Carry], ReplayState]

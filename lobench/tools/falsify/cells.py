@@ -169,11 +169,13 @@ class Cells:
 
 
 def read_cells(spec: CaseSpec, layers: Layers, axes: Sequence[str]) -> Cells:
-    """Returns the cells of a case along given axes, or along its steps and all its whole numbers.
+    """Returns the cells of a case along the given axes.
+
+    Without axes, the number of steps and all integers in the task's bindings are varied.
 
     Args:
       spec: The case.
-      layers: Layers of its bindings.
+      layers: Bindings that are applied to the case, besides those of its file.
       axes: Bindings of lists, such as `DigitsMLP.hidden_sizes = [(8,), (32,)]`. For a wrapper that the case lacks, the
         first value is "none".
     Raises:
@@ -264,7 +266,7 @@ def _axis_of_text(text: str, case_bindings: Sequence[Binding]) -> CellAxis:
 
 
 def _usual_axes(case_bindings: Sequence[Binding]) -> list[CellAxis]:
-    """Returns axes for the steps and all whole numbers of the task, from a sixteenth to four times."""
+    """Returns axes that vary the steps and all integers of the task from 1/16 to 4 times their value."""
     usual_values = []
     for binding in case_bindings:
         name = f"{binding.name}.{binding.parameter}"

@@ -184,14 +184,14 @@ def falsify(
 
 @dataclass(slots=True, kw_only=True)
 class _StoredCells:
-    """Evaluates cells. Results are read from a store; missing ones are computed and stored.
+    """Evaluates variants of a case ("cells"). Results are read from a store; missing ones are computed and stored.
 
     Attributes:
       folder: Folder of the store.
-      cells: Cells of the case.
-      theta: Checkpoint as requested, and as a subject of the store.
+      cells: The variants.
+      theta: The checkpoint as the user requested it, and the subject under which it is stored.
       grid: Grid in which the baseline optimizer is tuned.
-      layers: Layers of the bindings.
+      layers: Bindings that are applied to every cell, besides those of its file.
       rules: Rules of the search.
       progress: Receives progress events.
       evaluator: Evaluates cells.

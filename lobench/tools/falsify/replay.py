@@ -30,7 +30,7 @@ class MeasuredLoss:
       behind: Measured difference of the scores.
       scale: Score scale: 0 is untrained, 1 is the optimizer on the seeds of its tuning.
       scores: Scores of the optimizer, by seed.
-      score_version: Version of the rule of scores.
+      score_version: Version of the rule that computed the scores; see `SCORE_VERSION`.
     """
 
     against: str
@@ -60,10 +60,10 @@ class MeasuredLoss:
 
 
 def measured_loss(path: Path) -> MeasuredLoss:
-    """Reads measurements from a file.
+    """Reads the file that `MeasuredLoss.text` was written to.
 
     Raises:
-      LobenchError: The file cannot be read, or has another version of the rule of scores.
+      LobenchError: The file cannot be read, or its scores were computed by another version of the score rule.
     """
     try:
         record = json.loads(path.read_text(encoding="utf-8"))

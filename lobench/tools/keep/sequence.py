@@ -162,14 +162,14 @@ class Sequence:
 
     @property
     def total(self) -> Total | None:
-        """Measured total of the chain; None if it is not measured."""
+        """Measured difference between the first incumbent and the last candidate of the chain; None if not measured."""
         if not self.chain:
             return None
         first_and_last = (self.chain[0].incumbent.name, self.chain[-1].candidate.name)
         return next((total for total in self.totals if (total.first.name, total.last.name) == first_and_last), None)
 
     def with_total(self, total: Total) -> Sequence:
-        """Returns the sequence with a total added. It replaces a total of the same two revisions."""
+        """Returns the sequence with a measured total difference. It replaces an earlier one of the same revisions."""
         other_totals = [
             existing
             for existing in self.totals

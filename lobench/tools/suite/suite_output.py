@@ -47,7 +47,7 @@ class SubsetRecord(TypedDict):
 
 
 class SuiteRecord(TypedDict):
-    """`lobench suite`: worth of each case of a suite."""
+    """`lobench suite`: signal, noise and cost of each case, and subsets of cases that preserve the methods' order."""
 
     methods: list[str]
     cases: list[CaseRecord]

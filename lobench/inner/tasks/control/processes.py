@@ -1,4 +1,4 @@
-"""Processes that play episodes in parallel. The draws of a process do not depend on their number."""
+"""Parallel environments ("processes"). The random draws of one do not depend on the number of environments."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ class Process(NamedTuple):
 
 
 class PolicyStep(NamedTuple):
-    """The policy's part of one step of each process, leaves [num_envs, ...].
+    """What the policy observes and chooses in one step of all environments. Leaves are [num_envs, ...].
 
     Attributes:
       observation: float32[observation_size], as seen by the policy.
-      starts: bool, whether it is the first of its episode.
+      starts: bool, whether the observation is the first of its episode.
       action, log_prob, value: Action, its log probability, and the value of the observation.
     """
 
@@ -73,10 +73,10 @@ class PolicyStep(NamedTuple):
 
 
 class Transition(NamedTuple):
-    """One step of each process, leaves [num_envs, ...]; in a rollout [num_steps, num_envs, ...].
+    """One step of all environments. Leaves are [num_envs, ...]; in a rollout [num_steps, num_envs, ...].
 
     Attributes:
-      decision: What the policy saw and chose.
+      decision: The policy's observation and action.
       next_value: float32, value of the observation after the step, before any reset.
       reward: float32.
       terminated: bool, whether the episode is over and no reward could follow.
