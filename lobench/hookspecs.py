@@ -179,7 +179,7 @@ class AlarmRaised(_OfSubject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """A sink's input: an event, its number, and the run of its numbers.
+    """A sink's input: an event, its sequence number, and the run to which its values belong.
 
     Attributes:
       sequence: Number of the delivery, unique in the store and equal whenever the delivery is repeated. Results have

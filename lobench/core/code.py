@@ -86,7 +86,7 @@ def is_same_code(stored_codes: str, current_codes: str, accepted: Mapping[str, s
     """Returns whether a result of the code `stored_codes` counts as a result of the current code.
 
     Args:
-      stored, todays: Codes as returned by `joined_code`. A part that is "" on either side matches any code.
+      stored_codes, current_codes: Codes as returned by `joined_code`. A part that is "" in either matches any code.
       accepted: Canonical fingerprint by fingerprint, for code that was declared equivalent (`--keep-results`).
 
     >>> is_same_code("1f:2a", "1f:2a"), is_same_code("", "1f:2a"), is_same_code("1f:2a", "1f:3b")

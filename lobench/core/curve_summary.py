@@ -167,7 +167,7 @@ def read_summary(shared_text: str, packed_numbers: bytes, load: Callable[[], Cur
     """Returns a summary written by `summarize`.
 
     Args:
-      head, numbers: Parts of the summary.
+      shared_text, packed_numbers: The two parts that `summarize` returned.
       load: Function that reads the curves. Called for values that are not in the summary.
     Raises:
       ValueError: The summary is damaged.
@@ -198,7 +198,7 @@ def packed_ends(summaries: Iterable[CurveSummary], metric: str) -> bytes:
     packed_values = list[bytes]()
     shared_head: _Head | None = None
     for summary in summaries:
-        if summary._head is not shared_head:  # neighbours mostly share theirs
+        if summary._head is not shared_head:  # consecutive evaluations mostly share one head
             shared_head = summary._head
             start = shared_head.layout.offsets[metric]
             stop = start + 2 * shared_head.layout.column.size

@@ -28,7 +28,7 @@ def record_from(kind: type[T], value: object, /, *further_values: object, **fiel
     Args:
       kind: A TypedDict, all of whose fields are required.
       value: Value with the attributes.
-      others: Values with the attributes that `value` lacks, in this order.
+      further_values: Objects that are searched in order for attributes that `value` lacks.
       fields: Values of the fields that are not attributes, or differ from them.
     Raises:
       AttributeError: No value has an attribute.

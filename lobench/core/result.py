@@ -100,7 +100,7 @@ class EvaluationKey:
           sha256: Hash of theta, or of the text of an optimizer without theta.
           case: Case with its current bindings, including the hash of the optimizer's.
           block: Seeds that one program evaluates together.
-          program: `Program.key` of what computes it: inner program, jax, jaxlib, kind of device.
+          program: `Program.key` of the program that computes it: inner program, jax, jaxlib, kind of device.
         """
         return cls(
             checkpoint_sha256=sha256,

@@ -15,7 +15,7 @@ class SuitePlace:
     """Location of a suite when a store was last evaluated on it, with the baseline files in its folder.
 
     Attributes:
-      suite: Name of the suite, as its cases have it.
+      suite: Name of the suite, as in `CaseInfo.suite`.
       path: Absolute path of its folder. "": unknown, because an older lobench wrote the store.
       baselines: Name and sha256 (hex) of each baseline file, that of the scale first.
       store: Absolute path of the store today.

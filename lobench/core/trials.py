@@ -215,7 +215,8 @@ def report_cases(
 
     Args:
       cases: Cases of the trials.
-      experiment, report_sessions, stored: As for `report_bindings`. `report_sessions` is 0 if there is no evaluation.
+      experiment, report_sessions, stored_blocks: As for `report_bindings`. `report_sessions` is 0 if the best trial is
+        not evaluated on fresh seeds.
     """
     if report_sessions == 0:
         return []

@@ -41,7 +41,7 @@ class MethodIndex:
     Args:
       methods: Methods of the run.
       given: Subjects of optimizer and checkpoint methods, by name.
-      planned: Searches of the methods, by name.
+      planned_searches: Searches of the methods, by name.
 
     Attributes:
       store: Store of the experiment.

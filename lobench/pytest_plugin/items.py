@@ -59,7 +59,7 @@ class Runners:
     """Runners for the cases of one variant.
 
     Attributes:
-      layers: Gin text around the cases.
+      layers: Gin text bound before and after each case's own file.
       here: Trains in this process.
       together: Trains several checkpoints of the variant together.
       apart: Trains in a separate process, for all variants.

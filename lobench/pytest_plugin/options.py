@@ -244,7 +244,7 @@ def register_conftests(config: pytest.Config, manager: PluginManager) -> None:
 
 
 def layers_of(config: pytest.Config) -> Layers:
-    """Returns the gin text around the cases. In a worker of a watch, the chief has sent it."""
+    """Returns the gin text bound before and after a case's own file. A worker of a watch gets it from the chief."""
     if LAYERS not in config.stash:
         selected_experiment = config.stash.get(EXPERIMENT, None)
         layers = layers_at(

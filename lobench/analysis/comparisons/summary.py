@@ -535,7 +535,7 @@ def summary_of_methods(store: Path, experiment: str | None = None, *, include_al
 
     Args:
       store: Folder of the store.
-      experiment, every: As in `read_methods`.
+      experiment, include_all: As in `read_methods`.
 
     Raises:
       StoreError: The folder is not a store.

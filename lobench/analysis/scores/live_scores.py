@@ -61,7 +61,7 @@ class StoreScores:
 
     Args:
       ledger: Ledger of the store.
-      places: Suites whose tuned baselines define the scales.
+      suite_paths: Suites whose tuned baselines define the scales.
     """
 
     def __init__(self, ledger: Ledger, suite_paths: Sequence[Path]) -> None:

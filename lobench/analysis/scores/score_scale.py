@@ -289,7 +289,7 @@ def own_scale(
       metric: Name of the metric.
       direction: Direction in which the metric is better.
       starts: U_s, the value of each seed at step 0.
-      declared, minimum: Scale and minimum of the case.
+      declared_scale, minimum: `Case.scale` and `Case.minimum`.
     """
     starts_by_seed = {seed: value for seed, value in enumerate(starts) if math.isfinite(value)}
     # Without final values, the kind of scale depends only on the starts.

@@ -434,8 +434,8 @@ def _rates_part(num_lost_by_index: Array, size: Array, *, is_turned: bool) -> tu
     A rate has a beta prior with most of its mass near 0. The rate after the break is uniform above the one before it.
 
     Args:
-      lost, size: float64[num_classes]: number of lost seeds and of all seeds at each probed place.
-      is_turned: Whether a fall means that fewer seeds are lost.
+      num_lost_by_index, size: float64[num_classes], number of lost seeds and of all seeds at each probed place.
+      is_turned: Whether fewer seeds are lost after the break, not more.
     """
     rates = (np.arange(_RATES) + 0.5) / _RATES
     prior = rates ** (_LOSS_PRIOR[0] - 1) * (1 - rates) ** (_LOSS_PRIOR[1] - 1)

@@ -260,7 +260,7 @@ class _Forms:
     are four rows of a table and one column.
 
     Args:
-      held: Members with their evaluations; None if not stored.
+      members_and_rows: Members with their evaluations; None if not stored.
       current: Current cases of the store.
       are_own: Whether each method may have its own form.
     """

@@ -324,7 +324,7 @@ def _counter(counters: Mapping[str, Any], names: tuple[str, ...], where: str) ->
                 if number.isdigit() and number.isascii() and len(number) <= MOST_DIGITS:
                     return int(number)
                 continue
-            if not isinstance(number, int | float) or not abs(number) < 10**MOST_DIGITS:  # NaN is not below either
+            if not isinstance(number, int | float) or not abs(number) < 10**MOST_DIGITS:  # NaN is refused too
                 problem = f"the counter {name!r} is not a number of steps"
                 raise CheckpointError(problem, where=where, got=repr(number)[:80])
             return int(number)

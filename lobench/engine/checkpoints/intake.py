@@ -323,7 +323,7 @@ class Intake:
             for seen_checkpoint in new_checkpoints:
                 self._retries.pop(seen_checkpoint.uri, None)  # it was written again
             found_checkpoints = [*self._due_checkpoints(), *new_checkpoints]
-            if self._only_newest:  # those with a number last, which are taken first
+            if self._only_newest:  # `_take_next` takes from the end, so numbered checkpoints come last
                 found_checkpoints.sort(key=lambda seen_checkpoint: seen_checkpoint.index is not None)
             self._found_checkpoints.extend(found_checkpoints)
             self._series_with_newest.clear()

@@ -58,7 +58,7 @@ class DirectorySource:
         self._failing_since: dict[str, float] = {}  # by path: time since which it is inaccessible
         self._incomplete_stamps: dict[
             str, tuple[tuple[int, float], float]
-        ] = {}  # by path: stamp while incomplete, and its time
+        ] = {}  # by path of an incomplete checkpoint: its stamp, and since when the stamp is unchanged
 
     def pending(self) -> Mapping[str, Unfinished]:
         return dict(self._pending)

@@ -99,7 +99,7 @@ class Dispatch:
         return (dataclasses.replace(event, is_void=True), None) if is_void else (event, curves)
 
     def _companion(self, evaluation: EvaluationId) -> tuple[str, str]:
-        self._subjects.has_theta(evaluation)  # if it is gone, the worker leaves this companion out
+        self._subjects.has_theta(evaluation)  # restores the file if it is missing; workers skip a missing companion
         subject = self._subjects.first(evaluation)
         return subject.uri, self._theta_path(subject)
 

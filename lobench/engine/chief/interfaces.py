@@ -159,7 +159,7 @@ class WatchOptions(Labels):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchPlan:
-    """Evaluations that a watch was for: all of its subjects on all of their cases.
+    """Evaluations that a watch had to provide: all of its subjects on all of their cases.
 
     Attributes:
       subjects: Subjects that were evaluated, in this call or earlier.
@@ -191,7 +191,7 @@ class Ending:
       core_seconds: Core seconds used by its workers.
       behind: Number of outstanding deliveries by sink, for sinks that have any.
       earlier: Number of deliveries of earlier calls that were outstanding at the start, by sink.
-      plan: Evaluations that the watch was for.
+      plan: Evaluations that the watch had to provide, stored earlier or computed by it.
       unread: Reason why the newest checkpoint of a run could not be read, by path. An older one was evaluated.
       unbound: Reason why a run was not evaluated with its `config.gin`, by the run's folder.
     """

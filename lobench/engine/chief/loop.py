@@ -147,10 +147,10 @@ class Chief:
             log=progress.log,
         )
         self._dispatch = Dispatch(self._subjects, spool, self._workers, progress)
-        self._programs: set[str] = set()  # that were leased
+        self._programs: set[str] = set()  # programs of all leases so far
         self._known, self._variants = known, Variants(known, options.cases)
         self._own_events: list[planner.Event] = []  # caused by the chief's own actions
-        self._ended_leases: list[planner.Finished] = []  # whose theta is gone
+        self._ended_leases: list[planner.Finished] = []  # ended because the theta is gone
         self._new_sightings: list[tuple[int, Subject]] = []
         self._outcomes: dict[Outcome, int] = {}
         self._over_budget = self._suite_changed = self._has_cases = False

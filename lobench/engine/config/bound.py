@@ -79,7 +79,7 @@ __all__ = [
 ]
 
 _CASE = gin.external_configurable(Case, name="Case", module="lobench")
-# A file of cases may also define an experiment. These two are then bound, but not read here.
+# A file of cases may also define an experiment, so `Method` and `Experiment` must be bindable. They are not read here.
 _METHOD = gin.external_configurable(Method, name="Method", module="lobench")
 _EXPERIMENT = gin.external_configurable(Experiment, name="Experiment", module="lobench")
 _EXPECT = gin.external_configurable(Expectations, name="expect", module="lobench")
@@ -358,7 +358,7 @@ def _bind_command(spec: CaseSpec, layers: Layers, test: str) -> BoundCommand:
 
 
 def _with_items(case: Case) -> Case:
-    """If the values of a case are those of items, returns it with a single evaluation."""
+    """Returns a case of items with a single seed, because one evaluation measures all items; other cases unchanged."""
     return replace(case, num_seeds=1, first_seed=0, block_sizes=()) if case.replicates == ITEMS else case
 
 
@@ -503,7 +503,7 @@ def number_of(name: str, spec: CaseSpec, layers: Layers) -> int | None:
     Args:
       name: Name of a field of `Case`, such as "num_cpus".
       spec: Place of the case.
-      layers: gin text around the case.
+      layers: gin text bound before and after the case's own file.
     Returns:
       The number, at least 1. None if the bound value is not a number, which binding the case reports.
     Raises:

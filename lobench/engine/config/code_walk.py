@@ -89,7 +89,7 @@ class CodeWalk:
 
     Args:
       folders: Folders in which modules are searched before `sys.path`, and from which relative paths count.
-      added: Further folders that may be on the import path, in unknown order. Modules found there count too.
+      added_folders: Further folders that may be on the import path, in unknown order. Modules found there count too.
       as_imported: Whether the imported content of modules counts instead of their files.
     """
 

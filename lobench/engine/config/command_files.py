@@ -34,7 +34,7 @@ _MAKEFILES = ("GNUmakefile", "Makefile", "makefile")
 _PYTESTS = ("pytest", "py.test")
 _TASKFILES = ("Taskfile.yml", "Taskfile.yaml", "taskfile.yml", "taskfile.yaml")
 _DOCKERFILES = ("Dockerfile", "Containerfile", "compose.yaml", "compose.yml", "docker-compose.yml")
-# Programs that read files in their working directory although no word names them, and the names of such files.
+# Build tools and task runners, with the files that they read in their working directory without an argument.
 _MAKERS: Mapping[str, Sequence[str]] = {
     **dict.fromkeys(("make", "gmake"), _MAKEFILES),
     **dict.fromkeys(("inv", "invoke"), ("tasks.py", "tasks/__init__.py")),
@@ -54,12 +54,12 @@ _MAKERS: Mapping[str, Sequence[str]] = {
     "snakemake": ("Snakefile", "workflow/Snakefile"),
     "tox": ("tox.ini",),
 }
-_NOT_SHELL = (".py", ".rs", ".go", ".sum", ".lock")  # suffixes of files of makers that name no further ones
+_NOT_SHELL = (".py", ".rs", ".go", ".sum", ".lock")  # of those files, suffixes of those without shell lines
 _READ_AS_SHELL = frozenset(
     os.path.basename(one) for made in _MAKERS.values() for one in made if PurePath(one).suffix not in _NOT_SHELL
 )
 _PATTERNS = frozenset(one for made in _MAKERS.values() for one in made if "*" in one)
-_MOST_SOURCES = 1000  # files of one pattern of a maker
+_MOST_SOURCES = 1000  # files that match one pattern of `_MAKERS`
 _PROJECTS = ("project", "scripts"), ("project", "gui-scripts"), ("tool", "poetry", "scripts")  # tables of entry points
 _CHANGES_FOLDER = re.compile(r"(?:\b(?:cd|pushd)|(?:^|\s)(?:-C|--directory|--chdir|--project))(?:\s+|=)([^;&|\n]*)")
 _ASSIGNMENT = re.compile(r"(?:^|[\s;&|\"'])[A-Za-z_]\w*=([^\s;&|]*)")
@@ -207,7 +207,7 @@ class _Named:
 
         Args:
           word: Word or line.
-          near_folders: Folders of the scripts that have the word.
+          near_folders: Folders of the scripts in which the word occurs.
         """
         is_path = False
         for name in dict.fromkeys([word, word.partition("=")[2], word.removeprefix("@")]):

@@ -1,6 +1,6 @@
 """gin's global state: isolated for one case at a time, and the bindings that a configurable reaches.
 
-References, scopes and macros lead from one configurable to the next.
+A configurable reaches another one by a reference or a macro, in a scope that may change on the way.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def _walk(
     collected_bindings: list[tuple[str, str, str, Any]],
     visited_selectors: set[tuple[str, str]],
 ) -> None:
-    """Adds every binding reached to `reached`, as (scope, selector, parameter, value).
+    """Appends every binding reached to `collected_bindings`, as (scope, selector, parameter, value).
 
     A reference with a scope is followed in that scope, any other reference in the scope of its binding.
     """

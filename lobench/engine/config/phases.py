@@ -57,7 +57,7 @@ class BoundPhase:
       optimizer_lines: Bindings reached from its optimizer.
       settings: Real-valued settings among these.
       modules: Modules that define the optimizer.
-      texts: Texts among these bindings.
+      texts: Strings in these bindings.
     """
 
     phase: Phase

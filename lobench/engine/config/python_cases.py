@@ -91,7 +91,7 @@ def with_cells(spec: CaseSpec) -> list[CaseSpec]:
 
 
 def statements_of(spec: CaseSpec) -> list[Statement]:
-    """Returns the statements of a case's file, or of a case in Python. The latter imports its test file if need be.
+    """Returns the statements of a case's gin file, or of a case in Python, whose test file may have to be imported.
 
     Raises:
       ConfigError: The file cannot be read, or has a syntax error; or the test file cannot be imported.
@@ -215,7 +215,7 @@ def _bindings_in(text: str, field: str, scope: str, where: str, owner: str = "Ca
 
 
 class _Unnamed(ConfigError):
-    """A value that has no name in other processes."""
+    """Error for a value that has no name in other processes."""
 
 
 class _Written:

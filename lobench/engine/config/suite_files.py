@@ -42,7 +42,7 @@ _MARKS_OF_FOREIGN_FOLDERS = ("pyvenv.cfg", "ledger.sqlite")
 _SUFFIXES = (".py", ".gin")  # of files that can affect cases
 # Suffixes of files that are not data: code, which evaluation keys contain, and files that affect no result.
 _NO_DATA = (".py", ".gin", ".md", ".rst", ".html", ".toml", ".ini", ".cfg", ".sh", ".svg", ".png", ".pdf", ".ipynb")
-_SETTLED_SECONDS = 0.2  # in which a trainer that is writing its config.gin would go on
+_SETTLED_SECONDS = 0.2  # a config.gin that has not changed for this time is complete
 INCLUDE = re.compile(r"^\s*include\s+['\"](.+?)['\"]", re.MULTILINE)
 
 

@@ -368,7 +368,7 @@ class StoreLock:
       store: Folder of the store.
       name: Name of the holder, shown to processes that find the store locked.
       file: Name of the lock's file in the store.
-      busy: Message of the `StoreBusy` error.
+      busy_message: Message of the `StoreBusy` error.
     Raises:
       StoreBusy: Another process holds the lock. The message names it.
       StoreError: The folder cannot be written or locked.

@@ -138,7 +138,7 @@ class CurveWriter:
 
     Args:
       ledger: Ledger of the store.
-      added: Counters that `add` increments.
+      counts_added: Counters that `add` increments.
     """
 
     def __init__(self, ledger: Ledger, counts_added: Added) -> None:

@@ -137,7 +137,7 @@ class StoredSummaries:
           evaluation: Id of the evaluation.
           recorded_at: Time of its record, to detect that it was replaced.
           case: Case of the evaluation.
-          head, numbers: Columns of the stored summary.
+          head_id, packed_numbers: Columns of the stored summary.
         """
         return read_summary(
             self._heads[head_id], packed_numbers, _Curves(self._payloads, evaluation, recorded_at, case)

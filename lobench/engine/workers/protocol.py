@@ -48,7 +48,7 @@ class WorkerSession:
 
     Attributes:
       arguments: Arguments of pytest, including the suites.
-      layers: gin text around the cases.
+      layers: gin text bound before and after each case's own file.
       serve: "module:function" that runs the worker: `serve(connection, configure, *, owns_process)`. It returns on
         `Exit` and at the end of the pipe. `owns_process` states whether the process is the worker's own, which then
         ends too.

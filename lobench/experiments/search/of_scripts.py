@@ -31,7 +31,7 @@ class ScriptSearch(ProcessSearch):
     """A search over scripts.
 
     Args:
-      planned, context, known, options: As in `ProcessSearch`.
+      planned_search, context, known_trials, options: As in `ProcessSearch`.
       scripts: Reader of the curves that the scripts write.
     """
 

@@ -65,7 +65,7 @@ class SearchRun(ABC):
     """Base of a running search. The trials of a subclass are subjects or processes.
 
     Args:
-      known: State of the search in the ledger, perhaps from an earlier version of the experiment.
+      known_trials: Trials of the search in the ledger, perhaps from an earlier version of the experiment.
       width: Number of trials in a wave.
     """
 

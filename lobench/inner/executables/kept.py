@@ -75,7 +75,8 @@ class Asked:
     Args:
       path: Path of its file, which may not exist.
       key: Hash that names the program.
-      again: Function that computes that hash again. A hash changed by tracing would not be found next time.
+      compute_key: Function that computes the hash again, to detect that tracing has changed it. A program stored under
+        a changed hash would not be found next time.
       trace: Detects actions during tracing that the hash does not cover.
     """
 

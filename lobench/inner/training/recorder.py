@@ -71,8 +71,8 @@ class Recorder:
 
         Args:
           replicas: Shape of a value, with one element per replica.
-          of_batch, of_evaluation: Functions that return the values of a training batch and of an evaluation. They are
-            only traced, to get the names.
+          batch_values, evaluation_values: Functions that return the values of a training batch and of an evaluation.
+            They are only traced, to get the names.
         """
         batch = jax.eval_shape(batch_values) if self.keeps_batches else {"loss": None}
         names = [f"train/{name}" for name in batch] if self._window else list(jax.eval_shape(evaluation_values))

@@ -37,7 +37,7 @@ class WorkerPlan(Message):
     Attributes:
       sha256: Hash of the parcel.
       suites: Names of the suites in the parcel.
-      layers: gin text around the cases, with files by their names in the parcel.
+      layers: gin text bound before and after each case's own file. Its files are named as in the parcel.
       serve: As in `WorkerConfig`.
       state_mark: File in the store's folder of states. A node that has this file sees the store, and saves states
         there.

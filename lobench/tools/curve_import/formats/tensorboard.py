@@ -126,7 +126,7 @@ def _run_number(spans: list[tuple[int, int]], first_step: int, last_step: int) -
 
     Args:
       spans: First and last step of each run so far.
-      first, last: First and last step of the file.
+      first_step, last_step: First and last step of the file.
     """
     fitting_runs = [number for number, (begin, _) in enumerate(spans) if first_step > begin]
     longest = max((end for _, end in spans), default=-1)
