@@ -26,7 +26,7 @@ def spans_decades(values: ArrayLike) -> bool:
 @functools.lru_cache(maxsize=256)  # thousands of curves have a few lengths
 def evenly(count: int, max_count: int) -> NDArray[np.intp]:
     """Returns at most `max_count` indices below `count`: the first, the last, and evenly spaced ones between."""
-    indices = np.rint(np.linspace(0, count - 1, min(count, max_count))).astype(np.intp)  # at least one apart
+    indices = np.rint(np.linspace(0, count - 1, min(count, max_count))).astype(np.intp)  # distinct
     indices.setflags(write=False)
     return indices
 

@@ -1,7 +1,7 @@
 """Isolated evaluation in a child process, for callers whose jax backend must not change.
 
-The child stays warm: it lives as long as the caller, keeps compiled programs for any layers around the cases, and ends
-when its pipe closes.
+The child lives as long as the caller, and ends when its pipe closes. It keeps the compiled programs of cases bound with
+the last few layers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from lobench.inner.backend_guard import watch_for_backend
 __all__ = ["IsolatedRunner"]
 
 _NO_EXECUTABLES = "--no-executables"
-_MOST_LAYERS = 8  # whose programs stay warm
+_MOST_LAYERS = 8  # number of layers whose programs are kept
 # gin raises subclasses of its own making, of the same names.
 _ERRORS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, LobenchError)]
 _RAISED = {kind.__name__: kind for kind in (*_ERRORS, EditedCode, WrongThreads)}
@@ -120,7 +120,7 @@ class IsolatedRunner:
         """Trains one seed block in the child.
 
         Args:
-          layers: gin text around the case.
+          layers: gin text bound before and after the case's own file.
           spec, test, theta, block, together, perturbation: As in `BlockRunner.run` and `repeat`.
           code: `BoundCode.parts` of the case as the caller imported its code. None: any code is right.
           key: `CaseInfo.whole_key` of the case as the caller bound it. "": any bindings are right.

@@ -121,7 +121,7 @@ def _make(suite: Path, command: BaselineSettings, log: Callable[[str], None]) ->
                 tuned_case, other_path = case_and_path
                 log(f"{optimizer} {name}: taken from {name_of(other_path)}")
             if tuned_case is not None:
-                if baseline.cases.get(name) is not tuned_case:  # of another suite, or the case had another name
+                if baseline.cases.get(name) is not tuned_case:  # found in another suite, or under an earlier name
                     baseline = dataclasses.replace(baseline, cases={**baseline.cases, name: tuned_case})
                     baseline.save(path)
                 if tuned_case.training.program and tuned_case.is_scored_as(bound.case.scale, bound.case.minimum):
@@ -148,7 +148,7 @@ def _make(suite: Path, command: BaselineSettings, log: Callable[[str], None]) ->
             points = counted(len(case.grid), "point")
             seconds = time.perf_counter() - started
             log(f"{optimizer} {name}: {best}, train/loss {loss:.4g}, {points} in {seconds:.0f} s")
-        # Cases that the suite no longer has go, once the whole suite was looked at.
+        # If all cases of the suite were tuned, remove those that it no longer has.
         if not command.cases and suite.is_dir():
             case_keys = {case_key(spec, suite) for spec, _ in bound_cases}
             current_cases = {name: case for name, case in baseline.cases.items() if name in case_keys}
@@ -276,7 +276,7 @@ def _start(
 
 
 def default_layers() -> Layers:
-    """Returns the layers around a case of a baseline: only the modules of plugins."""
+    """Returns the layers with which baselines are tuned: only the gin modules of plugins."""
     return layers_at("", load_plugins())
 
 
@@ -287,5 +287,5 @@ def _bound_cases(suite: Path, command: BaselineSettings, layers: Layers) -> Iter
     if not specs:
         raise SuiteError("all cases are commands, for which nothing is tuned", where=str(suite))
     for spec in specs:
-        claim_for(spec, layers)  # before the suite's modules are imported: they may make arrays
+        claim_for(spec, layers)  # before the suite's modules are imported, because they may create arrays
         yield spec, bind_case(spec, layers, build=False)

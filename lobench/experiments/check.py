@@ -36,8 +36,8 @@ from lobench.plugins import PluginManager
 
 __all__ = ["ExperimentPlan", "MethodPlan", "bind_waiting_commands", "plan_of"]
 
-_DRAWS = 64  # of a search's space, to have each of its parameters
-_SOME_OPTIMIZER = ("Case.optimizer = @lobench.sgd()",)  # where a trainer's config.gin will name it
+_DRAWS = 64  # samples of a space, until each parameter is active in one of them
+_SOME_OPTIMIZER = ("Case.optimizer = @lobench.sgd()",)  # stands for the optimizer that a config.gin will name later
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,11 +249,11 @@ class _Wanted:
                 variants = [_waiting_variant(trial_method, has_optimizer=has_optimizer) for trial_method in tried]
                 self.waiting[method.name] = variants[0]
                 open_trials = [trial for trial in self.trials_of(method) if not is_over(trial.state)]
-                is_text = method.kind == "optimizer"  # of others the bindings are not in the hash
+                is_text = method.kind == "optimizer"  # only these have a hash that depends on the trial's values
                 subjects = [self._subject_of(method.with_values(trial.parameters)) for trial in open_trials if is_text]
                 self.subjects[method.name] = subjects
                 if method.kind == "checkpoint":
-                    self._subject_of(tried[0])  # it can be read
+                    self._subject_of(tried[0])  # raises if the checkpoint cannot be read
             elif method.kind == "command":
                 subjects = self.subjects[method.name] = self.trainings.brought(method)
                 self.waiting[method.name] = _waiting_variant(method, has_optimizer=has_optimizer)

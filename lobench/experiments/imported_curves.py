@@ -20,7 +20,7 @@ from lobench.core.result import EvaluationKey
 from lobench.engine.store.imports import imported_files
 from lobench.engine.store.ledger import Ledger
 
-if TYPE_CHECKING:  # an experiment without curves waits for no reader of them
+if TYPE_CHECKING:  # slow to import, and only needed for imported curves
     from lobench.tools.curve_import.collected_curves import CollectedCurves
 
 __all__ = ["ExperimentCurves", "read_curves"]

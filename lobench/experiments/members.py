@@ -137,7 +137,7 @@ class ExperimentRunExtension:
         commands.edited_file = self._edited_file
         commands.follows_edits = self._follows_edits
         commands.num_methods = self._method_index.num_methods
-        if experiment.race is None:  # a race is of all methods
+        if experiment.race is None:  # a race needs all methods, so none may be left out
             commands.methods_of = self._method_index.given_titles
         context = SearchContext(
             ledger=ledger,
@@ -313,7 +313,7 @@ class ExperimentRunExtension:
         """
         assert self._ledger is not None, "a run that began"
         programs = self._ledger.accepted_programs(self._expected)
-        # The cases that are known first may be those of parts of trainings; what counts are the whole ones.
+        # The first known cases may be parts of trainings (`Case.stop_after`), but only whole trainings count.
         blocks = {case.whole or case.identity: case.blocks() for case in cases}
         plan = Plan(self._ledger.history(programs))
 

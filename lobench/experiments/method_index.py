@@ -24,7 +24,7 @@ class Role:
     """Role of a subject in an experiment.
 
     Attributes:
-      name: Name of the method as its members have it: `mine/3` for the third trial of a command.
+      name: Name of the method in the experiment's members, such as `mine/3` for trial 3 of a search over a command.
       trial: Number of the search's trial; for a command, number of the session that trained the subject.
       sessions: Seeds of its evaluations that count. None: all.
     """

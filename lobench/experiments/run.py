@@ -455,7 +455,7 @@ def _unfit_methods(methods: Sequence[Method], settings: RunSettings) -> dict[str
 def _join_endings(rounds: Sequence[Ending]) -> Ending:
     """Returns the summary of a race: the summary of its last round, plus the work of methods eliminated earlier."""
     recorded_outcomes = Counter[Outcome]()
-    for ending in rounds:  # each counts those of earlier rounds too, of the methods that were in the race
+    for ending in rounds:  # each includes the outcomes of earlier rounds, for the methods that were still in the race
         recorded_outcomes |= Counter(ending.recorded)
     return replace(
         rounds[-1],

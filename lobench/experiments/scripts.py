@@ -29,14 +29,14 @@ from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.workers.command import filled
 from lobench.hookspecs import EvaluationFinished
 
-if TYPE_CHECKING:  # an experiment without curves waits for no reader of them
+if TYPE_CHECKING:  # slow to import, and only needed for scripts
     from lobench.tools.curve_import.growing import SessionCurves, SessionFiles
     from lobench.tools.curve_import.spill import Curve
 
 __all__ = ["Growth", "ScriptCurves", "num_reported", "script_members", "script_name"]
 
-_HASHED = 4  # of how its files are read
-_SHARE = 0.1  # of the time, at most, that goes into looking at files
+_HASHED = 4  # digits of the hash of the import settings
+_SHARE = 0.1  # largest fraction of the time that is spent on reading files
 _UNTIL = "Method.until_step"
 
 

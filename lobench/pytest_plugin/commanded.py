@@ -230,7 +230,7 @@ def _metrics(curves: str, values: Mapping[str, str], folder: Path, primary: str)
     except LobenchError as error:
         if not glob.glob(str(path)) and not path.exists():
             raise _no_file_error(curves, values) from error
-        raise LobenchError(error.what, where=curves, got=error.got) from error  # without advice on options
+        raise LobenchError(error.what, where=curves, got=error.got) from error  # `next_step` is about `lobench import`
     name = stored_spelling(primary, curves_by_metric)
     if name not in curves_by_metric:
         got = first_of(sorted(curves_by_metric), _MOST_SHOWN)

@@ -74,7 +74,7 @@ class Measured:
       has_starts: Whether the baseline file contains the starts of its seeds.
       looks: The session's planned looks; empty without adaptive seeds.
       note: Limits of the verdict: fewer seeds than the case has, a thin scale, seeds without information.
-      reference: What the session's subject was compared with.
+      reference: Reference that the session's subject was compared with.
     """
 
     name: str

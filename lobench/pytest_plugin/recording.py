@@ -196,7 +196,7 @@ class SessionRecorder:
         is_reused = self._config.getoption("lobench_reuse")
         about_results = "the results are kept" if is_reused else "results that this session did not train are kept"
         suites = sorted(filter(None, self._data_files_by_path))
-        junit_path = self._config.getoption("xmlpath", None) or ""  # by `--junitxml`, perhaps beside a gin file
+        junit_path = self._config.getoption("xmlpath", None) or ""  # of `--junitxml`, maybe next to a gin file
         self._data_line = changed_data(ledger, suites, junit_path, about_results=about_results)
         for suite in suites:
             note_named_data(ledger, [suite], map(Path, sorted(self._data_files_by_path[suite])))

@@ -107,7 +107,7 @@ def _known_forms(config: pytest.Config, variant: Variant) -> Iterator[tuple[Laye
             yield dataclasses.replace(layers, trainer_config=None), given_checkpoint(checkpoint).variant
     elif (
         not layers.gin_files and not layers.gin_params
-    ):  # a given optimizer's text is bound after these, but here before them
+    ):  # a chief binds the optimizer's text after these, but this session before them
         yield dataclasses.replace(layers, optimizer=""), given_optimizer(layers.optimizer).variant
 
 

@@ -38,7 +38,7 @@ __all__ = [
 
 _Key = tuple[str, SeedBlock]
 REUSED: pytest.StashKey[bool] = pytest.StashKey()  # set for items whose case was not bound
-_Stored: TypeAlias = "tuple[Mapping[_Key, Sequence[EvaluationRow]], Mapping[str, str]]"  # and accepted code
+_Stored: TypeAlias = "tuple[Mapping[_Key, Sequence[EvaluationRow]], Mapping[str, str]]"  # rows, accepted code
 _STORED: pytest.StashKey[dict[tuple[Path, str], _Stored]] = pytest.StashKey()
 # Code of stored results that were retrained because of it (OUTDATED) or kept (KEPT), and today's code.
 OUTDATED: pytest.StashKey[dict[_Key, tuple[str, str]]] = pytest.StashKey()

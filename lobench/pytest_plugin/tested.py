@@ -272,7 +272,7 @@ def _keep(
                 got=", ".join(sorted(recorder.values)) or "no metric",
                 expected=f"record({case.primary_metric!r}, value, seed) for {len(seeds)} seed(s)",
             )
-        return  # a failed test need not have come so far
+        return  # a failed test may have ended before it recorded the metric
     finished_blocks = item.stash.setdefault(DONE, [])
     for block in blocks:
         complete = {

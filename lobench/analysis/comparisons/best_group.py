@@ -101,8 +101,8 @@ def bold_means(summary: Summary, subjects: Sequence[int], metric: str, suite: st
 
     Subjects that lack a planned seed are excluded, because a crash must not make a subject the best. So are subjects
     whose seeds all diverged or exploded: their mean score is -1 by definition, and with few seeds a test may not
-    distinguish it from the best one. A subject that lost all seeds of a case is not indistinct from a best one that did
-    not: a comparison of the two leaves that case out.
+    distinguish it from the best one. If all seeds of a subject diverged or exploded on a case on which the best subject
+    kept a seed, the subject is not printed in bold either, because a comparison of the two leaves that case out.
 
     Args:
       summary: Summary of the store.

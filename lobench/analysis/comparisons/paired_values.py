@@ -399,7 +399,8 @@ def _scale_of_two(a: Cell, b: Cell, metric: str, scales: Scales) -> tuple[ScoreS
     declared_scale = (a.case.scale or "") if is_primary else ""
     is_loss = metric.rpartition("/")[2] == "loss" and direction is Direction.MIN
     start, why = _common_start(a, b, metric) if a.draws != ITEM_DRAWS else (math.nan, "each item has one value")
-    # Losses of 0 count as the floor, and do not make the scale linear, on which their orders of magnitude are nothing.
+    # Losses of 0 count as the floor. They do not make the scale linear, because a linear scale hides orders of
+    # magnitude.
     smallest_loss = ROUNDED_ZERO * (start - low) if start > low else 0.0
     is_log = (is_loss or bool(declared_scale)) and declared_scale != ScaleKind.LINEAR
     is_log = is_log and lowest >= smallest_loss and max(finite) > 0
@@ -423,7 +424,7 @@ def _scale_of_two(a: Cell, b: Cell, metric: str, scales: Scales) -> tuple[ScoreS
         unit = 1.0
         how = ", relative to their mean" if _is_relative(a, b, metric) else ", as logarithms"
     elif is_loss and (size := math.fsum(map(abs, finite)) / max(len(finite), 1)) > 0:
-        unit, how = size, ", relative to their size"  # a margin would else depend on the unit of the loss
+        unit, how = size, ", relative to their size"  # otherwise a margin would depend on the unit of the loss
     floor = 1e-12 * (lowest if lowest > 0 else max(finite)) if is_log else -math.inf
     pair_scale = dataclasses.replace(pair_scale, untrained=math.nan, log_unit=abs(unit), linear_unit=unit, floor=floor)
     return pair_scale, f"compared by final values{how}, because {why}"

@@ -39,7 +39,7 @@ class SideCost:
       state_bytes: Size of the optimizer's state of one seed.
       peak_bytes: Peak memory of the device. None if its backend does not report it.
       steps: Inner steps within the time budget of the class, which is the whole training of the fastest subject.
-      at_equal_time: Metric after so many steps, by seed. NaN if the seed had diverged by then.
+      at_equal_time: Metric after `steps` steps, by seed. NaN if the seed had diverged by then.
     """
 
     seconds: StepSeconds

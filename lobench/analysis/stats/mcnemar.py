@@ -61,7 +61,8 @@ class McNemar:
         from scipy.stats import binom  # slow to import, and seldom needed
 
         discordant = self.gains + self.losses
-        shifted_items = shift * self.num_items  # a difference of as many items as count has this probability or none
+        shifted_items = shift * self.num_items
+        # The difference is at most `discordant` items, so beyond that the p-value is 0 or 1.
         if not -discordant <= shifted_items < discordant:
             return 1.0 if shifted_items >= discordant else 0.0
         share = (1 + shifted_items / discordant) / 2

@@ -55,8 +55,8 @@ class PairSums:
         ok_a = np.isfinite(a)
         ok_b = np.isfinite(b)
         have_both = ok_a & ok_b
-        cases = have_both.sum(axis=-2)  # of a seed
-        # Seeds without a case have the quotient 0, and add 0 to every sum.
+        cases = have_both.sum(axis=-2)  # number of cases of each seed
+        # A seed without a case has the mean 0, which adds 0 to every sum.
         per_seed = np.where(have_both, np.where(ok_a, a, 0.0) - np.where(ok_b, b, 0.0), 0.0).sum(axis=-2)
         per_seed = per_seed / np.maximum(cases, 1)
         rounding = (have_both * (np.asarray(steps, np.float64)[..., None] ** 2 / 6)).sum(axis=-2) / np.maximum(

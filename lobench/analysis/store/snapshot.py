@@ -81,7 +81,7 @@ class ExperimentMethods:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """Content of a store that counts for nothing.
+    """Content of a store that no score or table uses.
 
     Attributes:
       num_skipped: Number of checkpoints that `--checkpoints` left out.
@@ -153,7 +153,8 @@ class Snapshot:
         """
         superseded = tuple(dict.fromkeys(subject for row in rows for subject in row.superseded))
         if superseded and not any(row.present for row in rows):
-            rows, superseded = [replace(row, superseded=()) for row in rows], ()  # there is only a superseded run
+            # All runs are superseded, so they are shown.
+            rows, superseded = [replace(row, superseded=()) for row in rows], ()
             groups = None
         current = CurrentCases.of_rows(rows) if current is None else current
         is_current = current.which_are_current(rows)

@@ -46,7 +46,7 @@ class ScriptSearch(ProcessSearch):
     ) -> None:
         super().__init__(planned_search, context, known_trials, **options)
         self._scripts = scripts
-        self._so_far: dict[int, float | None] = {}  # by trial, the fitness of its part
+        self._so_far: dict[int, float | None] = {}  # fitness up to the step of the decision, by trial
         self._held_sessions: dict[
             int, set[int]
         ] = {}  # by trial, the sessions whose part was recorded by an earlier start
@@ -177,7 +177,7 @@ class ScriptSearch(ProcessSearch):
                 name = script_name(self._runs[trial.number][0].method)
                 if trial.number in notes_of_stopped:
                     self._notes.setdefault(name, notes_of_stopped[trial.number])
-                elif name in self._notes:  # the very same was stopped before
+                elif name in self._notes:  # a trial with the same values was stopped before
                     notes_of_stopped[trial.number] = self._notes[name]
             for number in notes_of_stopped:
                 for run in self._runs[number]:

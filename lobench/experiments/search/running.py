@@ -336,7 +336,8 @@ class SubjectSearch(SearchRun):
     def _on_fresh_seeds(self, best: Trial, bindings: Sequence[str]) -> list[Given]:
         method = self.method.with_values(best.parameters)
         label = f"{self.method.title} {best.number} on fresh seeds"
-        # Its hash is of the text: how the seeds are cut into blocks must not be in it, or more seeds were another one.
+        # A subject's hash is that of its gin text. The sizes of blocks are added after hashing, because otherwise more
+        # seeds would make another subject.
         given = given_method(method, label=label, bindings=bindings[:1])
         variant = dataclasses.replace(given.variant, bindings=(*given.variant.bindings, *bindings[1:]))
         return [dataclasses.replace(given, variant=variant)]

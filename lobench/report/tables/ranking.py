@@ -250,7 +250,7 @@ def _ranking_notes(summary: Summary, rows: Sequence[_Row]) -> list[str]:
     snapshot = summary.snapshot
     lines = summary.scales.describe("`lobench baseline` tunes one").splitlines()
     if all(math.isnan(row.score.mean) for row in rows):
-        lines = lines[1:]  # nothing has the scores that it describes
+        lines = lines[1:]  # the first line describes scores, and there are none
     if cases_text := summary.over_which_cases("primary", names=False):
         lines.append(f"scores are over {cases_text}")
     if any(not row.is_ranked and not math.isnan(row.score.mean) for row in rows):

@@ -279,7 +279,7 @@ def _shorten_column(cells: _Cells, widths: Sequence[int], column: int, width: in
         body_width = max((_columns(row[column]) for row in cells[1:]), default=widths[column])
         if widths[column] <= body_width or not _WORD.match(cells[0][column]):
             return cells, list(widths)
-        new_width = max(width, body_width, _SHORT)  # only the header is a name
+        new_width = max(width, body_width, _SHORT)  # only the header may be shortened
         header = [*cells[0][:column], _in_the_middle(cells[0][column], new_width, 0.5), *cells[0][column + 1 :]]
         return [header, *cells[1:]], [*widths[:column], new_width, *widths[column + 1 :]]
     names = {row[column] for row in cells}
