@@ -525,7 +525,7 @@ def _checkpoints(folder: str, readers: Mapping[str, CheckpointReader], suites: S
         time.sleep(0.2)
         files += source.poll()
     if not files:
-        refuse_empty(*suites)  # it would decide which formats are read
+        refuse_empty(*suites)  # an empty suite may be why no format was recognised, so it is reported first
         raise CheckpointError("no checkpoint found in this folder", where=folder)
     files.sort(key=lambda file: (file.index is not None, file.index or 0))  # later polls may find lower numbers
     return [file.uri for file in files]

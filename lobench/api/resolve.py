@@ -82,7 +82,7 @@ class Stored:
                 next_step="choose another subject, or evaluate the present file by its path",
             )
         variant = identity.variant
-        if variant.trainer_config is None:  # of a watch, whose run has the `config.gin`
+        if variant.trainer_config is None:  # as in a watch, which binds the `config.gin` of its run
             variant = given_checkpoint(identity.uri, variant.bindings).variant
         return GivenCheckpoint(uri=path, variant=variant, label=self.subject.label, sha256=identity.sha256)
 
@@ -133,7 +133,7 @@ class RunFolder:
         For a run below the watched folder, these include the texts of the folders above it. If the watch used the
         `config.gin` in the watched folder, the checkpoint uses the `config.gin` in the folder of this run.
         """
-        variant = Variant(trainer_config=seen.variant.trainer_config)  # `bindings` has the others
+        variant = Variant(trainer_config=seen.variant.trainer_config)  # its other bindings are `self.bindings`
         return GivenCheckpoint(uri=seen.uri, sha256=seen.sha256, variant=variant)
 
     def path_of(self, uri: str) -> str:

@@ -31,7 +31,7 @@ def with_metrics(curves: Curves, registered_metrics: Mapping[str, Registered]) -
     """
     if not registered_metrics:
         return curves
-    # A copy that cannot be written to: a metric looks at a result and does not change it.
+    # A metric receives a read-only copy, so that it cannot change the result.
     read_only_curves = Curves.from_payload(curves.to_payload())
     metrics = dict(curves.metrics)
     problems = list(curves.problems)
@@ -82,7 +82,7 @@ def _compute(registered_metric: Registered, curves: Curves) -> dict[str, memoryv
                 got=f"shape {list(column.shape)}",
                 expected=f"[{len(curves.seeds)}], a value a seed",
             )
-        # `<split>/<metric>` as the task's own have it; a bare name goes below the declaration's.
+        # Names of the task's metrics are `<split>/<metric>`. A name without "/" is put below the declaration's name.
         name = key if "/" in key else f"{registered_metric.declaration.name}/{key}"
         rows: Any = np.ascontiguousarray(column.reshape(-1, 1), "<f4").data
         rows_by_metric[name] = rows

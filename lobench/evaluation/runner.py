@@ -38,7 +38,7 @@ from lobench.inner.training.train import TrainingProgram
 __all__ = ["BlockRunner", "claim_for", "late_flags", "wrong_threads"]
 
 _FLAGS = ("XLA_FLAGS", "JAX_PLATFORMS", "NPROC")  # jax reads them when it makes its backend
-_MOST_OWN = 8  # different bindings that checkpoints carry, of which compiled programs are kept
+_MOST_OWN = 8  # number of distinct bindings carried by checkpoints whose compiled programs are kept
 
 
 def wrong_threads(num_cpus: int, where: str) -> WrongThreads:
@@ -276,7 +276,7 @@ class BlockRunner:
           ConfigError: See `bind`.
         """
         bound = self.bind(spec, test, theta.own_bindings)
-        self.claim(bound)  # what looks at the optimizer makes jax's backend
+        self.claim(bound)  # before `theta_of`, which creates jax's backend
         try:
             self.theta_of(bound, theta)
         except LobenchError:
@@ -345,7 +345,7 @@ class BlockRunner:
         num_compilations = self._shared.compilations.count - compiled_before
         if bound.case.time_gradient and not perturbation and time.monotonic() < deadline:
             curves_of_jobs = self._with_gradient(curves_of_jobs, bound, block)
-        # Theirs and ours alike: a wrapper need not pass it on.
+        # Neither a foreign task nor a wrapper needs to have this attribute.
         directions = getattr(bound.case.task, "metric_directions", {})
         return [
             dataclasses.replace(

@@ -76,12 +76,13 @@ class JobRunner:
             path: companion for path, companion in companions.items() if companion.own_bindings == theta.own_bindings
         }
         if companions and not compatible:
-            return {}  # each has bindings, and so a program, of its own
+            return {}  # each companion has its own bindings, and therefore its own program
         theta_by_path |= {
             path: companion for path, companion in compatible.items() if self._runner.fits(spec, test, companion)
         }
         num_thetas = 1 + len(job.companions)
-        # One that cannot take part is stood in for, since every other number of thetas is a program to compile.
+        # Repeats this theta in place of companions that cannot take part, because a program with another number of
+        # thetas would have to be compiled.
         thetas: Sequence[ThetaLeaves] = [*theta_by_path.values(), *[theta] * (num_thetas - len(theta_by_path))]
         seconds = self._runner.bind(spec, test).case.timeout_seconds * (num_thetas - 1)  # leaves the job its own
         try:

@@ -54,12 +54,12 @@ def tune(
 ) -> BaselineCase:
     """Trains every point of the grid on the case with seeds 0, ..., num_seeds-1, and returns the case's baseline.
 
-    The points of a grid, or of a search's wave, are one program. The best point is then evaluated alone, like any
-    method, so that 0 and 1 of the score have the bits of an evaluation.
+    The points of a grid, or of a search's wave, are trained in one program. The best point is then evaluated alone,
+    like any method, so that the scores 0 and 1 are defined by bits of an ordinary evaluation.
 
     Args:
       spec: Place of the case.
-      layers: gin text around the case.
+      layers: gin text bound before and after the case's own file.
       optimizer: Name of a gin configurable that returns an optax transformation and has the grid's parameters. If a
         grid varies only the learning rate, and the optimizer has none, it is trained unchanged.
       grid: Points, or a search for them.
@@ -309,7 +309,7 @@ def _baseline_of_grid(
     steps = curves[0].eval_steps
     eval_index = steps.index(budget)
     losses = np.stack([np.asarray(curve.metrics["train/loss"]) for curve in curves])  # [points, seeds, evals]
-    # A seed is NaN from its divergence on, so that a mean at the budget knows of what diverged before it.
+    # A seed's losses are NaN from its divergence on, so the mean at the budget is NaN if a seed diverged before.
     finals = losses[:, :, eval_index].astype(np.float64).mean(axis=1)
     points = tuple(
         GridPoint(
@@ -378,7 +378,7 @@ def _with_evaluations(case: BaselineCase, curves_of_best: Sequence[Curves]) -> B
 
 
 def _best_index(finals: np.ndarray, studies: Sequence[int], study: int) -> int:
-    indices = np.flatnonzero(np.asarray(studies) == study)  # where all of them diverged it is still one of them
+    indices = np.flatnonzero(np.asarray(studies) == study)  # if all points diverged, the first of them is returned
     return int(indices[np.argmin(np.where(np.isnan(finals[indices]), np.inf, finals[indices]))])
 
 

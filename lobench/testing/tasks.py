@@ -1,4 +1,4 @@
-"""Contract of tasks and families: a suite's test module subclasses `TaskContract` and makes one.
+"""Contract of tasks and families: a suite's test module subclasses `TaskContract` and defines `task`.
 
 class TestMyTask(TaskContract):
     def task(self):

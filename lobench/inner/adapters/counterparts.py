@@ -1,9 +1,10 @@
 """Counterparts of google/learned_optimization's learned optimizers, so that their objects run as lobench's classes.
 
 Both follow the same trajectories (tests/inner/optimizers states how closely), and lobench's are several times as fast.
-An object is replaced only if there can be no difference. It must have exactly the foreign class, and be as its
-constructor makes it. The texts of its modules must be the compared ones, and no function of them may have been
-replaced. lobench's class must have all settings that are not at their defaults. All other objects run themselves.
+An object is replaced only if there can be no difference. It must be an instance of exactly the foreign class, and have
+no attribute that was set after its construction. Its modules must have the source that was compared, and none of their
+functions may have been replaced. lobench's class must have every setting that is not at its default. All other objects
+run by their own code.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ class Counterpart:
     """Decision on how an object of google/learned_optimization runs.
 
     Attributes:
-      ours: lobench's optimizer with the object's settings; None if the object runs itself.
+      ours: lobench's optimizer with the object's settings; None if the object runs by its own code.
       description: Text for people; "" for classes without a counterpart in lobench.
     """
 
@@ -218,7 +219,12 @@ def _attribute_of(candidate: Any, name: str, default: Any) -> Any:
 
 
 def _check_object(candidate: Any, new_object: Any) -> None:
-    """Checks that an object is as its constructor makes it."""
+    """Raises _Differs if an attribute of an object was set after its construction.
+
+    Args:
+      candidate: The object.
+      new_object: Object that the same constructor call has made.
+    """
     if vars(candidate).keys() != vars(new_object).keys():
         differing_names = sorted(vars(candidate).keys() ^ vars(new_object).keys())
         raise _Differs(f"{', '.join(differing_names)} has been set")

@@ -115,7 +115,7 @@ def _optax_stepper(optimizer: Any, result: _Result) -> Stepper:
 def _of_the_loss(value_fn: ValueFn, grads: PyTree) -> dict[str, Any]:
     """Returns the arguments that optax's line searches and second-order methods use, by name."""
 
-    # A line search refuses arguments that it does not know, unless this one takes them.
+    # optax's line searches raise an error for extra arguments that `value_fn` does not accept, so it accepts these.
     def value_at(params: PyTree, key: Any = None, obj_fn: Any = None) -> jax.Array:
         return value_fn(params)
 

@@ -24,8 +24,8 @@ from lobench.inner.training.train import TrainingProgram
 __all__ = ["GradientSteps"]
 
 _SAMPLES = 9
-_SECONDS = 0.03  # of a chunk
-_LEAST_STEPS, _LONG = 2, 4 * _SECONDS  # a chunk above this ends the timing with three samples
+_SECONDS = 0.03  # intended duration of a chunk
+_LEAST_STEPS, _LONG = 2, 4 * _SECONDS  # if chunks take longer than `_LONG`, three samples are enough
 
 
 class _TimedSteps(TrainingLoop):
@@ -52,7 +52,7 @@ class _TimedSteps(TrainingLoop):
                 seconds.append((time.perf_counter() - wall, time.process_time() - cpu))
             (wall, cpu), (call, _) = seconds
             longer_count = min(most_steps, max(int(count * _SECONDS / wall), _LEAST_STEPS))
-            if longer_count > 2 * count:  # too short to count
+            if longer_count > 2 * count:  # the chunk was too short for a sample
                 count = longer_count
                 continue
             self.clock.took(1, 1 + count, wall, cpu, evaluates_end=False)

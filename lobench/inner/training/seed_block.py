@@ -76,9 +76,8 @@ def curves_of(
     """Returns the curves of one theta's block. For a task family, those of a seed are means over its tasks."""
     shape = (block.size, tasks_per_seed)
     diverged = np.asarray(carry.diverged_at).reshape(shape)
-    diverged = np.where(
-        diverged > eval_steps[-1], -1, diverged
-    )  # beyond a partial training: from a state of a longer one
+    # A partial training that continued from the state of a longer one may have a divergence after its own end.
+    diverged = np.where(diverged > eval_steps[-1], -1, diverged)
     # A seed of a family diverges when the first of its tasks does.
     first_divergence = np.where(diverged < 0, np.iinfo(np.int32).max, diverged).min(axis=1)
     diverged_at = np.where((diverged < 0).all(axis=1), -1, first_divergence)

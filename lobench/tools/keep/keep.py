@@ -316,10 +316,8 @@ class _Session:
                 self._write(decision)
                 missing = values.missing(decision.seeds)
             if screen and (incumbent_seeds := values.missing_incumbent(screen)):
-                seeds, revisions = (
-                    _consecutive_seeds(incumbent_seeds),
-                    (self.old,),
-                )  # first, so that a candidate can be held to its pace
+                # The incumbent runs first, because a candidate is stopped if it falls behind the incumbent's pace.
+                seeds, revisions = (_consecutive_seeds(incumbent_seeds), (self.old,))
             else:
                 seeds = _consecutive_seeds(missing[: self.batch])
                 revisions = (self.old, self.new)

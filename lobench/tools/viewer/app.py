@@ -85,7 +85,7 @@ def make_app(
 
 
 def _page(page_cache: PageCache, request: Request) -> Response:
-    page, _ = page_cache.look(waits=True)  # the former page may be of yesterday
+    page, _ = page_cache.look(waits=True)  # the cached page may be old
     return _tagged(request, page.html, lambda: page.html, "text/html")
 
 

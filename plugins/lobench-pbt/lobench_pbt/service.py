@@ -336,7 +336,7 @@ class Service:
         self._discard_copies(dropped_copies)
         return verdict
 
-    # What all share.
+    # Shared by all requests.
 
     def _using(self) -> AbstractContextManager[None]:
         """Handles database errors of reads without a transaction."""

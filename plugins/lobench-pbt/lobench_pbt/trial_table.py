@@ -85,7 +85,7 @@ class TrialTable:
     def _number(self, query: str, *values: object) -> int:
         return int(self._db.execute(query, (self._study, *values)).fetchone()[0])
 
-    # What decisions read.
+    # Reads by `decide`.
 
     def trial(self, id: int) -> StudyTrial | None:
         return self._first_trial("id = ?", id) if abs(id) < 1 << 63 else None  # SQLite has no larger integers

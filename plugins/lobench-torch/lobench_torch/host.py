@@ -445,7 +445,7 @@ class Host:
             raise RefusedOptimizer(f"{self._spec.name}.step() failed", got=message, next_step=hint) from error
 
     def _finish_step(self, instance: _Instance) -> StepResult:
-        """Returns the parameters and the state of an instance after a step, and keep it for the next one."""
+        """Returns parameters and state of an instance after a step, and keeps the instance for the next step."""
         try:
             instance.state = encode(
                 instance.optimizer, instance.parameters, self._spec.name, capacity=self.empty_state.size

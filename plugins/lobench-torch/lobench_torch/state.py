@@ -718,8 +718,8 @@ def _of_torch(name: str) -> Any:
     return value
 
 
-# Decoders of kinds that hold no object that is still being decoded: of the arguments as they are, of the values of the
-# arguments, and of the values of the items of a single argument.
+# Decoders of kinds that cannot refer to an object that is still being decoded. The first receive the raw arguments, the
+# second the decoded arguments, and the third the decoded items of a single argument.
 _OF_ARGUMENTS: dict[str, Callable[..., Any]] = {
     "bytes": base64.b64decode,
     "bytearray": lambda text: bytearray(base64.b64decode(text)),

@@ -69,7 +69,7 @@ class WandbSink(RunSink["_Run"]):
         if self._given:
             checked_id(self._given)
         project = project_path or os.environ.get("WANDB_PROJECT", "" if self._given else "lobench")
-        # "": as the trainer, W&B's default
+        # With `run=ID` and without a project, W&B's default project, which the trainer used too.
         self._entity, self._project = checked_project(project) if project else ("", "")
         self._folder = context.store / "wandb"
 
