@@ -112,7 +112,7 @@ def chance_to_keep(screen: PairSums, test: PairSums, rules: DecisionRules) -> Fl
         lost_by_a=np.zeros_like(all_pairs),
         lost_by_b=np.zeros_like(all_pairs),
     )
-    # One log 2 cancels the one that `half_width` adds. The other is there because the evidence is the mean of two parts.
+    # One log 2 cancels the one that `half_width` adds; the other is needed because the evidence is a mean of two parts.
     needed_half_width = last_test.half_width(rules.log_threshold + 2 * _LOG_PARTS)
     with np.errstate(divide="ignore", invalid="ignore"):
         needed_mean = (needed_half_width * all_pairs - test.total) / num_left

@@ -37,7 +37,7 @@ __all__ = [
 
 GIT_PREFIX = "git:"
 MANIFEST = "revision.json"
-_NEVER = (".git", "__pycache__")  # names that are never copied
+_NEVER = (".git", "__pycache__")  # folders that are neither copied nor reported as ignored
 _SUBMODULE = b"160000"
 _MOST_NAMED = 3
 _LINKED = "a path that git ignores as a whole, such as data/raw for a folder data with tracked files"
